@@ -86,19 +86,19 @@ def test_a_fit_finds_the_terms_that_times_are_made_of() -> None:
 
 @pytest.mark.slow
 def test_bench_cost_tells_a_line_that_a_system_takes(tiny_file: str, answer: Answer, printed: Printed) -> None:
-    told = answer("bench", "cost")
-    assert told["model"] == "small"
-    assert told["r_squared"] > 0.9
+    measured = answer("bench", "cost")
+    assert measured["model"] == "small"
+    assert measured["r_squared"] > 0.9
     line = printed("bench", "cost").splitlines()[-1].removeprefix("for the system file: ")
     load_system(tiny_file, [f"data.cost={json.dumps(json.loads(line)['data']['cost'])}"])
 
 
 @pytest.mark.slow
 def test_bench_balance_tells_measured_and_simulated_ratio(answer: Answer) -> None:
-    told = answer("lab", "balance", "--batch", "1", "--steps", "1")
-    assert set(told["step_ms"]) == {"none", "planned"}
-    assert told["ratio"] > 0
-    assert told["simulated_ratio"] >= 1
+    measured = answer("lab", "balance", "--batch", "1", "--steps", "1")
+    assert set(measured["step_ms"]) == {"none", "planned"}
+    assert measured["ratio"] > 0
+    assert measured["simulated_ratio"] >= 1
 
 
 def test_causal_costs_are_those_of_a_causal_model(tmp_path: Path, answer: Answer) -> None:

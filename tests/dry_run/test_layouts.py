@@ -98,8 +98,8 @@ def test_a_run_of_a_split_model_is_forecast_with_the_steps_of_its_layout() -> No
 
 def test_the_plan_prints_the_grid_and_what_a_rank_sends(answer: Answer, printed: Printed) -> None:
     words = ["plan", "cpu_parallel", "--rank", 3]
-    shown, told = printed(*words), answer(*words)
+    shown, found = printed(*words), answer(*words)
     assert "data 1 x tensor 2 x pipeline 2" in shown
     assert "  stage 0: 0-1\n  stage 1: 2-3\n" in shown
-    assert told["layout"]["coordinate"] == {"pipeline": 1, "data": 0, "tensor": 1}
-    assert set(told["sent_bytes_per_step"]) == {"tensor", "pipeline", "tied words"}
+    assert found["layout"]["coordinate"] == {"pipeline": 1, "data": 0, "tensor": 1}
+    assert set(found["sent_bytes_per_step"]) == {"tensor", "pipeline", "tied words"}

@@ -54,10 +54,10 @@ REFUSED = {
 }
 
 
-@pytest.mark.parametrize(("overrides", "told"), REFUSED.items())
+@pytest.mark.parametrize(("overrides", "message"), REFUSED.items())
 def test_a_layout_that_cannot_be_is_refused_with_a_way_out(
-    tiny: Callable[..., System], overrides: str, told: str
+    tiny: Callable[..., System], overrides: str, message: str
 ) -> None:
     sizes = ("model.feed_forward_size=22", "data.local_batch=3")
-    with pytest.raises(ConfigError, match=told):
+    with pytest.raises(ConfigError, match=message):
         tiny(*EIGHT, *sizes, *overrides.split())

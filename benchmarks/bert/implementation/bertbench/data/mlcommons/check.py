@@ -230,7 +230,7 @@ def _judge_stranger(finding: Finding, twin: str | None, right: Right) -> None:
 
 
 def _missing(findings: Sequence[Finding]) -> Iterator[Finding]:
-    """Yield needed files that are missing; of the two checkpoints, the one of which more is there."""
+    """Yield the needed files that are missing; only one checkpoint is needed, the one with more of its files here."""
     there = {(finding.group, finding.name) for finding in findings}
     needed = [file for file in table.FILES if file.needed]
     begun = Counter(file.group for file in needed if (file.group, file.name) in there)

@@ -51,7 +51,7 @@ def certificate(
     try:
         with ProcessPoolExecutor(workers, get_context("spawn"), max_tasks_per_child=1) as pool:
             return [found for several in pool.map(count, archs) for found in several]
-    except Exception as error:
+    except Exception as error:  # Inductor, Triton and a worker that dies raise errors of many kinds
         raise RunError(f"{', '.join(archs)}: compiling the kernels failed ({error!r})") from error
 
 
