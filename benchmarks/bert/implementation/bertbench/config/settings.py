@@ -94,6 +94,11 @@ class Settings(Section):
         return self.parallel.microbatches * self.data.gradient_accumulation_steps
 
     @property
+    def samples_per_pass(self) -> int:
+        """Samples of one of them, if all ranks get equally many."""
+        return self.local_batch // self.parts
+
+    @property
     def balance(self) -> Balance:
         """How batches are drawn and dealt, with the cost of a sequence."""
         data, cost = self.data, self.data.cost

@@ -42,7 +42,7 @@ def fit(system: System, gpus: int, limit_gb: float | None, path: Path, card: str
         content["extends"] = [content["extends"], f"base/gpu_{card.replace('-', '_')}"]
     whole = system_from(path, content)
     capacity = capacity_gb(whole) if limit_gb is None else limit_gb
-    least = 1 if capacity < math.inf else -(-whole.local_batch // (system.local_batch // system.parts))
+    least = 1 if capacity < math.inf else -(-whole.local_batch // system.samples_per_pass)
     found = math.inf
     for made in accumulating(path, content, least):
         found = needed_gb(made)

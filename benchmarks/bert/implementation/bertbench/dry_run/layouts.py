@@ -157,7 +157,7 @@ def _memory(system: System, place: int, part: tuple[float, float]) -> dict[str, 
     activations = activation_bytes(system, part, place) / _GB
     if not parallel.splits:
         length = shape.max_positions
-        tokens = system.local_batch // system.parts * length
+        tokens = system.samples_per_pass * length
         warm_up = activation_bytes(system, (tokens, tokens * length), place) / _GB
         if weights + warm_up > activations:
             activations = warm_up

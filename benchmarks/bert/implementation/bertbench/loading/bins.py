@@ -103,5 +103,5 @@ def _rounded(size: float) -> int:
 
 def make_bins(system: System, training: Dataset) -> Bins:
     """Return the few batch sizes for which a run's steps are recorded."""
-    count = system.local_batch // system.data.gradient_accumulation_steps
+    count = system.samples_per_pass
     return Bins(lengths_of(training.entries_N), masked_of(training.entries_N), count, system.model.max_positions)

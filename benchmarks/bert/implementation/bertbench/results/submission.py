@@ -47,7 +47,7 @@ def _hyperparameters(system: System) -> dict[str, Any]:
     optimizer, schedule = system.optimizer, system.learning_rate
     found = {
         constants.GLOBAL_BATCH_SIZE: system.global_batch_size,
-        "d_batch_size": system.local_batch // system.parts,
+        "d_batch_size": system.samples_per_pass,
         constants.GRADIENT_ACCUMULATION_STEPS: system.parts,
         constants.MAX_SEQUENCE_LENGTH: system.model.max_positions,
         "max_predictions_per_seq": _max_predictions(system),

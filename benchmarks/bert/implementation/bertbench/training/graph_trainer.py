@@ -93,7 +93,7 @@ class GraphTrainer(WholeTrainer):
         system, device = self._system, self._world.device
         self.optimizer.resume(torch.zeros((), dtype=torch.float64, device=device))  # count on the device from now on
         parts = system.data.gradient_accumulation_steps
-        count = system.local_batch // parts
+        count = system.samples_per_pass
         for size in reversed(self._bins.all):
             length = max(1, min(system.model.max_positions, (size.tokens - size.sequences) // count))
             batch = synthetic(count, length, system.model.vocab_size, generator)

@@ -160,7 +160,7 @@ class LayoutTrainer(Trainer):
 
     def _take_warm_up_steps(self, generator: torch.Generator) -> None:
         system = self._system
-        longest, size = system.model.max_positions, system.local_batch // system.parts
+        longest, size = system.model.max_positions, system.samples_per_pass
         if self.pipeline is not None:
             longest = min(longest, self.pipeline.tokens)
             size = self.pipeline.tokens // longest

@@ -126,7 +126,7 @@ class WholeTrainer(Trainer):
 
     def _take_warm_up_steps(self, generator: torch.Generator) -> None:
         system = self._system
-        size = system.local_batch // system.data.gradient_accumulation_steps
+        size = system.samples_per_pass
         for _ in range(_WARMUP_STEPS):
             batch = synthetic(size, system.model.max_positions, system.model.vocab_size, generator)
             part = Part(torch.arange(size).numpy(), 1 / len(batch.masked_at_M), 1 / size)
