@@ -9,10 +9,7 @@ from pathlib import Path
 
 import torch
 from pydantic import ValidationError
-from torch.distributed import checkpoint
-from torch.distributed.checkpoint.api import CheckpointException
 
-from bertbench.checkpoint.reading import SnapshotReader
 from bertbench.checkpoint.snapshot import META_NAME, Meta, newest, verified
 from bertbench.common.errors import CheckpointError
 from bertbench.config.sections import Model
@@ -84,6 +81,12 @@ class SnapshotWeights(Weights):
 
     def read(self) -> dict[str, torch.Tensor]:
         """Return all tensors, on the CPU, from any saved layout."""
+        # few weights are snapshots, and these take half a second to import
+        from torch.distributed import checkpoint  # noqa: PLC0415
+        from torch.distributed.checkpoint.api import CheckpointException  # noqa: PLC0415
+
+        from bertbench.checkpoint.reading import SnapshotReader  # noqa: PLC0415
+
         with torch.device("meta"):
             model = Bert(self.shape)
         model.to_empty(device="cpu")

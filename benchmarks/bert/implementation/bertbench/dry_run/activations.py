@@ -216,7 +216,7 @@ class _AsCuda(TorchFunctionMode):
     """Keep what CUDA keeps and a CPU doesn't.
 
     Autocast computes softmax and LayerNorm in fp32 (torch.amp's op reference); dropout keeps bytes, not factors.
-    Products aren't computed: a CPU would take seconds, and only their sizes matter.
+    Products and casts of weights aren't computed: a CPU would take seconds, and only their sizes matter.
     """
 
     def __init__(self, dtype: torch.dtype | None) -> None:
@@ -229,7 +229,8 @@ class _AsCuda(TorchFunctionMode):
     ) -> Any:
         if function is functional.linear:
             given, weight, *_ = arguments
-            return _KeptByProduct.apply(given.to(self._dtype), weight.to(self._dtype))
+            cast = torch.empty_like(weight, dtype=self._dtype) if self._dtype else weight
+            return _KeptByProduct.apply(given.to(self._dtype), cast)
         if self._dtype and function in (torch.Tensor.softmax, functional.layer_norm):
             arguments = (arguments[0].float(), *arguments[1:])
         options = options or {}

@@ -6,6 +6,7 @@ from typing import TypeVar
 
 import numpy as np
 
+from bertbench.checkpoint.start import check_weights
 from bertbench.common.errors import BertbenchError, ConfigError
 from bertbench.common.paths import weights_file
 from bertbench.config import System
@@ -114,17 +115,15 @@ def _missing(system: System) -> tuple[list[str], tuple[Dataset, Dataset] | None]
     except BertbenchError as error:
         problems.append(str(error))
     if system.model.checkpoint is not None:
-        from bertbench.checkpoint.start import check_weights  # noqa: PLC0415 - torch's checkpoints take a second
-
         path = weights_file(system.model.checkpoint)
         try:
-            if data is not None:
-                check_weights(system, path)
-            elif not path.exists():
+            if not path.exists():
                 problems.append(
                     f"{path}: found no weights; make them with `bertbench checkpoint import` (docs/checkpoint.md), or "
                     "set DATADIR"
                 )
+            elif data is not None:
+                check_weights(system, path)
         except BertbenchError as error:
             problems.append(str(error))
     return problems, data
