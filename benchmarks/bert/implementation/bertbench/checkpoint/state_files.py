@@ -1,5 +1,6 @@
 """Write and read a run's state by torch's distributed checkpoint, which takes a process 0.4 s to import."""
 
+import warnings
 from concurrent.futures import Future
 from pathlib import Path
 
@@ -37,6 +38,16 @@ def read(state: dict[str, torch.Tensor], folder: Path, group: ProcessGroup) -> N
         raise CheckpointError(
             f"{folder}: doesn't fit this run ({_reason(error)}); undo the changes of model, optimizer and precision"
         ) from error
+
+
+def read_alone(state: dict[str, torch.Tensor], folder: Path) -> None:
+    """Fill the state in one process, without a process group; raises CheckpointError as `read` does."""
+    try:
+        with warnings.catch_warnings():  # torch warns that no_dist is on, as requested
+            warnings.filterwarnings("ignore", message="torch.distributed is disabled")
+            checkpoint.load(state, storage_reader=SnapshotReader(folder), no_dist=True)
+    except CheckpointException as error:
+        raise CheckpointError(f"{folder}: doesn't hold the model of its configuration ({error})") from error
 
 
 def _reason(error: CheckpointException) -> str:

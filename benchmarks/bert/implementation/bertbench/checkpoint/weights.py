@@ -3,7 +3,6 @@
 A run means its final weights, or its newest snapshot if it has none.
 """
 
-import warnings
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -81,22 +80,13 @@ class SnapshotWeights(Weights):
 
     def read(self) -> dict[str, torch.Tensor]:
         """Return all tensors, on the CPU, from any saved layout."""
-        # few weights are snapshots, and these take half a second to import
-        from torch.distributed import checkpoint  # noqa: PLC0415
-        from torch.distributed.checkpoint.api import CheckpointException  # noqa: PLC0415
-
-        from bertbench.checkpoint.reading import SnapshotReader  # noqa: PLC0415
+        from bertbench.checkpoint.state_files import read_alone  # noqa: PLC0415 - few weights are snapshots
 
         with torch.device("meta"):
             model = Bert(self.shape)
         model.to_empty(device="cpu")
         state = {f"{self.evaluated}.{name}": tensor for name, tensor in logical_weights(model).items()}
-        try:
-            with warnings.catch_warnings():  # torch warns that no_dist is on, as requested
-                warnings.filterwarnings("ignore", message="torch.distributed is disabled")
-                checkpoint.load(state, storage_reader=SnapshotReader(self.path), no_dist=True)
-        except CheckpointException as error:
-            raise CheckpointError(f"{self.path}: doesn't hold the model of its configuration ({error})") from error
+        read_alone(state, self.path)
         return dict(model.state_dict())
 
     @property
