@@ -1,10 +1,10 @@
 """`lab train`: time ours and Hugging Face's Trainer to the target, on the same shards, in turns.
 
-The Trainer is tuned first: its set-ups are compared by samples/s, values of its settings by samples to the target, and
-batches of similar lengths with random ones by seconds to the target. Then every row runs once a seed, each run in a
-process group of its own. Our time is from run_start to run_stop; the Trainer's starts when its first step ends, which
-compiles, and stops at the evaluation that reached the target. Both exclude imports, model and data set-up. The journal
-keeps every finished run, so a stopped comparison resumes.
+The Trainer is tuned first, with seeds that no row uses: its set-ups are compared by samples/s, values of its settings
+by samples to the target, and batches of similar lengths with random ones by seconds to the target. Then every row runs
+once a seed, each run in a process group of its own. Our time is from run_start to run_stop; the Trainer's starts when
+its first step ends, which compiles, and stops at the evaluation that reached the target. Both exclude imports, model
+and data set-up. The journal keeps every finished run, so a stopped comparison resumes.
 """
 
 import argparse
@@ -37,8 +37,9 @@ from lab.bench.train_result import OURS, lines_of, result
 from lab.bench.whole_run import SetUp, Trained, read_run, steps_only
 from lab.journal import Journal
 
-_TUNED_ON = 1001  # a seed that no row runs with
+_TUNED_ON = (1001, 1002, 1003)  # seeds that no row runs with; values that were best on one missed the target on others
 _SCREENED_STEPS = 100
+_LOST_AT = 1.5  # times the samples that the best values needed with the same seed: a trial ends there, its values lost
 _PLAIN_ADAM = ("optimizer.name=adam", "optimizer.ema_decay=0")
 
 
@@ -107,16 +108,17 @@ class _Comparison:
         }
         if steps is not None:
             return own | {setup.name: program for setup, program in screened.items()}
-        rates = {setup: self._tuning("set-up", setup, program).rate for setup, program in screened.items()}
-        # grouping by length is faster and trains in another order, so both ways run to the target
-        fastest = [
+        rates = {
+            setup: self._trial(setup.name, program, _TUNED_ON[0], "set-up").rate for setup, program in screened.items()
+        }
+        random, grouped = (
             max((setup for setup in rates if setup.grouped == grouped), key=lambda setup: rates[setup])
             for grouped in (False, True)
-        ]
-        seconds, strongest, values = min(self._swept(setup, tuned) for setup in fastest)
-        if seconds == math.inf:
-            raise RunError("no trial of the Trainer reached the target; give --rival-sweep other values")
+        )
+        values, seconds = self._swept(random, tuned)
         tuned = (*tuned, *values)
+        # grouping by length is faster and trains in another order, so it runs to the target too
+        strongest = grouped if self._seconds(grouped, tuned) < seconds else random
         equipped = strongest._replace(ours=True)
         return own | {
             f"{OURS}, AdamW, not averaged": Program(partial(_ours, system, None), (*tuned, *_PLAIN_ADAM)),
@@ -124,28 +126,42 @@ class _Comparison:
             equipped.name: Program(partial(_rival, system, None, equipped), given),
         }
 
-    def _swept(self, setup: SetUp, overrides: Sequence[str]) -> tuple[float, SetUp, tuple[str, ...]]:
-        """Return the values with which the Trainer needs the fewest samples, behind its seconds to the target.
+    def _swept(self, setup: SetUp, overrides: Sequence[str]) -> tuple[tuple[str, ...], float]:
+        """Return the values with which the Trainer needs the fewest samples over the tuning seeds, and its seconds.
 
-        A trial ends where it can't win.
+        Raises RunError if no values reach the target with every seed.
         """
-        found: dict[tuple[str, ...], Trained] = {}
-        for values in combinations(self._arguments.rival_sweeps):
-            most = min((trained.samples for trained in found.values()), default=None)
-            limit = [] if most is None else [f"evaluation.max_samples={most}"]
-            program = Program(partial(_rival, self._arguments.system, None, setup), (*overrides, *values, *limit))
-            trained = self._tuning("sweep", setup, program)
-            if trained.reached:
-                found[values] = trained
-        best = min(found, key=lambda values: found[values].samples, default=())
-        return (found[best].seconds if found else math.inf), setup, best
+        found: dict[tuple[str, ...], list[Trained]] = {
+            values: [] for values in combinations(self._arguments.rival_sweeps)
+        }
+        for seed in _TUNED_ON:
+            least = math.inf
+            for values, trials in list(found.items()):
+                limit = [] if least == math.inf else [f"evaluation.max_samples={int(_LOST_AT * least)}"]
+                program = Program(partial(_rival, self._arguments.system, None, setup), (*overrides, *values, *limit))
+                trained = self._trial(setup.name, program, seed, "sweep")
+                if trained.reached:
+                    trials.append(trained)
+                    least = min(least, trained.samples)
+                else:
+                    del found[values]
+        if not found:
+            raise RunError("the Trainer reached the target with no values on every seed; give --rival-sweep others")
+        best = min(found, key=lambda values: sum(trained.samples for trained in found[values]))
+        return best, sum(trained.seconds for trained in found[best])
 
-    def _tuning(self, kind: str, setup: SetUp, program: Program) -> Trained:
-        return self.run(setup.name, program, _TUNED_ON - 1, kind)
+    def _seconds(self, setup: SetUp, overrides: tuple[str, ...]) -> float:
+        """Return a set-up's seconds to the target over the tuning seeds, infinity if it misses one."""
+        program = Program(partial(_rival, self._arguments.system, None, setup), overrides)
+        trials = [self._trial(setup.name, program, seed, "grouping") for seed in _TUNED_ON]
+        return sum(trained.seconds if trained.reached else math.inf for trained in trials)
 
-    def run(self, name: str, program: Program, number: int, kind: str = "comparison") -> Trained:
-        """Return the run of a program with seed `number` + 1, from the journal if it finished before."""
-        seed = number + 1
+    def run(self, name: str, program: Program, number: int) -> Trained:
+        """Return the run of a row with seed `number` + 1."""
+        return self._trial(name, program, number + 1, "comparison")
+
+    def _trial(self, name: str, program: Program, seed: int, kind: str) -> Trained:
+        """Return the run of a program with a seed, from the journal if it finished before."""
         key = {"kind": kind, "program": name, "settings": " ".join(program.overrides), "seed": seed}
         record = self.journal.trial(key, lambda: program.train(program.overrides, seed)._asdict())
         trained = Trained(*(record[field] for field in Trained._fields))
@@ -221,8 +237,8 @@ def _options(parser: argparse.ArgumentParser) -> None:
     )  # fmt: skip
     parser.add_argument(
         "--rival-sweep", action="append", default=[], dest="rival_sweeps", metavar="NAME=VALUE,VALUE",
-        help=f"try these values for AdamW first, with seed {_TUNED_ON}, and keep those that need the fewest samples; "
-        "may be repeated for all combinations",
+        help=f"try these values for AdamW first, with seeds {_TUNED_ON[0]} to {_TUNED_ON[-1]}, and keep those with the "
+        "fewest samples to the target; may be repeated for all combinations",
     )  # fmt: skip
     parser.add_argument(
         "--out", type=Path, metavar="FOLDER",
