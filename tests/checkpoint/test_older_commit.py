@@ -22,7 +22,8 @@ SMALL = (
     "schedule.warmup_steps=20", "evaluation.interval_samples=1280",
     # what the demo had then
     "model.attention_heads=8", "optimizer.name=adam", "optimizer.learning_rate=0.003", "optimizer.ema_decay=0",
-    "model.initial_attention=random", "schedule.decay_steps=2400", "schedule.end_learning_rate=0",
+    "model.initial_weights=random", "optimizer.muon.ns_steps=5",
+    "schedule.decay_steps=2400", "schedule.end_learning_rate=0",
 )  # fmt: skip
 LOADED = "b1cbe430635e2064eafc32b91bc4768760a0f9570c063f72d93fc6e8b55d29f3"
 

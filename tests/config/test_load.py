@@ -54,7 +54,7 @@ REFUSED = {
     "loss.normalize=rank": "data.balance planned gives ranks different numbers of samples; set data.equal_counts",
     "data.recipe.vocab_size=98": "data.recipe.vocab_size 98 is larger than model.vocab_size 97",
     "model.attention_heads=3": "model.hidden_size 14 is not a multiple of model.attention_heads 3",
-    "model.initial_attention=neighbours model.hidden_size=13 model.attention_heads=1": "13 is odd; choose an even one",
+    "model.initial_weights=mimetic model.hidden_size=13 model.attention_heads=1": "13 is odd; choose an even one",
     "communication.hierarchical=true optimizer.sharded=true": "sums whole gradients, optimizer.sharded true scatters",
     "launch.device=cuda": "launch.ranks_per_node 2 differs from hardware.accelerators_per_node 0",
     "communication.compression=int8 communication.hierarchical=true": "communication.hierarchical true does nothing",

@@ -90,9 +90,9 @@ RULES: tuple[Rule, ...] = (
         f"{s.model.attention_heads}; choose a multiple"
     ),
     lambda s: (
-        s.model.initial_attention == "neighbours"
+        s.model.initial_weights == "mimetic"
         and s.model.hidden_size % 2
-        and "model.initial_attention neighbours pairs sines with cosines, but model.hidden_size "
+        and "model.initial_weights mimetic pairs sines with cosines, but model.hidden_size "
         f"{s.model.hidden_size} is odd; choose an even one, or random"
     ),
     lambda s: (

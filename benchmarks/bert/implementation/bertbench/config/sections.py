@@ -120,16 +120,16 @@ class Model(Section):
     attention_dropout: Fraction = 0.1
     initializer_range: Annotated[float, Field(gt=0)] = 0.02
     """Standard deviation of initial matrices."""
-    initial_attention: Literal["random", "neighbours"] = "random"
-    """`neighbours`: heads first attend to tokens at fixed distances, the token before, the one after and so on
-    (model/neighbours.py); `random`: to none in particular, as in BERT."""
+    initial_weights: Literal["random", "mimetic"] = "random"
+    """`mimetic`: heads first attend to tokens at fixed distances, the token before, the one after and so on, and the
+    masked-LM head starts as the identity (model/mimetic.py); `random`: drawn as in BERT."""
     checkpoint: str | None = None
     """Weights that a run starts from: a file of `checkpoint import`, another run or its snapshot; random where it isn't
     given. Relative to DATADIR if that is set, else to data/."""
 
     def shape(self) -> BertShape:
         """Return the sizes as the model takes them."""
-        return BertShape(**self.model_dump(exclude={"checkpoint", "initial_attention"}))
+        return BertShape(**self.model_dump(exclude={"checkpoint", "initial_weights"}))
 
 
 class Recipe(Section):

@@ -18,7 +18,7 @@ from bertbench.config import System
 from bertbench.loading.batch import Batch, synthetic
 from bertbench.loading.loader import LoadedPart
 from bertbench.model.bert import Bert
-from bertbench.model.neighbours import attend_to_neighbours
+from bertbench.model.mimetic import imitate_training
 from bertbench.model.scores import Scores
 from bertbench.model.shape import BertShape
 from bertbench.optim.reducer import Reducer
@@ -141,8 +141,8 @@ def initial_model(system: System, seed: int) -> Bert:
     model = Bert(system.model.shape())
     if system.model.checkpoint is None:
         model.initialize(torch.Generator().manual_seed(derive(seed, "weights")))
-        if system.model.initial_attention == "neighbours":
-            attend_to_neighbours(model)
+        if system.model.initial_weights == "mimetic":
+            imitate_training(model)
     else:
         from bertbench.checkpoint.weights import open_weights  # noqa: PLC0415 - pydantic, see above
 

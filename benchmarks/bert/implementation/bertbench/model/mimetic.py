@@ -1,14 +1,18 @@
-"""Let heads attend to neighbouring tokens from the first step, instead of finding them after thousands of batches.
+"""Start from weights that imitate what training finds, called mimetic (Trockman and Kolter 2023).
 
-Position embeddings start as sines and cosines, for which a shift by s positions is a rotation R(s) (Vaswani et al.
-2017, section 3.5). A head's key matrix starts as its query matrix Q after that rotation, so that its scores are largest
-s positions away: Q p(i) . Q R(s) p(j) = Q p(i) . Q p(j - s). Initial weights that imitate what training finds are
-called mimetic (Trockman and Kolter 2023). Shapes: P positions, D hidden size, K of a head, F = D / 2 frequencies.
+Heads attend to neighbouring tokens from the first step. Position embeddings start as sines and cosines, for which a
+shift by s positions is a rotation R(s) (Vaswani et al. 2017, section 3.5). A head's key matrix starts as its query
+matrix Q after that rotation, so that its scores are largest s positions away:
+Q p(i) . Q R(s) p(j) = Q p(i) . Q p(j - s).
+
+The masked-LM head's dense layer starts as the identity: hidden states first go to the word embeddings as they are.
+Shapes: P positions, D hidden size, K of a head, F = D / 2 frequencies.
 """
 
 import math
 
 import torch
+from torch import nn
 
 from bertbench.model.bert import Bert
 
@@ -17,11 +21,13 @@ _SHARPNESS = 2.5
 
 
 @torch.no_grad()
-def attend_to_neighbours(model: Bert) -> None:
+def imitate_training(model: Bert) -> None:
     """Let every layer's heads start with the token before, the token after, two before, and so on.
 
-    Overwrites position embeddings and key matrices of an initialized model, whose hidden size must be even.
+    Overwrites position embeddings, key matrices and the masked-LM head's dense layer of an initialized model, whose
+    hidden size must be even.
     """
+    nn.init.eye_(model.masked_lm.dense.weight)
     position_PD = model.embeddings.position.weight
     positions, hidden = position_PD.shape
     frequencies_F = math.pi * torch.arange(hidden // 2) / (hidden // 2)  # up to pi: positions are nearly orthogonal

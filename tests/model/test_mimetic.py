@@ -2,7 +2,7 @@ import pytest
 import torch
 
 from bertbench.model.bert import Bert
-from bertbench.model.neighbours import attend_to_neighbours
+from bertbench.model.mimetic import imitate_training
 from bertbench.model.shape import BertShape
 
 POSITIONS, HEADS = 9, 4
@@ -12,7 +12,7 @@ def test_heads_first_attend_one_and_two_positions_away() -> None:
     model = Bert(BertShape(37, 128, 2, HEADS, 48, POSITIONS))
     model.initialize(torch.Generator().manual_seed(1))
     drawn = {name: weight.clone() for name, weight in model.state_dict().items()}
-    attend_to_neighbours(model)
+    imitate_training(model)
     position_PD = model.embeddings.position.weight
     for layer in model.encoder_layers():
         query_DD, key_DD, _ = layer.qkv.weight.chunk(3)
@@ -22,5 +22,8 @@ def test_heads_first_attend_one_and_two_positions_away() -> None:
             found = {place: int(scores_PP[place].argmax()) - place for place in range(2, POSITIONS - 2)}
             assert set(found.values()) == {distance}, found
     changed = {name for name, weight in model.state_dict().items() if not torch.equal(weight, drawn[name])}
-    assert changed == {"embeddings.position.weight", "layers.0.qkv.weight", "layers.1.qkv.weight"}
+    attention = {"embeddings.position.weight", "layers.0.qkv.weight", "layers.1.qkv.weight"}
+    assert changed == attention | {"masked_lm.dense.weight"}
+    state_D = torch.arange(128.0)
+    assert torch.equal(model.masked_lm.dense(state_D), state_D)
     assert position_PD.square().mean().sqrt().item() == pytest.approx(0.02, rel=1e-5)  # as large as drawn ones
