@@ -12,6 +12,7 @@ from bertbench.commands.arguments.evaluate import EXPECTATION
 from bertbench.common.errors import ConfigError
 from bertbench.common.paths import weights_file
 from bertbench.config import System, load_system
+from bertbench.config.closed import EVALUATION_SAMPLES
 from bertbench.config.load import RUN_CONFIG
 from bertbench.distributed.world import join
 from bertbench.loading.inputs import open_split
@@ -44,11 +45,12 @@ def run(arguments: argparse.Namespace) -> int:
         "accuracy": accuracy,
         "expectation": EXPECTATION,
     }
+    hint = f"\n{EXPECTATION}" if len(samples) == EVALUATION_SAMPLES else ""
     emit(
         arguments.json,
         answer,
         f"accuracy {accuracy:.5f} on {len(samples):,} evaluation samples of {samples.folder}\n"
-        f"weights {weights.path}, from {weights.source}\n{EXPECTATION}",
+        f"weights {weights.path}, from {weights.source}{hint}",
     )
     return 0
 

@@ -10,6 +10,7 @@ from bertbench.checkpoint.start import check_weights
 from bertbench.common.errors import BertbenchError, ConfigError
 from bertbench.common.paths import weights_file
 from bertbench.config import System
+from bertbench.config.closed import EVALUATION_SAMPLES
 from bertbench.data.store.dataset import Dataset
 from bertbench.dry_run.layouts import Outlook, activation_bytes, capacity_gb, memory_gb, outlook
 from bertbench.dry_run.rank import CountedRank, count_rank, link_bytes_per_step
@@ -21,7 +22,6 @@ from bertbench.parallel.theory import sent_bytes, stage_parameters
 
 _GB = 1e9
 _WEIGHT_BYTES = 4  # fp32, as gradients
-_MLPERF_EVALUATION_SAMPLES = 10_000
 Known = TypeVar("Known", Forecast, Outlook)
 
 
@@ -86,7 +86,7 @@ def dry_run(system: System, rank: int) -> DryRun:
         system, rank, counted, steps, memory, activation_bytes(system, part) / _GB,
         sent_bytes(system, system.layout.coordinate(rank), split * round(system.parts * part[0])),
         [stop for _, stop in system.blocks()],
-        _MLPERF_EVALUATION_SAMPLES if evaluation is None else len(evaluation),
+        EVALUATION_SAMPLES if evaluation is None else len(evaluation),
         awaited,
         _if_known(outlook, system) if split else None,
         problems + steps.problems + _too_large(system, memory) + _too_long(system, awaited),

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import Literal, NamedTuple
 
 from bertbench.common.errors import ConfigError
+from bertbench.config.closed import EVALUATION_SAMPLES
 from bertbench.config.optimizer import GRADIENT_BYTES, bucket_limits
 from bertbench.config.settings import mlperf_evaluation_interval
 from bertbench.config.system import System
@@ -23,7 +24,6 @@ Gpu = Literal["a100", "h100", "h200"]
 PARAMETERS = 336_232_258
 """Of BERT-Large."""
 _BACKWARD_SHARE = 2 / 3  # share of a step's FLOPs; communication can overlap it
-_EVALUATION_SAMPLES = 10_000
 _FORWARD_SHARE = 1 / 3
 START_UP_S = 2.9
 """Seconds of a run that aren't steps, in the published 1,024-GPU open-division logs of v2.0."""
@@ -167,7 +167,7 @@ def run_seconds(work: Work, calibration: Calibration) -> Seconds:
         imbalance=steps * (slowest - balanced),
         communication=steps * exposed,
         waiting=steps * waiting,
-        evaluation=evaluations * math.ceil(_EVALUATION_SAMPLES / work.gpus) * _FORWARD_SHARE / rate,
+        evaluation=evaluations * math.ceil(EVALUATION_SAMPLES / work.gpus) * _FORWARD_SHARE / rate,
     )
 
 
