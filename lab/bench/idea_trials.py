@@ -3,7 +3,7 @@
 The plain alternative is torch's own operator, used as well as it can be, or our code without the idea.
 """
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -24,7 +24,7 @@ from bertbench.model.bert import Bert
 from bertbench.model.cpu_attention import cpu_attention
 from bertbench.model.dropout import DropoutFunction, apply_dropout, plain_dropout
 from bertbench.model.linear import BY_TORCH, Linear, Products, onednn_multiplies
-from bertbench.model.loss import cross_entropy_sum, plain_cross_entropy_sum, weighted_loss
+from bertbench.model.loss import weighted_loss
 from bertbench.model.options import PrecisionName
 from bertbench.model.precision import computing
 from bertbench.model.products import Shape, fastest_products, layer_shapes
@@ -104,19 +104,6 @@ def dropout(setting: Setting) -> Iterator[Trial]:
     yield Trial("torch's dropout", size, "model/dropout.py", sides, tolerance=DIFFERENT_MASKS)
 
 
-def loss(setting: Setting) -> Iterator[Trial]:
-    """Overwrite scores with their gradient."""
-    batch, words = setting.batch("small"), setting.shapes["small"].vocab_size
-    logits_MV = torch.randn(len(batch.masked_at_M), words)
-
-    def passes(function: Callable[..., torch.Tensor], own_MV: torch.Tensor) -> Tensors:
-        return _results(function(own_MV, batch.masked_labels_M, 1 / len(own_MV)), [own_MV])
-
-    sides = partial(passes, plain_cross_entropy_sum), partial(passes, cross_entropy_sum)
-    size = f"{len(logits_MV):,} rows of {words:,} scores"
-    yield Trial("torch's cross_entropy", size, "model/loss.py", sides, lambda: (logits_MV.clone().requires_grad_(),))
-
-
 def products(setting: Setting) -> Iterator[Trial]:
     """Choose the library of each product."""
     rows, shape = len(filled(setting.batch("medium")).tokens_T), setting.shapes["medium"]
@@ -156,7 +143,7 @@ def shards(setting: Setting) -> Iterator[Trial]:
         yield Trial("all opened first", size, "data/store/dataset.py", sides, tolerance=0.0)
 
 
-_ALL: tuple[Idea, ...] = (heads, words, last_layer, attention, squares, dropout, loss, products, bf16, shards)
+_ALL: tuple[Idea, ...] = (heads, words, last_layer, attention, squares, dropout, products, bf16, shards)
 IDEAS = {idea.__name__: idea for idea in _ALL}
 
 

@@ -19,7 +19,7 @@ from bertbench.loading.loader import LoadedPart
 from bertbench.model.attention import plain_attention
 from bertbench.model.bert import Bert
 from bertbench.model.encoder import EncoderLayer
-from bertbench.model.loss import plain_cross_entropy_sum, weighted_loss
+from bertbench.model.loss import weighted_loss
 from bertbench.model.scores import Scores
 from bertbench.optim.buckets import backward_order, bucket_table
 from bertbench.optim.clip import contribution_limit, gradient_norm, make_clip
@@ -97,8 +97,7 @@ class VirtualRanks:
         ) -> torch.Tensor:  # fmt: skip
             inputs = tokens_T, first.segments_T, first.positions_T, first.sequences, masked_at_M
             scores = functional_call(self._model, weights, inputs)
-            masked_lm = plain_cross_entropy_sum(scores.masked_lm_MV, masked_M, part.masked_lm_weight)
-            return masked_lm + plain_cross_entropy_sum(scores.next_sentence_S2, pairs_S, part.next_sentence_weight)
+            return weighted_loss(scores, masked_M, pairs_S, part.masked_lm_weight, part.next_sentence_weight)
 
         own = zip(*((batch.tokens_T, batch.masked_at_M, *batch.labels) for _, batch in shares), strict=True)
         found: tuple[dict[str, torch.Tensor], torch.Tensor]

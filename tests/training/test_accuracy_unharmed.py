@@ -1,6 +1,6 @@
 """Every optimisation that runs on a CPU, against none of them.
 
-None: padded attention, all tokens through the last layer, loss and optimizer in plain operations, nothing compiled.
+None: padded attention, all tokens through the last layer, the optimizer in plain operations, nothing compiled.
 Dropout is off, since other shapes draw other masks.
 """
 
@@ -17,9 +17,7 @@ from bertbench.distributed.world import World
 from bertbench.loading.filler import filled, unfilled
 from bertbench.loading.inputs import open_data
 from bertbench.loading.loader import Loader
-from bertbench.model import loss
 from bertbench.model.linear import Products
-from bertbench.model.loss import plain_cross_entropy_sum
 from bertbench.model.sequences import Sequences
 from bertbench.optim.adam import MultiTensorAdam
 from bertbench.optim.foreach import foreach_step
@@ -101,8 +99,7 @@ def losses(world: World, system: System, optimised: bool, steps: int) -> list[fl
 
 
 def slow_down(trainer: WholeTrainer, patch: pytest.MonkeyPatch) -> None:
-    """Undo what model, loss and optimizer save."""
-    patch.setattr(loss, "cross_entropy_sum", plain_cross_entropy_sum)
+    """Undo what model and optimizer save."""
     assert isinstance(trainer.optimizer, MultiTensorAdam)
     trainer.optimizer.matrix_step = foreach_step
     for layer in trainer.model.layers:

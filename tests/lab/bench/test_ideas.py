@@ -61,9 +61,9 @@ def test_what_disagrees_is_not_timed(ours: float, agrees: bool) -> None:
 
 def test_the_command_prints_rows_and_records_its_table(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     file = tmp_path / "ideas.json"
-    assert main(["lab", "ideas", "--ideas", "loss,dropout", "--rounds", "1", "--record", str(file), "--json"]) == 0
+    assert main(["lab", "ideas", "--ideas", "dropout,words", "--rounds", "1", "--record", str(file), "--json"]) == 0
     rows = json.loads(capsys.readouterr().out)["results"]
-    assert [row["idea"] for row in rows] == ["dropout", "loss"]
+    assert [row["idea"] for row in rows] == ["words", "dropout"]
     assert {"idea", "plain", "size", "plain_ms", "ours_ms", "ratio", "ratio_low", "ratio_high", "file"} == set(rows[0])
     record = json.loads(file.read_text())
     assert record["results"]["results"] == rows

@@ -25,7 +25,7 @@ from bertbench.model.bert import Bert, Embeddings
 from bertbench.model.dropout import DropoutFunction, apply_dropout, plain_dropout
 from bertbench.model.encoder import EncoderLayer
 from bertbench.model.linear import Linear
-from bertbench.model.loss import cross_entropy_sum, plain_cross_entropy_sum
+from bertbench.model.loss import weighted_loss
 from bertbench.model.precision import autocast_type, computing
 from bertbench.model.scores import Scores
 from bertbench.model.sequences import Sequences
@@ -197,9 +197,7 @@ class _KeptByProduct(torch.autograd.Function):
 
 def summed_loss(system: System, model: Callable[..., Scores], batch: Batch) -> torch.Tensor:
     """Compute the trainer's loss, but for its weights."""
-    scores = model(*batch.inputs)
-    add_up = cross_entropy_sum if system.launch.device == "cpu" else plain_cross_entropy_sum
-    return add_up(scores.masked_lm_MV, batch.masked_labels_M) + add_up(scores.next_sentence_S2, batch.next_sentence_S)
+    return weighted_loss(model(*batch.inputs), *batch.labels, 1, 1)
 
 
 class Uninitialized(TorchFunctionMode):

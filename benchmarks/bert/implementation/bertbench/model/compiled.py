@@ -15,7 +15,7 @@ from torch import nn
 from bertbench.model import compiled_layer
 from bertbench.model.bert import Bert, CrossEntropySum
 from bertbench.model.encoder import EncoderLayer
-from bertbench.model.loss import plain_cross_entropy_sum
+from bertbench.model.loss import cross_entropy_sum
 
 _MOST_COMPILING = 8  # a handful of pieces keeps no more busy
 
@@ -41,7 +41,7 @@ def compile_part(modules: Iterable[nn.Module], layers: Iterable[EncoderLayer]) -
     for layer in layers:
         for name, end in ends.items():
             setattr(layer, name, partial(end, layer))
-    return _compiled(plain_cross_entropy_sum)
+    return _compiled(cross_entropy_sum)
 
 
 def _compiled(function: Callable[..., Any], **more: Any) -> Callable[..., Any]:
