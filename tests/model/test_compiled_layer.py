@@ -82,6 +82,20 @@ def test_each_gradient_is_that_of_the_plain_layers(residual: ResidualName, autoc
         assert (ours[name] - gradient).norm() < allowed, name
 
 
+def test_joined_pieces_wait_for_the_weights_of_each_layer() -> None:
+    """With optimizer.sharded, a layer's forward pre-hook waits for weights that still arrive from other ranks."""
+    torch.manual_seed(2)
+    model, batch = joined(Bert(SHAPE)), synthetic(3, 12, SHAPE.vocab_size, torch.Generator().manual_seed(1))
+    expected = model(*batch.inputs)
+    for layer in model.encoder_layers():
+        arrived = copy.deepcopy(layer.state_dict())
+        for weight in layer.parameters():
+            weight.data.fill_(torch.nan)
+        layer.register_forward_pre_hook(lambda module, _, arrived=arrived: module.load_state_dict(arrived) and None)
+    for found, its in zip(model(*batch.inputs), expected, strict=True):
+        assert torch.equal(found, its)
+
+
 def test_products_write_gradients_of_weights_in_float32_where_a_gpu_can(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(compiled_layer, "widens", lambda device_type: True)
     formats = []

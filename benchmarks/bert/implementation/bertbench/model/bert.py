@@ -212,11 +212,19 @@ class Bert(WithHeads):
     ) -> torch.Tensor:
         """Return the last layer's output for the tokens at read_R: [R, D]."""
         layer, *others = self.encoder_layers()
+        _await_weights(layer)
         qkv_T3D, input_TD = layer.before_attention(hidden_TD), Normalised(hidden_TD, *self._unscaled)
         for following in others:
+            _await_weights(following)
             given_TD, qkv_T3D = between(layer, following, layer.attend(qkv_T3D, sequences), input_TD)
             norm = layer.feed_forward_norm
             layer, input_TD = following, Normalised(given_TD, norm.weight.detach(), norm.bias.detach())
         context_RD = layer.attend(qkv_T3D, sequences).index_select(0, read_R)
         read_RD = input_TD._replace(normalised_TD=input_TD.normalised_TD.index_select(0, read_R))
         return layer.after_attention(context_RD, read_RD)
+
+
+def _await_weights(layer: EncoderLayer) -> None:
+    """Run the hooks that wait until a layer's weights are here (optim/zero1.py): joined pieces don't call the layer."""
+    for hook in layer._forward_pre_hooks.values():
+        hook(layer, ())
