@@ -36,12 +36,12 @@ class Efficiency(NamedTuple):
 Term = Literal["products_16bit", "products_fp8", "attention_a100", "attention_hopper", "attention_cudnn", "memory"]
 
 EFFICIENCIES: dict[Term, Efficiency] = {
-    "products_16bit": Efficiency(0.64, "0.80, an 8192^3 product's on H200 through torch, times 0.8 for BERT's widths"),
+    "products_16bit": Efficiency(0.64, "a large product's 0.80 times 0.8 for BERT's widths, neither measured here"),
     "products_fp8": Efficiency(0.40, "of fp8's peak: a product takes 0.8 of its time in 16 bit, scaling included"),
     "attention_a100": Efficiency(0.40, "FlashAttention-2 with dropout, heads of 64"),
     "attention_hopper": Efficiency(0.20, "the same kernel, written for A100, of Hopper's peak"),
     "attention_cudnn": Efficiency(0.30, "kernels made for Hopper, as the published runs have"),
-    "memory": Efficiency(0.85, "4.1 of 4.8 TB/s on H200"),
+    "memory": Efficiency(0.85, "of the data sheet's bandwidth, not measured here"),
 }
 HOST_US = 8.0
 """Assumed time of the host for one launch outside a CUDA graph, Python between pieces included."""
