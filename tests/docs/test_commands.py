@@ -43,7 +43,6 @@ SLOW = (
     r"^bertbench data prepare --system",
 )
 SAID = {
-    "train cpu_demo --smoke": {"README.md": r"gradients: 2 buckets of [^,]+, clip after"},
     "finetune squad --system": {"docs/finetuning.md": r"; starts from .*"},
 }
 """What a page shows of a training command's output and no machine or vocabulary changes."""

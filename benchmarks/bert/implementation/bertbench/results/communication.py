@@ -4,6 +4,13 @@ from dataclasses import dataclass
 
 from bertbench.config.optimizer import GRADIENT_BYTES, ClipMode, Compression
 
+_CLIPPED: dict[ClipMode, str] = {
+    "none": "not clipped",
+    "before": "clipped before ranks add them up",
+    "bucket": "clipped bucket by bucket before ranks add them up",
+    "after": "clipped after ranks add them up",
+}
+
 
 @dataclass(frozen=True)
 class Communication:
@@ -24,11 +31,11 @@ class Communication:
     """`collectives` of torch, or `shared memory` of ranks on one machine."""
 
     def text(self) -> str:
-        """Return all of it in a line."""
-        sizes = [GRADIENT_BYTES * elements / 2**20 for elements in self.bucket_elements]
+        """Return what a reader of the output needs of it, in lines; communication.json has the rest."""
+        buckets, mebibytes = len(self.bucket_elements), GRADIENT_BYTES * sum(self.bucket_elements) / 2**20
+        ways = [name for name in (self.sync, self.compression) if name not in ("every_step", "none")]
         return (
-            f"gradients: {len(sizes)} buckets of {min(sizes):.1f} to {max(sizes):.1f} MiB, clip {self.clip}, "
-            f"sync {self.sync}, compression {self.compression}, {self.bytes_per_step:,} bytes a rank and step by "
-            f"{self.transport}; "
-            f"model: {self.model_arithmetic}; optimizer: {self.optimizer_arithmetic}"
+            f"model: {self.model_arithmetic}\noptimizer: {self.optimizer_arithmetic}\n"
+            f"gradients: {_CLIPPED[self.clip]}, {mebibytes:.1f} MiB in {buckets} buckets by "
+            f"{', '.join((self.transport, *ways))}"
         )
