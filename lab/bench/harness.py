@@ -101,9 +101,10 @@ def machine_name(device: torch.device) -> str:
 
 
 def _record(found: Found) -> dict[str, object]:
-    """Return what --record writes: the command without --record and --json, the day, code and machine, the results."""
+    """Return what --record writes: the command without --record, --out and --json, its origin, the results."""
     parser = argparse.ArgumentParser(add_help=False, allow_abbrev=False)
     parser.add_argument("--record")
+    parser.add_argument("--out")
     parser.add_argument("--json", action="store_true")
     return {
         "command": shlex.join(["bertbench", *parser.parse_known_args(sys.argv[1:])[1]]),

@@ -16,7 +16,7 @@ def test_ours_alone_stops_after_the_steps_asked_for(
     tiny_file: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     monkeypatch.setattr("lab.bench.train.importlib.util.find_spec", lambda _: None)
-    monkeypatch.setattr("sys.argv", ["bertbench", "lab", "train", "--record", "FILE", "tiny"])
+    monkeypatch.setattr("sys.argv", ["bertbench", "lab", "train", "--record", "FILE", "tiny", "--out", "FOLDER"])
     record, words = tmp_path / "train.json", ["lab", "train", tiny_file, "--out", str(tmp_path / "runs"), "--json"]
     assert main([*words, "--steps", "3", "--record", str(record)]) == 0
     answer = capsys.readouterr()
