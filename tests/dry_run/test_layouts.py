@@ -34,7 +34,7 @@ def test_what_layers_keep_adds_up_to_what_the_whole_model_keeps() -> None:
     system = load_system("dgxa100_n1", words)
     lengths, model = np.array([300, 77]), Bert(system.model.shape(), *kernels(system))
     batch = batch_of_lengths(lengths)
-    kept = kept_bytes(system, model, lambda: summed_loss(system, model, batch))
+    kept = kept_bytes(system, model, lambda: summed_loss(model, batch))
     assert activation_bytes(system, (377, 300**2 + 77**2)) == pytest.approx(kept, rel=0.02)
     layer, halved = model_keeps(system).layer, model_keeps(system, 2).layer
     assert abs(layer.pair) < 0.01  # flash attention keeps no probabilities

@@ -72,7 +72,7 @@ def test_activations_of_a_warm_up_are_what_real_tensors_keep_whatever_the_number
     system = tiny("model.layers=5", "model.hidden_dropout=0.1", "model.attention_dropout=0.1",
                   f"precision.compute={format_}")  # fmt: skip
     model, batch = Bert(system.model.shape()), batch_of_lengths(np.full(6, 29))  # 12 samples on 2 ranks
-    kept = kept_bytes(system, model, lambda: summed_loss(system, model, batch))
+    kept = kept_bytes(system, model, lambda: summed_loss(model, batch))
     assert activation_bytes(system, (6 * 29, 6 * 29**2)) == pytest.approx(kept, rel=0.02)
     assert memory_gb(system)["activations"] == pytest.approx(kept / 1e9, rel=0.02)
 

@@ -137,7 +137,7 @@ def _model_of_one_layer(system: System) -> Kept:
     with Uninitialized():
         model = Bert(replace(shape, layers=1, max_positions=positions), *kernels(system))
 
-    return _fitted(system, model, lambda lengths_S: summed_loss(system, model, batch_of_lengths(lengths_S)))
+    return _fitted(system, model, lambda lengths_S: summed_loss(model, batch_of_lengths(lengths_S)))
 
 
 def kept_bytes(system: System, module: nn.Module, compute: Callable[[], torch.Tensor]) -> int:
@@ -195,7 +195,7 @@ class _KeptByProduct(torch.autograd.Function):
         return given.new_empty(*given.shape[:-1], len(weight))
 
 
-def summed_loss(system: System, model: Callable[..., Scores], batch: Batch) -> torch.Tensor:
+def summed_loss(model: Callable[..., Scores], batch: Batch) -> torch.Tensor:
     """Compute the trainer's loss, but for its weights."""
     return weighted_loss(model(*batch.inputs), *batch.labels, 1, 1)
 
