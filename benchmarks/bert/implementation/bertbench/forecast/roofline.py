@@ -13,8 +13,9 @@ import numpy as np
 
 from bertbench.balance.cost import MASKED_SHARE
 from bertbench.balance.lengths import length_shares
+from bertbench.config.closed import EVALUATION_SAMPLES
 from bertbench.forecast.balance import mean_flops
-from bertbench.forecast.step import HARDWARE, PARAMETERS, START_UP_S, Gpu, all_reduce_seconds
+from bertbench.forecast.step import FORWARD_SHARE, HARDWARE, PARAMETERS, START_UP_S, Gpu, all_reduce_seconds
 from bertbench.model.flops import FlopTerms
 from bertbench.model.shape import BertShape
 from bertbench.report.published import Published, published
@@ -22,7 +23,7 @@ from bertbench.report.published import Published, published
 GPUS_OF_NODE = 8
 _PEAK_FP8 = 1979e12  # of Hopper, dense
 _BANDWIDTH = {"a100": 2.039e12, "h100": 3.35e12, "h200": 4.8e12}  # bytes/s, data sheets of the SXM modules
-_EVALUATION = (10_000, 150_000, 1 / 3)  # samples; training samples between evaluations; forward's share of a step
+_EVALUATION_INTERVAL = 150_000  # training samples
 _BUCKETS = 26  # gradient buckets: the last one's reduction can't overlap the backward pass
 
 
@@ -122,8 +123,7 @@ def step_time(stack: Stack) -> StepTime:
 def samples_per_second(stack: Stack, samples_to_converge: float) -> float:
     """Return a GPU's samples/s over a whole run, counted like published results: with evaluations and start-up."""
     step_s = step_time(stack).total / 1e3
-    evaluated, interval, forward = _EVALUATION
-    per_sample = step_s / stack.samples * (1 + forward * evaluated / interval)
+    per_sample = step_s / stack.samples * (1 + FORWARD_SHARE * EVALUATION_SAMPLES / _EVALUATION_INTERVAL)
     return samples_to_converge / (samples_to_converge * per_sample + START_UP_S * GPUS_OF_NODE)
 
 

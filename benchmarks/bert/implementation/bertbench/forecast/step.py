@@ -24,7 +24,8 @@ Gpu = Literal["a100", "h100", "h200"]
 PARAMETERS = 336_232_258
 """Of BERT-Large."""
 _BACKWARD_SHARE = 2 / 3  # share of a step's FLOPs; communication can overlap it
-_FORWARD_SHARE = 1 / 3
+FORWARD_SHARE = 1 / 3
+"""Of a step's FLOPs."""
 START_UP_S = 2.9
 """Seconds of a run that aren't steps, in the published 1,024-GPU open-division logs of v2.0."""
 
@@ -167,7 +168,7 @@ def run_seconds(work: Work, calibration: Calibration) -> Seconds:
         imbalance=steps * (slowest - balanced),
         communication=steps * exposed,
         waiting=steps * waiting,
-        evaluation=evaluations * math.ceil(EVALUATION_SAMPLES / work.gpus) * _FORWARD_SHARE / rate,
+        evaluation=evaluations * math.ceil(EVALUATION_SAMPLES / work.gpus) * FORWARD_SHARE / rate,
     )
 
 
