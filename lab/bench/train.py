@@ -103,27 +103,25 @@ class _Comparison:
             )
             return own
         tuned = (*given, *self._arguments.rival_overrides)
-        screened = {
-            setup: Program(partial(_rival, system, steps or _SCREENED_STEPS, setup), tuned) for setup in set_ups()
-        }
+        screened = {setup: self._trainer(setup, tuned, steps or _SCREENED_STEPS) for setup in set_ups()}
         if steps is not None:
             return own | {setup.name: program for setup, program in screened.items()}
         rates = {
             setup: self._trial(setup.name, program, _TUNED_ON[0], "set-up").rate for setup, program in screened.items()
         }
-        random, grouped = (
+        ungrouped, grouped = (
             max((setup for setup in rates if setup.grouped == grouped), key=lambda setup: rates[setup])
             for grouped in (False, True)
         )
-        values, seconds = self._swept(random, tuned)
+        values, seconds = self._swept(ungrouped, tuned)
         tuned = (*tuned, *values)
         # grouping by length is faster and trains in another order, so it runs to the target too
-        strongest = grouped if self._seconds(grouped, tuned) < seconds else random
+        strongest = grouped if self._seconds(grouped, tuned) < seconds else ungrouped
         equipped = strongest._replace(ours=True)
         return own | {
             f"{OURS}, AdamW, not averaged": Program(partial(_ours, system, None), (*tuned, *_PLAIN_ADAM)),
-            strongest.name: Program(partial(_rival, system, None, strongest), tuned),
-            equipped.name: Program(partial(_rival, system, None, equipped), given),
+            strongest.name: self._trainer(strongest, tuned),
+            equipped.name: self._trainer(equipped, given),
         }
 
     def _swept(self, setup: SetUp, overrides: Sequence[str]) -> tuple[tuple[str, ...], float]:
@@ -138,8 +136,7 @@ class _Comparison:
             least = math.inf
             for values, trials in list(found.items()):
                 limit = [] if least == math.inf else [f"evaluation.max_samples={int(_LOST_AT * least)}"]
-                program = Program(partial(_rival, self._arguments.system, None, setup), (*overrides, *values, *limit))
-                trained = self._trial(setup.name, program, seed, "sweep")
+                trained = self._trial(setup.name, self._trainer(setup, (*overrides, *values, *limit)), seed, "sweep")
                 if trained.reached:
                     trials.append(trained)
                     least = min(least, trained.samples)
@@ -152,9 +149,13 @@ class _Comparison:
 
     def _seconds(self, setup: SetUp, overrides: tuple[str, ...]) -> float:
         """Return a set-up's seconds to the target over the tuning seeds, infinity if it misses one."""
-        program = Program(partial(_rival, self._arguments.system, None, setup), overrides)
+        program = self._trainer(setup, overrides)
         trials = [self._trial(setup.name, program, seed, "grouping") for seed in _TUNED_ON]
         return sum(trained.seconds if trained.reached else math.inf for trained in trials)
+
+    def _trainer(self, setup: SetUp, overrides: tuple[str, ...], steps: int | None = None) -> Program:
+        """Return the Trainer with a set-up, to the target or for some steps."""
+        return Program(partial(_rival, self._arguments.system, steps, setup), overrides)
 
     def run(self, name: str, program: Program, number: int) -> Trained:
         """Return the run of a row with seed `number` + 1."""
