@@ -25,14 +25,12 @@ from bertbench.loading.batch import Batch
 from bertbench.loading.loader import LoadedPart
 from bertbench.model.attention import plain_attention
 from bertbench.model.bert import Bert
-from bertbench.optim.average import AverageView, EvaluationView, Weights
 from bertbench.optim.buckets import Buckets, bucket_table, ready_order
 from bertbench.optim.build import build_optimizer
 from bertbench.optim.clip import gradient_norm, make_clip
 from bertbench.optim.exchange import Exchange
 from bertbench.optim.gradient_sum import sum_class
 from bertbench.optim.reducer import GradientReducer
-from bertbench.optim.state import LogicalTensors
 from bertbench.training.trainer import tiny_backward
 from lab.study.definition import mistake
 from lab.study.engine import Outcome
@@ -75,17 +73,17 @@ class Setting(Section):
     words: Words
     optimizer: OptimizerSettings
     decay_samples: Annotated[float, Field(gt=0)]
-    """Samples in which the rate falls to 0."""
+    """Samples in which the rate falls to `floor`."""
     max_samples: Annotated[float, Field(gt=0)] | None = None
     """Samples after which a run ends; `decay_samples` where they aren't given."""
     warmup: Fraction = 0.05
     """Share of the decay in which the rate rises."""
+    floor: Fraction = 0.0
+    """Share of the rate that decay ends at: a run that misses the target by then goes on at it, to `max_samples`."""
     global_batch_size: Count
     evaluation: Evaluation
     start: Start | None = None
     """Random weights where it isn't given."""
-    average: Fraction = 0.0
-    """Evaluate an average of the weights that reaches back this share of the decay; 0: the weights."""
     ranks: Count = 1
     mode: ClipMode = "none"
     max_norm: Annotated[float, Field(gt=0)] = 1.0
@@ -111,7 +109,7 @@ class Setting(Section):
         if batch % self.ranks:
             raise ValueError(f"ranks {self.ranks} don't divide global_batch_size {batch}; change one")
         if self.optimizer.sharded or self.optimizer.ema_decay:
-            raise ValueError("found optimizer.sharded or optimizer.ema_decay; leave both out, and set `average`")
+            raise ValueError("found optimizer.sharded or optimizer.ema_decay; leave both out")
         return self
 
     def language(self) -> Language:
@@ -191,11 +189,8 @@ def to_target(setting: Setting, model: Bert, reduce: Reduce, seed: int, most_sam
     )  # fmt: skip
     optimizer, _ = build_optimizer(model, setting.optimizer)
     decay = max(1, round(setting.decay_samples / batch))
-    rates = LearningRate(setting.optimizer.learning_rate, 0.0, max(1, round(setting.warmup * decay)), -1, decay)
-    view = EvaluationView(Weights())
-    if setting.average:
-        held = LogicalTensors(list(model.parameters()), model.fused_parameters())
-        view = AverageView(Weights(), held, 1 - 1 / max(1.0, setting.average * decay))
+    peak = setting.optimizer.learning_rate
+    rates = LearningRate(peak, setting.floor * peak, max(1, round(setting.warmup * decay)), -1, decay)
     draws = np.random.default_rng(derive(seed, "data"))
     steps = math.ceil(min(setting.max_samples or setting.decay_samples, most_samples) / batch)
     interval = (setting.evaluation.interval_samples or batch) // batch
@@ -207,10 +202,8 @@ def to_target(setting: Setting, model: Bert, reduce: Reduce, seed: int, most_sam
         optimizer.step(rates.rate(step - 1), reduced.coefficient)
         seconds += time.process_time() - began
         clipped.append(reduced.clipped)
-        view.after_step(step)
         if step % interval == 0:
-            with view.evaluating():
-                before, accuracy = accuracy, masked_accuracy(model, held_out)
+            before, accuracy = accuracy, masked_accuracy(model, held_out)
             if accuracy >= target:
                 share = (target - before) / (accuracy - before)
                 samples = (step - interval + interval * share) * batch

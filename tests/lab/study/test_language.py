@@ -1,4 +1,4 @@
-"""The made-up language, and runs that learn it: what a seed fixes, where they end, starts, averages, compression."""
+"""The made-up language, and runs that learn it: what a seed fixes, where they end, starts, floors, compression."""
 
 import math
 
@@ -10,7 +10,7 @@ from bertbench.common.errors import ConfigError
 from bertbench.distributed.world import World
 from lab.study.engine import Outcome
 from lab.study.language import Language
-from lab.study.language_run import Setting, initial_model, masked_accuracy, run_on_ranks, run_setting
+from lab.study.language_run import initial_model, masked_accuracy, run_on_ranks, run_setting
 from tests.lab.study.settings import setting
 from tests.ranks import run_ranks
 
@@ -38,11 +38,6 @@ def test_a_word_follows_from_the_one_before_except_where_a_half_is_unrelated() -
     joined = [int(after) in seen[int(before)] for before, after in words_SN[:, 3:5]]
     assert all(np.array(joined)[unrelated_S == 0])
     assert np.mean(np.array(joined)[unrelated_S == 1]) < 0.2  # 2 of 30 by chance
-
-
-def long(**changes: object) -> Setting:
-    """Return a setting whose runs go to their end, scored on many words."""
-    return setting(evaluation__target=0.99, words__held_out=600, optimizer__learning_rate=0.03, **changes)
 
 
 def untimed(outcome: Outcome) -> tuple[object, ...]:
@@ -94,7 +89,9 @@ def test_all_seeds_start_from_one_checkpoint() -> None:
         initial_model(setting(start={**start, "accuracy": 0.9}), 1)
 
 
-def test_an_average_of_one_step_is_the_weights_and_a_longer_one_is_not() -> None:
-    found = [run_setting(long(average=share), 1) for share in (0.0, 1 / 60, 0.5)]
-    assert untimed(found[0]) == untimed(found[1])  # 480 samples are 60 steps
-    assert found[2].accuracy != found[0].accuracy
+def test_a_run_goes_on_at_the_floor_after_its_decay() -> None:
+    short = {"decay_samples": 80, "evaluation__target": 0.99, "optimizer__learning_rate": 0.03}
+    ended = run_setting(setting(max_samples=80, **short), 1)
+    still, moving = (run_setting(setting(max_samples=240, floor=floor, **short), 1) for floor in (0.0, 0.5))
+    assert still.accuracy == ended.accuracy, "a rate of 0 leaves the weights"
+    assert moving.accuracy != ended.accuracy
