@@ -1,10 +1,11 @@
 # bertbench in a container whose entry point is run_and_time.sh.
-#   docker build --tag bertbench .                                                on NVIDIA's PyTorch container
+#   make image                                                                    on NVIDIA's PyTorch container
 #   docker build --target cpu --tag bertbench:cpu --build-arg FROM_IMAGE_NAME=python:3.11-slim-bookworm .
 #   docker run --rm bertbench:cpu                                                 the demo
 #   docker run --rm --gpus all --ipc=host -v DATA:/data:ro -v RUNS:/runs bertbench dgxa100_n1
-# The base brings Python 3.11 or newer with venv; torch, if it has a fitting one, is used as it is (NVIDIA's has its own
-# cuDNN, NCCL and kernels), else PyTorch's is installed. PIP_INDEX_URL and the like may be given as build arguments.
+# The base brings Python 3.11 or newer with venv. What it has is used as it is, torch and numpy above all (NVIDIA's torch
+# has its own cuDNN, NCCL and kernels); the rest is installed. PIP_INDEX_URL and the like may be given as build arguments.
+# A tag can move: FROM_IMAGE_NAME=NAME@sha256:... names a base for good.
 ARG FROM_IMAGE_NAME=nvcr.io/nvidia/pytorch:26.02-py3
 FROM ${FROM_IMAGE_NAME} AS installed
 
@@ -19,8 +20,9 @@ WORKDIR /workspace/bertbench
 COPY pyproject.toml constraints.txt ./
 COPY benchmarks/bert/launch/requirements.py benchmarks/bert/launch/
 RUN python3 -m venv --system-site-packages .venv \
-    && .venv/bin/python benchmarks/bert/launch/requirements.py pyproject.toml > /tmp/requirements.txt \
-    && PIP_CONSTRAINT="" .venv/bin/pip install --no-cache-dir --constraint constraints.txt --requirement /tmp/requirements.txt
+    && .venv/bin/python benchmarks/bert/launch/requirements.py . /tmp \
+    && PIP_CONSTRAINT="" .venv/bin/pip install --no-cache-dir --constraint /tmp/constraints.txt \
+      --requirement /tmp/requirements.txt
 
 COPY . .
 RUN .venv/bin/pip install --no-cache-dir --no-deps --no-build-isolation --editable . \
@@ -28,7 +30,9 @@ RUN .venv/bin/pip install --no-cache-dir --no-deps --no-build-isolation --editab
     && (getent passwd "${USER_ID}" || useradd --uid "${USER_ID}" --create-home bertbench) \
     && chown "${USER_ID}" /data /runs
 
-ENV DATADIR=/data LOGDIR=/runs PATH=/workspace/bertbench/.venv/bin:$PATH
+# What runs record: there is no git in the image. `make image` gives it, with -dirty for changes that no commit holds.
+ARG COMMIT=""
+ENV BERTBENCH_COMMIT=$COMMIT DATADIR=/data LOGDIR=/runs PATH=/workspace/bertbench/.venv/bin:$PATH
 USER ${USER_ID}
 # The demo's data are made of the documentation that Python carries: half a minute, and `docker run` needs no network.
 RUN bertbench data prepare --system cpu_demo

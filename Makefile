@@ -8,7 +8,7 @@ BIN = $(VENV)/bin
 SCRIPTS = run_and_time.sh .ci/run $(wildcard benchmarks/bert/*.sh benchmarks/bert/launch/*.s*) $(wildcard tests/*/*.sh)
 INSTALL = $(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt
 
-.PHONY: demo test test-faults test-track test-floor test-all image-test bench docs setup wheels lint format types clean
+.PHONY: demo test test-faults test-track test-floor test-all image image-test bench docs setup wheels lint format types clean
 
 demo: $(VENV)/.run-ready ## prepare data, train to the target, check the log, print the table
 	@echo "using $(VENV)"
@@ -37,6 +37,9 @@ test-all: $(VENV)/.dev-ready ## every test, Slurm's included where it is or can 
 	$(MAKE) test
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -m "slow or faults"
 	$(MAKE) test-floor
+
+image: ## docker's image, on NVIDIA's PyTorch container; its runs record the commit
+	docker build --tag bertbench --build-arg COMMIT="$$(git rev-parse HEAD)$$(test -z "$$(git status --porcelain)" || echo -dirty)" .
 
 image-test: $(VENV)/.dev-ready ## the image built and run without root, by podman and in a Slurm job; minutes, 5 GB
 	tests/image/install.sh

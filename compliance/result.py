@@ -132,7 +132,8 @@ def _number_of_runs(folder: Path, name: str, entries: Sequence[Path], paths: Seq
     expected = official_tools.runs_per_result(folder.name)
     if len(paths) != expected:
         found = f"{name}: {len(entries)} {LOG_PATTERN}"
-        yield Finding("runs", "error", found, f"exactly {expected}", alike.MEND)
+        mend = f"keep {expected} consecutive ones there, and move the other logs, with their folders, elsewhere"
+        yield Finding("runs", "error", found, f"exactly {expected}", mend if len(paths) > expected else alike.MEND)
     if specials := [path for path in entries if not path.is_file()]:
         found = f"{name}: not files: {_listed(specials)}"
         yield Finding("runs", "error", found, f"{LOG_PATTERN} that are files", "remove them, or put the logs there")

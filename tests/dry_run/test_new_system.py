@@ -21,7 +21,10 @@ def elsewhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
 
 
-def test_the_file_is_closed_at_a_known_batch_and_every_command_takes_it(answer: Answer, printed: Printed) -> None:
+def test_the_file_is_closed_at_a_known_batch_and_every_command_takes_it(
+    answer: Answer, printed: Printed, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("CONT", "registry.example.org/bertbench:1")
     said = printed(*CARDS, "--out", "mine.json")
     system = load_system("mine.json")
     assert (system.world_size, system.hardware.number_of_nodes, system.launch.device) == (16, 4, "cuda")

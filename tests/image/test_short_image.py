@@ -4,6 +4,7 @@ Only those packages of this environment are in the image's sight that pyproject.
 another one satisfies here fails there. `make image-test` has the rest: packages as they come, podman, charliecloud.
 """
 
+import json
 import os
 import shutil
 import sys
@@ -69,7 +70,9 @@ def work() -> Iterator[Path]:
 
 
 def test_the_dockerfile_builds_and_its_entry_point_runs(work: Path) -> None:
-    as_user(work / "source/tests/image/short.sh", work, limit_s=300)
+    as_user(work / "source/tests/image/short.sh", work, limit_s=300, variables={"COMMIT": f"{'12ab' * 10}-dirty"})
     facts = judge(work / "smoke_0.txt", "5.0.0").facts
     assert facts is not None
     assert facts.evaluations
+    origin = json.loads((work / "run.json").read_text(encoding="utf-8"))
+    assert (origin["commit"], origin["tree_dirty"]) == ("12ab" * 10, True), "there is no git in the image"

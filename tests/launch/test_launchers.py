@@ -24,6 +24,13 @@ from tests.tiny import TINY_SYSTEM
 MANIFESTS = REPOSITORY / "benchmarks" / "bert" / "launch" / "kubernetes"
 
 
+@pytest.fixture(autouse=True)
+def site(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The cluster of the manifests in the repository."""
+    monkeypatch.setenv("CONT", "registry.example.org/bertbench:1")
+    monkeypatch.setenv("RDMA", "rdma/hca_shared_devices_a")
+
+
 def job(name: str, *options: str, runs: int = 1) -> Job:
     return Job(load_system(name), name, list(options), runs)
 
@@ -106,6 +113,35 @@ def test_a_system_file_that_no_image_has_goes_along_whole(tmp_path: Path, kind: 
     assert '{"name": "systems", "mountPath": "/systems", "readOnly": true}' in text
 
 
+@pytest.mark.parametrize("kind", ["trainjob", "jobset"])
+def test_network_cards_are_a_limit_and_pin_memory(monkeypatch: pytest.MonkeyPatch, kind: kubernetes.Kind) -> None:
+    monkeypatch.setenv("RDMA", "rdma/ib=8")
+    made = kubernetes.manifest(job("dgxa100_n2"), kind)
+    assert 'limits: {nvidia.com/gpu: "8", rdma/ib: "8"}' in made
+    assert "add: [IPC_LOCK]" in made
+    monkeypatch.delenv("RDMA")
+    without = kubernetes.manifest(job("dgxa100_n2"), kind)
+    assert 'limits: {nvidia.com/gpu: "8"}' in without
+    assert "add: []" in without
+
+
+@pytest.mark.parametrize(
+    ("variable", "value", "expected"),
+    [
+        ("CONT", "", "CONT isn't set; set it to an image in a registry"),
+        ("RDMA", "ib", "RDMA is 'ib'; expected a resource and a number"),
+        ("RDMA", "rdma/ib=all", "RDMA is 'rdma/ib=all'; expected"),
+    ],
+)
+def test_a_site_that_kubernetes_would_refuse_is_one_error(
+    launch: Callable[..., Said], monkeypatch: pytest.MonkeyPatch, variable: str, value: str, expected: str
+) -> None:
+    monkeypatch.setenv(variable, value)
+    done = launch("dgxa100_n2", "--on", "kubernetes", "--dry-run")
+    assert (done.code, done.out) == (2, "")
+    assert expected in done.err
+
+
 def without_empty(content: Any) -> Any:
     if isinstance(content, dict):
         return {key: without_empty(value) for key, value in content.items() if value is not None}
@@ -116,7 +152,7 @@ def without_empty(content: Any) -> Any:
 def test_the_manifests_in_the_repository_are_current(launch: Callable[..., Said], kind: str) -> None:
     done = launch("dgxa100_n8", "--on", "kubernetes", "--kind", kind, "--dry-run")
     assert (MANIFESTS / f"dgxa100_n8.{kind}.yaml").read_text() == done.out, (
-        f"run: bertbench launch dgxa100_n8 --on kubernetes --kind {kind} --dry-run > FILE"
+        f"with CONT and RDMA as `site` has them: bertbench launch dgxa100_n8 --on kubernetes --kind {kind} --dry-run"
     )
 
 
@@ -144,7 +180,7 @@ def test_run_with_docker_starts_a_container_for_each_run(
     assert done.code == 0, done.err
     lines = done.out.splitlines()
     assert len(lines) == 2
-    for part in (f"--volume {tmp_path}:/data:ro", "--gpus all", "--ipc=host", "bertbench dgxa100_n1"):
+    for part in (f"--volume {tmp_path}:/data:ro", "--gpus all", "--ipc=host", "bertbench:1 dgxa100_n1"):
         assert part in lines[0]
     own = tmp_path / "own" / "mine.json"
     own.parent.mkdir()
@@ -152,7 +188,7 @@ def test_run_with_docker_starts_a_container_for_each_run(
     monkeypatch.chdir(tmp_path)
     line = launch("own/mine.json", "--on", "docker", "--smoke").out
     assert f"--volume {own.parent}:/systems:ro" in line
-    assert "bertbench /systems/mine.json --smoke" in line
+    assert "bertbench:1 /systems/mine.json --smoke" in line
 
 
 MISTAKES = {

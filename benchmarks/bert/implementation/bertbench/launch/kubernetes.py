@@ -1,7 +1,8 @@
 """Kubernetes manifests from a system file: a Kubeflow TrainJob, or a JobSet where Kubeflow isn't installed.
 
 Sources: Kubeflow Trainer from 2.3 (trainer.kubeflow.org/v1alpha1, with runtimePatches), JobSet
-(jobset.x-k8s.io/v1alpha2). A site names its image and its volume claims in CONT, DATA_CLAIM and RUNS_CLAIM.
+(jobset.x-k8s.io/v1alpha2). A site names its image and its volume claims in CONT, DATA_CLAIM and RUNS_CLAIM, and in RDMA
+the resource of its network cards' device plugin, such as rdma/hca_shared_devices_a, with =N for N of them.
 """
 
 import json
@@ -10,6 +11,7 @@ from string import Template
 from textwrap import indent
 from typing import Literal
 
+from bertbench.common.errors import ConfigError
 from bertbench.config.load import is_path, whole_file
 from bertbench.launch.job import Job
 from bertbench.launch.torchrun import restarts, torchrun
@@ -33,7 +35,7 @@ spec:
     env: [{name: DATADIR, value: /data}, {name: LOGDIR, value: /runs}]
     numNodes: $nodes
     numProcPerNode: $ranks
-    resourcesPerNode: {limits: {$gpus}}
+    resourcesPerNode: {limits: {$limits}}
   activeDeadlineSeconds: $seconds
   runtimePatches:
   - manager: bertbench
@@ -53,6 +55,7 @@ spec:
                       {name: shared-memory, emptyDir: {medium: Memory}}$volume]
                     containers:
                     - name: node
+                      securityContext: {capabilities: {add: [$capabilities]}}
                       volumeMounts: [
                         {name: data, mountPath: /data, readOnly: true},
                         {name: runs, mountPath: /runs},
@@ -81,6 +84,7 @@ spec:
             - name: node
               image: $image
               command: $command
+              securityContext: {capabilities: {add: [$capabilities]}}
               env:
               - {name: DATADIR, value: /data}
               - {name: LOGDIR, value: /runs}
@@ -92,7 +96,7 @@ spec:
                 {name: data, mountPath: /data, readOnly: true},
                 {name: runs, mountPath: /runs},
                 {name: shared-memory, mountPath: /dev/shm}$mount]
-              resources: {limits: {$gpus}}
+              resources: {limits: {$limits}}
             volumes: [
               {name: data, persistentVolumeClaim: {claimName: $data, readOnly: true}},
               {name: runs, persistentVolumeClaim: {claimName: $runs}},
@@ -104,20 +108,24 @@ spec:
 def manifest(job: Job, kind: Kind) -> str:
     """Return the YAML of one run for `kubectl create -f -`.
 
-    A ConfigMap carries a user's own system file, with the files that it extends merged in.
+    A ConfigMap carries a user's own system file, with the files that it extends merged in. Raises ConfigError where
+    the site's settings name no image, or no resource.
     """
+    image, cards = _image(), _network_cards()
     system, launch, own = job.system, job.system.launch, is_path(job.name_or_path)
     name, file = system.name.lower().replace("_", "-").replace(".", "-"), f"{system.name}.json"
     inside = job._replace(name_or_path=f"/systems/{file}") if own else job
+    gpus = [f'nvidia.com/gpu: "{launch.ranks_per_node}"'] if launch.device == "cuda" else []
     by_kubeflow = ["torchrun", *restarts(job), "--no-python", _IN_IMAGE, inside.name_or_path, *job.options]
     by_hand = torchrun(inside, "$(NODE_RANK)", f"{name}-node-0-0.{name}", _PORT, _IN_IMAGE)
     made = Template(_TRAIN_JOB if kind == "trainjob" else _JOB_SET).substitute(
         name=name,
-        image=json.dumps(os.environ.get("CONT", "bertbench")),
+        image=json.dumps(image),
         command=json.dumps(by_kubeflow if kind == "trainjob" else by_hand),
         nodes=system.hardware.number_of_nodes,
         ranks=launch.ranks_per_node,
-        gpus=f'nvidia.com/gpu: "{launch.ranks_per_node}"' if launch.device == "cuda" else "",
+        limits=", ".join([*gpus, *cards]),
+        capabilities="IPC_LOCK" if cards else "",  # network cards read memory that is pinned
         seconds=60 * launch.walltime_minutes + _SPARE_SECONDS,
         data=os.environ.get("DATA_CLAIM", "bertbench-data"),
         runs=os.environ.get("RUNS_CLAIM", "bertbench-runs"),
@@ -128,3 +136,21 @@ def manifest(job: Job, kind: Kind) -> str:
         return made
     text = indent(whole_file(job.name_or_path), "    ")
     return f"apiVersion: v1\nkind: ConfigMap\nmetadata: {{name: {name}}}\ndata:\n  {file}: |\n{text}---\n{made}"
+
+
+def _image() -> str:
+    if image := os.environ.get("CONT"):
+        return image
+    raise ConfigError(
+        "CONT isn't set; set it to an image in a registry that the cluster's nodes reach, as in registry/bertbench:1"
+    )
+
+
+def _network_cards() -> list[str]:
+    """Return the limit that gives a pod its network cards; none without RDMA."""
+    if not (asked := os.environ.get("RDMA")):
+        return []
+    name, _, number = asked.partition("=")
+    if "/" not in name or not (number or "1").isdecimal():
+        raise ConfigError(f"RDMA is {asked!r}; expected a resource and a number, as in rdma/hca_shared_devices_a=1")
+    return [f'{name}: "{number or 1}"']

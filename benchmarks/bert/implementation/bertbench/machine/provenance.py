@@ -15,6 +15,8 @@ from bertbench.common.paths import REPOSITORY
 from bertbench.distributed.affinity import available_cores
 from bertbench.machine.processor import instructions, nvidia_gpus, processor
 
+_IMAGE, _DIRTY = "BERTBENCH_COMMIT", "-dirty"
+"""Holds, in an image, the commit that it was built from (Dockerfile), and the ending for one with changes."""
 _LIBRARIES = ("numpy", "mlperf-logging", "apex", "transformer-engine")
 
 
@@ -22,7 +24,7 @@ def provenance() -> dict[str, object]:
     """Return the commit, whether the tree had changes, and the machine, for a result's record."""
     return {
         "commit": commit(),
-        "tree_dirty": None if (changes := _git("status", "--porcelain")) is None else bool(changes),
+        "tree_dirty": _has_changes(),
         "processor": processor(),
         "instructions": instructions(),
         "cores": available_cores(),
@@ -35,8 +37,15 @@ def provenance() -> dict[str, object]:
 
 
 def commit() -> str | None:
-    """Return the repository's commit; None without git."""
-    return _git("rev-parse", "HEAD")
+    """Return the repository's commit, in an image the one it was built from; None where neither is known."""
+    return _git("rev-parse", "HEAD") or os.environ.get(_IMAGE, "").removesuffix(_DIRTY) or None
+
+
+def _has_changes() -> bool | None:
+    """Return whether the code differs from `commit()`; None where that isn't known."""
+    if (changes := _git("status", "--porcelain")) is not None:
+        return bool(changes)
+    return os.environ[_IMAGE].endswith(_DIRTY) if os.environ.get(_IMAGE) else None
 
 
 def uncommitted(paths: Sequence[str]) -> list[str]:

@@ -1,0 +1,27 @@
+"""What an image installs on its base: not what the base has."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+from bertbench.common.paths import REPOSITORY
+
+
+def installed_on(folder: Path, *interpreter: str) -> tuple[str, list[str], list[str]]:
+    """Return what the script says, the requirements, and the versions that pip is held to."""
+    script = REPOSITORY / "benchmarks/bert/launch/requirements.py"
+    words = [*interpreter, str(script), str(REPOSITORY), str(folder)]
+    said = subprocess.run(words, capture_output=True, text=True, check=True).stdout
+    return said, *((folder / f"{name}.txt").read_text().splitlines() for name in ("requirements", "constraints"))
+
+
+def test_a_base_keeps_its_torch_and_numpy_and_an_empty_one_gets_ours(tmp_path: Path) -> None:
+    said, requirements, constraints = installed_on(tmp_path, sys.executable)
+    assert "the base brings torch 2." in said
+    assert not any(line.startswith("torch") for line in requirements)
+    assert not any(line.startswith(("numpy==", "torch==")) for line in constraints)
+    bare = sys.executable, "-I", "-S"  # sees no packages
+    said, requirements, constraints = installed_on(tmp_path, *bare)
+    assert "the base brings neither torch nor numpy; found no NVIDIA apex" in said
+    assert any(line.startswith("torch>") for line in requirements)
+    assert any(line.startswith("numpy==") for line in constraints)
