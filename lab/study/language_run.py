@@ -79,7 +79,7 @@ class Setting(Section):
     warmup: Fraction = 0.05
     """Share of the decay in which the rate rises."""
     floor: Fraction = 0.0
-    """Share of the rate that decay ends at: a run that misses the target by then goes on at it, to `max_samples`."""
+    """Share of the rate that decay ends at. A run that has missed the target trains at it until `max_samples`."""
     global_batch_size: Count
     evaluation: Evaluation
     start: Start | None = None
