@@ -147,7 +147,10 @@ def test_a_system_with_a_recipe_is_prepared_by_the_command_that_a_run_suggests(
 
 
 @pytest.mark.parametrize("command", ["train", "preflight"])
-def test_a_system_of_several_nodes_is_sent_to_commands_that_take_it(run: Callable[..., Said], command: str) -> None:
+def test_a_system_of_several_nodes_is_sent_to_commands_that_take_it(
+    run: Callable[..., Said], monkeypatch: pytest.MonkeyPatch, command: str
+) -> None:
+    monkeypatch.setenv("CONT", "registry.example.org/bertbench:1")  # kubernetes asks for it
     said = run(command, "dgxa100_n8")
     assert said.code == 1
     assert said.commands
