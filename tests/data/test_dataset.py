@@ -17,7 +17,7 @@ from bertbench.config import load_system
 from bertbench.data.store import index
 from bertbench.data.store.dataset import Dataset, MappedShard
 from bertbench.data.store.shards import write_shard, write_split
-from bertbench.data.text.prepare import Source, prepare
+from bertbench.data.text.prepare import Texts, prepare
 from bertbench.loading.batch import gather, read
 from tests.data.published import SAMPLES
 from tests.tiny import columns_of
@@ -93,7 +93,7 @@ def test_prepare_reuses_what_it_made_and_overwrites_and_leaves_nothing(
     copied: Path, text: Path, tiny_folder: Path, tmp_path: Path
 ) -> None:
     recipe = recipe_of(load_system(str(tiny_folder.parent / "tiny.json")))
-    source = Source(text=(text,))
+    source = Texts(text=(text,))
     _, existed = prepare(copied, source, recipe, None, Progress(False))
     assert existed
     with pytest.raises(DataError, match=r"recipe\.seed: 12345 there, 5 requested"):
@@ -108,7 +108,7 @@ def test_prepare_reuses_what_it_made_and_overwrites_and_leaves_nothing(
         prepare(tmp_path / "out", source, recipe, None, Interrupting(False))
     (tmp_path / "text").write_text("one sentence of the only article\n")
     with pytest.raises(DataError, match="found 1 documents and would hold out 0"):
-        prepare(tmp_path / "out", Source(text=(tmp_path / "text",)), recipe, None, Progress(False))
+        prepare(tmp_path / "out", Texts(text=(tmp_path / "text",)), recipe, None, Progress(False))
     assert sorted(path.name for path in tmp_path.iterdir()) == ["copy", "text"]
 
 

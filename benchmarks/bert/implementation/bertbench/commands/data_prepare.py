@@ -11,7 +11,7 @@ from bertbench.common.progress import Progress
 from bertbench.config import System, load_system
 from bertbench.data.store.manifest import Manifest
 from bertbench.data.text.mlperf import MlperfRecipe, prepare_mlperf
-from bertbench.data.text.prepare import Recipe, Source, prepare
+from bertbench.data.text.prepare import Recipe, Texts, prepare
 
 _CONVERSION_ONLY = ("vocab_size", "split", "shard_samples")
 _MLPERF_ONLY = ("dupe_factor", "seed", "workers", "select_eval")
@@ -70,7 +70,7 @@ def _mlperf(arguments: argparse.Namespace, progress: Progress) -> tuple[Path, Ma
 def _of_system(arguments: argparse.Namespace, progress: Progress) -> tuple[Path, Manifest, bool]:
     system = load_system(arguments.system, arguments.overrides)
     out = arguments.out or data_folder(system.data.path)
-    source = Source(tuple(arguments.text), tuple(arguments.wiki))
+    source = Texts(tuple(arguments.text), tuple(arguments.wiki))
     return out, *prepare(out, source, recipe_of(system), arguments.vocab, progress)
 
 

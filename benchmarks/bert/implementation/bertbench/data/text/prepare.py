@@ -24,7 +24,7 @@ from bertbench.data.text.vocabulary import Vocabulary, tokenizer_of
 
 
 @dataclass(frozen=True)
-class Source:
+class Texts:
     """The source of the text; without files, the documentation of the installed Python."""
 
     text: tuple[Path, ...] = ()
@@ -63,7 +63,7 @@ class Recipe:
     seed: int
 
 
-def prepare(out: Path, source: Source, recipe: Recipe, vocab: Path | None, progress: Progress) -> tuple[Manifest, bool]:
+def prepare(out: Path, source: Texts, recipe: Recipe, vocab: Path | None, progress: Progress) -> tuple[Manifest, bool]:
     """Make the dataset `out`; return its manifest and whether it was already there.
 
     Raises DataError if `out` holds another dataset, or the text is too small to hold documents out.
