@@ -1,6 +1,5 @@
 """A file that grows by whole lines: what doesn't fit on the disk isn't half there."""
 
-import errno
 import os
 from pathlib import Path
 
@@ -20,13 +19,14 @@ class LineFile:
 
     def append(self, lines: str) -> None:
         """Add text that ends with a line's end; raises RunError, and leaves the file as it was, if it doesn't fit."""
-        data = lines.encode()
+        data, written = lines.encode(), 0
         before = os.fstat(self._handle).st_size
         try:
-            if os.write(self._handle, data) < len(data):
-                os.ftruncate(self._handle, before)
-                raise OSError(errno.ENOSPC, "")
+            while written < len(data):  # after a write that is cut short, the next says why: a full disk, `ulimit -f`
+                written += os.write(self._handle, data[written:])
         except OSError as error:
+            if written:
+                os.ftruncate(self._handle, before)
             raise self._refused(error) from error
 
     def close(self) -> None:
@@ -35,5 +35,6 @@ class LineFile:
 
     def _refused(self, error: OSError) -> RunError:
         return RunError(
-            f"{self._path}: cannot be written ({system_reason(error)}); make room there, or set LOGDIR to another disk"
+            f"{self._path}: cannot be written ({system_reason(error)}); make room there, lift `ulimit -f`, or set "
+            "LOGDIR to another disk"
         )
