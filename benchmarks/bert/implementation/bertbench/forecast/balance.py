@@ -9,6 +9,7 @@ from bertbench.balance.lengths import length_shares
 from bertbench.balance.plan import Planner, efficiency
 from bertbench.balance.simulate import VARIANTS, drawn_index
 from bertbench.data.store.index import Index
+from bertbench.forecast.published import GPUS_OF_NODE
 from bertbench.model.flops import FlopTerms
 from bertbench.model.shape import BertShape
 
@@ -16,7 +17,6 @@ from bertbench.model.shape import BertShape
 # where large batches make them few.
 _STEPS, _FEWEST_STEPS, _SAMPLES = 40, 4, 1 << 16
 _SIMULATED_SAMPLES = 1 << 20
-_GPUS_OF_NODE = 8
 
 
 def flops(lengths: np.ndarray) -> np.ndarray:
@@ -38,7 +38,7 @@ def load_efficiency(batching: str, gpus: int, samples_per_gpu: int) -> float:
     """Simulate a variant of `bertbench balance` on Wikipedia's lengths; padded samples take 512 tokens each."""
     if batching == "padded":
         return mean_flops() / float(flops(np.array([512]))[0])
-    nodes = gpus // _GPUS_OF_NODE if gpus % _GPUS_OF_NODE == 0 else 1
+    nodes = gpus // GPUS_OF_NODE if gpus % GPUS_OF_NODE == 0 else 1
     planner = Planner(_index(), VARIANTS[batching], gpus * samples_per_gpu, 1, nodes, gpus // nodes)
     steps = max(_FEWEST_STEPS, min(_STEPS, _SAMPLES // (gpus * samples_per_gpu)))
     return float(np.mean([efficiency(planner.loads(planner.plan(step))) for step in range(steps)]))

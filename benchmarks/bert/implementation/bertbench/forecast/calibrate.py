@@ -10,7 +10,7 @@ from typing import Literal, get_args
 import numpy as np
 
 from bertbench.forecast.convergence import samples_to_converge
-from bertbench.forecast.published import calibrates, method_of, published_results
+from bertbench.forecast.published import calibrating, method_of, published_results
 from bertbench.forecast.step import Calibration, Gpu, Work, run_seconds
 from bertbench.report.published import Published
 
@@ -45,7 +45,7 @@ def fit(left_out: Collection[Published] = ()) -> Calibration:
     A row never uses its own samples to converge: each is forecast from the others.
     """
     known = _without(left_out)
-    rows = [row for row in known if calibrates(row)]
+    rows = [row for row in known if row in calibrating()]
     works = [work_of(row, "a100", [other for other in known if other is not row]) for row in rows]
 
     def errors(numbers: np.ndarray) -> np.ndarray:
@@ -63,7 +63,7 @@ def fit(left_out: Collection[Published] = ()) -> Calibration:
 
 @cache
 def calibration(gpu: Gpu = "a100") -> Calibration:
-    """Return the calibration on all 21 rows; another GPU keeps the A100s' network and waiting, with its own peak share.
+    """Return the calibration on all of them; another GPU keeps the A100s' network and waiting, with its own peak share.
 
     That share is the median of its published results on one node of 8 SXM GPUs, most of them computed in fp8.
     """
@@ -79,13 +79,13 @@ GROUPS: tuple[Group, ...] = get_args(Group)
 
 @cache
 def leave_out(group: Group) -> list[Comparison]:
-    """Return the 21 rows, each with a forecast that uses neither times nor convergence of its group."""
+    """Return the rows that calibrate, each with a forecast that uses neither times nor convergence of its group."""
 
     def key(row: Published) -> object:
         return {"row": row, "submitter": row.submitter, "scale": row.accelerators}[group]
 
     found: list[Comparison] = []
-    rows = [row for row in published_results() if calibrates(row)]
+    rows = calibrating()
     for name in dict.fromkeys(map(key, rows)):
         left_out = [row for row in published_results() if key(row) == name]
         calibrated = fit(left_out)
@@ -97,11 +97,11 @@ def leave_out(group: Group) -> list[Comparison]:
 def other_results(gpu: Gpu) -> list[Comparison]:
     """Forecast the results of a kind of GPU that don't calibrate forecasts.
 
-    A100s (PCIe, 40 GB, small nodes) count as if on a DGX A100; another GPU's peak share is that of its other results.
+    A100s (PCIe, other nodes) count as if on a DGX A100; another GPU's peak share is that of its other results.
     """
     shares, found = {} if gpu == "a100" else _shares(gpu), []
     for row in published_results():
-        if gpu.upper() in row.accelerator and row.accelerators is not None and not calibrates(row):
+        if gpu.upper() in row.accelerator and row.accelerators is not None and row not in calibrating():
             others = [share for other, share in shares.items() if other is not row]
             calibrated = replace(calibration(), compute_share=median(others)) if others else calibration()
             found.append(Comparison(row, gpu, calibrated, [row]))

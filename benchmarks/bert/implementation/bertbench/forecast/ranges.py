@@ -11,11 +11,11 @@ import numpy as np
 
 from bertbench.config.system import System
 from bertbench.forecast.calibrate import leave_out, other_results
+from bertbench.forecast.published import GPUS_OF_NODE
 from bertbench.forecast.step import HARDWARE, Gpu
 
-MOST_GPUS = 1024
+MOST_GPUS = 4320
 """GPUs of the largest result in the calibration."""
-_GPUS_OF_NODE = 8
 _FEWEST = 5  # results that make a kind: with fewer, nine of ten has no meaning
 _OUTSIDE = 0.05  # share outside the range on each side
 
@@ -51,7 +51,7 @@ class Range(NamedTuple):
 
 def kind(gpu: Gpu, accelerator: str, gpus: int, nodes: int) -> Kind:
     """Return the kind of a machine; `accelerator` is the card's name, which tells PCIe cards from SXM modules."""
-    pcie, whole = "pci" in accelerator.lower(), gpus == _GPUS_OF_NODE * nodes
+    pcie, whole = "pci" in accelerator.lower(), gpus == GPUS_OF_NODE * nodes
     return Kind(gpu, pcie, whole, None if gpu == "a100" and whole and not pcie else nodes == 1)
 
 
@@ -75,7 +75,7 @@ def warnings(system: System, gpu: Gpu) -> Iterator[str]:
             f"{len(errors)} published results ({named}) took {longer[0]:.0%} to {longer[-1]:.0%} longer than forecast"
         )
     if not own.whole:
-        yield f"{system.launch.ranks_per_node} GPUs a node: calibrated on nodes of {_GPUS_OF_NODE}, joined by NVSwitch"
+        yield f"{system.launch.ranks_per_node} GPUs a node: calibrated on nodes of {GPUS_OF_NODE}, joined by NVSwitch"
     if system.world_size > MOST_GPUS:
         yield f"{system.world_size:,} GPUs: calibrated on at most {MOST_GPUS:,}"
     if gpu != "a100" and system.hardware.number_of_nodes > 1:
@@ -109,10 +109,10 @@ def _of_form(gpu: Gpu, pcie: bool) -> list[float]:
 
 @cache
 def _errors(gpu: Gpu) -> dict[Kind, list[float]]:
-    """Return errors of published results with at most 1,024 GPUs by kind."""
+    """Return errors of published results by kind."""
     found: dict[Kind, list[float]] = {}
     for one in (*(leave_out("row") if gpu == "a100" else ()), *other_results(gpu)):
         row = one.row
-        if row.accelerators is not None and row.accelerators <= MOST_GPUS:
-            found.setdefault(kind(gpu, row.accelerator, row.accelerators, row.nodes), []).append(one.error)
+        assert row.accelerators is not None
+        found.setdefault(kind(gpu, row.accelerator, row.accelerators, row.nodes), []).append(one.error)
     return found

@@ -15,12 +15,12 @@ from bertbench.balance.cost import MASKED_SHARE
 from bertbench.balance.lengths import length_shares
 from bertbench.config.closed import EVALUATION_SAMPLES
 from bertbench.forecast.balance import mean_flops
+from bertbench.forecast.published import GPUS_OF_NODE
 from bertbench.forecast.step import FORWARD_SHARE, HARDWARE, PARAMETERS, START_UP_S, Gpu, all_reduce_seconds
 from bertbench.model.flops import FlopTerms
 from bertbench.model.shape import BertShape
 from bertbench.report.published import Published, published
 
-GPUS_OF_NODE = 8
 _PEAK_FP8 = 1979e12  # of Hopper, dense
 _BANDWIDTH = {"a100": 2.039e12, "h100": 3.35e12, "h200": 4.8e12}  # bytes/s, data sheets of the SXM modules
 _EVALUATION_INTERVAL = 150_000  # training samples
