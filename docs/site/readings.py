@@ -177,9 +177,10 @@ def _optimizers() -> Iterator[list[str]]:
     p_values = [_p_value(math.log(pair["samples"]), math.log(pair["low"]), pair["counted"] - 1) for pair in chosen]
     for pair, p_value in zip(chosen, holm(p_values), strict=True):
         figure = f"{pair['samples']:.2f} ({pair['low']:.2f} to {pair['high']:.2f}); seconds {pair['seconds']:.2f}"
+        shown = _shown(p_value > 0.05 or pair["verdict"].startswith("not decided"))
         yield [
             f"Samples of {_OPTIMIZERS[pair['arm']]} over ADAM's, {_STARTS[pair['cells']]}", figure,
-            f"{seeds} x {pair['counted']} cells", _shown(p_value > 0.05 or pair["verdict"].startswith("not decided")), "bertbench lab optimizer",
+            f"{seeds} x {pair['counted']} cells", shown, "bertbench lab optimizer",
             _link(_RESULTS / "studies" / "optimizer.json"),
         ]  # fmt: skip
 
