@@ -5,8 +5,8 @@
 #   docker run --rm --gpus all --ipc=host -v DATA:/data:ro -v RUNS:/runs bertbench dgxa100_n1
 # The base brings Python 3.11 or newer with venv. What it has is used as it is, torch and numpy above all (NVIDIA's torch
 # has its own cuDNN, NCCL and kernels); the rest is installed. PIP_INDEX_URL and the like may be given as build arguments.
-# A tag can move: FROM_IMAGE_NAME=NAME@sha256:... names a base for good.
-ARG FROM_IMAGE_NAME=nvcr.io/nvidia/pytorch:26.02-py3
+# The base is PyTorch 2.12 for CUDA 13.2. Its digest stands for all its platforms; a tag alone can move.
+ARG FROM_IMAGE_NAME=nvcr.io/nvidia/pytorch:26.05-py3@sha256:222d8b18e671be5c3ef91cb41727a2572a0b23f59ded6c39f373a96946f6f2ba
 FROM ${FROM_IMAGE_NAME} AS installed
 
 ARG PIP_INDEX_URL
