@@ -151,21 +151,19 @@ def _bench_claims() -> Iterator[list[str]]:
 
 def _study_claims(name: str) -> Iterator[list[str]]:
     found, path = _study(name), _RESULTS / "studies" / f"{name}.json"
-    sides = {"comparisons": "each at its own values", "at_equal_values": "both at the first's values"}
-    pairs = [(pair, side) for field, side in sides.items() for pair in found.get(field, [])]
-    p_values = [_p_value(pair["difference"]["mean"], pair["difference"]["low"], pair["seeds"] - 1) for pair, _ in pairs]
-    for (pair, side), p_value in zip(pairs, holm(p_values), strict=True):
+    pairs = [*found["comparisons"], *found.get("at_equal_values", [])]
+    p_values = [_p_value(pair["difference"]["mean"], pair["difference"]["low"], pair["seeds"] - 1) for pair in pairs]
+    for pair, p_value in zip(pairs, holm(p_values), strict=True):
         arm, against = (pair["difference"][end] for end in ("arm", "against"))
         mean, low, high = (100 * pair["difference"][end] / pair["reference"] for end in ("mean", "low", "high"))
-        ranks = f", {pair['ranks']} ranks, {side}" if "ranks" in pair else ""
-        figure = f"{mean:+.1f} % ({low:+.1f} to {high:+.1f})"
-        command = f"bertbench lab {_STUDIES[name]}"
+        values = f"both at the values of `{pair['values_of']}`" if "values_of" in pair else "each at its own values"
+        ranks = f", {pair['ranks']} ranks, {values}" if "ranks" in pair else ""
         yield [
             f"Samples of `{arm}` less `{against}`{ranks}",
-            figure,
+            f"{mean:+.1f} % ({low:+.1f} to {high:+.1f})",
             str(pair["seeds"]),
-            _shown(p_value > 0.05),
-            command,
+            _shown(p_value > 0.05 or pair.get("missed", 0) > 0),
+            f"bertbench lab {_STUDIES[name]}",
             _link(path),
         ]
 
