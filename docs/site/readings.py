@@ -46,7 +46,7 @@ def validation() -> str:
     """Return how wrong forecasts of published results are, by what they were made without."""
     command = "predict", "--validate"
     done = subprocess.run([sys.executable, "-m", "bertbench", *command], capture_output=True, text=True, check=True)
-    return "\n".join(["```", f"$ bertbench {' '.join(command)}", "...", *done.stdout.splitlines()[-4:], "```"])
+    return "\n".join(["```", f"$ bertbench {' '.join(command)}", "...", *done.stdout.splitlines()[-5:], "```"])
 
 
 def claims() -> str:

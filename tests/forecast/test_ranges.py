@@ -7,7 +7,7 @@ from bertbench.config import load_system
 from bertbench.forecast.calibrate import leave_out, other_results
 from bertbench.forecast.forecast import forecast
 from bertbench.forecast.published import Published
-from bertbench.forecast.ranges import Range, kind, range_of
+from bertbench.forecast.ranges import Range, covered, kind, range_of
 from tests.conftest import Answer
 
 PCIE = (
@@ -26,6 +26,12 @@ def test_nine_of_ten_published_results_lie_in_the_range_of_their_forecast() -> N
         inside += found.low_min <= one.row.seconds / 60 <= found.high_min
     assert len(held) == 46
     assert inside in (40, 41, 42)  # of 46; the quantiles leave 5 % out on each side
+
+
+def test_coverage_leaves_each_result_out_of_its_own_range() -> None:
+    # of 0 to 20 without 1, 5 % lie below 0 + 0.95 x 2 = 1.9: 1 is outside, as are 0, 19 and 20; 2 is above 0.95
+    assert covered([float(number) for number in range(21)]) == 17
+    assert covered([0.0, 1.0, 1.0, 1.0]) == 3
 
 
 def _like_a_dgx(row: Published) -> bool:

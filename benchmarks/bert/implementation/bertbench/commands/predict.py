@@ -13,6 +13,7 @@ from bertbench.config.load import gpu_card
 from bertbench.forecast.calibrate import GROUPS, Comparison, leave_out, other_results
 from bertbench.forecast.forecast import LIMITS, Forecast, forecast
 from bertbench.forecast.page import forecast_page
+from bertbench.forecast.ranges import covered
 from bertbench.forecast.step import HARDWARE
 from bertbench.model.shape import BertShape
 
@@ -158,6 +159,7 @@ def _print_validation(as_json: bool) -> None:
     result = {
         "median_error": round(median(errors["row"]), 4),
         "worst_error": round(max(errors["row"]), 4),
+        "covered": (inside := covered([one.error for one in held])),
         "left_out": {
             group: {"median_error": round(median(own), 4), "worst_error": round(max(own), 4)}
             for group, own in errors.items()
@@ -177,6 +179,7 @@ def _print_validation(as_json: bool) -> None:
     lines.append(f"{len(held)} results, errors of forecasts without")
     for group, own in errors.items():
         lines.append(f"  their {group:<10} median{100 * median(own):>5.1f} %, worst{100 * max(own):>5.1f} %")
+    lines.append(f"  a range of nine tenths of the other rows' errors holds {inside} of {len(held)}")
     emit(as_json, result, "\n".join(lines))
 
 

@@ -6,9 +6,9 @@ from typing import Any
 from bertbench.commands import emit
 from bertbench.forecast.kernels.absent_gpu import check_triton
 from bertbench.forecast.kernels.certificate import certificate
+from bertbench.forecast.published import GPUS_OF_NODE
 from bertbench.forecast.roofline import (
     EFFICIENCIES,
-    GPUS_OF_NODE,
     HOST_US,
     Stack,
     best_published,

@@ -3,7 +3,7 @@
 Every result is forecast by a calibration without it. A forecast's range covers nine of ten errors of its kind.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from functools import cache
 from typing import NamedTuple
 
@@ -59,9 +59,21 @@ def range_of(system: System, gpu: Gpu, minutes: float) -> Range:
     """Return the range of a forecast of `minutes`, from errors on the results most similar to the system."""
     own = kind_of(system, gpu)
     errors, named = _nearest(own)
-    low, high = map(float, np.quantile(errors, (_OUTSIDE, 1 - _OUTSIDE)))
+    low, high = _middle(errors)
     # error is forecast / published - 1
     return Range(minutes / (1 + high), minutes / (1 + low), f"{len(errors)} published results: {named}")
+
+
+def covered(errors: Sequence[float]) -> int:
+    """Return how many errors lie in the range that the others make: a forecast's own result is not in its range."""
+    ranges = [_middle([*errors[:place], *errors[place + 1 :]]) for place in range(len(errors))]
+    return sum(low <= error <= high for error, (low, high) in zip(errors, ranges, strict=True))
+
+
+def _middle(errors: Sequence[float]) -> tuple[float, float]:
+    """Return the ends of the middle nine tenths."""
+    low, high = np.quantile(errors, (_OUTSIDE, 1 - _OUTSIDE))
+    return float(low), float(high)
 
 
 def warnings(system: System, gpu: Gpu) -> Iterator[str]:
