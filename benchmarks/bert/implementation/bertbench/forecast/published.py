@@ -36,7 +36,7 @@ def calibrating() -> tuple[Published, ...]:
     """Return the results that calibrate forecasts: A100 SXM modules, 8 a node, of any submitter.
 
     Each submitter's last round at a number of GPUs counts: the software of earlier ones was replaced, and two of round
-    1.1 took twice the time that the same machines took in 2.0.
+    1.1 took about twice the time that the same machines took in 2.0.
     """
     rows = [row for row in published_results() if "A100-SXM" in row.accelerator]
     last: dict[tuple[str, int | None], str] = {}
