@@ -125,23 +125,6 @@ def test_network_cards_are_a_limit_and_pin_memory(monkeypatch: pytest.MonkeyPatc
     assert "add: []" in without
 
 
-@pytest.mark.parametrize(
-    ("variable", "value", "expected"),
-    [
-        ("CONT", "", "CONT isn't set; set it to an image in a registry"),
-        ("RDMA", "ib", "RDMA is 'ib'; expected a resource and a number"),
-        ("RDMA", "rdma/ib=all", "RDMA is 'rdma/ib=all'; expected"),
-    ],
-)
-def test_a_site_that_kubernetes_would_refuse_is_one_error(
-    launch: Callable[..., Said], monkeypatch: pytest.MonkeyPatch, variable: str, value: str, expected: str
-) -> None:
-    monkeypatch.setenv(variable, value)
-    done = launch("dgxa100_n2", "--on", "kubernetes", "--dry-run")
-    assert (done.code, done.out) == (2, "")
-    assert expected in done.err
-
-
 def without_empty(content: Any) -> Any:
     if isinstance(content, dict):
         return {key: without_empty(value) for key, value in content.items() if value is not None}
@@ -208,21 +191,24 @@ def test_a_mistake_is_one_error_without_a_traceback(launch: Callable[..., Said],
 
 
 @pytest.mark.parametrize(
-    ("container", "image", "expected"),
+    ("where", "settings", "expected"),
     [
-        ("podman", "", "CONTAINER is 'podman'; expected none, pyxis, apptainer or charliecloud"),
-        ("pyxis", "", "CONTAINER is pyxis and CONT isn't set"),
-        ("pyxis", "/nowhere/image.sqsh", "CONT is /nowhere/image.sqsh: found nothing there"),
-        ("charliecloud", "nowhere", "CONT is nowhere: found nothing there"),
-        ("pyxis", "registry/bertbench:1", ""),
+        ("slurm", "CONTAINER=podman CONT=", "CONTAINER is 'podman'; expected none, pyxis, apptainer or charliecloud"),
+        ("slurm", "CONTAINER=pyxis CONT=", "CONTAINER is pyxis and CONT isn't set"),
+        ("slurm", "CONTAINER=pyxis CONT=/nowhere/image.sqsh", "CONT is /nowhere/image.sqsh: found nothing there"),
+        ("slurm", "CONTAINER=charliecloud CONT=nowhere", "CONT is nowhere: found nothing there"),
+        ("slurm", "CONTAINER=pyxis CONT=registry/bertbench:1", ""),
+        ("kubernetes", "CONT=", "CONT isn't set; set it to an image in a registry"),
+        ("kubernetes", "RDMA=ib", "RDMA is 'ib'; expected a resource and a number"),
+        ("kubernetes", "RDMA=rdma/ib=all", "RDMA is 'rdma/ib=all'; expected"),
     ],
 )
 def test_what_would_only_fail_in_the_job_is_refused_before_it_queues(
-    launch: Callable[..., Said], monkeypatch: pytest.MonkeyPatch, container: str, image: str, expected: str
+    launch: Callable[..., Said], monkeypatch: pytest.MonkeyPatch, where: str, settings: str, expected: str
 ) -> None:
-    monkeypatch.setenv("CONTAINER", container)
-    monkeypatch.setenv("CONT", image)
-    done = launch("cpu_demo", "--on", "slurm", "--dry-run")
+    for setting in settings.split():
+        monkeypatch.setenv(*setting.split("=", 1))
+    done = launch("cpu_demo", "--on", where, "--dry-run")
     assert (done.code, bool(done.out)) == ((2, False) if expected else (0, True))
     assert expected in done.err
 

@@ -10,7 +10,7 @@ from typing import Literal, get_args
 import numpy as np
 
 from bertbench.forecast.convergence import samples_to_converge
-from bertbench.forecast.published import calibrating, method_of, published_results
+from bertbench.forecast.published import GPUS_OF_NODE, calibrating, method_of, published_results
 from bertbench.forecast.step import Calibration, Gpu, Work, run_seconds
 from bertbench.report.published import Published
 
@@ -113,7 +113,7 @@ def _shares(gpu: Gpu) -> dict[Published, float]:
     """Return the share of peak that each result on one node of 8 SXM GPUs of this kind reached."""
     rows, fitted, shares = published_results(), calibration(), {}
     for row in rows:
-        if f"{gpu.upper()}-SXM" in row.accelerator and row.accelerators == 8 and row.nodes == 1:
+        if f"{gpu.upper()}-SXM" in row.accelerator and (row.accelerators, row.nodes) == (GPUS_OF_NODE, 1):
             work = work_of(row, gpu, rows)._replace(samples=row.samples_to_converge)
             parts = run_seconds(work, fitted)
             fixed = parts.start_up + parts.communication + parts.waiting

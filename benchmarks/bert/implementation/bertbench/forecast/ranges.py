@@ -11,11 +11,9 @@ import numpy as np
 
 from bertbench.config.system import System
 from bertbench.forecast.calibrate import leave_out, other_results
-from bertbench.forecast.published import GPUS_OF_NODE
+from bertbench.forecast.published import GPUS_OF_NODE, calibrating
 from bertbench.forecast.step import HARDWARE, Gpu
 
-MOST_GPUS = 4320
-"""GPUs of the largest result in the calibration."""
 _FEWEST = 5  # results that make a kind: with fewer, nine of ten has no meaning
 _OUTSIDE = 0.05  # share outside the range on each side
 
@@ -88,8 +86,8 @@ def warnings(system: System, gpu: Gpu) -> Iterator[str]:
         )
     if not own.whole:
         yield f"{system.launch.ranks_per_node} GPUs a node: calibrated on nodes of {GPUS_OF_NODE}, joined by NVSwitch"
-    if system.world_size > MOST_GPUS:
-        yield f"{system.world_size:,} GPUs: calibrated on at most {MOST_GPUS:,}"
+    if system.world_size > (most := max(row.accelerators or 0 for row in calibrating())):
+        yield f"{system.world_size:,} GPUs: calibrated on at most {most:,}"
     if gpu != "a100" and system.hardware.number_of_nodes > 1:
         yield f"several nodes of {gpu.upper()}s: network and waiting times are taken from A100s"
     if gpu != "a100":

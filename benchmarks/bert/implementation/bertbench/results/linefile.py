@@ -20,13 +20,12 @@ class LineFile:
     def append(self, lines: str) -> None:
         """Add text that ends with a line's end; raises RunError, and leaves the file as it was, if it doesn't fit."""
         data, written = lines.encode(), 0
-        before = os.fstat(self._handle).st_size
         try:
             while written < len(data):  # after a write that is cut short, the next says why: a full disk, `ulimit -f`
                 written += os.write(self._handle, data[written:])
         except OSError as error:
             if written:
-                os.ftruncate(self._handle, before)
+                os.ftruncate(self._handle, os.fstat(self._handle).st_size - written)
             raise self._refused(error) from error
 
     def close(self) -> None:
