@@ -38,6 +38,17 @@ def test_every_variant_is_simulated_on_every_world(histogram: str, answer: Answe
     assert by_method["planned"] > by_method["none"]
 
 
+def test_plans_are_scored_by_another_cost_and_with_noise(histogram: str, answer: Answer) -> None:
+    words = ["balance", "--lengths", histogram, *SMALL, "--methods", "none,planned"]
+    exact, wrong, noisy = (answer(*words, *more) for more in ([], ["--attention", "0"], ["--noise", "0.5"]))
+    for dealt, scored, shaken in zip(exact, wrong, noisy, strict=True):
+        assert scored["efficiency"] == scored["token_efficiency"] == dealt["token_efficiency"]
+        assert shaken["token_efficiency"] == dealt["token_efficiency"]
+        assert shaken["efficiency"] < 0.95
+    # the largest of 16 normal numbers is 1.77 standard deviations from 0: exp(0.25 / 2 - 0.5 * 1.77) = 0.47
+    assert noisy[-1]["efficiency"] == pytest.approx(0.47, abs=0.15)
+
+
 def test_the_page_shows_every_batch_and_a_step_before_and_after(
     histogram: str, tmp_path: Path, printed: Printed
 ) -> None:
@@ -69,6 +80,9 @@ def test_a_histogram_stands_for_random_samples_of_its_lengths(histogram: str) ->
         (["--gpus", "12"], "--gpus 12 is not a multiple of --gpus-per-node 8"),
         (["--lengths", "nowhere.json"], "nowhere.json: is not a length histogram"),
         (["--strata-edges", "5,2"], "expected lengths in rising order"),
+        (["--attention=-1"], "--attention -1 --noise 0: expected a factor of at least 0 and a standard deviation"),
+        (["--attention=nan"], "expected a factor of at least 0"),
+        (["--noise=2"], "a standard deviation from 0 to 1"),
         (["--html", "nowhere/page.html"], "--html nowhere/page.html: cannot be written"),
     ],
 )

@@ -5,6 +5,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
+from numpy.random import default_rng
 from numpy.typing import NDArray
 
 from bertbench.balance.cost import BERT_LARGE, CostModel
@@ -12,6 +13,7 @@ from bertbench.balance.lengths import draw_lengths, length_counts, predictions
 from bertbench.balance.plan import METHODS, Balance, Planner, efficiency
 from bertbench.balance.wire import bytes_received
 from bertbench.common.errors import DataError
+from bertbench.common.seeding import derive
 from bertbench.data.store.dataset import Dataset
 from bertbench.data.store.index import MAX_LENGTH, Index, pack
 
@@ -34,6 +36,15 @@ def variant(name: str, cost: CostModel = BERT_LARGE, edges: tuple[int, ...] | No
 
 
 @dataclass(frozen=True)
+class Scoring:
+    """What a sequence takes where plans are scored: not exactly the cost by which they were dealt."""
+
+    cost: CostModel
+    noise: float = 0.0
+    """Standard deviation of the logarithm of each rank's time in each step."""
+
+
+@dataclass(frozen=True)
 class Outcome:
     """Means over the simulated steps of one method on one world."""
 
@@ -41,13 +52,13 @@ class Outcome:
     gpus: int
     batch: int
     efficiency: float
-    """Mean load over largest load, by cost."""
+    """Mean load over largest load, by the cost that scores, with its noise."""
     token_efficiency: float
     """The same by tokens."""
     samples_per_step: float
     tokens_per_step: float
     cost_per_step: float
-    """Sum of all ranks' loads, in operations."""
+    """Sum of all ranks' loads, in operations, without noise."""
     bytes_per_rank_per_step: float
     plan_ms_per_step: float
 
@@ -75,19 +86,21 @@ def drawn_index(samples: int, seed: int, shares: NDArray[np.float64] | None = No
 
 
 def simulate(
-    entries_N: Index, name: str, balance: Balance, gpus: int, batch: int, gpus_per_node: int, steps: int, seed: int
-) -> Outcome:
+    entries_N: Index, name: str, balance: Balance, scoring: Scoring, gpus: int, batch: int, gpus_per_node: int,
+    steps: int, seed: int,
+) -> Outcome:  # fmt: skip
     """Plan `steps` steps of a variant. Raises ConfigError if the dataset is smaller than a global batch."""
-    made = planner(entries_N, balance, gpus, batch, gpus_per_node, seed)
+    made, noisy = planner(entries_N, balance, gpus, batch, gpus_per_node, seed), default_rng(derive(seed, "noise"))
     rows, planning_s = [], 0.0
     for step in range(steps):
         began = time.perf_counter()
         plan = made.plan(step)
         planning_s += time.perf_counter() - began
-        tokens, loads = plan.dealt.sums(made.lengths(plan.dealt)), made.loads(plan)
+        lengths = made.lengths(plan.dealt)
+        tokens, loads = plan.dealt.sums(lengths), plan.dealt.sums(scoring.cost.of_length[lengths])
         rows.append(
             (
-                efficiency(loads),
+                efficiency(loads * noisy.lognormal(sigma=scoring.noise, size=gpus)),
                 efficiency(tokens),
                 len(plan.dealt.ids_S),
                 tokens.sum(),

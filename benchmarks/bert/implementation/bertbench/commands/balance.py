@@ -1,13 +1,15 @@
 """`bertbench balance`: simulate how evenly each method loads a machine's GPUs."""
 
 import argparse
+import math
 import os
+from dataclasses import replace
 from pathlib import Path
 
 from bertbench.balance.cost import BERT_LARGE, CAUSAL_LARGE
 from bertbench.balance.lengths import WIKIPEDIA
 from bertbench.balance.page import page_of
-from bertbench.balance.simulate import VARIANTS, Outcome, population, simulate, variant
+from bertbench.balance.simulate import VARIANTS, Outcome, Scoring, population, simulate, variant
 from bertbench.commands import check_at_least_one, emit, seed, whole_numbers, words_of, write_file
 from bertbench.common.errors import ConfigError
 from bertbench.common.paths import data_folder
@@ -36,6 +38,14 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--causal", action="store_true",
         help="cost of a causal language model: half of attention's term, and the head reads every token",
     )  # fmt: skip
+    parser.add_argument(
+        "--attention", type=float, default=1.0, metavar="F",
+        help="score with attention's cost F times that by which sequences are dealt (default 1)",
+    )  # fmt: skip
+    parser.add_argument(
+        "--noise", type=float, default=0.0, metavar="S",
+        help="score with noise: the standard deviation of the logarithm of a GPU's time in a step (default 0)",
+    )  # fmt: skip
     parser.add_argument("--steps", type=int, default=200, metavar="N", help="steps to plan for each (default 200)")
     parser.add_argument("--seed", type=seed, default=1, help="seed of the order of samples (default 1)")
     parser.add_argument("--html", type=Path, metavar="OUT", help="also write a page with plots")
@@ -46,6 +56,11 @@ def run(arguments: argparse.Namespace) -> int:
     gpus, batches = whole_numbers("--gpus", arguments.gpus), whole_numbers("--batch", arguments.batch)
     names = list(VARIANTS) if arguments.methods == "all" else words_of(arguments.methods, "--methods", VARIANTS)
     check_at_least_one(arguments, "steps", "gpus_per_node")
+    if not (0 <= arguments.attention < math.inf and 0 <= arguments.noise <= 1):
+        raise ConfigError(
+            f"--attention {arguments.attention:g} --noise {arguments.noise:g}: expected a factor of at least 0 and a "
+            "standard deviation from 0 to 1"
+        )
     for number in gpus:
         if number > arguments.gpus_per_node and number % arguments.gpus_per_node:
             raise ConfigError(
@@ -59,6 +74,7 @@ def run(arguments: argparse.Namespace) -> int:
             f"--strata-edges {arguments.strata_edges}: expected lengths in rising order, such as 128,256,384,512"
         )
     cost = CAUSAL_LARGE if arguments.causal else BERT_LARGE
+    scoring = Scoring(replace(cost, quadratic=arguments.attention * cost.quadratic), arguments.noise)
     balances = {name: variant(name, cost, edges) for name in names}
     lengths: Path = arguments.lengths
     if lengths.parts[:1] == ("data",) and not lengths.exists():
@@ -69,7 +85,7 @@ def run(arguments: argparse.Namespace) -> int:
     outcomes = []
     with Progress() as progress:
         for name, gpu, batch in worlds:
-            outcomes.append(simulate(entries, name, balances[name], gpu, batch, per_node, steps, seed))
+            outcomes.append(simulate(entries, name, balances[name], scoring, gpu, batch, per_node, steps, seed))
             done = f"{len(outcomes)} of {len(worlds)}"
             progress.update(len(outcomes), len(worlds), f"{done}: {name}, {gpu:,} GPUs x {batch}")
     if arguments.html:
