@@ -1,8 +1,9 @@
 """`lab overlap`: measure how much communication each clip mode leaves exposed, at three bandwidths.
 
-Each step runs with the sum over the ranks and without; the difference is exposed communication. Two ranks on two
-virtual hosts take steps of a small BERT: at the middle bandwidth the all-reduce of the gradient lasts as long as the
-backward pass. Several GPUs take steps of BERT-Large in bf16 over their own links, one rank a GPU; tried on none yet.
+Each step runs with the sum over the ranks and without; the difference is exposed communication. `before` sums after the
+backward pass and can't hide any, so it is the null: other modes hide what they expose less. Two ranks on two virtual
+hosts take steps of a small BERT: at the middle bandwidth the all-reduce of the gradient lasts as long as the backward
+pass. Several GPUs take steps of BERT-Large in bf16 over their own links, one rank a GPU; tried on none yet.
 """
 
 import argparse
@@ -30,7 +31,7 @@ from bertbench.model.shape import BertShape
 from bertbench.model.sizes import SHAPES
 from bertbench.optim.exchange import Exchange
 from bertbench.training.whole_trainer import WholeTrainer
-from lab.bench.harness import Found, command, in_turns, machine_name, milliseconds, table
+from lab.bench.harness import Found, command, in_turns, machine_name, median_interval, milliseconds, table
 from lab.bench.network import limit_bandwidth, obstacle, on_two_hosts
 from lab.bench.short_run import short_run
 
@@ -45,8 +46,11 @@ _BACKWARD = 2 / 3  # of a step: twice the forward pass's operations
 _WARM_UP = 3  # turns: torch.compile and the allocator need them
 _COLUMNS = {
     "Mbit/s": "{0[1].bandwidth_mbit:,.0f}", "all-reduce ms": "{0[0]:,.0f}", "clip": "{0[1].mode}",
-    "step ms": "{0[1].step_ms:,.0f}", "exposed ms": "{0[1].exposed_ms:,.0f}", "hidden": "{0[1].hidden:.0%}",
+    "step ms": "{0[1].step_ms:,.0f}", "exposed ms": "{0[1].exposed_ms:,.0f}",
+    "less than before": "{0[1].less_ms:+,.0f}", "at least": "{0[1].less_low_ms:+,.0f}",
+    "at most": "{0[1].less_high_ms:+,.0f}", "hidden": "{0[1].hidden:.0%}",
 }  # fmt: skip
+_NULL: ClipMode = "before"
 
 Steps = dict[tuple[ClipMode, bool], Callable[[int], float]]
 """By clip mode and whether ranks sum: milliseconds of a step."""
@@ -62,8 +66,19 @@ class Overlap:
     step_ms: float
     exposed_ms: float
     """Time that the sum over the ranks adds to the step."""
-    hidden: float
-    """Share of the all-reduce's time that overlaps the backward pass."""
+    less_ms: float | None
+    """What `before` exposes in the same turn, less this; None for `before`."""
+    less_low_ms: float | None
+    less_high_ms: float | None
+    """The intervals of all rows hold together at 95 % (sign test, Bonferroni); None where turns are too few."""
+    hidden: float | None
+    """`less_ms` as a share of the time of the all-reduces alone."""
+
+    def verdict(self) -> str:
+        """Return whether this mode exposes less than `before`."""
+        if self.less_low_ms is not None and self.less_low_ms > 0:
+            return "less"
+        return "more" if self.less_high_ms is not None and self.less_high_ms < 0 else "not decided"
 
 
 def measure(arguments: argparse.Namespace, progress: Progress) -> Found | None:
@@ -78,7 +93,19 @@ def measure(arguments: argparse.Namespace, progress: Progress) -> Found | None:
         buckets, rows = on_two_hosts(_on_rank, *given)
     where = machine_name(torch.device("cuda" if gpus > 1 else "cpu"))
     head = f"{sum(buckets):,} gradients in {len(buckets)} buckets, {max(gpus, 2)} ranks on {where}"
-    return Found([row for _, row in rows], [head, *table(rows, _COLUMNS)])
+    found = [row for _, row in rows]
+    return Found(found, [head, *table(rows, _COLUMNS), *_verdicts(found)])
+
+
+def _verdicts(rows: list[Overlap]) -> list[str]:
+    """Return a line a mode: whether it exposes less than `before`, at every bandwidth."""
+    lines = []
+    for mode in dict.fromkeys(row.mode for row in rows if row.less_ms is not None):
+        own = [row for row in rows if row.mode == mode]
+        where = ("own links" if row.bandwidth_mbit is None else f"{row.bandwidth_mbit:,.0f} Mbit/s" for row in own)
+        said = ", ".join(f"{row.verdict()} at {place}" for row, place in zip(own, where, strict=True))
+        lines.append(f"{mode}: exposed against {_NULL}: {said}")
+    return lines
 
 
 def _on_rank(world: World, rounds: int, size: int) -> tuple[tuple[int, ...], list[tuple[float, Overlap]]]:
@@ -118,12 +145,15 @@ def _rows(
 ) -> list[tuple[float, Overlap]]:
     """Return a row a mode, each with the time of all buckets' all-reduces alone."""
     all_reduce_ms, times, rows = _all_reduce_ms(world, buckets), in_turns(steps, rounds), []
+    exposed = {mode: np.subtract(times[mode, True], times[mode, False]) for mode in MODES}
+    rivals, factors = len(MODES) - 1, 1 if bandwidth is None else len(_FACTORS)
     for mode in MODES:
-        summed, alone = times[mode, True], times[mode, False]
-        exposed = max(0.0, statistics.median(np.subtract(summed, alone)))
-        hidden = 1 - min(1.0, exposed / all_reduce_ms)
-        row = Overlap(mode, bandwidth, round(statistics.median(summed), 1), round(exposed, 1), round(hidden, 3))
-        rows.append((all_reduce_ms, row))
+        step_ms, exposed_ms = (round(statistics.median(of), 1) for of in (times[mode, True], exposed[mode]))
+        less = low = high = hidden = None
+        if mode != _NULL:
+            less, low, high = median_interval((exposed[_NULL] - exposed[mode]).tolist(), tests=rivals * factors)
+            hidden = round(less / all_reduce_ms, 3)
+        rows.append((all_reduce_ms, Overlap(mode, bandwidth, step_ms, exposed_ms, less, low, high, hidden)))
     return rows
 
 
@@ -149,5 +179,5 @@ def _all_reduce_ms(world: World, buckets: tuple[int, ...]) -> float:
 
 
 add_arguments, run = command(
-    measure, ("--rounds", 7, "steps of each mode and bandwidth"), ("--batch", 4, "samples a rank and step")
+    measure, ("--rounds", 50, "steps of each mode and bandwidth"), ("--batch", 4, "samples a rank and step")
 )

@@ -9,7 +9,7 @@ import pytest
 
 from bertbench.common.errors import ConfigError
 from bertbench.common.progress import Progress
-from lab.bench.harness import Found, command, in_turns, paired_ratio, table
+from lab.bench.harness import Found, command, in_turns, median_interval, paired_ratio, table
 
 
 def test_arms_take_turns_in_alternating_order_and_the_warm_up_is_dropped() -> None:
@@ -35,6 +35,12 @@ def test_five_pairs_give_no_interval() -> None:
     found = paired_ratio([2, 4, 6, 8, 10], [1, 2, 3, 4, 5])
     assert found == (2, None, None)
     assert str(found) == "2.00 x"
+
+
+def test_intervals_of_several_medians_hold_together() -> None:
+    # each of four: at most none of 9 lies below the median with a chance of 1 / 512, at most one with 10 / 512
+    assert median_interval([*range(9)]) == (4, 1, 7)
+    assert median_interval([*range(9)], tests=4) == (4, 0, 8)
 
 
 class Row(NamedTuple):
