@@ -270,6 +270,8 @@ def test_the_lines_by_hand_train_over_two_agents(tmp_path: Path, tiny_folder: Pa
         for line in lines
     ]  # fmt: skip
     said = [agent.communicate(timeout=180)[1] for agent in agents]
-    (log,) = (tmp_path / "runs" / "by_hand" / "bert").glob("result_*.txt")
+    logs = [*(tmp_path / "runs" / "by_hand" / "bert").glob("result_*.txt")]
+    assert len(logs) == 1, said
+    log = logs[0]
     assert "target 0.9 not reached in 6 steps" in log.read_text(), said
     assert json.loads((log.with_suffix("") / "run.json").read_text())["world_size"] == 4
