@@ -81,6 +81,7 @@ def test_evaluate_finds_the_accuracy_that_the_run_ended_with(
 ) -> None:
     logged = [event.value for event in read_events(trained.log) if event.key == "eval_accuracy"]
     evaluated = answer("evaluate", system_file, "--checkpoint", trained.folder)
+    assert evaluated["precision"] == "fp32"
     assert evaluated["accuracy"] == logged[-1] > 0
     assert evaluated["source"] == "tiny, seed 5, after 240 samples"
     assert answer("evaluate", trained.folder) == answer("evaluate", trained.log) == evaluated, "a run names its system"
