@@ -4,7 +4,6 @@ import os
 import platform
 import subprocess
 from collections.abc import Sequence
-from functools import cache
 from importlib.metadata import distributions, version
 from pathlib import Path
 
@@ -56,26 +55,15 @@ def uncommitted(paths: Sequence[str]) -> list[str]:
 
 def _git(*arguments: str) -> str | None:
     """Return git's answer about the checkout; None if the code isn't in one."""
-    return _answer(*arguments) if _is_checkout() else None
-
-
-@cache
-def _is_checkout() -> bool:
-    """Return whether the code belongs to a checkout.
-
-    A package or an unpacked archive may lie inside another project's repository, whose commit doesn't describe it.
-    """
-    root = _answer("rev-parse", "--show-toplevel")
-    return REPOSITORY is not None and root is not None and REPOSITORY.samefile(root)
-
-
-def _answer(*arguments: str) -> str | None:
     if REPOSITORY is None:
         return None
+    # an unpacked archive may lie inside another project's repository, whose commit doesn't describe it
+    here_only = os.environ | {"GIT_CEILING_DIRECTORIES": str(REPOSITORY.parent)}
     try:
         answer = subprocess.run(
-            ["git", "-C", REPOSITORY, *arguments], capture_output=True, text=True, check=True, timeout=20
-        )
+            ["git", "-C", REPOSITORY, *arguments],
+            capture_output=True, text=True, check=True, timeout=20, env=here_only,
+        )  # fmt: skip
     except (OSError, subprocess.SubprocessError):  # no git, or no repository: an unpacked archive
         return None
     return answer.stdout.strip()
