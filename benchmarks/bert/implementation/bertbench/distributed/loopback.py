@@ -8,12 +8,12 @@ from datetime import timedelta
 
 from torch.distributed import TCPStore
 from torch.distributed.elastic.rendezvous import (
-    RendezvousHandler,
     RendezvousInfo,
     RendezvousParameters,
     RendezvousStoreInfo,
     rendezvous_handler_registry,
 )
+from torch.distributed.elastic.rendezvous.static_tcp_rendezvous import StaticTCPRendezvous
 
 BACKEND = "bertbench loopback"
 _ADDRESS = "127.0.0.1"
@@ -21,18 +21,10 @@ _ADDRESS = "127.0.0.1"
 
 def loopback_store(port: int, timeout: timedelta = timedelta(minutes=5)) -> TCPStore:
     """Open a store in this process, on `port` or, if 0, a free one. Raises OSError if the port is taken."""
-    listener = socket.socket()
-    try:
-        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        listener.bind((_ADDRESS, port))
-        listener.listen(socket.SOMAXCONN)
-    except OSError:
-        listener.close()
-        raise
-    port = listener.getsockname()[1]
+    listener = socket.create_server((_ADDRESS, port), backlog=socket.SOMAXCONN)
     return TCPStore(
         _ADDRESS,
-        port,
+        listener.getsockname()[1],
         is_master=True,
         timeout=timeout,
         wait_for_workers=False,
@@ -40,39 +32,18 @@ def loopback_store(port: int, timeout: timedelta = timedelta(minutes=5)) -> TCPS
     )
 
 
-class _OneMachine(RendezvousHandler):
+class _OneMachine(StaticTCPRendezvous):
     """The elastic agent's rendezvous for a single agent: it waits for no other and holds the ranks' store."""
 
     def __init__(self, parameters: RendezvousParameters) -> None:
-        self._run_id = parameters.run_id
-        self._store = loopback_store(int(parameters.endpoint.rpartition(":")[2]))
-        self._closed = False
-
-    @property
-    def use_agent_store(self) -> bool:
-        return True
+        self._held = loopback_store(int(parameters.endpoint.rpartition(":")[2]))
+        super().__init__(_ADDRESS, self._held.port, 0, 1, parameters.run_id, timeout=0)
 
     def get_backend(self) -> str:
         return BACKEND
 
     def next_rendezvous(self) -> RendezvousInfo:
-        return RendezvousInfo(self._store, 0, 1, RendezvousStoreInfo(_ADDRESS, self._store.port))
-
-    def is_closed(self) -> bool:
-        return self._closed
-
-    def set_closed(self) -> None:
-        self._closed = True
-
-    def num_nodes_waiting(self) -> int:
-        return 0
-
-    def get_run_id(self) -> str:
-        return self._run_id
-
-    def shutdown(self) -> bool:
-        self._closed = True
-        return True
+        return RendezvousInfo(self._held, self.rank, self.world_size, RendezvousStoreInfo(_ADDRESS, self._held.port))
 
 
 rendezvous_handler_registry.register(BACKEND, _OneMachine)
