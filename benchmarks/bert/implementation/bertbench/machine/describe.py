@@ -15,7 +15,7 @@ import pynvml
 
 from bertbench.common.errors import RunError
 from bertbench.config.sections import Hardware
-from bertbench.machine.processor import nvidia_gpus, processor
+from bertbench.machine.processor import asked, cores, nvidia_gpus, processor
 from bertbench.machine.provenance import software
 
 _SYS = Path("/sys")
@@ -64,8 +64,7 @@ def _alike(one: str, other: str) -> bool:
 
 
 def _processors() -> dict[str, str]:
-    blocks = _read(Path("/proc/cpuinfo")).split("\n\n")
-    cpus = [dict(re.findall(r"^([^\t:]+)\t*: ?(.*)$", block, re.MULTILINE)) for block in blocks if block.strip()]
+    cpus = cores()
     if not cpus:
         return {}
     sockets = {cpu.get("physical id", "0") for cpu in cpus}
@@ -123,7 +122,7 @@ def accelerators() -> dict[str, str]:
     if not gpus:
         return {}
     gpu, links = gpus[0], 0
-    while links < pynvml.NVML_NVLINK_MAX_LINKS and _link_is_up(gpu, links):
+    while links < pynvml.NVML_NVLINK_MAX_LINKS and asked(pynvml.nvmlDeviceGetNvLinkState, gpu, links):
         links += 1
     generation, width = pynvml.nvmlDeviceGetMaxPcieLinkGeneration(gpu), pynvml.nvmlDeviceGetMaxPcieLinkWidth(gpu)
     return {
@@ -134,13 +133,6 @@ def accelerators() -> dict[str, str]:
         "accelerator_memory_capacity": f"{pynvml.nvmlDeviceGetMemoryInfo(gpu).total / _GIB:.0f} GiB",
         "accelerator_interconnect": f"{links} NVLinks" if links else "",
     }
-
-
-def _link_is_up(gpu: object, link: int) -> bool:
-    try:
-        return bool(pynvml.nvmlDeviceGetNvLinkState(gpu, link))
-    except pynvml.NVMLError:  # the GPU has no such link
-        return False
 
 
 def _counted(things: Iterable[str]) -> str:

@@ -1,12 +1,11 @@
 """Find the GPUs of a node and their health by NVIDIA's management library."""
 
-from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
 import pynvml
 
-from bertbench.machine.processor import nvidia_gpus
+from bertbench.machine.processor import asked, nvidia_gpus
 
 _GIB = 2**30
 # More belongs to other processes: our ranks hold only a context (0.5 GiB) and NCCL's buffers yet.
@@ -44,27 +43,19 @@ def gpus() -> Gpus:
 
 def _sick(gpu: Any) -> list[str]:
     found = []
-    errors = _asked(
+    errors = asked(
         pynvml.nvmlDeviceGetTotalEccErrors, gpu, pynvml.NVML_MEMORY_ERROR_TYPE_UNCORRECTED, pynvml.NVML_VOLATILE_ECC
     )
     if errors:
         found.append(f"{errors} uncorrected memory errors since its start")
-    rows = _asked(pynvml.nvmlDeviceGetRemappedRows, gpu)  # corrected, uncorrected, is pending, has failed
+    rows = asked(pynvml.nvmlDeviceGetRemappedRows, gpu)  # corrected, uncorrected, is pending, has failed
     if rows and rows[2]:
         found.append("memory rows wait for remapping; reset it")
     if rows and rows[3]:
         found.append("memory rows could not be remapped; replace it")
-    reasons = _asked(pynvml.nvmlDeviceGetCurrentClocksEventReasons, gpu) or 0
+    reasons = asked(pynvml.nvmlDeviceGetCurrentClocksEventReasons, gpu) or 0
     found += [text for name, text in _SLOWED.items() if reasons & getattr(pynvml, name)]
     used = pynvml.nvmlDeviceGetMemoryInfo(gpu).used / _GIB
     if used > _OTHERS_GIB:
         found.append(f"{used:.0f} GiB of its memory are in use; end the processes that use it (nvidia-smi)")
     return found
-
-
-def _asked(question: Callable[..., Any], *arguments: Any) -> Any:
-    """Return the answer, or None if this kind of GPU has none."""
-    try:
-        return question(*arguments)
-    except pynvml.NVMLError:
-        return None

@@ -1,6 +1,8 @@
 """Name this machine's processor, and find its GPUs by NVIDIA's management library."""
 
 import platform
+import re
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -11,22 +13,26 @@ _INSTRUCTIONS = {"amx_tile": "AMX", "avx512_bf16": "AVX-512 with bf16", "avx512f
 
 def processor() -> str:
     """Return the name of the processor, as far as the system knows it."""
-    return _field("model name") or platform.processor() or platform.machine()
+    return _first_core().get("model name") or platform.processor() or platform.machine()
 
 
 def instructions() -> str | None:
     """Return the widest vector instructions of an x86 processor: two of one name can differ in them."""
-    flags = _field("flags").split()
+    flags = _first_core().get("flags", "").split()
     return next((name for flag, name in _INSTRUCTIONS.items() if flag in flags), None)
 
 
-def _field(name: str) -> str:
-    """Return a field of the first core in Linux's list; empty if there is none."""
+def _first_core() -> dict[str, str]:
+    return next(iter(cores()), {})
+
+
+def cores() -> list[dict[str, str]]:
+    """Return the fields of each logical core in Linux's list; none on another system."""
     try:
-        lines = Path("/proc/cpuinfo").read_text().splitlines()
+        blocks = Path("/proc/cpuinfo").read_text().strip().split("\n\n")
     except OSError:
-        return ""
-    return next((line.partition(":")[2].strip() for line in lines if line.startswith(name)), "")
+        return []
+    return [dict(re.findall(r"^([^\t:]+)\t*: *(.*?) *$", block, re.MULTILINE)) for block in blocks]
 
 
 def nvidia_gpus() -> list[Any]:
@@ -36,3 +42,11 @@ def nvidia_gpus() -> list[Any]:
         return [pynvml.nvmlDeviceGetHandleByIndex(index) for index in range(pynvml.nvmlDeviceGetCount())]
     except pynvml.NVMLError:
         return []
+
+
+def asked(question: Callable[..., Any], *arguments: Any) -> Any:
+    """Return the library's answer, or None if this kind of GPU has none."""
+    try:
+        return question(*arguments)
+    except pynvml.NVMLError:
+        return None
