@@ -14,30 +14,23 @@ from torch.distributed.checkpoint.metadata import Metadata, StorageMeta, TensorS
 from bertbench.common.errors import CheckpointError
 
 _FILE = ".metadata"
-_CHECKPOINT = "torch.distributed.checkpoint"
 _ALLOWED = {
-    (f"{_CHECKPOINT}.metadata", "Metadata"),
-    (f"{_CHECKPOINT}.metadata", "TensorStorageMetadata"),
-    (f"{_CHECKPOINT}.metadata", "ChunkStorageMetadata"),
-    (f"{_CHECKPOINT}.metadata", "TensorProperties"),
-    (f"{_CHECKPOINT}.metadata", "_MEM_FORMAT_ENCODING"),
-    (f"{_CHECKPOINT}.metadata", "MetadataIndex"),
-    (f"{_CHECKPOINT}.metadata", "StorageMeta"),
-    (f"{_CHECKPOINT}.filesystem", "_StorageInfo"),
-    ("torch.serialization", "_get_layout"),
-    ("torch", "Size"),
-    ("torch", "float32"),
-    ("torch", "float64"),
-    ("torch", "int64"),
-    ("torch", "uint8"),
-    ("pathlib", "PosixPath"),
-    ("pathlib._local", "PosixPath"),  # Python 3.13
-}
+    "torch.distributed.checkpoint.metadata": {
+        "Metadata", "TensorStorageMetadata", "ChunkStorageMetadata", "TensorProperties", "_MEM_FORMAT_ENCODING",
+        "MetadataIndex", "StorageMeta",
+    },
+    "torch.distributed.checkpoint.filesystem": {"_StorageInfo"},
+    "torch.serialization": {"_get_layout"},
+    "torch": {"Size", "float32", "float64", "int64", "uint8"},
+    "pathlib": {"PosixPath"},
+    "pathlib._local": {"PosixPath"},  # Python 3.13
+}  # fmt: skip
+"""Names by module."""
 
 
 class _TensorsOnly(pickle.Unpickler):
     def find_class(self, module: str, name: str) -> Any:
-        if (module, name) not in _ALLOWED:
+        if name not in _ALLOWED.get(module, ()):
             raise pickle.UnpicklingError(f"asks for {module}.{name}")
         return super().find_class(module, name)
 
