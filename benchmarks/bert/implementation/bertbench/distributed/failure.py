@@ -73,8 +73,7 @@ class FailureReport:
         """Return the ranks that don't `leave` within some seconds; none as soon as a rank has recorded its failure."""
         end = time.monotonic() + _LAST_WORD_S
         while silent := self._without(_LEFT_KEY):
-            reported = self.reported()
-            if reported and StoppedError.SIGN not in reported:  # a stop from outside isn't a failure
+            if not self.only_stopped():
                 return []
             if time.monotonic() > end:
                 break

@@ -34,7 +34,6 @@ _LOST_CONTACT = (
     "timed out",
     "NCCL communicator was aborted",
     "remote process exiting prematurely",  # ncclRemoteError
-    "remote process has terminated",  # the same, of NCCL before 2.20
 )
 
 
