@@ -82,14 +82,14 @@ def _tasks_per_node(text: str) -> list[str]:
     return counts
 
 
-def meet(ranks: Ranks, timeout_s: int) -> Store:
+def meet(ranks: Ranks, timeout_s: int) -> PrefixStore:
     """Wait until all ranks have come; return their key-value store.
 
     Raises RunError that names the ranks that didn't come within `timeout_s`, were started twice, or belong to another
     run.
     """
     if "MASTER_ADDR" not in os.environ and ranks.size == 1:
-        return HashStore()
+        return PrefixStore("alone", HashStore())
     missing = [name for name in ("MASTER_ADDR", "MASTER_PORT") if name not in os.environ]
     if missing:
         raise RunError(
@@ -125,15 +125,14 @@ def on_one_machine(ranks: Ranks) -> bool:
     return ranks.local_size == ranks.size and os.environ.get("MASTER_ADDR") in _LOOPBACK
 
 
-def leave_log(store: Store, log: Path) -> None:
+def leave_log(store: PrefixStore, log: Path) -> None:
     """Record a run's log for the ranks that torchrun's agent may start after these."""
-    if isinstance(store, PrefixStore):
-        store.underlying_store.set(_LOG_KEY, str(log.absolute()))
+    store.underlying_store.set(_LOG_KEY, str(log.absolute()))
 
 
-def log_left(store: Store) -> Path | None:
+def log_left(store: PrefixStore) -> Path | None:
     """Return the log of the run that ranks restarted by torchrun's agent continue; None for a first start."""
-    if not _restarts() or not isinstance(store, PrefixStore) or not store.underlying_store.check([_LOG_KEY]):
+    if not _restarts() or not store.underlying_store.check([_LOG_KEY]):
         return None
     return Path(store.underlying_store.get(_LOG_KEY).decode())
 
@@ -144,8 +143,6 @@ def _restarts() -> int:
 
 def _call_roll(store: Store, ranks: Ranks, timeout_s: int) -> None:
     """Wait until every rank of this run has come once; raises RunError that names those missing."""
-    if ranks.size == 1:
-        return
     size = store.compare_set("bertbench/size", "", str(ranks.size)).decode()
     wrong = None
     if size != str(ranks.size):

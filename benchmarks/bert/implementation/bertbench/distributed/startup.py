@@ -31,8 +31,7 @@ class Startup:
 
     def mark(self, piece: str) -> None:
         """End a piece now."""
-        if piece not in self._ended:
-            self._ended[piece] = time.time()
+        self._ended.setdefault(piece, time.time())
 
     def ended(self, piece: str) -> float | None:
         """Return when a piece ended, in seconds since 1970; None before."""

@@ -8,7 +8,6 @@ places that it comes to (0.4 us each, two a step).
 Silence is counted in rounds of the judge, not in seconds: a job that is suspended as a whole accuses no rank.
 """
 
-import itertools
 import json
 import socket
 import threading
@@ -80,13 +79,11 @@ class Watchdog:
 
     def around(self, batches: Iterator[Batch], steps_taken: int) -> Iterator[Batch]:
         """Yield the batches; the place is "loading samples" before each one and "training" after it."""
-        for step in itertools.count(steps_taken + 1):
-            self.at("loading samples", step)
-            batch = next(batches, None)
-            if batch is None:
-                return
+        self.at("loading samples", steps_taken + 1)
+        for step, batch in enumerate(batches, start=steps_taken + 1):
             self.at("training", step)
             yield batch
+            self.at("loading samples", step + 1)
 
     def leave_evidence_in(self, folder: Path) -> None:
         """Write evidence to `folder` before a verdict ends this process (distributed/evidence.py)."""
@@ -112,8 +109,7 @@ class Watchdog:
         """End the watch, so that a rank that ends in order isn't judged silent."""
         self._closed.set()
         for thread in self._threads:
-            if thread.is_alive():
-                thread.join(self._interval)
+            thread.join(self._interval)
 
     def _show(self, ended: bool = False) -> None:
         line = evidence.place_of(threading.main_thread())

@@ -11,7 +11,7 @@ from typing import TypeVar
 
 import torch
 from torch import distributed
-from torch.distributed.distributed_c10d import PrefixStore, Store
+from torch.distributed.distributed_c10d import PrefixStore
 
 from bertbench.common.errors import RunError, StoppedError
 from bertbench.distributed.affinity import available_cores, nearby_cores, own_cores
@@ -43,7 +43,7 @@ class World:
 
     ranks: Ranks
     device: torch.device
-    store: Store
+    store: PrefixStore
     timeout: timedelta
     """After which a collective gives up."""
     failure: FailureReport
