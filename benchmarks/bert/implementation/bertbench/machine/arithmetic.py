@@ -54,11 +54,11 @@ class Arithmetic:
     def applied(self, system: System) -> System:
         """Return the system with these choices."""
         residual = system.precision.residual if self.precision == "bf16" else "fp32"
-        changes: dict[str, dict[str, Any]] = {"precision": {"compute": self.precision, "residual": residual}}
-        if self.compile is not None:
-            changes["compute"] = {"compile": self.compile}
-        if self.impl is not None:
-            changes["optimizer"] = {"impl": self.impl}
+        changes = {
+            "precision": {"compute": self.precision, "residual": residual},
+            "compute": {"compile": self.compile or system.compute.compile},
+            "optimizer": {"impl": self.impl or system.optimizer.impl},
+        }
         sections = {name: getattr(system, name).model_copy(update=change) for name, change in changes.items()}
         return system.model_copy(update=sections)
 
@@ -130,17 +130,16 @@ def _faster_format(system: System, device: torch.device, agree: Agree) -> Precis
     layer = EncoderLayer(shape)
     hidden_TD = torch.randn(sequences * shape.max_positions, shape.hidden_size, requires_grad=True)
     layout = Sequences.of(np.full(sequences, shape.max_positions))
-    formats: tuple[PrecisionName, ...] = ("fp32", "bf16")
-    seconds = torch.full((len(formats),), torch.inf, dtype=torch.float64)
-    for number in range(1 + _ROUNDS):
-        for place, precision in enumerate(formats):
-            began = time.perf_counter()
-            with computing(precision, device):
-                output_TD = layer(hidden_TD, layout)
-            output_TD.sum().backward()
-            if number:  # the first run generates code for its sizes
-                seconds[place] = min(float(seconds[place]), time.perf_counter() - began)
-    fp32, bf16 = agree(seconds).tolist()
+
+    def pass_s(precision: PrecisionName) -> float:
+        began = time.perf_counter()
+        with computing(precision, device):
+            output_TD = layer(hidden_TD, layout)
+        output_TD.sum().backward()
+        return time.perf_counter() - began
+
+    _, *rounds = [(pass_s("fp32"), pass_s("bf16")) for _ in range(1 + _ROUNDS)]  # the first generates code
+    fp32, bf16 = agree(torch.tensor(rounds, dtype=torch.float64).amin(0)).tolist()
     return "bf16" if bf16 < _CLEARLY * fp32 else "fp32"
 
 

@@ -4,7 +4,6 @@ Batches of equal lengths, in two sizes each, take turns through forward and back
 median times gives a constant, a linear and a quadratic term.
 """
 
-import statistics
 import time
 from dataclasses import dataclass
 
@@ -54,17 +53,14 @@ def measure(shape: BertShape, device: torch.device, seed: int, progress: Progres
         (length, synthetic(tokens // length, length, shape.vocab_size, generator).to(device))
         for length, tokens in sizes
     ]
-    times: list[list[float]] = [[] for _ in batches]
+    rounds = []
     for number in range(_ROUNDS + 1):
-        for place, (_, batch) in enumerate(batches):
-            taken = _step_ms(model, batch, device)
-            if number:  # the first round warms up
-                times[place].append(taken)
+        rounds.append([_step_ms(model, batch, device) for _, batch in batches])
         progress.update(number + 1, _ROUNDS + 1, f"round {number + 1} of {_ROUNDS + 1}")
     lengths = np.array([length for length, _ in batches], dtype=float)
     tokens = np.array([len(batch.tokens_T) for _, batch in batches], dtype=float)
-    by_shape = CostModel.of_shape(shape)
-    return fit(lengths, tokens, np.array([statistics.median(taken) for taken in times]), by_shape)
+    # the first round warms up
+    return fit(lengths, tokens, np.median(rounds[1:], axis=0), CostModel.of_shape(shape))
 
 
 def fit(
