@@ -106,13 +106,9 @@ def _latest(log: Path) -> Resumption | None:
 
 def _beginning(files: ResultFiles) -> tuple[Path, Meta] | None:
     """Return a run's state at the start of its clock, which follows from the seed; None if the clock never started."""
-    from compliance.log import CannotJudge, read_events  # noqa: PLC0415 - the judge's reader, for runs that resume
-    from compliance.run import RunFacts  # noqa: PLC0415
+    from compliance.run import RunFacts  # noqa: PLC0415 - the judge's reader, for runs that resume
 
-    try:
-        facts = RunFacts(read_events(files.log))
-    except CannotJudge:  # not there, or empty
-        return None
+    facts = RunFacts(_events(files.log))
     if facts.started_ms is None:
         return None
     lines = files.log.read_bytes()
@@ -141,15 +137,18 @@ def _beginning(files: ResultFiles) -> tuple[Path, Meta] | None:
 
 def ended(log: Path) -> str | None:
     """Return the status of a run that ended at its target or limit; None for any other run."""
+    stops = (event.metadata for event in _events(log) if event.key == constants.RUN_STOP)
+    return next((str(stop.get(constants.STATUS)) for stop in stops if not stop.get(INTERRUPTED)), None)
+
+
+def _events(log: Path) -> list["Event"]:
+    """Return a log's events; none if it isn't there, or is empty: its run never started."""
     from compliance.log import CannotJudge, read_events  # noqa: PLC0415 - the judge's reader, for runs that resume
 
     try:
-        stops = [event for event in read_events(log) if event.key == constants.RUN_STOP]
-    except CannotJudge:  # not there, or empty: a run that never started
-        return None
-    return next(
-        (str(stop.metadata.get(constants.STATUS)) for stop in stops if not stop.metadata.get(INTERRUPTED)), None
-    )
+        return read_events(log)
+    except CannotJudge:
+        return []
 
 
 def continue_run(resumption: Resumption, system: System) -> None:
