@@ -58,10 +58,10 @@ class Columns:
         masked = spans((np.cumsum(self.masked) - self.masked)[rows], self.masked[rows])
         return self._picked(rows, tokens, masked)
 
-    def split(self, samples: int, first: int = 0) -> Iterator["Columns"]:
-        """Yield consecutive blocks of `samples` each, from number `first` on, uncopied; the last may be smaller."""
+    def split(self, samples: int) -> Iterator["Columns"]:
+        """Yield consecutive blocks of `samples` each, uncopied; the last may be smaller."""
         tokens, masked = np.concatenate(([0], np.cumsum(self.lengths))), np.concatenate(([0], np.cumsum(self.masked)))
-        for start in range(first, len(self), samples):
+        for start in range(0, len(self), samples):
             stop = min(start + samples, len(self))
             of_tokens, of_masked = slice(tokens[start], tokens[stop]), slice(masked[start], masked[stop])
             yield self._picked(slice(start, stop), of_tokens, of_masked)

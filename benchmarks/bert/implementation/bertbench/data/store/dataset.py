@@ -95,13 +95,12 @@ class Dataset:
 
     def map_samples(self) -> "MappedSamples":
         """Map all samples, still on disk. Reading the first sample is the run's first touch of the data."""
-        shards = self.split.shards
+        return MappedSamples(cache(self.shard), np.cumsum([0, *(shard.samples for shard in self.split.shards)]))
 
-        @cache
-        def shard(number: int) -> MappedShard:
-            return MappedShard(self.folder / self.name / shards[number].name, shards[number].samples)
-
-        return MappedSamples(shard, np.cumsum([0, *(one.samples for one in shards)]))
+    def shard(self, number: int) -> MappedShard:
+        """Map one shard. Raises DataError if its fields are wrong."""
+        shard = self.split.shards[number]
+        return MappedShard(self.folder / self.name / shard.name, shard.samples)
 
 
 @dataclass(frozen=True)
@@ -153,11 +152,6 @@ def _map(path: Path, file: h5py.File, name: str, length: int) -> NDArray[np.inte
     return np.asarray(mapped)  # the same memory without memmap's cost on every slice
 
 
-def shard_blocks(dataset: Dataset, number: int, first: int = 0) -> Iterator[Columns]:
-    """Yield the samples of one shard in bounded blocks, from number `first` on, for sequential readers.
-
-    Raises DataError if its fields are wrong.
-    """
-    shard = dataset.split.shards[number]
-    mapped = MappedShard(dataset.folder / dataset.name / shard.name, shard.samples)
-    yield from mapped.content().split(BLOCK_SAMPLES, first)
+def shard_blocks(dataset: Dataset, number: int) -> Iterator[Columns]:
+    """Yield the samples of one shard in bounded blocks, for sequential readers. Raises DataError as `shard` does."""
+    yield from dataset.shard(number).content().split(BLOCK_SAMPLES)
