@@ -9,7 +9,7 @@ import numpy as np
 import torch
 from torch import distributed
 
-from bertbench.config.layout import PipelineSchedule
+from bertbench.config import System
 from bertbench.loading.batch import Batch
 from bertbench.loading.loader import LoadedPart
 from bertbench.loading.sampler import Part
@@ -25,11 +25,8 @@ class Pipeline:
         self,
         stages: Sequence[Stage],
         groups: ProcessGroups,
-        schedule: PipelineSchedule,
-        microbatches: int,
+        system: System,
         tokens: int,
-        hidden_size: int,
-        precision: str,
     ) -> None:
         # brings torch's compiler, three quarters of a second, into runs that have no pipeline
         from torch.distributed.pipelining import (  # noqa: PLC0415
@@ -45,17 +42,20 @@ class Pipeline:
         rows = tokens // groups.layout.token_shares
         self._groups = groups
         self._device = groups.world.device
+        microbatches, schedule = system.parallel.microbatches, system.parallel.schedule
         self._places = torch.arange(microbatches)
-        self._wire = (hidden_size, wire_format(precision))
-        hidden = torch.empty(rows, hidden_size, dtype=wire_format(precision), device="meta", requires_grad=True)
+        self._hidden = torch.empty(
+            rows, system.model.hidden_size, dtype=wire_format(system.precision.compute), device="meta",
+            requires_grad=True,
+        )  # fmt: skip
         self.staged = [
             PipelineStage(
                 stage,
                 number,
                 groups.layout.stages,
                 self._device,
-                input_args=(self._places[:1] if stage.is_first else hidden,),
-                output_args=(torch.empty(1, device="meta", requires_grad=True) if stage.is_last else hidden,),
+                input_args=(self._places[:1] if stage.is_first else self._hidden,),
+                output_args=(torch.empty(1, device="meta", requires_grad=True) if stage.is_last else self._hidden,),
                 group=groups.pipeline,
             )
             for number, stage in zip(self._numbers(), stages, strict=True)
@@ -88,9 +88,8 @@ class Pipeline:
         for number, stage in zip(self._numbers(), self.stages, strict=True):
             stage.microbatches = (unweighted,)
             if not stage.is_first:
-                hidden_size, dtype = self._wire
                 rows = len(batch.tokens_T) // layout.token_shares
-                hidden = torch.empty(rows, hidden_size, dtype=dtype, device=self._device)
+                hidden = self._hidden.new_empty(rows, self._hidden.shape[1], device=self._device)
                 distributed.recv(hidden, group=self._groups.pipeline, group_src=(number - 1) % layout.pipeline)
             hidden = stage(hidden, self._places[:1])
             if stage.is_last:

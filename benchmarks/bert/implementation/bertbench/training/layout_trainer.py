@@ -81,13 +81,8 @@ class LayoutTrainer(Trainer):
         )
         self._stage = stages[0]
         self.pipeline = (
-            Pipeline(
-                stages, self.groups, parallel.schedule, parallel.microbatches, -(-tokens // shares) * shares,
-                system.model.hidden_size, system.precision.compute,
-            )
-            if layout.pipeline > 1
-            else None
-        )  # fmt: skip
+            Pipeline(stages, self.groups, system, -(-tokens // shares) * shares) if layout.pipeline > 1 else None
+        )
         startup.mark("model")
         self._warm_up(seed)
         startup.mark("warm-up")
