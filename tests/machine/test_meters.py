@@ -1,6 +1,5 @@
 """Power meters, on files like the kernel's, a library like NVIDIA's and a program like ipmitool."""
 
-import os
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -89,20 +88,6 @@ def test_gpus_count_energy(tmp_path: Path, seconds: list[float]) -> None:
     gpus.millijoules = [5_350_000, 90_000]
     seconds[0] += 0.5
     assert meter.watts() == pytest.approx({"gpu-0": 700.0, "gpu-1": 180.0})
-
-
-@pytest.fixture
-def ipmitool(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[str], None]:
-    """Put a program of that name first on the path; it runs these lines of a shell."""
-
-    def install(lines: str) -> None:
-        program = tmp_path / "bin" / "ipmitool"
-        program.parent.mkdir(exist_ok=True)
-        program.write_text(f"#!/bin/sh\n{lines}\n")
-        program.chmod(0o755)
-        monkeypatch.setenv("PATH", f"{program.parent}:{os.environ['PATH']}")
-
-    return install
 
 
 def test_ipmi_tells_the_power_of_the_whole_node(tmp_path: Path, ipmitool: Callable[[str], None]) -> None:

@@ -5,6 +5,7 @@ import os
 import subprocess
 import sys
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -15,14 +16,10 @@ from tests.training.test_run import wait_for
 WATTS = 250
 
 
-@pytest.fixture
-def metered(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.fixture(autouse=True)
+def metered(ipmitool: Callable[[str], None]) -> None:
     """A node whose ipmitool reads the same power all the time."""
-    program = tmp_path / "bin" / "ipmitool"
-    program.parent.mkdir()
-    program.write_text(f'#!/bin/sh\necho "Instantaneous power reading:   {WATTS} Watts"\n')
-    program.chmod(0o755)
-    monkeypatch.setenv("PATH", f"{program.parent}:{os.environ['PATH']}")
+    ipmitool(f'echo "Instantaneous power reading:   {WATTS} Watts"')
 
 
 def alive(process: int) -> bool:
@@ -33,15 +30,14 @@ def alive(process: int) -> bool:
         return False
 
 
-def sampling(file: Path, hz: str = "20") -> list[str]:
-    return [sys.executable, "-m", "bertbench.machine.power", str(file), "--hz", hz, "--parent", str(os.getpid())]
+def sampling(file: Path) -> list[str]:
+    return [sys.executable, "-m", "bertbench.machine.power", str(file), "--hz", "20", "--parent", str(os.getpid())]
 
 
 def lines(file: Path) -> list[dict[str, Any]]:
     return [json.loads(line) for line in file.read_text().splitlines()] if file.exists() else []
 
 
-@pytest.mark.usefixtures("metered")
 def test_readings_come_as_often_as_asked_until_it_is_stopped(tmp_path: Path) -> None:
     file = tmp_path / "node_0.jsonl"
     with subprocess.Popen(sampling(file), stdout=subprocess.PIPE, text=True) as process:
@@ -59,7 +55,6 @@ def test_readings_come_as_often_as_asked_until_it_is_stopped(tmp_path: Path) -> 
     assert abs(times[-1] / 1e3 - time.time()) < 60
 
 
-@pytest.mark.usefixtures("metered")
 def test_it_dies_with_the_run(tmp_path: Path) -> None:
     file = tmp_path / "node_0.jsonl"
     parent = subprocess.Popen(
@@ -76,12 +71,14 @@ def test_it_dies_with_the_run(tmp_path: Path) -> None:
     wait_for(lambda: not alive(sampler), 10)
 
 
-def test_a_meter_that_fails_while_it_samples_ends_it_with_a_line(tmp_path: Path, metered: None) -> None:
+def test_a_meter_that_fails_while_it_samples_ends_it_with_a_line(
+    tmp_path: Path, ipmitool: Callable[[str], None]
+) -> None:
     file = tmp_path / "node_0.jsonl"
     with subprocess.Popen(sampling(file), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
         assert process.stdout is not None
         process.stdout.readline()
-        (tmp_path / "bin" / "ipmitool").write_text('#!/bin/sh\necho "no such sensor" >&2\n')
+        ipmitool('echo "no such sensor" >&2')
         _, said = process.communicate(timeout=60)
     assert process.returncode == 1
     assert "power sampling stopped" in said
