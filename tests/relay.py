@@ -1,4 +1,4 @@
-"""A relay of snapshots: each system goes on with the snapshot of the one before, takes a step and leaves its own."""
+"""Steps from a snapshot on, and a relay: each system goes on with the one before's snapshot, and leaves its own."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -11,13 +11,45 @@ from bertbench.checkpoint.snapshots import Snapshots
 from bertbench.config import System
 from bertbench.distributed.world import World
 from bertbench.loading.inputs import open_data
-from bertbench.loading.loader import Loader
+from bertbench.loading.loader import Loader, make_exchange
 from bertbench.results.files import ResultFiles
 from bertbench.results.metrics import Metrics
 from bertbench.results.mlperf_log import MlperfLog
 from bertbench.training.build import make_sampler, make_trainer
+from bertbench.training.trainer import Trainer
 
+SEED = 11
 Seen = TypeVar("Seen")
+
+
+def take_steps(
+    world: World, system: System, log: Path, steps: range, before: Path | None, see: Callable[[Trainer], Seen]
+) -> tuple[Trainer, list[float], Seen]:
+    """Take steps, after those of snapshot `before`; the trainer, the loss of each step, and what was seen before them.
+
+    A snapshot is left where one is due.
+    """
+    files = ResultFiles(log)
+    if world.leads:
+        files.folder.mkdir(parents=True, exist_ok=True)
+        files.log.touch()
+    training, _ = open_data(system)
+    sampler = make_sampler(system, training, SEED)
+    trainer = make_trainer(system, world, SEED, sampler)
+    snapshots = Snapshots(system, world, SEED, files if world.leads else None)
+    if before:
+        snapshots.load(trainer, before, verified(before))
+    loaded = see(trainer)
+    exchange = make_exchange(system, sampler, world)
+    loader = Loader(sampler, system.layout.coordinate(world.rank).data, world.device, exchange)
+    losses = []
+    with MlperfLog(None) as silent, Metrics(files.metrics if world.leads else None, world, silent) as metrics:
+        for step, parts in zip(steps, loader.steps(steps), strict=True):
+            losses.append(world.sum(trainer.step(step, parts.parts).loss).item())
+            snapshots.save_if_due(trainer, step + 1, [], metrics)
+    snapshots.close()
+    world.barrier()
+    return trainer, losses, loaded
 
 
 def relay(
@@ -30,24 +62,9 @@ def relay(
     """Run the relay after `taken` steps; for each system the loss of its step, and its state before and after it."""
     answers = []
     for step, system in enumerate(systems, start=taken):
-        files = ResultFiles(folder / f"result_{step}.txt")
-        if world.leads:
-            files.folder.mkdir(parents=True)
-            files.log.touch()
-        training, _ = open_data(system)
-        sampler = make_sampler(system, training, 11)
-        trainer = make_trainer(system, world, 11, sampler)
-        snapshots = Snapshots(system, world, 11, files if world.leads else None)
-        if step:
-            before = step_folder(ResultFiles(folder / f"result_{step - 1}.txt").snapshots, step)
-            snapshots.load(trainer, before, verified(before))
-        loaded = see(trainer.state())
-        (parts,) = Loader(sampler, system.layout.coordinate(world.rank).data, world.device).steps(range(step, step + 1))
-        loss = world.sum(trainer.step(step, parts.parts).loss).item()
-        with MlperfLog(None) as log, Metrics(files.metrics if world.leads else None, world, log) as metrics:
-            snapshots.save_if_due(trainer, step + 1, [], metrics)
-            snapshots.close()
-        world.barrier()
+        log, steps = folder / f"result_{step}.txt", range(step, step + 1)
+        before = step_folder(ResultFiles(folder / f"result_{step - 1}.txt").snapshots, step) if step else None
+        trainer, (loss,), loaded = take_steps(world, system, log, steps, before, lambda built: see(built.state()))
         answers.append((loss, loaded, see(trainer.state())))
         trainer.close()
     return answers

@@ -7,22 +7,16 @@ import pytest
 from torch.nn.utils import parameters_to_vector
 
 from bertbench.balance.plan import METHODS
-from bertbench.checkpoint.snapshot import newest
-from bertbench.checkpoint.snapshots import Snapshots
+from bertbench.checkpoint.snapshot import step_folder
 from bertbench.config import System
 from bertbench.distributed.world import World
-from bertbench.loading.inputs import open_data
-from bertbench.loading.loader import Loader, make_exchange
 from bertbench.optim.state import local
 from bertbench.results.files import ResultFiles
-from bertbench.results.metrics import Metrics
-from bertbench.results.mlperf_log import MlperfLog
-from bertbench.training.build import make_sampler, make_trainer
 from bertbench.training.trainer import Trainer
 from tests.ranks import run_ranks
+from tests.relay import take_steps
 
 STEPS, TAKEN = 7, 4
-SEED = 11
 DROPOUT = "model.hidden_dropout=0.1"  # so that random states matter
 EVERY = f"checkpoint.every_steps={TAKEN}"
 
@@ -34,38 +28,14 @@ def both(world: World, systems: list[System], folder: Path) -> list[tuple[Ended,
     """Of each system: all steps in one go, a snapshot on the way; and the last steps, gone on from it."""
     answers = []
     for number, system in enumerate(systems):
-        files = ResultFiles(folder / f"result_{number}.txt")
-        if world.leads:
-            files.folder.mkdir()
-            files.log.write_text("log\n")
-        straight = trained(world, system, files)
-        answers.append((straight, trained(world, system, files, goes_on=True)))
+        log = folder / f"result_{number}.txt"
+        answers.append((trained(world, system, log), trained(world, system, log, goes_on=True)))
     return answers
 
 
-def trained(world: World, system: System, files: ResultFiles, goes_on: bool = False) -> Ended:
-    training, _ = open_data(system)
-    sampler = make_sampler(system, training, SEED)
-    trainer = make_trainer(system, world, SEED, sampler)
-    snapshots = Snapshots(system, world, SEED, files if world.leads else None)
-    taken = 0
-    if goes_on:
-        world.barrier()
-        found = newest(files.snapshots)
-        assert found is not None
-        path, meta = found
-        taken = meta.step
-        snapshots.load(trainer, path, meta)
-    exchange = make_exchange(system, sampler, world)
-    rank = system.layout.coordinate(world.rank).data
-    steps = Loader(sampler, rank, world.device, exchange).steps(range(taken, STEPS))
-    losses = []
-    with MlperfLog(None) as log, Metrics(files.metrics if world.leads else None, world, log) as metrics:
-        for step, loaded in enumerate(steps, start=taken):
-            losses.append(world.sum(trainer.step(step, loaded.parts).loss).item())
-            if not goes_on:
-                snapshots.save_if_due(trainer, step + 1, [], metrics)
-    snapshots.close()
+def trained(world: World, system: System, log: Path, goes_on: bool = False) -> Ended:
+    before = step_folder(ResultFiles(log).snapshots, TAKEN) if goes_on else None
+    trainer, losses, _ = take_steps(world, system, log, range(TAKEN if goes_on else 0, STEPS), before, held)
     weights = held(trainer)
     with trainer.evaluating():
         weights += held(trainer)
@@ -135,6 +105,6 @@ def test_going_on_is_exact(tiny: Callable[..., System], tmp_path: Path, ranks: i
 def test_another_number_of_ranks_goes_on_with_sharded_state(tiny: Callable[..., System], tmp_path: Path) -> None:
     on_two, on_one = (tiny(EVERY, "optimizer.sharded=true", f"launch.ranks_per_node={ranks}") for ranks in (2, 1))
     ((losses, _), _), *_ = run_ranks(2, both, [on_two], tmp_path)[0]
-    ((losses_on, _),) = run_ranks(1, trained, on_one, ResultFiles(tmp_path / "result_0.txt"), True)
+    ((losses_on, _),) = run_ranks(1, trained, on_one, tmp_path / "result_0.txt", True)
     # fp32 sums in another order
     assert losses_on == pytest.approx(losses[TAKEN:], abs=2e-5)
