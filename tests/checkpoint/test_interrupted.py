@@ -20,8 +20,8 @@ SEED = 5
 
 
 @pytest.fixture
-def interrupted(tiny: Callable[..., System], tmp_path: Path) -> tuple[ResultFiles, Meta]:
-    """A run with two snapshots, steps 4 and 6, whose log and metrics went on after them."""
+def interrupted(tiny: Callable[..., System], tmp_path: Path) -> Resumption:
+    """A run with two snapshots, steps 4 and 6, whose log and metrics went on after them, resumed from the first."""
     files = ResultFiles(tmp_path / "result_0.txt")
     files.snapshots.mkdir(parents=True)
     files.log.write_text(mlperf_line("run_start"))
@@ -35,7 +35,8 @@ def interrupted(tiny: Callable[..., System], tmp_path: Path) -> tuple[ResultFile
         partial_folder(files.snapshots, step).mkdir()
         (partial_folder(files.snapshots, step) / "__0_0.distcp").write_bytes(b"weights")
         publish(files.snapshots, meta, keep=2)
-    return files, verified(step_folder(files.snapshots, 4))
+    first = step_folder(files.snapshots, 4)
+    return Resumption(files.log, first, verified(first))
 
 
 def mlperf_line(key: str, **metadata: Any) -> str:
@@ -43,10 +44,8 @@ def mlperf_line(key: str, **metadata: Any) -> str:
     return f":::MLLOG {json.dumps({'namespace': '', **record})}\n"
 
 
-def test_only_a_whole_snapshot_is_chosen(
-    interrupted: tuple[ResultFiles, Meta], capsys: pytest.CaptureFixture[str]
-) -> None:
-    files, _ = interrupted
+def test_only_a_whole_snapshot_is_chosen(interrupted: Resumption, capsys: pytest.CaptureFixture[str]) -> None:
+    files = interrupted.files
     partial_folder(files.snapshots, 8).mkdir()  # half-written
     (step_folder(files.snapshots, 6) / "__0_0.distcp").write_bytes(b"weighs.")  # damaged
     found = find("auto", None, files.log.parent)
@@ -59,8 +58,8 @@ def test_only_a_whole_snapshot_is_chosen(
         find(str(partial_folder(files.snapshots, 8)), None, files.log.parent)
 
 
-def test_auto_goes_on_only_with_a_run_that_was_interrupted(interrupted: tuple[ResultFiles, Meta]) -> None:
-    files, _ = interrupted
+def test_auto_goes_on_only_with_a_run_that_was_interrupted(interrupted: Resumption) -> None:
+    files = interrupted.files
     folder = files.log.parent
     assert find("never", None, folder) is None
     for resume in ("auto", str(files.log), str(files.folder), str(step_folder(files.snapshots, 6))):
@@ -78,9 +77,9 @@ def test_auto_goes_on_only_with_a_run_that_was_interrupted(interrupted: tuple[Re
 
 
 def test_a_run_without_a_whole_snapshot_goes_on_from_its_run_start(
-    interrupted: tuple[ResultFiles, Meta], tiny: Callable[..., System]
+    interrupted: Resumption, tiny: Callable[..., System]
 ) -> None:
-    files, _ = interrupted
+    files = interrupted.files
     begun = mlperf_line("seed") + mlperf_line("run_start")
     stop = mlperf_line("run_stop", reason="rank 1: stopped", interrupted=True)
     files.log.write_text(begun + mlperf_line("block_start") + stop)
@@ -105,18 +104,14 @@ def test_a_run_without_a_whole_snapshot_goes_on_from_its_run_start(
         find("auto", None, files.log.parent)
 
 
-def test_where_ranks_train_alone_as_many_must_go_on(
-    interrupted: tuple[ResultFiles, Meta], tiny: Callable[..., System]
-) -> None:
-    files, meta = interrupted
-    resumption = Resumption(files.log, step_folder(files.snapshots, 4), meta)
+def test_where_ranks_train_alone_as_many_must_go_on(interrupted: Resumption, tiny: Callable[..., System]) -> None:
     with pytest.raises(ConfigError, match=r"began on 2 ranks, found 3; sync.method diloco .* resume with 2 ranks"):
-        resumption.check(tiny("sync.method=diloco", "launch.ranks_per_node=3"), None, allow_config_change=True)
-    resumption.check(tiny("sync.method=diloco"), None, allow_config_change=True)
+        interrupted.check(tiny("sync.method=diloco", "launch.ranks_per_node=3"), None, allow_config_change=True)
+    interrupted.check(tiny("sync.method=diloco"), None, allow_config_change=True)
 
 
-def test_files_are_put_back_to_the_snapshot_and_nothing_is_forgotten(interrupted: tuple[ResultFiles, Meta]) -> None:
-    files, meta = interrupted
+def test_files_are_put_back_to_the_snapshot_and_nothing_is_forgotten(interrupted: Resumption) -> None:
+    files, meta = interrupted.files, interrupted.meta
     before, resumed = files.log.read_text(), mlperf_line("resumed", step=4)
     lost = mlperf_line("block_stop") + resumed + mlperf_line("run_stop", reason="rank 1: stopped")
     files.log.write_text(before + lost)
@@ -133,27 +128,25 @@ def test_files_are_put_back_to_the_snapshot_and_nothing_is_forgotten(interrupted
 
 
 def test_a_changed_configuration_is_refused_with_the_difference(
-    interrupted: tuple[ResultFiles, Meta], tiny: Callable[..., System]
+    interrupted: Resumption, tiny: Callable[..., System]
 ) -> None:
-    files, meta = interrupted
-    resumption = Resumption(files.log, step_folder(files.snapshots, 4), meta)
-    resumption.check(tiny("launch.ranks_per_node=1", "checkpoint.keep=3"), SEED, allow_config_change=False)
+    interrupted.check(tiny("launch.ranks_per_node=1", "checkpoint.keep=3"), SEED, allow_config_change=False)
     changed = tiny("optimizer.learning_rate=0.02")
     with pytest.raises(ConfigError, match=r"optimizer\.learning_rate: was 0\.01, is 0\.02\nundo that"):
-        resumption.check(changed, None, allow_config_change=False)
-    resumption.check(changed, None, allow_config_change=True)
-    assert resumption.changes(changed) == ["optimizer.learning_rate: was 0.01, is 0.02"]
+        interrupted.check(changed, None, allow_config_change=False)
+    interrupted.check(changed, None, allow_config_change=True)
+    assert interrupted.changes(changed) == ["optimizer.learning_rate: was 0.01, is 0.02"]
     with pytest.raises(ConfigError, match="has seed 5"):
-        resumption.check(tiny(), 6, allow_config_change=True)
+        interrupted.check(tiny(), 6, allow_config_change=True)
 
 
 def test_ranks_that_would_see_other_samples_are_refused_before_anything_is_written(
-    interrupted: tuple[ResultFiles, Meta],
+    interrupted: Resumption,
     tiny: Callable[..., System],
     tiny_file: str,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    files, meta = interrupted
+    files, meta = interrupted.files, interrupted.meta
     packed = tiny("data.balance=packed").model_dump(mode="json", by_alias=True)
     partial_folder(files.snapshots, 8).mkdir()
     publish(files.snapshots, meta.model_copy(update={"step": 8, "samples": 96, "config": packed}), keep=1)
