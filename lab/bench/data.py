@@ -25,7 +25,7 @@ from bertbench.common.errors import ConfigError
 from bertbench.common.progress import Progress
 from bertbench.data.store.columns import Columns
 from bertbench.data.store.dataset import Dataset
-from bertbench.data.store.permutation import Permutation
+from bertbench.data.store.permutation import permuted
 from bertbench.data.store.shards import write_split
 from bertbench.loading.batch import batch_of, gather
 from bertbench.loading.random_samples import VOCABULARY, wikipedia_like
@@ -76,7 +76,7 @@ def _rates(folder: Path, samples: int, seed: int, progress: Progress) -> list[Ra
     def ours(ids: NDArray[np.int64]) -> object:
         return gather(mapped, ids, dataset.lengths(ids), check)
 
-    orders = {"planned": Permutation(samples, seed)(np.arange(samples)), "file": np.arange(samples)}
+    orders = {"planned": permuted(np.arange(samples), samples, seed), "file": np.arange(samples)}
     readers: dict[tuple[str, str], Reader] = {("bertbench", order): ours for order in orders}
     readers["h5py rows", "planned"] = _h5py_rows(folder / "varlength.hdf5", content)
     if importlib.util.find_spec("datasets"):

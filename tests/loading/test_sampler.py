@@ -10,7 +10,7 @@ from bertbench.balance.plan import Planner, StepPlan
 from bertbench.common.errors import DataError
 from bertbench.config import System
 from bertbench.data.store.dataset import Dataset
-from bertbench.data.store.permutation import Permutation
+from bertbench.data.store.permutation import permuted
 from bertbench.loading.loader import Loader
 from bertbench.loading.sampler import Sampler
 from bertbench.training.build import make_sampler
@@ -18,7 +18,7 @@ from bertbench.training.build import make_sampler
 
 @pytest.mark.parametrize("size", [1, 2, 3, 13, 64, 1_000])
 def test_a_permutation_reaches_every_place_once(size: int) -> None:
-    assert sorted(Permutation(size, 5)(np.arange(size)).tolist()) == list(range(size))
+    assert sorted(permuted(np.arange(size), size, 5).tolist()) == list(range(size))
 
 
 def test_a_permutation_is_a_feistel_network_keyed_by_numpys_default_generator() -> None:
@@ -32,7 +32,7 @@ def test_a_permutation_is_a_feistel_network_keyed_by_numpys_default_generator() 
             left, right = right, left ^ (mixed >> 32 & 7)
         return left << 3 | right
 
-    assert Permutation(64, 5)(np.arange(64)).tolist() == [place(index) for index in range(64)]
+    assert permuted(np.arange(64), 64, 5).tolist() == [place(index) for index in range(64)]
 
 
 @pytest.fixture

@@ -4,6 +4,7 @@ Shapes: N samples in the dataset, B samples in the global batch, K steps in a wi
 """
 
 from collections.abc import Callable
+from functools import lru_cache
 
 import numpy as np
 from numpy.typing import NDArray
@@ -12,7 +13,7 @@ from bertbench.balance.deal import longest_first
 from bertbench.common.errors import ConfigError
 from bertbench.common.seeding import derive
 from bertbench.data.store.index import Index, lengths_of
-from bertbench.data.store.permutation import Permutation
+from bertbench.data.store.permutation import permuted
 
 # Samples that are stratified together. In 2^18 random samples a stratum's share is the dataset's to 0.1 %, and
 # planning them takes 30 ms, once every 16 steps at a global batch of 16,384.
@@ -37,7 +38,7 @@ class RandomOrder:
         ids = np.empty_like(within)
         for epoch in range(epochs[0], epochs[-1] + 1):
             here = slice(*np.searchsorted(epochs, (epoch, epoch + 1)))
-            ids[here] = Permutation(self._samples, derive(self._seed, "order", epoch))(within[here])
+            ids[here] = permuted(within[here], self._samples, derive(self._seed, "order", epoch))
         return ids
 
 
@@ -57,19 +58,19 @@ class WindowedOrder:
         self._entries_N, self._batch, self._seed, self._plan = entries_N, global_batch_size, seed, plan
         self._steps_per_epoch = len(entries_N) // global_batch_size
         self._window_steps = max(1, _WINDOW // global_batch_size)
-        self._planned: tuple[int, int] | None = None
-        self._ids_KB: NDArray[np.int64]
+        self._planned = lru_cache(maxsize=1)(self._plan_window)
 
     def step(self, step: int) -> NDArray[np.int64]:
         """Return the ids of a step's samples in the order in which ranks draw them: [B]. Steps count from 0."""
         epoch, within = divmod(step, self._steps_per_epoch)
         window, place = divmod(within, self._window_steps)
-        if self._planned != (epoch, window):
-            first = window * self._window_steps
-            steps = range(first, min(first + self._window_steps, self._steps_per_epoch))
-            self._ids_KB = self._plan(self._entries_N, self._batch, derive(self._seed, "order", epoch), steps)
-            self._planned = epoch, window
-        return self._ids_KB[place]
+        return self._planned(epoch, window)[place]
+
+    def _plan_window(self, epoch: int, window: int) -> NDArray[np.int64]:
+        """Return the ids of a window: [K, B]."""
+        first = window * self._window_steps
+        steps = range(first, min(first + self._window_steps, self._steps_per_epoch))
+        return self._plan(self._entries_N, self._batch, derive(self._seed, "order", epoch), steps)
 
 
 def plan_strata(edges: tuple[int, ...], entries_N: Index, batch: int, seed: int, steps: range) -> NDArray[np.int64]:
@@ -79,7 +80,7 @@ def plan_strata(edges: tuple[int, ...], entries_N: Index, batch: int, seed: int,
     So the quotas of a rank's batch are share times batch, rounded down or up in turn, and what one batch rounds away
     the next one gets: within a window all samples come exactly once.
     """
-    ids = Permutation(len(entries_N), seed)(np.arange(steps.start * batch, steps.stop * batch))
+    ids = permuted(np.arange(steps.start * batch, steps.stop * batch), len(entries_N), seed)
     strata = np.searchsorted(edges, lengths_of(entries_N[ids])).astype(np.uint16)
     by_stratum = np.argsort(strata, kind="stable")
     place = np.concatenate([(np.arange(count) + 0.5) / count for count in np.bincount(strata)])
@@ -95,7 +96,7 @@ def plan_nodes(nodes: int, entries_N: Index, batch: int, seed: int, steps: range
     as its batch has samples, each of K samples, and every step takes one of each.
     """
     steps_per_epoch, left_over = divmod(len(entries_N), batch)
-    blocks = Permutation(steps_per_epoch, seed)(np.arange(steps.start, steps.stop))
+    blocks = permuted(np.arange(steps.start, steps.stop), steps_per_epoch, seed)
     ids_KB = seed % (left_over + 1) + blocks[:, None] * batch + np.arange(batch)
     generator = np.random.default_rng(derive(seed, steps.start))
     neighbours_KQM = _sorted(entries_N, ids_KB).reshape(len(ids_KB), -1, nodes)

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from bertbench.balance.cost import CostModel
 from bertbench.balance.deal import by_cost
 from bertbench.data.store.columns import Columns
-from bertbench.data.store.permutation import Permutation
+from bertbench.data.store.permutation import permuted
 from bertbench.finetune.features import Feature
 from bertbench.loading.batch import Batch, batch_of
 
@@ -85,5 +85,5 @@ def longest_first(features: Sequence[Feature], ids: NDArray[np.int64]) -> NDArra
 
 def epoch_batches(features: int, batch_size: int, seed: int) -> list[NDArray[np.int64]]:
     """Return every feature once, in random order, as global batches; the last one may be smaller."""
-    order = Permutation(features, seed)(np.arange(features))
+    order = permuted(np.arange(features), features, seed)
     return [order[start : start + batch_size] for start in range(0, features, batch_size)]

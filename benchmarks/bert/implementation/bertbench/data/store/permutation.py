@@ -10,8 +10,6 @@ in an order is random. numpy's own `permutation` would hold 1.2 GB for Wikipedia
 every rank.
 """
 
-from dataclasses import dataclass
-
 import numpy as np
 from numpy.typing import NDArray
 
@@ -19,29 +17,25 @@ _ROUNDS = 6  # 4 suffice for a pseudo-random permutation (Luby and Rackoff); 2 m
 _MULTIPLIER = np.uint64(0x9E3779B97F4A7C15)
 
 
-@dataclass(frozen=True)
-class Permutation:
-    """A permutation of 0 to size - 1 chosen by `seed`."""
+def permuted(indices: NDArray[np.int64], size: int, seed: int) -> NDArray[np.int64]:
+    """Return the new place of each index in the permutation of 0 to size - 1 that `seed` chooses; vectorised.
 
-    size: int
-    seed: int
+    Indices must lie in 0 to size - 1.
+    """
+    half_bits = (max(size - 1, 1).bit_length() + 1) // 2
+    keys = np.random.default_rng(seed).integers(0, 2**64, size=_ROUNDS, dtype=np.uint64)
+    values = _feistel(indices.astype(np.uint64), keys, half_bits)
+    while (outside := values >= size).any():
+        values[outside] = _feistel(values[outside], keys, half_bits)
+    return values.astype(np.int64)
 
-    def __call__(self, indices: NDArray[np.int64]) -> NDArray[np.int64]:
-        """Return the new place of each index; vectorised. Indices must lie in 0 to size - 1."""
-        half_bits = max(1, (max(self.size - 1, 1).bit_length() + 1) // 2)
-        keys = np.random.default_rng(self.seed).integers(0, 2**64, size=_ROUNDS, dtype=np.uint64)
-        values = self._feistel(indices.astype(np.uint64), keys, half_bits)
-        while (outside := values >= self.size).any():
-            values[outside] = self._feistel(values[outside], keys, half_bits)
-        return values.astype(np.int64)
 
-    @staticmethod
-    def _feistel(values: NDArray[np.uint64], keys: NDArray[np.uint64], half_bits: int) -> NDArray[np.uint64]:
-        shift, mask = np.uint64(half_bits), np.uint64((1 << half_bits) - 1)
-        left, right = values >> shift, values & mask
-        for key in keys:
-            mixed = (right ^ key) * _MULTIPLIER
-            mixed ^= mixed >> np.uint64(29)
-            mixed *= _MULTIPLIER
-            left, right = right, left ^ ((mixed >> np.uint64(32)) & mask)
-        return (left << shift) | right
+def _feistel(values: NDArray[np.uint64], keys: NDArray[np.uint64], half_bits: int) -> NDArray[np.uint64]:
+    shift, mask = np.uint64(half_bits), np.uint64((1 << half_bits) - 1)
+    left, right = values >> shift, values & mask
+    for key in keys:
+        mixed = (right ^ key) * _MULTIPLIER
+        mixed ^= mixed >> np.uint64(29)
+        mixed *= _MULTIPLIER
+        left, right = right, left ^ ((mixed >> np.uint64(32)) & mask)
+    return (left << shift) | right

@@ -21,7 +21,7 @@ from bertbench.common.seeding import derive
 from bertbench.data.store.columns import FIELDS, Columns
 from bertbench.data.store.dataset import Dataset, shard_blocks
 from bertbench.data.store.manifest import MANIFEST_NAME, VOCAB_NAME, Manifest, existing, file_sha256
-from bertbench.data.store.permutation import Permutation
+from bertbench.data.store.permutation import permuted
 from bertbench.data.store.shards import unfinished, write_shards
 
 _BUFFER_BLOCKS = 64  # 200 MB of Wikipedia samples
@@ -70,12 +70,11 @@ def shuffle(source: Path, out: Path, seed: int, shards: int, progress: Progress)
 
 def _scatter(dataset: Dataset, buckets: Path, count: int, seed: int, progress: Progress) -> None:
     """Append every sample to the bucket of its new shard, with its new place: pass 1."""
-    permutation = Permutation(len(dataset), derive(seed, "shuffle"))
     blocks = chain.from_iterable(shard_blocks(dataset, number) for number in range(len(dataset.split.shards)))
     read = 0
     while buffered := list(islice(blocks, _BUFFER_BLOCKS)):
         samples = Columns.joined(buffered)
-        places = permutation(np.arange(read, read + len(samples)))
+        places = permuted(np.arange(read, read + len(samples)), len(dataset), derive(seed, "shuffle"))
         bucket_of = places * count // len(dataset)
         order = np.argsort(bucket_of, kind="stable")
         numbers, firsts = np.unique(bucket_of[order], return_index=True)
