@@ -36,15 +36,6 @@ def variant(name: str, cost: CostModel = BERT_LARGE, edges: tuple[int, ...] | No
 
 
 @dataclass(frozen=True)
-class Scoring:
-    """What a sequence takes where plans are scored: not exactly the cost by which they were dealt."""
-
-    cost: CostModel
-    noise: float = 0.0
-    """Standard deviation of the logarithm of each rank's time in each step."""
-
-
-@dataclass(frozen=True)
 class Outcome:
     """Means over the simulated steps of one method on one world."""
 
@@ -86,32 +77,34 @@ def drawn_index(samples: int, seed: int, shares: NDArray[np.float64] | None = No
 
 
 def simulate(
-    entries_N: Index, name: str, balance: Balance, scoring: Scoring, gpus: int, batch: int, gpus_per_node: int,
-    steps: int, seed: int,
+    entries_N: Index, name: str, balance: Balance, cost: CostModel, noise: float, gpus: int, batch: int,
+    gpus_per_node: int, steps: int, seed: int,
 ) -> Outcome:  # fmt: skip
-    """Plan `steps` steps of a variant. Raises ConfigError if the dataset is smaller than a global batch."""
+    """Plan `steps` steps of a variant. Raises ConfigError if the dataset is smaller than a global batch.
+
+    `cost` and `noise` score the plans: what a sequence takes, and the standard deviation of the logarithm of each
+    rank's time in each step.
+    """
     made, noisy = planner(entries_N, balance, gpus, batch, gpus_per_node, seed), default_rng(derive(seed, "noise"))
-    rows, planning_s = [], 0.0
+    rows = []
     for step in range(steps):
         began = time.perf_counter()
         plan = made.plan(step)
-        planning_s += time.perf_counter() - began
+        planning_ms = 1e3 * (time.perf_counter() - began)
         lengths = made.lengths(plan.dealt)
-        tokens, loads = plan.dealt.sums(lengths), plan.dealt.sums(scoring.cost.of_length[lengths])
-        rows.append(
+        tokens, loads = plan.dealt.sums(lengths), plan.dealt.sums(cost.of_length[lengths])
+        rows.append(  # in the outcome's order
             (
-                efficiency(loads * noisy.lognormal(sigma=scoring.noise, size=gpus)),
+                efficiency(loads * noisy.lognormal(sigma=noise, size=gpus)),
                 efficiency(tokens),
                 len(plan.dealt.ids_S),
                 tokens.sum(),
                 loads.sum(),
                 bytes_received(entries_N, made, plan),
+                planning_ms,
             )
         )
-    balanced, tokens_balanced, samples, tokens_sum, cost, received = np.mean(rows, axis=0).tolist()
-    return Outcome(
-        name, gpus, batch, balanced, tokens_balanced, samples, tokens_sum, cost, received, 1e3 * planning_s / steps
-    )
+    return Outcome(name, gpus, batch, *np.mean(rows, axis=0).tolist())
 
 
 def planner(entries_N: Index, balance: Balance, gpus: int, batch: int, gpus_per_node: int, seed: int) -> Planner:

@@ -9,7 +9,7 @@ from pathlib import Path
 from bertbench.balance.cost import BERT_LARGE, CAUSAL_LARGE
 from bertbench.balance.lengths import WIKIPEDIA
 from bertbench.balance.page import page_of
-from bertbench.balance.simulate import VARIANTS, Outcome, Scoring, population, simulate, variant
+from bertbench.balance.simulate import VARIANTS, Outcome, population, simulate, variant
 from bertbench.commands import check_at_least_one, emit, seed, whole_numbers, words_of, write_file
 from bertbench.common.errors import ConfigError
 from bertbench.common.paths import data_folder
@@ -74,7 +74,7 @@ def run(arguments: argparse.Namespace) -> int:
             f"--strata-edges {arguments.strata_edges}: expected lengths in rising order, such as 128,256,384,512"
         )
     cost = CAUSAL_LARGE if arguments.causal else BERT_LARGE
-    scoring = Scoring(replace(cost, quadratic=arguments.attention * cost.quadratic), arguments.noise)
+    scored = replace(cost, quadratic=arguments.attention * cost.quadratic)
     balances = {name: variant(name, cost, edges) for name in names}
     lengths: Path = arguments.lengths
     if lengths.parts[:1] == ("data",) and not lengths.exists():
@@ -85,7 +85,8 @@ def run(arguments: argparse.Namespace) -> int:
     outcomes = []
     with Progress() as progress:
         for name, gpu, batch in worlds:
-            outcomes.append(simulate(entries, name, balances[name], scoring, gpu, batch, per_node, steps, seed))
+            world = (gpu, batch, per_node, steps, seed)
+            outcomes.append(simulate(entries, name, balances[name], scored, arguments.noise, *world))
             done = f"{len(outcomes)} of {len(worlds)}"
             progress.update(len(outcomes), len(worlds), f"{done}: {name}, {gpu:,} GPUs x {batch}")
     if arguments.html:
