@@ -3,6 +3,7 @@
 import time
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
+from itertools import pairwise
 from typing import Any
 
 import torch
@@ -42,7 +43,7 @@ class PhaseClock:
 
     def total_ms(self) -> list[float]:
         """Return the milliseconds of each of PHASES so far, to the end of the phase before this one."""
-        for (_, begun), (phase, ended) in zip(self._ended, self._ended[1:], strict=False):
+        for (_, begun), (phase, ended) in pairwise(self._ended):
             if phase is not None:
                 self._total_ms[phase] += self._ms_between(begun, ended)
         self.discard()

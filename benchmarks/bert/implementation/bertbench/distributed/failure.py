@@ -11,7 +11,7 @@ import time
 from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
-from typing import NoReturn, TypeVar
+from typing import Any, NoReturn, TypeVar
 
 from torch.distributed.distributed_c10d import Store
 
@@ -45,29 +45,29 @@ class FailureReport:
 
     def claim(self, text: str) -> None:
         """Record why the run ends, unless a cause is already recorded."""
-        self._ask(lambda: self._store.compare_set(FAILURE_KEY, "", text), b"")
+        self._ask(b"", self._store.compare_set, FAILURE_KEY, "", text)
 
     def report(self, text: str) -> bool:
         """As `claim`; return whether this rank reports first and must print the cause."""
         self.claim(text)
-        return self._ask(lambda: self._store.add(_REPORTS_KEY, 1), 1) == 1
+        return self._ask(1, self._store.add, _REPORTS_KEY, 1) == 1
 
     def reported(self) -> str | None:
         """Return why the run ends, if a rank could record it."""
-        return self._ask(lambda: self._store.get(FAILURE_KEY), b"").decode() or None
+        return self._ask(b"", self._store.get, FAILURE_KEY).decode() or None
 
     def only_stopped(self) -> bool:
         """Return whether no rank has failed, except by a stop from outside; False if the store is gone."""
-        reported = self._ask(lambda: self._store.get(FAILURE_KEY), b"the store is gone").decode()
+        reported = self._ask(b"the store is gone", self._store.get, FAILURE_KEY).decode()
         return not reported or StoppedError.SIGN in reported
 
     def leave(self) -> None:
         """Record that this rank ends, so that it isn't counted as lost."""
-        self._ask(lambda: self._store.set(f"{_LEFT_KEY}/{self._ranks.rank}", ""), None)
+        self._ask(None, self._store.set, f"{_LEFT_KEY}/{self._ranks.rank}", "")
 
     def done(self) -> None:
         """Record that this rank needs the store no more."""
-        self._ask(lambda: self._store.set(f"{_DONE_KEY}/{self._ranks.rank}", ""), None)
+        self._ask(None, self._store.set, f"{_DONE_KEY}/{self._ranks.rank}", "")
 
     def silent_ranks(self) -> list[int]:
         """Return the ranks that don't `leave` within some seconds; none as soon as a rank has recorded its failure."""
@@ -90,12 +90,12 @@ class FailureReport:
 
     def _without(self, key: str) -> list[int]:
         """Return the ranks that haven't recorded this, as far as the store knows."""
-        return self._ask(lambda: absent(self._store, key, self._ranks.size), [])
+        return self._ask([], absent, self._store, key, self._ranks.size)
 
-    def _ask(self, ask: Callable[[], Answer], gone: Answer) -> Answer:
+    def _ask(self, gone: Answer, ask: Callable[..., Answer], *arguments: Any) -> Answer:
         """Return the store's answer, or `gone` if the process that held it is."""
         try:
-            return ask()
+            return ask(*arguments)
         except (RuntimeError, OSError):
             return gone
 
