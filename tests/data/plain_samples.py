@@ -2,11 +2,11 @@
 
 from random import Random
 
-from bertbench.data.text.samples import Document, SampleOptions, TokenIds
+from bertbench.data.text.samples import Document, Ids, SampleOptions
 from tests.tiny import Sample
 
 
-def plain_samples(documents: list[Document], ids: TokenIds, options: SampleOptions, seed: int) -> list[Sample]:
+def plain_samples(documents: list[Document], ids: Ids, options: SampleOptions, seed: int) -> list[Sample]:
     random = Random(seed)
     random.shuffle(documents)
     samples = []
@@ -18,7 +18,7 @@ def plain_samples(documents: list[Document], ids: TokenIds, options: SampleOptio
 
 
 def document_samples(
-    documents: list[Document], index: int, document: Document, ids: TokenIds, options: SampleOptions, random: Random
+    documents: list[Document], index: int, document: Document, ids: Ids, options: SampleOptions, random: Random
 ) -> list[Sample]:
     longest = options.max_seq_length - 3
     target = random.randint(2, longest) if random.random() < options.short_seq_prob else longest
@@ -54,18 +54,16 @@ def joined(sentences: list[list[int]]) -> list[int]:
     return [token for sentence in sentences for token in sentence]
 
 
-def masked(
-    first: list[int], second: list[int], label: int, ids: TokenIds, options: SampleOptions, random: Random
-) -> Sample:
-    tokens = [ids.cls, *first, ids.sep, *second, ids.sep]
-    candidates = [place for place, token in enumerate(tokens) if token not in (ids.cls, ids.sep)]
+def masked(first: list[int], second: list[int], label: int, ids: Ids, options: SampleOptions, random: Random) -> Sample:
+    tokens = [ids["[CLS]"], *first, ids["[SEP]"], *second, ids["[SEP]"]]
+    candidates = [place for place, token in enumerate(tokens) if token not in (ids["[CLS]"], ids["[SEP]"])]
     random.shuffle(candidates)
     count = min(options.max_predictions_per_seq, max(1, round(len(tokens) * options.masked_lm_prob)))
     labels = {place: tokens[place] for place in candidates[:count]}
     for place in candidates[:count]:
         if random.random() < 0.8:
-            tokens[place] = ids.mask
+            tokens[place] = ids["[MASK]"]
         elif random.random() >= 0.5:
-            tokens[place] = random.randint(0, ids.vocab_size - 1)
+            tokens[place] = random.randint(0, len(ids) - 1)
     segments = [0] * (len(first) + 2) + [1] * (len(second) + 1)
     return Sample(tokens, segments, sorted(labels), [labels[place] for place in sorted(labels)], label)

@@ -20,7 +20,6 @@ from bertbench.data.store.manifest import Manifest
 from bertbench.data.store.shuffle import shuffle
 from bertbench.data.text.corpus import text_articles
 from bertbench.data.text.mlperf import MlperfRecipe, prepare_mlperf
-from bertbench.data.text.samples import TokenIds
 from bertbench.data.text.vocabulary import SPECIAL_TOKENS, Vocabulary
 from bertbench.loading.inputs import open_data
 from tests.conftest import Printed
@@ -63,8 +62,7 @@ def read(folder: Path, split: str = "train") -> list[Sample]:
 def expected(path: Path, vocab: Path, recipe: MlperfRecipe) -> list[Sample]:
     vocabulary = Vocabulary.read(vocab)
     documents = [list(vocabulary.encode(article)) for article in text_articles(path)]
-    ids = TokenIds(2, 3, 4, len(vocabulary))
-    return plain_samples(documents, ids, recipe.options(), recipe.seed)
+    return plain_samples(documents, vocabulary.ids, recipe.options(), recipe.seed)
 
 
 @pytest.mark.parametrize("workers", [1, 2])

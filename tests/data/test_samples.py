@@ -3,11 +3,11 @@ from random import Random
 import pytest
 
 from bertbench.data.store.columns import Columns
-from bertbench.data.text.samples import Document, SampleOptions, TokenIds, _shuffle, create_samples
+from bertbench.data.text.samples import Document, SampleOptions, _shuffle, create_samples
 from tests.data.plain_samples import plain_samples
 from tests.tiny import Sample, samples_of
 
-IDS = TokenIds(cls=1, sep=2, mask=3, vocab_size=50)
+IDS = {"[PAD]": 0, "[CLS]": 1, "[SEP]": 2, "[MASK]": 3, **{str(number): number for number in range(4, 50)}}
 OPTIONS = SampleOptions(
     max_seq_length=24, dupe_factor=3, short_seq_prob=0.1, masked_lm_prob=0.15, max_predictions_per_seq=5
 )

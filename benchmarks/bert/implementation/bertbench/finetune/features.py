@@ -52,7 +52,7 @@ def make_features(questions: Sequence[Question], vocabulary: Vocabulary, options
     contexts = list(dict.fromkeys(question.context for question in questions))
     encoded = dict(zip(contexts, _encoded(tokenizer, contexts, options.lower_case), strict=True))
     asked = _encoded(tokenizer, [question.text for question in questions], options.lower_case)
-    cls, sep = np.array([vocabulary.id("[CLS]")], np.int32), np.array([vocabulary.id("[SEP]")], np.int32)
+    cls, sep = (np.array([vocabulary.ids[token]], np.int32) for token in ("[CLS]", "[SEP]"))
     features = []
     for number, (question, query) in enumerate(zip(questions, asked, strict=True)):
         context = encoded[question.context]

@@ -50,9 +50,9 @@ def _batch(text: str, vocabulary: Vocabulary, max_positions: int) -> Batch:
     between = list(vocabulary.encode(text.split(MASK)))
     if len(between) == 1:
         raise ConfigError(f"{text!r}: found no {MASK}; put {MASK} where the model should predict a word")
-    mask = vocabulary.id(MASK)
+    mask = vocabulary.ids[MASK]
     inner = [token for part in between for token in (mask, *part)][1:]
-    ids = np.array([vocabulary.id("[CLS]"), *inner, vocabulary.id("[SEP]")])
+    ids = np.array([vocabulary.ids["[CLS]"], *inner, vocabulary.ids["[SEP]"]])
     if len(ids) > max_positions:
         raise ConfigError(
             f"the text has {len(ids)} tokens, [CLS] and [SEP] included, the model has {max_positions} positions; "

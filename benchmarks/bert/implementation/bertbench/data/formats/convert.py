@@ -105,7 +105,7 @@ def _with_split(made: Manifest, work: Path, sources: list[Source], conversion: C
         guess = best_guess(np.concatenate(labels), conversion.vocabulary)
         manifest = replace(made, eval=split, most_frequent_token=guess)
     if conversion.vocabulary is not None:
-        (work / VOCAB_NAME).write_text(conversion.vocabulary.text, encoding="utf-8")
+        conversion.vocabulary.write(work)
     manifest.write(work)
     forget_parts(work)
     return manifest

@@ -13,6 +13,7 @@ import sysconfig
 import warnings
 from collections.abc import Iterable, Iterator
 from importlib.metadata import version
+from itertools import groupby
 from pathlib import Path
 from pydoc_data import topics
 
@@ -74,7 +75,7 @@ def _articles(documents: Iterable[list[str]], seen: set[str]) -> Iterator[Articl
 
 
 def _definition_texts(path: Path) -> Iterator[list[str]]:
-    """Yield one source file's documentation: a list for the module and one per top-level definition."""
+    """Yield one source file's documentation: a list for the module and one per top-level statement."""
     source = path.read_bytes()
     if b'"""' not in source:
         return
@@ -84,21 +85,14 @@ def _definition_texts(path: Path) -> Iterator[list[str]]:
             tree = ast.parse(source)
     except (SyntaxError, ValueError):  # files of other Python versions
         return
-    module_text = ast.get_docstring(tree)
-    if module_text:
-        yield [module_text]
-    for statement in tree.body:
-        texts = list(_statement_texts(statement))
-        if texts:
-            yield texts
+    yield [ast.get_docstring(tree) or ""]
+    yield from (list(_statement_texts(statement)) for statement in tree.body)
 
 
 def _statement_texts(statement: ast.stmt) -> Iterator[str]:
-    """Yield docstrings of a definition and of a class's members, or long strings in a call."""
+    """Yield docstrings, maybe empty, of a definition and of a class's members, or long strings in a call."""
     if isinstance(statement, ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef):
-        docstring = ast.get_docstring(statement)
-        if docstring:
-            yield docstring
+        yield ast.get_docstring(statement) or ""
     if isinstance(statement, ast.ClassDef):
         for inner in statement.body:
             yield from _statement_texts(inner)
@@ -125,16 +119,8 @@ def text_articles(path: Path) -> Iterator[Article]:
     Only a newline ends a line, and all carriage returns are dropped, as in TensorFlow's GFile.
     Raises DataError for a file that is missing or not UTF-8.
     """
-    sentences: Article = []
-    for line in _lines(path):
-        sentence = line.replace("\r", "").strip()
-        if sentence:
-            sentences.append(sentence)
-        elif sentences:
-            yield sentences
-            sentences = []
-    if sentences:
-        yield sentences
+    sentences = (line.replace("\r", "").strip() for line in _lines(path))
+    yield from (list(lines) for is_article, lines in groupby(sentences, bool) if is_article)
 
 
 def wiki_articles(path: Path) -> Iterator[Article]:
@@ -158,11 +144,13 @@ def wiki_articles(path: Path) -> Iterator[Article]:
             if sentences:
                 yield sentences
             sentences = None
-        elif text and sentences is None:
+        elif not text:
+            continue
+        elif sentences is None:
             raise DataError(f"{path}:{number}: found text outside a <doc> block; for one sentence a line use --text")
-        elif text and title_due:
+        elif title_due:
             title_due = False
-        elif text and sentences is not None:
+        else:
             sentences += split_sentences(text)
     if sentences is not None:
         raise DataError(f"{path}: ends inside a <doc> block; the file is truncated, extract it again")

@@ -17,7 +17,7 @@ from bertbench.common.errors import DataError, system_reason
 from bertbench.common.progress import Progress
 from bertbench.data.store.columns import Columns
 from bertbench.data.store.dataset import MappedShard
-from bertbench.data.store.manifest import TOKENIZER_VERSION, VOCAB_NAME, Manifest, ShardFile, existing
+from bertbench.data.store.manifest import TOKENIZER_VERSION, Manifest, ShardFile, existing
 from bertbench.data.store.parts import Source, forget_parts, made_parts, sources_of
 from bertbench.data.store.shards import finish_split, write_split
 from bertbench.data.text.corpus import text_articles
@@ -104,7 +104,7 @@ def _assemble(
     forget_parts(work)
     if train is None:
         shutil.rmtree(folder)
-    (work / VOCAB_NAME).write_text(vocabulary.text, encoding="utf-8")
+    vocabulary.write(work)
     return Manifest(
         request=request,
         tokenizer_version=TOKENIZER_VERSION,

@@ -16,7 +16,7 @@ from bertbench.common.errors import DataError
 from bertbench.common.progress import Progress
 from bertbench.common.seeding import derive
 from bertbench.data.store.columns import Array, Columns
-from bertbench.data.store.manifest import TOKENIZER_VERSION, VOCAB_NAME, Guess, Manifest, existing
+from bertbench.data.store.manifest import TOKENIZER_VERSION, Guess, Manifest, existing
 from bertbench.data.store.shards import source_sha256, unfinished, write_split
 from bertbench.data.text import corpus
 from bertbench.data.text.samples import Document, SampleOptions, create_samples
@@ -103,7 +103,7 @@ def prepare(out: Path, source: Texts, recipe: Recipe, vocab: Path | None, progre
             train=write_split(folder / "train", train, recipe.shard_samples),
             eval=write_split(folder / "eval", [evaluation], recipe.shard_samples),
         )
-        (folder / VOCAB_NAME).write_text(vocabulary.text, encoding="utf-8")
+        vocabulary.write(folder)
         manifest.write(folder)
     return manifest, False
 

@@ -6,16 +6,21 @@ Samples are kept as flat arrays: a reference text part makes 80 million tokens.
 """
 
 from array import array
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from random import Random
 
 import numpy as np
 
-from bertbench.data.store.columns import Columns, spans
+from bertbench.data.store.columns import FIELDS, Columns
 
 Document = list[list[int]]
+Ids = Mapping[str, int]
+"""Every entry of the vocabulary, with its id."""
 _BLOCK_SAMPLES = 4096
+_TYPE_CODES = {"lengths": "q", "masked": "q", **{name: dtype.char for name, dtype in list(FIELDS.items())[2:]}}
+_Made = dict[str, "array[int]"]
+"""Samples in the order in which they were made, under the field names of Columns."""
 
 
 @dataclass(frozen=True)
@@ -32,61 +37,23 @@ class SampleOptions:
     short sequences if most sentences are as long as the model allows, as with a tiny model and vocabulary."""
 
 
-@dataclass(frozen=True)
-class TokenIds:
-    """The ids that sample creation needs."""
-
-    cls: int
-    sep: int
-    mask: int
-    vocab_size: int
-
-
-def create_samples(documents: list[Document], ids: TokenIds, options: SampleOptions, seed: int) -> Iterator[Columns]:
+def create_samples(documents: list[Document], ids: Ids, options: SampleOptions, seed: int) -> Iterator[Columns]:
     """Yield all samples, shuffled, in blocks; shuffles `documents` in place first, as the reference does."""
     random = Random(seed)
     random.shuffle(documents)
-    made = _Made()
+    made = {name: array(code) for name, code in _TYPE_CODES.items()}
     for _ in range(options.dupe_factor):
         for index in range(len(documents)):
             _document_samples(documents, index, ids, options, random, made)
-    order = list(range(len(made.lengths)))
+    samples = Columns(**{name: np.asarray(values) for name, values in made.items()})
+    order = list(range(len(samples)))
     random.shuffle(order)  # the reference shuffles the samples themselves: the same draws
-    yield from made.blocks(np.array(order, np.int64))
-
-
-class _Made:
-    """Samples in the order in which they were made, as flat arrays of 16-bit numbers."""
-
-    def __init__(self) -> None:
-        self.lengths, self.first_lengths, self.masked = array("h"), array("h"), array("h")
-        self.input_ids, self.positions, self.labels = array("h"), array("h"), array("h")
-        self.unrelated = array("b")
-
-    def blocks(self, order: np.ndarray) -> Iterator[Columns]:
-        """Yield the samples in another order, a bounded block at a time."""
-        whole = {name: np.frombuffer(values, values.typecode) for name, values in vars(self).items() if values}
-        token_starts = np.cumsum(whole["lengths"], dtype=np.int64) - whole["lengths"]
-        masked_starts = np.cumsum(whole["masked"], dtype=np.int64) - whole["masked"]
-        for start in range(0, len(order), _BLOCK_SAMPLES):
-            rows = order[start : start + _BLOCK_SAMPLES]
-            lengths, first_lengths = whole["lengths"][rows].astype(np.int64), whole["first_lengths"][rows]
-            tokens = spans(token_starts[rows], lengths)
-            masked = spans(masked_starts[rows], whole["masked"][rows])
-            place = spans(np.zeros_like(lengths), lengths)
-            yield Columns(
-                lengths=lengths,
-                masked=whole["masked"][rows].astype(np.int64),
-                input_ids=whole["input_ids"][tokens],
-                segment_ids=(place >= np.repeat(first_lengths, lengths)).astype(np.int8),
-                masked_lm_positions=whole["positions"][masked],
-                masked_lm_ids=whole["labels"][masked],
-                next_sentence_labels=whole["unrelated"][rows],
-            )
+    for start in range(0, len(order), _BLOCK_SAMPLES):
+        yield samples.take(np.array(order[start : start + _BLOCK_SAMPLES]))
 
 
 def _document_samples(
-    documents: list[Document], index: int, ids: TokenIds, options: SampleOptions, random: Random, made: _Made
+    documents: list[Document], index: int, ids: Ids, options: SampleOptions, random: Random, made: _Made
 ) -> None:
     """Cut one document into chunks of about the target length and make a sample of each."""
     document = documents[index]
@@ -144,13 +111,13 @@ def _mask(
     first: list[int],
     second: list[int],
     unrelated: bool,
-    ids: TokenIds,
+    ids: Ids,
     options: SampleOptions,
     random: Random,
     made: _Made,
 ) -> None:
     """Choose 15 % of the tokens for prediction: 80 % become [MASK], 10 % stay, 10 % become any entry."""
-    tokens = [ids.cls, *first, ids.sep, *second, ids.sep]
+    tokens = [ids["[CLS]"], *first, ids["[SEP]"], *second, ids["[SEP]"]]
     candidates = list(range(1, len(tokens) - 1))
     del candidates[len(first)]  # the [SEP] in the middle
     _shuffle(candidates, random.getrandbits)
@@ -160,16 +127,16 @@ def _mask(
     draw = random.random
     for place in chosen:
         if draw() < 0.8:
-            tokens[place] = ids.mask
+            tokens[place] = ids["[MASK]"]
         elif draw() >= 0.5:
-            tokens[place] = random.randint(0, ids.vocab_size - 1)
-    made.lengths.append(len(tokens))
-    made.first_lengths.append(len(first) + 2)
-    made.masked.append(len(chosen))
-    made.input_ids.extend(tokens)
-    made.positions.extend(sorted(chosen))
-    made.labels.extend(labels)
-    made.unrelated.append(unrelated)
+            tokens[place] = random.randint(0, len(ids) - 1)
+    made["lengths"].append(len(tokens))
+    made["masked"].append(len(chosen))
+    made["input_ids"].extend(tokens)
+    made["segment_ids"].frombytes(bytes(len(first) + 2) + b"\1" * (len(second) + 1))
+    made["masked_lm_positions"].extend(sorted(chosen))
+    made["masked_lm_ids"].extend(labels)
+    made["next_sentence_labels"].append(unrelated)
 
 
 def _shuffle(items: list[int], getrandbits: Callable[[int], int]) -> None:

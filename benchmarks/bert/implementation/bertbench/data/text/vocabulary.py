@@ -4,7 +4,7 @@ import hashlib
 from collections import Counter
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import cached_property, lru_cache
 from itertools import chain
 from pathlib import Path
 
@@ -16,8 +16,7 @@ from tokenizers.trainers import WordPieceTrainer
 
 from bertbench.common.errors import DataError
 from bertbench.data.store import manifest
-from bertbench.data.text.samples import TokenIds
-from bertbench.data.text.wordpiece import LONGEST_WORD, WordPieces
+from bertbench.data.text.wordpiece import LONGEST_WORD, pieces
 from bertbench.data.text.words import chunks, normalized, words
 
 SPECIAL_TOKENS = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]")
@@ -84,19 +83,19 @@ class Vocabulary:
     def __len__(self) -> int:
         return len(self.tokens)
 
-    def id(self, token: str) -> int:
-        """Return the id of a token of the vocabulary."""
-        return self.tokens.index(token)
-
-    @property
-    def ids(self) -> TokenIds:
-        """Return the ids that sample creation needs."""
-        return TokenIds(self.id("[CLS]"), self.id("[SEP]"), self.id("[MASK]"), len(self))
+    @cached_property
+    def ids(self) -> dict[str, int]:
+        """Return the id of each entry."""
+        return {token: number for number, token in enumerate(self.tokens)}
 
     @property
     def text(self) -> str:
         """Return the content of vocab.txt."""
         return "".join(f"{token}\n" for token in self.tokens)
+
+    def write(self, folder: Path) -> None:
+        """Write folder/vocab.txt."""
+        (folder / manifest.VOCAB_NAME).write_text(self.text, encoding="utf-8")
 
     @property
     def sha256(self) -> str:
@@ -108,8 +107,7 @@ class Vocabulary:
 
         It treats rare characters differently from the reference; `encode` does not.
         """
-        entries = {token: number for number, token in enumerate(self.tokens)}
-        tokenizer = Tokenizer(WordPiece(entries, unk_token="[UNK]", max_input_chars_per_word=LONGEST_WORD))
+        tokenizer = Tokenizer(WordPiece(self.ids, unk_token="[UNK]", max_input_chars_per_word=LONGEST_WORD))
         tokenizer.normalizer = BertNormalizer(lowercase=lower_case)
         tokenizer.pre_tokenizer = BertPreTokenizer()
         return tokenizer
@@ -119,11 +117,10 @@ class Vocabulary:
 
         Equal ids are one object, so a token takes 8 bytes.
         """
-        pieces = WordPieces(self.tokens)
 
         @lru_cache(_REMEMBERED)
         def ids(chunk: str) -> tuple[int, ...]:
-            return tuple(chain.from_iterable(map(pieces.ids, words(chunk))))
+            return tuple(chain.from_iterable(pieces(word, self.ids) for word in words(chunk)))
 
         for sentence in sentences:
             yield list(chain.from_iterable(map(ids, chunks(sentence))))
@@ -131,5 +128,5 @@ class Vocabulary:
 
 def tokenizer_of(vocabulary: Vocabulary) -> manifest.Tokenizer:
     """Return the vocabulary's entry in a dataset's manifest."""
-    special_ids = {token: vocabulary.id(token) for token in SPECIAL_TOKENS}
+    special_ids = {token: vocabulary.ids[token] for token in SPECIAL_TOKENS}
     return manifest.Tokenizer(len(vocabulary), vocabulary.sha256, special_ids)

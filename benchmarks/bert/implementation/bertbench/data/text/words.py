@@ -9,7 +9,7 @@ changed one did. A word's split depends on the word alone, so callers may cache 
 import json
 import re
 from bisect import bisect_right
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from itertools import chain
 from pathlib import Path
 from unicodedata import normalize
@@ -89,14 +89,9 @@ def normalized(text: str) -> str:
     """
     lowered = normalize("NFD", text.translate(_CLEAN).lower())
     if _HIDDEN in lowered:
-        lowered = _restored(lowered, (character for character in text if _HIDDEN in _CLEAN[ord(character)]))
+        hidden = (character for character in text if _HIDDEN in _CLEAN[ord(character)])  # none is dropped or reordered
+        lowered = "".join(next(hidden) if character == _HIDDEN else character for character in lowered)
     return lowered.translate(_UNMARK)
-
-
-def _restored(text: str, hidden: Iterable[str]) -> str:
-    """Put the hidden characters back; nothing has dropped or reordered them."""
-    characters = iter(hidden)
-    return "".join(next(characters) if character == _HIDDEN else character for character in text)
 
 
 def words(text: str) -> list[str]:
