@@ -100,17 +100,17 @@ def test_a_text_becomes_one_file_whatever_its_shards(
 def test_the_picked_evaluation_samples_are_named_as_the_reference_names_them(tmp_path: Path, vocab: Path) -> None:
     data = prepared(tmp_path, vocab, MlperfRecipe(dupe_factor=2, select_eval=7), "eval.txt")
     manifest = Manifest.read(data)
-    assert [file.name for file in planned(manifest, "eval")] == ["eval_7"]
+    assert list(planned(manifest, "eval")) == ["eval_7"]
     manifest.request["recipe"]["select_eval"] = 10_000
-    assert [file.name for file in planned(manifest, "eval")] == ["eval_10k"]
+    assert list(planned(manifest, "eval")) == ["eval_10k"]
 
 
 def test_texts_of_one_name_or_a_name_outside_the_folder_are_numbered(tmp_path: Path, vocab: Path) -> None:
     data = prepared(tmp_path, vocab, MlperfRecipe(dupe_factor=1), "a", "a")
     manifest = Manifest.read(data)
-    assert [file.name for file in planned(manifest, "train")] == ["part-00000-of-00002", "part-00001-of-00002"]
+    assert list(planned(manifest, "train")) == ["part-00000-of-00002", "part-00001-of-00002"]
     manifest.request["source"]["text"] = [["../a", ""], ["b", ""]]
-    assert [file.name for file in planned(manifest, "train")] == ["part-00000-of-00002", "part-00001-of-00002"]
+    assert list(planned(manifest, "train")) == ["part-00000-of-00002", "part-00001-of-00002"]
     manifest.request["source"]["text"] = [["a", ""]]
     with pytest.raises(DataError, match="doesn't list the texts of its shards"):
         planned(manifest, "train")

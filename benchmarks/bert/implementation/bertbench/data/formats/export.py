@@ -6,7 +6,6 @@ HDF5 gets one file per shard, TFRecords one per text, as in the reference.
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
-from typing import Literal, get_args
 
 import numpy as np
 
@@ -20,8 +19,7 @@ from bertbench.data.store.dataset import Dataset, shard_blocks
 from bertbench.data.store.manifest import Manifest
 from bertbench.data.store.shards import unfinished
 
-Layout = Literal["varlength", "tfrecord"]
-LAYOUTS: tuple[Layout, ...] = get_args(Layout)
+LAYOUTS = ("varlength", "tfrecord")
 
 
 def export(dataset: Dataset, out: Path, progress: Progress) -> int:
@@ -45,7 +43,7 @@ def export_tfrecords(dataset: Dataset, out: Path | None, progress: Progress) -> 
     """
     files, done = reference_files(Manifest.read(dataset.folder), dataset.name), []
     with _new_folder(out) if out else nullcontext() as folder:
-        for number, (name, shards) in enumerate(files, start=1):
+        for number, (name, shards) in enumerate(files.items(), start=1):
             blocks = _blocks(dataset, shards)
             if folder:
                 write_tfrecord(folder / name, blocks)

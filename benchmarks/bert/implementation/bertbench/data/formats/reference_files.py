@@ -17,11 +17,8 @@ _SHARD_OF_TEXT = re.compile(r"part_(\d{5,})_\d{2,}\.h5")  # as data/text/mlperf.
 _PLAIN_NAME = re.compile(r"[\w-][\w.-]*", re.ASCII)
 
 
-class OutFile(NamedTuple):
-    """A file to write, and the numbers of the shards that it holds, in order."""
-
-    name: str
-    shards: tuple[int, ...]
+OutFiles = dict[str, tuple[int, ...]]
+"""Files to write: their names, and the numbers of the shards that each holds, in order."""
 
 
 class Written(NamedTuple):
@@ -32,7 +29,7 @@ class Written(NamedTuple):
     bytes: int
 
 
-def reference_files(manifest: Manifest, split_name: SplitName) -> list[OutFile]:
+def reference_files(manifest: Manifest, split_name: SplitName) -> OutFiles:
     """Return one file per text for the reference's order, one for picked samples, else one per shard.
 
     Raises DataError if the manifest contradicts itself.
@@ -41,13 +38,12 @@ def reference_files(manifest: Manifest, split_name: SplitName) -> list[OutFile]:
     recipe = mlperf_recipe(manifest)
     if recipe is None:
         count = len(split.shards)
-        return [OutFile(f"part-{number:05d}-of-{count:05d}", (number,)) for number in range(count)]
+        return {f"part-{number:05d}-of-{count:05d}": (number,) for number in range(count)}
     picked = recipe.get("select_eval")
     if picked is not None:
-        return [OutFile(_EVAL_PICKED.get(picked, f"eval_{picked}"), tuple(range(len(split.shards))))]
+        return {_EVAL_PICKED.get(picked, f"eval_{picked}"): tuple(range(len(split.shards)))}
     try:
-        texts = [str(name) for name, _ in manifest.request["source"]["text"]]
-        return _one_a_text(texts, split)
+        return _one_a_text([str(name) for name, _ in manifest.request["source"]["text"]], split)
     except (KeyError, TypeError, ValueError, IndexError) as error:
         raise DataError(
             f"the manifest's request doesn't list the texts of its shards ({error!r}), expected a name and a checksum "
@@ -61,7 +57,7 @@ def mlperf_recipe(manifest: Manifest) -> Mapping[str, Any] | None:
     return recipe if recipe.get("name") == "mlperf" else None
 
 
-def _one_a_text(texts: list[str], split: Split) -> list[OutFile]:
+def _one_a_text(texts: list[str], split: Split) -> OutFiles:
     shards: dict[int, list[int]] = {number: [] for number in range(len(texts))}
     for number, shard in enumerate(split.shards):
         matched = _SHARD_OF_TEXT.fullmatch(shard.name)
@@ -71,4 +67,4 @@ def _one_a_text(texts: list[str], split: Split) -> list[OutFile]:
     names = [_EVAL_ALL if text == _EVAL_TEXT else text for text in texts]
     if len(set(names)) < len(names) or not all(map(_PLAIN_NAME.fullmatch, names)):
         names = [f"part-{number:05d}-of-{len(texts):05d}" for number in range(len(texts))]
-    return [OutFile(name, tuple(shards[number])) for number, name in enumerate(names)]
+    return {name: tuple(shards[number]) for number, name in enumerate(names)}

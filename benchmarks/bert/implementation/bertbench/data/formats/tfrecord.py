@@ -8,9 +8,9 @@ import gzip
 import struct
 import zlib
 from collections.abc import Iterator
+from io import BufferedReader
 from itertools import islice
 from pathlib import Path
-from typing import BinaryIO
 
 from bertbench.common.errors import DataError
 from bertbench.common.protobuf import masked_crc32c
@@ -41,15 +41,12 @@ def read_records(path: Path) -> Iterator[bytes]:
     number = 0
     try:
         with _open(path) as stream:
-            while header := stream.read(12):
+            while stream.peek(1):
                 place = Place(path, "record", number)
-                _require_whole(place, header, 12)
+                header = _read(stream, 12, place)
                 length, length_crc = struct.unpack("<QI", header)
                 _require_crc(place, "its length", header[:8], length_crc)
-                record = stream.read(length)
-                _require_whole(place, record, length)
-                trailer = stream.read(4)
-                _require_whole(place, trailer, 4)
+                record, trailer = _read(stream, length, place), _read(stream, 4, place)
                 _require_crc(place, "its bytes", record, struct.unpack("<I", trailer)[0])
                 yield record
                 number += 1
@@ -65,15 +62,17 @@ def begins_as_tfrecord(start: bytes) -> bool:
     return len(start) == 12 and struct.unpack("<I", start[8:])[0] == masked_crc32c(start[:8])
 
 
-def _open(path: Path) -> BinaryIO:
+def _open(path: Path) -> BufferedReader | gzip.GzipFile:
     with path.open("rb") as file:
         compressed = file.read(len(_GZIP_MAGIC)) == _GZIP_MAGIC
-    return gzip.open(path) if compressed else path.open("rb")  # type: ignore[return-value]
+    return gzip.open(path) if compressed else path.open("rb")
 
 
-def _require_whole(place: Place, data: bytes, expected: int) -> None:
-    if len(data) != expected:
-        raise place.error(0, f"{len(data):,} bytes before the file ends, expected {expected:,}: the file is cut short")
+def _read(stream: BufferedReader | gzip.GzipFile, size: int, place: Place) -> bytes:
+    data = stream.read(size)
+    if len(data) != size:
+        raise place.error(0, f"{len(data):,} bytes before the file ends, expected {size:,}: the file is cut short")
+    return data
 
 
 def _require_crc(place: Place, of: str, data: bytes, expected: int) -> None:

@@ -55,7 +55,7 @@ def records(block: Columns) -> Iterator[bytes]:
     encoded = [_encoded(name, rows, width) for name, (rows, width) in _features(block).items()]
     for entries in zip(*encoded, strict=True):
         features = b"".join(entries)
-        yield b"\x0a" + _varint(len(features)) + features
+        yield _field_start(1, len(features)) + features
 
 
 def record_bytes(block: Columns) -> NDArray[np.int64]:
@@ -66,30 +66,29 @@ def record_bytes(block: Columns) -> NDArray[np.int64]:
             listed = np.full(len(block), width * len(_ONE))
         else:
             listed = width + Rows(_varint_sizes(rows.values) - 1, rows.counts).sums()
-        feature = _field_bytes(_field_bytes(listed))  # Feature {3: Int64List {1: values}}
-        total += _field_bytes(2 + len(name) + _field_bytes(feature))  # a map's entry {1: name, 2: Feature}
-    return _field_bytes(total) + _FRAME_BYTES
+        sizes, which = np.unique(listed, return_inverse=True)  # few: lengths differ by less than a kilobyte
+        total += np.array([len(_entry_start(name, size)) + size for size in sizes.tolist()])[which]
+    return 1 + _varint_sizes(total) + total + _FRAME_BYTES
 
 
 def _encoded(name: str, rows: Rows, width: int) -> Iterator[bytes]:
     """Yield the map entry of each sample's feature, its values padded."""
-    counts = rows.counts.tolist()
+    counts, zero, values = rows.counts.tolist(), bytes(1), _varints(rows)
     if name == _WEIGHTS:
-        for count in counts:
-            yield _entry_start(name, len(_ONE) * width) + _ONE * count + bytes(len(_ONE) * (width - count))
-    else:
-        for count, value in zip(counts, _varints(rows), strict=True):
-            yield _entry_start(name, len(value) + width - count) + value + bytes(width - count)
+        zero, values = bytes(len(_ONE)), (_ONE * count for count in counts)
+    for count, value in zip(counts, values, strict=True):
+        padded = value + zero * (width - count)
+        yield _entry_start(name, len(padded)) + padded
 
 
 @cache
 def _entry_start(name: str, size: int) -> bytes:
-    """Return the part of a feature's map entry before its values, which take `size` bytes."""
-    of_list = b"\x0a" + _varint(size)
-    kind = _FLOATS if name == _WEIGHTS else _INTEGERS
-    of_feature = bytes([kind << 3 | 2]) + _varint(len(of_list) + size) + of_list
-    of_entry = b"\x0a" + _varint(len(name)) + name.encode() + b"\x12" + _varint(len(of_feature) + size) + of_feature
-    return b"\x0a" + _varint(len(of_entry) + size) + of_entry
+    """Return the part of a feature's map entry {1: name, 2: Feature} before its values, which take `size` bytes."""
+    of_list = _field_start(1, size)
+    of_feature = _field_start(_FLOATS if name == _WEIGHTS else _INTEGERS, len(of_list) + size) + of_list
+    of_name = _field_start(1, len(name)) + name.encode()
+    of_entry = of_name + _field_start(2, len(of_feature) + size) + of_feature
+    return _field_start(1, len(of_entry) + size) + of_entry
 
 
 def _framed(record: bytes) -> bytes:
@@ -99,12 +98,13 @@ def _framed(record: bytes) -> bytes:
     )
 
 
-def _varint(value: int) -> bytes:
-    encoded = bytearray()
-    while value >= 0x80:
-        encoded.append(value & 0x7F | 0x80)
-        value >>= 7
-    encoded.append(value)
+def _field_start(number: int, size: int) -> bytes:
+    """Return the start of a field of `size` bytes: tag and length, a varint."""
+    encoded = bytearray([number << 3 | 2])
+    while size >= 0x80:
+        encoded.append(size & 0x7F | 0x80)
+        size >>= 7
+    encoded.append(size)
     return bytes(encoded)
 
 
@@ -126,8 +126,3 @@ def _varints(rows: Rows) -> Iterator[bytes]:
 
 def _varint_sizes(values: NDArray[Any]) -> NDArray[np.int64]:
     return 1 + (values >= 1 << 7).astype(np.int64) + (values >= 1 << 14)
-
-
-def _field_bytes(size: NDArray[np.int64]) -> NDArray[np.int64]:
-    """Return the bytes of a length-delimited field: a tag of one byte, the length, `size` bytes of content."""
-    return 1 + _varint_sizes(size) + size
