@@ -17,7 +17,6 @@ from bertbench.weights.origin import Origin
 from bertbench.weights.output import save_tensors, writing
 
 _CONFIG, _TENSORS = "config.json", "model.safetensors"
-_OLD_NAMES = {".gamma": ".weight", ".beta": ".bias"}  # of LayerNorm, in files made before 2019
 _WORDS, _OUTPUT_BIAS = "bert.embeddings.word_embeddings.weight", "cls.predictions.bias"
 _TIED = {"cls.predictions.decoder.weight": _WORDS, "cls.predictions.decoder.bias": _OUTPUT_BIAS}
 _FLOATS = (torch.float32, torch.float16, torch.bfloat16)
@@ -32,7 +31,11 @@ def open_hugging_face(folder: Path) -> Origin:
     path = folder / _TENSORS
     try:
         file = safe_open(path, framework="pt")
-        keys = {_current(name): name for name in file.keys()}  # noqa: SIM118 - not a dict
+        # files made before 2019 have the old names of LayerNorm's parameters
+        keys = {
+            name.replace("LayerNorm.gamma", "LayerNorm.weight").replace("LayerNorm.beta", "LayerNorm.bias"): name
+            for name in file.keys()  # noqa: SIM118 - not a dict
+        }
     except (OSError, SafetensorError) as error:
         raise CheckpointError(
             f"{path}: cannot be read ({error}); save the model with save_pretrained(DIR), which writes it"
@@ -54,7 +57,11 @@ def open_hugging_face(folder: Path) -> Origin:
         source=f"Hugging Face model {folder.resolve().name}",
         shape=shape,
         used={key: needed[name].parameter for name, key in keys.items() if name in needed},
-        skipped={key: _why_skipped(name) for name, key in keys.items() if name not in needed},
+        skipped={
+            key: f"the same as {_TIED[name]}" if name in _TIED else "not a tensor of BERT for pre-training"
+            for name, key in keys.items()
+            if name not in needed
+        },
         missing=tuple(name for name in needed if name not in keys),
         notes=notes,
         read=partial(_read, path, file, keys),
@@ -73,19 +80,6 @@ def export(weights: Weights, folder: Path) -> None:
         (unfinished / _CONFIG).write_text(text, encoding="utf-8")
         tensors = {piece.hugging_face: tensor for piece, tensor in taken.items()}
         save_tensors(tensors, unfinished / _TENSORS, {"format": "pt"})  # transformers requires this word
-
-
-def _current(name: str) -> str:
-    for old, new in _OLD_NAMES.items():
-        if name.endswith("LayerNorm" + old):
-            return name.removesuffix(old) + new
-    return name
-
-
-def _why_skipped(name: str) -> str:
-    if name in _TIED:
-        return f"the same as {_TIED[name]}"
-    return "not a tensor of BERT for pre-training"
 
 
 def _read(path: Path, file: Any, keys: dict[str, str], piece: Piece) -> torch.Tensor:

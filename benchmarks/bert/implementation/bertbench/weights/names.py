@@ -28,8 +28,11 @@ class Piece(NamedTuple):
     hugging_face: str
     shape: tuple[int, ...]
     """As in Hugging Face and here; without padding."""
-    transposed: bool = False
-    """Whether TensorFlow 1 stores it transposed."""
+
+    @property
+    def transposed(self) -> bool:
+        """Return whether TensorFlow 1 stores it transposed."""
+        return self.tensorflow.endswith("/kernel")
 
 
 def pieces(shape: BertShape) -> list[Piece]:
@@ -73,36 +76,28 @@ def _pieces(shape: BertShape) -> Iterator[Piece]:
     ):
         embeddings = f"{name}_embeddings"
         yield Piece(ours, f"bert/embeddings/{embeddings}", f"bert.embeddings.{embeddings}.weight", (rows, hidden))
-    yield from _norm("embeddings.norm", "bert/embeddings/LayerNorm", hidden)
+    yield from _layer("embeddings.norm", "bert/embeddings/LayerNorm", hidden)
     for number in range(shape.layers):
         ours, theirs = f"layers.{number}", f"bert/encoder/layer_{number}"
         for name in ("query", "key", "value"):
-            yield from _dense(f"{ours}.qkv", f"{theirs}/attention/self/{name}", hidden, hidden)
-        yield from _dense(f"{ours}.attention_output", f"{theirs}/attention/output/dense", hidden, hidden)
-        yield from _norm(f"{ours}.attention_norm", f"{theirs}/attention/output/LayerNorm", hidden)
-        yield from _dense(f"{ours}.feed_forward_in", f"{theirs}/intermediate/dense", inner, hidden)
-        yield from _dense(f"{ours}.feed_forward_out", f"{theirs}/output/dense", hidden, inner)
-        yield from _norm(f"{ours}.feed_forward_norm", f"{theirs}/output/LayerNorm", hidden)
-    yield from _dense("pooler", "bert/pooler/dense", hidden, hidden)
+            yield from _layer(f"{ours}.qkv", f"{theirs}/attention/self/{name}", hidden, hidden)
+        yield from _layer(f"{ours}.attention_output", f"{theirs}/attention/output/dense", hidden, hidden)
+        yield from _layer(f"{ours}.attention_norm", f"{theirs}/attention/output/LayerNorm", hidden)
+        yield from _layer(f"{ours}.feed_forward_in", f"{theirs}/intermediate/dense", inner, hidden)
+        yield from _layer(f"{ours}.feed_forward_out", f"{theirs}/output/dense", hidden, inner)
+        yield from _layer(f"{ours}.feed_forward_norm", f"{theirs}/output/LayerNorm", hidden)
+    yield from _layer("pooler", "bert/pooler/dense", hidden, hidden)
     yield Piece(_OUTPUT_BIAS, "cls/predictions/output_bias", "cls.predictions.bias", (shape.vocab_size,))
-    yield from _dense("masked_lm.dense", "cls/predictions/transform/dense", hidden, hidden)
-    yield from _norm("masked_lm.norm", "cls/predictions/transform/LayerNorm", hidden)
+    yield from _layer("masked_lm.dense", "cls/predictions/transform/dense", hidden, hidden)
+    yield from _layer("masked_lm.norm", "cls/predictions/transform/LayerNorm", hidden)
     sentence = "cls/seq_relationship"
     yield Piece("next_sentence.weight", f"{sentence}/output_weights", "cls.seq_relationship.weight", (2, hidden))
     yield Piece("next_sentence.bias", f"{sentence}/output_bias", "cls.seq_relationship.bias", (2,))
 
 
-def _dense(ours: str, tensorflow: str, outputs: int, inputs: int) -> Iterator[Piece]:
-    theirs = _hugging_face(tensorflow)
-    yield Piece(f"{ours}.weight", f"{tensorflow}/kernel", f"{theirs}.weight", (outputs, inputs), transposed=True)
-    yield Piece(f"{ours}.bias", f"{tensorflow}/bias", f"{theirs}.bias", (outputs,))
-
-
-def _norm(ours: str, tensorflow: str, size: int) -> Iterator[Piece]:
-    theirs = _hugging_face(tensorflow)
-    yield Piece(f"{ours}.weight", f"{tensorflow}/gamma", f"{theirs}.weight", (size,))
-    yield Piece(f"{ours}.bias", f"{tensorflow}/beta", f"{theirs}.bias", (size,))
-
-
-def _hugging_face(tensorflow: str) -> str:
-    return tensorflow.replace("/layer_", "/layer/").replace("/", ".")
+def _layer(ours: str, tensorflow: str, *shape: int) -> Iterator[Piece]:
+    """Yield weight and bias of a dense layer [out, in], or of a LayerNorm [size]."""
+    theirs = tensorflow.replace("/layer_", "/layer/").replace("/", ".")
+    weight, bias = ("gamma", "beta") if theirs.endswith("LayerNorm") else ("kernel", "bias")
+    yield Piece(f"{ours}.weight", f"{tensorflow}/{weight}", f"{theirs}.weight", shape)
+    yield Piece(f"{ours}.bias", f"{tensorflow}/{bias}", f"{theirs}.bias", shape[:1])

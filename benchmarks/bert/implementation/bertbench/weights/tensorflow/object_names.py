@@ -18,61 +18,54 @@ _LAYER = "bert/encoder/layer_{}"
 _WEIGHT, _SCALE = "(kernel|bias)", "(gamma|beta)"
 _EMBEDDINGS = "_?(?:position_)?embeddings"
 
-_BY_VARIABLE = [
-    (re.compile(rf"(?:^|/){pattern}$"), name)
-    for pattern, name in (
-        ("word_embeddings/embeddings", "bert/embeddings/word_embeddings"),
-        (f"position_embeddings?/{_EMBEDDINGS}", "bert/embeddings/position_embeddings"),
-        ("type_embeddings/embeddings", "bert/embeddings/token_type_embeddings"),
-        (f"embeddings/layer_norm/{_SCALE}", "bert/embeddings/LayerNorm/{}"),
-        (rf"layer_(\d+)/self_attention/(query|key|value)/{_WEIGHT}", f"{_LAYER}/attention/self/{{}}/{{}}"),
-        (
-            rf"layer_(\d+)/(?:self_attention/attention_output|self_attention_output)/{_WEIGHT}",
-            f"{_LAYER}/attention/output/dense/{{}}",
-        ),
-        (rf"layer_(\d+)/self_attention_layer_norm/{_SCALE}", f"{_LAYER}/attention/output/LayerNorm/{{}}"),
-        (rf"layer_(\d+)/intermediate/{_WEIGHT}", f"{_LAYER}/intermediate/dense/{{}}"),
-        (rf"layer_(\d+)/output/{_WEIGHT}", f"{_LAYER}/output/dense/{{}}"),
-        (rf"layer_(\d+)/output_layer_norm/{_SCALE}", f"{_LAYER}/output/LayerNorm/{{}}"),
-        (f"pooler_transform/{_WEIGHT}", "bert/pooler/dense/{}"),
-        (f"cls/predictions/transform/dense/{_WEIGHT}", "cls/predictions/transform/dense/{}"),
-        (f"cls/predictions/transform/LayerNorm/{_SCALE}", "cls/predictions/transform/LayerNorm/{}"),
-        ("cls/predictions/output_bias(?:/bias)?", "cls/predictions/output_bias"),
-        ("predictions/transform/logits/kernel", "cls/seq_relationship/output_weights"),
-        ("predictions/transform/logits/bias", "cls/seq_relationship/output_bias"),
-    )
-]
+# Regular expression of a name -> TensorFlow 1's name, with the expression's groups filled in.
+_BY_VARIABLE = {
+    "word_embeddings/embeddings": "bert/embeddings/word_embeddings",
+    f"position_embeddings?/{_EMBEDDINGS}": "bert/embeddings/position_embeddings",
+    "type_embeddings/embeddings": "bert/embeddings/token_type_embeddings",
+    f"embeddings/layer_norm/{_SCALE}": "bert/embeddings/LayerNorm/{}",
+    rf"layer_(\d+)/self_attention/(query|key|value)/{_WEIGHT}": f"{_LAYER}/attention/self/{{}}/{{}}",
+    rf"layer_(\d+)/(?:self_attention/attention_output|self_attention_output)/{_WEIGHT}": (
+        f"{_LAYER}/attention/output/dense/{{}}"
+    ),
+    rf"layer_(\d+)/self_attention_layer_norm/{_SCALE}": f"{_LAYER}/attention/output/LayerNorm/{{}}",
+    rf"layer_(\d+)/intermediate/{_WEIGHT}": f"{_LAYER}/intermediate/dense/{{}}",
+    rf"layer_(\d+)/output/{_WEIGHT}": f"{_LAYER}/output/dense/{{}}",
+    rf"layer_(\d+)/output_layer_norm/{_SCALE}": f"{_LAYER}/output/LayerNorm/{{}}",
+    f"pooler_transform/{_WEIGHT}": "bert/pooler/dense/{}",
+    f"cls/predictions/transform/dense/{_WEIGHT}": "cls/predictions/transform/dense/{}",
+    f"cls/predictions/transform/LayerNorm/{_SCALE}": "cls/predictions/transform/LayerNorm/{}",
+    "cls/predictions/output_bias(?:/bias)?": "cls/predictions/output_bias",
+    "predictions/transform/logits/kernel": "cls/seq_relationship/output_weights",
+    "predictions/transform/logits/bias": "cls/seq_relationship/output_bias",
+}
+_IN_HEADS = {
+    f"masked_lm/dense/{_WEIGHT}": "cls/predictions/transform/dense/{}",
+    f"masked_lm/layer_norm/{_SCALE}": "cls/predictions/transform/LayerNorm/{}",
+    "masked_lm/(?:output_)?bias": "cls/predictions/output_bias",
+    "classification/(?:layer_with_weights-0|logits|_logits_layer)/kernel": "cls/seq_relationship/output_weights",
+    "classification/(?:layer_with_weights-0|logits|_logits_layer)/bias": "cls/seq_relationship/output_bias",
+}
 
 _FIRST_LAYER = 4  # of layer_with_weights: words, positions, segments and LayerNorm come before
-_IN_LAYER = [
-    (re.compile(rf"^{pattern}$"), name)
-    for pattern, name in (
-        (rf"_attention_layer/_(query|key|value)_dense/{_WEIGHT}", "attention/self/{}/{}"),
-        (rf"(?:_attention_layer/_output_dense|_attention_output_dense)/{_WEIGHT}", "attention/output/dense/{}"),
-        (f"_attention_layer_norm/{_SCALE}", "attention/output/LayerNorm/{}"),
-        (f"_intermediate_dense/{_WEIGHT}", "intermediate/dense/{}"),
-        (f"_output_dense/{_WEIGHT}", "output/dense/{}"),
-        (f"_output_layer_norm/{_SCALE}", "output/LayerNorm/{}"),
-    )
-]
-_IN_HEADS = [
-    (re.compile(rf"(?:^|/){pattern}$"), name)
-    for pattern, name in (
-        (f"masked_lm/dense/{_WEIGHT}", "cls/predictions/transform/dense/{}"),
-        (f"masked_lm/layer_norm/{_SCALE}", "cls/predictions/transform/LayerNorm/{}"),
-        ("masked_lm/(?:output_)?bias", "cls/predictions/output_bias"),
-        ("classification/(?:layer_with_weights-0|logits|_logits_layer)/kernel", "cls/seq_relationship/output_weights"),
-        ("classification/(?:layer_with_weights-0|logits|_logits_layer)/bias", "cls/seq_relationship/output_bias"),
-    )
-]
+_IN_LAYER = {
+    rf"_attention_layer/_(query|key|value)_dense/{_WEIGHT}": "attention/self/{}/{}",
+    rf"(?:_attention_layer/_output_dense|_attention_output_dense)/{_WEIGHT}": "attention/output/dense/{}",
+    f"_attention_layer_norm/{_SCALE}": "attention/output/LayerNorm/{}",
+    f"_intermediate_dense/{_WEIGHT}": "intermediate/dense/{}",
+    f"_output_dense/{_WEIGHT}": "output/dense/{}",
+    f"_output_layer_norm/{_SCALE}": "output/LayerNorm/{}",
+}
+_ANYWHERE = "(?:.*/)?"
+"""Allows folders before a name."""
 
 
 def variable_name(path: str, own_name: str | None, layers: int) -> str | None:
     """Return TensorFlow 1's name of the tensor at a path, in a model with `layers` layers; None if it isn't BERT's."""
-    if own_name is not None and (name := _first(_BY_VARIABLE, own_name)) is not None:
+    if own_name is not None and (name := _named(_BY_VARIABLE, own_name, _ANYWHERE)) is not None:
         return name
     path = path.removesuffix(VALUE_SUFFIX)
-    if (name := _first(_IN_HEADS, path)) is not None:
+    if (name := _named(_IN_HEADS, path, _ANYWHERE)) is not None:
         return name
     # The last number is the encoder's: a model around it may have its own numbers.
     *_, place = re.split(r"(?:^|/)layer_with_weights-", path)
@@ -109,13 +102,11 @@ def _in_encoder(number: int, rest: str, layers: int) -> str | None:
         return f"bert/embeddings/LayerNorm/{rest}" if re.fullmatch(_SCALE, rest) else None
     if number == _FIRST_LAYER + layers:
         return f"bert/pooler/dense/{rest}" if re.fullmatch(_WEIGHT, rest) else None
-    name = _first(_IN_LAYER, rest)
+    name = _named(_IN_LAYER, rest)
     return name and f"{_LAYER.format(number - _FIRST_LAYER)}/{name}"
 
 
-def _first(table: list[tuple[re.Pattern[str], str]], text: str) -> str | None:
-    """Return the name of the first pattern that fits, with its groups filled in."""
-    for pattern, name in table:
-        if found := pattern.search(text):
-            return name.format(*found.groups())
-    return None
+def _named(table: dict[str, str], text: str, before: str = "") -> str | None:
+    """Return the name of the first expression that fits, with its groups filled in."""
+    matches = ((re.fullmatch(before + expression, text), name) for expression, name in table.items())
+    return next((name.format(*found.groups()) for found, name in matches if found), None)

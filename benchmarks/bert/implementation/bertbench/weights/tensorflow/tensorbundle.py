@@ -64,7 +64,7 @@ class Bundle:
             raise CheckpointError(f"{path}: is a table without a checkpoint's header; give a checkpoint's path")
         try:
             head = dict(fields(header))  # 1 num_shards, 2 endianness, 3 version
-            entries = {_text(key): _entry(value) for key, value in table.items()}
+            entries = {key.decode("utf-8", errors="backslashreplace"): _entry(value) for key, value in table.items()}
             shards = as_number(head.get(1, 0))
         except ValueError as error:
             raise CheckpointError(f"{path}: is damaged ({error}); copy the checkpoint again") from error
@@ -143,10 +143,6 @@ def _crc32c(data: NDArray[np.uint8]) -> int:
     for start in range(0, len(data), _CHECKED_AT_ONCE):
         crc = google_crc32c.extend(crc, data[start : start + _CHECKED_AT_ONCE].tobytes())
     return crc
-
-
-def _text(key: bytes) -> str:
-    return key.decode("utf-8", errors="backslashreplace")
 
 
 def _entry(message: bytes) -> Entry:
