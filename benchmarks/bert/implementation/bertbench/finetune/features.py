@@ -123,11 +123,11 @@ def _answer_tokens(question: Question, offsets_C2: NDArray[np.int32]) -> tuple[i
         raise DataError(f"question {question.id}: found no token in its context {question.context[:60]!r}; remove it")
     if not question.answers:
         return None
-    text, start = question.answers[0]
-    first = int(np.searchsorted(offsets_C2[:, 1], start, side="right"))
-    last = int(np.searchsorted(offsets_C2[:, 0], start + len(text), side="left")) - 1
+    answer = question.answers[0]
+    first = int(np.searchsorted(offsets_C2[:, 1], answer.answer_start, side="right"))
+    last = int(np.searchsorted(offsets_C2[:, 0], answer.answer_start + len(answer.text), side="left")) - 1
     if first > last:
-        raise DataError(f"question {question.id}: found no token for its answer {text!r}; remove the question")
+        raise DataError(f"question {question.id}: found no token for its answer {answer.text!r}; remove the question")
     return first, last
 
 

@@ -5,13 +5,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-import torch
-
 from bertbench.common.atomic import new_file
 from bertbench.common.errors import ConfigError, RunError, system_reason
 from bertbench.finetune.answers import Prediction
 from bertbench.finetune.inputs import Inputs
-from bertbench.model.span import HEAD, SpanBert
+from bertbench.model.span import SpanBert
 from bertbench.results.files import ResultFiles
 from bertbench.weights.file import write_weights
 from bertbench.weights.output import writing
@@ -33,29 +31,27 @@ class FinetuneFiles(ResultFiles):
         """Return the path of the inputs and the scores of every epoch."""
         return self.folder / "scores.json"
 
-    @property
-    def weights(self) -> Path:
-        """Return the path of the fine-tuned model."""
-        return self.folder / "weights.safetensors"
-
     def write_predictions(self, predictions: Mapping[str, Prediction], scores: Mapping[str, object]) -> None:
         """Write predictions in the form of SQuAD's evaluation, n-best answers, null odds and scores, each file whole.
 
         Raises CheckpointError if one can't be written.
         """
-        _write(self.folder / "predictions.json", {name: one.text for name, one in predictions.items()})
-        _write(self.folder / "nbest_predictions.json", {name: one.n_best for name, one in predictions.items()})
-        _write(self.folder / "null_odds.json", {name: one.null_odds for name, one in predictions.items()})
-        _write(self.scores, scores)
+        contents = {
+            self.folder / "predictions.json": {name: one.text for name, one in predictions.items()},
+            self.folder / "nbest_predictions.json": {name: one.n_best for name, one in predictions.items()},
+            self.folder / "null_odds.json": {name: one.null_odds for name, one in predictions.items()},
+            self.scores: scores,
+        }
+        for path, content in contents.items():
+            with writing(path), new_file(path) as unfinished:
+                unfinished.write_text(json.dumps(content, indent=2) + "\n", encoding="utf-8")
 
     def write_model(self, model: SpanBert, inputs: Inputs) -> None:
         """Write the model as a weights file, with unchanged pre-training heads; raises CheckpointError."""
-        tensors: dict[str, torch.Tensor] = dict(model.bert.state_dict())
-        tensors |= {f"{HEAD}.{name}": tensor for name, tensor in model.span.state_dict().items()}
         start = inputs.weights
         write_weights(
             self.weights,
-            {name: tensor.cpu() for name, tensor in tensors.items()},
+            {name.removeprefix("bert."): tensor.cpu() for name, tensor in model.state_dict().items()},
             model.bert.shape,
             start.real_vocab_size if start else len(inputs.vocabulary),
             f"{start.source if start else 'random weights'}; fine-tuned on {inputs.train_path.name}",
@@ -77,8 +73,3 @@ def reserve(out: Path) -> FinetuneFiles:
     except OSError as error:
         raise RunError(f"{out}: cannot be written ({system_reason(error)}); name another --out") from error
     return files
-
-
-def _write(path: Path, content: object) -> None:
-    with writing(path), new_file(path) as unfinished:
-        unfinished.write_text(json.dumps(content, indent=2) + "\n", encoding="utf-8")

@@ -5,19 +5,21 @@ with id, question and answers[] of text and answer_start, a place in the context
 question without answers is marked is_impossible.
 """
 
+from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
 
-from pydantic import BaseModel, ConfigDict, ValidationError
+from pydantic import BaseModel, ValidationError
 
 from bertbench.common.errors import DataError, system_reason
 
 
-class Answer(NamedTuple):
+@dataclass(frozen=True)
+class Answer:
     """An answer that someone marked in the context."""
 
     text: str
-    start: int
+    answer_start: int
     """Its first character in the context."""
 
 
@@ -30,32 +32,23 @@ class Question(NamedTuple):
     answers: tuple[Answer, ...]
 
 
-class _Part(BaseModel):
-    model_config = ConfigDict(strict=True)
-
-
-class _Answer(_Part):
-    text: str
-    answer_start: int
-
-
-class _Question(_Part):
+class _Question(BaseModel):
     id: str
     question: str
-    answers: list[_Answer]
+    answers: tuple[Answer, ...]
     is_impossible: bool = False
 
 
-class _Paragraph(_Part):
+class _Paragraph(BaseModel):
     context: str
     qas: list[_Question]
 
 
-class _Article(_Part):
+class _Article(BaseModel):
     paragraphs: list[_Paragraph]
 
 
-class _File(_Part):
+class _File(BaseModel):
     data: list[_Article]
 
 
@@ -66,7 +59,7 @@ def read_squad(path: Path, check_places: bool = True) -> list[Question]:
     impossible; with `check_places` also if an answer is not at its place in the context.
     """
     try:
-        content = _File.model_validate_json(path.read_bytes())
+        content = _File.model_validate_json(path.read_bytes(), strict=True)
     except OSError as error:
         raise DataError(f"{path}: cannot be read ({system_reason(error)}); give a file of SQuAD 1.1 or 2.0") from error
     except ValidationError as error:
@@ -75,11 +68,12 @@ def read_squad(path: Path, check_places: bool = True) -> list[Question]:
     for a, article in enumerate(content.data):
         for p, paragraph in enumerate(article.paragraphs):
             for q, asked in enumerate(paragraph.qas):
-                answers = tuple(Answer(answer.text, answer.answer_start) for answer in asked.answers)
-                question = Question(asked.id, asked.question, paragraph.context, answers)
+                question = Question(asked.id, asked.question, paragraph.context, asked.answers)
                 place = f"{path}: data[{a}].paragraphs[{p}].qas[{q}] (id {asked.id})"
-                if asked.is_impossible and answers:
-                    raise DataError(f"{place}: is_impossible, but has {len(answers)} answers; correct one of them")
+                if asked.is_impossible and asked.answers:
+                    raise DataError(
+                        f"{place}: is_impossible, but has {len(asked.answers)} answers; correct one of them"
+                    )
                 if check_places:
                     _check_places(place, question)
                 questions.append(question)
@@ -92,10 +86,11 @@ def _check_places(place: str, question: Question) -> None:
     for answer in question.answers:
         if not answer.text.strip():
             raise DataError(f"{place}: found an empty answer; remove it, and mark a question without any is_impossible")
-        if answer.start < 0 or not question.context.startswith(answer.text, answer.start):
-            there = question.context[max(answer.start, 0) :][: len(answer.text)]
+        start = answer.answer_start
+        if start < 0 or not question.context.startswith(answer.text, start):
+            there = question.context[max(start, 0) :][: len(answer.text)]
             raise DataError(
-                f"{place}: expected the answer {answer.text!r} at character {answer.start} of the context, found "
+                f"{place}: expected the answer {answer.text!r} at character {start} of the context, found "
                 f"{there!r}; correct answer_start, which counts characters, not bytes"
             )
 

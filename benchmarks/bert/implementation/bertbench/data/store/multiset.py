@@ -9,7 +9,7 @@ from hashlib import blake2b
 
 import numpy as np
 
-from bertbench.data.store.columns import Columns
+from bertbench.data.store.columns import FIELDS, Columns
 
 _BYTES = 16
 
@@ -26,12 +26,9 @@ class SampleMultiset:
     def add(self, block: Columns) -> None:
         """Count more samples."""
         tokens, segments, positions, labels = (
-            values.astype(dtype).tobytes()
-            for values, dtype in (
-                (block.input_ids, "<i2"), (block.segment_ids, "i1"),
-                (block.masked_lm_positions, "<i2"), (block.masked_lm_ids, "<i2"),
-            )
-        )  # fmt: skip
+            getattr(block, name).astype(FIELDS[name]).tobytes()
+            for name in ("input_ids", "segment_ids", "masked_lm_positions", "masked_lm_ids")
+        )
         # lengths first: without them, samples of different lengths could give the same bytes
         heads = np.stack([block.lengths, block.masked, block.next_sentence_labels], axis=1).astype("<i2").tobytes()
         token, masked, total = 0, 0, self.digest

@@ -8,6 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bertbench.data.store.dataset import Dataset
+from bertbench.data.store.index import lengths_of
 from bertbench.data.store.manifest import Manifest
 
 _BARS = 16  # of 32 tokens at MLPerf's length
@@ -76,8 +77,7 @@ def _length_counts(dataset: Dataset) -> NDArray[np.int64]:
     """Count the samples of each length, from 0 on; in blocks, as MLPerf's index has 157 million entries."""
     counts = np.zeros(1 << 10, np.int64)
     for first in range(0, len(dataset), 1 << 20):
-        ids = np.arange(first, min(first + (1 << 20), len(dataset)))
-        counts += np.bincount(dataset.lengths(ids), minlength=len(counts))
+        counts += np.bincount(lengths_of(dataset.entries_N[first : first + (1 << 20)]), minlength=len(counts))
     return counts
 
 
