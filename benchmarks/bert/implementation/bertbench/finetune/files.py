@@ -5,7 +5,6 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from bertbench.common.atomic import new_file
 from bertbench.common.errors import ConfigError, RunError, system_reason
 from bertbench.finetune.answers import Prediction
 from bertbench.finetune.inputs import Inputs
@@ -43,7 +42,7 @@ class FinetuneFiles(ResultFiles):
             self.scores: scores,
         }
         for path, content in contents.items():
-            with writing(path), new_file(path) as unfinished:
+            with writing(path) as unfinished:
                 unfinished.write_text(json.dumps(content, indent=2) + "\n", encoding="utf-8")
 
     def write_model(self, model: SpanBert, inputs: Inputs) -> None:

@@ -13,7 +13,6 @@ import torch
 from safetensors import SafetensorError, safe_open
 from safetensors.torch import load_file
 
-from bertbench.common.atomic import new_file
 from bertbench.common.errors import CheckpointError
 from bertbench.data.store.manifest import VOCAB_NAME, file_sha256
 from bertbench.model.bert import Bert
@@ -130,7 +129,7 @@ def write_weights(
         "real_vocab_size": str(real_vocab_size),
         "source": source,
     }
-    with writing(path), new_file(path) as unfinished:
+    with writing(path) as unfinished:
         save_tensors(tensors, unfinished, metadata)
 
 

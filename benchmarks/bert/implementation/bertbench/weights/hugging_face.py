@@ -75,7 +75,7 @@ def export(weights: Weights, folder: Path) -> None:
     """
     shape = weights.real_shape
     taken = take_apart(pieces(shape), weights.read())
-    with writing(folder), new_folder(folder) as unfinished:
+    with writing(folder, new_folder) as unfinished:
         text = json.dumps(hugging_face_config(shape), indent=2) + "\n"
         (unfinished / _CONFIG).write_text(text, encoding="utf-8")
         tensors = {piece.hugging_face: tensor for piece, tensor in taken.items()}

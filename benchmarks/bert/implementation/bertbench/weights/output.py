@@ -1,22 +1,27 @@
 """Write weights to new paths, with clear errors."""
 
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 
 import torch
 from safetensors import SafetensorError
 from safetensors.torch import save_file
 
+from bertbench.common.atomic import new_file
 from bertbench.common.errors import CheckpointError, system_reason
 
 
 @contextmanager
-def writing(path: Path) -> Iterator[None]:
-    """Raise CheckpointError if `path` exists, or if the body can't write it."""
+def writing(path: Path, new: Callable[[Path], AbstractContextManager[Path]] = new_file) -> Iterator[Path]:
+    """Yield a temporary file, or folder with new_folder, that becomes `path` if the body succeeds.
+
+    Raises CheckpointError if `path` exists, or if the body can't write it.
+    """
     check_new(path)
     try:
-        yield
+        with new(path) as unfinished:
+            yield unfinished
     except (OSError, SafetensorError) as error:
         why = system_reason(error) if isinstance(error, OSError) else error
         raise CheckpointError(f"{path}: cannot be written ({why}); choose another place") from error

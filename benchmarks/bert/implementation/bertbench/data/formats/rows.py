@@ -31,10 +31,10 @@ class Place:
             f"{self.path}: {self.unit} {self.first + row}: found {found}; get or make this file again, or leave it out"
         )
 
-    def require(self, good_N: NDArray[np.bool_], found: Callable[[int], str]) -> None:
-        """Raise DataError for the first row that isn't good, described by found(row of the block)."""
-        if not good_N.all():
-            row = int(np.argmin(good_N))
+    def refuse(self, bad_N: NDArray[np.bool_], found: Callable[[int], str]) -> None:
+        """Raise DataError for the first bad row, described by found(row of the block)."""
+        if bad_N.any():
+            row = int(np.argmax(bad_N))
             raise self.error(row, found(row))
 
 

@@ -26,19 +26,24 @@ def unpadded(fields: Fields, place: Place) -> Block:
     pairs = fields["next_sentence_labels"]
     _require_equal_counts(place, fields, "input_ids", "segment_ids")
     _require_equal_counts(place, fields, "masked_lm_positions", "masked_lm_ids")
-    place.require(
-        pairs.counts == 1, lambda row: f"{pairs.counts[row]:,} next_sentence_labels, expected 1 for a single sample"
+    place.refuse(
+        pairs.counts != 1, lambda row: f"{pairs.counts[row]:,} next_sentence_labels, expected 1 for a single sample"
     )
     is_token = np.ones(len(tokens.values), np.bool_)
     if "input_mask" in fields:
         _require_equal_counts(place, fields, "input_ids", "input_mask")
-        is_token = _tokens_of_mask(place, tokens, fields["input_mask"])
+        mask = fields["input_mask"]
+        is_token = mask.values == 1
+        place.refuse(
+            mask.any_where(~is_token & (mask.values != 0)),
+            lambda row: "an input_mask other than 0 and 1, expected these",
+        )
+        _require_padding(
+            place, tokens, is_token, "an input_mask with a 0 before its last 1", "a token where input_mask is 0"
+        )
     is_masked = positions.values != 0
-    _require_prefix(place, positions, is_masked, "masked_lm_positions with a 0 before the last position")
-    place.require(
-        ~labels.any_where(~is_masked & (labels.values != 0)),
-        lambda row: "a label in masked_lm_ids at masked position 0, expected 0 there: it means padding",
-    )
+    hole = "masked_lm_positions with a 0 before the last position"
+    _require_padding(place, labels, is_masked, hole, "a label in masked_lm_ids at masked position 0")
     columns = Columns(
         lengths=tokens.count_where(is_token),
         masked=positions.count_where(is_masked),
@@ -56,8 +61,8 @@ def unpacked(fields: Fields, place: Place) -> Block:
     lengths, masked, positions = (
         fields[name] for name in ("packed_input_len", "packed_masked_lm_len", "masked_lm_positions")
     )
-    place.require(
-        (lengths.counts >= 1) & (lengths.counts <= MAX_PACKED),
+    place.refuse(
+        (lengths.counts < 1) | (lengths.counts > MAX_PACKED),
         lambda row: f"{lengths.counts[row]} sequences in packed_input_len, expected 1 to {MAX_PACKED}",
     )
     _require_equal_counts(place, fields, "packed_input_len", "packed_masked_lm_len")
@@ -78,50 +83,41 @@ def unpacked(fields: Fields, place: Place) -> Block:
         masked_lm_positions=positions.values - np.repeat(before_N - row_starts, masked_N),
         **{name: fields[name].values for name in ("input_ids", "segment_ids", "masked_lm_ids", "next_sentence_labels")},
     )
-    place.require(
-        ~positions.any_where(columns.masked_lm_positions == 0),
+    place.refuse(
+        positions.any_where(columns.masked_lm_positions == 0),
         lambda row: "a masked position at the start of a sequence, expected none: [CLS] is never masked",
     )
     return Block(columns, owners, place)
 
 
-def _tokens_of_mask(place: Place, tokens: Rows, mask: Rows) -> NDArray[np.bool_]:
-    is_token = mask.values == 1
-    place.require(
-        ~mask.any_where(~is_token & (mask.values != 0)), lambda row: "an input_mask other than 0 and 1, expected these"
-    )
-    _require_prefix(place, mask, is_token, "an input_mask with a 0 before its last 1")
-    place.require(
-        ~tokens.any_where(~is_token & (tokens.values != 0)),
-        lambda row: "a token where input_mask is 0, expected 0 there: it means padding",
-    )
-    return is_token
-
-
-def _require_prefix(place: Place, rows: Rows, marks_T: NDArray[np.bool_], found: str) -> None:
+def _require_padding(place: Place, rows: Rows, kept_T: NDArray[np.bool_], hole: str, value: str) -> None:
+    """Raise DataError unless values that aren't kept are 0 and end their row; `hole` and `value` name the faults."""
     in_row = spans(np.zeros_like(rows.counts), rows.counts)
-    place.require(
-        ~rows.any_where(marks_T != (in_row < np.repeat(rows.count_where(marks_T), rows.counts))),
-        lambda row: f"{found}, expected padding at the end only",
+    place.refuse(
+        rows.any_where(kept_T != (in_row < np.repeat(rows.count_where(kept_T), rows.counts))),
+        lambda row: f"{hole}, expected padding at the end only",
+    )
+    place.refuse(
+        rows.any_where(~kept_T & (rows.values != 0)), lambda row: f"{value}, expected 0 there: it means padding"
     )
 
 
 def _require_equal_counts(place: Place, fields: Fields, name: str, other_name: str) -> None:
     counts, others = fields[name].counts, fields[other_name].counts
-    place.require(
-        counts == others, lambda row: f"{counts[row]:,} {name} with {others[row]:,} {other_name}, expected as many"
+    place.refuse(
+        counts != others, lambda row: f"{counts[row]:,} {name} with {others[row]:,} {other_name}, expected as many"
     )
 
 
 def _require_parts(place: Place, fields: Fields, name: str, of_names: tuple[str, ...]) -> None:
     """Raise DataError unless the packed lengths `name` are positive and add up to the lengths of other fields."""
     lengths = fields[name]
-    place.require(~lengths.any_where(lengths.values < 1), lambda row: f"a {name} below 1, expected at least 1")
+    place.refuse(lengths.any_where(lengths.values < 1), lambda row: f"a {name} below 1, expected at least 1")
     sums = lengths.sums()
     for other in of_names:
         counts = fields[other].counts
-        place.require(
-            counts == sums,
+        place.refuse(
+            counts != sums,
             lambda row, counts=counts, other=other: (  # type: ignore[misc]
                 f"{counts[row]:,} {other}, expected {sums[row]:,}, the sum of its packed lengths"
             ),

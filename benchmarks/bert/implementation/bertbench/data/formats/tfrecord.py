@@ -100,12 +100,12 @@ def _samples(records: list[bytes], place: Place) -> Block:
             found.append(values)
     fields = {name: _decoded(name, chunks[name], place) for name in _INTEGERS}
     weights, positions = floats(chunks[_WEIGHTS]), fields["masked_lm_positions"]
-    place.require(
-        weights.counts == positions.counts,
+    place.refuse(
+        weights.counts != positions.counts,
         lambda row: f"{weights.counts[row]} {_WEIGHTS} with {positions.counts[row]} positions, expected as many",
     )
-    place.require(
-        ~positions.any_where(weights.values != (positions.values != 0)),
+    place.refuse(
+        positions.any_where(weights.values != (positions.values != 0)),
         lambda row: f"{_WEIGHTS} that are not 1 at masked positions and 0 at padding, expected these",
     )
     return unpadded(fields, place)

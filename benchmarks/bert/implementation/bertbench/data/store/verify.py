@@ -33,7 +33,9 @@ class Verified(NamedTuple):
 def verify(folder: Path, progress: Progress) -> Verified:
     """Check the whole dataset. Raises DataError only if there is no readable manifest."""
     manifest = Manifest.read(folder)
-    problems = list(_vocabulary_problems(folder, manifest))
+    problems, vocabulary, sha256 = list[str](), folder / VOCAB_NAME, manifest.tokenizer.sha256
+    if sha256:  # samples may be converted without a vocabulary
+        problems += _change(vocabulary, file_sha256(vocabulary) if vocabulary.exists() else "no such file", sha256)
     multisets: dict[SplitName, SampleMultiset] = {}
     for name, split in manifest.splits().items():
         multisets[name] = SampleMultiset()
@@ -62,22 +64,11 @@ def differences(folder: Path, one: Verified, other_folder: Path, other: Verified
     return problems
 
 
-def _vocabulary_problems(folder: Path, manifest: Manifest) -> Iterator[str]:
-    path = folder / VOCAB_NAME
-    expected = manifest.tokenizer.sha256
-    if not expected:  # converted without a vocabulary
-        return
-    found = file_sha256(path) if path.exists() else "no such file"
-    if found != expected:
-        yield _changed(path, found, expected)
-
-
 def _split_problems(
     folder: Path, split: Split, vocab_size: int, found: SampleMultiset, progress: Progress
 ) -> Iterator[str]:
-    entries, problem = _index(folder / INDEX_NAME, split)
-    if problem:
-        yield problem
+    entries, problems = _index(folder / INDEX_NAME, split)
+    yield from problems
     first, checksums = 0, dict[str, str]()
     for number, shard in enumerate(split.shards, start=1):
         path = folder / shard.name
@@ -103,26 +94,25 @@ def _split_problems(
             yield f"{path}: found a file that the manifest doesn't list; remove it, or prepare the data again"
 
 
-def _index(path: Path, split: Split) -> tuple[index.Index | None, str | None]:
-    """Return the index, and its fault if any."""
+def _index(path: Path, split: Split) -> tuple[index.Index | None, list[str]]:
+    """Return the index, and its faults."""
     try:
         found = file_sha256(path)
         entries = np.load(path, mmap_mode="r")
     except (OSError, ValueError) as error:
-        return None, f"{path}: cannot be read ({error}); prepare the data again"
+        return None, [f"{path}: cannot be read ({error}); prepare the data again"]
     if entries.dtype != np.uint16 or entries.shape != (split.samples,):
-        return None, (
+        return None, [
             f"{path}: found {entries.dtype} of shape {entries.shape}, expected uint16 of shape ({split.samples},); "
             "prepare the data again"
-        )
-    return entries, None if found == split.index_sha256 else _changed(path, found, split.index_sha256)
+        ]
+    return entries, _change(path, found, split.index_sha256)
 
 
 def _shard_problems(path: Path, shard: ShardFile, checksums: dict[str, str]) -> Iterator[str]:
     """Yield the faults of a shard as a file; `checksums` are those of the shards before. Raises OSError."""
     checksum = file_sha256(path)
-    if checksum != shard.sha256:
-        yield _changed(path, checksum, shard.sha256)
+    yield from _change(path, checksum, shard.sha256)
     if (twin := checksums.setdefault(checksum, shard.name)) != shard.name:
         yield f"{path}: found the content of {twin} again, expected every shard once; prepare the data again"
 
@@ -156,5 +146,7 @@ def _block_problem(block: Columns, vocab_size: int, promised: index.Index | None
     return (int(wrong[0]), "another length or masked count than the index holds") if len(wrong) else None
 
 
-def _changed(path: Path, found: str, expected: str) -> str:
-    return f"{path}: found sha256 {found}, the manifest says {expected}; the file has changed, prepare the data again"
+def _change(path: Path, found: str, expected: str) -> list[str]:
+    """Return the fault of a file whose checksum isn't the manifest's."""
+    fault = f"{path}: found sha256 {found}, the manifest says {expected}; the file has changed, prepare the data again"
+    return [] if found == expected else [fault]

@@ -16,7 +16,6 @@ from bertbench.weights.tensorflow.object_names import OBJECT_GRAPH, VALUE_SUFFIX
 from bertbench.weights.tensorflow.tensorbundle import Bundle
 
 _SLOTS = {"adam_m", "adam_v", "lamb_m", "lamb_v", "m", "v"}
-_OPTIMIZER, _NOT_OURS = "optimizer slot", "not a tensor of BERT for pre-training"
 _STATE = {
     "global_step": "step counter",
     "save_counter": "step counter",
@@ -77,7 +76,9 @@ def _object_based(bundle: Bundle, layers: int) -> dict[str, str]:
 def _why_skipped(key: str, bundle: Bundle) -> str:
     if key.startswith("\0"):
         return "slice of a partitioned variable"
-    return _STATE.get(key.split("/", maxsplit=1)[0]) or (_OPTIMIZER if _is_slot(key, bundle) else _NOT_OURS)
+    if state := _STATE.get(key.split("/", maxsplit=1)[0]):
+        return state
+    return "optimizer slot" if _is_slot(key, bundle) else "not a tensor of BERT for pre-training"
 
 
 def _is_slot(key: str, bundle: Bundle) -> bool:

@@ -5,6 +5,7 @@ BundleEntryProto: type, shape, shard, offset, size, masked CRC-32C; the empty na
 """
 
 import math
+from collections import Counter
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -147,18 +148,16 @@ def _crc32c(data: NDArray[np.uint8]) -> int:
 
 def _entry(message: bytes) -> Entry:
     """Parse a BundleEntryProto: 1 dtype, 2 shape, 3 shard_id, 4 offset, 5 size, 6 crc32c, 7 slices."""
-    values: dict[int, int] = {}
+    values = Counter[int]()  # 0 where a field is missing
     shape: tuple[int, ...] = ()
-    slices = 0
     for field_number, value in fields(message):
         if field_number == 2:
             shape = _shape(as_bytes(value))
         elif field_number == 7:
-            slices += 1
+            values[7] += 1
         else:
             values[field_number] = as_number(value)
-    found = {key: values.get(key, 0) for key in (1, 3, 4, 5, 6)}
-    return Entry(found[1], shape, found[3], found[4], found[5], found[6], slices)
+    return Entry(values[1], shape, *(values[number] for number in range(3, 8)))
 
 
 def _shape(message: bytes) -> tuple[int, ...]:
