@@ -99,23 +99,26 @@ def text_file(folder: Path) -> list[Path]:
     return [folder / "part.hdf5"]
 
 
+FIXED, VARLENGTH = published.fixed_fields(), published.varlength_fields()
+NO_PREDICTIONS = {name: np.zeros_like(FIXED[name]) for name in ("masked_lm_positions", "masked_lm_ids")}
+WRAPPED = FIXED["input_ids"].astype("i4") + 65536 * FIXED["input_mask"].astype("i4")
 BAD_HDF5: dict[str, tuple[Damage, str]] = {
     "nothing there": (lambda folder: [folder / "none.hdf5"], "none.hdf5: found nothing there"),
     "an empty folder": (empty_folder, "found no hdf5 files in this folder"),
-    "a truncated file": (cut(hdf5(published.fixed_fields()), 0.9), "cannot be read as HDF5"),
+    "a truncated file": (cut(hdf5(FIXED), 0.9), "cannot be read as HDF5"),
     "damaged chunks": (flipped, "cannot be read as HDF5"),
     "the same file twice": (twice, "part_1.hdf5: found the content of"),
     "the same samples twice": (twice_in_other_bytes, "part_1.hdf5: found the samples of"),
     "our own shards": (ours, "found one of bertbench's own shards"),
-    "no rows": (hdf5({name: values[:0] for name, values in published.fixed_fields().items()}), "found no samples"),
-    "a missing mask": (hdf5(without("input_mask", published.fixed_fields())), "found no field input_mask"),
+    "no rows": (hdf5({name: values[:0] for name, values in FIXED.items()}), "found no samples"),
+    "a missing mask": (hdf5(without("input_mask", FIXED)), "found no field input_mask"),
     "a damaged name": (bad_name, "found no field segment_ids, but b'segment_\\xffds', input_ids"),
     "mixed layouts": (
-        hdf5({**published.varlength_fields(), "masked_lm_ids": published.fixed_fields()["masked_lm_ids"]}),
+        hdf5({**VARLENGTH, "masked_lm_ids": FIXED["masked_lm_ids"]}),
         "masked_lm_ids: found int16 of shape (3, 3), expected rows of integers of variable length",
     ),
     "unequal row counts": (
-        hdf5({**published.fixed_fields(), "next_sentence_labels": np.zeros(2, "i1")}),
+        hdf5({**FIXED, "next_sentence_labels": np.zeros(2, "i1")}),
         "found 3 rows of input_ids with 2 of next_sentence_labels",
     ),
     "a mask with a hole": (fixed("input_mask", 1, 3, 0), "row 1: found an input_mask with a 0 before its last 1"),
@@ -125,22 +128,15 @@ BAD_HDF5: dict[str, tuple[Damage, str]] = {
         fixed("masked_lm_positions", 1, 0, 0), "row 1: found masked_lm_positions with a 0 before the last position",
     ),
     "a label without position": (fixed("masked_lm_ids", 2, 2, 9), "row 2: found a label in masked_lm_ids"),
-    "no predictions": (
-        hdf5({**published.fixed_fields(), **{
-            name: np.zeros_like(published.fixed_fields()[name]) for name in ("masked_lm_positions", "masked_lm_ids")
-        }}),
-        "row 0: found not 1 to 127 masked tokens",
-    ),
+    "no predictions": (hdf5({**FIXED, **NO_PREDICTIONS}), "row 0: found not 1 to 127 masked tokens"),
     "a position in the padding": (fixed("masked_lm_positions", 0, 0, 8), "row 0: found a masked position beyond"),
     "an id too large": (fixed("input_ids", 1, 2, VOCAB_SIZE), "row 1: found a token id outside 0 to 52"),
     "an id that wraps round in 16 bits": (
-        hdf5({**published.fixed_fields(), "input_ids": published.fixed_fields()["input_ids"].astype("i4") + 65536 *
-              published.fixed_fields()["input_mask"].astype("i4")}),
-        "row 0: found a token id outside 0 to 52",
+        hdf5({**FIXED, "input_ids": WRAPPED}), "row 0: found a token id outside 0 to 52",
     ),
     "a third segment": (fixed("segment_ids", 2, 1, 2), "row 2: found a segment id other than 0 and 1"),
     "a third next-sentence label": (
-        hdf5({**published.fixed_fields(), "next_sentence_labels": np.array([0, 1, 2], "i1")}),
+        hdf5({**FIXED, "next_sentence_labels": np.array([0, 1, 2], "i1")}),
         "row 2: found a next-sentence label other than 0 and 1",
     ),
     "a sample longer than the index holds": (

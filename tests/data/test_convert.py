@@ -1,7 +1,6 @@
 from collections.abc import Callable
 from pathlib import Path
 
-import numpy as np
 import pytest
 
 from bertbench.cli import main
@@ -11,16 +10,13 @@ from bertbench.config import System
 from bertbench.data.formats.convert import Conversion, convert
 from bertbench.data.formats.export import export
 from bertbench.data.formats.files import Format
-from bertbench.data.store.columns import Columns
-from bertbench.data.store.dataset import Dataset, shard_blocks
 from bertbench.data.store.manifest import Manifest
-from bertbench.data.store.shards import write_split
 from bertbench.data.text.vocabulary import SPECIAL_TOKENS, Vocabulary
 from bertbench.loading.inputs import open_data
 from tests.conftest import Printed
 from tests.data import published
-from tests.data.published import SAMPLES, VOCAB_SIZE
-from tests.tiny import Sample, columns_of
+from tests.data.published import SAMPLES, VOCAB_SIZE, read
+from tests.tiny import Sample
 
 
 def converted(out: Path, *paths: Path, of: Format = "hdf5", split: str = "train", shard_samples: int = 2) -> Manifest:
@@ -28,18 +24,6 @@ def converted(out: Path, *paths: Path, of: Format = "hdf5", split: str = "train"
     words = ["data", "prepare", f"--from-{of}", *map(str, paths), "--vocab-size", str(VOCAB_SIZE)]
     assert main([*words, "--out", str(out), "--split", split, "--shard-samples", str(shard_samples)]) == 0
     return Manifest.read(out)
-
-
-def stored(folder: Path, split: str = "train") -> Columns:
-    dataset = Dataset.open(folder, "eval" if split == "eval" else "train")
-    return Columns.joined(
-        [block for shard in range(len(dataset.split.shards)) for block in shard_blocks(dataset, shard)]
-    )
-
-
-def assert_same(found: Columns, expected: Columns) -> None:
-    for name, values in vars(expected).items():
-        assert np.array_equal(getattr(found, name), values), name
 
 
 def test_a_folder_of_files_becomes_shards_in_order(tmp_path: Path) -> None:
@@ -54,7 +38,7 @@ def test_a_folder_of_files_becomes_shards_in_order(tmp_path: Path) -> None:
     assert [shard.samples for shard in manifest.train.shards] == [2, 1]  # a file each
     assert (manifest.train.samples, manifest.train.tokens, manifest.train.masked_tokens) == (3, 16, 4)
     assert (manifest.tokenizer.vocab_size, manifest.eval, manifest.most_frequent_token) == (VOCAB_SIZE, None, None)
-    assert_same(stored(tmp_path / "out"), columns_of(SAMPLES))
+    assert read(tmp_path / "out") == SAMPLES
     shuffled = str(tmp_path / "shuffled")
     assert main(["data", "shuffle", str(tmp_path / "out"), "--seed", "1", "--shards", "3", "--out", shuffled]) == 0
     assert main(["data", "verify", shuffled, "--against", str(tmp_path / "out")]) == 0
@@ -103,7 +87,7 @@ def test_a_conversion_is_reused_and_never_overwrites_another(tmp_path: Path) -> 
     ):
         with pytest.raises(DataError, match=expected):
             convert(tmp_path / "out", Conversion(**{**vars(conversion), **changed}), Progress(False))
-    assert_same(stored(tmp_path / "out"), columns_of(SAMPLES))
+    assert read(tmp_path / "out") == SAMPLES
 
 
 def test_a_restart_makes_only_the_files_that_are_missing(tmp_path: Path) -> None:
@@ -124,7 +108,7 @@ def test_a_restart_makes_only_the_files_that_are_missing(tmp_path: Path) -> None
     convert(tmp_path / "out", conversion, Progress(False))
     now = {path.name: path.stat().st_mtime_ns for path in (tmp_path / "out").glob("train/*.h5")}
     assert {name: now[name] for name in times} == times
-    assert_same(stored(tmp_path / "out"), columns_of([*SAMPLES, *other]))
+    assert read(tmp_path / "out") == [*SAMPLES, *other]
     assert sorted(path.name for path in (tmp_path / "out").iterdir()) == ["manifest.json", "train"]
     assert not work.exists()
 
@@ -167,8 +151,7 @@ def test_a_vocabulary_that_16_bits_don_t_hold_is_refused(tmp_path: Path, vocab_s
     ],
 )
 def test_what_published_rows_can_t_hold_is_not_exported(tmp_path: Path, sample: Sample, expected: str) -> None:
-    split = write_split(tmp_path / "train", [columns_of([*SAMPLES, sample])], shard_samples=3)
-    dataset = Dataset(tmp_path, "train", split, np.load(tmp_path / "train" / "index.npy"))
+    dataset = published.written(tmp_path, [*SAMPLES, sample], 3)
     with pytest.raises(DataError, match=rf"part_00001\.h5: {expected}"):
         export(dataset, tmp_path / "out", Progress(False))
     with pytest.raises(DataError, match="exists already"):

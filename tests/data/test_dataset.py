@@ -1,4 +1,3 @@
-import json
 import subprocess
 import sys
 from collections.abc import Callable
@@ -16,10 +15,11 @@ from bertbench.common.progress import Progress
 from bertbench.config import load_system
 from bertbench.data.store import index
 from bertbench.data.store.dataset import Dataset, MappedShard
-from bertbench.data.store.shards import write_shard, write_split
+from bertbench.data.store.shards import write_shard
 from bertbench.data.text.prepare import Texts, prepare
 from bertbench.loading.batch import gather, read
-from tests.data.published import SAMPLES
+from tests.data.published import SAMPLES, written
+from tests.data.test_verify import change_manifest
 from tests.tiny import columns_of
 
 
@@ -35,8 +35,7 @@ def test_the_index_packs_length_and_masked_count() -> None:
 
 
 def test_a_batch_is_its_samples_one_after_the_other_longest_first(tmp_path: Path) -> None:
-    split = write_split(tmp_path / "train", [columns_of(SAMPLES)], shard_samples=2)
-    dataset = Dataset(tmp_path, "train", split, np.load(tmp_path / "train" / "index.npy"))
+    dataset = written(tmp_path, SAMPLES, 2)
     ids = np.array([2, 0, 1])
     batch = gather(dataset.map_samples(), ids, dataset.lengths(ids))
     assert batch.tokens_T.tolist() == SAMPLES[1].input_ids + SAMPLES[0].input_ids + SAMPLES[2].input_ids
@@ -50,12 +49,12 @@ def test_a_batch_is_its_samples_one_after_the_other_longest_first(tmp_path: Path
 
 
 def test_a_shard_is_opened_when_its_first_sample_is_read(tmp_path: Path) -> None:
-    split = write_split(tmp_path / "train", [columns_of(SAMPLES)], shard_samples=2)
-    samples = Dataset(tmp_path, "train", split, np.load(tmp_path / "train" / "index.npy")).map_samples()
+    dataset = written(tmp_path, SAMPLES, 2)
+    samples, shards = dataset.map_samples(), [tmp_path / "train" / shard.name for shard in dataset.split.shards]
     assert samples.shards_of(np.array([2, 0, 1])).tolist() == [1, 0, 0]
-    (tmp_path / "train" / split.shards[1].name).unlink()
+    shards[1].unlink()
     assert read(samples, np.array([1, 0])).lengths.tolist() == [7, 5]
-    (tmp_path / "train" / split.shards[0].name).unlink()
+    shards[0].unlink()
     assert read(samples, np.array([0])).lengths.tolist() == [5]  # it is open
     with pytest.raises(DataError, match="prepare the data again"):
         read(samples, np.array([2]))
@@ -117,24 +116,13 @@ def _truncate(folder: Path) -> None:
     path.write_bytes(path.read_bytes()[:-7])
 
 
-def _promise_more(folder: Path) -> None:
-    path = folder / "manifest.json"
-    content = json.loads(path.read_text())
-    content["train"]["samples"] += 1
-    path.write_text(json.dumps(content))
-
-
-def _replace_index(folder: Path) -> None:
-    np.save(folder / "train" / "index.npy", np.zeros(3, np.uint16))
-
-
 @pytest.mark.parametrize(
     ("damage", "expected"),
     [
         (_truncate, r"part_00001\.h5: found .* bytes, the manifest says"),
         (lambda folder: (folder / "train" / "part_00001.h5").unlink(), r"part_00001\.h5: cannot be read"),
-        (_promise_more, "the manifest promises"),
-        (_replace_index, "the index holds 3"),
+        (lambda folder: change_manifest(folder, "train", "samples", value=1), "the manifest promises 1 train samples"),
+        (lambda folder: np.save(folder / "train" / "index.npy", np.zeros(3, np.uint16)), "the index holds 3"),
         (lambda folder: (folder / "train" / "index.npy").unlink(), r"index\.npy: cannot be read"),
         (lambda folder: (folder / "manifest.json").unlink(), r"found no manifest\.json"),
         (lambda folder: (folder / "manifest.json").write_text("{}"), "is damaged"),

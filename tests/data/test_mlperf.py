@@ -14,17 +14,16 @@ from bertbench.common.errors import DataError
 from bertbench.common.progress import Progress
 from bertbench.config import System
 from bertbench.data.store import shuffle as shuffling
-from bertbench.data.store.columns import Columns
-from bertbench.data.store.dataset import Dataset, MappedShard
 from bertbench.data.store.manifest import Manifest
 from bertbench.data.store.shuffle import shuffle
 from bertbench.data.text.corpus import text_articles
 from bertbench.data.text.mlperf import MlperfRecipe, prepare_mlperf
-from bertbench.data.text.vocabulary import SPECIAL_TOKENS, Vocabulary
+from bertbench.data.text.vocabulary import Vocabulary
 from bertbench.loading.inputs import open_data
 from tests.conftest import Printed
 from tests.data.plain_samples import plain_samples
-from tests.tiny import WORDS, Sample, samples_of, tiny_text
+from tests.data.published import read
+from tests.tiny import Sample, tiny_text
 
 QUIET = Progress(False)
 MLPERF = ["prepare", "--recipe", "mlperf", "--out", "O"]
@@ -37,26 +36,6 @@ def files(tmp_path: Path) -> tuple[Path, ...]:
     for number, path in enumerate(paths):
         path.write_text(tiny_text(Random(number), articles=5 + 4 * number))
     return paths
-
-
-@pytest.fixture
-def vocab(tmp_path: Path) -> Path:
-    return vocabulary_of_words(tmp_path / "vocab.txt")
-
-
-def vocabulary_of_words(path: Path) -> Path:
-    words = [*WORDS[:-1], ".", "e", "##n"]  # not `text`
-    path.write_text("\n".join((*SPECIAL_TOKENS, *words)) + "\n")
-    return path
-
-
-def read(folder: Path, split: str = "train") -> list[Sample]:
-    dataset = Dataset.open(folder, split)
-    return samples_of(
-        Columns.joined(
-            [MappedShard(folder / split / shard.name, shard.samples).content() for shard in dataset.split.shards]
-        )
-    )
 
 
 def expected(path: Path, vocab: Path, recipe: MlperfRecipe) -> list[Sample]:

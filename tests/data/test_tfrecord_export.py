@@ -17,7 +17,6 @@ from bertbench.data.mlcommons.published import part_name
 from bertbench.data.store.manifest import Manifest
 from bertbench.data.text import mlperf
 from bertbench.data.text.mlperf import MlperfRecipe, prepare_mlperf
-from bertbench.data.text.vocabulary import SPECIAL_TOKENS
 from tests.conftest import Answer, Printed
 from tests.data import published
 from tests.data.published import SAMPLES
@@ -54,14 +53,6 @@ def test_records_are_byte_for_byte_those_of_an_independent_writer(tmp_path: Path
     assert record_bytes(block).tolist() == [16 + len(record) for record in expected]
     (read_back,) = read_tfrecord(tmp_path / "ours")
     assert samples_of(read_back.columns) == samples
-
-
-@pytest.fixture
-def vocab(tmp_path: Path) -> Path:
-    words = sorted(set(tiny_text(Random(0), 60).lower().replace(".", " .").split()))
-    path = tmp_path / "vocab.txt"
-    path.write_text("\n".join([*SPECIAL_TOKENS, *words]) + "\n")
-    return path
 
 
 def prepared(folder: Path, vocab: Path, recipe: MlperfRecipe, *names: str) -> Path:

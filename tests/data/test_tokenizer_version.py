@@ -9,7 +9,6 @@ import pytest
 from bertbench.common.errors import DataError
 from bertbench.common.progress import Progress
 from bertbench.data.text.mlperf import MlperfRecipe, prepare_mlperf
-from bertbench.data.text.vocabulary import SPECIAL_TOKENS
 from tests.conftest import Answer, Printed
 from tests.tiny import tiny_text
 
@@ -17,12 +16,11 @@ QUIET = Progress(False)
 
 
 def test_a_dataset_of_the_older_tokenizer_is_named_and_not_reused_as_exact(
-    tmp_path: Path, printed: Printed, answer: Answer
+    tmp_path: Path, vocab: Path, printed: Printed, answer: Answer
 ) -> None:
     """Its manifest names no tokenizer version, as none did before there was one."""
-    old, text, vocab = (tmp_path / name for name in ("old", "text", "vocab.txt"))
+    old, text = tmp_path / "old", tmp_path / "text"
     text.write_text(tiny_text(Random(1), articles=9))
-    vocab.write_text("\n".join((*SPECIAL_TOKENS, "the", "model")) + "\n")
     prepare_mlperf(old, (text,), vocab, MlperfRecipe(1), 1, QUIET)
     content = json.loads((old / "manifest.json").read_text())
     assert content.pop("tokenizer_version") == 2

@@ -15,7 +15,7 @@ from bertbench.data.text.vocabulary import SPECIAL_TOKENS, Vocabulary
 from bertbench.data.text.wordpiece import pieces
 from bertbench.data.text.words import chunks, words
 from tests.data.every_character import digest
-from tests.data.test_mlperf import read
+from tests.data.published import read
 from tests.tiny import tiny_text
 
 QUIET = Progress(False)

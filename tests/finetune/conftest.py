@@ -40,5 +40,13 @@ def system(system_file: str) -> Callable[..., System]:
 
 
 @pytest.fixture
+def squad(system_file: str, vocab: Path, tmp_path: Path) -> list[str]:
+    """The words of a fine-tuning into tmp_path/out; later words may replace these."""
+    files = {"train": QUESTIONS, "dev": QUESTIONS, "vocab": vocab, "out": tmp_path / "out"}
+    options = [word for name, path in files.items() for word in (f"--{name}", str(path))]
+    return ["finetune", "squad", "--system", system_file, *options]
+
+
+@pytest.fixture
 def inputs(vocab: Path) -> Callable[..., Inputs]:
     return lambda system, init=None: Inputs.open(system, QUESTIONS, QUESTIONS, vocab, init)

@@ -21,6 +21,7 @@ from bertbench.model.bert import Bert
 from bertbench.results.files import ResultFiles
 from bertbench.weights.file import Weights, write_weights
 from compliance.judge import judge
+from tests.conftest import Printed
 from tests.finetune.conftest import QUESTIONS
 from tests.ranks import answers_of, run_ranks
 
@@ -56,12 +57,10 @@ def test_losses_and_answers_do_not_depend_on_ranks(
 
 
 def test_questions_are_learnt_by_heart_and_everything_is_told(
-    system: Callable[..., System], inputs: Callable[..., Inputs], system_file: str, vocab: Path, tmp_path: Path
+    system: Callable[..., System], inputs: Callable[..., Inputs], squad: list[str], tmp_path: Path
 ) -> None:
     out = tmp_path / "out"
-    words = ["finetune", "squad", "--system", system_file, "--train", str(QUESTIONS), "--dev", str(QUESTIONS),
-             "--vocab", str(vocab), "--out", str(out), "--seed", "7", "--set", "finetune.epochs=20",
-             "--set", "finetune.global_batch_size=7"]  # fmt: skip
+    words = [*squad, "--seed", "7", "--set", "finetune.epochs=20", "--set", "finetune.global_batch_size=7"]
     assert answers_of(environments_of(2), main, words) == [(False, 0), (False, 0)]
     scores, predictions = content(out / "scores.json"), content(out / "predictions.json")
     f1s = [epoch["f1"] for epoch in scores["epochs"]]
@@ -124,36 +123,31 @@ MISTAKES = {
 
 @pytest.mark.parametrize(("words", "expected"), MISTAKES.items())
 def test_a_mistake_is_one_error_and_nothing_is_written(
-    words: str, expected: str, system_file: str, vocab: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    words: str, expected: str, squad: list[str], vocab: Path, tmp_path: Path, printed: Printed
 ) -> None:
-    def squad(answer: str) -> str:
+    def answered(answer: str) -> str:
         question = {"id": "a", "question": "?", "answers": [{"text": answer, "answer_start": 3}]}
         return json.dumps({"data": [{"paragraphs": [{"context": "the cat sat", "qas": [question]}]}]})
 
-    files = {"MOVED": squad("sat"), "EMPTY": squad(" "), "UNSPECIAL": vocab.read_text().replace("[CLS]", "CLS")}
+    files = {"MOVED": answered("sat"), "EMPTY": answered(" "), "UNSPECIAL": vocab.read_text().replace("[CLS]", "CLS")}
     for name, text in files.items():
         (tmp_path / name).write_text(text)
     (tmp_path / "FULL").mkdir()
     (tmp_path / "FULL" / "old.txt").touch()
     places = {name: str(tmp_path / name) for name in (*files, "FULL")}
     before = sorted(tmp_path.rglob("*"))
-    good = ["--system", system_file, "--train", str(QUESTIONS), "--dev", str(QUESTIONS), "--vocab", str(vocab),
-            "--out", str(tmp_path / "out")]  # fmt: skip
-    assert main(["finetune", "squad", *good, *(places.get(word, word) for word in words.split())]) == 2
-    told = capsys.readouterr()
-    assert expected in told.err
-    assert told.err.count("\n") == 1
+    told = printed(*squad, *(places.get(word, word) for word in words.split()), code=2)
+    assert expected in told
+    assert told.count("\n") == 1
     assert sorted(tmp_path.rglob("*")) == before
 
 
 @pytest.mark.slow
 def test_a_fine_tuning_goes_through_the_launcher(
-    system_file: str, vocab: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+    squad: list[str], tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
     out = tmp_path / "out"
-    words = ["finetune", "squad", "--system", system_file, "--train", str(QUESTIONS), "--dev", str(QUESTIONS),
-             "--vocab", str(vocab), "--out", str(out)]  # fmt: skip
-    assert main([*words, "--json"]) == 0
+    assert main([*squad, "--json"]) == 0
     told = capfd.readouterr()
     assert json.loads(told.out) == content(out / "scores.json")
     assert "starts from random weights" in told.err
@@ -165,7 +159,7 @@ def test_a_fine_tuning_goes_through_the_launcher(
     assert scored.items() <= content(out / "scores.json")["scores"].items()
 
     diverging = tmp_path / "diverging"
-    words[words.index(str(out))] = str(diverging)
-    assert main([*words, "--set", "finetune.learning_rate=1e30", "--set", "finetune.max_norm=1e30"]) == 1
+    fast = ["--out", str(diverging), "--set", "finetune.learning_rate=1e30", "--set", "finetune.max_norm=1e30"]
+    assert main([*squad, *fast]) == 1
     assert "lower finetune.learning_rate" in capfd.readouterr().err
     assert '"status": "aborted"' in (diverging / "mlperf_log.txt").read_text()

@@ -8,6 +8,7 @@ import pytest
 from bertbench.cli import main
 from bertbench.finetune.score import best_threshold, marks, normalized, score, summary
 from bertbench.finetune.squad import Answer, Question
+from tests.conftest import Printed
 
 
 def ask(name: str, *answers: str) -> Question:
@@ -117,11 +118,9 @@ def test_the_command_prints_scores_and_warns_of_ids_that_differ(
     ],
 )
 def test_a_damaged_file_is_one_error(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], dev: object, predictions: object, expected: str
+    tmp_path: Path, printed: Printed, dev: object, predictions: object, expected: str
 ) -> None:
     words = ["--dev", write(tmp_path / "dev.json", dev), "--predictions", write(tmp_path / "p.json", predictions)]
-    assert main(["finetune", "score", *words, "--json"]) == 2
-    told = capsys.readouterr()
-    assert expected in told.err
-    assert told.err.count("\n") == 1
-    assert told.out == ""
+    told = printed("finetune", "score", *words, "--json", code=2)  # nothing on standard output
+    assert expected in told
+    assert told.count("\n") == 1

@@ -1,4 +1,5 @@
 import json
+import re
 from pathlib import Path
 
 import numpy as np
@@ -95,9 +96,8 @@ def test_what_isn_t_such_a_model_is_one_error(model: Path, weights: Path) -> Non
         ({name: tensor for name, tensor in tensors.items() if name != pooler}, f"lacks 1 of 46 tensors: {pooler}"),
     ):
         rewrite(model, changed)
-        with pytest.raises(CheckpointError) as caught:
+        with pytest.raises(CheckpointError, match=re.escape(expected)):
             back(model)
-        assert expected in str(caught.value)
     (model / "model.safetensors").unlink()
     with pytest.raises(CheckpointError, match=r"model\.safetensors: cannot be read .* save_pretrained"):
         open_hugging_face(model)

@@ -1,4 +1,5 @@
 import json
+import re
 from collections.abc import Callable
 from dataclasses import asdict, replace
 from pathlib import Path
@@ -50,10 +51,8 @@ def test_what_was_written_is_loaded(weights: Path) -> None:
     ],
 )
 def test_a_model_of_another_shape_is_refused(weights: Path, changes: dict[str, int], expected: str) -> None:
-    with pytest.raises(CheckpointError) as caught:
+    with pytest.raises(CheckpointError, match=f"{weights}: .*{re.escape(expected)}"):
         Weights.open(weights).put_into(Bert(replace(PADDED, **changes)))
-    assert str(weights) in str(caught.value)
-    assert expected in str(caught.value)
 
 
 def saved(path: Path, change: Callable[[dict[str, torch.Tensor], dict[str, str]], Any]) -> Path:
@@ -87,10 +86,8 @@ def test_a_file_that_isn_t_what_it_says_is_refused(
     tmp_path: Path, change: Callable[[dict[str, torch.Tensor], dict[str, str]], Any], expected: str
 ) -> None:
     path = saved(tmp_path / "odd.safetensors", change)
-    with pytest.raises(CheckpointError) as caught:
+    with pytest.raises(CheckpointError, match=f"{path}: .*{re.escape(expected)}"):
         Weights.open(path)
-    assert str(path) in str(caught.value)
-    assert expected in str(caught.value)
 
 
 def test_a_file_that_is_missing_cut_or_something_else_is_refused(weights: Path, tmp_path: Path) -> None:
