@@ -68,16 +68,13 @@ def window_spans(feature: Feature, logits_N2: NDArray[np.floating], options: Fin
     best = np.argpartition(-scores, count - 1)[:count]
     best = best[np.argsort(-scores[best], kind="stable")]
     firsts, more = np.divmod(best[np.isfinite(scores[best])], longest)
+    starts, stops = feature.offsets_C2.T.tolist()
+    start_logits, end_logits = logits_C2.T.tolist()
     spans = [
-        Span(
-            int(feature.offsets_C2[first, 0]),
-            int(feature.offsets_C2[last, 1]),
-            float(logits_C2[first, 0]),
-            float(logits_C2[last, 1]),
-        )
+        Span(starts[first], stops[last], start_logits[first], end_logits[last])
         for first, last in zip(firsts.tolist(), (firsts + more).tolist(), strict=True)
     ]
-    return WindowSpans(feature.question, Span(0, 0, float(logits_N2[0, 0]), float(logits_N2[0, 1])), spans)
+    return WindowSpans(feature.question, Span(0, 0, *logits_N2[0].tolist()), spans)
 
 
 def predict(

@@ -56,13 +56,12 @@ def make_features(questions: Sequence[Question], vocabulary: Vocabulary, options
     features = []
     for number, (question, query) in enumerate(zip(questions, asked, strict=True)):
         context = encoded[question.context]
-        answer = _answer_tokens(question, context.offsets_C2)
+        first, last = _answer_tokens(question, context.offsets_C2)
         head = np.concatenate((cls, query.tokens_C[: options.max_query_length], sep))
         starts_W, stops_W = windows(len(context.tokens_C), options.max_seq_length - len(head) - 1, options.doc_stride)
         widest_C = _widest(len(context.tokens_C), starts_W, stops_W)
         for window, (start, stop) in enumerate(zip(starts_W.tolist(), stops_W.tolist(), strict=True)):
-            inside = answer is not None and start <= answer[0] and answer[1] < stop
-            labels = [len(head) + token - start for token in answer] if answer is not None and inside else [0, 0]
+            inside = start <= first and last < stop
             features.append(
                 Feature(
                     question=number,
@@ -70,8 +69,8 @@ def make_features(questions: Sequence[Question], vocabulary: Vocabulary, options
                     first=len(head),
                     offsets_C2=context.offsets_C2[start:stop],
                     widest_C=widest_C[start:stop] == window,
-                    start=labels[0],
-                    end=labels[1],
+                    start=len(head) + first - start if inside else 0,
+                    end=len(head) + last - start if inside else 0,
                 )
             )
     return features
@@ -117,12 +116,12 @@ def _lowered(text: str) -> str:
     return lowered if len(lowered) == len(text) else text
 
 
-def _answer_tokens(question: Question, offsets_C2: NDArray[np.int32]) -> tuple[int, int] | None:
-    """Return first and last token that share a character with the first answer; None without answers."""
+def _answer_tokens(question: Question, offsets_C2: NDArray[np.int32]) -> tuple[int, int]:
+    """Return first and last token that share a character with the first answer; (-1, -1) without answers."""
     if not len(offsets_C2):
         raise DataError(f"question {question.id}: found no token in its context {question.context[:60]!r}; remove it")
     if not question.answers:
-        return None
+        return -1, -1
     answer = question.answers[0]
     first = int(np.searchsorted(offsets_C2[:, 1], answer.answer_start, side="right"))
     last = int(np.searchsorted(offsets_C2[:, 0], answer.answer_start + len(answer.text), side="left")) - 1

@@ -13,10 +13,9 @@ import numpy as np
 
 from bertbench.common.atomic import new_folder
 from bertbench.common.errors import DataError, system_reason
-from bertbench.data.store import index
 from bertbench.data.store.columns import FIELDS, Array, Columns
 from bertbench.data.store.dataset import MappedShard
-from bertbench.data.store.index import INDEX_NAME
+from bertbench.data.store.index import INDEX_NAME, pack
 from bertbench.data.store.manifest import ShardFile, Split, file_sha256
 
 
@@ -41,7 +40,7 @@ def finish_split(folder: Path, shards: Sequence[ShardFile]) -> Split:
     tokens = masked = longest = 0
     for shard, stop in zip(shards, np.cumsum(sizes), strict=True):
         content = MappedShard(folder / shard.name, shard.samples).content()
-        whole[stop - shard.samples : stop] = index.pack(content.lengths, content.masked)
+        whole[stop - shard.samples : stop] = pack(content.lengths, content.masked)
         tokens, masked = tokens + int(content.lengths.sum()), masked + int(content.masked.sum())
         longest = max(longest, int(content.lengths.max()))
     whole.flush()

@@ -26,7 +26,7 @@ from bertbench.data.store.shards import unfinished, write_shards
 
 _BUFFER_BLOCKS = 64  # 200 MB of Wikipedia samples
 _SHARD_BYTES = 300_000_000  # held twice while a shard is sorted
-_TYPES = (*2 * [np.dtype(np.int64)], *list(FIELDS.values())[2:])  # of the fields of Columns, in a bucket
+_TYPES = (*3 * [np.dtype(np.int64)], *list(FIELDS.values())[2:])  # in a bucket: places, then the fields of Columns
 
 
 def shuffle(source: Path, out: Path, seed: int, shards: int, progress: Progress) -> tuple[Manifest, bool]:
@@ -79,13 +79,12 @@ def _scatter(dataset: Dataset, buckets: Path, count: int, seed: int, progress: P
         order = np.argsort(bucket_of, kind="stable")
         numbers, firsts = np.unique(bucket_of[order], return_index=True)
         for number, rows in zip(numbers.tolist(), np.split(order, firsts[1:]), strict=True):
-            part = samples.take(rows)
-            sizes = np.array([len(rows), len(part.input_ids), len(part.masked_lm_ids)])
+            arrays = (places[rows], *vars(samples.take(rows)).values())
             with (buckets / str(number)).open("ab") as file:
-                for array in (sizes, places[rows], *vars(part).values()):
+                for array in (np.array([len(array) for array in arrays]), *arrays):
                     array.tofile(file)
         read += len(samples)
-        del samples, part  # before the next are joined
+        del samples, arrays, array  # before the next are joined
         progress.update(read, len(dataset), f"{read:,} of {len(dataset):,} samples read")
 
 
@@ -94,10 +93,10 @@ def _gathered(buckets: Path, count: int, progress: Progress) -> Iterator[Columns
     for number in range(count):
         blocks, places = [], []
         with (buckets / str(number)).open("rb") as file:
-            while len(header := np.fromfile(file, np.int64, 3)):
-                samples, tokens, masked = header.tolist()
-                places.append(np.fromfile(file, np.int64, samples))
-                stored = zip(_TYPES, (samples, samples, tokens, tokens, masked, masked, samples), strict=True)
-                blocks.append(Columns(*(np.fromfile(file, dtype, size) for dtype, size in stored)))
+            while len(sizes := np.fromfile(file, np.int64, len(_TYPES))):
+                stored = zip(_TYPES, sizes.tolist(), strict=True)
+                of_samples, *fields = (np.fromfile(file, dtype, size) for dtype, size in stored)
+                places.append(of_samples)
+                blocks.append(Columns(*fields))
         yield Columns.joined(blocks).take(np.argsort(np.concatenate(places)))
         progress.update(number + 1, count, f"shard {number + 1:,} of {count:,} written")

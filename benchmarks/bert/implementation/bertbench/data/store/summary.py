@@ -5,7 +5,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from bertbench.data.store.dataset import Dataset
 from bertbench.data.store.index import lengths_of
@@ -52,7 +51,9 @@ def drawn(summary: dict[str, Any]) -> str:
 
 def _split(dataset: Dataset) -> dict[str, Any]:
     """Return the numbers of a split; the histogram counts samples of 1 to bin_width tokens, of as many more, ..."""
-    counts = _length_counts(dataset)
+    counts = np.zeros(1 << 10, np.int64)  # of each length, from 0 on
+    for first in range(0, len(dataset), 1 << 20):  # in blocks, as MLPerf's index has 157 million entries
+        counts += np.bincount(lengths_of(dataset.entries_N[first : first + (1 << 20)]), minlength=len(counts))
     present = np.flatnonzero(counts)
     shortest, longest = int(present[0]), int(present[-1])
     bin_width = -(-longest // _BARS)
@@ -71,14 +72,6 @@ def _split(dataset: Dataset) -> dict[str, Any]:
         "bin_width": bin_width,
         "histogram": bins.sum(axis=1).tolist(),
     }
-
-
-def _length_counts(dataset: Dataset) -> NDArray[np.int64]:
-    """Count the samples of each length, from 0 on; in blocks, as MLPerf's index has 157 million entries."""
-    counts = np.zeros(1 << 10, np.int64)
-    for first in range(0, len(dataset), 1 << 20):
-        counts += np.bincount(lengths_of(dataset.entries_N[first : first + (1 << 20)]), minlength=len(counts))
-    return counts
 
 
 def _bars(split: dict[str, Any]) -> Iterator[str]:

@@ -12,10 +12,9 @@ import numpy as np
 
 from bertbench.common.errors import DataError, system_reason
 from bertbench.common.progress import Progress
-from bertbench.data.store import index
 from bertbench.data.store.columns import Columns
 from bertbench.data.store.dataset import BLOCK_SAMPLES, MappedShard
-from bertbench.data.store.index import INDEX_NAME
+from bertbench.data.store.index import INDEX_NAME, Index, pack
 from bertbench.data.store.manifest import MANIFEST_NAME, VOCAB_NAME, Manifest, ShardFile, Split, SplitName, file_sha256
 from bertbench.data.store.multiset import SampleMultiset
 
@@ -94,7 +93,7 @@ def _split_problems(
             yield f"{path}: found a file that the manifest doesn't list; remove it, or prepare the data again"
 
 
-def _index(path: Path, split: Split) -> tuple[index.Index | None, list[str]]:
+def _index(path: Path, split: Split) -> tuple[Index | None, list[str]]:
     """Return the index, and its faults."""
     try:
         found = file_sha256(path)
@@ -118,7 +117,7 @@ def _shard_problems(path: Path, shard: ShardFile, checksums: dict[str, str]) -> 
 
 
 def _sample_problems(
-    path: Path, shard: ShardFile, promised: index.Index | None, vocab_size: int, found: SampleMultiset
+    path: Path, shard: ShardFile, promised: Index | None, vocab_size: int, found: SampleMultiset
 ) -> Iterator[str]:
     """Yield the first fault of a shard's samples, and count those before it. Raises DataError or OSError."""
     mapped = MappedShard(path, shard.samples)
@@ -135,14 +134,14 @@ def _sample_problems(
         found.add(block)
 
 
-def _block_problem(block: Columns, vocab_size: int, promised: index.Index | None) -> tuple[int, str] | None:
+def _block_problem(block: Columns, vocab_size: int, promised: Index | None) -> tuple[int, str] | None:
     if problem := block.problem(vocab_size):
         return problem
     if promised is None:
         return None
     if len(promised) != len(block):
         return len(promised), "a sample that the index doesn't hold"
-    wrong = np.flatnonzero(index.pack(block.lengths, block.masked) != promised)
+    wrong = np.flatnonzero(pack(block.lengths, block.masked) != promised)
     return (int(wrong[0]), "another length or masked count than the index holds") if len(wrong) else None
 
 

@@ -89,8 +89,8 @@ def _unrelated(documents: list[Document], index: int, length: int, random: Rando
             break
     document = documents[other]
     tokens: list[int] = []
-    for place in range(random.randint(0, len(document) - 1), len(document)):
-        tokens += document[place]
+    for sentence in document[random.randint(0, len(document) - 1) :]:
+        tokens += sentence
         if len(tokens) >= length:
             break
     return tokens

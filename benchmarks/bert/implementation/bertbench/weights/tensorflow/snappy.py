@@ -15,36 +15,26 @@ def decompress(data: bytes) -> bytes:
     out = bytearray()
     while at < len(data):
         tag = data[at]
-        kind, at = tag & 3, at + 1
+        kind, rest = tag & 3, tag >> 2
+        # what follows the tag: the length of a literal, from 60 on, or the offset of a copy
+        extra = (max(0, rest - 59), 1, 2, 4)[kind]
+        number = int.from_bytes(data[at + 1 : at + 1 + extra], "little")
+        at += 1 + extra
         if kind == 0:
-            length, at = _literal_length(data, tag >> 2, at)
+            length = 1 + (number if extra else rest)
             if at + length > len(data):
                 raise ValueError("a Snappy literal exceeds its block")
             out += data[at : at + length]
             at += length
-            continue
-        extra = (1, 2, 4)[kind - 1]  # bytes of the offset that follow the tag
-        if at + extra > len(data):
+        elif at > len(data):
             raise ValueError("a Snappy copy exceeds its block")
-        offset = int.from_bytes(data[at : at + extra], "little")
-        if kind == 1:
-            offset |= (tag >> 5) << 8
-            length = 4 + (tag >> 2 & 7)
+        elif kind == 1:
+            _copy(out, (tag >> 5) << 8 | number, 4 + (rest & 7))
         else:
-            length = 1 + (tag >> 2)
-        at += extra
-        _copy(out, offset, length)
+            _copy(out, number, 1 + rest)
     if len(out) != expected:
         raise ValueError(f"a Snappy block has {len(out):,} bytes, expected {expected:,}")
     return bytes(out)
-
-
-def _literal_length(data: bytes, code: int, at: int) -> tuple[int, int]:
-    """Return a literal's length and start; codes from 60 give the number of bytes that hold the length."""
-    if code < 60:
-        return code + 1, at
-    width = code - 59
-    return int.from_bytes(data[at : at + width], "little") + 1, at + width
 
 
 def _copy(out: bytearray, offset: int, length: int) -> None:
