@@ -11,6 +11,7 @@ import pytest
 from bertbench.common.progress import Progress
 from bertbench.data.formats.convert import Conversion, convert
 from tests.conftest import Printed
+from tests.damage import cut, flip
 from tests.data import published
 from tests.data.published import SAMPLES, VOCAB_SIZE, Fields
 from tests.tiny import Sample
@@ -37,16 +38,15 @@ def packed(name: str, row: int, values: list[int]) -> Damage:
     return hdf5(fields)
 
 
-def cut(damage: Damage, share: float) -> Damage:
-    """The file's first part only."""
+def damaged(good: Damage, change: Callable[[Path], None]) -> Damage:
+    """A file that is changed after it was written."""
 
-    def truncated(folder: Path) -> list[Path]:
-        (path,) = damage(folder)
-        content = path.read_bytes()
-        path.write_bytes(content[: int(share * len(content))])
+    def write(folder: Path) -> list[Path]:
+        (path,) = good(folder)
+        change(path)
         return [path]
 
-    return truncated
+    return write
 
 
 def without(name: str, fields: Fields) -> Fields:
@@ -87,11 +87,9 @@ def empty_folder(folder: Path) -> list[Path]:
     return [folder / "empty"]
 
 
-def bad_name(folder: Path) -> list[Path]:
-    """A damaged field name, which is no UTF-8 any more."""
-    path = published.write_hdf5(folder / "part.hdf5", published.fixed_fields())
+def break_name(path: Path) -> None:
+    """Damage a field's name, which is no UTF-8 any more."""
     path.write_bytes(path.read_bytes().replace(b"segment_ids", b"segment_\xffds"))
-    return [path]
 
 
 def text_file(folder: Path) -> list[Path]:
@@ -105,14 +103,16 @@ WRAPPED = FIXED["input_ids"].astype("i4") + 65536 * FIXED["input_mask"].astype("
 BAD_HDF5: dict[str, tuple[Damage, str]] = {
     "nothing there": (lambda folder: [folder / "none.hdf5"], "none.hdf5: found nothing there"),
     "an empty folder": (empty_folder, "found no hdf5 files in this folder"),
-    "a truncated file": (cut(hdf5(FIXED), 0.9), "cannot be read as HDF5"),
+    "a truncated file": (damaged(hdf5(FIXED), lambda path: cut(path, -900)), "cannot be read as HDF5"),
     "damaged chunks": (flipped, "cannot be read as HDF5"),
     "the same file twice": (twice, "part_1.hdf5: found the content of"),
     "the same samples twice": (twice_in_other_bytes, "part_1.hdf5: found the samples of"),
     "our own shards": (ours, "found one of bertbench's own shards"),
     "no rows": (hdf5({name: values[:0] for name, values in FIXED.items()}), "found no samples"),
     "a missing mask": (hdf5(without("input_mask", FIXED)), "found no field input_mask"),
-    "a damaged name": (bad_name, "found no field segment_ids, but b'segment_\\xffds', input_ids"),
+    "a damaged name": (
+        damaged(hdf5(FIXED), break_name), "found no field segment_ids, but b'segment_\\xffds', input_ids",
+    ),
     "mixed layouts": (
         hdf5({**VARLENGTH, "masked_lm_ids": FIXED["masked_lm_ids"]}),
         "masked_lm_ids: found int16 of shape (3, 3), expected rows of integers of variable length",
@@ -181,24 +181,13 @@ def raw(content: bytes) -> Damage:
     return lambda folder: [published.write_tfrecord(folder / "part-0", [content])]
 
 
-def changed_byte(place: int) -> Damage:
-    def write(folder: Path) -> list[Path]:
-        (path,) = records()(folder)
-        content = bytearray(path.read_bytes())
-        content[place] ^= 0x40
-        path.write_bytes(content)
-        return [path]
-
-    return write
-
-
 ENTRY = published.example({"input_ids": [5]})
 BAD_TFRECORD: dict[str, tuple[Damage, str]] = {
-    "a changed byte": (changed_byte(40), "record 0: found checksum"),
-    "a changed length": (changed_byte(0), "record 0: found checksum"),
-    "a cut file": (cut(records(), 0.99), "record 2: found"),
-    "a cut compressed file": (cut(records(compressed=True), 0.9), "cannot be read after"),
-    "an empty TFRecord file": (cut(records(), 0), "found no samples"),
+    "a changed byte": (damaged(records(), lambda path: flip(path, 40)), "record 0: found checksum"),
+    "a changed length": (damaged(records(), lambda path: flip(path, 0)), "record 0: found checksum"),
+    "a cut file": (damaged(records(), lambda path: cut(path, -7)), "record 2: found"),
+    "a cut compressed file": (damaged(records(compressed=True), lambda path: cut(path, -30)), "cannot be read after"),
+    "an empty TFRecord file": (damaged(records(), lambda path: cut(path, 0)), "found no samples"),
     "another kind of file": (text_file, "or not a TFRecord file"),
     "an empty folder": (empty_folder, "found no tfrecord files in this folder"),
     "a missing feature": (records({}, {"segment_ids": None}), "record 1: found no feature segment_ids, but input_ids"),

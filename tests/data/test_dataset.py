@@ -18,6 +18,7 @@ from bertbench.data.store.dataset import Dataset, MappedShard
 from bertbench.data.store.shards import write_shard
 from bertbench.data.text.prepare import Texts, prepare
 from bertbench.loading.batch import gather, read
+from tests.damage import cut
 from tests.data.published import SAMPLES, written
 from tests.data.test_verify import change_manifest
 from tests.tiny import columns_of
@@ -111,15 +112,13 @@ def test_prepare_reuses_what_it_made_and_overwrites_and_leaves_nothing(
     assert sorted(path.name for path in tmp_path.iterdir()) == ["copy", "text"]
 
 
-def _truncate(folder: Path) -> None:
-    path = folder / "train" / "part_00001.h5"
-    path.write_bytes(path.read_bytes()[:-7])
-
-
 @pytest.mark.parametrize(
     ("damage", "expected"),
     [
-        (_truncate, r"part_00001\.h5: found .* bytes, the manifest says"),
+        (
+            lambda folder: cut(folder / "train" / "part_00001.h5", -7),
+            r"part_00001\.h5: found .* bytes, the manifest says",
+        ),
         (lambda folder: (folder / "train" / "part_00001.h5").unlink(), r"part_00001\.h5: cannot be read"),
         (lambda folder: change_manifest(folder, "train", "samples", value=1), "the manifest promises 1 train samples"),
         (lambda folder: np.save(folder / "train" / "index.npy", np.zeros(3, np.uint16)), "the index holds 3"),

@@ -13,6 +13,7 @@ from bertbench.data.store.manifest import Manifest, file_sha256
 from bertbench.data.store.multiset import SampleMultiset
 from bertbench.data.store.shards import write_shard, write_split
 from tests.conftest import Answer, Printed
+from tests.damage import flip
 from tests.data.published import SAMPLES
 from tests.tiny import Sample, columns_of
 
@@ -31,12 +32,6 @@ def change_manifest(folder: Path, *where: str | int, value: object) -> None:
         part = part[name]
     part[where[-1]] = value
     path.write_text(json.dumps(content))
-
-
-def change_byte(path: Path) -> None:
-    content = bytearray(path.read_bytes())
-    content[-9] ^= 1
-    path.write_bytes(content)
 
 
 def fall_back(folder: Path) -> None:
@@ -96,7 +91,7 @@ def test_shards_in_another_order_hold_the_same_samples(copied: Path, printed: Pr
 @pytest.mark.parametrize(
     ("damage", "expected"),
     [
-        (lambda folder: change_byte(folder / "train" / "part_00001.h5"), "part_00001.h5: found sha256"),
+        (lambda folder: flip(folder / "train" / "part_00001.h5", -9), "part_00001.h5: found sha256"),
         (lambda folder: (folder / "vocab.txt").unlink(), "vocab.txt: found sha256 no such file, the manifest says"),
         (lambda folder: (folder / "eval" / "part_00000.h5").unlink(), "part_00000.h5: cannot be read"),
         (lambda folder: np.save(folder / "eval" / "index.npy", np.zeros(3)), "found float64 of shape (3,)"),

@@ -7,6 +7,7 @@ import pytest
 from bertbench.common.errors import CheckpointError
 from bertbench.weights.tensorflow.snappy import decompress
 from bertbench.weights.tensorflow.tensorbundle import Bundle
+from tests.damage import cut, flip
 from tests.weights.bundles import MAGIC, PLAIN, SNAPPY, table, tensorflow_1, write_bundle
 
 
@@ -51,17 +52,6 @@ def test_snappy_copies_overlap_and_reach_back() -> None:
 def test_damaged_snappy_is_told(block: bytes, expected: str) -> None:
     with pytest.raises(ValueError, match=expected):
         decompress(block)
-
-
-def flip(path: Path, place: int) -> None:
-    """Change one bit of one byte."""
-    content = bytearray(path.read_bytes())
-    content[place] ^= 1
-    path.write_bytes(content)
-
-
-def cut(path: Path, length: int) -> None:
-    path.write_bytes(path.read_bytes()[:length])
 
 
 KERNEL = "bert/encoder/layer_0/attention/self/query/kernel"

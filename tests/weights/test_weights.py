@@ -12,6 +12,7 @@ from safetensors.torch import save_file
 from bertbench.common.errors import CheckpointError
 from bertbench.model.bert import Bert
 from bertbench.weights.file import FORMAT, Weights, write_weights
+from tests.damage import cut
 from tests.weights.bundles import TINY
 
 PADDED = replace(TINY, vocab_size=97)
@@ -91,7 +92,7 @@ def test_a_file_that_isn_t_what_it_says_is_refused(
 
 
 def test_a_file_that_is_missing_cut_or_something_else_is_refused(weights: Path, tmp_path: Path) -> None:
-    weights.write_bytes(weights.read_bytes()[:-1])
+    cut(weights, -1)
     (tmp_path / "text").write_text("no weights at all")
     (tmp_path / "empty").touch()
     for path in (weights, tmp_path / "text", tmp_path / "empty", tmp_path / "nowhere", tmp_path):
