@@ -4,6 +4,7 @@ Published ones also hold objects and lists, mostly in other_software_stack; ever
 """
 
 import json
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -23,15 +24,13 @@ def texts(content: dict[str, Any]) -> dict[str, str]:
     return {name: value if isinstance(value, str) else json.dumps(value) for name, value in content.items()}
 
 
-def load(path: Path) -> tuple[dict[str, Any], list[str]]:
+def load(path: Path) -> tuple[dict[str, Any], Sequence[str]]:
     """Return a description's JSON object and the fields that it gives more than once. Raises UnreadableDescription."""
-    repeated: list[str] = []
-
     try:
         text = read_plain(path, _LARGEST).decode()
         if depth_of(text) > DEEPEST_RECORD:
             raise UnreadableDescription(f"is nested more than {DEEPEST_RECORD} deep")
-        content = decoded(text, repeated)
+        content, repeated = decoded(text)
     except CannotJudge as problem:
         raise UnreadableDescription(f"can't be read: {str(problem).removeprefix(f'{path}: ')}") from problem
     except (ValueError, RecursionError) as error:
@@ -48,20 +47,24 @@ def of_log(log: Path) -> dict[str, str]:
     <org>/systems/<system>.json for <org>/results/<system>/<benchmark>/result_0.txt.
     """
     folder = log.absolute().parent.parent
-    for path in (log.with_suffix("") / "system.json", folder.parent.parent / "systems" / f"{folder.name}.json"):
-        try:
-            content, _ = load(path)
-        except UnreadableDescription:
-            continue  # the judge of packages reports what is wrong with a description
-        hardware = content.get("hardware", content)
-        if isinstance(hardware, dict):
-            return texts(hardware)
-    return {}
+    described = folder.parent.parent / "systems" / f"{folder.name}.json"
+    return fields(log.with_suffix("") / "system.json", "hardware") or fields(described)
 
 
-def accelerators(fields: dict[str, str]) -> int | None:
-    """Return the accelerators of the whole system, or None if the description doesn't give both counts."""
+def fields(path: Path, section: str | None = None) -> dict[str, str]:
+    """Return a description's fields, or those of a section; an empty dict if it can't be read."""
     try:
-        return int(fields["number_of_nodes"]) * int(fields["accelerators_per_node"])
+        content, _ = load(path)
+    except UnreadableDescription:
+        return {}  # the judge of packages reports what is wrong with it
+    if section is not None:
+        content = content.get(section, content)
+    return texts(content) if isinstance(content, dict) else {}
+
+
+def in_all(fields: dict[str, str], each: str = "accelerators_per_node") -> int | None:
+    """Return what all nodes have together, or None if the description doesn't give both counts."""
+    try:
+        return int(fields["number_of_nodes"]) * int(fields[each])
     except (KeyError, ValueError):
         return None

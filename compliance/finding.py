@@ -2,12 +2,11 @@
 
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
 from compliance.log import Log
 from compliance.record import shown
-from compliance.run import RunFacts
+from compliance.run import RunFacts, number
 
 Severity = Literal["error", "warning", "info"]
 
@@ -29,16 +28,19 @@ class Finding:
     line: int | None = None
 
 
+Findings = Iterator[Finding]
+
+
 class Case(NamedTuple):
     """A rule's input: one log under one ruleset."""
 
-    path: Path
     log: Log
     facts: RunFacts
     ruleset: str
-    required_division: str | None = None
-    system: dict[str, str] = {}  # noqa: RUF012 - the description beside the log, never written to
-    not_applied: list[tuple[str, str]] = []  # noqa: RUF012 - `judge` gives each case its own
+    required_division: str | None
+    system: dict[str, str]
+    """The description beside the log."""
+    not_applied: list[tuple[str, str]]
 
     def skip(self, rule: str, reason: str) -> None:
         """List a rule that this log switches off: a cheat may have meant it to."""
@@ -48,6 +50,16 @@ class Case(NamedTuple):
     def closed(self) -> bool:
         """Return whether the log names the closed division."""
         return self.facts.division == "closed"
+
+    @property
+    def batch(self) -> float | None:
+        """Return the global batch size if it is a positive number."""
+        batch = self.number("global_batch_size")
+        return batch if batch and batch > 0 else None
+
+    def number(self, key: str) -> float | None:
+        """Return the number that the first event of a key gives, or None."""
+        return number(self.facts.value(key))
 
 
 class Breach(NamedTuple):
@@ -59,9 +71,13 @@ class Breach(NamedTuple):
     severity: Severity | None = None
 
 
+Breaches = Iterator[Breach]
+Check = Callable[[Case], Iterable[Breach]]
+
+
 def odd(
     case: Case, key: str, sound: Callable[[Any], object], expected: str | None = None, severity: Severity | None = None
-) -> Iterator[Breach]:
+) -> Breaches:
     """Find a key's values that are not sound."""
     for event in case.facts.all(key):
         if not sound(event.value):
@@ -79,4 +95,4 @@ class Rule(NamedTuple):
     source: str
     severity: Severity | Literal["cannot-judge"]
     remedy: str
-    check: Callable[[Case], Iterable[Breach]] | None = None
+    check: Check | None = None

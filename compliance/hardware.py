@@ -5,7 +5,7 @@ A bound, not a forecast: every multiplication runs at the peak of the narrowest 
 
 import re
 
-from compliance.description import accelerators
+from compliance.description import in_all
 
 # Dense peak in TFLOP/s from the vendors' data sheets, and the chips that have it: fp8 if the chip has it, else bf16 or
 # fp16. The longest name in a description's model counts. Others count as the fastest, as do gb300, b300 and gb200 with
@@ -55,21 +55,15 @@ FASTEST_STEPS_A_SECOND = 200.0
 
 def fastest(system: dict[str, str]) -> tuple[float, str] | None:
     """Return a described system's upper bound in samples/s, and what was counted; None if its size isn't described."""
-    count, model = accelerators(system), system.get("accelerator_model_name", "").casefold()
+    count, model = in_all(system), system.get("accelerator_model_name", "").casefold()
     model = re.sub(r"(tpu|rtx|gaudi|h\d00|ascend|\d)[\W_]+(?=v\d|\d|nvl|ada)", r"\1", model)  # names in one piece
+    named = [
+        (len(name), tflops) for tflops, names in _PEAK_TFLOPS.items() for name in names.split()
+        if re.search(rf"(?<![a-z\d]){name}(?!\d)", model)
+    ]  # fmt: skip
+    kind, peak = "accelerators", max(named)[1] if named else max(_PEAK_TFLOPS)
+    if count is not None and count <= 0:
+        kind, peak, count = "processors", _PROCESSOR_TFLOPS, in_all(system, "host_processors_per_node")
     if count is None:
         return None
-    if count > 0:
-        named = [
-            (len(name), tflops) for tflops, names in _PEAK_TFLOPS.items() for name in names.split()
-            if re.search(rf"(?<![a-z\d]){name}(?!\d)", model)
-        ]  # fmt: skip
-        peak = max(named)[1] if named else max(_PEAK_TFLOPS)
-        counted = f"{count:,} accelerators with a peak of {peak:,} TFLOP/s"
-        return _MARGIN * count * peak * 1e12 / _FLOP_A_SAMPLE, counted
-    try:
-        sockets = int(system["number_of_nodes"]) * int(system["host_processors_per_node"])
-    except (KeyError, ValueError):
-        return None
-    counted = f"{sockets:,} processors with a peak of {_PROCESSOR_TFLOPS:,} TFLOP/s"
-    return _MARGIN * sockets * _PROCESSOR_TFLOPS * 1e12 / _FLOP_A_SAMPLE, counted
+    return _MARGIN * count * peak * 1e12 / _FLOP_A_SAMPLE, f"{count:,} {kind} with a peak of {peak:,} TFLOP/s"

@@ -1,14 +1,14 @@
 """Find logs; judge each by the official checker and by our rules; return a verdict per log."""
 
 import os
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from fnmatch import fnmatch
 from pathlib import Path
 from typing import Any, Literal
 
 from compliance import description, official
-from compliance.finding import Case, Finding, Rule, Severity
+from compliance.finding import Breach, Case, Finding, Findings, Rule, Severity
 from compliance.log import CannotJudge, Log
 from compliance.rules import OFFICIAL, READABLE, RULES
 from compliance.run import RunFacts
@@ -103,33 +103,32 @@ def judge(path: Path, ruleset: str, division: str | None = None, strict: bool = 
 
 def _judged(path: Path, log: Log, ruleset: str, division: str | None, strict: bool) -> Judgement:
     facts = RunFacts(log.events)
-    case = Case(path, log, facts, ruleset, division, {} if path == STDIN else description.of_log(path), [])
-    verdict = official.check(log, ruleset)
-    ours = [found for rule in RULES for found in _shown(_broken(rule, case))]
-    failed = any(finding.severity == "error" for _, finding in ours)
-    findings = [
-        *_official_findings(verdict, facts),
-        *(finding for _, finding in ours if finding.severity != "info"),
-    ]
-    notes = tuple(finding for _, finding in ours if finding.severity == "info")
-    doubt = any(rule.severity == "cannot-judge" for rule, _ in ours)
+    case = Case(log, facts, ruleset, division, {} if path == STDIN else description.of_log(path), [])
+    verdict = official.check(log, facts, ruleset)
+    ours = [found for rule in RULES if rule.check for found in _shown(rule, rule.check(case))]
+    failed = any(finding.severity == "error" for finding in ours)
+    findings = [*_official_findings(verdict, facts), *(finding for finding in ours if finding.severity != "info")]
+    notes = tuple(finding for finding in ours if finding.severity == "info")
+    doubtful = {rule.id for rule in RULES if rule.severity == "cannot-judge"}
     overall: Overall = "pass"
-    if doubt or (verdict.verdict == "error" and not failed):
+    if any(finding.rule in doubtful for finding in ours) or (verdict.verdict == "error" and not failed):
         overall = "cannot-judge"
     elif failed or verdict.verdict == "fail" or (strict and findings):
         overall = "fail"
     return Judgement(path, overall, verdict, facts, tuple(findings), notes, tuple(case.not_applied))
 
 
-def _shown(broken: Iterable[tuple[Rule, Finding]]) -> list[tuple[Rule, Finding]]:
+def _shown(rule: Rule, breaches: Iterable[Breach]) -> list[Finding]:
     """Return the first breaches of a rule, in their order; an error displaces an earlier, milder breach."""
-    found = list(broken)
-    if len(found) <= _MOST_OF_A_RULE:
-        return found
-    kept = sorted(range(len(found)), key=lambda index: found[index][1].severity != "error")[:_MOST_OF_A_RULE]
+    usual: Severity = "error" if rule.severity == "cannot-judge" else rule.severity
+    found = [
+        Finding(rule.id, one.severity or usual, one.found, one.expected or rule.sentence, rule.remedy, one.line)
+        for one in breaches
+    ]
+    kept = sorted(range(len(found)), key=lambda index: found[index].severity != "error")[:_MOST_OF_A_RULE]
     shown = [found[index] for index in sorted(kept)]
-    rule, last = shown[-1]
-    shown[-1] = rule, replace(last, found=f"{last.found}, and {len(found) - len(shown):,} more")
+    if more := len(found) - len(shown):
+        shown[-1] = replace(shown[-1], found=f"{shown[-1].found}, and {more:,} more")
     return shown
 
 
@@ -148,16 +147,7 @@ def once(runs: Sequence[Judgement]) -> tuple[list[Judgement], list[Finding]]:
     return left, texts[::-1]
 
 
-def _broken(rule: Rule, case: Case) -> Iterator[tuple[Rule, Finding]]:
-    if rule.check is None:
-        return
-    severity: Severity = "error" if rule.severity == "cannot-judge" else rule.severity
-    for breach in rule.check(case):
-        expected = breach.expected or rule.sentence
-        yield rule, Finding(rule.id, breach.severity or severity, breach.found, expected, rule.remedy, breach.line)
-
-
-def _official_findings(verdict: official.OfficialVerdict, facts: RunFacts) -> Iterator[Finding]:
+def _official_findings(verdict: official.OfficialVerdict, facts: RunFacts) -> Findings:
     for message in verdict.messages:
         line = message.line
         if line is None and message.text.startswith("Failed checks for eval_accuracy") and facts.best:

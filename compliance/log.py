@@ -37,19 +37,12 @@ class Event(NamedTuple):
     metadata: dict[str, Any] = {}  # noqa: RUF012 - never written to
 
 
-class Note(NamedTuple):
-    """A fault of one line."""
-
-    line: int
-    reason: str
-
-
 class Log:
     """One log: its events and its faulty lines.
 
-    `notes`: faulty lines by the rule that reports them (`rules.records`), at most 100 of each; under `crash`, those on
-    which the official checker ends in a traceback. `flooded`: keys with more than MOST_OF_A_KEY events (the first are
-    kept).
+    `notes`: numbers and faults of lines by the rule that reports them (`rules.records`), at most 100 of each; under
+    `crash`, those on which the official checker ends in a traceback. `flooded`: keys with more than MOST_OF_A_KEY
+    events (the first are kept).
     Raises CannotJudge if the file can't be read safely, exceeds a limit, or has no MLPerf line.
     """
 
@@ -63,7 +56,7 @@ class Log:
         self._event_weight = 0
         self._heavy_weight = 0
         self.events: list[Event] = []
-        self.notes: dict[str, list[Note]] = defaultdict(list)
+        self.notes: dict[str, list[tuple[int, str]]] = defaultdict(list)
         self._kept: list[Record] | None = []
         self._read(name)
 
@@ -93,16 +86,15 @@ class Log:
         for line, text in record_lines(self._stream, self._watch):
             seen = True
             weighs = self._weighed(line, text)
-            repeated: list[str] = []
             try:
-                record = parse_record(line, text, repeated)
+                record = parse_record(line, text)
             except NoRecord as problem:
                 self._note("record", line, str(problem))
                 if problem.crash:
                     self._note("crash", line, str(problem))
                 continue
-            if repeated:
-                names = ", ".join(sorted(set(repeated))[:5])
+            if record.repeated:
+                names = ", ".join(record.repeated[:5])
                 self._note("record-unambiguous", line, f"fields given more than once: {names[:80]}")
             if record.oddity is not None:
                 self._note("time-number", line, f"time_ms {record.oddity}")
@@ -168,7 +160,7 @@ class Log:
 
     def _note(self, rule: str, line: int, reason: str) -> None:
         if len(self.notes[rule]) < _MOST_NOTES:
-            self.notes[rule].append(Note(line, reason))
+            self.notes[rule].append((line, reason))
 
 
 def read_events(path: Path) -> list[Event]:

@@ -10,6 +10,7 @@ import builtins
 import importlib.util
 import json
 import re
+from collections.abc import Iterator
 from functools import lru_cache
 from pathlib import Path
 from statistics import mean
@@ -18,12 +19,14 @@ from typing import IO, Any, Literal, NamedTuple
 
 import yaml
 
+from compliance.description import DIVISIONS
 from compliance.log import CannotJudge, Log
+from compliance.record import Record
+from compliance.run import RunFacts
 
 Verdict = Literal["pass", "fail", "error"]
 DEFAULT_RULESET = "5.0.0"  # the newest that accepts BERT
 OLDEST_RCP_RULESET = "1.0.0"
-_DIVISIONS = ("closed", "open")
 _CHECKER = "mlperf_logging.compliance_checker"
 
 # Limits on the values that the checker keeps until the end of a log; published logs have short ones.
@@ -85,11 +88,11 @@ def reference_points(ruleset: str) -> tuple[tuple[float, float], ...]:
     return tuple(sorted((float(point["BS"]), mean(point["Epochs to converge"])) for point in points))
 
 
-def check(log: Log, ruleset: str) -> OfficialVerdict:
+def check(log: Log, facts: RunFacts, ruleset: str) -> OfficialVerdict:
     """Return the official verdict on a log. Raises CannotJudge if the log would fill the memory."""
-    for crash in log.notes["crash"]:
-        return OfficialVerdict(ruleset, "error", (Message(f"it crashes on {crash.reason}", crash.line),))
-    if unsafe := _unsafe(log, ruleset):
+    for line, reason in log.notes["crash"]:
+        return OfficialVerdict(ruleset, "error", (Message(f"it crashes on {reason}", line),))
+    if unsafe := _unsafe(facts, ruleset):
         return OfficialVerdict(ruleset, "error", (unsafe,))
     module = _module()
     checker = module.make_checker("training", ruleset, quiet=False, werror=False)
@@ -111,7 +114,7 @@ def check(log: Log, ruleset: str) -> OfficialVerdict:
 @lru_cache(maxsize=256)
 def place_of_rule(ruleset: str, division: str | None, key: str | None) -> str | None:
     """Return the file and line of a ruleset's rule for a key, such as training_5.0.0/closed_bert.yaml:2."""
-    for name in (f"{division}_bert", f"{division}_common", "common") if division in _DIVISIONS and key else ():
+    for name in (f"{division}_bert", f"{division}_common", "common") if division in DIVISIONS and key else ():
         path = _folder() / f"training_{ruleset}" / f"{name}.yaml"
         for number, line in enumerate(path.read_text(encoding="utf-8").splitlines() if path.is_file() else (), 1):
             if line.split() == ["NAME:", key]:
@@ -128,12 +131,10 @@ class _Lines:
     def __bool__(self) -> bool:
         return any(True for _ in self._log.records())
 
-    def __iter__(self) -> Any:
+    def __iter__(self) -> Iterator[Record]:
         if self._log.in_memory:
-            return self._log.records()
-        return self._bounded()
-
-    def _bounded(self) -> Any:
+            yield from self._log.records()
+            return
         long_text, ruled = 0, ruled_keys()
         for record in self._log.records():
             if not isinstance(record.key, str) or record.key not in ruled:
@@ -146,18 +147,14 @@ class _Lines:
             yield record
 
 
-def _unsafe(log: Log, ruleset: str) -> Message | None:
+def _unsafe(facts: RunFacts, ruleset: str) -> Message | None:
     """Return a message if the log's first division or benchmark must not become part of a rule file's path."""
-    division, benchmark = (
-        next((event for event in log.events if event.key == f"submission_{name}"), None)
-        for name in ("division", "benchmark")
-    )
+    division, benchmark = facts.first("submission_division"), facts.first("submission_benchmark")
     if division is None:
         return None
-    if division.value not in _DIVISIONS:
+    if division.value not in DIVISIONS:
         return Message("it crashes on an unknown division, whose rule file it looks for", division.line)
-    named = benchmark.value if benchmark else None
-    if benchmark and not (isinstance(named, str) and named in benchmarks(ruleset, division.value)):
+    if benchmark and facts.benchmark not in benchmarks(ruleset, division.value):
         return Message("it crashes on an unknown benchmark, whose rule file it looks for", benchmark.line)
     return None
 
@@ -169,7 +166,7 @@ def _message(text: str, key: str | None) -> Message:
     key = named[1] if key is None and named else key
     if key is not None and test is not None:
         text = f"{key} against a rule"
-    return Message(_short(text), int(line.group(1)) if line else None, key, _short(test.group(1)) if test else None)
+    return Message(_short(text), int(line[1]) if line else None, key, _short(test[1]) if test else None)
 
 
 def _short(text: str) -> str:

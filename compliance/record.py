@@ -6,11 +6,10 @@ Reading takes time linear in the number of bytes, for any bytes.
 """
 
 import json
-import math
 import re
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator
-from dataclasses import asdict, is_dataclass
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import asdict
 from typing import Any, BinaryIO, NamedTuple
 
 from compliance.source import CannotJudge
@@ -29,20 +28,19 @@ _LINE_END = re.compile(rb"[\r\n]")
 _STRING_OR_BRACKET = re.compile(r'"(?:[^"\\]|\\.)*+"?|[\[\]{}]', re.DOTALL)
 
 
-# Made once: making a decoder takes as long as reading a record.
-_twice_named: list[str] = []
+_twice_named: set[str] = set()
 
 
 def _watched(items: list[tuple[str, Any]]) -> dict[str, Any]:
     content = dict(items)
     if len(content) != len(items):
         names = Counter(name for name, _ in items)
-        _twice_named.extend(name for name, count in names.items() if count > 1)
+        _twice_named.update(name for name, count in names.items() if count > 1)
     return content
 
 
-_PLAIN = json.JSONDecoder()
-_WATCHFUL = json.JSONDecoder(object_pairs_hook=_watched)
+# Made once: making a decoder takes as long as reading a record.
+_DECODER = json.JSONDecoder(object_pairs_hook=_watched)
 
 
 class Record(NamedTuple):
@@ -54,6 +52,7 @@ class Record(NamedTuple):
     value: dict[str, Any]
     lineno: int
     oddity: str | None = None  # its time_ms, if that is not a number
+    repeated: Sequence[str] = ()  # names of fields that it gives more than once
 
 
 class NoRecord(Exception):  # noqa: N818 - describes a line
@@ -64,35 +63,36 @@ class NoRecord(Exception):  # noqa: N818 - describes a line
         self.crash = crash
 
 
-def record_lines(stream: BinaryIO, watch: Callable[[int, str], None] | None = None) -> Iterator[tuple[int, str]]:
+def _unwatched(line: int, text: str) -> None:
+    """Do nothing: most readers take records only."""
+
+
+def record_lines(stream: BinaryIO, watch: Callable[[int, str], None] = _unwatched) -> Iterator[tuple[int, str]]:
     """Yield the number of each line with a record, and its text from the last token on.
 
     `watch` gets the number and text of each line with a token, and of the first other line with a NUL byte.
     Raises CannotJudge on a record beyond the limit.
     """
-    number, hole_seen = 1, watch is None
+    number, hole_seen = 1, False
     for block in _blocks(stream):
         done = 0
-        while (token := block.find(_TOKEN, done)) >= 0:
-            start = max(block.rfind(b"\n", done, token), block.rfind(b"\r", done, token), done - 1) + 1
-            end = ending.start() if (ending := _LINE_END.search(block, token)) else len(block)
-            if not hole_seen and (hole := block.find(b"\0", done, start)) >= 0 and watch is not None:
+        while done < len(block):
+            token, start = block.find(_TOKEN, done), len(block)
+            if token >= 0:
+                start = max(block.rfind(b"\n", done, token), block.rfind(b"\r", done, token), done - 1) + 1
+            if not hole_seen and (hole := block.find(b"\0", done, start)) >= 0:
                 watch(number + block.count(b"\n", done, hole), "\0")
                 hole_seen = True
             number += block.count(b"\n", done, start)
-            line = block[start:end].decode("latin-1")
-            at = line.rfind(TOKEN)
-            if len(line) - at > LONGEST_RECORD:
+            if token < 0:
+                break
+            done = ending.start() if (ending := _LINE_END.search(block, token)) else len(block)
+            line = block[start:done].decode("latin-1")
+            if len(line) - line.rfind(TOKEN) > LONGEST_RECORD:
                 raise CannotJudge(f"found a record of more than {LONGEST_RECORD:,} characters", number)
-            if watch is not None:
-                watch(number, line)
+            watch(number, line)
             if (at := line.rfind(RECORD_TOKEN)) >= 0:
                 yield number, line[at:].strip()
-            done = end
-        if not hole_seen and (hole := block.find(b"\0", done)) >= 0 and watch is not None:
-            watch(number + block.count(b"\n", done, hole), "\0")
-            hole_seen = True
-        number += block.count(b"\n", done)
 
 
 def _blocks(stream: BinaryIO) -> Iterator[bytes]:
@@ -122,16 +122,13 @@ def _blocks(stream: BinaryIO) -> Iterator[bytes]:
         yield b"".join(pending)
 
 
-def parse_record(line: int, text: str, repeated: list[str] | None = None) -> Record:
-    """Return the record of a line; append the names of its repeated fields to `repeated`.
-
-    Raises NoRecord, and CannotJudge if it is nested too deep.
-    """
+def parse_record(line: int, text: str) -> Record:
+    """Return the record of a line. Raises NoRecord, and CannotJudge if it is nested too deep."""
     if text.count("[") + text.count("{") > DEEPEST_RECORD and depth_of(text) > DEEPEST_RECORD:
         raise CannotJudge(f"found a record nested more than {DEEPEST_RECORD} deep", line)
 
     try:
-        content = decoded(text[len(RECORD_TOKEN) :], repeated)
+        content, repeated = decoded(text[len(RECORD_TOKEN) :])
     except ValueError as error:
         raise NoRecord(f"not JSON: {error}") from error
     if not isinstance(content, dict):
@@ -143,17 +140,13 @@ def parse_record(line: int, text: str, repeated: list[str] | None = None) -> Rec
         raise NoRecord(f"a record without {', '.join(missing)}", crash=True)
     odd = None if type(content["time_ms"]) in (int, float) else shown(content["time_ms"])
     value = {"value": content["value"], "metadata": content["metadata"]}
-    return Record(f"line {line}", time_ms, content["key"], value, line, odd)
+    return Record(f"line {line}", time_ms, content["key"], value, line, odd, repeated)
 
 
-def decoded(text: str, repeated: list[str] | None) -> Any:
-    """Return a JSON text's content; append the names of repeated fields to `repeated`. Raises ValueError."""
-    if repeated is None:
-        return _PLAIN.decode(text)
+def decoded(text: str) -> tuple[Any, Sequence[str]]:
+    """Return a JSON text's content, and the names of fields that an object gives twice. Raises ValueError."""
     _twice_named.clear()
-    content = _WATCHFUL.decode(text)
-    repeated.extend(_twice_named)
-    return content
+    return _DECODER.decode(text), tuple(sorted(_twice_named))
 
 
 def weight(text: str) -> int:
@@ -169,32 +162,22 @@ def shown(value: Any, length: int = 60) -> str:
 
 def as_json(content: Any) -> str:
     """Return JSON that strict parsers read: a log's NaN and infinities become null, lone surrogates `?`."""
-    return json.dumps(_strict(content), indent=2, allow_nan=False)
-
-
-def _strict(content: Any) -> Any:
-    if is_dataclass(content) and not isinstance(content, type):
-        content = asdict(content)
-    if isinstance(content, dict):
-        return {_strict(name): _strict(value) for name, value in content.items()}
-    if isinstance(content, list | tuple):
-        return [_strict(value) for value in content]
-    if isinstance(content, str):
-        return content.encode(errors="replace").decode()
-    return None if isinstance(content, float) and not math.isfinite(content) else content
+    text = json.dumps(content, ensure_ascii=False, default=asdict).encode(errors="replace")
+    return json.dumps(json.loads(text, parse_constant=lambda _: None), indent=2)
 
 
 def distinct(values: Iterable[Any]) -> list[Any]:
     """Return values that differ, in their order: 448 and 448.0 are one value, and so are two NaN."""
     different: dict[str, Any] = {}
     for value in values:
-        different.setdefault(shown(_plain(value), 10_000), value)
+        different.setdefault(shown(plain(value), 10_000), value)
     return list(different.values())
 
 
-def _plain(value: Any) -> Any:
+def plain(value: Any) -> Any:
+    """Return whole numbers as integers, in lists too."""
     if isinstance(value, list):
-        return [_plain(one) for one in value]
+        return [plain(one) for one in value]
     return int(value) if isinstance(value, float) and value.is_integer() else value
 
 

@@ -1,10 +1,9 @@
 """Rules about what happens within a run: blocks of training and evaluations start, stop, and follow each other."""
 
 import math
-from collections.abc import Iterator
 from itertools import pairwise
 
-from compliance.finding import Breach, Case, Rule
+from compliance.finding import Breach, Breaches, Case, Rule
 from compliance.log import Event
 from compliance.record import shown
 from compliance.rules.clock import SKEW_MS
@@ -14,21 +13,18 @@ _WIDE = 0.1  # of a block; nominal counts differ from whole batches by less
 _LOGGING = "mlcommons/logging, compliance_checker"
 
 
-def _intervals(case: Case) -> Iterator[Breach]:
+def _intervals(case: Case) -> Breaches:
     for kind in ("block", "epoch", "eval"):
         starts, stops = case.facts.all(f"{kind}_start"), case.facts.all(f"{kind}_stop")
         starts = _by_their_ends(starts, stops)
-        names = {_name(event) for event in starts} & {_name(event) for event in stops}
+        began = {_name(event): event.time_ms for event in starts}
+        names = began.keys() & {_name(event) for event in stops}
         if len(names) < 2 or 2 * len(names) < max(len(starts), len(stops)):
             continue  # starts and stops are named differently, or there is only one: nothing to compare
-        last = max(starts, key=lambda event: event.line)
-        for event in starts:
-            if _name(event) not in names and event is not last:
-                yield Breach(event.line, f"{event.key} of {shown(_name(event))} without a stop")
-        for event in stops:
-            if _name(event) not in names:
-                yield Breach(event.line, f"{event.key} of {shown(_name(event))} without a start")
-        began = {_name(event): event.time_ms for event in starts}
+        for events, other in ((starts[:-1], "stop"), (stops, "start")):  # the target may end the last one
+            for event in events:
+                if _name(event) not in names:
+                    yield Breach(event.line, f"{event.key} of {shown(_name(event))} without a {other}")
         for event in stops:
             early = began.get(_name(event), event.time_ms) - event.time_ms
             if early > SKEW_MS:
@@ -50,7 +46,7 @@ def _by_their_ends(starts: list[Event], stops: list[Event]) -> list[Event]:
     return ends if by_end and len(ends) == len(starts) else starts
 
 
-def _without_accuracy(case: Case, names: set[float]) -> Iterator[Breach]:
+def _without_accuracy(case: Case, names: set[float]) -> Breaches:
     measured = {_name(event) for event in case.facts.all("eval_accuracy")}
     if 2 * len(measured & names) < len(names):
         return
@@ -67,7 +63,7 @@ def _name(event: Event) -> float:
     return math.nan  # equal to nothing
 
 
-def _contiguous(case: Case) -> Iterator[Breach]:
+def _contiguous(case: Case) -> Breaches:
     blocks = [
         (event, first, count)
         for event in case.facts.all("block_start")
@@ -80,9 +76,9 @@ def _contiguous(case: Case) -> Iterator[Breach]:
         if first != previous + count
     ]
     # Logs that count otherwise than in samples have gaps throughout; a sound one of ours has none.
-    batch = number(case.facts.global_batch_size) or math.inf
-    wide = [first >= batch <= count and first - due > _WIDE * count for _, first, due, count in gaps]
-    if (len(gaps) > 1 and all(wide)) or 0 < 3 * len(gaps) <= len(blocks) - 1:
+    batch = case.batch or math.inf
+    wide = all(first >= batch <= count and first - due > _WIDE * count for _, first, due, count in gaps)
+    if (len(gaps) > 1 and wide) or 0 < 3 * len(gaps) <= len(blocks) - 1:
         for event, first, due, _ in gaps:
             yield Breach(event.line, f"a block from {first:,.0f}", f"a block from {due:,.0f}, the previous end")
 

@@ -7,11 +7,11 @@ target.
 
 import math
 from bisect import bisect
-from collections.abc import Iterator
+from functools import partial
 from itertools import accumulate
+from operator import attrgetter
 
-from compliance.finding import Breach, Case, Rule, Severity, odd
-from compliance.log import Event
+from compliance.finding import Breach, Breaches, Case, Rule, odd
 from compliance.record import shown
 from compliance.rules.quantities import measured
 from compliance.rules.samples import reaching
@@ -26,6 +26,7 @@ _LEAST_SKEW_MS = 10.0
 # harmless: the score is a difference, and `rate` finds a wrong unit.
 _EARLIEST_MS, _LATEST_MS = 1_420_070_400_000, 4_102_444_800_000
 _LONGEST_OWN_MS = 1e9
+_TIME = attrgetter("time_ms")
 _BACK_MS = 1_800_000.0  # hosts' lines are some seconds out of order; a change of time zones is half an hour or more
 _EVALUATION_BACK_MS = 60_000.0
 # Hosts start at different times: the first of them, or the last, precedes the other event.
@@ -40,9 +41,9 @@ COURSE = (
 )  # fmt: skip
 
 
-def _once(case: Case) -> Iterator[Breach]:
+def _once(case: Case) -> Breaches:
     starts, stops = case.facts.all("run_start"), case.facts.all("run_stop")
-    order = [event.key for event in sorted([*starts, *stops], key=lambda event: event.line)]
+    order = [event.key for event in sorted([*starts, *stops], key=attrgetter("line"))]
     two_runs = order == ["run_start", "run_stop"] * (len(order) // 2) and len(order) > 2
     for key, events in (("run_start", starts), ("run_stop", stops)):
         for event in events[1:]:
@@ -54,25 +55,25 @@ def _once(case: Case) -> Iterator[Breach]:
             yield Breach(event.line, found, None, "warning" if harmless else "error")
 
 
-def _whole(case: Case) -> Iterator[Breach]:
+def _whole(case: Case) -> Breaches:
     for key in ("run_start", "run_stop"):
         if case.facts.first(key) is None:
             yield Breach(None, f"no {key}")
 
 
-def _success(case: Case) -> Iterator[Breach]:
+def _success(case: Case) -> Breaches:
     for event in case.facts.all("run_stop"):
         status = event.metadata.get("status")
         if status != "success":
             yield Breach(event.line, f"run_stop with status {shown(status)}")
 
 
-def _order(case: Case) -> Iterator[Breach]:
+def _order(case: Case) -> Breaches:
     for pick, first, then in _ORDER:
         before, after = case.facts.all(first), case.facts.first(then)
         if not before or after is None:
             continue
-        event, run = pick(before, key=lambda event: event.time_ms), then == "run_stop"
+        event, run = pick(before, key=_TIME), then == "run_stop"
         early = event.time_ms - after.time_ms
         if early >= 0 if run else early > SKEW_MS:
             found = f"{then} {early / 1e3:.3f} s before {first}"
@@ -81,20 +82,21 @@ def _order(case: Case) -> Iterator[Breach]:
             yield Breach(after.line, f"{then} before {first}, which is on line {event.line}")
 
 
-def _init_time(case: Case) -> Iterator[Breach]:
+def _init_time(case: Case) -> Breaches:
     """Bound untimed work as a sum: initialisation, and the wait for the clock; published runs take 29 minutes."""
     start, stop, limit = case.facts.first("run_start"), case.facts.first("init_stop"), _init_limit_minutes(case)
-    last, starts = start or stop, [event.time_ms for event in case.facts.all("init_start")]
+    last, starts = start or stop, case.facts.all("init_start")
     if last is None or not starts:
         return
-    line = stop.line if stop else last.line
-    minutes = (last.time_ms - min(starts)) / 60e3
+    line = (stop or last).line
+    minutes = (last.time_ms - min(map(_TIME, starts))) / 60e3
     if minutes >= limit:
         yield Breach(line, f"{minutes:.2f} minutes from init_start to {last.key}", f"less than {limit} minutes")
     before = [event for event in case.log.events if event.line < last.line and _plausible(event.time_ms)]
-    first = min(before, key=lambda event: event.time_ms, default=last)
-    if (last.time_ms - first.time_ms) / 60e3 >= limit > minutes:
-        found = f"{first.key} {(last.time_ms - first.time_ms) / 60e3:.2f} minutes before {last.key}"
+    first = min(before, key=_TIME, default=last)
+    waited = (last.time_ms - first.time_ms) / 60e3
+    if waited >= limit > minutes:
+        found = f"{first.key} {waited:.2f} minutes before {last.key}"
         yield Breach(first.line, found, f"less than {limit} minutes", "warning")
     startup = case.facts.first("startup")
     pieces = startup.metadata.get("seconds") if startup else None
@@ -112,13 +114,11 @@ def _init_limit_minutes(case: Case) -> int:
 
 def allowance_ms(case: Case) -> float:
     """Return the allowed difference between the clocks of a run's hosts: a second, or a share of a short run."""
-    seconds = case.facts.time_to_train_s
-    if seconds is None or seconds <= 0:
-        return SKEW_MS
+    seconds = abs(case.facts.time_to_train_s or math.inf)
     return min(SKEW_MS, max(_LEAST_SKEW_MS, _SKEW_OF_RUN * 1e3 * seconds))
 
 
-def _on_clock(case: Case) -> Iterator[Breach]:
+def _on_clock(case: Case) -> Breaches:
     first, last = case.facts.first("run_start"), case.facts.first("run_stop")
     if first is None or last is None or last.time_ms <= first.time_ms:
         return
@@ -130,8 +130,9 @@ def _on_clock(case: Case) -> Iterator[Breach]:
             # names in the plural are of settings, and of a warm-up
             progress = kind in ("steps", "samples") and name[-1] != "s" and (numeric(value) or 0.0) > 0
             if kind in _USES_DATA or progress:
-                severity: Severity = "error" if kind in _USES_DATA and name == event.key else "warning"
-                yield Breach(event.line, f"{name} {shown(value)} of {event.key} before run_start", None, severity)
+                found = f"{name} {shown(value)} of {event.key} before run_start"
+                certain = kind in _USES_DATA and name == event.key
+                yield Breach(event.line, found, None, "error" if certain else "warning")
                 break
     for key in COURSE[1:-1]:
         trained = key.startswith(("block", "epoch"))
@@ -163,7 +164,7 @@ def _after_the_target(case: Case, kind: str) -> set[int]:
     return surplus
 
 
-def _back(case: Case) -> Iterator[Breach]:
+def _back(case: Case) -> Breaches:
     """Find time that goes back, between lines of one key, by more than several writers explain.
 
     Between different keys it may go back: implementations that evaluate after training log all evaluations then.
@@ -171,7 +172,7 @@ def _back(case: Case) -> Iterator[Breach]:
     for key in COURSE:
         allowed = _EVALUATION_BACK_MS if key == "eval_accuracy" else _BACK_MS
         events = [event for event in case.facts.all(key) if _plausible(event.time_ms)]  # `time` finds the others
-        latest = accumulate(events, _later)
+        latest = accumulate(events, partial(max, key=_TIME))
         for before, event in zip(latest, events[1:], strict=False):
             if (back := before.time_ms - event.time_ms) > allowed:
                 found = f"{event.key} {back / 1e3:,.1f} s before the one on line {before.line}"
@@ -179,22 +180,18 @@ def _back(case: Case) -> Iterator[Breach]:
                 break
 
 
-def _later(one: Event, other: Event) -> Event:
-    return other if other.time_ms > one.time_ms else one
-
-
 def _plausible(time_ms: float) -> bool:
     return 0 <= time_ms < _LONGEST_OWN_MS or _EARLIEST_MS <= time_ms <= _LATEST_MS
 
 
-def _times(case: Case) -> Iterator[Breach]:
+def _times(case: Case) -> Breaches:
     for event in case.log.events:
         if not _plausible(event.time_ms):
-            severity: Severity = "error" if event.key in ("run_start", "run_stop") else "warning"
-            yield Breach(event.line, f"{event.key} with time_ms {event.time_ms:.15g}", None, severity)
+            found, decides = f"{event.key} with time_ms {event.time_ms:.15g}", event.key in ("run_start", "run_stop")
+            yield Breach(event.line, found, None, "error" if decides else "warning")
 
 
-def _in_one_go(case: Case) -> Iterator[Breach]:
+def _in_one_go(case: Case) -> Breaches:
     resumptions = case.facts.all("resumed")
     if not resumptions:
         return
@@ -203,14 +200,14 @@ def _in_one_go(case: Case) -> Iterator[Breach]:
     yield Breach(last.line, f"{found} samples; cause: {shown(last.metadata.get('after'))}", "no interruption")
 
 
-def _counted(case: Case) -> Iterator[Breach]:
+def _counted(case: Case) -> Breaches:
     for due, event in enumerate(case.facts.all("resumed"), start=1):
         if event.value != due:
             yield Breach(event.line, f"resumption {shown(event.value)}", f"resumption {due}")
             return
 
 
-def _all_samples(case: Case) -> Iterator[Breach]:
+def _all_samples(case: Case) -> Breaches:
     return odd(case, "samples_skipped", lambda _: False, "every sample of every batch")
 
 

@@ -5,22 +5,20 @@ A package's convergence check judges the samples to converge of ten runs; these 
 
 from bisect import bisect
 from collections import Counter
-from collections.abc import Iterator
 
-from compliance.finding import Breach, Case, Rule, Severity
+from compliance.finding import Breach, Breaches, Case, Rule
 from compliance.record import shown
-from compliance.rules.samples import by_interval, in_samples, reaching, reference_samples, target
+from compliance.rules.samples import FEWEST_SAMPLES, by_interval, in_samples, reaching, reference_samples, target
 from compliance.run import number
 
 _QUALITY = "training_rules.adoc: table of benchmarks"
 _RCP = "mlcommons/logging, rcp_checker"
 _LEAST_BEFORE_TARGET = 0.6  # no published closed run leaps from below it to the target
-_FEWEST_SAMPLES = 0.6  # of the reference's mean; published results take at least 0.90 of it, as means of ten runs
 _SAME = 4  # this many evaluations of 10,000 samples never agree to the last digit
 _KEPT = 0.002  # evaluations at the target may differ by this much
 
 
-def _leap(case: Case) -> Iterator[Breach]:
+def _leap(case: Case) -> Breaches:
     reached, evaluations = reaching(case), case.facts.evaluations
     if not case.closed or not reached:
         return
@@ -32,18 +30,17 @@ def _leap(case: Case) -> Iterator[Breach]:
         yield Breach(first.line, f"accuracy {first.accuracy:.5f} right after {before:.5f}")
 
 
-def _early(case: Case) -> Iterator[Breach]:
-    batch, reached = number(case.facts.global_batch_size), {one.line for one in reaching(case)}
-    reference = None if batch is None else reference_samples(case.ruleset, batch)
-    first = next(((one, at) for one, at in by_interval(case) if one.line in reached), None)
-    if not case.closed or reference is None or first is None or first[1] >= _FEWEST_SAMPLES * reference:
+def _early(case: Case) -> Breaches:
+    reached, reference = {one.line for one in reaching(case)}, reference_samples(case.ruleset, case.batch or 0.0)
+    first = next(((one.line, at) for one, at in by_interval(case) if one.line in reached), None)
+    if not case.closed or reference is None or first is None or first[1] >= FEWEST_SAMPLES * reference:
         return
-    expected = f"at least {_FEWEST_SAMPLES * reference:,.0f}; the reference takes {reference:,.0f} at this batch size"
-    severity: Severity = "error" if in_samples(case) else "warning"
-    yield Breach(first[0].line, f"the target after {first[1]:,.0f} samples", expected, severity)
+    line, at = first
+    expected = f"at least {FEWEST_SAMPLES * reference:,.0f}; the reference takes {reference:,.0f} at this batch size"
+    yield Breach(line, f"the target after {at:,.0f} samples", expected, "error" if in_samples(case) else "warning")
 
 
-def _constant(case: Case) -> Iterator[Breach]:
+def _constant(case: Case) -> Breaches:
     if not case.closed:
         return
     # Several ranks may log one evaluation, so an accuracy counts once at each count of samples, if these differ.
@@ -57,7 +54,7 @@ def _constant(case: Case) -> Iterator[Breach]:
             yield Breach(last, f"accuracy {accuracy:.5g} at {count} of {len(distinct)} evaluations")
 
 
-def _kept(case: Case) -> Iterator[Breach]:
+def _kept(case: Case) -> Breaches:
     evaluations = case.facts.evaluations
     if not case.closed or not reaching(case) or evaluations[-1].accuracy >= target(case):
         return
@@ -66,8 +63,8 @@ def _kept(case: Case) -> Iterator[Breach]:
     yield Breach(last.line, found, None, "error" if target(case) - last.accuracy > _KEPT else "warning")
 
 
-def _counts(case: Case) -> Iterator[Breach]:
-    starts = sorted(case.facts.all("eval_start") or case.facts.all("eval_stop"), key=lambda event: event.line)
+def _counts(case: Case) -> Breaches:
+    starts = case.facts.all("eval_start") or case.facts.all("eval_stop")
     lines = [event.line for event in starts]
     pairs = [
         (event, said, begun)

@@ -4,10 +4,11 @@ Keys of mlperf-logging and of published logs come first; only logs of bertbench 
 """
 
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
+from functools import partial
 from typing import Any, NamedTuple
 
-from compliance.finding import Breach, Case, Rule, odd
+from compliance.finding import Breach, Breaches, Case, Rule, odd
 from compliance.rules.samples import evaluation_interval
 from compliance.run import number, numeric
 
@@ -17,35 +18,38 @@ _MODEL = {"layers": 24, "hidden_size": 1024, "attention_heads": 16, "feed_forwar
 _VOCABULARY = range(30_522, 30_529)  # as published, and padded to whole tiles of 8
 
 
+_Sound = Callable[[float | None, Any], bool]
+
+
 class _Fixed(NamedTuple):
-    """A key's fixed value: `sound` takes its value and the global batch size; without the key, `topic` is unknown.
+    """A key's fixed value: `sound` takes the global batch size and its value; without the key, `topic` is unknown.
 
     `others` are the key's names in other logs.
     """
 
     topic: str
     expected: str
-    sound: Callable[[Any, float | None], bool]
+    sound: _Sound
     others: tuple[str, ...] = ()
 
 
-def _equal(reference: float) -> Callable[[Any, float | None], bool]:
-    return lambda value, _: (found := numeric(value)) is not None and math.isclose(found, reference, rel_tol=1e-6)
+def _equal(reference: float) -> _Sound:
+    return lambda _, value: (found := numeric(value)) is not None and math.isclose(found, reference, rel_tol=1e-6)
 
 
-def _one_of(*allowed: str) -> Callable[[Any, float | None], bool]:
-    return lambda value, _: value in allowed
+def _one_of(*allowed: str) -> _Sound:
+    return lambda _, value: value in allowed
 
 
-def _model(value: Any, _: float | None) -> bool:
+def _model(_: float | None, value: Any) -> bool:
     if not isinstance(value, dict):
         return False
     return all(value.get(name) == size for name, size in _MODEL.items()) and value.get("vocab_size") in _VOCABULARY
 
 
-def _interval(value: Any, batch: float | None) -> bool:
+def _interval(batch: float | None, value: Any) -> bool:
     found = number(value)
-    if found is None or batch is None or batch <= 0:
+    if batch is None:
         return False
     interval = evaluation_interval(batch)
     return found in (interval, math.ceil(interval / batch) * batch)
@@ -73,32 +77,28 @@ FIXED = {
         "order of the data", "a random order, dealt or packed",
         _one_of("none", "planned", "presort", "global_exchange", "packed"),
     ),
-    f"{_OWN}checkpoint": _Fixed("initial weights", "the reference's checkpoint", lambda value, _: value is True),
+    f"{_OWN}checkpoint": _Fixed("initial weights", "the reference's checkpoint", lambda _, value: value is True),
     f"{_OWN}target": _Fixed("target", "accuracy 0.72", _equal(0.72), ("target_accuracy",)),
     f"{_OWN}evaluation_interval": _Fixed("cadence", "the interval that the rules' formula gives", _interval),
 }  # fmt: skip
 
 
-def _reference(case: Case) -> Iterator[Breach]:
+def _reference(case: Case) -> Breaches:
     if not case.closed:
         return
-    batch, unknown = number(case.facts.global_batch_size), []
+    unknown = []
     for key, fixed in FIXED.items():
         others = () if case.ruleset == "0.7.0" else fixed.others  # it had other targets
         names = [name for name in (key, *others) if case.facts.first(name)]
         if not names and not (fixed.topic == "initial weights" and case.facts.first("weights_initialization")):
             unknown.append(fixed.topic)
         for name in names:
-            yield from _odd(case, name, fixed, batch)
+            yield from odd(case, name, partial(fixed.sound, case.batch), f"{fixed.expected}, as the reference has it")
     if unknown:
         case.skip("reference-value", f"not in the log: {', '.join(unknown)}")
 
 
-def _odd(case: Case, key: str, fixed: _Fixed, batch: float | None) -> Iterator[Breach]:
-    return odd(case, key, lambda value: fixed.sound(value, batch), f"{fixed.expected}, as the reference has it")
-
-
-def _lost(case: Case) -> Iterator[Breach]:
+def _lost(case: Case) -> Breaches:
     own = [key for key in FIXED if key.startswith(_OWN)]
     missing = [key for key in own if case.facts.first(key) is None]
     if case.closed and 0 < len(missing) < len(own):

@@ -1,9 +1,8 @@
 """Rules about evaluation: its accuracy, its time, its interval and its number of samples."""
 
-from collections.abc import Iterator
 from itertools import pairwise
 
-from compliance.finding import Breach, Case, Rule, Severity, odd
+from compliance.finding import Breach, Breaches, Case, Rule, Severity, odd
 from compliance.record import shown
 from compliance.rules.clock import SKEW_MS, allowance_ms
 from compliance.rules.samples import TRAINING_STEPS, evaluation_interval, in_samples, reaching, target
@@ -15,13 +14,13 @@ _RCP = "mlcommons/logging, rcp_checker"
 _HELD_OUT = 10_000
 
 
-def _accuracy(case: Case) -> Iterator[Breach]:
+def _accuracy(case: Case) -> Breaches:
     yield from odd(case, "eval_accuracy", lambda value: number(value) is not None)
     severity: Severity = "error" if case.closed else "warning"
     yield from odd(case, "eval_accuracy", lambda value: 0 <= (number(value) or 0.0) < 1, None, severity)
 
 
-def _target(case: Case) -> Iterator[Breach]:
+def _target(case: Case) -> Breaches:
     aim, best = target(case), case.facts.best
     if not case.closed or best is None or reaching(case):
         return
@@ -31,7 +30,7 @@ def _target(case: Case) -> Iterator[Breach]:
     )
 
 
-def _target_on_clock(case: Case) -> Iterator[Breach]:
+def _target_on_clock(case: Case) -> Breaches:
     start, stop, reached = case.facts.first("run_start"), case.facts.first("run_stop"), reaching(case)
     if not case.closed or start is None or stop is None or not reached:
         return
@@ -47,7 +46,7 @@ def _target_on_clock(case: Case) -> Iterator[Breach]:
     yield Breach(reached[0].line, f"{found} {stop.line}", None, "error" if certain else "warning")
 
 
-def _epoch_num(case: Case) -> Iterator[Breach]:
+def _epoch_num(case: Case) -> Breaches:
     for event in case.facts.all("eval_accuracy"):
         if "epoch_num" not in event.metadata:
             continue  # the official checker reports it
@@ -56,7 +55,7 @@ def _epoch_num(case: Case) -> Iterator[Breach]:
             yield Breach(event.line, f"epoch_num {shown(event.metadata['epoch_num'])}")
 
 
-def _epoch_num_grows(case: Case) -> Iterator[Breach]:
+def _epoch_num_grows(case: Case) -> Breaches:
     counted = [(one, one.samples) for one in case.facts.evaluations if one.samples is not None]
     if len(counted) > 1 and len({one.accuracy for one, _ in counted}) > 1 and len({at for _, at in counted}) == 1:
         # 79 published logs have 1 everywhere: the samples can't be seen, but nothing is wrong with the run
@@ -74,9 +73,9 @@ def _epoch_num_grows(case: Case) -> Iterator[Breach]:
             yield Breach(after.line, found, None, "warning")
 
 
-def _cadence(case: Case) -> Iterator[Breach]:
-    batch, evaluations = number(case.facts.global_batch_size), in_samples(case)
-    if not case.closed or case.ruleset == "0.7.0" or batch is None or batch <= 0:
+def _cadence(case: Case) -> Breaches:
+    batch, evaluations = case.batch, in_samples(case)
+    if not case.closed or case.ruleset == "0.7.0" or batch is None:
         return
     if not evaluations:
         if case.facts.evaluations:
@@ -86,12 +85,12 @@ def _cadence(case: Case) -> Iterator[Breach]:
     # Submitters round to whole batches up or down, per evaluation or once; packed batches vary in size by some percent.
     tolerance = batch + 0.01 * interval
     gaps = [(one, after - at) for (_, at), (one, after) in pairwise([(None, 0.0), *evaluations]) if one]
-    long = [(one, gap) for one, gap in gaps if gap > interval + tolerance]
-    short = [(one, gap) for one, gap in gaps if gap < interval - tolerance]
+    long = [pair for pair in gaps if pair[1] > interval + tolerance]
+    short = [pair for pair in gaps if pair[1] < interval - tolerance]
     if not long and not short:
         return
     saved = sum(round(gap / interval) - 1 for _, gap in long)
-    steps = number(case.facts.value(TRAINING_STEPS)) or 0.0
+    steps = case.number(TRAINING_STEPS) or 0.0
     ended = evaluations[-1][1] >= (steps - 1) * batch > 0  # with training, which may end before the interval does
     gained = len(gaps) > 1 and short[-1:] == gaps[-1:] and not ended and gaps[-1][0] in reaching(case)
     # One evaluation too early gains nothing; some implementations evaluate late for the first time, which saves one.
@@ -101,7 +100,7 @@ def _cadence(case: Case) -> Iterator[Breach]:
     yield Breach(first.line, found, f"every {interval:,} samples at batch {batch:,.0f}", "info" if mild else None)
 
 
-def _eval_samples(case: Case) -> Iterator[Breach]:
+def _eval_samples(case: Case) -> Breaches:
     if case.closed:
         yield from odd(case, "eval_samples", lambda value: value in (_HELD_OUT, [_HELD_OUT]))
     else:

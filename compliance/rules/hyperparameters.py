@@ -1,9 +1,9 @@
 """Rules about hyper-parameters: each is a possible number and is logged once."""
 
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 
-from compliance.finding import Breach, Case, Rule, Severity, odd
+from compliance.finding import Breach, Breaches, Case, Rule, Severity, odd
 from compliance.record import distinct, shown
 from compliance.rules.division import FIXED
 from compliance.run import number
@@ -47,10 +47,9 @@ _OTHER_OPTIMIZER = re.compile("(opt_)?(adamw?|sgd|lars|adafactor|adagrad)_")
 _USUAL_BATCHES = (32, 33_000)
 _POSSIBLE_BATCHES = (8, 65_536)  # the largest reference convergence point is at 16,384
 _NAMES = ("submission_benchmark", "submission_org", "submission_platform")  # loggers may repeat them, but not change
-_SINGLE = ("global_batch_size", *NUMBERS, *FIXED, "train_samples", "eval_samples", "init_stop")
 
 
-def _batch(case: Case) -> Iterator[Breach]:
+def _batch(case: Case) -> Breaches:
     if not case.facts.all("global_batch_size"):
         yield Breach(None, "no global_batch_size", None, "warning")  # an error of the official checker if closed
     for event in case.facts.all("global_batch_size"):
@@ -63,13 +62,13 @@ def _batch(case: Case) -> Iterator[Breach]:
             yield Breach(
                 event.line, f"global_batch_size {shown(event.value)}", expected, "error" if absurd else "warning"
             )
-    batch, parts = number(case.facts.global_batch_size), case.facts.first("gradient_accumulation_steps")
-    if case.closed and batch and parts and (number(parts.value) or 0.0) > batch:
-        found = f"gradient_accumulation_steps {shown(parts.value)} of a batch of {batch:,.0f}"
+    parts = case.facts.first("gradient_accumulation_steps")
+    if case.closed and case.batch and parts and (number(parts.value) or 0.0) > case.batch:
+        found = f"gradient_accumulation_steps {shown(parts.value)} of a batch of {case.batch:,.0f}"
         yield Breach(parts.line, found, "no more parts than samples")
 
 
-def _numbers(case: Case) -> Iterator[Breach]:
+def _numbers(case: Case) -> Breaches:
     for key, (expected, sound) in NUMBERS.items():
         for event in case.facts.all(key):
             value = number(event.value)
@@ -82,7 +81,7 @@ def _numbers(case: Case) -> Iterator[Breach]:
             yield Breach(event.line, f"{key} {shown(event.value)}", f"a {kind}, {expected}", severity)
 
 
-def _optimizer(case: Case) -> Iterator[Breach]:
+def _optimizer(case: Case) -> Breaches:
     if not case.closed:
         return
     if not case.facts.first("opt_name"):
@@ -93,15 +92,14 @@ def _optimizer(case: Case) -> Iterator[Breach]:
         yield Breach(case.facts.all(key)[0].line, f"{key}, of another optimizer", None, "warning")
 
 
-def _repeated(case: Case) -> Iterator[Breach]:
-    for key in (*_SINGLE, *_NAMES):
+def _repeated(case: Case) -> Breaches:
+    for key in ("global_batch_size", *NUMBERS, *FIXED, "train_samples", "eval_samples", "init_stop", *_NAMES):
         events = case.facts.all(key)
         for event in events[1:]:
             differs = len(distinct((event.value, events[0].value))) > 1
-            if key in _NAMES and not differs:
-                continue
-            found = f"{key} {shown(event.value)} again, {'not as' if differs else 'as'} on line {events[0].line}"
-            yield Breach(event.line, found, None, "error" if differs and case.closed else "warning")
+            if differs or key not in _NAMES:
+                found = f"{key} {shown(event.value)} again, {'not as' if differs else 'as'} on line {events[0].line}"
+                yield Breach(event.line, found, None, "error" if differs and case.closed else "warning")
 
 
 RULES = (

@@ -10,10 +10,9 @@ from statistics import median
 from typing import NamedTuple
 
 from compliance import hardware
-from compliance.finding import Breach, Case, Rule, Severity
+from compliance.finding import Breach, Breaches, Case, Rule
 from compliance.rules.quantities import THROUGHPUT, disagreements
-from compliance.rules.samples import by_interval, reaching, reference_samples
-from compliance.run import number
+from compliance.rules.samples import FEWEST_SAMPLES, by_interval, reaching, reference_samples
 
 _CLOCK = "training_rules.adoc: run results"
 _FEWEST_INTERVALS = 3  # for a median
@@ -33,7 +32,6 @@ _REGULAR_MS, _FEWEST_REGULAR = 5_000.0, 5  # shorter intervals repeat by chance
 _FINE = 6  # decimals: accuracies with fewer can agree by chance
 # Between evaluations; a pass of 64 nodes rises by 0.16 at once.
 _LARGEST_FALL, _LARGEST_RISE, _PLATEAU, _HIGHEST = 0.05, 0.35, 0.7, 0.78
-_FEWEST_SAMPLES = 0.6  # of the reference's mean; a single run may be lucky
 
 
 class _Interval(NamedTuple):
@@ -44,15 +42,15 @@ class _Interval(NamedTuple):
     expected_ms: float
 
 
-def _cut(case: Case) -> Iterator[Breach]:
+def _cut(case: Case) -> Breaches:
     intervals = _intervals(case)
     if not intervals:
         case.skip("pace", f"fewer than {_FEWEST_INTERVALS + 1} timed evaluations, or all are logged at once")
     elif short := list(_short(intervals)):
         # Alone, an odd pace may be a late line; with samples that its own throughput doesn't give, it is a cut.
         contradicted = any(share < 1 and THROUGHPUT in found for _, found, share in disagreements(case))
-        severity: Severity = "error" if case.closed and contradicted else "warning"
-        yield from (Breach(line, found, None, severity) for line, found in short)
+        for line, found in short:
+            yield Breach(line, found, None, "error" if case.closed and contradicted else "warning")
 
 
 def _short(intervals: Sequence[_Interval]) -> Iterator[tuple[int, str]]:
@@ -75,25 +73,25 @@ def _short(intervals: Sequence[_Interval]) -> Iterator[tuple[int, str]]:
         yield intervals[-1].line, found
 
 
-def _even(case: Case) -> Iterator[Breach]:
+def _even(case: Case) -> Breaches:
     """Find times and accuracies that no measurement gives: a clock and a held-out set have noise."""
     evaluations = case.facts.evaluations
+    last = evaluations[-1].line if evaluations else None
     took = [round(one.took_ms, 3) for one in _intervals(case)[1:]]
     times, often = Counter(took).most_common(1)[0] if took else (0.0, 0)
+    unit = gcd(*map(int, took)) if all(one.is_integer() for one in took) else 1
     if (len(took) > 2 and max(took) - min(took) <= _EVEN * times) or (often > 2 and times > _LONG_MS):
         found = f"{often} intervals of {times / 1e3:.3f} s, equal to the millisecond"
-        yield Breach(evaluations[-1].line, found, "intervals that differ")
+        yield Breach(last, found, "intervals that differ")
     elif _regular(took, 3) and times > _REGULAR_MS:
-        yield Breach(evaluations[-1].line, "intervals that follow a formula", "intervals that vary")
-    elif len(took) > _FEWEST_REGULAR and all(one.is_integer() for one in took) and gcd(*map(int, took)) >= _COARSE_MS:
-        yield Breach(evaluations[-1].line, f"all intervals are multiples of {gcd(*map(int, took)):,} ms", "times in ms")
+        yield Breach(last, "intervals that follow a formula", "intervals that vary")
+    elif len(took) > _FEWEST_REGULAR and unit >= _COARSE_MS:
+        yield Breach(last, f"all intervals are multiples of {unit:,} ms", "times in ms")
     for kind in ("block", "eval"):
-        starts, stops = ([one.time_ms for one in case.facts.all(f"{kind}_{end}")] for end in ("start", "stop"))
-        spans = [round(stop - start, 3) for start, stop in zip(starts, stops, strict=False)]
+        starts, stops = (case.facts.all(f"{kind}_{end}") for end in ("start", "stop"))
+        spans = [round(stop.time_ms - start.time_ms, 3) for start, stop in zip(starts, stops, strict=False)]
         if len(spans) > _FEWEST_REGULAR and len(set(spans)) == 1 and spans[0] >= _LEAST_SPAN_MS:
-            yield Breach(
-                case.facts.all(f"{kind}_stop")[-1].line, f"{kind}s of {spans[0]:,} ms each", "times that differ"
-            )
+            yield Breach(stops[-1].line, f"{kind}s of {spans[0]:,} ms each", "times that differ")
     measured = list({(one.accuracy, one.samples): one for one in evaluations if 0 <= one.accuracy < 1}.values())
     accuracies = [one.accuracy for one in measured]
     fine = sorted(one for one in accuracies if round(one, _FINE) != one)
@@ -103,24 +101,20 @@ def _even(case: Case) -> Iterator[Breach]:
     parts = [one * _PREDICTIONS for one in accuracies]
     whole = [abs(part - round(part)) < _ROUNDED for part in parts]
     counted = 2 * sum(whole) > len(whole) > 3  # others average over batches
+    expected = f"the digits of a measurement: a whole number of {_PREDICTIONS:,} predictions"
     for one, is_whole in zip(measured, whole, strict=True):
         found = f"accuracy {one.accuracy!r}"
         if _REPEATING.search(found) or (counted and not is_whole):
-            yield Breach(
-                one.line, found, f"the digits of a measurement: a whole number of {_PREDICTIONS:,} predictions"
-            )
+            yield Breach(one.line, found, expected)
     # Of 10,000 samples, two accuracies near the target agree by chance in some of a hundred runs.
     chance = len(twice) < 2 and min(twice, default=_PLATEAU) >= _PLATEAU and len(tails) >= len(fine) - 1
     formula = 2 * sum(round(one, _FINE - 2) != one for one in accuracies) > len(rises) and _regular(rises, 9)
     if not chance or formula or 2 * len(set(rises)) < len(rises):
-        yield Breach(evaluations[-1].line, "accuracies with the same digits, or the same rise", "accuracies that vary")
+        yield Breach(last, "accuracies with the same digits, or the same rise", "accuracies that vary")
     for before, one in pairwise(measured if case.closed and reaching(case) else ()):
         rise = one.accuracy - before.accuracy
-        if (
-            one.accuracy > _HIGHEST
-            or rise > _LARGEST_RISE
-            or (rise < -_LARGEST_FALL and before.accuracy > _PLATEAU - _LARGEST_FALL)
-        ):
+        fell = rise < -_LARGEST_FALL and before.accuracy > _PLATEAU - _LARGEST_FALL
+        if one.accuracy > _HIGHEST or rise > _LARGEST_RISE or fell:
             yield Breach(one.line, f"accuracy {one.accuracy:.5f} after {before.accuracy:.5f}", "a small rise")
 
 
@@ -153,27 +147,25 @@ def _intervals(case: Case) -> list[_Interval]:
     ]
 
 
-def _rate(case: Case) -> Iterator[Breach]:
+def _rate(case: Case) -> Breaches:
     """Find closed runs that are too fast; the arithmetic of an open run is unknown."""
-    seconds, stop = case.facts.time_to_train_s, case.facts.first("run_stop")
-    batch = number(case.facts.global_batch_size)
-    if not case.closed or seconds is None or seconds <= 0 or batch is None or batch <= 0 or stop is None:
+    seconds, stop, batch = case.facts.time_to_train_s or 0.0, case.facts.first("run_stop"), case.batch
+    if not case.closed or seconds <= 0 or batch is None or stop is None:
         return
     counted = by_interval(case)
     reference = reference_samples(case.ruleset, batch) if case.facts.status == "success" else None
     # A log that counts otherwise may also have left evaluations out.
-    samples = max(counted[-1][1] if counted else 0.0, _FEWEST_SAMPLES * (reference or 0.0))
-    basis = "its samples, or the least that converge,"
+    samples = max(counted[-1][1] if counted else 0.0, FEWEST_SAMPLES * (reference or 0.0))
+    basis = "by its samples, or the least that converge, and the time from run_start to run_stop"
     rate = samples / seconds
     if rate / batch > hardware.FASTEST_STEPS_A_SECOND:
-        found = f"{rate / batch:,.0f} steps/s, by {basis} and the time from run_start to run_stop"
+        found = f"{rate / batch:,.0f} steps/s, {basis}"
         yield Breach(stop.line, found, f"at most {hardware.FASTEST_STEPS_A_SECOND:,.0f} steps/s")
     bound = hardware.fastest(case.system)
     if bound is None:
         case.skip("rate", "no description beside the log gives nodes and accelerators; only steps/s are bounded")
     elif rate > bound[0]:
-        found = f"{rate:,.0f} samples/s, by {basis} and the time from run_start to run_stop"
-        yield Breach(stop.line, found, f"at most {bound[0]:,.0f} samples/s: {bound[1]}")
+        yield Breach(stop.line, f"{rate:,.0f} samples/s, {basis}", f"at most {bound[0]:,.0f} samples/s: {bound[1]}")
 
 
 RULES = (

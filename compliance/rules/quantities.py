@@ -13,8 +13,8 @@ from itertools import pairwise
 from statistics import harmonic_mean
 from typing import Any, NamedTuple
 
-from compliance.description import accelerators
-from compliance.finding import Breach, Case, Rule
+from compliance.description import in_all
+from compliance.finding import Breach, Breaches, Case, Rule
 from compliance.log import Event
 from compliance.record import shown
 from compliance.rules.samples import TRAINING_STEPS, by_interval, in_samples
@@ -47,11 +47,11 @@ _OTHERWISE = 4  # counts that differ by as many times count something else
 
 
 class _Stated(NamedTuple):
-    """Samples trained on, as one event gives them; None if it doesn't. `share` of a difference is allowed."""
+    """Samples trained on, as one event gives them; None if in words. `share` of a difference is allowed."""
 
     event: Event
     source: str
-    value: Any
+    samples: float | None
     share: float = 0.01
     surplus: int = 2  # intervals; some implementations train on until they know the accuracy
 
@@ -96,19 +96,19 @@ def _in_the_end(case: Case) -> Iterator[tuple[Event, str, str, Any]]:
 
 def _stated(case: Case, batch: float) -> Iterator[_Stated]:
     facts, seconds = case.facts, case.facts.time_to_train_s or 0.0
-    planned = batch * (number(facts.value(TRAINING_STEPS)) or 0.0)
+    planned = batch * (case.number(TRAINING_STEPS) or 0.0)
     for event in facts.all("train_samples"):
-        trained = alone(event.value)
-        samples = numeric(trained) or 0.0
+        samples = numeric(alone(event.value)) or 0.0
         if not (_DATASET[0] <= samples <= _DATASET[1] or abs(samples - planned) <= 0.01 * samples):
-            yield _Stated(event, "train_samples", math.nan if trained is None else trained)
+            yield _Stated(event, "train_samples", samples)
     for event in facts.all("block_start")[1:][-1:]:
-        ends = [number(event.metadata.get(name)) or 0.0 for name in ("first_epoch_num", "epoch_count")]
-        yield _Stated(event, "blocks of samples", sum(ends) if sum(ends) >= batch else None, _BLOCK)
+        end = sum(number(event.metadata.get(name)) or 0.0 for name in ("first_epoch_num", "epoch_count"))
+        if end >= batch:
+            yield _Stated(event, "blocks of samples", end, _BLOCK)
     for event, kind, name, value in _in_the_end(case):
         found = numeric(value)
         if kind == "rate":
-            yield _Stated(event, THROUGHPUT, (found or math.nan) * seconds, 0.03, 0)
+            yield _Stated(event, THROUGHPUT, found and found * seconds, 0.03, 0)
         elif kind in ("steps", "samples") and found:
             done = found * (batch if kind == "steps" else 1.0)
             if done >= batch and 1 / _OTHERWISE < done / (facts.samples or math.inf) < _OTHERWISE:
@@ -117,56 +117,57 @@ def _stated(case: Case, batch: float) -> Iterator[_Stated]:
 
 def disagreements(case: Case) -> list[tuple[int, str, float]]:
     """Return line, source and share of the samples that count, where a log states its samples otherwise."""
-    counted, batch = by_interval(case), number(case.facts.global_batch_size)
+    counted, batch = by_interval(case), case.batch
     if not counted or not batch:
         return []
     samples = [at for _, at in counted]
     last, gap = samples[-1], max(b - a for a, b in pairwise([0.0, *samples]))
     slack = 0.0 if in_samples(case) else 1.5 * gap  # by intervals, the first or the last may be another
     wrong = []
-    for event, source, value, share, surplus in _stated(case, batch):
-        found, allowed = numeric(value) or math.nan, share * last + slack
-        if value is not None and not last - allowed <= found <= last + allowed + surplus * gap:
+    for event, source, stated, share, surplus in _stated(case, batch):
+        found, allowed = stated or math.nan, share * last + slack
+        if not last - allowed <= found <= last + allowed + surplus * gap:
             wrong.append((event.line, f"{source} {found:,.0f}, last evaluation after {last:,.0f}", found / last))
     return wrong
 
 
-def _samples(case: Case) -> Iterator[Breach]:
+def _samples(case: Case) -> Breaches:
     for line, found, _ in disagreements(case):
         yield Breach(line, found)
-    counted, batch = in_samples(case), number(case.facts.global_batch_size)
-    if not counted:
+    counted, batch = in_samples(case), case.batch
+    if not counted or batch is None:
         if case.closed and case.facts.evaluations:
             case.skip("samples", "epoch_num doesn't count samples; evaluations are taken to be an interval apart")
         return
     # An open run of bertbench may train beyond the horizon of its decay.
     last, at = counted[-1]
-    most = number(case.facts.value("bertbench_max_steps")) or number(case.facts.value(TRAINING_STEPS))
-    if most and batch and at > 1.02 * most * batch:
-        yield Breach(last.line, f"{at:,.0f} samples", f"at most {most:,.0f} steps x batch {batch:,.0f}")
-    if case.closed and most and batch and most * batch > _LONGEST_HORIZON * at:
-        yield Breach(last.line, f"{at:,.0f} samples of {most:,.0f} steps x batch {batch:,.0f}", "most of the schedule")
+    most = case.number("bertbench_max_steps") or case.number(TRAINING_STEPS) or math.nan
+    schedule = f"{most:,.0f} steps x batch {batch:,.0f}"
+    if at > 1.02 * most * batch:
+        yield Breach(last.line, f"{at:,.0f} samples", f"at most {schedule}")
+    if case.closed and most * batch > _LONGEST_HORIZON * at:
+        yield Breach(last.line, f"{at:,.0f} samples of {schedule}", "most of the schedule")
     for one, at in counted:
         if at % 1:
             yield Breach(one.line, f"{at:,} samples", "a whole number")
     # Samples grow by the batch, or by its part between two gradient accumulations; packed batches vary.
-    parts = number(case.facts.value("gradient_accumulation_steps"))
-    least = batch / parts if batch and parts is not None and parts >= 1 and batch % parts == 0 else batch or 1.0
-    odd = [(one, at) for one, at in counted if at % least]
+    parts = case.number("gradient_accumulation_steps") or 0.0
+    least = batch / parts if parts >= 1 and batch % parts == 0 else batch
+    broken = [(one, at) for one, at in counted if at % least]
     even = len({b - a for a, b in pairwise([0.0, *(at for _, at in counted)])}) == 1
-    if (2 * len(odd) <= len(counted) or even) and any(at % _NOMINAL for _, at in counted):
-        for one, at in odd:
+    if (2 * len(broken) <= len(counted) or even) and any(at % _NOMINAL for _, at in counted):
+        for one, at in broken:
             yield Breach(one.line, f"{at:,.0f} samples, no multiple of the batch", f"a multiple of {least:,.0f}")
 
 
-def _equal(case: Case) -> Iterator[Breach]:
+def _equal(case: Case) -> Breaches:
     for one, other in _EQUAL:
         first, second = case.facts.first(one), case.facts.first(other)
         if first and second and first.value != second.value:
             yield Breach(second.line, f"{other} {shown(second.value)}, but {one} {shown(first.value)}")
     # A published warm-up of 10,000 steps starts at -9,500.
     keys = (_EQUAL[0][0], "start_warmup_step", TRAINING_STEPS)
-    warm_up, start, steps = (number(case.facts.value(key)) or 0.0 for key in keys)
+    warm_up, start, steps = (case.number(key) or 0.0 for key in keys)
     if max(warm_up + min(0.0, start), start) > steps > 0:
         yield Breach(None, f"a warm-up of {warm_up:,.0f} steps from {start:,.0f}", f"at most {steps:,.0f} steps")
     seconds, reached = case.facts.time_to_train_s or 0.0, {one.accuracy for one in case.facts.evaluations}
@@ -188,7 +189,7 @@ def _equal(case: Case) -> Iterator[Breach]:
     nodes, each = (case.system.get(name, "") for name in ("number_of_nodes", "accelerators_per_node"))
     platform = case.facts.first("submission_platform")
     stated = re.findall(r"^(\d+)(?=\s*x\s*\D)|(?<=[-_]n)(\d+)(?=[-_]|$)", str(platform.value)) if platform else []
-    counts = {"".join(found) for found in stated} - {nodes, each, str(accelerators(case.system))}
+    counts = {"".join(found) for found in stated} - {nodes, each, str(in_all(case.system))}
     if platform and nodes.isdecimal() and counts:
         yield Breach(platform.line, f"submission_platform {shown(platform.value)}", f"{nodes} nodes, as described")
 

@@ -1,8 +1,6 @@
 """Rules about lines: each can be read and has one meaning."""
 
-from collections.abc import Callable, Iterable, Iterator
-
-from compliance.finding import Breach, Case, Rule
+from compliance.finding import Breach, Breaches, Case, Check, Rule
 from compliance.log import MOST_OF_A_KEY
 from compliance.rules.clock import COURSE
 
@@ -15,43 +13,46 @@ _JUDGED = (
 )  # fmt: skip
 
 
-def _noted(rule: str) -> Callable[[Case], Iterable[Breach]]:
+def _noted(rule: str) -> Check:
     """Return the check that reports a log's notes for a rule."""
     return lambda case: (Breach(line, reason) for line, reason in case.log.notes[rule])
 
 
-def _flood(case: Case) -> Iterator[Breach]:
+def _flood(case: Case) -> Breaches:
     for key in case.log.flooded:
         if key in _JUDGED:
             last = case.facts.all(key)[-1].line
             yield Breach(last, f"{key} more than {MOST_OF_A_KEY:,} times; our rules saw them up to this line")
 
 
-RULES = (
+_NOTED = (
     Rule(
         "record", "Every MLPerf line is a JSON object with time_ms, key, value and metadata", _PARSER, "error",
-        "check whether the file was truncated, or two processes wrote into one line", _noted("record"),
+        "check whether the file was truncated, or two processes wrote into one line",
     ),
     Rule(
         "time-number", "time_ms is a number", "mlcommons/logging, compliance_checker", "error",
-        "write time_ms without quotes", _noted("time-number"),
+        "write time_ms without quotes",
     ),
     Rule(
         "record-read", "Every record has its own line, readable for checkers",
-        _PARSER, "warning", "let one process write the log, a line at a time", _noted("record-read"),
+        _PARSER, "warning", "let one process write the log, a line at a time",
     ),
     Rule(
         "record-unambiguous", "No record repeats a field", "RFC 8259, section 4", "cannot-judge",
-        "write the field once", _noted("record-unambiguous"),
+        "write the field once",
     ),
     Rule(
         "text", "Records have no NUL bytes", _PARSER, "cannot-judge",
-        "copy the log again from where it was written", _noted("text"),
+        "copy the log again from where it was written",
     ),
     Rule(
         "text-hole", "Other lines have no NUL bytes", _PARSER, "warning",
-        "copy the log again from where it was written", _noted("text-hole"),
+        "copy the log again from where it was written",
     ),
+)  # fmt: skip
+RULES = (
+    *(rule._replace(check=_noted(rule.id)) for rule in _NOTED),
     Rule(
         "flood", "A run logs a key at most 10,000 times", "published logs of rounds 1.1 to 5.0", "warning",
         "log evaluations and blocks, not every step", _flood,

@@ -1,10 +1,10 @@
 """Rules about the submission: division, benchmark, names, seeds, caches."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 from compliance import description, official
-from compliance.finding import Breach, Case, Rule, odd
+from compliance.finding import Breach, Breaches, Case, Check, Rule, odd
 from compliance.record import shown
 from compliance.run import as_integer
 
@@ -15,24 +15,24 @@ _YES = ("true", "yes", "on", "1", "1.0", "none")  # an event without a value say
 _NAMES = ("submission_org", "submission_platform")
 
 
-def _division(case: Case) -> Iterator[Breach]:
+def _division(case: Case) -> Breaches:
     events = case.facts.all("submission_division")
     if not events:
         yield Breach(None, "no submission_division")
     yield from odd(case, "submission_division", lambda value: value in _DIVISIONS)
 
 
-def _one_division(case: Case) -> Iterator[Breach]:
+def _one_division(case: Case) -> Breaches:
     events = case.facts.all("submission_division")
     for event in events[1:]:
         if event.value != events[0].value:
             yield Breach(event.line, f"{shown(event.value)} after {shown(events[0].value)} on line {events[0].line}")
 
 
-def _as(expected: Callable[[Case], str | None]) -> Callable[[Case], Iterator[Breach]]:
+def _as(expected: Callable[[Case], str | None]) -> Check:
     """Return the check that the division is the one expected."""
 
-    def check(case: Case) -> Iterator[Breach]:
+    def check(case: Case) -> Breaches:
         due, found = expected(case), case.facts.first("submission_division")
         if due in _DIVISIONS and (found is None or found.value != due):
             yield Breach(found and found.line, f"division {shown(found and found.value)}", f"division {due}")
@@ -40,19 +40,18 @@ def _as(expected: Callable[[Case], str | None]) -> Callable[[Case], Iterator[Bre
     return check
 
 
-def _benchmark(case: Case) -> Iterator[Breach]:
+def _benchmark(case: Case) -> Breaches:
     events = case.facts.all("submission_benchmark")
     if not events:
         yield Breach(None, "no submission_benchmark")
     for event in events:
-        if event.value == "bert":
-            continue
-        names = {name for division in _DIVISIONS for name in official.benchmarks(case.ruleset, division)}
-        known = isinstance(event.value, str) and event.value in names
-        yield Breach(event.line, f"submission_benchmark {shown(event.value)}", None, "warning" if known else "error")
+        known = any(event.value in [*official.benchmarks(case.ruleset, division)] for division in _DIVISIONS)
+        if event.value != "bert":
+            found = f"submission_benchmark {shown(event.value)}"
+            yield Breach(event.line, found, None, "warning" if known else "error")
 
 
-def _names(case: Case) -> Iterator[Breach]:
+def _names(case: Case) -> Breaches:
     for key in _NAMES:
         if case.facts.first(key) is None:
             yield Breach(None, f"no {key}")
@@ -63,16 +62,16 @@ def _is_name(value: Any) -> bool:
     return isinstance(value, str) and bool(value.strip()) and "PLACEHOLDER" not in value.upper()
 
 
-def _seed(case: Case) -> Iterator[Breach]:
+def _seed(case: Case) -> Breaches:
     if case.closed and case.ruleset >= _SEEDS_SINCE and case.facts.first("seed") is None:
         yield Breach(None, "no seed")
 
 
-def _seed_value(case: Case) -> Iterator[Breach]:
+def _seed_value(case: Case) -> Breaches:
     yield from odd(case, "seed", lambda value: (seed := as_integer(value)) is not None and seed >= 0)
 
 
-def _cache_clear(case: Case) -> Iterator[Breach]:
+def _cache_clear(case: Case) -> Breaches:
     if case.closed:
         yield from odd(case, "cache_clear", lambda value: str(value).lower() in _YES)
     started = case.facts.first("run_start")
@@ -81,7 +80,7 @@ def _cache_clear(case: Case) -> Iterator[Breach]:
             yield Breach(event.line, "caches cleared while the clock ran")
 
 
-def _no_result(case: Case) -> Iterator[Breach]:
+def _no_result(case: Case) -> Breaches:
     yield from odd(case, "not_a_result", lambda _: False, "no such event")
 
 

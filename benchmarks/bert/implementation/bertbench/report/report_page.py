@@ -51,7 +51,7 @@ def _overview(names: Sequence[str], summaries: Sequence[dict[str, Any]]) -> str:
 def _section(name: str, runs: Runs, summary: dict[str, Any], ruleset: str) -> str:
     log, facts = next((run for run in runs if run[1].division), runs[0])  # the first readable one
     fields = description.of_log(log)
-    accelerators = description.accelerators(fields)
+    accelerators = description.in_all(fields)
     return page.section(
         name,
         page.paragraph(conclusion(summary)),
