@@ -9,31 +9,19 @@ import os
 import sys
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
-from dataclasses import replace
 from itertools import groupby
 from pathlib import Path
-from typing import NamedTuple
 
 from compliance import official
 from compliance.finding import Finding, named
 from compliance.judge import Judgement, Overall, find_logs, is_package, judge, once
 from compliance.log import CannotJudge
 from compliance.record import as_json, printable
+from compliance.together import kept
 
 _EXIT_CODES: dict[Overall, int] = {"pass": 0, "fail": 1, "cannot-judge": 2}
 # Below this a second process costs more than it saves.
 _FEWEST_FOR_PROCESSES = 100
-# What is printed of a log, beside its findings; its other events stay in the process that judged it.
-_SHOWN_KEYS = frozenset(
-    ("submission_benchmark", "submission_division", "run_start", "run_stop", "eval_accuracy", "not_a_result")
-)
-
-
-class _Answer(NamedTuple):
-    """A judgement small enough to send between processes; `head` are the first lines of its text."""
-
-    judgement: Judgement
-    head: list[str]
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -51,21 +39,20 @@ def main(arguments: list[str] | None = None) -> int:
             return 2
         return _package(paths[0], options)
     worst, contents, kinds = 0, [], defaultdict[str, list[str]](list)
-    for _, result in groupby(_judged(paths, options), key=lambda answer: answer.judgement.path.parent):
-        answers = list(result)
-        judgements, common = once([answer.judgement for answer in answers])
+    for folder, result in groupby(_judged(paths, options), key=lambda judgement: judgement.path.parent):
+        whole = list(result)
+        judgements, common = once(whole)
         off = [one for one in judgements[0].not_applied if all(one in other.not_applied for other in judgements)]
-        for index, (answer, judgement) in enumerate(zip(answers, judgements, strict=True)):
+        for index, (judgement, own) in enumerate(zip(whole, judgements, strict=True)):
             worst = max(worst, _EXIT_CODES[judgement.verdict])
-            kinds[_kind(answer.judgement)].append(str(judgement.path))
+            kinds[_kind(judgement)].append(str(judgement.path))
             if options.json:
                 in_all = [] if index else [vars(finding) for finding in common]
-                contents.append(judgement.as_json() | {"in_all_runs": in_all})
+                contents.append(own.as_json() | {"in_all_runs": in_all})
             else:
-                print("\n".join(map(printable, [*answer.head, *_lines(judgement, off)])))
+                print("\n".join(map(printable, [*_head(judgement), *_lines(own, off)])))
         if not options.json:
-            where = str(answers[0].judgement.path.parent)
-            lines = [line for one in common for line in _text(where, one)] + _not_applied(off)
+            lines = [line for one in common for line in _text(str(folder), one)] + _not_applied(off)
             print("".join(f"{printable(line)}\n" for line in lines), end="")
     if options.json:
         print(as_json(contents))
@@ -114,7 +101,7 @@ def _parsed(arguments: list[str]) -> argparse.Namespace:
     return parser.parse_args(arguments)
 
 
-def _judged(paths: Sequence[Path], options: argparse.Namespace) -> Iterator[_Answer]:
+def _judged(paths: Sequence[Path], options: argparse.Namespace) -> Iterator[Judgement]:
     jobs = [(log, options) for path in paths for log in _logs(path)]
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     processes = min(cores, len(jobs) // (_FEWEST_FOR_PROCESSES // 2))
@@ -134,11 +121,9 @@ def _logs(path: Path) -> list[Path]:
         return [path]  # judging it reports the reason
 
 
-def _job(job: tuple[Path, argparse.Namespace]) -> _Answer:
+def _job(job: tuple[Path, argparse.Namespace]) -> Judgement:
     path, options = job
-    judgement = judge(path, options.ruleset, options.division, options.strict)
-    facts = judgement.facts and judgement.facts.only(_SHOWN_KEYS, 1_000)
-    return _Answer(replace(judgement, facts=facts), _head(judgement))
+    return kept(judge(path, options.ruleset, options.division, options.strict))
 
 
 def _head(judgement: Judgement) -> list[str]:

@@ -6,12 +6,12 @@ and intervals of time ignore offsets. Numbers count only if they are so far apar
 
 import math
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from itertools import combinations, pairwise
 from statistics import correlation, pstdev
 from typing import NamedTuple
 
-from compliance.finding import Finding, Severity
+from compliance.finding import Finding, Findings, Severity
 from compliance.run import RunFacts
 
 MEND = "run the benchmark again; from more than ten runs, take ten consecutive ones"
@@ -101,7 +101,7 @@ def _in_time(one: Sequence[float], other: Sequence[float]) -> bool:
     return apart.count(0) >= max(3, len(apart) / 2) or late >= max(5, len(apart) - 1)
 
 
-def copies(traces: Sequence[Trace]) -> Iterator[Finding]:
+def copies(traces: Sequence[Trace]) -> Findings:
     """Find runs with the measurements of another; none of 248 published results has any."""
     found: dict[str, tuple[Trace, str, list[str]]] = {}
     for one in traces:

@@ -20,7 +20,7 @@ from typing import Any, NamedTuple
 from mlperf_logging.benchmark_meta import get_result_file_counts
 from mlperf_logging.system_desc_checker import system_desc_checker
 
-from compliance.record import RECORD_TOKEN
+from compliance.record import RECORD_TOKEN, plain
 
 
 @dataclass(frozen=True)
@@ -93,17 +93,13 @@ def _bare_log(run: Converged) -> str:
     status = "aborted" if run.samples is None else "success"
     records: list[tuple[str, Any, dict[str, Any]]] = [
         ("submission_benchmark", "bert", {}),
-        ("eval_accuracy", None, {"epoch_num": _whole(run.samples or 0.0)}),
+        ("eval_accuracy", None, {"epoch_num": plain(run.samples or 0)}),
         ("run_stop", None, {"status": status}),
     ]
     if run.global_batch_size is not None:
-        records.insert(0, ("global_batch_size", _whole(run.global_batch_size), {}))
+        records.insert(0, ("global_batch_size", plain(run.global_batch_size), {}))
     lines = (json.dumps({"key": key, "value": value, "metadata": metadata}) for key, value, metadata in records)
     return "".join(f"{RECORD_TOKEN}{line}\n" for line in lines)
-
-
-def _whole(value: float) -> float:
-    return int(value) if value == int(value) else value
 
 
 @contextmanager

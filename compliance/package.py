@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from compliance import alike, description, systems, tree
-from compliance.finding import Finding, named
+from compliance.finding import Finding, Findings, named
 from compliance.record import printable
 from compliance.result import Result, judge_result
 from compliance.run import as_integer
@@ -104,15 +104,12 @@ def judgement_text(judgement: PackageJudgement) -> str:
 def _results(root: Path, system: Path, ruleset: str) -> Iterator[Result]:
     folder = system / _BENCHMARK
     if folder.is_dir():
-        try:
-            described = description.texts(description.load(root / "systems" / f"{system.name}.json")[0])
-        except description.UnreadableDescription:
-            described = {}  # reported when the description itself is judged
+        described = description.fields(root / "systems" / f"{system.name}.json")
         nodes = as_integer(described.get("number_of_nodes", ""))
         yield judge_result(folder, str(folder.relative_to(root)), described.get("division"), ruleset, nodes)
 
 
-def _other_benchmarks(system: Path) -> Iterator[Finding]:
+def _other_benchmarks(system: Path) -> Findings:
     others = [folder.name for folder in tree.folders(system) if folder.name != _BENCHMARK]
     if others:
         found = f"results/{system.name}: {', '.join(others)}"

@@ -6,14 +6,13 @@ estimated part of the interconnect (mlcommons/training_policies, power_measureme
 
 import re
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from itertools import combinations, pairwise
 from pathlib import Path
 from statistics import mean, median
-from typing import NamedTuple
 
 from compliance.alike import follows
-from compliance.finding import Finding, Severity
+from compliance.finding import Finding, Findings, Severity
 from compliance.hardware import LEAST_JOULES_A_SAMPLE
 from compliance.power_file import EFFICIENCY, ESTIMATE, START, STOP, Readings, joules, read
 from compliance.record import distinct, shown
@@ -34,20 +33,16 @@ _NAME = re.compile(r"(node|sw)_(0|[1-9]\d{0,5})\.txt")
 _MEND = "measure every node of every run again, from before run_start to after run_stop (docs/running.md)"
 
 
-class Power(NamedTuple):
-    """The verdict on a result's power files; `energy_j` is the mean of the runs whose time counts, None if unknown."""
+def judge(
+    folder: Path, name: str, runs: Mapping[str, RunFacts | None], nodes: int | None
+) -> tuple[list[Finding], float | None]:
+    """Judge the power files of a result's runs, by log name, if there are any.
 
-    findings: list[Finding]
-    energy_j: float | None
-
-
-def judge(folder: Path, name: str, runs: Mapping[str, RunFacts | None], nodes: int | None) -> Power | None:
-    """Judge the power files of a result's runs, by log name; return None if there are none.
-
-    `nodes` is the number of nodes in the system description.
+    Return the findings, and the mean energy of the runs whose time counts in J, None if unknown. `nodes` is the number
+    of nodes in the system description.
     """
     if not (folder / FOLDER).is_dir():
-        return None
+        return [], None
     findings: list[Finding] = []
     energies: list[float | None] = []
     measured: dict[str, list[Readings]] = {}
@@ -67,7 +62,7 @@ def judge(folder: Path, name: str, runs: Mapping[str, RunFacts | None], nodes: i
     times = [facts.time_to_train_s if facts and facts.status == "success" else None for facts in runs.values()]
     counting = [energy for energy, counts in zip(energies, counted(times), strict=True) if counts]
     known = [energy for energy in counting if energy is not None]
-    return Power(findings, mean(known) if known and len(known) == len(counting) else None)
+    return findings, mean(known) if known and len(known) == len(counting) else None
 
 
 def _run(
@@ -103,7 +98,7 @@ def _run(
     return findings, total if measured else None, contents
 
 
-def _node(name: str, node: Readings, facts: RunFacts) -> Iterator[Finding]:
+def _node(name: str, node: Readings, facts: RunFacts) -> Findings:
     if node.unsound:
         yield _finding("power-readings", f"{name}: {node.unsound} unusable records", "watts of at least 0")
     if not 0 < node.efficiency <= 1:
@@ -140,7 +135,7 @@ def _node(name: str, node: Readings, facts: RunFacts) -> Iterator[Finding]:
         yield _finding("power-rate", f"{name}: {len(timed)} readings of the run", expected, "warning")
 
 
-def _compared(watts: Mapping[str, float], measured: Mapping[str, Sequence[Readings]]) -> Iterator[Finding]:
+def _compared(watts: Mapping[str, float], measured: Mapping[str, Sequence[Readings]]) -> Findings:
     """Find runs that draw another power than their siblings, count it otherwise, or share their readings."""
     usual = median(watts.values()) if watts else 0.0
     if other := [run for run, drawn in watts.items() if abs(drawn - usual) > _APART * usual]:
@@ -169,12 +164,12 @@ def _sequences(watts: Sequence[float]) -> frozenset[tuple[float, ...]]:
     return found if len(set(watts)) ** 4 > _FEWEST_ALIKE * len(found) else frozenset()
 
 
-def _switch(name: str, switch: Readings) -> Iterator[Finding]:
+def _switch(name: str, switch: Readings) -> Findings:
     if switch.estimate_w is None or switch.estimate_w < 0:
         yield _finding("power-readings", f"{name}: no {ESTIMATE}", f"{ESTIMATE}, in watts")
 
 
-def _named(name: str, files: Mapping[str, Sequence[str]]) -> Iterator[Finding]:
+def _named(name: str, files: Mapping[str, Sequence[str]]) -> Findings:
     """Find runs without files, with names out of the row, or with other files than most runs, as power_checker does."""
     usual = max(files.values(), key=list(files.values()).count, default=())
     for run, names in files.items():

@@ -47,8 +47,9 @@ def joules(node: Readings, time_to_train_ms: float) -> float | None:
 
 def read(path: Path) -> Readings:
     """Return the content of a power file. Raises CannotJudge if it can't be read safely."""
-    start = stop = estimate = None
-    efficiency, unsound, readings = 1.0, 0, []
+    times: dict[str, float] = {}
+    values = {EFFICIENCY: 1.0}
+    unsound, readings = 0, []
     with open_plain(path, _LARGEST) as stream:
         for line, text in record_lines(stream):
             try:
@@ -58,16 +59,13 @@ def read(path: Path) -> Readings:
                 continue
             value = number(record.value["value"])
             sound = math.isfinite(record.timestamp)
-            if record.key == START and sound:
-                start = record.timestamp
-            elif record.key == STOP and sound:
-                stop = record.timestamp
-            elif record.key == EFFICIENCY and value is not None:
-                efficiency = value
-            elif record.key == ESTIMATE and value is not None:
-                estimate = value
+            if record.key in (START, STOP) and sound:
+                times[record.key] = record.timestamp
+            elif record.key in (EFFICIENCY, ESTIMATE) and value is not None:
+                values[record.key] = value
             elif record.key == READING and sound and value is not None and value >= 0:
                 readings.append((record.timestamp, value))
             elif record.key in (START, STOP, READING, EFFICIENCY, ESTIMATE):
                 unsound += 1
-    return Readings(start, stop, sorted(readings), efficiency, estimate, unsound)
+    start, stop = times.get(START), times.get(STOP)
+    return Readings(start, stop, sorted(readings), values[EFFICIENCY], values.get(ESTIMATE), unsound)

@@ -7,7 +7,7 @@ same settings, and no fewer samples to converge than the reference.
 import json
 import math
 import os
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -15,7 +15,7 @@ from typing import Any
 from compliance import alike, official, official_tools, power, together
 from compliance.alike import Trace
 from compliance.description import DIVISIONS
-from compliance.finding import Finding, Severity
+from compliance.finding import Finding, Findings, Severity
 from compliance.judge import LOG_PATTERN, Judgement, judge, once
 from compliance.run import RunFacts, number
 from compliance.score import olympic_mean
@@ -63,15 +63,14 @@ def judge_result(folder: Path, name: str, division: str | None, ruleset: str, no
     passed = [_converged(log) for log in logs]
     times = [log.facts.time_to_train_s if ok and log.facts else None for log, ok in zip(logs, passed, strict=True)]
     closed = _is_closed(division, logs)
-    findings = [
-        *_number_of_runs(folder, name, entries, paths),
-        *_failures(name, logs, passed),
-        *_no_results(name, logs),
-        *_belonging(name, folder.name, division, logs),
-        *together.judge(folder, name, closed, [_together(log) for log in logs]),
+    ours = [
+        *_number_of_runs(folder, entries, paths),
+        *_failures(logs, passed),
+        *_belonging(folder.name, division, logs),
+        *together.judge(folder, closed, logs),
     ]
-    measured = power.judge(folder, name, {log.path.name: log.facts for log in logs}, nodes)
-    findings += measured.findings if measured else []
+    measured, energy_j = power.judge(folder, name, {log.path.name: log.facts for log in logs}, nodes)
+    findings = [*_of(name, ours), *measured]
     convergence = None
     whole = len(logs) == official_tools.runs_per_result(folder.name) and any(log.facts for log in logs)
     if closed and ruleset >= official.OLDEST_RCP_RULESET and whole:
@@ -79,7 +78,7 @@ def judge_result(folder: Path, name: str, division: str | None, ruleset: str, no
         findings += _convergence(folder, name, convergence, [converged for _, converged, _ in judged])
     findings += _scaling(folder, name, convergence.scaling if convergence else 1.0)
     own, common = once(logs)
-    findings += [replace(one, found=f"{name}: {one.found}") for one in common]
+    findings += _of(name, common)
     return Result(
         system=folder.parent.name,
         benchmark=folder.name,
@@ -88,7 +87,7 @@ def judge_result(folder: Path, name: str, division: str | None, ruleset: str, no
         time_to_train_s=None if all(time is None for time in times) else olympic_mean(times),
         convergence=convergence,
         findings=tuple(findings),
-        energy_j=measured and measured.energy_j,
+        energy_j=energy_j,
         traces=tuple(trace for _, _, trace in judged),
     )
 
@@ -96,15 +95,14 @@ def judge_result(folder: Path, name: str, division: str | None, ruleset: str, no
 def _judged(path: Path, name: str, closed: bool, ruleset: str) -> tuple[Judgement, official_tools.Converged, Trace]:
     """Judge one run, and keep only what the result's judge needs: ten large logs must fit into memory."""
     judgement = judge(path, ruleset)
-    facts = judgement.facts and judgement.facts.only(together.KEPT, together.MOST_KEPT)
     own = judgement.facts.division == "closed" if judgement.facts else False
     measured = alike.trace(name, closed or own, judgement.facts)
-    return replace(judgement, facts=facts), _to_converge(judgement.facts), measured
+    return together.kept(judgement), _to_converge(judgement.facts), measured
 
 
-def _together(log: Judgement) -> together.Run:
-    parsed = not any(finding.rule == "record" for finding in log.findings)
-    return together.Run(log.path.name, log.facts, parsed)
+def _of(name: str, findings: Iterable[Finding]) -> list[Finding]:
+    """Return findings that name the result."""
+    return [replace(one, found=f"{name}: {one.found}") for one in findings]
 
 
 def _is_closed(division: str | None, logs: Sequence[Judgement]) -> bool:
@@ -128,23 +126,23 @@ def _converged(log: Judgement) -> bool:
     return log.verdict == "pass" and log.facts is not None and log.facts.status == "success"
 
 
-def _number_of_runs(folder: Path, name: str, entries: Sequence[Path], paths: Sequence[Path]) -> Iterator[Finding]:
+def _number_of_runs(folder: Path, entries: Sequence[Path], paths: Sequence[Path]) -> Findings:
     expected = official_tools.runs_per_result(folder.name)
     if len(paths) != expected:
-        found = f"{name}: {len(entries)} {LOG_PATTERN}"
         mend = f"keep {expected} consecutive ones there, and move the other logs, with their folders, elsewhere"
-        yield Finding("runs", "error", found, f"exactly {expected}", mend if len(paths) > expected else alike.MEND)
+        found, mend = f"{len(entries)} {LOG_PATTERN}", mend if len(paths) > expected else alike.MEND
+        yield Finding("runs", "error", found, f"exactly {expected}", mend)
     if specials := [path for path in entries if not path.is_file()]:
-        found = f"{name}: not files: {_listed(specials)}"
-        yield Finding("runs", "error", found, f"{LOG_PATTERN} that are files", "remove them, or put the logs there")
+        found, mend = f"not files: {_listed(specials)}", "remove them, or put the logs there"
+        yield Finding("runs", "error", found, f"{LOG_PATTERN} that are files", mend)
     twins = [path for number, path in enumerate(paths) if any(path.samefile(other) for other in paths[:number])]
     if twins:
-        found = f"{name}: other names of the same file: {_listed(twins)}"
+        found = f"other names of the same file: {_listed(twins)}"
         yield Finding("runs", "error", found, "a file of its own for each run", alike.MEND)
     known = {together.PARAMETERS, "scaling.json", power.FOLDER}
     others = sorted(path for path in folder.iterdir() if not path.match(LOG_PATTERN) and path.name not in known)
     if others:
-        found = f"{name}: other entries: {_listed(others)}"
+        found = f"other entries: {_listed(others)}"
         yield Finding("runs", "warning", found, f"{LOG_PATTERN} only", "rename or remove them")
 
 
@@ -152,38 +150,32 @@ def _listed(paths: Iterable[Path]) -> str:
     return ", ".join(path.name for path in list(paths)[:5])
 
 
-def _failures(name: str, logs: Sequence[Judgement], passed: Sequence[bool]) -> Iterator[Finding]:
+def _failures(logs: Sequence[Judgement], passed: Sequence[bool]) -> Findings:
+    """Find the failed runs, and those that are no runs: one may fail, but it must be a run."""
     failed = [log.path.name for log, ok in zip(logs, passed, strict=True) if not ok]
     if failed:
-        found = f"{name}: {len(failed)} of {len(logs)} runs failed: {', '.join(failed)}"
+        found = f"{len(failed)} of {len(logs)} runs failed: {', '.join(failed)}"
         severity: Severity = "warning" if len(failed) == 1 else "error"
         expected = "at most one, which is dropped as the slowest"
         yield Finding("failed-runs", severity, found, expected, alike.MEND)
+    if tries := [log.path.name for log in logs if log.facts and log.facts.not_a_result]:
+        found = f"runs that log not_a_result: {', '.join(tries)}"
+        yield Finding("not-a-result", "error", found, "complete runs", alike.MEND)
 
 
-def _no_results(name: str, logs: Sequence[Judgement]) -> Iterator[Finding]:
-    """One run may fail, but it must be a run: find those that log not_a_result."""
-    found = [log.path.name for log in logs if log.facts and log.facts.not_a_result]
-    if found:
-        text = f"{name}: runs that log not_a_result: {', '.join(found)}"
-        yield Finding("not-a-result", "error", text, "complete runs", alike.MEND)
-
-
-def _belonging(name: str, benchmark: str, division: str | None, logs: Sequence[Judgement]) -> Iterator[Finding]:
+def _belonging(benchmark: str, division: str | None, logs: Sequence[Judgement]) -> Findings:
     for what, here in (("division", division), ("benchmark", benchmark)):
-        other = [log for log in logs if here and log.facts and getattr(log.facts, what) != here]
-        if other and other[0].facts:
-            found = (
-                f"{name}: submission_{what} is {getattr(other[0].facts, what)!r} "
-                f"in {', '.join(log.path.name for log in other)}"
-            )
+        logged = {log.path.name: getattr(log.facts, what) for log in logs if log.facts}
+        other = {name: value for name, value in logged.items() if here and value != here}
+        if other:
+            found = f"submission_{what} is {next(iter(other.values()))!r} in {', '.join(other)}"
             remedy = "put the logs where they belong, or correct the system description"
             yield Finding(what, "error", found, f"{here!r}, as the package says", remedy)
 
 
 def _convergence(
     folder: Path, name: str, verdict: official_tools.Convergence, runs: Sequence[official_tools.Converged]
-) -> Iterator[Finding]:
+) -> Findings:
     text = name if verdict.mean is None else f"{name}: mean samples to converge {verdict.mean:,.0f}"
     if any(run.samples and run.global_batch_size and run.samples < run.global_batch_size for run in runs):
         text += ": epoch_num counts no samples, as which the official checker takes it"
@@ -200,7 +192,7 @@ def _convergence(
         yield Finding("convergence", "warning", text, expected, remedy)
 
 
-def _scaling(folder: Path, name: str, expected: float) -> Iterator[Finding]:
+def _scaling(folder: Path, name: str, expected: float) -> Findings:
     # result_summarizer multiplies the score by the file's factor, in the open division too
     path = folder / "scaling.json"
     if not os.path.lexists(path):

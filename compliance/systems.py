@@ -1,13 +1,13 @@
 """Judge a package's system descriptions, alone and against the logs of their runs."""
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 from compliance import official_tools
 from compliance.description import DIVISIONS, UnreadableDescription, load, texts
-from compliance.finding import Finding
+from compliance.finding import Finding, Findings
 from compliance.run import RunFacts, as_integer
 
 _MEND = "rewrite the system description with the fields that the submission rules list"
@@ -15,7 +15,7 @@ _MEND = "rewrite the system description with the fields that the submission rule
 _STATUSES = {"onprem": "onprem", "cloud": "cloud", "research": "research", "rdi": "research", "preview": "preview"}
 
 
-def judge(path: Path, name: str, runs: Sequence[RunFacts], ruleset: str) -> Iterator[Finding]:
+def judge(path: Path, name: str, runs: Sequence[RunFacts], ruleset: str) -> Findings:
     """Yield faults of a description, and its contradictions to the logs of the runs on that system."""
     try:
         content, repeated = load(path)
@@ -33,7 +33,7 @@ def judge(path: Path, name: str, runs: Sequence[RunFacts], ruleset: str) -> Iter
     yield from _against_logs(name, fields, runs)
 
 
-def _counts(name: str, fields: dict[str, str]) -> Iterator[Finding]:
+def _counts(name: str, fields: dict[str, str]) -> Findings:
     for field, least in (("number_of_nodes", 1), ("accelerators_per_node", 0)):
         value = fields.get(field, "")
         counted = as_integer(value)
@@ -42,7 +42,7 @@ def _counts(name: str, fields: dict[str, str]) -> Iterator[Finding]:
             yield Finding("system-counts", "warning", found, expected, f"correct {field}")
 
 
-def _against_logs(name: str, fields: dict[str, str], runs: Sequence[RunFacts]) -> Iterator[Finding]:
+def _against_logs(name: str, fields: dict[str, str], runs: Sequence[RunFacts]) -> Findings:
     division = fields.get("division")
     if division not in DIVISIONS:
         found = f"{name}: division is {(division or '')[:80]!r}"

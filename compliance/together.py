@@ -2,14 +2,15 @@
 
 import io
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
 from statistics import median
-from typing import NamedTuple
 
 from compliance.alike import MEND
-from compliance.finding import Finding, Severity
+from compliance.finding import Finding, Findings, Severity
+from compliance.judge import Judgement
 from compliance.log import Event
 from compliance.record import distinct, shown
 from compliance.rules.division import FIXED
@@ -20,41 +21,39 @@ from compliance.source import CannotJudge, read_plain
 PARAMETERS = "package_checker_params"
 _SETTINGS = ("global_batch_size", "opt_name", *NUMBERS, *FIXED)
 _NAMES = ("submission_platform", "submission_org")
+# Keys of a run that its result's judge needs, and events kept of each; thousands of ranks may each log a seed.
 KEPT = frozenset(
     (
         *_SETTINGS, *_NAMES, "seed", "submission_division", "submission_benchmark", "submission_status", "run_start",
         "run_stop", "eval_accuracy", "train_samples", "not_a_result",
     )
 )  # fmt: skip
-"""Keys of a run that its result's judge needs."""
 MOST_KEPT = 5_000
-"""Events kept of each of these keys; thousands of ranks may each log a seed."""
+_Runs = Mapping[str, RunFacts]
 _FEWEST_SIBLINGS, _FEWEST_SLOW = 5, 3
 _FASTER, _MUCH_FASTER = 0.06, 1.15  # of the median speed
 
 
-class Run(NamedTuple):
-    """One run of a result; `facts` is None where its log can't be judged; `parsed`: all its records can be read."""
-
-    name: str
-    facts: RunFacts | None
-    parsed: bool = True
+def kept(judgement: Judgement) -> Judgement:
+    """Return a judgement small enough to keep with many others, or to send between processes."""
+    return replace(judgement, facts=judgement.facts and judgement.facts.only(KEPT, MOST_KEPT))
 
 
-def judge(folder: Path, name: str, closed: bool, runs: Sequence[Run]) -> Iterator[Finding]:
+def judge(folder: Path, closed: bool, runs: Sequence[Judgement]) -> Findings:
     """Yield faults of a result's runs together; `folder` may hold the submitter's requests for exceptions."""
-    readable = [(run.name, run.facts) for run in runs if run.facts is not None]
-    if full := [log for log, facts in readable if any(len(facts.all(key)) == MOST_KEPT for key in KEPT)]:
-        found = f"{name}: {', '.join(full)}: {MOST_KEPT:,} events of a key, or more; the first were compared"
+    readable = {run.path.name: run.facts for run in runs if run.facts is not None}
+    if full := [log for log, facts in readable.items() if any(len(facts.all(key)) == MOST_KEPT for key in KEPT)]:
+        found = f"{', '.join(full)}: {MOST_KEPT:,} events of a key, or more; the first were compared"
         yield Finding("settings", "warning", found, "some tens of events", MEND)
     required = "seed-checker-bypass" not in parameters(folder)
-    if closed and required and (broken := [run.name for run in runs if not run.parsed]):
+    broken = [run.path.name for run in runs if any(finding.rule == "record" for finding in run.findings)]
+    if closed and required and broken:
         # the official seed checker allows no such run, not even as the one that failed
-        found = f"{name}: {', '.join(broken)}: records that can't be read"
+        found = f"{', '.join(broken)}: records that can't be read"
         yield Finding("seed", "error", found, "logs that the official seed checker can read", MEND)
-    yield from _seeds(name, closed, required, readable)
-    yield from _settings(name, readable)
-    yield from _speeds(name, readable)
+    yield from _seeds(closed, required, readable)
+    yield from _settings(readable)
+    yield from _speeds(readable)
 
 
 def parameters(folder: Path) -> list[str]:
@@ -69,26 +68,25 @@ def parameters(folder: Path) -> list[str]:
     return lines
 
 
-def _seeds(name: str, closed: bool, required: bool, runs: Sequence[tuple[str, RunFacts]]) -> Iterator[Finding]:
+def _seeds(closed: bool, required: bool, runs: _Runs) -> Findings:
     asked = "a seed of its own in every run, a whole number from the clock or /dev/urandom"
     severity: Severity = "error" if closed else "warning"
     first: dict[tuple[str, str, int], str] = {}
     drawn: dict[tuple[int, ...], str] = {}
-    for log, facts in runs:
+    for log, facts in runs.items():
         seeds = [(event, as_integer(event.value)) for event in facts.all("seed")]
         sound = [(event, seed) for event, seed in seeds if seed is not None]
         if not seeds and closed:
-            found = f"{name}: {log} logs no seed"
-            yield Finding("seed", "error" if required else "warning", found, asked, "log the seed")
+            yield Finding("seed", "error" if required else "warning", f"{log} logs no seed", asked, "log the seed")
         for event in (event for event, seed in seeds if seed is None):
-            found = f"{name}: {log} logs seed {shown(event.value)}"
+            found = f"{log} logs seed {shown(event.value)}"
             yield Finding("seed", severity, found, asked, "log the number that seeded the generators", event.line)
         shared = [(event, first[place]) for event, seed in sound if (place := _place(event, seed)) in first]
         values = tuple(seed for _, seed in sound)
         if values in drawn and not shared:  # the same seeds, logged from another place
             shared = [(sound[0][0], drawn[values])]
         for event, other in shared:
-            found = f"{name}: {log} logs seed {shown(event.value)}, as {other} does"
+            found = f"{log} logs seed {shown(event.value)}, as {other} does"
             yield Finding("seed", severity, found, asked, MEND, event.line)
         if values:
             drawn.setdefault(values, log)
@@ -102,24 +100,24 @@ def _place(event: Event, seed: int) -> tuple[str, str, int]:
     return file, str(event.metadata.get("lineno") if line is None else line), seed
 
 
-def _settings(name: str, runs: Sequence[tuple[str, RunFacts]]) -> Iterator[Finding]:
+def _settings(runs: _Runs) -> Findings:
     for key in (*_SETTINGS, *_NAMES):
-        logged = {log: distinct(event.value for event in facts.all(key)) for log, facts in runs}
+        logged = {log: distinct(event.value for event in facts.all(key)) for log, facts in runs.items()}
         different = distinct(logged.values())
         if len(different) > 1:
             usual = max(different, key=list(logged.values()).count)
             others = [f"{shown(values, 40)} in {log}" for log, values in logged.items() if values != usual]
             rule = "same-system" if key in _NAMES else "settings"
             severity: Severity = "error" if key in ("global_batch_size", *_NAMES) else "warning"
-            found = f"{name}: {key} is {shown(usual, 40)}, but {', '.join(others[:5])}"
+            found = f"{key} is {shown(usual, 40)}, but {', '.join(others[:5])}"
             yield Finding(rule, severity, found, "the same in all runs of a result", MEND)
 
 
-def _speeds(name: str, runs: Sequence[tuple[str, RunFacts]]) -> Iterator[Finding]:
+def _speeds(runs: _Runs) -> Findings:
     """Find runs faster than their siblings, by more than either differ or by much: time was cut evenly."""
     speeds: dict[str, float] = {}
     times: Counter[float] = Counter()
-    for log, facts in runs:
+    for log, facts in runs.items():
         batch, seconds, samples = number(facts.global_batch_size), facts.time_to_train_s, facts.samples
         if seconds and seconds > 0 and facts.evaluations and facts.status == "success":
             counted = samples and batch and samples >= batch
@@ -133,8 +131,8 @@ def _speeds(name: str, runs: Sequence[tuple[str, RunFacts]]) -> Iterator[Finding
     apart = len(slow) >= _FEWEST_SLOW and gap > max(_FASTER * usual, slow[-1] - slow[0], quick[-1] - quick[0])
     fast = [log for log, speed in speeds.items() if (apart and speed in quick) or speed > _MUCH_FASTER * usual]
     if fast:
-        found = f"{name}: {', '.join(fast)} faster than the other runs, by {max(gap, ordered[-1] - usual) / usual:.0%}"
+        found = f"{', '.join(fast)} faster than the other runs, by {max(gap, ordered[-1] - usual) / usual:.0%}"
         yield Finding("speed", "warning", found, "runs of one system at one speed", MEND)
     ((seconds, alike),) = times.most_common(1)
     if alike > 2:
-        yield Finding("speed", "warning", f"{name}: {alike} runs of {seconds:.3f} s", "times that differ", MEND)
+        yield Finding("speed", "warning", f"{alike} runs of {seconds:.3f} s", "times that differ", MEND)

@@ -6,17 +6,18 @@ the official repo_checker does, except that links are followed from their own fo
 """
 
 import os
-from collections.abc import Iterator
+from collections import defaultdict
 from pathlib import Path
 
-from compliance.finding import Finding
+from compliance.finding import Finding, Findings
 
 _LARGEST_MB = 50
 _IMPLEMENTATION = ("README.md", "setup.sh", "init_datasets.sh", "run_and_time.sh")
 _SHOWN = 5
+_MEND = "rename, shrink, replace or remove them"
 
 
-def layout(root: Path) -> Iterator[Finding]:
+def layout(root: Path) -> Findings:
     """Yield missing folders, and descriptions without results."""
     for folder in ("systems", "benchmarks", "results"):
         if not (root / folder).is_dir():
@@ -32,7 +33,7 @@ def layout(root: Path) -> Iterator[Finding]:
         yield Finding("layout", "warning", found, expected, "remove the description, or add its results")
 
 
-def sources(root: Path, benchmark: str) -> Iterator[Finding]:
+def sources(root: Path, benchmark: str) -> Findings:
     """Yield what is missing in benchmarks/<benchmark>/implementations/: sources, or files to repeat a run."""
     place = f"benchmarks/{benchmark}/implementations"
     if not any(files for _, _, files in os.walk(root / place)):
@@ -51,37 +52,32 @@ def sources(root: Path, benchmark: str) -> Iterator[Finding]:
             yield Finding("implementation", "warning", found, expected, "add them")
 
 
-def files(root: Path) -> Iterator[Finding]:
+def files(root: Path) -> Findings:
     """Yield names with spaces or a leading dot, files above 50 MB, links that lead nowhere or out of the package."""
-    names, large, broken, outside = [], [], [], []
+    found: dict[str, list[str]] = defaultdict(list)
     inside = root.resolve()
     for folder, folder_names, file_names in os.walk(root):
         for name in (*folder_names, *file_names):
             path = Path(folder, name)
-            shown = str(path.relative_to(root))
-            if name.startswith(".") or " " in name:
-                names.append(shown)
-            if path.is_symlink():
-                if not path.exists():
-                    broken.append(shown)
-                elif not path.resolve().is_relative_to(inside):
-                    outside.append(shown)
-            elif path.is_file() and path.stat().st_size > _LARGEST_MB << 20:
-                large.append(shown)
-    for rule, paths, found, expected in (
-        ("file-name", names, "names", "no space and no leading dot in a name"),
-        ("file-size", large, f"files above {_LARGEST_MB} MB", f"at most {_LARGEST_MB} MB a file"),
-        ("broken-link", broken, "links that lead nowhere", "links to files of the package"),
-        ("outside-link", outside, "links out of the package", "links to files of the package"),
+            faults = {
+                "file-name": name.startswith(".") or " " in name,
+                "file-size": not path.is_symlink() and path.is_file() and path.stat().st_size > _LARGEST_MB << 20,
+                "broken-link": path.is_symlink() and not path.exists(),
+                "outside-link": path.is_symlink() and path.exists() and not path.resolve().is_relative_to(inside),
+            }
+            for rule in filter(faults.get, faults):
+                found[rule].append(str(path.relative_to(root)))
+    for rule, what, expected in (
+        ("file-name", "names", "no space and no leading dot in a name"),
+        ("file-size", f"files above {_LARGEST_MB} MB", f"at most {_LARGEST_MB} MB a file"),
+        ("broken-link", "links that lead nowhere", "links to files of the package"),
+        ("outside-link", "links out of the package", "links to files of the package"),
     ):
-        if paths:
+        if paths := sorted(found[rule]):
             more = f" and {len(paths) - _SHOWN} more" if len(paths) > _SHOWN else ""
-            shown = f"{len(paths)} {found}: {', '.join(sorted(paths)[:_SHOWN])}{more}"
+            shown = f"{len(paths)} {what}: {', '.join(paths[:_SHOWN])}{more}"
             # the official tool passes links out of the package, although they break where it is unpacked
-            yield Finding(
-                rule, "warning" if rule == "outside-link" else "error", shown, expected,
-                "rename, shrink, replace or remove them",
-            )  # fmt: skip
+            yield Finding(rule, "warning" if rule == "outside-link" else "error", shown, expected, _MEND)
 
 
 def folders(parent: Path) -> list[Path]:
