@@ -63,9 +63,10 @@ def _batch(case: Case) -> Breaches:
                 event.line, f"global_batch_size {shown(event.value)}", expected, "error" if absurd else "warning"
             )
     parts = case.facts.first("gradient_accumulation_steps")
-    if case.closed and case.batch and parts and (number(parts.value) or 0.0) > case.batch:
+    count = case.number("gradient_accumulation_steps") or 0.0
+    if case.closed and case.batch and parts and count > 0 and case.batch % count:
         found = f"gradient_accumulation_steps {shown(parts.value)} of a batch of {case.batch:,.0f}"
-        yield Breach(parts.line, found, "no more parts than samples")
+        yield Breach(parts.line, found, "equal parts", "error" if count > case.batch else "warning")
 
 
 def _numbers(case: Case) -> Breaches:

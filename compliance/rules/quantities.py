@@ -25,18 +25,24 @@ _DATASET = (156e6, 157.5e6)  # some submitters log the size of the dataset, 156,
 _NOMINAL = 500  # samples; some submitters log the nominal k x interval, a multiple of it, not the next whole batch
 THROUGHPUT = "throughput x time"
 _BLOCK = 0.1  # of the samples: the last block may end an interval early
-# Settings with two names.
+# Settings with several names, and names of what all nodes have together.
 _EQUAL = (
-    ("opt_learning_rate_warmup_steps", "num_warmup_steps"), ("opt_epsilon", "opt_lamb_epsilon"),
-    (TRAINING_STEPS, "opt_learning_rate_decay_steps"),
+    ("opt_learning_rate_warmup_steps", "num_warmup_steps", "warmup_steps"), ("opt_epsilon", "opt_lamb_epsilon"),
+    (TRAINING_STEPS, "opt_learning_rate_decay_steps"), ("opt_base_learning_rate", "base_learning_rate"),
+    ("opt_lamb_weight_decay_rate", "weight_decay_rate", "weight_decay"),
+    ("opt_lamb_beta_1", "lamb_beta_1", "beta_1"), ("opt_lamb_beta_2", "lamb_beta_2", "beta_2"),
 )  # fmt: skip
+_IN_ALL = ("world_size", "num_accelerators", "num_gpus")
 # How loggers name what they measure; `data`: a file that was opened.
 _KINDS = re.compile(
-    "(?P<rate>((train|training|average|mean)_)*(throughput|(samples|sequences|examples)_per_s(ec(ond)?)?)|tracked_stats)"
-    "|(?P<seconds>time_to_train|ttt|run_duration|((raw_)?(train|training)|run)_time(_ms|_s|_seconds)?)"
-    "|(?P<steps>(global_)?(step|steps|step_num|iterations?))|(?P<samples>epoch_num|samples|samples_(count|seen))"
+    "(?P<rate>((train|training|average|mean|throughput)_)*"
+    "(throughput|(samples|seqs?|sequences|examples)_(per_)?s(ec(ond)?)?)|tracked_stats)"
+    "|(?P<seconds>(time_to_train|ttt|run_duration|((raw_)?(train|training)|run)_time)(_ms|_s|_seconds|_minutes)?)"
+    "|(?P<elapsed>((elapsed|wall_clock)(_time)?|total_time|duration)(_ms|_s|_seconds|_minutes)?)"
+    "|(?P<steps>((global|train|training)_)?(step|steps|step_num|iterations?))"
+    "|(?P<samples>epoch_num|samples|samples_(count|seen))"
     "|(?P<accuracy>(final|best)_accuracy|(final_|best_)?eval_((mlm|masked_lm)_)?accuracy)"
-    "|(?P<loss>((train|training|final|mean|mlm|nsp|masked_lm)_)*loss(_mlm|_nsp)?|grad(ient)?_norm|samples_skipped)"
+    "|(?P<loss>((train|training|eval|final|mean|mlm|nsp|masked_lm)_)*loss(_mlm|_nsp)?|grad(ient)?_norm|samples_skipped)"
     "|(?P<data>(train_|training_)?data_file)"
 )
 _UNITS = (1.0, 60.0, 1e-3)  # seconds
@@ -161,28 +167,31 @@ def _samples(case: Case) -> Breaches:
 
 
 def _equal(case: Case) -> Breaches:
-    for one, other in _EQUAL:
-        first, second = case.facts.first(one), case.facts.first(other)
-        if first and second and first.value != second.value:
-            yield Breach(second.line, f"{other} {shown(second.value)}, but {one} {shown(first.value)}")
+    for one, *others in _EQUAL:
+        first = case.facts.first(one)
+        for second in filter(None, map(case.facts.first, others)):
+            if first and first.value != second.value:
+                yield Breach(second.line, f"{second.key} {shown(second.value)}, but {one} {shown(first.value)}")
     # A published warm-up of 10,000 steps starts at -9,500.
     keys = (_EQUAL[0][0], "start_warmup_step", TRAINING_STEPS)
     warm_up, start, steps = (case.number(key) or 0.0 for key in keys)
     if max(warm_up + min(0.0, start), start) > steps > 0:
         yield Breach(None, f"a warm-up of {warm_up:,.0f} steps from {start:,.0f}", f"at most {steps:,.0f} steps")
     seconds, reached = case.facts.time_to_train_s or 0.0, {one.accuracy for one in case.facts.evaluations}
+    began = min((one.time_ms for one in case.facts.all("init_start")), default=case.facts.started_ms) or 0.0
     for event, kind, name, value in _in_the_end(case):
         found = numeric(value) or 0.0
-        if kind == "seconds" and seconds > 0:
-            whole = name.lower() in ("time_to_train", "ttt")
+        if kind in ("seconds", "elapsed") and seconds > 0:
+            whole = name.lower().startswith(("time_to_train", "ttt"))
             least = 0.97 if whole else _TRAINING_ALONE  # evaluation and the start may be left out
+            most = 1.03 if kind == "seconds" else (event.time_ms - began) / 970 / seconds  # since the program's start
             shares = [found * unit / seconds for unit in _UNITS]
             shares = [share for share in shares if _LEAST_SAME < share < _MOST_SAME]
-            if shares and not any(least <= share <= 1.03 for share in shares):
+            if shares and not any(least <= share <= most for share in shares):
                 yield Breach(event.line, f"{name} {shown(value)}", f"{seconds:.1f} s, run_start to run_stop")
         elif kind == "accuracy" and reached and 0 < found < 1 and min(abs(found - one) for one in reached) > _ALIKE:
             yield Breach(event.line, f"{name} {shown(value)}", "the accuracy of an evaluation")
-    for name, described in case.system.items():
+    for name, described in (case.system | dict.fromkeys(_IN_ALL, str(in_all(case.system)))).items():
         counted = case.facts.first(name) if described.isdecimal() else None
         if counted and numeric(alone(counted.value)) != float(described):
             yield Breach(counted.line, f"{name} {shown(counted.value)}", f"{described}, as described")

@@ -196,20 +196,26 @@ LOGS = [
     # names of other loggers, lists and objects
     *(Forgery(f"{key} {value}", "samples", added(key, value)) for key, value in (
         ("samples_per_second", 12_000), ("Throughput", "12000"), ("train_throughput", [{"throughput": 8_000}]),
+        ("sequences/sec", 12_000),
         ("tracked_stats", {"train": {"training_sequences_per_second": 12_000}}), ("global_step", 2_345),
     )),
     *(Forgery(f"{key} {value}", "stated-twice", added(key, value)) for key, value in (
         ("time_to_train", 0.8 * SECONDS), ("run_duration", 2 * SECONDS),
         ("tracked_stats", {"train_time": 0.03 * SECONDS}),
-        ("eval_masked_lm_accuracy", 0.7), ("final_accuracy", 0.69),
+        ("eval_masked_lm_accuracy", 0.7), ("final_accuracy", 0.69), ("elapsed_time", 2.5 * SECONDS),
+        ("time_to_train_minutes", SECONDS / 40),
     )),
+    *(Forgery(f"{key} {value}", "stated-twice", beside("seed", key, value)) for key, value in (
+        ("warmup_steps", 900), ("base_learning_rate", 0.5), ("weight_decay", 0.3), ("lamb_beta_1", 0.3),
+    )),
+    Forgery("parts that don't divide the batch", "batch-size", setting("gradient_accumulation_steps", 3)),
     Forgery("a longer time at its end", "stated-twice", telling("run_stop", TTT=1.2 * SECONDS)),
     Forgery("a schedule that begins after its end", "stated-twice", setting("start_warmup_step", 10_000)),
     Forgery("statistics of each interval, faster than the clock", "samples", stated_at_each(1.1)),
     *(Forgery(f"{key} before the clock", "on-clock", beside("init_stop", key, value), severity)
       for severity, named in (
           ("error", {"mlm_loss": 7.1, "grad_norm": 0.8, "samples_per_second": 16_008.0, "train_data_file": "1.hdf5"}),
-          ("warning", {"step": 120, "stats": {"loss": 7.1}, "debug": {"samples_seen": 44_800}}),
+          ("warning", {"train_step": 120, "stats": {"eval_loss": 7.1}, "debug": {"samples_seen": 44_800}}),
       ) for key, value in named.items()),
     *(Forgery(f"{key} {value}", "reference-value", beside("seed", key, value), "error") for key, value in (
         ("max_seq_length", 128), ("max_grad_norm", 5), ("hidden_dropout_prob", 0.0), ("target_accuracy", 0.65),

@@ -65,10 +65,11 @@ def test_official_findings_name_the_line_of_the_rule(tmp_path: Path, capsys: pyt
 
 def test_rules_that_a_log_switches_off_are_listed(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     at_once = every("eval_accuracy", lambda number, one: one.update(time_ms=closed()[-2]["time_ms"] + number - 14))
-    path = write(tmp_path / "result_0.txt", without("opt_name")(at_once(closed())))
+    otherwise = every("eval_stop", lambda number, one: one["metadata"].update(epoch_num=-number))
+    path = write(tmp_path / "result_0.txt", without("opt_name")(otherwise(at_once(closed()))))
     main(["--json", str(path)])
     (log,) = strictly(capsys.readouterr().out)
-    assert {one["rule"] for one in log["not_applied"]} == {"optimizer", "pace", "rate", "reference-value"}
+    assert {one["rule"] for one in log["not_applied"]} == {"intervals", "optimizer", "pace", "rate", "reference-value"}
     main([str(path)])
     assert "  not applied: optimizer: opt_name is not in the log" in capsys.readouterr().out
 
