@@ -73,17 +73,18 @@ def record_lines(stream: BinaryIO, watch: Callable[[int, str], None] = _unwatche
     `watch` gets the number and text of each line with a token, and of the first other line with a NUL byte.
     Raises CannotJudge on a record beyond the limit.
     """
-    number, hole_seen = 1, False
+    number, hole_seen, line_end = 1, False, b""
     for block in _blocks(stream):
         done = 0
+        line_end = line_end or (b"\n" if b"\n" in block else b"\r")  # without any \n, editors count \r
         while done < len(block):
             token, start = block.find(_TOKEN, done), len(block)
             if token >= 0:
                 start = max(block.rfind(b"\n", done, token), block.rfind(b"\r", done, token), done - 1) + 1
             if not hole_seen and (hole := block.find(b"\0", done, start)) >= 0:
-                watch(number + block.count(b"\n", done, hole), "\0")
+                watch(number + block.count(line_end, done, hole), "\0")
                 hole_seen = True
-            number += block.count(b"\n", done, start)
+            number += block.count(line_end, done, start)
             if token < 0:
                 break
             done = ending.start() if (ending := _LINE_END.search(block, token)) else len(block)

@@ -30,6 +30,10 @@ def prefixed(records: list[Record]) -> str:
     return "".join(f"[1,{number % 8}]<stdout>: {line(record)}\n" for number, record in enumerate(records))
 
 
+def cr_only(records: list[Record]) -> str:
+    return text(records).replace("\n", "\r")
+
+
 def crlf_without_a_last_end(records: list[Record]) -> str:
     return text(records).rstrip("\n").replace("\n", "\r\n")
 
@@ -198,7 +202,13 @@ def other_events(records: list[Record]) -> str:
     start, stop = at(records, "run_start"), at(records, "run_stop")
     before = {"dropout_rate": 0.1, "memory_gb": 40.1, "steps": 6_700, "synthetic_warmup": {"steps": 10}}
     rates = [150_080 / 9.3 * (0.96 + number % 3 / 25) for number in range(13)]
-    after = {"time_to_train": 131.25 / 60, "raw_train_time": 122.0, "eval_mlm_accuracy": records[stop - 6]["value"]}
+    after = {
+        "time_to_train": 131.25 / 60,
+        "raw_train_time": 122.0,
+        "elapsed_time": 131.9,
+        "samples/s": 16_008,
+        "eval_mlm_accuracy": records[stop - 6]["value"],
+    }
 
     def events(at_record: int, values: dict[str, Any]) -> list[Record]:
         return [{**records[at_record], "key": key, "value": value, "metadata": {}} for key, value in values.items()]
@@ -209,9 +219,9 @@ def other_events(records: list[Record]) -> str:
 
 
 MANNERS: tuple[Manner, ...] = (
-    prefixed, crlf_without_a_last_end, among_other_output, late_writers, times_out_of_order, keys_after_run_stop,
-    one_block, bare_fields, every_rank, values_of_other_types, small_epoch_nums, nominal_samples, packed_samples,
-    batches_rounded_down, evaluated_beyond_the_target, evaluated_in_parallel, block_stops_at_the_end,
+    prefixed, cr_only, crlf_without_a_last_end, among_other_output, late_writers, times_out_of_order,
+    keys_after_run_stop, one_block, bare_fields, every_rank, values_of_other_types, small_epoch_nums, nominal_samples,
+    packed_samples, batches_rounded_down, evaluated_beyond_the_target, evaluated_in_parallel, block_stops_at_the_end,
     late_first_evaluation, block_after_the_target, multiples_of_a_part, planned_samples_before_the_run, late_line,
     other_events,
 )  # fmt: skip
