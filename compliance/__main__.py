@@ -69,6 +69,8 @@ def _package(root: Path, options: argparse.Namespace) -> int:
         judgement = package.judge_package(root, options.ruleset)
     except CannotJudge as problem:
         print(printable(f"cannot judge: {problem}"), file=sys.stderr)
+        if options.json:
+            print(as_json({"path": str(root), "ruleset": options.ruleset, "verdict": "cannot-judge"}))
         return 2
     print(as_json(judgement.as_json()) if options.json else package.judgement_text(judgement))
     return _EXIT_CODES[judgement.verdict]

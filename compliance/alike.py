@@ -12,7 +12,8 @@ from statistics import correlation, pstdev
 from typing import NamedTuple
 
 from compliance.finding import Finding, Findings, Severity
-from compliance.run import RunFacts
+from compliance.rules.quantities import measured
+from compliance.run import RunFacts, number
 
 MEND = "run the benchmark again; from more than ten runs, take ten consecutive ones"
 _FINE = 5  # decimals: accuracies with fewer can agree by chance
@@ -35,6 +36,7 @@ class Trace(NamedTuple):
     closed: bool
     course: Sequence[float]
     times_s: Sequence[float]
+    blocks_s: Sequence[float]
     sets: Mapping[str, frozenset[int]]
 
 
@@ -46,13 +48,19 @@ def trace(name: str, closed: bool, facts: RunFacts | None) -> Trace:
     times = [time for time, _ in facts.course[:_MOST]] if facts else []
     samples = [one.samples for one in evaluations if one.samples is not None]
     packed = 2 * len({b - a for a, b in pairwise(samples)}) > len(samples)  # others count alike in all runs
+    found = [one for event in (facts.events() if facts else []) for one in measured(event)]
+    losses = [number(value) or 0.0 for kind, _, value in found if kind == "loss"]
+    began, starts = (facts.started_ms or 0.0, facts.all("block_start")[:_MOST]) if facts else (0.0, [])
+    blocks = [(event.time_ms - began) / 1e3 for event in starts]
     kinds = {
         "accuracies": [one / _ACCURACY for one in fine],
+        "losses": [one / _ACCURACY for one in losses if round(one, _FINE) != one],
         "rises of accuracy": [(b - a) / _ACCURACY for a, b in pairwise(accuracies)] if len(fine) > 1 else [],
         "intervals": [(b - a) * 1e3 for a, b in pairwise([0.0, *times])],
         "samples": samples if packed else [],
     }
-    return Trace(name, closed, accuracies, times, {kind: _numbers(values) for kind, values in kinds.items()})
+    sets = {kind: _numbers(values) for kind, values in kinds.items()}
+    return Trace(name, closed, accuracies, times, blocks, sets)
 
 
 def _numbers(values: Sequence[float]) -> frozenset[int]:
@@ -112,8 +120,8 @@ def copies(traces: Sequence[Trace]) -> Findings:
         if other.name not in found:
             kinds = shared(one.sets, other.sets)
             apart = _apart(one.course, other.course)
-            kinds = kinds or ["accuracies"] * (apart < _NEAR) or ["times"] * _in_time(one.times_s, other.times_s)
-            kinds = kinds or ["curve"] * (apart < _CLOSE)
+            in_time = _in_time(one.times_s, other.times_s) or _in_time(one.blocks_s, other.blocks_s)
+            kinds = kinds or ["accuracies"] * (apart < _NEAR) or ["times"] * in_time or ["curve"] * (apart < _CLOSE)
             if not kinds and len(one.times_s) == len(other.times_s):
                 kinds = ["rhythm"] * follows(*([b - a for a, b in pairwise(run.times_s)] for run in (one, other)))
             if kinds:

@@ -12,6 +12,7 @@ from compliance.record import DEEPEST_RECORD, decoded, depth_of
 from compliance.source import CannotJudge, read_plain
 
 _LARGEST = 1 << 20
+_MOST_IN_ALL = 10**9  # accelerators; numbers of thousands of digits don't fit a float
 DIVISIONS = ("closed", "open")
 
 
@@ -63,8 +64,9 @@ def fields(path: Path, section: str | None = None) -> dict[str, str]:
 
 
 def in_all(fields: dict[str, str], each: str = "accelerators_per_node") -> int | None:
-    """Return what all nodes have together, or None if the description doesn't give both counts."""
+    """Return what all nodes have together, or None if the description doesn't give both counts, or absurd ones."""
     try:
-        return int(fields["number_of_nodes"]) * int(fields[each])
+        count = int(fields["number_of_nodes"]) * int(fields[each])
     except (KeyError, ValueError):
         return None
+    return count if count < _MOST_IN_ALL else None

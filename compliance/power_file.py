@@ -12,6 +12,7 @@ from compliance.source import open_plain
 
 START, STOP, READING = "power_measurement_start", "power_measurement_stop", "power_reading"
 EFFICIENCY, ESTIMATE = "conversion_eff", "interconnect_power_est"
+_ONCE = (START, STOP, EFFICIENCY, ESTIMATE)
 _LARGEST = 50 << 20  # bytes: a submission's limit for a file; a day of two readings a second
 
 
@@ -24,7 +25,7 @@ class Readings(NamedTuple):
     efficiency: float = 1.0
     estimate_w: float | None = None
     unsound: int = 0
-    """Number of records whose value is not a power, and of lines that are not a record."""
+    """Number of lines that are not a record, and of records whose value is not a power, or not the one given before."""
 
 
 def joules(node: Readings, time_to_train_ms: float) -> float | None:
@@ -47,8 +48,7 @@ def joules(node: Readings, time_to_train_ms: float) -> float | None:
 
 def read(path: Path) -> Readings:
     """Return the content of a power file. Raises CannotJudge if it can't be read safely."""
-    times: dict[str, float] = {}
-    values = {EFFICIENCY: 1.0}
+    stated: dict[str, float] = {}
     unsound, readings = 0, []
     with open_plain(path, _LARGEST) as stream:
         for line, text in record_lines(stream):
@@ -57,15 +57,13 @@ def read(path: Path) -> Readings:
             except NoRecord:
                 unsound += 1
                 continue
-            value = number(record.value["value"])
-            sound = math.isfinite(record.timestamp)
-            if record.key in (START, STOP) and sound:
-                times[record.key] = record.timestamp
-            elif record.key in (EFFICIENCY, ESTIMATE) and value is not None:
-                values[record.key] = value
-            elif record.key == READING and sound and value is not None and value >= 0:
-                readings.append((record.timestamp, value))
-            elif record.key in (START, STOP, READING, EFFICIENCY, ESTIMATE):
+            time, value = number(record.timestamp), number(record.value["value"])
+            given = time if record.key in (START, STOP) else value
+            if record.key not in (READING, *_ONCE):
+                continue
+            if record.key == READING and time is not None and value is not None and value >= 0:
+                readings.append((time, value))
+            elif record.key == READING or given is None or stated.setdefault(record.key, given) != given:
                 unsound += 1
-    start, stop = times.get(START), times.get(STOP)
-    return Readings(start, stop, sorted(readings), values[EFFICIENCY], values.get(ESTIMATE), unsound)
+    start, stop, efficiency = stated.get(START), stated.get(STOP), stated.get(EFFICIENCY, 1.0)
+    return Readings(start, stop, sorted(readings), efficiency, stated.get(ESTIMATE), unsound)

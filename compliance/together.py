@@ -19,7 +19,7 @@ from compliance.run import RunFacts, as_integer, number
 from compliance.source import CannotJudge, read_plain
 
 PARAMETERS = "package_checker_params"
-_SETTINGS = ("global_batch_size", "opt_name", *NUMBERS, *FIXED)
+_SETTINGS = ("global_batch_size", "opt_name", "eval_samples", *NUMBERS, *FIXED)
 _NAMES = ("submission_platform", "submission_org")
 # Keys of a run that its result's judge needs, and events kept of each; thousands of ranks may each log a seed.
 KEPT = frozenset(

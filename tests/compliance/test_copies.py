@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from compliance.package import judge_package
-from tests.compliance.packages import START, run_log, write_package
+from tests.compliance.packages import START, line, run_log, write_package
 
 Text = Callable[[str], str]
 
@@ -100,6 +100,28 @@ def test_runs_are_compared_across_systems(tmp_path: Path) -> None:
     logs = write_package(tmp_path)
     add_system(tmp_path)
     shutil.copytree(logs.parent, tmp_path / "results" / "toy2")
+    assert ("copied-run", "error") in found(logs)
+
+
+def logged_losses(seed: int) -> Text:
+    chance = random.Random(seed)
+    return lambda text: "".join(
+        found + (f"{line('train_loss', chance.uniform(1, 7), 50_000)}\n" if "eval_stop" in found else "")
+        for found in text.splitlines(True)
+    )
+
+
+def test_runs_with_the_losses_or_blocks_of_another_are_copies(tmp_path: Path) -> None:
+    logs = write_package(tmp_path)
+    for run in range(10):
+        log = logs / f"result_{run}.txt"
+        log.write_text(logged_losses(run)(log.read_text()))
+    assert found(logs) == set()
+    log.write_text(logged_losses(4)(run_log(seconds=109, seed=10)))
+    assert found(logs) == {("copied-run", "error")}
+    blocks = iter(one for one in (logs / "result_4.txt").read_text().splitlines(True) if "block_" in one)
+    lines = run_log(seconds=109, seed=10).splitlines(True)
+    log.write_text("".join(next(blocks) if "block_" in one else one for one in lines))
     assert ("copied-run", "error") in found(logs)
 
 

@@ -243,6 +243,7 @@ def test_a_broken_package_fails_by_its_rule(tmp_path: Path, rule: str, break_it:
     [
         ("runs", lambda root: (root / LOG).with_name("notes.md").touch()),
         ("settings", edit(LOG, '"value": 6700', '"value": 7100')),
+        ("settings", edit(LOG, '"value": 10000', '"value": 9000')),
         ("system-submitter", edit(SYSTEM, '"org"', '"other"')),
         ("system-status", edit(SYSTEM, "Available on-premise", "Available cloud")),
         ("system-counts", edit(SYSTEM, '"8"', '"eight"')),
@@ -261,12 +262,21 @@ def test_an_oddity_is_a_warning(tmp_path: Path, rule: str, break_it: Callable[[P
     assert [finding.rule for finding in judgement.all_findings()] == [rule]
 
 
-@pytest.mark.parametrize("platform", ["1xtoy", "toy_n1", "8x toy", "64xtoy", "toy_n64_cloud"])
-def test_a_platforms_name_counts_as_its_description_does(tmp_path: Path, platform: str) -> None:
+@pytest.mark.parametrize("platform", ["1xtoy", "toy_n1", "8x toy", "64xtoy", "toy_n64_cloud", 8, 64])
+def test_a_platforms_name_and_ranks_count_as_its_description_does(tmp_path: Path, platform: str | int) -> None:
     for log in write_package(tmp_path).iterdir():
-        log.write_text(log.read_text().replace('"value": "toy"', f'"value": "{platform}"'))
+        ranks = "" if isinstance(platform, str) else line("world_size", platform) + "\n"
+        name = platform if isinstance(platform, str) else "toy"
+        log.write_text(ranks + log.read_text().replace('"value": "toy"', f'"value": "{name}"'))
     found = {(finding.rule, finding.severity) for finding in judge_package(tmp_path, "5.0.0").all_findings()}
-    assert found == ({("stated-twice", "warning")} if "64" in platform else set())
+    assert found == ({("stated-twice", "warning")} if "64" in str(platform) else set())
+
+
+def test_a_description_of_absurd_size_bounds_nothing(tmp_path: Path) -> None:
+    write_package(tmp_path)
+    rewrite(tmp_path / SYSTEM, '"number_of_nodes": "1"', f'"number_of_nodes": "1{"0" * 400}"')
+    (result,) = judged(tmp_path).results
+    assert all("rate" in dict(log.not_applied) for log in result.logs)
 
 
 def test_a_submitter_may_ask_the_official_checker_for_leniency(tmp_path: Path) -> None:
@@ -294,4 +304,5 @@ def test_the_command_prints_json_and_exits_with_the_verdict(tmp_path: Path, caps
     assert {"rule", "severity", "line", "found", "expected", "remedy"} == set(printed["findings"][0])
     shutil.rmtree(tmp_path / "results")
     assert main(["package", str(tmp_path), "--json"]) == 2
-    assert "found no results/" in capsys.readouterr().err
+    printed = capsys.readouterr()
+    assert (json.loads(printed.out)["verdict"], "found no results/" in printed.err) == ("cannot-judge", True)

@@ -118,6 +118,7 @@ HOSTILE = "\n".join([*(line("power_reading", value, 7_250) for value in ("300", 
          without("power_measurement_stop", line("power_measurement_stop", time_ms=90_000))),
         ("power-rate", "2.0 s without a reading", edit(lambda _: node_file(RUN_S + 4, every_ms=2_000))),
         ("power-readings", "5 unusable records", edit(lambda text: text + HOSTILE)),
+        ("power-readings", "1 unusable", edit(lambda text: line("conversion_eff", 0.8, 400) + "\n" + text)),
     ],
 )  # fmt: skip
 def test_a_broken_measurement_fails(
