@@ -47,8 +47,7 @@ def main(arguments: list[str] | None = None) -> int:
             worst = max(worst, _EXIT_CODES[judgement.verdict])
             kinds[_kind(judgement)].append(str(judgement.path))
             if options.json:
-                in_all = [] if index else [vars(finding) for finding in common]
-                contents.append(own.as_json() | {"in_all_runs": in_all})
+                contents.append(own.as_json() | {"in_all_runs": [] if index else common})
             else:
                 print("\n".join(map(printable, [*_head(judgement), *_lines(own, off)])))
         if not options.json:

@@ -31,16 +31,13 @@ class Finding:
 Findings = Iterator[Finding]
 
 
-class Case(NamedTuple):
-    """A rule's input: one log under one ruleset."""
+class Case(RunFacts):
+    """A rule's input: the facts of a log, under one ruleset; `system` is the description beside the log."""
 
-    log: Log
-    facts: RunFacts
-    ruleset: str
-    required_division: str | None
-    system: dict[str, str]
-    """The description beside the log."""
-    not_applied: list[tuple[str, str]]
+    def __init__(self, log: Log, ruleset: str, required_division: str | None, system: dict[str, str]) -> None:
+        super().__init__(log.events)
+        self.log, self.ruleset, self.required_division, self.system = log, ruleset, required_division, system
+        self.not_applied: list[tuple[str, str]] = []
 
     def skip(self, rule: str, reason: str) -> None:
         """List a rule that this log switches off: a cheat may have meant it to."""
@@ -49,7 +46,7 @@ class Case(NamedTuple):
     @property
     def closed(self) -> bool:
         """Return whether the log names the closed division."""
-        return self.facts.division == "closed"
+        return self.division == "closed"
 
     @property
     def batch(self) -> float | None:
@@ -59,7 +56,7 @@ class Case(NamedTuple):
 
     def number(self, key: str) -> float | None:
         """Return the number that the first event of a key gives, or None."""
-        return number(self.facts.value(key))
+        return number(self.value(key))
 
 
 class Breach(NamedTuple):
@@ -79,7 +76,7 @@ def odd(
     case: Case, key: str, sound: Callable[[Any], object], expected: str | None = None, severity: Severity | None = None
 ) -> Breaches:
     """Find a key's values that are not sound."""
-    for event in case.facts.all(key):
+    for event in case.all(key):
         if not sound(event.value):
             yield Breach(event.line, f"{key} {shown(event.value)}", expected, severity)
 

@@ -18,6 +18,7 @@ __all__ = ["LOG_PATTERN", "Finding", "Judgement", "find_logs", "judge"]
 
 LOG_PATTERN = "result_*.txt"
 Overall = Literal["pass", "fail", "cannot-judge"]
+_SHOWN_FACTS = ("benchmark", "division", "time_to_train_s", "best_accuracy")
 _MOST_OF_A_RULE = 5  # findings shown per rule; a broken writer can break a rule on every line
 
 
@@ -44,12 +45,9 @@ class Judgement:
             "path": str(self.path),
             "verdict": self.verdict,
             "official": {"ruleset": self.official.ruleset, "verdict": self.official.verdict},
-            "benchmark": self.facts and self.facts.benchmark,
-            "division": self.facts and self.facts.division,
-            "time_to_train_s": self.facts and self.facts.time_to_train_s,
-            "best_accuracy": self.facts and self.facts.best_accuracy,
-            "findings": [vars(finding) for finding in self.findings],
-            "notes": [vars(note) for note in self.notes],
+            **{name: getattr(self.facts, name, None) for name in _SHOWN_FACTS},
+            "findings": self.findings,
+            "notes": self.notes,
             "not_applied": [{"rule": rule, "reason": reason} for rule, reason in self.not_applied],
         }
 
@@ -103,7 +101,7 @@ def judge(path: Path, ruleset: str, division: str | None = None, strict: bool = 
 
 def _judged(path: Path, log: Log, ruleset: str, division: str | None, strict: bool) -> Judgement:
     facts = RunFacts(log.events)
-    case = Case(log, facts, ruleset, division, {} if path == STDIN else description.of_log(path), [])
+    case = Case(log, ruleset, division, {} if path == STDIN else description.of_log(path))
     verdict = official.check(log, facts, ruleset)
     ours = [found for rule in RULES if rule.check for found in _shown(rule, rule.check(case))]
     failed = any(finding.severity == "error" for finding in ours)

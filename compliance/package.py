@@ -42,7 +42,7 @@ class PackageJudgement:
             "path": str(self.path),
             "ruleset": self.ruleset,
             "verdict": self.verdict,
-            "findings": [vars(finding) for finding in self.findings],
+            "findings": self.findings,
             "results": [result.as_json() for result in self.results],
         }
 

@@ -162,7 +162,7 @@ def shown(value: Any, length: int = 60) -> str:
 
 
 def as_json(content: Any) -> str:
-    """Return JSON that strict parsers read: a log's NaN and infinities become null, lone surrogates `?`."""
+    """Return JSON that strict parsers read, of dataclasses too: NaN and infinities become null, lone surrogates `?`."""
     text = json.dumps(content, ensure_ascii=False, default=asdict).encode(errors="replace")
     return json.dumps(json.loads(text, parse_constant=lambda _: None), indent=2)
 

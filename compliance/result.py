@@ -48,8 +48,8 @@ class Result:
             "division": self.division,
             "time_to_train_s": self.time_to_train_s,
             "energy_j": self.energy_j,
-            "convergence": self.convergence and vars(self.convergence),
-            "findings": [vars(finding) for finding in self.findings],
+            "convergence": self.convergence,
+            "findings": self.findings,
             "logs": [log.as_json() for log in self.logs],
         }
 
@@ -114,12 +114,12 @@ def _is_closed(division: str | None, logs: Sequence[Judgement]) -> bool:
 
 def _to_converge(facts: RunFacts | None) -> official_tools.Converged:
     """Return a run's epoch_num at its last evaluation before run_stop: the official checker takes it for samples."""
-    stop = facts.first("run_stop") if facts else None
-    batch = number(facts.global_batch_size) if facts else None
-    if facts is None or stop is None or stop.metadata.get("status") != "success":
-        return official_tools.Converged(batch, None)
-    before = [evaluation.samples for evaluation in facts.evaluations if evaluation.line < stop.line]
-    return official_tools.Converged(batch, before[-1] if before else None)
+    if facts is None:
+        return official_tools.Converged(None, None)
+    stop = facts.first("run_stop")
+    counted = facts.evaluations if stop and facts.status == "success" else []
+    before = [one.samples for one in counted if stop and one.line < stop.line]
+    return official_tools.Converged(number(facts.global_batch_size), before[-1] if before else None)
 
 
 def _converged(log: Judgement) -> bool:

@@ -15,7 +15,7 @@ _LOGGING = "mlcommons/logging, compliance_checker"
 
 def _intervals(case: Case) -> Breaches:
     for kind in ("block", "epoch", "eval"):
-        starts, stops = case.facts.all(f"{kind}_start"), case.facts.all(f"{kind}_stop")
+        starts, stops = case.all(f"{kind}_start"), case.all(f"{kind}_stop")
         starts = _by_their_ends(starts, stops)
         began = {_name(event): event.time_ms for event in starts}
         names = began.keys() & {_name(event) for event in stops}
@@ -49,10 +49,10 @@ def _by_their_ends(starts: list[Event], stops: list[Event]) -> list[Event]:
 
 
 def _without_accuracy(case: Case, names: set[float]) -> Breaches:
-    measured = {_name(event) for event in case.facts.all("eval_accuracy")}
+    measured = {_name(event) for event in case.all("eval_accuracy")}
     if 2 * len(measured & names) < len(names):
         return
-    for event in case.facts.all("eval_stop"):
+    for event in case.all("eval_stop"):
         if _name(event) in names - measured:
             yield Breach(event.line, f"an evaluation at {shown(_name(event))} without eval_accuracy")
 
@@ -68,7 +68,7 @@ def _name(event: Event) -> float:
 def _contiguous(case: Case) -> Breaches:
     blocks = [
         (event, first, count)
-        for event in case.facts.all("block_start")
+        for event in case.all("block_start")
         if (first := number(event.metadata.get("first_epoch_num"))) is not None
         and (count := number(event.metadata.get("epoch_count"))) is not None
     ]

@@ -42,7 +42,7 @@ COURSE = (
 
 
 def _once(case: Case) -> Breaches:
-    starts, stops = case.facts.all("run_start"), case.facts.all("run_stop")
+    starts, stops = case.all("run_start"), case.all("run_stop")
     order = [event.key for event in sorted([*starts, *stops], key=attrgetter("line"))]
     two_runs = order == ["run_start", "run_stop"] * (len(order) // 2) and len(order) > 2
     for key, events in (("run_start", starts), ("run_stop", stops)):
@@ -57,12 +57,12 @@ def _once(case: Case) -> Breaches:
 
 def _whole(case: Case) -> Breaches:
     for key in ("run_start", "run_stop"):
-        if case.facts.first(key) is None:
+        if case.first(key) is None:
             yield Breach(None, f"no {key}")
 
 
 def _success(case: Case) -> Breaches:
-    for event in case.facts.all("run_stop"):
+    for event in case.all("run_stop"):
         status = event.metadata.get("status")
         if status != "success":
             yield Breach(event.line, f"run_stop with status {shown(status)}")
@@ -70,7 +70,7 @@ def _success(case: Case) -> Breaches:
 
 def _order(case: Case) -> Breaches:
     for pick, first, then in _ORDER:
-        before, after = case.facts.all(first), case.facts.first(then)
+        before, after = case.all(first), case.first(then)
         if not before or after is None:
             continue
         event, run = pick(before, key=_TIME), then == "run_stop"
@@ -84,8 +84,8 @@ def _order(case: Case) -> Breaches:
 
 def _init_time(case: Case) -> Breaches:
     """Bound untimed work as a sum: initialisation, and the wait for the clock; published runs take 29 minutes."""
-    start, stop, limit = case.facts.first("run_start"), case.facts.first("init_stop"), _init_limit_minutes(case)
-    last, starts = start or stop, case.facts.all("init_start")
+    start, stop, limit = case.first("run_start"), case.first("init_stop"), _init_limit_minutes(case)
+    last, starts = start or stop, case.all("init_start")
     if last is None or not starts:
         return
     line = (stop or last).line
@@ -98,7 +98,7 @@ def _init_time(case: Case) -> Breaches:
     if waited >= limit > minutes:
         found = f"{first.key} {waited:.2f} minutes before {last.key}"
         yield Breach(first.line, found, f"less than {limit} minutes", "warning")
-    startup = case.facts.first("startup")
+    startup = case.first("startup")
     pieces = startup.metadata.get("seconds") if startup else None
     stated_s = sum(number(seconds) or 0.0 for seconds in pieces.values()) if isinstance(pieces, dict) else 0.0
     if 0 < stated_s < 0.9 * 60 * minutes - SKEW_MS / 1e3 or stated_s >= 60 * limit > 60 * minutes:
@@ -109,17 +109,17 @@ def _init_time(case: Case) -> Breaches:
 def _init_limit_minutes(case: Case) -> int:
     if case.ruleset == "0.7.0":
         return 20
-    return 240 if case.facts.division == "open" and case.ruleset >= "2.0.0" else 30
+    return 240 if case.division == "open" and case.ruleset >= "2.0.0" else 30
 
 
 def allowance_ms(case: Case) -> float:
     """Return the allowed difference between the clocks of a run's hosts: a second, or a share of a short run."""
-    seconds = abs(case.facts.time_to_train_s or math.inf)
+    seconds = abs(case.time_to_train_s or math.inf)
     return min(SKEW_MS, max(_LEAST_SKEW_MS, _SKEW_OF_RUN * 1e3 * seconds))
 
 
 def _on_clock(case: Case) -> Breaches:
-    first, last = case.facts.first("run_start"), case.facts.first("run_stop")
+    first, last = case.first("run_start"), case.first("run_stop")
     if first is None or last is None or last.time_ms <= first.time_ms:
         return
     start, stop, allowed = first.time_ms, last.time_ms, allowance_ms(case)
@@ -137,7 +137,7 @@ def _on_clock(case: Case) -> Breaches:
     for key in COURSE[1:-1]:
         trained = key.startswith(("block", "epoch"))
         surplus = _after_the_target(case, key.partition("_")[0])
-        for event in case.facts.all(key):
+        for event in case.all(key):
             if event.time_ms < start - (0 if event.line < first.line else allowed):
                 found = f"{key} {(start - event.time_ms) / 1e3:.3f} s before run_start"
                 yield Breach(event.line, found, None, "error" if trained else "warning")
@@ -150,14 +150,14 @@ def _after_the_target(case: Case, kind: str) -> set[int]:
 
     Some implementations evaluate in parallel and keep training until they know the accuracy; that block is surplus.
     """
-    evaluations = (reaching(case) if case.closed else []) or case.facts.evaluations[-1:]
+    evaluations = (reaching(case) if case.closed else []) or case.evaluations[-1:]
     if kind not in ("block", "epoch") or not evaluations:
         return set()
-    starts, target_ms = case.facts.all(f"{kind}_start"), evaluations[0].time_ms
+    starts, target_ms = case.all(f"{kind}_start"), evaluations[0].time_ms
     surplus = {event.line for event in starts if event.time_ms >= target_ms}
     last_needed = max((event.time_ms for event in starts if event.time_ms < target_ms), default=-math.inf)
     lines = [event.line for event in starts]  # in file order
-    for stop in case.facts.all(f"{kind}_stop"):
+    for stop in case.all(f"{kind}_stop"):
         index = bisect(lines, stop.line) - 1
         if index < 0 or starts[index].time_ms >= last_needed:
             surplus.add(stop.line)
@@ -171,7 +171,7 @@ def _back(case: Case) -> Breaches:
     """
     for key in COURSE:
         allowed = _EVALUATION_BACK_MS if key == "eval_accuracy" else _BACK_MS
-        events = [event for event in case.facts.all(key) if _plausible(event.time_ms)]  # `time` finds the others
+        events = [event for event in case.all(key) if _plausible(event.time_ms)]  # `time` finds the others
         latest = accumulate(events, partial(max, key=_TIME))
         for before, event in zip(latest, events[1:], strict=False):
             if (back := before.time_ms - event.time_ms) > allowed:
@@ -192,7 +192,7 @@ def _times(case: Case) -> Breaches:
 
 
 def _in_one_go(case: Case) -> Breaches:
-    resumptions = case.facts.all("resumed")
+    resumptions = case.all("resumed")
     if not resumptions:
         return
     last = resumptions[-1]
@@ -201,7 +201,7 @@ def _in_one_go(case: Case) -> Breaches:
 
 
 def _counted(case: Case) -> Breaches:
-    for due, event in enumerate(case.facts.all("resumed"), start=1):
+    for due, event in enumerate(case.all("resumed"), start=1):
         if event.value != due:
             yield Breach(event.line, f"resumption {shown(event.value)}", f"resumption {due}")
             return

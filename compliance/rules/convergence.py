@@ -19,7 +19,7 @@ _KEPT = 0.002  # evaluations at the target may differ by this much
 
 
 def _leap(case: Case) -> Breaches:
-    reached, evaluations = reaching(case), case.facts.evaluations
+    reached, evaluations = reaching(case), case.evaluations
     if not case.closed or not reached:
         return
     first, index = reached[0], evaluations.index(reached[0])
@@ -44,9 +44,9 @@ def _constant(case: Case) -> Breaches:
     if not case.closed:
         return
     # Several ranks may log one evaluation, so an accuracy counts once at each count of samples, if these differ.
-    counted = len({one.samples for one in case.facts.evaluations}) > 1
+    counted = len({one.samples for one in case.evaluations}) > 1
     distinct = {(one.samples if counted else number, one.accuracy): one
-                for number, one in enumerate(case.facts.evaluations)}  # fmt: skip
+                for number, one in enumerate(case.evaluations)}  # fmt: skip
     times = Counter(one.accuracy for one in distinct.values())
     for accuracy, count in times.most_common(1):
         if count >= _SAME or (len(times) == 1 and count == _SAME - 1):
@@ -55,7 +55,7 @@ def _constant(case: Case) -> Breaches:
 
 
 def _kept(case: Case) -> Breaches:
-    evaluations = case.facts.evaluations
+    evaluations = case.evaluations
     if not case.closed or not reaching(case) or evaluations[-1].accuracy >= target(case):
         return
     last, first = evaluations[-1], reaching(case)[0]
@@ -64,11 +64,11 @@ def _kept(case: Case) -> Breaches:
 
 
 def _counts(case: Case) -> Breaches:
-    starts = case.facts.all("eval_start") or case.facts.all("eval_stop")
+    starts = case.all("eval_start") or case.all("eval_stop")
     lines = [event.line for event in starts]
     pairs = [
         (event, said, begun)
-        for event in case.facts.all("eval_accuracy")
+        for event in case.all("eval_accuracy")
         if (said := number(event.metadata.get("epoch_num"))) is not None
         and (index := bisect(lines, event.line)) > 0
         and (begun := number(starts[index - 1].metadata.get("epoch_num"))) is not None

@@ -89,8 +89,8 @@ def _reference(case: Case) -> Breaches:
     unknown = []
     for key, fixed in FIXED.items():
         others = () if case.ruleset == "0.7.0" else fixed.others  # it had other targets
-        names = [name for name in (key, *others) if case.facts.first(name)]
-        if not names and not (fixed.topic == "initial weights" and case.facts.first("weights_initialization")):
+        names = [name for name in (key, *others) if case.first(name)]
+        if not names and not (fixed.topic == "initial weights" and case.first("weights_initialization")):
             unknown.append(fixed.topic)
         for name in names:
             yield from odd(case, name, partial(fixed.sound, case.batch), f"{fixed.expected}, as the reference has it")
@@ -100,7 +100,7 @@ def _reference(case: Case) -> Breaches:
 
 def _lost(case: Case) -> Breaches:
     own = [key for key in FIXED if key.startswith(_OWN)]
-    missing = [key for key in own if case.facts.first(key) is None]
+    missing = [key for key in own if case.first(key) is None]
     if case.closed and 0 < len(missing) < len(own):
         yield Breach(None, f"no {', '.join(missing)}, although other bertbench_ keys are there", "all of them")
 

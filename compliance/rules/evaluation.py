@@ -21,7 +21,7 @@ def _accuracy(case: Case) -> Breaches:
 
 
 def _target(case: Case) -> Breaches:
-    aim, best = target(case), case.facts.best
+    aim, best = target(case), case.best
     if not case.closed or best is None or reaching(case):
         return
     where = "" if best.samples is None else f" after {best.samples:,.0f} samples"
@@ -31,7 +31,7 @@ def _target(case: Case) -> Breaches:
 
 
 def _target_on_clock(case: Case) -> Breaches:
-    start, stop, reached = case.facts.first("run_start"), case.facts.first("run_stop"), reaching(case)
+    start, stop, reached = case.first("run_start"), case.first("run_stop"), reaching(case)
     if not case.closed or start is None or stop is None or not reached:
         return
     allowed = allowance_ms(case)
@@ -47,7 +47,7 @@ def _target_on_clock(case: Case) -> Breaches:
 
 
 def _epoch_num(case: Case) -> Breaches:
-    for event in case.facts.all("eval_accuracy"):
+    for event in case.all("eval_accuracy"):
         if "epoch_num" not in event.metadata:
             continue  # the official checker reports it
         value = number(event.metadata["epoch_num"])
@@ -56,7 +56,7 @@ def _epoch_num(case: Case) -> Breaches:
 
 
 def _epoch_num_grows(case: Case) -> Breaches:
-    counted = [(one, one.samples) for one in case.facts.evaluations if one.samples is not None]
+    counted = [(one, one.samples) for one in case.evaluations if one.samples is not None]
     if len(counted) > 1 and len({one.accuracy for one, _ in counted}) > 1 and len({at for _, at in counted}) == 1:
         # 79 published logs have 1 everywhere: the samples can't be seen, but nothing is wrong with the run
         found = f"epoch_num {counted[0][1]:,.0f} at all {len(counted)} evaluations, so cadence is not judged"
@@ -78,7 +78,7 @@ def _cadence(case: Case) -> Breaches:
     if not case.closed or case.ruleset == "0.7.0" or batch is None:
         return
     if not evaluations:
-        if case.facts.evaluations:
+        if case.evaluations:
             case.skip("cadence", "epoch_num doesn't count samples")
         return
     interval = evaluation_interval(batch)

@@ -50,9 +50,9 @@ _NAMES = ("submission_benchmark", "submission_org", "submission_platform")  # lo
 
 
 def _batch(case: Case) -> Breaches:
-    if not case.facts.all("global_batch_size"):
+    if not case.all("global_batch_size"):
         yield Breach(None, "no global_batch_size", None, "warning")  # an error of the official checker if closed
-    for event in case.facts.all("global_batch_size"):
+    for event in case.all("global_batch_size"):
         value = number(event.value)
         if value is None or value <= 0 or value != int(value):
             yield Breach(event.line, f"global_batch_size {shown(event.value)}")
@@ -62,7 +62,7 @@ def _batch(case: Case) -> Breaches:
             yield Breach(
                 event.line, f"global_batch_size {shown(event.value)}", expected, "error" if absurd else "warning"
             )
-    parts = case.facts.first("gradient_accumulation_steps")
+    parts = case.first("gradient_accumulation_steps")
     count = case.number("gradient_accumulation_steps") or 0.0
     if case.closed and case.batch and parts and count > 0 and case.batch % count:
         found = f"gradient_accumulation_steps {shown(parts.value)} of a batch of {case.batch:,.0f}"
@@ -71,7 +71,7 @@ def _batch(case: Case) -> Breaches:
 
 def _numbers(case: Case) -> Breaches:
     for key, (expected, sound) in NUMBERS.items():
-        for event in case.facts.all(key):
+        for event in case.all(key):
             value = number(event.value)
             whole = key not in _WHOLE or value is None or value == int(value)
             if value is not None and sound(value) and whole:
@@ -85,17 +85,17 @@ def _numbers(case: Case) -> Breaches:
 def _optimizer(case: Case) -> Breaches:
     if not case.closed:
         return
-    if not case.facts.first("opt_name"):
+    if not case.first("opt_name"):
         case.skip("optimizer", "opt_name is not in the log")
     for key in ("opt_name", "optimizer"):
         yield from odd(case, key, lambda name: _LAMB.fullmatch(re.sub(r"[\W_]+", "", str(name).lower())))
-    for key in filter(_OTHER_OPTIMIZER.match, case.facts.keys()):
-        yield Breach(case.facts.all(key)[0].line, f"{key}, of another optimizer", None, "warning")
+    for key in filter(_OTHER_OPTIMIZER.match, case.keys()):
+        yield Breach(case.all(key)[0].line, f"{key}, of another optimizer", None, "warning")
 
 
 def _repeated(case: Case) -> Breaches:
     for key in ("global_batch_size", *NUMBERS, *FIXED, "train_samples", "eval_samples", "init_stop", *_NAMES):
-        events = case.facts.all(key)
+        events = case.all(key)
         for event in events[1:]:
             differs = len(distinct((event.value, events[0].value))) > 1
             if differs or key not in _NAMES:

@@ -75,7 +75,7 @@ def _short(intervals: Sequence[_Interval]) -> Iterator[tuple[int, str]]:
 
 def _even(case: Case) -> Breaches:
     """Find times and accuracies that no measurement gives: a clock and a held-out set have noise."""
-    evaluations = case.facts.evaluations
+    evaluations = case.evaluations
     last = evaluations[-1].line if evaluations else None
     took = [round(one.took_ms, 3) for one in _intervals(case)[1:]]
     times, often = Counter(took).most_common(1)[0] if took else (0.0, 0)
@@ -88,7 +88,7 @@ def _even(case: Case) -> Breaches:
     elif len(took) > _FEWEST_REGULAR and unit >= _COARSE_MS:
         yield Breach(last, f"all intervals are multiples of {unit:,} ms", "times in ms")
     for kind in ("block", "eval"):
-        starts, stops = (case.facts.all(f"{kind}_{end}") for end in ("start", "stop"))
+        starts, stops = (case.all(f"{kind}_{end}") for end in ("start", "stop"))
         spans = [round(stop.time_ms - start.time_ms, 3) for start, stop in zip(starts, stops, strict=False)]
         if len(spans) > _FEWEST_REGULAR and len(set(spans)) == 1 and spans[0] >= _LEAST_SPAN_MS:
             yield Breach(stops[-1].line, f"{kind}s of {spans[0]:,} ms each", "times that differ")
@@ -126,8 +126,8 @@ def _regular(values: Sequence[float], digits: int) -> bool:
 
 
 def _intervals(case: Case) -> list[_Interval]:
-    start = case.facts.first("run_start")
-    evaluations = [one for one in case.facts.evaluations if math.isfinite(one.time_ms)]
+    start = case.first("run_start")
+    evaluations = [one for one in case.evaluations if math.isfinite(one.time_ms)]
     if start is None or not math.isfinite(start.time_ms) or len(evaluations) <= _FEWEST_INTERVALS:
         return []
     at = [one.samples for one in evaluations]
@@ -149,11 +149,11 @@ def _intervals(case: Case) -> list[_Interval]:
 
 def _rate(case: Case) -> Breaches:
     """Find closed runs that are too fast; the arithmetic of an open run is unknown."""
-    seconds, stop, batch = case.facts.time_to_train_s or 0.0, case.facts.first("run_stop"), case.batch
+    seconds, stop, batch = case.time_to_train_s or 0.0, case.first("run_stop"), case.batch
     if not case.closed or seconds <= 0 or batch is None or stop is None:
         return
     counted = by_interval(case)
-    reference = reference_samples(case.ruleset, batch) if case.facts.status == "success" else None
+    reference = reference_samples(case.ruleset, batch) if case.status == "success" else None
     # A log that counts otherwise may also have left evaluations out.
     samples = max(counted[-1][1] if counted else 0.0, FEWEST_SAMPLES * (reference or 0.0))
     basis = "by its samples, or the least that converge, and the time from run_start to run_stop"

@@ -82,8 +82,8 @@ def measured(event: Event) -> Iterator[tuple[str, str, Any]]:
 
 def _in_the_end(case: Case) -> Iterator[tuple[Event, str, str, Any]]:
     """Yield what is measured over the whole run: after the last evaluation, with it, or as the last of its name."""
-    last = max((one.line for one in case.facts.evaluations), default=0)
-    start = case.facts.first("run_start")
+    last = max((one.line for one in case.evaluations), default=0)
+    start = case.first("run_start")
     rates: dict[str, list[tuple[Event, str, str, Any]]] = defaultdict(list)
     for event in case.log.events:
         for kind, name, value in measured(event) if start and event.line > start.line else ():
@@ -94,20 +94,20 @@ def _in_the_end(case: Case) -> Iterator[tuple[Event, str, str, Any]]:
     for name, stated in rates.items():
         each = [numeric(value) or 0.0 for *_, value in stated]
         before = sum(event.line <= last for event, *_ in stated)
-        if before > 2 and 2 * len(each) >= len(case.facts.evaluations):  # one for each interval
+        if before > 2 and 2 * len(each) >= len(case.evaluations):  # one for each interval
             yield stated[-1][0], "rate", name, harmonic_mean(each) if min(each) >= 0 else math.nan
         else:
             yield from stated[before:] or stated[-1:]
 
 
 def _stated(case: Case, batch: float) -> Iterator[_Stated]:
-    facts, seconds = case.facts, case.facts.time_to_train_s or 0.0
+    seconds = case.time_to_train_s or 0.0
     planned = batch * (case.number(TRAINING_STEPS) or 0.0)
-    for event in facts.all("train_samples"):
+    for event in case.all("train_samples"):
         samples = numeric(alone(event.value)) or 0.0
         if not (_DATASET[0] <= samples <= _DATASET[1] or abs(samples - planned) <= 0.01 * samples):
             yield _Stated(event, "train_samples", samples)
-    for event in facts.all("block_start")[1:][-1:]:
+    for event in case.all("block_start")[1:][-1:]:
         end = sum(number(event.metadata.get(name)) or 0.0 for name in ("first_epoch_num", "epoch_count"))
         if end >= batch:
             yield _Stated(event, "blocks of samples", end, _BLOCK)
@@ -117,7 +117,7 @@ def _stated(case: Case, batch: float) -> Iterator[_Stated]:
             yield _Stated(event, THROUGHPUT, found and found * seconds, 0.03, 0)
         elif kind in ("steps", "samples") and found:
             done = found * (batch if kind == "steps" else 1.0)
-            if done >= batch and 1 / _OTHERWISE < done / (facts.samples or math.inf) < _OTHERWISE:
+            if done >= batch and 1 / _OTHERWISE < done / (case.samples or math.inf) < _OTHERWISE:
                 yield _Stated(event, f"{name} of {event.key}", done, 0.03)
 
 
@@ -142,7 +142,7 @@ def _samples(case: Case) -> Breaches:
         yield Breach(line, found)
     counted, batch = in_samples(case), case.batch
     if not counted or batch is None:
-        if case.closed and case.facts.evaluations:
+        if case.closed and case.evaluations:
             case.skip("samples", "epoch_num doesn't count samples; evaluations are taken to be an interval apart")
         return
     # An open run of bertbench may train beyond the horizon of its decay.
@@ -168,8 +168,8 @@ def _samples(case: Case) -> Breaches:
 
 def _equal(case: Case) -> Breaches:
     for one, *others in _EQUAL:
-        first = case.facts.first(one)
-        for second in filter(None, map(case.facts.first, others)):
+        first = case.first(one)
+        for second in filter(None, map(case.first, others)):
             if first and first.value != second.value:
                 yield Breach(second.line, f"{second.key} {shown(second.value)}, but {one} {shown(first.value)}")
     # A published warm-up of 10,000 steps starts at -9,500.
@@ -177,8 +177,8 @@ def _equal(case: Case) -> Breaches:
     warm_up, start, steps = (case.number(key) or 0.0 for key in keys)
     if max(warm_up + min(0.0, start), start) > steps > 0:
         yield Breach(None, f"a warm-up of {warm_up:,.0f} steps from {start:,.0f}", f"at most {steps:,.0f} steps")
-    seconds, reached = case.facts.time_to_train_s or 0.0, {one.accuracy for one in case.facts.evaluations}
-    began = min((one.time_ms for one in case.facts.all("init_start")), default=case.facts.started_ms) or 0.0
+    seconds, reached = case.time_to_train_s or 0.0, {one.accuracy for one in case.evaluations}
+    began = min((one.time_ms for one in case.all("init_start")), default=case.started_ms) or 0.0
     for event, kind, name, value in _in_the_end(case):
         found = numeric(value) or 0.0
         if kind in ("seconds", "elapsed") and seconds > 0:
@@ -192,11 +192,11 @@ def _equal(case: Case) -> Breaches:
         elif kind == "accuracy" and reached and 0 < found < 1 and min(abs(found - one) for one in reached) > _ALIKE:
             yield Breach(event.line, f"{name} {shown(value)}", "the accuracy of an evaluation")
     for name, described in (case.system | dict.fromkeys(_IN_ALL, str(in_all(case.system)))).items():
-        counted = case.facts.first(name) if described.isdecimal() else None
+        counted = case.first(name) if described.isdecimal() else None
         if counted and numeric(alone(counted.value)) != float(described):
             yield Breach(counted.line, f"{name} {shown(counted.value)}", f"{described}, as described")
     nodes, each = (case.system.get(name, "") for name in ("number_of_nodes", "accelerators_per_node"))
-    platform = case.facts.first("submission_platform")
+    platform = case.first("submission_platform")
     stated = re.findall(r"^(\d+)(?=\s*x\s*\D)|(?<=[-_]n)(\d+)(?=[-_]|$)", str(platform.value)) if platform else []
     counts = {"".join(found) for found in stated} - {nodes, each, str(in_all(case.system))}
     if platform and nodes.isdecimal() and counts:

@@ -21,7 +21,7 @@ def _noted(rule: str) -> Check:
 def _flood(case: Case) -> Breaches:
     for key in case.log.flooded:
         if key in _JUDGED:
-            last = case.facts.all(key)[-1].line
+            last = case.all(key)[-1].line
             yield Breach(last, f"{key} more than {MOST_OF_A_KEY:,} times; our rules saw them up to this line")
 
 

@@ -23,7 +23,7 @@ def target(case: Case) -> float:
 def reaching(case: Case) -> list[Evaluation]:
     """Return the evaluations that reach the target."""
     aim = target(case)
-    return [evaluation for evaluation in case.facts.evaluations if aim <= evaluation.accuracy < 1]
+    return [evaluation for evaluation in case.evaluations if aim <= evaluation.accuracy < 1]
 
 
 def evaluation_interval(global_batch_size: float) -> int:
@@ -37,10 +37,10 @@ def in_samples(case: Case) -> list[tuple[Evaluation, float]]:
     Evaluations are an interval of samples apart; in steps or epochs they are closer by orders of magnitude.
     """
     batch = case.batch or math.inf
-    counted = {at: one for one in case.facts.evaluations if (at := one.samples) is not None and at > 0}
+    counted = {at: one for one in case.evaluations if (at := one.samples) is not None and at > 0}
     if max(counted, default=0) < batch:
         return []
-    if len(counted) == 1 and len({one.accuracy for one in case.facts.evaluations}) > 1:
+    if len(counted) == 1 and len({one.accuracy for one in case.evaluations}) > 1:
         return []  # the same at all evaluations
     gap = min(counted) if len(counted) == 1 else median(b - a for a, b in pairwise(sorted(counted)))
     steps = case.number(TRAINING_STEPS) or (math.inf if case.closed else 0.0)
@@ -54,7 +54,7 @@ def by_interval(case: Case) -> list[tuple[Evaluation, float]]:
     counted = in_samples(case)
     if counted or not case.closed or case.batch is None:
         return counted
-    times = {round(one.time_ms / 1e3): one for one in case.facts.evaluations if math.isfinite(one.time_ms)}
+    times = {round(one.time_ms / 1e3): one for one in case.evaluations if math.isfinite(one.time_ms)}
     interval = evaluation_interval(case.batch)
     return [(times[at], float(interval * count)) for count, at in enumerate(sorted(times), 1)]
 

@@ -16,14 +16,14 @@ _NAMES = ("submission_org", "submission_platform")
 
 
 def _division(case: Case) -> Breaches:
-    events = case.facts.all("submission_division")
+    events = case.all("submission_division")
     if not events:
         yield Breach(None, "no submission_division")
     yield from odd(case, "submission_division", lambda value: value in _DIVISIONS)
 
 
 def _one_division(case: Case) -> Breaches:
-    events = case.facts.all("submission_division")
+    events = case.all("submission_division")
     for event in events[1:]:
         if event.value != events[0].value:
             yield Breach(event.line, f"{shown(event.value)} after {shown(events[0].value)} on line {events[0].line}")
@@ -33,7 +33,7 @@ def _as(expected: Callable[[Case], str | None]) -> Check:
     """Return the check that the division is the one expected."""
 
     def check(case: Case) -> Breaches:
-        due, found = expected(case), case.facts.first("submission_division")
+        due, found = expected(case), case.first("submission_division")
         if due in _DIVISIONS and (found is None or found.value != due):
             yield Breach(found and found.line, f"division {shown(found and found.value)}", f"division {due}")
 
@@ -41,7 +41,7 @@ def _as(expected: Callable[[Case], str | None]) -> Check:
 
 
 def _benchmark(case: Case) -> Breaches:
-    events = case.facts.all("submission_benchmark")
+    events = case.all("submission_benchmark")
     if not events:
         yield Breach(None, "no submission_benchmark")
     for event in events:
@@ -53,7 +53,7 @@ def _benchmark(case: Case) -> Breaches:
 
 def _names(case: Case) -> Breaches:
     for key in _NAMES:
-        if case.facts.first(key) is None:
+        if case.first(key) is None:
             yield Breach(None, f"no {key}")
         yield from odd(case, key, _is_name)
 
@@ -63,7 +63,7 @@ def _is_name(value: Any) -> bool:
 
 
 def _seed(case: Case) -> Breaches:
-    if case.closed and case.ruleset >= _SEEDS_SINCE and case.facts.first("seed") is None:
+    if case.closed and case.ruleset >= _SEEDS_SINCE and case.first("seed") is None:
         yield Breach(None, "no seed")
 
 
@@ -74,8 +74,8 @@ def _seed_value(case: Case) -> Breaches:
 def _cache_clear(case: Case) -> Breaches:
     if case.closed:
         yield from odd(case, "cache_clear", lambda value: str(value).lower() in _YES)
-    started = case.facts.first("run_start")
-    for event in case.facts.all("cache_clear"):
+    started = case.first("run_start")
+    for event in case.all("cache_clear"):
         if started is not None and event.line > started.line and event.time_ms > started.time_ms:
             yield Breach(event.line, "caches cleared while the clock ran")
 

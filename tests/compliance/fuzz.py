@@ -1,6 +1,5 @@
 """Mutated logs, judged in this process: `python -m tests.compliance.fuzz [NUMBER [SEED]]` prints the verdicts."""
 
-import json
 import random
 import sys
 from collections import Counter
@@ -8,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from compliance.judge import judge
+from compliance.record import as_json
 from tests.compliance.logs import Record, closed, demo, line, with_own_keys
 
 RULESETS = ("0.7.0", "2.0.0", "3.1.0", "5.0.0", "5.1.0")
@@ -37,7 +37,7 @@ def fuzz(chance: random.Random, number: int, log: Path) -> Counter[str]:
         try:
             log.write_bytes(content)
             judgement = judge(log, ruleset)
-            json.dumps(judgement.as_json())
+            as_json(judgement.as_json())
         except BaseException:
             log.rename("fuzz-crash.txt")
             raise
