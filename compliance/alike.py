@@ -42,16 +42,17 @@ class Trace(NamedTuple):
 
 def trace(name: str, closed: bool, facts: RunFacts | None) -> Trace:
     """Return the measurements of a run; none for a log that can't be judged."""
-    evaluations = facts.evaluations[:_MOST] if facts else []
+    facts = facts or RunFacts([])
+    evaluations = facts.evaluations[:_MOST]
     accuracies = [one.accuracy for one in evaluations]
     fine = [one for one in accuracies if round(one, _FINE) != one]
-    times = [time for time, _ in facts.course[:_MOST]] if facts else []
+    times = [time for time, _ in facts.course[:_MOST]]
     samples = [one.samples for one in evaluations if one.samples is not None]
     packed = 2 * len({b - a for a, b in pairwise(samples)}) > len(samples)  # others count alike in all runs
-    found = [one for event in (facts.events() if facts else []) for one in measured(event)]
+    found = [one for event in facts.events() for one in measured(event)]
     losses = [number(value) or 0.0 for kind, _, value in found if kind == "loss"]
-    began, starts = (facts.started_ms or 0.0, facts.all("block_start")[:_MOST]) if facts else (0.0, [])
-    blocks = [(event.time_ms - began) / 1e3 for event in starts]
+    began = facts.started_ms or 0.0
+    blocks = [(event.time_ms - began) / 1e3 for event in facts.all("block_start")[:_MOST]]
     kinds = {
         "accuracies": [one / _ACCURACY for one in fine],
         "losses": [one / _ACCURACY for one in losses if round(one, _FINE) != one],

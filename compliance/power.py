@@ -115,13 +115,9 @@ def _node(name: str, node: Readings, facts: RunFacts) -> Findings:
     timed = [time for time, _ in node.readings if began < time < ended]
     levels = [watts for time, watts in node.readings if began < time < ended]
     least = max(_LEAST_W, _LEAST_SHARE * median(levels)) if levels else 0.0
-    odd = [watts for watts in levels if not least <= watts <= _MOST_W]
-    if odd:
-        found, expected = (
-            f"{name}: {len(odd)} readings such as {odd[0]:g} W",
-            f"{least:,.0f} to {_MOST_W:,} W of a node",
-        )
-        yield _finding("power-plausible", found, expected, "warning")
+    if odd := [watts for watts in levels if not least <= watts <= _MOST_W]:
+        found, expected = f"{len(odd)} readings such as {odd[0]:g} W", f"{least:,.0f} to {_MOST_W:,} W of a node"
+        yield _finding("power-plausible", f"{name}: {found}", expected, "warning")
     different = set(zip(*(levels[at:] for at in range(4)), strict=False))
     steps = {round(now - then, 6) for then, now in pairwise(levels)}
     if len(timed) >= LEAST_READINGS and (len(different) < len(timed) / 4 or len(steps) < _FEWEST_STEPS):

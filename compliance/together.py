@@ -64,7 +64,7 @@ def parameters(folder: Path) -> list[str]:
             content = read_plain(path, 1 << 16)
         except CannotJudge:
             continue
-        lines += io.TextIOWrapper(io.BytesIO(content), encoding="utf-8", errors="replace").readlines()
+        lines += io.StringIO(content.decode(errors="replace"), newline=None).readlines()
     return lines
 
 

@@ -3,7 +3,7 @@
 import re
 from collections.abc import Callable
 
-from compliance.finding import Breach, Breaches, Case, Rule, Severity, odd
+from compliance.finding import Breach, Breaches, Case, Rule, odd
 from compliance.record import distinct, shown
 from compliance.rules.division import FIXED
 from compliance.run import number
@@ -77,9 +77,8 @@ def _numbers(case: Case) -> Breaches:
             if value is not None and sound(value) and whole:
                 continue
             mild = not case.closed or (key in _ZERO_IS_PUBLISHED and value == 0)
-            severity: Severity = "warning" if mild else "error"
-            kind = "whole number" if key in _WHOLE else "number"
-            yield Breach(event.line, f"{key} {shown(event.value)}", f"a {kind}, {expected}", severity)
+            due = f"a {'whole number' if key in _WHOLE else 'number'}, {expected}"
+            yield Breach(event.line, f"{key} {shown(event.value)}", due, "warning" if mild else "error")
 
 
 def _optimizer(case: Case) -> Breaches:

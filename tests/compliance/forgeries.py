@@ -10,6 +10,7 @@ from tests.compliance.logs import Mutation, Record, at
 from tests.compliance.mutations import (
     accuracies,
     again,
+    both,
     epoch_nums,
     every,
     from_key,
@@ -30,15 +31,6 @@ class Forgery(NamedTuple):
     rule: str
     change: Mutation
     severity: str = "warning"
-
-
-def both(*changes: Mutation) -> Mutation:
-    def change(records: list[Record]) -> list[Record]:
-        for one in changes:
-            records = one(records)
-        return records
-
-    return change
 
 
 def added(key: str, value: Any, **metadata: Any) -> Mutation:

@@ -25,6 +25,17 @@ def _with(records: list[Record], at_key: str, nth: int, **fields: Any) -> None:
     records[at(records, at_key, nth)].update(fields)
 
 
+def both(*changes: Callable[[Any], Any]) -> Callable[[Any], Any]:
+    """Change records, or a text, in turn."""
+
+    def change(content: Any) -> Any:
+        for one in changes:
+            content = one(content)
+        return content
+
+    return change
+
+
 def setting(key: str, value: Any, nth: int = 0) -> Mutation:
     return _with(key, nth, value=value)
 

@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from compliance.package import judge_package
+from tests.compliance.mutations import both
 from tests.compliance.packages import START, line, run_log, write_package
 
 Text = Callable[[str], str]
@@ -46,15 +47,6 @@ def own_times(text: str) -> str:
     return times(lambda at: 103_000 if at == 100_000 else int(1.03 * at) + chance.randrange(60))(text)
 
 
-def chained(*changes: Text) -> Text:
-    def change(text: str) -> str:
-        for one in changes:
-            text = one(text)
-        return text
-
-    return change
-
-
 def scaled(share: float) -> Callable[[int], int]:
     return lambda at: int(share * at)
 
@@ -68,10 +60,10 @@ tiny = random.Random(5)
         str,
         own_accuracies,
         own_times,
-        chained(own_accuracies, times(lambda at: at + 700)),
-        chained(own_times, accuracies(lambda one: one + 0.0005)),
-        chained(own_times, accuracies(lambda one: one + tiny.random() * 1e-5)),
-        chained(own_accuracies, lambda text: text.replace(str(START)[:5], "18000")),
+        both(own_accuracies, times(lambda at: at + 700)),
+        both(own_times, accuracies(lambda one: one + 0.0005)),
+        both(own_times, accuracies(lambda one: one + tiny.random() * 1e-5)),
+        both(own_accuracies, lambda text: text.replace(str(START)[:5], "18000")),
     ],
     ids=["none", "accuracies", "times", "late", "offset", "noise", "another year"],
 )
@@ -166,9 +158,9 @@ def test_one_slow_run_does_not_make_the_others_fast(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     "disguise",
     [
-        chained(own_accuracies, times(lambda at: round(1.013 * at))),
-        chained(own_accuracies, times(lambda at: at + tiny.randrange(20))),
-        chained(own_times, accuracies(lambda one: one + tiny.gauss(0, 1e-4))),
+        both(own_accuracies, times(lambda at: round(1.013 * at))),
+        both(own_accuracies, times(lambda at: at + tiny.randrange(20))),
+        both(own_times, accuracies(lambda one: one + tiny.gauss(0, 1e-4))),
     ],
     ids=["stretched", "shaken", "a curve with noise"],
 )
