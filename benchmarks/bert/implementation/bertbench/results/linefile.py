@@ -2,23 +2,26 @@
 
 import os
 from pathlib import Path
+from typing import Self
 
 from bertbench.common.errors import RunError, system_reason
 
 
 class LineFile:
-    """Appends text to a file, each time at once and whole, or not at all."""
+    """Appends text to a file, each time at once and whole, or not at all; without a path it writes nothing."""
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path | None) -> None:
         """Raise RunError if the file can't be opened."""
         self._path = path
         try:
-            self._handle = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o666)
+            self._handle = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o666) if path else None
         except OSError as error:
             raise self._refused(error) from error
 
     def append(self, lines: str) -> None:
         """Add text that ends with a line's end; raises RunError, and leaves the file as it was, if it doesn't fit."""
+        if self._handle is None:
+            return
         data, written = lines.encode(), 0
         try:
             while written < len(data):  # after a write that is cut short, the next says why: a full disk, `ulimit -f`
@@ -30,7 +33,14 @@ class LineFile:
 
     def close(self) -> None:
         """Close the file."""
-        os.close(self._handle)
+        if self._handle is not None:
+            os.close(self._handle)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
 
     def _refused(self, error: OSError) -> RunError:
         return RunError(

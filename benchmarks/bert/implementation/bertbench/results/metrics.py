@@ -69,7 +69,7 @@ class Metrics:
         every: int = 1,
     ) -> None:
         self._world = world
-        self._file = LineFile(path) if path else None
+        self._file = LineFile(path)
         self._log = log
         self._remedy, self._every = remedy, every
         self.timeline = timeline or Timeline(None)
@@ -140,8 +140,7 @@ class Metrics:
                 fault = self._fault(taken, loss)
                 break
             self.last_loss = loss
-        if self._file:
-            self._file.append("".join(lines))
+        self._file.append("".join(lines))
         if fault:
             raise RunError(fault)
 
@@ -181,8 +180,7 @@ class Metrics:
 
     def __exit__(self, *_: object) -> None:
         self._clocked.__exit__(None, None, None)
-        if self._file:
-            self._file.close()
+        self._file.close()
 
 
 def _by_phase(ranks_ms: torch.Tensor) -> dict[str, dict[str, list[float]]]:

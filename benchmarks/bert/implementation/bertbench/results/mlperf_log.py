@@ -10,7 +10,7 @@ import time
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, Self
+from typing import Any
 
 from mlperf_logging.mllog import constants
 from mlperf_logging.mllog.mllog import MLLogger
@@ -34,34 +34,26 @@ _STACK_OFFSET = 2
 class _Lines(logging.Logger):
     """A logger of whole lines that raises; logging's own prints a traceback on a full disk and continues."""
 
-    def __init__(self, path: Path | None) -> None:
-        super().__init__(f"mlperf {path}")
-        self.file = LineFile(path) if path else None
+    def __init__(self, file: LineFile) -> None:
+        super().__init__("mlperf")
+        self._file = file
 
     def log(self, level: int, msg: object, *_: object, **__: object) -> None:
         """Append a line."""
-        if self.file:
-            self.file.append(f"{msg}\n")
+        self._file.append(f"{msg}\n")
 
 
-class MlperfLog:
+class MlperfLog(LineFile):
     """Writes MLPerf lines to one file, each at once; without a file (rank > 0) it writes nothing.
 
     Every method raises RunError if the file can't be written.
     """
 
     def __init__(self, path: Path | None) -> None:
-        self._lines = _Lines(path)
+        super().__init__(path)
         self._mllog = MLLogger(
-            logger=self._lines, default_stack_offset=_STACK_OFFSET, root_dir=str(REPOSITORY or PACKAGE.parent)
+            logger=_Lines(self), default_stack_offset=_STACK_OFFSET, root_dir=str(REPOSITORY or PACKAGE.parent)
         )
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        if self._lines.file:
-            self._lines.file.close()
 
     def point(self, key: str, value: Any = None, metadata: dict[str, Any] | None = None) -> None:
         """Log an event at a point in time."""

@@ -114,13 +114,13 @@ def _side(node: NodeReadings) -> str:
 def _description(runs: Sequence[Sequence[NodeReadings]], settings: Mapping[str, Any]) -> dict[str, Any]:
     """Describe what was measured, how and how far, for a reader of the files."""
     measured = [node for run in runs for node in run]
-    whole = all(IPMI in node.meters for node in measured)
+    sides = sorted({_side(node) for node in measured})
     return {
         "meters": sorted({meter for node in measured for meter in node.meters}),
         "measured": "whole nodes"
-        if whole
+        if sides == ["AC"]
         else "the parts of a node that the meters know: no fans, supplies or networks",
-        "measurement_type": sorted({_side(node) for node in measured}),
+        "measurement_type": sides,
         "readings_per_second": settings["hz"],
         "conversion_efficiency": settings["conversion_efficiency"],
         "interconnect_watts": settings["interconnect_watts"],

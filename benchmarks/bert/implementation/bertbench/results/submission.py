@@ -44,13 +44,13 @@ _LOGGED_STATUS: dict[Status, str] = {
 
 def _hyperparameters(system: System) -> dict[str, Any]:
     """Return hyper-parameters under MLPerf's names, or those of published logs."""
-    optimizer, schedule = system.optimizer, system.learning_rate
+    optimizer, schedule, data = system.optimizer, system.learning_rate, data_folder(system.data.path)
     found = {
         constants.GLOBAL_BATCH_SIZE: system.global_batch_size,
         "d_batch_size": system.samples_per_pass,
         constants.GRADIENT_ACCUMULATION_STEPS: system.parts,
         constants.MAX_SEQUENCE_LENGTH: system.model.max_positions,
-        "max_predictions_per_seq": _max_predictions(system),
+        "max_predictions_per_seq": max_predictions(Manifest.read(data)) if (data / MANIFEST_NAME).exists() else None,
         constants.OPT_NAME: optimizer.name,
         constants.OPT_BASE_LR: optimizer.learning_rate,
         constants.OPT_LAMB_EPSILON: optimizer.epsilon,
@@ -92,11 +92,6 @@ def _choices(system: System) -> dict[str, Any]:
         "bertbench_evaluation_interval": system.evaluation_interval,
         "bertbench_max_steps": system.max_steps,
     }
-
-
-def _max_predictions(system: System) -> int | None:
-    folder = data_folder(system.data.path)
-    return max_predictions(Manifest.read(folder)) if (folder / MANIFEST_NAME).exists() else None
 
 
 def log_weights(log: MlperfLog, tensors: Iterable[str]) -> None:

@@ -10,7 +10,7 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, Self
+from typing import Any
 
 from bertbench.common.timeline import COMPILE, IDLE, QUEUED, START_UP, TRAINING
 from bertbench.distributed.startup import LAUNCHED, Startup, process_started
@@ -22,11 +22,11 @@ JOB_STARTED = "BERTBENCH_JOB_STARTED"
 """Variable in which run.sub passes the start of the job's allocation to the first run that it starts or resumes."""
 
 
-class Timeline:
-    """Appends to the file; without one (rank > 0) it writes nothing. Raises RunError if the file can't be written."""
+class Timeline(LineFile):
+    """A line a record; without a file (rank > 0) it writes nothing. Raises RunError if the file can't be written."""
 
     def __init__(self, path: Path | None) -> None:
-        self._file = LineFile(path) if path else None
+        super().__init__(path)
         self._empty = path is not None and path.stat().st_size == 0
         self._waited_s = 0.0
 
@@ -62,7 +62,7 @@ class Timeline:
 
     def resumed(self, step: int, sign: float | None) -> None:
         """Record that the run resumes from the snapshot of `step`; `sign` is the previous attempt's last heartbeat."""
-        self._append({"time": time.time(), "resumed": step, "sign": sign})
+        self._record({"time": time.time(), "resumed": step, "sign": sign})
 
     def waited(self, seconds: float) -> None:
         """Count seconds of training in which rank 0 waited for samples."""
@@ -71,15 +71,7 @@ class Timeline:
     def begin(self, doing: str, at: float | None = None, **more: Any) -> None:
         """From `at`, or now, the run does that."""
         waited = {"waited_s": round(self._waited_s, 6)} if self._waited_s else {}
-        self._append({"time": time.time() if at is None else at, "doing": doing, **waited, **more})
+        self._record({"time": time.time() if at is None else at, "doing": doing, **waited, **more})
 
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        if self._file:
-            self._file.close()
-
-    def _append(self, record: dict[str, Any]) -> None:
-        if self._file:
-            self._file.append(json.dumps(record) + "\n")
+    def _record(self, record: dict[str, Any]) -> None:
+        self.append(json.dumps(record) + "\n")
