@@ -9,7 +9,7 @@ from pathlib import Path
 from statistics import mean
 from typing import Any
 
-from compliance.run import number
+from compliance.run import RunFacts, number
 from compliance.source import CannotJudge, open_plain, read_plain
 
 _LARGEST = 1 << 20  # bytes of a description
@@ -66,6 +66,11 @@ def curve(log: Path, field: str) -> Points:
     """Return (step, value) of each step in metrics.jsonl that has the field."""
     found = ((number(row.get("step")), number(row.get(field))) for row in metrics(log))
     return [(step, value) for step, value in found if step is not None and value is not None]
+
+
+def accuracies(facts: RunFacts) -> Points:
+    """Return (training samples, accuracy) of each evaluation whose samples are known."""
+    return [(one.samples, one.accuracy) for one in facts.evaluations if one.samples is not None]
 
 
 def thinned(points: Points, most: int = _MOST_POINTS) -> Points:

@@ -21,6 +21,8 @@ _ROW, _ROW_TOP = 34.0, 4.0  # height of a bar with its label, and the first one'
 _BAR_LABEL_CHARACTERS = 44
 _CHARACTER = 7.6  # width of a digit at 13 units, slightly above that of common fonts
 _COLOURS = 8
+_TICKS = 5  # about as many on an axis
+_MOST_POWERS = 6
 _LARGEST = 1e15  # larger and non-finite values are left out: logs may hold anything
 _MOST_MARKERS = 60  # a line with more points is drawn without markers
 
@@ -135,18 +137,18 @@ def number(value: float) -> str:
     return f"{value:,.4g}" if abs(value) < 1e3 else f"{value:,.0f}"
 
 
-def ticks(low: float, high: float, about: int = 5) -> list[float]:
-    """Return about `about` round values that cover `low` to `high`, in steps of 1, 2 or 5 times a power of ten."""
-    rough = (high - low) / about
+def ticks(low: float, high: float) -> list[float]:
+    """Return about five round values that cover `low` to `high`, in steps of 1, 2 or 5 times a power of ten."""
+    rough = (high - low) / _TICKS
     power = 10.0 ** math.floor(math.log10(rough))
     step = next(factor * power for factor in (1, 2, 5, 10) if factor * power >= rough * 0.999)
     return [index * step for index in range(math.floor(low / step + 1e-9), math.ceil(high / step - 1e-9) + 1)]
 
 
-def powers(low: float, high: float, base: int, most: int = 6) -> list[float]:
-    """Return evenly spaced powers of `base`, at most `most`, that cover `low` to `high`."""
+def powers(low: float, high: float, base: int) -> list[float]:
+    """Return evenly spaced powers of `base`, at most six, that cover `low` to `high`."""
     first, last = math.floor(math.log(low, base) + 1e-9), math.ceil(math.log(high, base) - 1e-9)
-    stride = max(1, math.ceil((last - first) / (most - 1)))
+    stride = max(1, math.ceil((last - first) / (_MOST_POWERS - 1)))
     steps = max(1, math.ceil((last - first) / stride))
     return [float(base) ** (first + stride * step) for step in range(steps + 1)]
 

@@ -13,7 +13,7 @@ from statistics import mean, variance
 from typing import Any
 
 from bertbench.common.log_spans import evaluation_s, startup_s
-from bertbench.report.beside import Points, curve, thinned
+from bertbench.report.beside import Points, accuracies, curve, thinned
 from bertbench.report.settings import Runs, differing_keys, read_runs, stated, value_text
 from compliance.run import RunFacts, number
 
@@ -51,7 +51,7 @@ def compared(a: Path, b: Path) -> dict[str, Any]:
 
 
 def _side(path: Path, runs: Runs, reached: Sequence[RunFacts]) -> dict[str, Any]:
-    accuracy = _accuracy(runs)
+    accuracy = mean_curve([accuracies(facts) for _, facts in runs])
     return {
         "name": str(path),
         "runs": [str(log) for log, _ in runs],
@@ -84,23 +84,13 @@ def loss_curve(runs: Runs) -> Points:
     return thinned(mean_curve([curve(log, "loss") for log, _ in runs]))
 
 
-def _accuracy(runs: Runs) -> Points:
-    """Return the mean accuracy of runs by training samples."""
-    return mean_curve(
-        [[(e.samples, e.accuracy) for e in facts.evaluations if e.samples is not None] for _, facts in runs]
-    )
-
-
 def _by_time(runs: Runs, accuracy: dict[float, float]) -> Points:
     """Return the mean accuracy of runs by mean seconds since run_start, at each number of training samples."""
     seconds = mean_curve(
         [
-            [
-                (e.samples, time)
-                for e, (time, _) in zip(facts.evaluations, facts.course, strict=False)  # no course without run_start
-                if e.samples is not None
-            ]
+            [(e.samples, (e.time_ms - began) / 1e3) for e in facts.evaluations if e.samples is not None]
             for _, facts in runs
+            if (began := facts.started_ms) is not None
         ]
     )
     return [(time, accuracy[samples]) for samples, time in seconds]

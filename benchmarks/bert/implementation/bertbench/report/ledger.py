@@ -88,15 +88,14 @@ def _without_lost(done: list[_Stretch], step: int, sign: float | None) -> list[_
     last = max((place for place, one in enumerate(done) if one.doing in _WORK), default=-1)
     outcome = done[:first]
     for place, one in enumerate(done[first:], start=first):
-        if one.doing not in _WORK:
-            outcome.append(one)
-            continue
-        end = one.ended
-        if place == last:
-            unknown = one.began if one.cut else one.ended
-            end = sign if sign is not None and one.began < sign < one.ended else unknown
-        outcome.append(one._replace(doing=LOST, ended=end))
-        outcome.append(one._replace(doing=QUEUED if one.cut else IDLE, began=end))
+        if one.doing in _WORK:
+            end = one.ended
+            if place == last:
+                unknown = one.began if one.cut else one.ended
+                end = sign if sign is not None and one.began < sign < one.ended else unknown
+            outcome.append(one._replace(doing=LOST, ended=end))
+            one = one._replace(doing=QUEUED if one.cut else IDLE, began=end)  # noqa: PLW2901 - what is left of it
+        outcome.append(one)
     return outcome
 
 

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from bertbench.report import page
-from bertbench.report.beside import curve, described, line_of, thinned
+from bertbench.report.beside import accuracies, curve, described, line_of, thinned
 from bertbench.report.charts import Axis, Bar, Series, bars, lines
 from bertbench.report.details import details
 from bertbench.report.published import MLPERF_TARGET, beside
@@ -52,11 +52,12 @@ def _section(name: str, runs: Runs, summary: dict[str, Any], ruleset: str) -> st
     log, facts = next((run for run in runs if run[1].division), runs[0])  # the first readable one
     fields = description.of_log(log)
     accelerators = description.in_all(fields)
+    target = MLPERF_TARGET if facts.division == "closed" else number(configured(log).get("evaluation.target"))
     return page.section(
         name,
         page.paragraph(conclusion(summary)),
         page.paragraph(_machine(fields, facts, accelerators), tone="soft"),
-        page.panels(*_curves(runs, _target(log, facts), summary), *_profile_charts(runs)),
+        page.panels(*_curves(runs, target, summary), *_profile_charts(runs)),
         page.heading("Every run"),
         page.table(*text_rows(summary)),
         *(
@@ -79,10 +80,7 @@ def _curves(runs: Runs, target: float | None, summary: dict[str, Any]) -> Iterat
     unit, seconds = ("minutes", 60.0) if longest > 600 else ("seconds", 1.0)
     levels = [] if target is None else [(f"target {target:g}", target)]
     accuracy = Axis("masked-LM accuracy", low=0.0)
-    by_samples = [
-        Series(log.stem, [(e.samples, e.accuracy) for e in facts.evaluations if e.samples is not None])
-        for log, facts in runs
-    ]
+    by_samples = [Series(log.stem, accuracies(facts)) for log, facts in runs]
     by_time = [Series(log.stem, [(time / seconds, found) for time, found in facts.course]) for log, facts in runs]
     yield lines("Accuracy against samples", by_samples, Axis("training samples", low=0.0), accuracy, levels)
     yield lines("Accuracy against time", by_time, Axis(f"{unit} from run_start", low=0.0), accuracy, levels)
@@ -167,10 +165,3 @@ def _machine(fields: dict[str, str], facts: RunFacts, accelerators: int | None) 
         each = f"in each {fields['accelerators_per_node']} x {model}" if accelerators else "CPUs only"
         parts.append(f"nodes: {fields['number_of_nodes']}, {each}")
     return "; ".join([*parts, *(fields[name] for name in ("framework", "hw_notes") if fields.get(name))])
-
-
-def _target(log: Path, facts: RunFacts) -> float | None:
-    """Return the target accuracy: MLPerf's in the closed division, else from bertbench's configuration."""
-    if facts.division == "closed":
-        return MLPERF_TARGET
-    return number(configured(log).get("evaluation.target"))

@@ -45,10 +45,11 @@ def systems(paths: Sequence[Path]) -> list[Group]:
     problems: list[CannotJudge] = []
     for log in logs_of(paths):
         try:
-            found.append((log, RunFacts(read_events(log)).only(_SHOWN_KEYS, _MOST_EVENTS)))
+            facts = RunFacts(read_events(log)).only(_SHOWN_KEYS, _MOST_EVENTS)
         except CannotJudge as problem:
             problems.append(problem)
-            found.append((log, RunFacts([])))
+            facts = RunFacts([])
+        found.append((log, facts))
     if len(problems) == len(found):
         raise DataError(printable(str(problems[0]))) from problems[0]
     platforms = {log.parent: facts.platform for log, facts in reversed(found) if facts.platform}
@@ -163,14 +164,13 @@ def text_rows(content: dict[str, Any]) -> tuple[list[str], list[list[str]]]:
 def conclusion(content: dict[str, Any]) -> str:
     """Return a sentence on the runs of an object of `summarized`."""
     runs, reached = sum(row["not_a_result"] is None for row in content["runs"]), content["reached"]
+    outcome = f"{reached} of {runs} runs reached the target"
     if not reached:
-        return f"{reached} of {runs} runs reached the target"
+        return outcome
     counting = sum(row["counted"] for row in content["runs"])
     rule = "fastest and slowest dropped" if counting < reached else "too few runs to drop any"
-    return (
-        f"{reached} of {runs} runs reached the target; mean time to train {content['mean_time_to_train_s']:.1f} s "
-        f"({rule}); mean samples to converge {content['mean_samples_to_converge']:,.0f}"
-    )
+    means = content["mean_time_to_train_s"], content["mean_samples_to_converge"]
+    return f"{outcome}; mean time to train {means[0]:.1f} s ({rule}); mean samples to converge {means[1]:,.0f}"
 
 
 def remarks(content: dict[str, Any]) -> Iterator[str]:

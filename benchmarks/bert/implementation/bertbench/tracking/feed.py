@@ -37,12 +37,10 @@ class Feed:
         self._evaluations = self._passed = 0
         self._block, self._in_block_ms = -1.0, 0.0
 
-    def forward(self, steps: Sequence[int]) -> None:
-        """Pass on these steps, in their order, and each evaluation with the first steps that reach it."""
-        self._passed = max(self._passed, *steps, 0)
-        self._forward({step: self._point(step, self._run.rows[step]) for step in steps if step in self._run.rows})
-
-    def _forward(self, points: dict[int, Point]) -> None:
+    def forward(self, steps: Sequence[int], until: int = 0) -> None:
+        """Pass on these steps, in their order, and each evaluation with the first steps, or `until`, that reach it."""
+        self._passed = max(self._passed, until, *steps)
+        points = {step: self._point(step, self._run.rows[step]) for step in steps if step in self._run.rows}
         batch = self._run.batch
         for evaluation in self._run.facts.evaluations[self._evaluations :]:
             if evaluation.samples is None or not batch:
@@ -63,8 +61,7 @@ class Feed:
     def close(self, status: str) -> None:
         """End the record, with the evaluations whose steps no file has."""
         facts = self._run.facts
-        self._passed = sys.maxsize
-        self._forward({})
+        self.forward([], until=sys.maxsize)
         summary = {
             "time_to_train_s": facts.time_to_train_s,
             "best_accuracy": facts.best_accuracy,
@@ -74,13 +71,10 @@ class Feed:
         self._tracker.close(status, {name: value for name, value in summary.items() if value is not None})
 
     def _point(self, step: int, row: Row) -> Point:
+        """Return a step's values, and when it ended: the start of its block, and the steps of the block so far."""
         values = {f"train/{_RENAMED.get(key, key)}": value for key, value in row.items() if key != "step"}
         if row.get("step_ms") and self._run.batch:
             values["train/samples_per_s"] = 1e3 * self._run.batch / row["step_ms"]
-        return Point(step, self._time(row), values)
-
-    def _time(self, row: Row) -> float:
-        """Return when a step ended: the start of its block, and the steps of the block so far."""
         begun = 0.0
         for event in self._run.facts.all("block_start"):
             first = event.metadata.get("first_epoch_num")
@@ -89,4 +83,4 @@ class Feed:
         if begun != self._block:
             self._block, self._in_block_ms = begun, 0.0
         self._in_block_ms += row.get("step_ms", 0.0)
-        return (begun + self._in_block_ms) / 1e3
+        return Point(step, (begun + self._in_block_ms) / 1e3, values)

@@ -9,7 +9,6 @@ from itertools import pairwise
 from statistics import median
 
 _RECENT = 4  # evaluations whose slopes are looked at
-Curve = Sequence[tuple[float, float]]
 
 
 @dataclass(frozen=True)
@@ -22,22 +21,16 @@ class Forecast:
     basis: str
 
 
-def forecast(curve: Curve, target: float, earlier: Sequence[float]) -> Forecast | None:
+def forecast(curve: Sequence[tuple[float, float]], target: float, earlier: Sequence[float]) -> Forecast | None:
     """Return when accuracy reaches `target`; `curve` is (samples, accuracy), `earlier` what other runs took.
 
     Those of `earlier` that this run has passed without success say nothing. Return None where nothing says it yet.
     """
     so_far = curve[-1][0] if curve else 0.0
-    ahead = [samples for samples in earlier if samples > so_far]
-    if ahead:
+    if ahead := [samples for samples in earlier if samples > so_far]:
         return Forecast(median(ahead), min(ahead), max(ahead), "earlier runs of this system")
-    return _by_slope(curve, target)
-
-
-def _by_slope(curve: Curve, target: float) -> Forecast | None:
-    """Extrapolate in a straight line: at the last slope, and at the steepest and the flattest of the recent ones."""
     recent = curve[-_RECENT:]
-    slopes = [
+    slopes = [  # straight on: at the last slope, and at the steepest and the flattest of the recent ones
         (later[1] - earlier[1]) / (later[0] - earlier[0])
         for earlier, later in pairwise(recent)
         if later[0] > earlier[0]

@@ -7,7 +7,7 @@ from rich.panel import Panel
 from rich.table import Table
 from rich.text import Text
 
-from bertbench.report.beside import thinned
+from bertbench.report.beside import accuracies, thinned
 from bertbench.tracking.braille import plot
 from bertbench.tracking.ranks import Rank
 from bertbench.tracking.reading import FollowedRun
@@ -18,17 +18,15 @@ _MOST_POINTS = 400
 _MOST_RANKS = 8  # that are shown: the busiest
 _COLOURS = {"start-up": "magenta", "steps": "green", "waiting for data": "red", "evaluation": "cyan", "other": "yellow"}
 _TONES = {"success": "bold green", "running": "bold cyan", "aborted": "bold red", "interrupted": "bold yellow"}
-_COMMIT_DIGITS = 7
 
 
 def page(state: RunState, run: FollowedRun, width: int) -> RenderableType:
     """Return the page, for a terminal of `width` letters."""
     loss = [(float(step), row["loss"]) for step, row in run.rows.items() if "loss" in row]
-    accuracy = [(one.samples, one.accuracy) for one in run.facts.evaluations if one.samples is not None]
     half = width // 2
     drawn = (
         ("loss by step", plot(thinned(loss, _MOST_POINTS), half - 4, _CURVE_LINES)),
-        ("accuracy by samples, target dashed", plot(accuracy, half - 4, _CURVE_LINES, state.target)),
+        ("accuracy by samples, target dashed", plot(accuracies(run.facts), half - 4, _CURVE_LINES, state.target)),
     )
     curves = Table.grid()
     panels = [
@@ -45,7 +43,7 @@ def page(state: RunState, run: FollowedRun, width: int) -> RenderableType:
 
 def _summary(state: RunState) -> Iterator[Text]:
     first = Text.assemble((state.status, _TONES.get(state.status, "bold")))
-    first.append(f"   seed {_shown(state.seed)}   commit {str(state.commit or '-')[:_COMMIT_DIGITS]}")
+    first.append(f"   seed {_shown(state.seed)}   commit {state.commit or '-'!s:.7}")
     first.append(f"   on the clock {duration(state.elapsed_s)}")
     if state.status in ("running", "unfinished"):
         first.append(f"   last wrote {duration(state.silent_s)} ago")

@@ -81,8 +81,7 @@ def elsewhere(folder: Path) -> list[Rank]:
 
 def processor_s(pid: int) -> float:
     """Return the processor time of a process since it began, of all its threads; 0 of one that has ended."""
-    fields = _stat(pid)
-    return _processor_s(fields) if fields else 0.0
+    return _processor_s(_stat(pid))
 
 
 def children(pid: int) -> list[int]:
@@ -117,7 +116,7 @@ def _stat(pid: int) -> list[str]:
 
 
 def _processor_s(fields: list[str]) -> float:
-    return (int(fields[11]) + int(fields[12])) / _TICKS
+    return sum(map(int, fields[11:13])) / _TICKS
 
 
 def _result(pid: int) -> Path | None:

@@ -4,6 +4,7 @@ A resumed run truncates both files to its snapshot: later steps are then forgott
 """
 
 from collections import deque
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -104,15 +105,8 @@ class FollowedRun:
             if times := rank_times(content):
                 self.rank_times.append(times)
             fresh.append(step)
-        self._read_log()
-        return [step for step in fresh if step in self.rows]
-
-    def _read_log(self) -> None:
-        try:
+        with suppress(OSError, CannotJudge):  # it has no line yet, or half of one
             stat = self.log.stat()
-            if (stat.st_size, stat.st_mtime_ns) == self._seen:
-                return
-            self.facts = RunFacts(read_events(self.log))
-            self._seen = (stat.st_size, stat.st_mtime_ns)
-        except (OSError, CannotJudge):  # it has no line yet, or half of one
-            return
+            if self._seen != (seen := (stat.st_size, stat.st_mtime_ns)):
+                self.facts, self._seen = RunFacts(read_events(self.log)), seen
+        return [step for step in fresh if step in self.rows]

@@ -11,6 +11,7 @@ from statistics import median
 from typing import Any
 
 from bertbench.common.log_spans import evaluation_s, startup_s
+from bertbench.report.beside import accuracies
 from bertbench.report.listing import run_logs, silence_s, status, system_name
 from bertbench.report.settings import configured
 from bertbench.report.straggler import mean_times, straggler
@@ -77,8 +78,7 @@ def state_of(run: FollowedRun, ranks: Sequence[Rank] = (), earlier: Sequence[flo
     # a GPU's steps are written only at evaluations: until then assume its last speed
     reached = min(ahead, samples + speed * silent) if ahead and speed else samples
     target = number(parameters.get("evaluation.target"))
-    curve = [(one.samples, one.accuracy) for one in facts.evaluations if one.samples is not None]
-    expected = forecast(curve, target, earlier) if target is not None and going else None
+    expected = forecast(accuracies(facts), target, earlier) if target is not None and going else None
     slow = straggler(mean_times(run.rank_times)) if going else None
     return RunState(
         name=run.name,

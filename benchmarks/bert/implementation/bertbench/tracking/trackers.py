@@ -29,8 +29,7 @@ def folder_of(name: str, out: Path) -> Path:
 
 
 def open_tracker(name: str, run: FollowedRun, folder: Path) -> Tracker:
-    """Begin the record of a run. Raises ConfigError where its package is missing, and what `refusals` returns."""
-    check_installed([name])
+    """Begin the record of a run by an installed tracker. Raises what `refusals` returns."""
     tracker: Tracker = _module(name).Recorder(run, folder)
     return tracker
 
