@@ -23,7 +23,7 @@ class NodeReadings(NamedTuple):
     meters: list[str]
     readings: list[tuple[float, float]]
 
-    def around(self, facts: RunFacts, efficiency: float = 1.0) -> Readings:
+    def around(self, facts: RunFacts, efficiency: float) -> Readings:
         """Return the timed run's readings, from the last before run_start to the first after run_stop."""
         began, ended = facts.started_ms, facts.stopped_ms
         if began is None or ended is None:

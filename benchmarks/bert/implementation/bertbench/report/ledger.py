@@ -4,21 +4,10 @@ Reads timeline.jsonl (common/timeline.py). Its records divide the time into stre
 becomes lost work, and the buckets of all stretches add up to the whole by construction.
 """
 
-from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
-from bertbench.common.timeline import (
-    BUCKETS,
-    EVALUATION,
-    IDLE,
-    LOST,
-    QUEUED,
-    SNAPSHOT,
-    TIMELINE,
-    TRAINING,
-    WAITING,
-)
+from bertbench.common.timeline import BUCKETS, EVALUATION, IDLE, LOST, QUEUED, SNAPSHOT, TIMELINE, TRAINING, WAITING
 from bertbench.report.beside import recorded
 from compliance.run import number
 
@@ -45,7 +34,7 @@ def ledger(log: Path) -> dict[str, float] | None:
 
     None if the run has no timeline.
     """
-    stretches = _stretches(_records(log.with_suffix("") / TIMELINE))
+    stretches = _stretches(log.with_suffix("") / TIMELINE)
     if not stretches:
         return None
     seconds = dict.fromkeys(BUCKETS, 0.0)
@@ -56,7 +45,14 @@ def ledger(log: Path) -> dict[str, float] | None:
     return seconds
 
 
-def _stretches(records: Iterator[dict[str, Any]]) -> list[_Stretch]:
+def _stretches(path: Path) -> list[_Stretch]:
+    """Return the stretches between the valid records, without what resumptions discarded."""
+    records = (
+        record
+        for record in recorded(path)
+        if (record.get("doing") in _BEGUN or isinstance(record.get("resumed"), int))
+        and number(record.get("time")) is not None
+    )
     done: list[_Stretch] = []
     now: tuple[str, float, int | None] | None = None  # what was begun last, when, and the step of a snapshot
     waited = 0.0
@@ -97,11 +93,3 @@ def _without_lost(done: list[_Stretch], step: int, sign: float | None) -> list[_
             one = one._replace(doing=QUEUED if one.cut else IDLE, began=end)  # noqa: PLW2901 - what is left of it
         outcome.append(one)
     return outcome
-
-
-def _records(path: Path) -> Iterator[dict[str, Any]]:
-    """Yield the valid records, in file order."""
-    for record in recorded(path):
-        begins = record.get("doing") in _BEGUN or isinstance(record.get("resumed"), int)
-        if begins and number(record.get("time")) is not None:
-            yield record

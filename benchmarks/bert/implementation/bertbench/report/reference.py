@@ -65,11 +65,9 @@ def reference_of(runs: Runs) -> dict[str, Any]:
     seeds = [facts.seed for _, facts in runs]
     if again := [seed for seed, count in Counter(seeds).items() if count > 1]:
         raise DataError(f"found seed {again[0]} in several runs, which repeat one run: give each once")
-    first, *others = runs
-    for run in others:
-        _check_same(str(first[0]), _settings(first), run)
-    precisions = [_precision(log) for log, _ in runs]
-    _check_one_precision(precisions)
+    first = runs[0]
+    _check_same(str(first[0]), _settings(first), runs)
+    precisions = _one_precision(runs)
     configuration, hyperparameters = (_shared(found) for found in zip(*map(_settings, runs), strict=True))
     commits = [str(described(log, "run.json").get("commit", "unknown")) for log, _ in runs]
     batch = hyperparameters.pop("global_batch_size")
@@ -101,8 +99,7 @@ def judged(runs: Runs, file: Path, ruleset: str) -> Verdict:
     if len(runs) < needed:
         raise DataError(f"found {len(runs)} runs; the limits are for the {needed} of a result: record more")
     expected = point.get("Configuration", {}), {**point["Hyperparams"], "global_batch_size": point["BS"]}
-    for run in runs:
-        _check_same(str(file), expected, run)
+    _check_same(str(file), expected, runs)
     seeds = point.get("Seeds", [])
     for log, facts in runs:
         if facts.seed in seeds:
@@ -110,7 +107,7 @@ def judged(runs: Runs, file: Path, ruleset: str) -> Verdict:
                 f"{log}: has seed {facts.seed}, and so has a run of {file}; a reference can't judge runs that it was "
                 "made of: record runs with other seeds, or make another reference"
             )
-    _check_one_precision([*point.get("Precisions", []), *(_precision(log) for log, _ in runs)])
+    _one_precision(runs, point.get("Precisions", []))
     converged = [facts.samples if facts.status == "success" else None for _, facts in runs]
     official = convergence(
         [Converged(facts.global_batch_size, samples) for (_, facts), samples in zip(runs, converged, strict=True)],
@@ -136,39 +133,40 @@ def _settings(run: tuple[Path, RunFacts]) -> tuple[Values, Values]:
     return {key: value for key, value in configured(log).items() if key.startswith(_DECISIVE)}, logged
 
 
-def _precision(log: Path) -> str | None:
-    """Return the number format that a run resolved `precision.compute` to; None if it isn't recorded."""
-    return described(log, "arithmetic.json").get("precision")
+def _one_precision(runs: Runs, others: Sequence[str | None] = ()) -> list[str | None]:
+    """Return the number format that each run resolved `precision.compute` to; None if it isn't recorded.
 
-
-def _check_one_precision(precisions: Sequence[str | None]) -> None:
-    """Raise DataError if known precisions differ."""
-    known = sorted({str(one) for one in precisions if one})
+    Raises DataError if known ones, and those of `others`, differ.
+    """
+    found = [described(log, "arithmetic.json").get("precision") for log, _ in runs]
+    known = sorted({str(one) for one in [*others, *found] if one})
     if len(known) > 1:
         raise DataError(
             f"found runs in {' and '.join(known)}, expected one precision; record all with --set precision.compute="
             f"{known[0]}, or another"
         )
+    return found
 
 
 def _shared(found: Sequence[Values]) -> Values:
     return {key: value for key, value in found[0].items() if all(other.get(key) == value for other in found)}
 
 
-def _check_same(name: str, expected: tuple[Values, Values], run: tuple[Path, RunFacts]) -> None:
+def _check_same(name: str, expected: tuple[Values, Values], runs: Runs) -> None:
     """Raise DataError if a run has other settings, in its configuration, or in its log if one lacks a configuration.
 
     A setting that one of the two lacks doesn't count: older commits lack some settings and rename others.
     """
-    found = _settings(run)
-    place = 0 if expected[0] and found[0] else 1
-    wanted, own = expected[place], found[place]
-    for key in sorted(wanted.keys() & own.keys()):
-        if wanted[key] != own[key]:
-            raise DataError(
-                f"{run[0]}: has {key} {own[key]}, {name} has {wanted[key]}; a reference covers one system with one "
-                "configuration: give only its runs"
-            )
+    for run in runs:
+        found = _settings(run)
+        place = 0 if expected[0] and found[0] else 1
+        wanted, own = expected[place], found[place]
+        for key in sorted(wanted.keys() & own.keys()):
+            if wanted[key] != own[key]:
+                raise DataError(
+                    f"{run[0]}: has {key} {own[key]}, {name} has {wanted[key]}; a reference covers one system with one "
+                    "configuration: give only its runs"
+                )
 
 
 def _read(file: Path) -> tuple[str, dict[str, Any]]:

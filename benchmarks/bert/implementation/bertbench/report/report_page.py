@@ -52,6 +52,8 @@ def _section(name: str, runs: Runs, summary: dict[str, Any], ruleset: str) -> st
     log, facts = next((run for run in runs if run[1].division), runs[0])  # the first readable one
     fields = description.of_log(log)
     accelerators = description.in_all(fields)
+    mean, reached = summary["mean_time_to_train_s"], [row for row in summary["runs"] if row["status"] == "success"]
+    comparable = mean is not None and all((row["best_accuracy"] or 0.0) >= MLPERF_TARGET for row in reached)
     target = MLPERF_TARGET if facts.division == "closed" else number(configured(log).get("evaluation.target"))
     return page.section(
         name,
@@ -70,7 +72,7 @@ def _section(name: str, runs: Runs, summary: dict[str, Any], ruleset: str) -> st
         page.heading("Findings"),
         _findings([log for log, _ in runs], ruleset),
         page.heading("Published results"),
-        beside(name, accelerators, _comparable_minutes(summary)),
+        beside(name, accelerators, mean / 60 if comparable else None),
     )
 
 
@@ -127,8 +129,7 @@ def _profile_charts(runs: Runs) -> Iterator[str]:
 
 def _findings(logs: Sequence[Path], ruleset: str) -> str:
     """Return what the judge says of the logs, with the lines that it names."""
-    found: list[tuple[Path, Finding]] = []
-    passed = 0
+    found, passed = [], 0
     for log in logs:
         judgement = judge(log, ruleset)
         passed += judgement.verdict == "pass"
@@ -146,15 +147,6 @@ def _finding(log: Path, finding: Finding) -> str:
     if finding.line is None:
         return f"{head} {page.toned(log.name, 'soft')}: {page.toned(text)}"
     return f"{head} {page.toned(text)} {page.quoted(f'{log.name}:{finding.line}: {line_of(log, finding.line)}')}"
-
-
-def _comparable_minutes(summary: dict[str, Any]) -> float | None:
-    """Return the time to train, if its runs reached MLPerf's target."""
-    mean: float | None = summary["mean_time_to_train_s"]
-    reached = [row for row in summary["runs"] if row["status"] == "success"]
-    if mean is None or any((row["best_accuracy"] or 0.0) < MLPERF_TARGET for row in reached):
-        return None
-    return mean / 60
 
 
 def _machine(fields: dict[str, str], facts: RunFacts, accelerators: int | None) -> str:

@@ -169,8 +169,10 @@ def conclusion(content: dict[str, Any]) -> str:
         return outcome
     counting = sum(row["counted"] for row in content["runs"])
     rule = "fastest and slowest dropped" if counting < reached else "too few runs to drop any"
-    means = content["mean_time_to_train_s"], content["mean_samples_to_converge"]
-    return f"{outcome}; mean time to train {means[0]:.1f} s ({rule}); mean samples to converge {means[1]:,.0f}"
+    return (
+        f"{outcome}; mean time to train {content['mean_time_to_train_s']:.1f} s ({rule}); mean samples to converge "
+        f"{content['mean_samples_to_converge']:,.0f}"
+    )
 
 
 def remarks(content: dict[str, Any]) -> Iterator[str]:

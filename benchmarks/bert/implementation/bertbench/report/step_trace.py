@@ -40,7 +40,12 @@ def where(events: Iterable[Event]) -> dict[str, float]:
     steps = [span for span in spans if span["name"].startswith(_STEP) and span.get("cat") == "user_annotation"]
     nested = list(_nested(span for span in spans if span.get("cat") in ("cpu_op", "user_annotation")))
     on_device = [span for span in spans if span.get("cat") in _ON_DEVICE]
-    spent = _lengths(_device_intervals(on_device, nested, steps) if on_device else _host_intervals(nested, steps))
+    on_host = (  # on the thread of the steps; the innermost counts
+        (span["ts"], span["ts"] + span["dur"], len(names), _part(names))
+        for span, names in nested
+        if span["tid"] == steps[0]["tid"] and names[0].startswith(_STEP)
+    )
+    spent = _lengths(_device_intervals(on_device, nested, steps) if on_device else on_host)
     return {name: spent[name] / 1e3 / len(steps) for name in _ORDER if spent.get(name)}
 
 
@@ -54,13 +59,6 @@ def _nested(spans: Iterable[Event]) -> Iterator[tuple[Event, tuple[str, ...]]]:
         end = min([span["ts"] + span["dur"], *(end for _, end in open_spans[-1:])])  # clocks are cut to nanoseconds
         open_spans.append((span["name"], end))
         yield span, tuple(name for name, _ in open_spans)
-
-
-def _host_intervals(nested: list[tuple[Event, tuple[str, ...]]], steps: list[Event]) -> Iterator[Interval]:
-    """Yield the spans in a step on a CPU, on the thread of the steps; the innermost counts."""
-    for span, names in nested:
-        if span["tid"] == steps[0]["tid"] and names[0].startswith(_STEP):
-            yield span["ts"], span["ts"] + span["dur"], len(names), _part(names)
 
 
 def _device_intervals(
@@ -115,7 +113,7 @@ def _part(names: tuple[str, ...]) -> str:
 def _kernel_part(kernel: str, names: tuple[str, ...], main_thread: bool) -> str:
     if kernel.startswith("nccl"):
         return ALL_REDUCE
-    part = _part(names) if main_thread else _part((BACKWARD, *names))  # autograd has its own thread on a GPU
+    part = _part(names if main_thread else (BACKWARD, *names))  # autograd has its own thread on a GPU
     phase = part.partition(":")[0]
     if phase == FORWARD and any(sign in kernel for sign in _ATTENTION_KERNELS):
         return f"{FORWARD}: {ATTENTION}"

@@ -113,7 +113,7 @@ class ResultFiles:
             self.timeline.write_bytes(timeline)
 
 
-def reserve(runs: Path, system: str, folder_name: str = "bert", kind: str = "result") -> ResultFiles:
+def reserve(runs: Path, system: str, folder_name: str, kind: str) -> ResultFiles:
     """Take the next free number under runs/<system>/bert; the log exists, empty, when this returns.
 
     Other kinds of runs than results have other names. Raises RunError if the folder can't be written.

@@ -35,7 +35,7 @@ _LEFT_OUT = shutil.ignore_patterns(".*", "__pycache__", "*.egg-info")
 
 
 def build(
-    out: Path, submitter: str, systems: Sequence[str], results: Path, ruleset: str, allow_dirty: bool = False
+    out: Path, submitter: str, systems: Sequence[str], results: Path, ruleset: str, allow_dirty: bool
 ) -> PackageJudgement:
     """Fill the folder `out`, which is empty or not there yet, and return the verdict on it: pass.
 

@@ -141,28 +141,24 @@ def _speed(run: FollowedRun) -> float | None:
 def phases(run: FollowedRun, end_ms: float | None, samples: float = math.inf) -> dict[str, float]:
     """Return the seconds on the clock until `end_ms`, when `samples` were trained, by phase.
 
-    What is in no phase is other: snapshots, and steps that no file has yet. Nothing before the clock starts.
+    What is in no phase is other: snapshots, and steps that no file has yet. Nothing before the clock starts. An
+    evaluation counts before its end too.
     """
     facts = run.facts
     if facts.started_ms is None or end_ms is None:
         return {}
+    starts, stops = (
+        [event.time_ms for event in facts.all(key) if event.time_ms <= end_ms] for key in ("eval_start", "eval_stop")
+    )
     rows = [row for row in run.rows.values() if row.get("samples", 0.0) <= samples]
     waiting = sum(row.get("load_wait_ms", 0.0) for row in rows) / 1e3
     known = {
         "start-up": startup_s(facts) or 0.0,
         "steps": max(0.0, sum(row.get("step_ms", 0.0) for row in rows) / 1e3 - waiting),
         "waiting for data": waiting,
-        "evaluation": _evaluation_s(facts, end_ms),
+        "evaluation": (sum(stops) + (len(starts) - len(stops)) * end_ms - sum(starts)) / 1e3,
     }
     return known | {"other": max(0.0, (end_ms - facts.started_ms) / 1e3 - sum(known.values()))}
-
-
-def _evaluation_s(facts: RunFacts, end_ms: float) -> float:
-    """Return seconds in evaluations until `end_ms`, including an unfinished one."""
-    starts, stops = (
-        [event.time_ms for event in facts.all(key) if event.time_ms <= end_ms] for key in ("eval_start", "eval_stop")
-    )
-    return (sum(stops) + (len(starts) - len(stops)) * end_ms - sum(starts)) / 1e3
 
 
 def _next_evaluation(facts: RunFacts) -> float | None:

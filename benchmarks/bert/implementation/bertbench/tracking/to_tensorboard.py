@@ -3,12 +3,10 @@
 import json
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
 
 from tensorboard.compat.proto.event_pb2 import Event
-from tensorboard.compat.proto.summary_pb2 import Summary, SummaryMetadata
-from tensorboard.compat.proto.tensor_pb2 import TensorProto
-from tensorboard.compat.proto.types_pb2 import DT_STRING
+from tensorboard.compat.proto.summary_pb2 import Summary
+from tensorboard.plugins.text.summary_v2 import text_pb
 from tensorboard.summary.writer.event_file_writer import EventFileWriter
 
 from bertbench.tracking.feed import Point
@@ -43,7 +41,4 @@ class Recorder:
         self._writer.close()
 
     def _text(self, tag: str, text: str) -> None:
-        metadata = SummaryMetadata(plugin_data=SummaryMetadata.PluginData(plugin_name="text"))
-        tensor = TensorProto(dtype=DT_STRING, string_val=[text.encode()])
-        values: list[Any] = [Summary.Value(tag=tag, metadata=metadata, tensor=tensor)]
-        self._writer.add_event(Event(step=0, summary=Summary(value=values)))
+        self._writer.add_event(Event(step=0, summary=text_pb(tag, text)))
