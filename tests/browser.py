@@ -5,37 +5,22 @@ import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
 
 import pytest
 from selenium import webdriver
 
 
-class Browser:
-    """A window on one page at a time."""
-
-    def __init__(self, driver: webdriver.Chrome) -> None:
-        self._driver = driver
-
-    def show(self, path: Path, width: int = 1200, dark: bool = False) -> None:
-        """Open a file in a window of that width; `dark` is what the reader's system prefers."""
-        scheme = {"name": "prefers-color-scheme", "value": "dark" if dark else "light"}
-        self._driver.execute_cdp_cmd("Emulation.setEmulatedMedia", {"features": [scheme]})
-        metrics = {"width": width, "height": 800, "deviceScaleFactor": 1, "mobile": width < 600}
-        self._driver.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", metrics)
-        self._driver.get(path.as_uri())
-
-    def ask(self, script: str) -> Any:
-        """What a script's `return` gives."""
-        return self._driver.execute_script(script)
-
-    def complaints(self) -> list[str]:
-        """What the console was told since the last call."""
-        return [entry["message"] for entry in self._driver.get_log("browser")]
+def show(driver: webdriver.Chrome, path: Path, width: int, dark: bool) -> None:
+    """Open a file in a window of that width; `dark` is what the reader's system prefers."""
+    scheme = {"name": "prefers-color-scheme", "value": "dark" if dark else "light"}
+    driver.execute_cdp_cmd("Emulation.setEmulatedMedia", {"features": [scheme]})
+    metrics = {"width": width, "height": 800, "deviceScaleFactor": 1, "mobile": width < 600}
+    driver.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", metrics)
+    driver.get(path.as_uri())
 
 
 @contextmanager
-def browser() -> Iterator[Browser]:
+def browser() -> Iterator[webdriver.Chrome]:
     """Start one; skips the test where there is none, except in CI, which must look at pages."""
     program, driver = shutil.which("chromium"), shutil.which("chromedriver")
     if program is None or driver is None:
@@ -50,6 +35,6 @@ def browser() -> Iterator[Browser]:
     options.set_capability("goog:loggingPrefs", {"browser": "ALL"})
     started = webdriver.Chrome(options=options, service=webdriver.ChromeService(driver))
     try:
-        yield Browser(started)
+        yield started
     finally:
         started.quit()

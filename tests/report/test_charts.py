@@ -17,6 +17,10 @@ def labels(figure: str) -> dict[tuple[str | None, str | None], ET.Element]:
     return {(text.text, text.get("class")): text for text in ET.fromstring(figure).iter("text")}
 
 
+def curve(*points: tuple[float, float]) -> str:
+    return lines("t", [Series("a", points)], Axis("x"), Axis("y"))
+
+
 def test_ticks_are_round_and_cover_the_range() -> None:
     assert ticks(0, 1) == pytest.approx([0, 0.2, 0.4, 0.6, 0.8, 1.0])
     assert ticks(3, 17) == [0, 5, 10, 15, 20]
@@ -29,7 +33,7 @@ def test_numbers_are_short() -> None:
 
 
 def test_a_point_stands_where_its_axes_say() -> None:
-    figure = scatter("t", [Series("a", [(0, 0), (10, 100)])], Axis("x"), Axis("y"))
+    figure = curve((0, 0), (10, 100))
     for (x, y), tick_x, tick_y in zip(places(figure, "circle", "cx", "cy"), ("0", "10"), ("0", "100"), strict=True):
         assert float(labels(figure)[tick_x, "middle"].get("x", "")) == x
         assert float(labels(figure)[tick_y, "end"].get("y", "")) == y + 4
@@ -44,14 +48,14 @@ def test_parts_of_a_bar_lie_end_to_end_and_are_as_long_as_their_values() -> None
 
 @pytest.mark.parametrize("odd", [math.nan, math.inf, -1e308])
 def test_values_that_cannot_be_drawn_are_left_out(odd: float) -> None:
-    drawn = lines("t", [Series("a", [(1, 1), (odd, 2), (2, odd)])], Axis("x"), Axis("y"))
+    drawn = curve((1, 1), (odd, 2), (2, odd))
     assert len(places(drawn, "circle")) == 1
     assert not re.search("nan|inf", drawn + bars("t", [Bar("a", {"p": odd, "q": 1})], Axis("x")))
 
 
 @pytest.mark.parametrize("points", [[], [(3, 3)], [(0, 0)], [(1, 5), (2, 5)], [(1e-300, 1e-200), (2e-300, 2e-200)]])
 def test_few_and_equal_points_are_drawn(points: list[tuple[float, float]]) -> None:
-    assert len(places(lines("t", [Series("a", points)], Axis("x"), Axis("y")), "circle")) == len(points)
+    assert len(places(curve(*points), "circle")) == len(points)
 
 
 def test_text_from_a_log_is_never_markup() -> None:
@@ -89,7 +93,7 @@ def test_a_logarithmic_axis_shows_values_and_leaves_out_what_isn_t_positive() ->
 
 @pytest.mark.parametrize("high", [1, 0.00123, 999_999_999])
 def test_labels_of_ticks_stand_clear_of_the_axis_label(high: float) -> None:
-    found = labels(lines("t", [Series("a", [(0, 0), (1, high)])], Axis("x"), Axis("y")))
+    found = labels(curve((0, 0), (1, high)))
     begins = [
         float(text.get("x", "")) - 7.6 * len(label or "") for (label, kind), text in found.items() if kind == "end"
     ]

@@ -9,11 +9,11 @@ from pathlib import Path
 
 import pytest
 
+from tests.compliance.logs import RESULTS
 from tests.compliance.packages import line, run_log
 from tests.conftest import Answer, Printed
 from tests.tracking.written import leave
 
-RESULTS = Path(__file__).parents[2] / "tests" / "recorded" / "results" / "cpu_demo"
 FIELDS = ["run", "system", "seed", "status", "time_to_train_s", "best_accuracy", "samples_per_s", "commit", "verdict"]
 
 
@@ -100,9 +100,9 @@ def test_every_command_takes_a_run_by_its_folder_as_by_its_log(command: str, tmp
     ("words", "shown"),
     [
         (["runs", str(RESULTS)], "verdict"),
-        (["compare", f"{RESULTS}/bert/result_0", str(RESULTS)], "+/-"),
-        (["compare", f"{RESULTS}/bert/result_0", str(RESULTS)], "runs that reached it: 1 of A and 10 of B"),
-        (["watch", f"{RESULTS}/bert/result_0", "--once"], "+- accuracy by samples"),
+        (["compare", f"{RESULTS}/result_0", str(RESULTS)], "+/-"),
+        (["compare", f"{RESULTS}/result_0", str(RESULTS)], "runs that reached it: 1 of A and 10 of B"),
+        (["watch", f"{RESULTS}/result_0", "--once"], "+- accuracy by samples"),
     ],
 )
 def test_looking_at_runs_imports_no_torch_and_takes_a_terminal_of_ascii_letters(words: list[str], shown: str) -> None:

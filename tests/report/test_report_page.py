@@ -8,59 +8,54 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from selenium import webdriver
 
 from bertbench.cli import main
 from bertbench.report import report_page
 from bertbench.report.page import page, table
 from bertbench.report.published import beside, published
-from bertbench.report.runs import summarized, systems, text
+from bertbench.report.runs import systems, text
 from compliance.judge import Finding, Judgement, judge
-from tests.browser import Browser, browser
+from tests.browser import browser, show
+from tests.compliance.logs import RESULTS
 from tests.compliance.packages import line, run_log, write_package
 from tests.conftest import Printed
+from tests.report.reports import page_of, summaries
 
-RESULTS = Path(__file__).parents[2] / "tests" / "recorded" / "results" / "cpu_demo"
 
-
-@pytest.fixture(scope="module")
-def window() -> Iterator[Browser]:
+@pytest.fixture
+def window() -> Iterator[webdriver.Chrome]:
     with browser() as opened:
         yield opened
-
-
-@pytest.fixture(scope="module")
-def demo(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    out = tmp_path_factory.mktemp("page") / "report.html"
-    assert main(["report", str(RESULTS), "--html", str(out)]) == 0
-    return out
 
 
 def brightness(colour: str) -> int:
     return sum(int(part) for part in re.findall(r"\d+", colour)[:3])
 
 
-def test_the_page_is_readable_in_a_browser_in_light_and_dark(window: Browser, demo: Path) -> None:
-    curves = {}
+def test_the_page_is_readable_in_a_browser_in_light_and_dark(window: webdriver.Chrome, tmp_path: Path) -> None:
+    demo, ask, curves = tmp_path / "report.html", window.execute_script, {}
+    assert main(["report", str(RESULTS), "--html", str(demo)]) == 0
     for width, dark in ((390, True), (1200, False)):
-        window.show(demo, width, dark)
-        assert window.complaints() == []
-        assert window.ask("return document.documentElement.scrollWidth") <= width  # nothing sticks out to the side
-        drawings = window.ask("return [...document.querySelectorAll('svg')].map(s => [s.clientWidth, s.clientHeight])")
+        show(window, demo, width, dark)
+        assert window.get_log("browser") == []
+        assert ask("return document.documentElement.scrollWidth") <= width  # nothing sticks out to the side
+        drawings = ask("return [...document.querySelectorAll('svg')].map(s => [s.clientWidth, s.clientHeight])")
         assert len(drawings) == 6
         assert all(wide > 250 and high > 80 for wide, high in drawings)
-        smallest = window.ask(
+        smallest = ask(
             "return Math.min(...[...document.querySelectorAll('svg text:not([transform])')]"
             ".map(t => t.getBoundingClientRect().height))"
         )
         assert smallest >= 10
         style = "return [getComputedStyle(document.body).backgroundColor, getComputedStyle(document.body).color]"
-        paper, ink = window.ask(style)
+        paper, ink = ask(style)
         assert (brightness(paper) < brightness(ink)) == dark
-        curves[dark] = brightness(window.ask("return getComputedStyle(document.querySelector('.line-0')).stroke"))
+        curves[dark] = brightness(ask("return getComputedStyle(document.querySelector('.line-0')).stroke"))
     assert curves[True] > curves[False]
-    lines = window.ask("return document.querySelectorAll('svg path[class^=line]').length")
+    lines = ask("return document.querySelectorAll('svg path[class^=line]').length")
     assert lines == 30  # ten runs: accuracy by samples, accuracy by time, loss
-    assert window.ask("return performance.getEntriesByType('resource').length") == 0
+    assert ask("return performance.getEntriesByType('resource').length") == 0
     assert not re.search(r"(src|href)=[\"'](?!#)|url\(|@import|<script", demo.read_text())
     assert "nodes: 1, CPUs only" in demo.read_text()
 
@@ -93,7 +88,7 @@ def test_a_finding_shows_the_line_of_the_log_as_text(tmp_path: Path, monkeypatch
         return replace(judge(path, ruleset), findings=(Finding("rule", "error", evil, "nothing", "remove it", 2),))
 
     monkeypatch.setattr(report_page, "judge", judged)
-    found = report_page.html(systems([tmp_path]), "5.0.0")
+    found = page_of(tmp_path)
     assert "<img" not in found
     assert "<code>result_0.txt:2: :::MLLOG &lt;img src=x" in found
 
@@ -101,7 +96,7 @@ def test_a_finding_shows_the_line_of_the_log_as_text(tmp_path: Path, monkeypatch
 def test_other_peoples_packages_are_shown_with_the_published_results_of_their_size(tmp_path: Path) -> None:
     logs = write_package(tmp_path, evaluations=2)
     (logs / "result_9.txt").write_text("cut off")
-    text = report_page.html(systems([tmp_path]), "5.0.0")
+    text = page_of(tmp_path)
     assert "nodes: 1, in each 8 x toy accelerator" in text
     assert "toy (here)" in text
     assert "All 119 published results with 8 accelerators" in text
@@ -128,12 +123,12 @@ def test_what_cannot_be_compared_is_said(accelerators: int | None, minutes: floa
 
 def test_balance_and_speed_are_a_sentence_each_where_runs_measured_them(tmp_path: Path) -> None:
     logs = write_package(tmp_path, evaluations=2)
-    assert "Load balance" not in report_page.html(systems([tmp_path]), "5.0.0")
+    assert "Load balance" not in page_of(tmp_path)
     (logs / "result_0").mkdir()
     rows = ({"step": step, "loss": 7.0, "load_efficiency": value} for step, value in ((1, 0.93), (2, 0.95)))
     (logs / "result_0" / "metrics.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
-    assert "Load balance" in report_page.html(systems([tmp_path]), "5.0.0")
-    *_, speed, balance = text(summarized(systems([tmp_path])[0]), detailed=False).splitlines()
+    assert "Load balance" in page_of(tmp_path)
+    *_, speed, balance = text(summaries(tmp_path)[0], detailed=False).splitlines()
     assert speed == ("speed: 2,875 samples/s; of the time on the clock 100.0% training, 0.0% evaluation, 0.0% start-up")
     assert balance == "balance: load efficiency 94.0% (mean over slowest rank)"
 

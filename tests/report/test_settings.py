@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
-from bertbench.report import report_page
-from bertbench.report.runs import summarized, systems, text
+from bertbench.report.runs import text
 from tests.compliance.packages import line, run_log
+from tests.report.reports import page_of, summaries
 from tests.tracking.written import leave
 
 
@@ -27,12 +27,11 @@ def origin(seed: int) -> dict[str, Any]:
 
 def tables(folder: Path) -> list[tuple[dict[str, Any], int, float]]:
     """What sets each table apart, how many runs it has, and their mean."""
-    found = map(summarized, systems([folder]))
-    return [(one["settings"], len(one["runs"]), one["mean_time_to_train_s"]) for one in found]
+    return [(one["settings"], len(one["runs"]), one["mean_time_to_train_s"]) for one in summaries(folder)]
 
 
 def shown(folder: Path) -> list[str]:
-    return [text(summarized(group), detailed=False) for group in systems([folder])]
+    return [text(one, detailed=False) for one in summaries(folder)]
 
 
 def test_runs_with_equal_settings_are_one_table(tmp_path: Path) -> None:
@@ -49,7 +48,7 @@ def test_an_override_makes_tables_with_means_of_their_own(tmp_path: Path) -> Non
         ({"optimizer.learning_rate": 0.001}, 2, 20.0), ({"optimizer.learning_rate": 0.002}, 2, 60.0),
     ]  # fmt: skip
     assert "result_1" not in shown(tmp_path)[0]
-    page = report_page.html(systems([tmp_path]), "5.0.0")
+    page = page_of(tmp_path)
     for rate, heading in zip(("0.001", "0.002"), shown(tmp_path), strict=True):
         assert heading.startswith(f"toy: optimizer.learning_rate={rate}\n")
         assert f"toy: optimizer.learning_rate={rate}" in page

@@ -6,11 +6,11 @@ from typing import Any
 import pytest
 
 from bertbench.common.log_spans import evaluation_s
-from bertbench.report.report_page import html
-from bertbench.report.runs import summarized, systems, text
+from bertbench.report.runs import text
 from compliance.log import read_events
 from compliance.run import RunFacts
 from tests.compliance.packages import line, run_log
+from tests.report.reports import page_of, summaries
 
 SECONDS: dict[str, Any] = {"launcher": 2.5, "imports": 3.25, "plan": 0.125, "shards": 0.5, "first batch": 0.375,
                            "first step": 0.25}  # fmt: skip
@@ -23,7 +23,7 @@ def with_startup(path: Path, seconds: Any, slowest: Any) -> Path:
 
 def test_start_up_is_told_piece_by_piece_with_the_slowest_rank(tmp_path: Path) -> None:
     log = with_startup(tmp_path / "result_0.txt", SECONDS, SECONDS | {"first batch": 1.5})
-    (system,) = map(summarized, systems([log]))
+    (system,) = summaries(log)
     (row,) = system["runs"]
     assert row["startup"]["timed_s"] == {"plan": 0.125, "shards": 0.5, "first batch": 0.375, "first step": 0.25}
     assert row["startup"]["untimed_s"] == {"launcher": 2.5, "imports": 3.25}
@@ -38,7 +38,7 @@ def test_start_up_is_told_piece_by_piece_with_the_slowest_rank(tmp_path: Path) -
     )
     assert lines[-2].split()[:4] == ["slowest", "rank", "2.50", "3.25"]
     assert lines[-2].split()[-4:] == ["0.12", "0.50", "1.50", "0.25"]
-    page = html(systems([log]), "5.0.0")
+    page = page_of(log)
     assert "On the clock: run_start to the end of the first step" in page
     assert "Off the clock: launch to run_start" in page
 
@@ -49,16 +49,16 @@ def test_start_up_is_told_piece_by_piece_with_the_slowest_rank(tmp_path: Path) -
 )
 def test_other_peoples_events_of_that_name_are_left_out(tmp_path: Path, seconds: Any, slowest: Any) -> None:
     log = with_startup(tmp_path / "result_0.txt", seconds, slowest)
-    (system,) = map(summarized, systems([log]))
+    (system,) = summaries(log)
     assert system["runs"][0]["startup"] is None
     assert "start-up: seconds" not in text(system, detailed=True)
-    assert "Off the clock" not in html(systems([log]), "5.0.0")
+    assert "Off the clock" not in page_of(log)
 
 
 def test_runs_that_are_no_results_are_shown_and_not_counted(tmp_path: Path) -> None:
     (tmp_path / "result_0.txt").write_text(run_log(seconds=50))
     (tmp_path / "result_1.txt").write_text(line("not_a_result", "profile") + "\n" + run_log(seconds=10))
-    (system,) = map(summarized, systems([tmp_path]))
+    (system,) = summaries(tmp_path)
     assert [(row["counted"], row["not_a_result"]) for row in system["runs"]] == [(True, None), (False, "profile")]
     assert (system["reached"], system["mean_time_to_train_s"]) == (1, 50.0)
     shown = text(system, detailed=False)

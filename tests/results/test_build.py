@@ -15,15 +15,12 @@ from bertbench.machine.processor import processor
 from bertbench.results import implementation
 from compliance.package import judge_package
 from tests.conftest import Printed
+from tests.results.packaging import content, official, words
 
 RESULTS = REPOSITORY / "tests" / "recorded" / "results"
 TRACKED = REPOSITORY / "results"
 """What a package is made of where nothing else is named."""
-
-
-def commit_of_the_runs() -> str:
-    commit: str = json.loads((TRACKED / "cpu_demo" / "bert" / "result_0" / "run.json").read_text())["commit"]
-    return commit
+FIRST = TRACKED / "cpu_demo" / "bert" / "result_0"
 
 
 @pytest.fixture(scope="module")
@@ -32,10 +29,6 @@ def package(tmp_path_factory: pytest.TempPathFactory) -> Path:
     out.mkdir()
     assert main(words(out, TRACKED)) == 0
     return out
-
-
-def words(out: Path, results: Path, system: str = "cpu_demo", submitter: str = "bertbench") -> list[str]:
-    return ["package", "--out", str(out), "--submitter", submitter, "--results", str(results), "--allow-dirty", system]
 
 
 def test_the_package_has_mlperfs_layout_and_the_logs_unchanged(package: Path) -> None:
@@ -48,18 +41,17 @@ def test_the_package_has_mlperfs_layout_and_the_logs_unchanged(package: Path) ->
     train = "benchmarks/bert/implementation/bertbench/training/train.py"
     for name in ("run_and_time.sh", "README.md", "Dockerfile", train):
         assert (sources / name).read_bytes() == (REPOSITORY / name).read_bytes()
-    assert json.loads((sources / "measured/cpu_demo/result_3/run.json").read_text())["commit"] == commit_of_the_runs()
+    assert content(sources / "measured/cpu_demo/result_3/run.json")["commit"] == content(FIRST / "run.json")["commit"]
     assert not list(package.rglob("__pycache__"))
 
 
 def test_the_official_package_and_repository_checkers_pass_on_it(package: Path, tmp_path: Path) -> None:
     copy = shutil.copytree(package, tmp_path / "bertbench")  # the tools write into what they judge
     for tool, success in (("package_checker", "FOUND NO ERRORS, SUCCESS"), ("repo_checker", "ALL CHECKS PASSED")):
-        command = [sys.executable, "-m", f"mlperf_logging.{tool}", str(copy), "training", "5.0.0"]
-        done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=True)
-        assert success in done.stderr
-        assert "ERROR - " not in done.stderr
-        assert "WARNING - " not in done.stderr
+        said = official(tool, copy)
+        assert success in said
+        assert "ERROR - " not in said
+        assert "WARNING - " not in said
 
 
 def test_the_judge_passes_it_without_a_word(package: Path) -> None:
@@ -69,12 +61,12 @@ def test_the_judge_passes_it_without_a_word(package: Path) -> None:
 
 def test_the_submitter_is_who_was_named(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main([*words(tmp_path / "org", TRACKED, submitter="Some Org"), "--json"]) == 0
-    assert json.loads((tmp_path / "org/systems/cpu_demo.json").read_text())["submitter"] == "Some Org"
+    assert content(tmp_path / "org/systems/cpu_demo.json")["submitter"] == "Some Org"
     printed = capsys.readouterr()
     judgement = json.loads(printed.out)
     assert [finding["rule"] for finding in judgement["findings"]] == ["system-submitter"]
     assert Path(judgement["results"][0]["logs"][9]["path"]).is_file()
-    assert f"10 runs of commit {commit_of_the_runs()[:12]}" in printed.err
+    assert f"10 runs of commit {content(FIRST / 'run.json')['commit'][:12]}" in printed.err
 
 
 def test_each_system_has_a_folder_with_what_makes_its_runs_again(package: Path) -> None:
@@ -82,10 +74,10 @@ def test_each_system_has_a_folder_with_what_makes_its_runs_again(package: Path) 
     scripts = ["init_datasets.sh", "run_and_time.sh", "setup.sh"]
     others = ["README.md", "cpu_demo.json", "cpu_demo_bertbench.json"]
     assert sorted(path.name for path in folder.iterdir()) == sorted([*scripts, *others])
-    found = json.loads((folder / "cpu_demo_bertbench.json").read_text())
+    found = content(folder / "cpu_demo_bertbench.json")
     assert (found["system"], found["implementation"], found["division"]) == ("cpu_demo", "bertbench", "open")
-    assert found["seeds"][0] == json.loads((TRACKED / "cpu_demo/bert/result_0/run.json").read_text())["seed"]
-    assert found["configuration"] == json.loads((TRACKED / "cpu_demo/bert/result_0/config.json").read_text())
+    assert found["seeds"][0] == content(FIRST / "run.json")["seed"]
+    assert found["configuration"] == content(FIRST / "config.json")
     for script in scripts:
         assert os.access(folder / script, os.X_OK)
         subprocess.run([Path(sys.executable).with_name("shellcheck"), folder / script], check=True)
@@ -113,8 +105,7 @@ def test_a_package_unpacked_elsewhere_makes_the_same_run(package: Path, tmp_path
     archive = shutil.make_archive(str(tmp_path / "package"), "gztar", package)
     shutil.unpack_archive(archive, tmp_path / "elsewhere")
     folder = tmp_path / "elsewhere/benchmarks/bert/implementations/cpu_demo"
-    recorded = REPOSITORY / "results/cpu_demo/bert/result_0"
-    run, arithmetic = (json.loads((recorded / name).read_text()) for name in ("run.json", "arithmetic.json"))
+    run, arithmetic = content(FIRST / "run.json"), content(FIRST / "arithmetic.json")
     settings = (
         "evaluation.max_samples=1280",  # ten steps
         f"precision.compute={arithmetic['precision']}",
@@ -138,7 +129,7 @@ def test_a_package_unpacked_elsewhere_makes_the_same_run(package: Path, tmp_path
     assert first == second
     # its data are its Python's documentation; other processors round otherwise
     if run["python"] == platform.python_version() and arithmetic["processor"] == processor():
-        assert first == pytest.approx(losses(recorded / "metrics.jsonl")[:10], rel=1e-6)
+        assert first == pytest.approx(losses(FIRST / "metrics.jsonl")[:10], rel=1e-6)
 
 
 def losses(metrics: Path) -> list[float]:
@@ -160,7 +151,7 @@ def test_a_dirty_tree_and_runs_of_one_are_refused_unless_asked_for(tmp_path: Pat
     assert build("clean")[0] == 0
     results = copy_of_results(tmp_path)
     run = results / "cpu_demo/bert/result_6/run.json"
-    run.write_text(json.dumps({**json.loads(run.read_text()), "tree_dirty": True}))
+    run.write_text(json.dumps({**content(run), "tree_dirty": True}))
     code, complaint = build("dirty", "--results", str(results))
     assert code == 2
     assert "result_6/run.json: this run's code had changes that no commit holds" in complaint

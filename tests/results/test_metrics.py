@@ -21,11 +21,10 @@ def test_over_a_slow_link_several_steps_are_written_at_a_time(tmp_path: Path) ->
 
 def lines_after_steps(world: World, path: Path) -> list[int]:
     """Lines in the file after each of five steps, and after a flush."""
-    one = torch.ones(())
     counts = []
     with MlperfLog(None) as log, Metrics(path if world.leads else None, world, log, every=2) as metrics:
         for step in range(1, 6):
-            metrics.record(step, 12 * step, StepReport(one, one, 0.1, one, None), 1.0, LoadedStep([], 1.0))
+            record(metrics, step)
             counts.append(lines(path))
         metrics.flush()
         counts.append(lines(path))
@@ -40,7 +39,6 @@ def test_away_from_the_host_a_step_takes_what_its_phases_take_on_the_device(tmp_
 
 def step_ms_of_phases(world: World, path: Path) -> list[float]:
     """`step_ms` of three steps that the host took 1 ms to launch, and whose phases took more than 10 ms each."""
-    one = torch.ones(())
     elsewhere = replace(world, device=torch.device("meta"))  # any device but the host's own memory
     with MlperfLog(None) as log, Metrics(path, elsewhere, log) as metrics:
         for step in range(1, 5):
@@ -48,10 +46,15 @@ def step_ms_of_phases(world: World, path: Path) -> list[float]:
                 metrics.phases.enter(phase)
                 time.sleep(0.006)
             metrics.phases.enter(None)
-            metrics.record(step, 12 * step, StepReport(one, one, 0.1, one, None), 1.0, LoadedStep([], 1.0))
+            record(metrics, step)
         metrics.flush()
     _, *timed = (json.loads(line)["step_ms"] for line in path.read_text().splitlines())  # the first warms up
     return timed
+
+
+def record(metrics: Metrics, step: int) -> None:
+    one = torch.ones(())
+    metrics.record(step, 12 * step, StepReport(one, one, 0.1, one, None), 1.0, LoadedStep([], 1.0))
 
 
 def lines(path: Path) -> int:

@@ -3,27 +3,23 @@
 import json
 import re
 import shutil
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 from mlperf_logging.result_summarizer import result_summarizer
 
-from bertbench.common.paths import REPOSITORY
 from bertbench.report.energy import energy
 from compliance.log import read_events
 from compliance.run import RunFacts
+from tests.compliance.logs import RESULTS
 from tests.conftest import Printed
+from tests.results.packaging import content, official, words
 
 
 @pytest.fixture
 def results(tmp_path: Path) -> Path:
     """The demo's ten runs, with two nodes' readings beside each log: 200 to 206 W by turns, and 90 W."""
-    folder = (
-        shutil.copytree(REPOSITORY / "tests" / "recorded" / "results" / "cpu_demo", tmp_path / "results" / "cpu_demo")
-        / "bert"
-    )
+    folder = shutil.copytree(RESULTS, tmp_path / "results" / "cpu_demo" / "bert")
     settings = {"measure": True, "hz": 2.0, "conversion_efficiency": 0.5, "interconnect_watts": 11.0}
     for log in folder.glob("result_*.txt"):
         facts = RunFacts(read_events(log))
@@ -37,43 +33,38 @@ def results(tmp_path: Path) -> Path:
             file.parent.mkdir(exist_ok=True)
             file.write_text("".join(f"{json.dumps(line)}\n" for line in lines) + '{"time_ms": 1')
         config = log.with_suffix("") / "config.json"
-        config.write_text(json.dumps(json.loads(config.read_text()) | {"power": settings}))
+        config.write_text(json.dumps(content(config) | {"power": settings}))
         description = log.with_suffix("") / "system.json"
-        description.write_text(json.dumps(json.loads(description.read_text()) | {"number_of_nodes": "2"}))
+        description.write_text(json.dumps(content(description) | {"number_of_nodes": "2"}))
     return tmp_path / "results"
-
-
-def words(results: Path, out: Path) -> list[object]:
-    return ["package", "--results", results, "--out", out, "--submitter", "bertbench", "--allow-dirty", "cpu_demo"]
 
 
 def test_a_package_holds_the_power_of_each_run_and_the_official_tools_take_it(
     results: Path, tmp_path: Path, printed: Printed
 ) -> None:
     out = tmp_path / "org"
-    assert "energy " in printed(*words(results, out))
+    assert "energy " in printed(*words(out, results))
     folder = out / "results" / "cpu_demo" / "bert"
     for run in range(10):
         names = sorted(path.name for path in (folder / "power" / f"result_{run}").iterdir())
         assert names == ["node_0.txt", "node_1.txt", "sw_0.txt"]
-    described = json.loads((folder / "power" / "description.json").read_text())
+    described = content(folder / "power" / "description.json")
     assert described == {
         "meters": ["ipmi"], "measured": "whole nodes", "measurement_type": ["AC"], "readings_per_second": 2.0,
         "conversion_efficiency": 0.5, "interconnect_watts": 11.0, "hosts": {"node_0": "host0", "node_1": "host1"},
     }  # fmt: skip
-    command = [sys.executable, "-m", "mlperf_logging.package_checker", str(out), "training", "5.0.0"]
-    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=True)
-    assert "FOUND NO ERRORS, SUCCESS" in done.stderr
-    assert not re.search("power result|power files|Inconsistent number", done.stderr)
+    said = official("package_checker", out)
+    assert "FOUND NO ERRORS, SUCCESS" in said
+    assert not re.search("power result|power files|Inconsistent number", said)
     log = results / "cpu_demo" / "bert" / "result_3.txt"
     facts = RunFacts(read_events(log))
     assert facts.time_to_train_s is not None
     reported = energy(log, facts)
     assert reported is not None
-    official = result_summarizer._compute_total_power(
+    theirs = result_summarizer._compute_total_power(
         str(folder), str(folder / "result_3.txt"), 1e3 * facts.time_to_train_s, "5.0.0"
     )
-    assert reported["joules"] == pytest.approx(official, rel=1e-9)
+    assert reported["joules"] == pytest.approx(theirs, rel=1e-9)
     assert reported["watts"]["node_0"] == pytest.approx(0.5 * 203, abs=0.1)
     assert reported["watts"]["node_1"] == pytest.approx(0.5 * 90)
 
@@ -81,6 +72,6 @@ def test_a_package_holds_the_power_of_each_run_and_the_official_tools_take_it(
 def test_runs_of_which_some_were_not_measured_are_refused(results: Path, tmp_path: Path, printed: Printed) -> None:
     shutil.rmtree(results / "cpu_demo" / "bert" / "result_4" / "power")
     out = tmp_path / "org"
-    said = printed(*words(results, out), code=2)
+    said = printed(*words(out, results), code=2)
     assert "result_4.txt: found no power readings of this run, and those of 9 others; package runs" in said
     assert not out.exists()

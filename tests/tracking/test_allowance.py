@@ -1,36 +1,26 @@
 """Trackers get a small share of a processor while a run goes on, and the rest of its steps when it has ended."""
 
 import time
-from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from bertbench.tracking.feed import Point
 from bertbench.tracking.options import SideWork
 from bertbench.tracking.side import SHARE, Side
 from tests.docs.listing import REPOSITORY
+from tests.tracking.test_trackers import Kept
 from tests.tracking.written import write_run
 
 
-class Slow:
+class Slow(Kept):
     """A tracker that computes for 5 ms a step."""
 
-    def __init__(self) -> None:
-        self.steps: list[int] = []
-        self.accuracies: dict[int, float] = {}
-
-    def record(self, points: Sequence[Point]) -> None:
-        for point in points:
-            end = time.process_time() + 5e-3
-            while time.process_time() < end:
-                pass
-            self.steps.append(point.step)
-            if "eval/accuracy" in point.values:
-                self.accuracies[point.step] = point.values["eval/accuracy"]
-
-    def close(self, status: str, summary: object) -> None:
-        self.steps.append(-1)
+    def record(self, points: Any) -> None:
+        end = time.process_time() + 5e-3 * len(points)
+        while time.process_time() < end:
+            pass
+        super().record(points)
 
 
 def test_a_tracker_gets_a_small_share_of_a_processor_and_what_it_missed_when_the_run_has_ended(
@@ -45,16 +35,18 @@ def test_a_tracker_gets_a_small_share_of_a_processor_and_what_it_missed_when_the
     (tmp_path / "later.jsonl").rename(log.with_suffix("") / "metrics.jsonl")
     now += 3600  # an hour's share is 7.2 s, enough for all
     side.look()
-    assert len(slow.steps) == 10, "one look's share is 10 ms, and ten steps take 50; unused time is gone"
+    assert len(slow.points) == 10, "one look's share is 10 ms, and ten steps take 50; unused time is gone"
     now += 15
     side.look()
-    assert len(slow.steps) == 10, "30 of 50 ms are paid back"
+    assert len(slow.points) == 10, "30 of 50 ms are paid back"
     now += 25
     side.look()
-    assert len(slow.steps) == 20
+    assert len(slow.points) == 20
     side.close()
-    assert slow.steps == [*range(1, 41), -1]
-    assert slow.accuracies == {3: 0.25, 6: 0.5}
+    assert slow.ended is not None
+    assert [point.step for point in slow.points] == [*range(1, 41)]
+    accuracies = {point.step: point.values.get("eval/accuracy") for point in slow.points}
+    assert {step: value for step, value in accuracies.items() if value} == {3: 0.25, 6: 0.5}
 
 
 def test_the_page_says_the_share_that_trackers_get() -> None:

@@ -8,7 +8,8 @@ import subprocess
 import sys
 import time
 import urllib.request
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -17,8 +18,7 @@ from bertbench.common.errors import ConfigError
 from bertbench.tracking.openmetrics import address
 from tests.conftest import Printed
 from tests.tracking.written import write_run
-
-BERTBENCH = [sys.executable, "-m", "bertbench"]
+from tests.training.test_run import BERTBENCH, wait_for
 
 
 def free_port() -> int:
@@ -42,13 +42,6 @@ def scraped(port: int) -> dict[str, float]:
         for family in text_string_to_metric_families(text)
         for sample in family.samples
     }
-
-
-def until(condition: Callable[[], bool], seconds: float = 60) -> None:
-    end = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < end, "it never came"
-        time.sleep(0.05)
 
 
 def side_processes(log: Path) -> list[int]:
@@ -115,7 +108,7 @@ def test_openmetrics_say_where_the_run_stands(beside: tuple[subprocess.Popen[str
     assert 0 <= first["bertbench_next_evaluation_seconds"] <= 1  # 100 samples at 100 a second
     assert "bertbench_accuracy" not in first
     write_run(log.parent)
-    until(lambda: scraped(port)["bertbench_step"] == 6, 10)
+    wait_for(lambda: scraped(port)["bertbench_step"] == 6, 10)
     last = scraped(port)
     assert (last["bertbench_running"], last["bertbench_accuracy"]) == (0, 0.5)
     assert last["bertbench_phase_seconds phase=evaluation"] == 1
@@ -130,18 +123,25 @@ def test_openmetrics_say_where_the_run_stands(beside: tuple[subprocess.Popen[str
     assert process.wait(10) == 0
 
 
+@contextmanager
+def training(system_file: str, runs: Path, options: str) -> Iterator[subprocess.Popen[str]]:
+    """A run that doesn't reach its target while the body runs."""
+    words = f"train {system_file} --set evaluation.target=0.999 {options}".split()
+    environment = {**os.environ, "LOGDIR": str(runs)}
+    with subprocess.Popen([*BERTBENCH, *words], env=environment, stderr=subprocess.PIPE, text=True) as run:
+        try:
+            yield run
+        finally:
+            run.terminate()
+
+
 def test_a_run_is_served_and_tracked_while_it_goes_on_and_left_alone_afterwards(tiny_file: str, tmp_path: Path) -> None:
     pytest.importorskip("prometheus_client")
     pytest.importorskip("tensorboard")
     from tensorboard.backend.event_processing.event_accumulator import EventAccumulator  # noqa: PLC0415
 
     port, log = free_port(), tmp_path / "runs" / "tiny" / "bert" / "result_0.txt"
-    words = f"train {tiny_file} --track tensorboard --metrics-port {port} --set evaluation.target=0.999"
     settings = "--set schedule.max_steps=1500 --set evaluation.interval_samples=6000"
-    run = subprocess.Popen(
-        [*BERTBENCH, *words.split(), *settings.split()],
-        env={**os.environ, "LOGDIR": str(tmp_path / "runs")}, stderr=subprocess.PIPE, text=True,
-    )  # fmt: skip
 
     def steps() -> float:
         try:
@@ -149,14 +149,11 @@ def test_a_run_is_served_and_tracked_while_it_goes_on_and_left_alone_afterwards(
         except OSError:
             return -1
 
-    try:
-        until(lambda: steps() > 0)
-        until(lambda: "bertbench_rank_busy_cores" in " ".join(scraped(port)), 10)
+    with training(tiny_file, log.parents[2], f"--track tensorboard --metrics-port {port} {settings}") as run:
+        wait_for(lambda: steps() > 0, 60)
+        wait_for(lambda: "bertbench_rank_busy_cores" in " ".join(scraped(port)), 10)
         assert scraped(port)["bertbench_running"] == 1
         _, complaints = run.communicate(timeout=120)
-    finally:
-        run.terminate()
-        run.wait()
     assert run.returncode == 3, complaints
     assert "warning" not in complaints
     assert side_processes(log) == []
@@ -172,19 +169,12 @@ def test_a_run_is_served_and_tracked_while_it_goes_on_and_left_alone_afterwards(
 def test_a_side_process_ends_with_a_rank_that_is_killed(tiny_file: str, tmp_path: Path) -> None:
     pytest.importorskip("prometheus_client")
     log = tmp_path / "runs" / "tiny" / "bert" / "result_0.txt"
-    run = subprocess.Popen(
-        [*BERTBENCH, "train", tiny_file, "--metrics-port", str(free_port()), "--set", "evaluation.target=0.999",
-         "--set", "schedule.max_steps=100000"],
-        env={**os.environ, "LOGDIR": str(tmp_path / "runs")}, stderr=subprocess.DEVNULL,
-    )  # fmt: skip
     metrics = log.with_suffix("") / "metrics.jsonl"
-    try:
-        until(lambda: metrics.exists() and metrics.stat().st_size > 0)
+    options = f"--metrics-port {free_port()} --set schedule.max_steps=100000"
+    with training(tiny_file, log.parents[2], options) as run:
+        wait_for(lambda: metrics.exists() and metrics.stat().st_size > 0, 60)
         (side,) = side_processes(log)
         rank = int(Path(f"/proc/{side}/stat").read_text().rpartition(")")[2].split()[1])
         os.kill(rank, signal.SIGKILL)
         assert run.wait(60) == 1
-        until(lambda: side_processes(log) == [], 10)
-    finally:
-        run.terminate()
-        run.wait()
+        wait_for(lambda: side_processes(log) == [], 10)

@@ -14,10 +14,9 @@ from bertbench.tracking.forecast import Forecast, forecast
 from bertbench.tracking.ranks import Rank, elsewhere, leave, ranks_beside, ranks_of, sampled
 from bertbench.tracking.reading import FollowedRun, GrowingFile
 from bertbench.tracking.state import earlier_runs, phases, state_of
+from tests.compliance.logs import RESULTS
 from tests.conftest import Answer, Printed
 from tests.tracking.written import START_S, log_lines, row, write_run
-
-RESULTS = Path(__file__).parents[2] / "tests" / "recorded" / "results" / "cpu_demo" / "bert"
 
 
 @pytest.mark.parametrize("again", ["one\n", "one\nanother two\nthree\nfour\n"])

@@ -27,6 +27,7 @@ class Kept:
 
     def record(self, points: Any) -> None:
         self.points += points
+        self.ended = None  # it isn't closed last
 
     def close(self, status: str, summary: Any) -> None:
         self.ended = status, dict(summary)
@@ -58,17 +59,19 @@ def test_a_feed_passes_on_each_step_once_with_its_time_and_evaluations_after_the
     )
 
 
-def track(log: Path, to: str, out: Path) -> None:
-    assert main(["track", str(log), "--to", to, "--out", str(out)]) == 0
+def tracked(log: Path, to: str) -> Path:
+    """Record a run twice, where the second record replaces the first."""
+    out = log.with_name("out")
+    for _ in range(2):
+        assert main(["track", str(log), "--to", to, "--out", str(out)]) == 0
+    return out
 
 
-def test_tensorboard_reads_back_what_the_run_measured(log: Path, tmp_path: Path) -> None:
+def test_tensorboard_reads_back_what_the_run_measured(log: Path) -> None:
     pytest.importorskip("tensorboard")
     from tensorboard.backend.event_processing.event_accumulator import EventAccumulator  # noqa: PLC0415
 
-    track(log, "tensorboard", tmp_path / "out")
-    track(log, "tensorboard", tmp_path / "out")  # a second record replaces the first
-    events = EventAccumulator(str(tmp_path / "out" / "toy" / "bert" / "result_0"))
+    events = EventAccumulator(str(tracked(log, "tensorboard") / "toy" / "bert" / "result_0"))
     events.Reload()
     losses = events.Scalars("train/loss")
     assert {event.step: event.value for event in losses} == STEPS
@@ -85,15 +88,12 @@ def test_tensorboard_reads_back_what_the_run_measured(log: Path, tmp_path: Path)
     assert json.loads(ended.tensor_proto.string_val[0])["status"] == "success"
 
 
-def test_mlflow_reads_back_what_the_run_measured(log: Path, tmp_path: Path) -> None:
+def test_mlflow_reads_back_what_the_run_measured(log: Path) -> None:
     pytest.importorskip("mlflow")
     pytest.importorskip("sqlalchemy")
     from mlflow.tracking import MlflowClient  # noqa: PLC0415
 
-    out = tmp_path / "out"
-    track(log, "mlflow", out)
-    track(log, "mlflow", out)
-    client = MlflowClient(tracking_uri=f"sqlite:///{out / 'mlflow.db'}")
+    client = MlflowClient(tracking_uri=f"sqlite:///{tracked(log, 'mlflow') / 'mlflow.db'}")
     (run,) = client.search_runs([client.get_experiment_by_name("toy").experiment_id])  # the first is deleted
     assert run.info.run_name == "bert/result_0"
     assert run.info.status == "FINISHED"
@@ -119,12 +119,9 @@ def records(path: Path) -> dict[str, list[Any]]:
     return found
 
 
-def test_wandb_reads_back_what_the_run_measured(log: Path, tmp_path: Path) -> None:
+def test_wandb_reads_back_what_the_run_measured(log: Path) -> None:
     pytest.importorskip("wandb")
-    out = tmp_path / "out"
-    track(log, "wandb-offline", out)
-    track(log, "wandb-offline", out)
-    (path,) = out.rglob("*.wandb")
+    (path,) = tracked(log, "wandb-offline").rglob("*.wandb")
     found = records(path)
     rows = [
         {

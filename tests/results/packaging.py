@@ -1,0 +1,21 @@
+"""Build packages and look into them."""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+
+def words(out: Path, results: Path, system: str = "cpu_demo", submitter: str = "bertbench") -> list[str]:
+    return ["package", "--out", str(out), "--submitter", submitter, "--results", str(results), "--allow-dirty", system]
+
+
+def content(path: Path) -> Any:
+    return json.loads(path.read_text())
+
+
+def official(tool: str, package: Path) -> str:
+    """What an official tool, which must pass, says of a package; it may write beside it."""
+    command = [sys.executable, "-m", f"mlperf_logging.{tool}", str(package), "training", "5.0.0"]
+    return subprocess.run(command, cwd=package.parent, capture_output=True, text=True, check=True).stderr
