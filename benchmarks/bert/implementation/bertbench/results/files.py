@@ -2,6 +2,8 @@
 
 import json
 import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -73,12 +75,10 @@ class ResultFiles:
 
         Raises RunError if the folder can't be written.
         """
-        try:
+        with _writing(self.folder):
             self.folder.mkdir(exist_ok=True)
             if (vocabulary := data_folder(system.data.path) / VOCAB_NAME).is_file():
                 shutil.copyfile(vocabulary, self.vocabulary)
-        except OSError as error:
-            raise _refused(self.folder, error) from error
         self.write(RUN_CONFIG, system.model_dump(mode="json", by_alias=True))
         self.write("system.json", with_software(system.hardware.description()))
         self.write("run.json", {"seed": seed, "world_size": system.world_size, **provenance()})
@@ -86,17 +86,13 @@ class ResultFiles:
     def write(self, name: str, content: object) -> None:
         """Write a JSON file of the folder; raises RunError if it can't be written."""
         path = self.folder / name
-        try:
+        with _writing(path):
             path.write_text(json.dumps(content, indent=2) + "\n", encoding="utf-8")
-        except OSError as error:
-            raise _refused(path, error) from error
 
     def open_timeline(self) -> Timeline:
         """Open the timeline, before rank 0 has made the folder; raises RunError as `describe` does."""
-        try:
+        with _writing(self.folder):
             self.folder.mkdir(exist_ok=True)
-        except OSError as error:
-            raise _refused(self.folder, error) from error
         return Timeline(self.timeline)
 
     def discard(self, again: bool = False) -> None:
@@ -120,17 +116,22 @@ def reserve(runs: Path, system: str, folder_name: str, kind: str) -> ResultFiles
     """
     folder = runs / system / folder_name
     number = 0
-    while True:
-        try:
-            folder.mkdir(parents=True, exist_ok=True)
+    with _writing(folder):
+        folder.mkdir(parents=True, exist_ok=True)
+        while True:
             log = folder / f"{kind}_{number}.txt"
-            log.open("x").close()
-            return ResultFiles(log)
-        except FileExistsError:
+            with suppress(FileExistsError):
+                log.open("x").close()
+                return ResultFiles(log)
             number += 1
-        except OSError as error:
-            raise _refused(folder, error) from error
 
 
-def _refused(path: Path, error: OSError) -> RunError:
-    return RunError(f"{path}: cannot be written ({system_reason(error)}); set LOGDIR to a folder that can")
+@contextmanager
+def _writing(path: Path) -> Iterator[None]:
+    """Raise RunError if the body can't write `path`."""
+    try:
+        yield
+    except OSError as error:
+        raise RunError(
+            f"{path}: cannot be written ({system_reason(error)}); set LOGDIR to a folder that can"
+        ) from error
