@@ -17,6 +17,16 @@ from bertbench.machine.provenance import provenance, with_software
 from bertbench.results.timeline import Timeline
 
 
+class _InFolder:
+    """The path of a name in the folder of a run's files."""
+
+    def __init__(self, name: str) -> None:
+        self._name = name
+
+    def __get__(self, files: "ResultFiles", kind: type) -> Path:
+        return files.folder / self._name
+
+
 @dataclass(frozen=True)
 class ResultFiles:
     """The log of one run, and the folder beside it."""
@@ -30,45 +40,22 @@ class ResultFiles:
         """result_<n>/, next to result_<n>.txt."""
         return self.log.with_suffix("")
 
-    @property
-    def metrics(self) -> Path:
-        """One line a step."""
-        return self.folder / "metrics.jsonl"
-
-    @property
-    def arithmetic(self) -> Path:
-        """Number format and library of the matrix products."""
-        return self.folder / "arithmetic.json"
-
-    @property
-    def timeline(self) -> Path:
-        """What the run did when, over all its attempts."""
-        return self.folder / TIMELINE
-
-    @property
-    def power(self) -> Path:
-        """What power meters read, a file a node."""
-        return self.folder / POWER
-
-    @property
-    def snapshots(self) -> Path:
-        """The run's snapshots, a folder each."""
-        return self.folder / self.SNAPSHOTS
-
-    @property
-    def weights(self) -> Path:
-        """The model as the run left it, once it has ended."""
-        return self.folder / "weights.safetensors"
-
-    @property
-    def vocabulary(self) -> Path:
-        """The vocabulary that the model was trained with."""
-        return self.folder / VOCAB_NAME
-
-    @property
-    def lost(self) -> Path:
-        """Lines of the log that were cut from it when the run went on from before them."""
-        return self.folder / "lost.txt"
+    metrics = _InFolder("metrics.jsonl")
+    """One line a step."""
+    arithmetic = _InFolder("arithmetic.json")
+    """Number format and library of the matrix products."""
+    timeline = _InFolder(TIMELINE)
+    """What the run did when, over all its attempts."""
+    power = _InFolder(POWER)
+    """What power meters read, a file a node."""
+    snapshots = _InFolder(SNAPSHOTS)
+    """The run's snapshots, a folder each."""
+    weights = _InFolder("weights.safetensors")
+    """The model as the run left it, once it has ended."""
+    vocabulary = _InFolder(VOCAB_NAME)
+    """The vocabulary that the model was trained with."""
+    lost = _InFolder("lost.txt")
+    """Lines of the log that were cut from it when the run went on from before them."""
 
     def describe(self, system: System, seed: int) -> None:
         """Write the resolved configuration, MLPerf's system description, what ran where, and the vocabulary.
