@@ -52,12 +52,20 @@ def compared(a: Path, b: Path) -> dict[str, Any]:
 
 def _side(path: Path, runs: Runs, reached: Sequence[RunFacts]) -> dict[str, Any]:
     accuracy = mean_curve([accuracies(facts) for _, facts in runs])
+    seconds = mean_curve(  # since run_start, at each number of training samples
+        [
+            [(e.samples, (e.time_ms - began) / 1e3) for e in facts.evaluations if e.samples is not None]
+            for _, facts in runs
+            if (began := facts.started_ms) is not None
+        ]
+    )
+    found = dict(accuracy)
     return {
         "name": str(path),
         "runs": [str(log) for log, _ in runs],
         "reached": len(reached),
         "accuracy": accuracy,
-        "accuracy_by_time": _by_time(runs, dict(accuracy)),
+        "accuracy_by_time": [(time, found[samples]) for samples, time in seconds],
         "loss": loss_curve(runs),
     }
 
@@ -82,18 +90,6 @@ def mean_curve(lines: Sequence[Points]) -> Points:
 def loss_curve(runs: Runs) -> Points:
     """Return the mean loss of runs by step."""
     return thinned(mean_curve([curve(log, "loss") for log, _ in runs]))
-
-
-def _by_time(runs: Runs, accuracy: dict[float, float]) -> Points:
-    """Return the mean accuracy of runs by mean seconds since run_start, at each number of training samples."""
-    seconds = mean_curve(
-        [
-            [(e.samples, (e.time_ms - began) / 1e3) for e in facts.evaluations if e.samples is not None]
-            for _, facts in runs
-            if (began := facts.started_ms) is not None
-        ]
-    )
-    return [(time, accuracy[samples]) for samples, time in seconds]
 
 
 def _conclusion(time: dict[str, Any]) -> str:

@@ -88,8 +88,10 @@ def panels(*charts: str) -> str:
 
 def table(header: Sequence[str], rows: Sequence[Sequence[str]], caption: str = "") -> str:
     """Return a table with right-aligned columns of numbers; it scrolls if it is wider than the page."""
-    numeric = [all(_NUMBER.fullmatch(row[column]) for row in rows) for column in range(len(header))]
-    kinds = [' class="number"' if column else "" for column in numeric]
+    kinds = [
+        ' class="number"' if all(_NUMBER.fullmatch(row[column]) for row in rows) else ""
+        for column in range(len(header))
+    ]
     head = "".join(f'<th scope="col"{kind}>{escape(cell)}</th>' for cell, kind in zip(header, kinds, strict=True))
     body = "".join(
         "<tr>" + "".join(f"<td{kind}>{escape(cell)}</td>" for cell, kind in zip(row, kinds, strict=True)) + "</tr>\n"

@@ -78,7 +78,7 @@ def _section(name: str, runs: Runs, summary: dict[str, Any], ruleset: str) -> st
 
 def _curves(runs: Runs, target: float | None, summary: dict[str, Any]) -> Iterator[str]:
     """Yield the charts of accuracy, time, loss and load balance."""
-    longest = max((row["time_to_train_s"] or 0.0 for row in summary["runs"]), default=0.0)
+    longest = max(row["time_to_train_s"] or 0.0 for row in summary["runs"])
     unit, seconds = ("minutes", 60.0) if longest > 600 else ("seconds", 1.0)
     levels = [] if target is None else [(f"target {target:g}", target)]
     accuracy = Axis("masked-LM accuracy", low=0.0)
