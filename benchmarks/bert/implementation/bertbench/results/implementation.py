@@ -93,11 +93,13 @@ def write(
         "configuration": config,
     }
     words = _words(system, config, description, commits, sources)
-    files = {
-        f"{system}_{NAME}.json": json.dumps(content, indent=2) + "\n",
-        f"{system}.json": json.dumps(known(Settings, config), indent=2) + "\n",
-        "README.md": _README.format(**words),
-    }
+    folder.mkdir(parents=True)
+    for name, text in (
+        (f"{system}_{NAME}.json", json.dumps(content, indent=2) + "\n"),
+        (f"{system}.json", json.dumps(known(Settings, config), indent=2) + "\n"),
+        ("README.md", _README.format(**words)),
+    ):
+        (folder / name).write_text(text, encoding="utf-8")
     for name, purpose, body in (
         ("setup.sh", "Makes the environment that the runs need, in the sources' .venv.", _SETUP),
         (
@@ -107,12 +109,9 @@ def write(
         ),
         ("run_and_time.sh", "Makes one timed run, or --runs of them.", _ENVIRONMENT + _RUN),
     ):
-        files[name] = (_HEAD + body).format(purpose=purpose, **words)
-    folder.mkdir(parents=True)
-    for name, text in files.items():
-        (folder / name).write_text(text, encoding="utf-8")
-        if name.endswith(".sh"):
-            (folder / name).chmod(0o755)
+        script = folder / name
+        script.write_text((_HEAD + body).format(purpose=purpose, **words), encoding="utf-8")
+        script.chmod(0o755)
 
 
 def _words(

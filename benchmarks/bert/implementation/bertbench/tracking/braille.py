@@ -16,7 +16,7 @@ def plot(points: Sequence[tuple[float, float]], width: int, height: int, level: 
     """
     known = [point for point in points if all(map(math.isfinite, point))]
     across = width - _LABEL - 1
-    if not known or across < 2 or height < 1:
+    if not known or across < 2:
         return []
     left, right = _range([x for x, _ in known])
     low, high = _range([*(y for _, y in known), *([] if level is None else [level])])
