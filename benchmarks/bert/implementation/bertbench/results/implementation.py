@@ -79,7 +79,6 @@ def write(
 
     `sources` is the commit of the packaged sources, where it is known.
     """
-    commits = sorted({str(run.get("commit")) for run in runs})
     content = {
         "submitter": description["submitter"],
         "division": description["division"],
@@ -87,12 +86,12 @@ def write(
         "implementation": NAME,
         "benchmark": "bert",
         "framework": description["framework"],
-        "commits": commits,
+        "commits": sorted({str(run.get("commit")) for run in runs}),
         "commit_of_sources": sources,
         "seeds": [run.get("seed") for run in runs],
         "configuration": config,
     }
-    words = _words(system, config, description, commits, sources)
+    words = _words(content, description["system_name"])
     folder.mkdir(parents=True)
     for name, text in (
         (f"{system}_{NAME}.json", json.dumps(content, indent=2) + "\n"),
@@ -114,17 +113,14 @@ def write(
         script.chmod(0o755)
 
 
-def _words(
-    system: str, config: dict[str, Any], description: dict[str, Any], commits: Sequence[str], sources: str | None
-) -> dict[str, Any]:
+def _words(content: dict[str, Any], machine: str) -> dict[str, Any]:
     """Return what the templates take."""
+    config, sources = content["configuration"], content["commit_of_sources"]
     data = config["data"]
-    return {
-        "system": system,
+    return content | {
         "name": NAME,
-        "division": description["division"],
-        "description": config.get("description") or description["system_name"],
-        "runs_of": ", ".join(f"commit {commit}" for commit in commits),
+        "description": config.get("description") or machine,
+        "runs_of": ", ".join(f"commit {commit}" for commit in content["commits"]),
         "sources_of": f"commit {sources}" if sources else "an unknown commit",
         "where": "" if data.get("recipe") else ", from MLCommons' files in MLPERF_BERT to DATADIR",
         "train": data["path"],
