@@ -71,8 +71,10 @@ def lines(
     joined: bool = True,
 ) -> str:
     """Draw lines through points; `levels` are named horizontal dashed lines, such as a target."""
-    drawable = [[point for point in one.points if x.shows(point[0]) and y.shows(point[1])] for one in series]
-    points = [point for one in drawable for point in one]
+    drawable = [
+        (one.name, [point for point in one.points if x.shows(point[0]) and y.shows(point[1])]) for one in series
+    ]
+    points = [point for _, kept in drawable for point in kept]
     if not points:
         return _nothing(title)
     up = _Scale([*(point[1] for point in points), *(level for _, level in levels)], y, _HEIGHT - _BOTTOM, _TOP)
@@ -82,20 +84,20 @@ def lines(
         height = up.at(level)
         drawn.append(_horizontal(up.left, height, "level"))
         drawn.append(_text(up.left + 4, height - 4 if height > _TOP + 16 else height + 14, name, "strong"))
-    for index, (one, kept) in enumerate(zip(series, drawable, strict=True)):
+    for index, (name, kept) in enumerate(drawable):
         hue = index % _COLOURS
         places = [(_n(across.at(point[0])), _n(up.at(point[1]))) for point in kept]
         if joined and len(kept) > 1:
             path = "L".join(map(" ".join, places))
             dashed = ' stroke-dasharray="5 3"' if index >= _COLOURS else ""
-            drawn.append(f'<path d="M{path}" class="line-{hue}"{dashed}>{_title(one.name)}</path>')
+            drawn.append(f'<path d="M{path}" class="line-{hue}"{dashed}>{_title(name)}</path>')
         if joined and len(kept) > _MOST_MARKERS:
             continue
         for (place_x, place_y), point in zip(places, kept, strict=True):
             text = point[2] if len(point) == 3 else f"({number(point[0])}, {number(point[1])})"
             drawn.append(
                 f'<circle cx="{place_x}" cy="{place_y}" r="{2 if joined else 3.5}" class="fill-{hue}">'
-                f"{_title(f'{one.name}: {text}')}</circle>"
+                f"{_title(f'{name}: {text}')}</circle>"
             )
     return _figure(title, drawn, [one.name for one in series], _HEIGHT)
 

@@ -9,6 +9,9 @@ from bertbench.common.timeline import BUCKETS
 from bertbench.report.charts import Bar
 from bertbench.report.markup import cell
 
+Recorded = list[tuple[str, dict[str, Any], dict[str, Any]]]
+"""Runs that recorded a detail: name, the detail, and its row of `runs.summarized`."""
+
 
 class Detail(NamedTuple):
     """A table of a group's runs, with its bar charts for the page: title, axis, rows."""
@@ -24,31 +27,31 @@ class Detail(NamedTuple):
 def details(content: dict[str, Any]) -> list[Detail]:
     """Return the details that some run of an object of `runs.summarized` has recorded."""
     makers = {"startup": _startup, "ledger": _wall_clock, "energy": _energy}
-    runs = [(cell(Path(row["log"]).stem), row) for row in content["runs"]]
-    recorded = {key: [(name, row) for name, row in runs if row[key]] for key in makers}
+    recorded = {
+        key: [(cell(Path(row["log"]).stem), row[key], row) for row in content["runs"] if row[key]] for key in makers
+    }
     return [make(recorded[key]) for key, make in makers.items() if recorded[key]]
 
 
-def _startup(runs: list[tuple[str, dict[str, Any]]]) -> Detail:
+def _startup(runs: Recorded) -> Detail:
     """Return the pieces of start-up: two rows per run, for rank 0 and for the slowest rank of each piece."""
-    measured = [(name, row["startup"]) for name, row in runs]
     rows = [
         [label, *_seconds(seconds, UNTIMED), "|", *_seconds(seconds, TIMED)]
-        for name, pieces in measured
+        for name, pieces, _ in runs
         for label, seconds in (
             (name, pieces["untimed_s"] | pieces["timed_s"]),
             ("slowest rank", pieces["slowest_s"]),
         )
     ]
     charts = [
-        (title, "seconds, rank 0", [Bar(name, p[part], f"{sum(p[part].values()):.2f}") for name, p in measured])
+        (title, "seconds, rank 0", [Bar(name, p[part], f"{sum(p[part].values()):.2f}") for name, p, _ in runs])
         for title, part in (
             ("Off the clock: launch to run_start", "untimed_s"),
             ("On the clock: run_start to the end of the first step", "timed_s"),
         )
     ]
-    found = [row for _, row in runs]
-    untimed = mean(sum(row["startup"]["untimed_s"].values()) for row in found)
+    found = [row for *_, row in runs]
+    untimed = mean(sum(pieces["untimed_s"].values()) for _, pieces, _ in runs)
     shares = [row["startup_s"] / row["time_to_train_s"] for row in found if row["time_to_train_s"]]
     initialised = [row["initialisation_s"] for row in found if row["initialisation_s"] is not None]
     conclusion = (
@@ -65,10 +68,10 @@ def _seconds(found: dict[str, float], pieces: tuple[str, ...]) -> list[str]:
     return [f"{found[piece]:z.2f}" if piece in found else "-" for piece in pieces]
 
 
-def _wall_clock(runs: list[tuple[str, dict[str, Any]]]) -> Detail:
+def _wall_clock(runs: Recorded) -> Detail:
     rows, bars = [], []
-    for name, row in runs:
-        wall, *seconds, goodput = row["ledger"].values()
+    for name, ledger, _ in runs:
+        wall, *seconds, goodput = ledger.values()
         rows.append([name, *(f"{value:.1f}" for value in (wall, *seconds)), f"{goodput:.1%}"])
         spent = {bucket: value for bucket, value in zip(BUCKETS, seconds, strict=True) if value}
         bars.append(Bar(name, spent, f"goodput {goodput:.1%}"))
@@ -77,9 +80,8 @@ def _wall_clock(runs: list[tuple[str, dict[str, Any]]]) -> Detail:
     return Detail("Goodput", caption, ["run", "wall", *BUCKETS, "goodput"], rows, charts)
 
 
-def _energy(runs: list[tuple[str, dict[str, Any]]]) -> Detail:
-    measured = [(name, row["energy"]) for name, row in runs]
-    nodes = list(dict.fromkeys(node for _, energy in measured for node in energy["watts"]))
+def _energy(runs: Recorded) -> Detail:
+    nodes = list(dict.fromkeys(node for _, energy, _ in runs for node in energy["watts"]))
     rows = [
         [
             name,
@@ -87,9 +89,9 @@ def _energy(runs: list[tuple[str, dict[str, Any]]]) -> Detail:
             *(f"{energy['watts'][node]:,.1f}" if node in energy["watts"] else "-" for node in nodes),
             cell(", ".join(energy["meters"])),
         ]
-        for name, energy in measured
+        for name, energy, _ in runs
     ]
-    bars = [Bar(name, energy["watts"], f"{energy['joules']:,.0f} J") for name, energy in measured]
+    bars = [Bar(name, energy["watts"], f"{energy['joules']:,.0f} J") for name, energy, _ in runs]
     caption = "energy: joules from run_start to run_stop, and mean watts"
     header = ["run", "joules", *map(cell, nodes), "meters"]
     return Detail("Energy", caption, header, rows, [("Mean power by node", "watts", bars)])

@@ -108,13 +108,11 @@ def judged(runs: Runs, file: Path, ruleset: str) -> Verdict:
                 "made of: record runs with other seeds, or make another reference"
             )
     _one_precision(runs, point.get("Precisions", []))
-    converged = [facts.samples if facts.status == "success" else None for _, facts in runs]
-    official = convergence(
-        [Converged(facts.global_batch_size, samples) for (_, facts), samples in zip(runs, converged, strict=True)],
-        ruleset,
-        text,
-    )
-    own = mean(sorted(samples or math.inf for samples in converged)[1:-1])
+    converged = [
+        Converged(facts.global_batch_size, facts.samples if facts.status == "success" else None) for _, facts in runs
+    ]
+    official = convergence(converged, ruleset, text)
+    own = mean(sorted(one.samples or math.inf for one in converged)[1:-1])
     reference, least = official.reference_mean, official.least_mean
     most = None if reference is None or least is None else 2 * reference - least
     verdict, message = "pass" if official.passed else "fail", f"the official checker: {official.message}"

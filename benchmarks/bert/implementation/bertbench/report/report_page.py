@@ -28,24 +28,17 @@ _TIMES = (("start-up", "startup_s"), ("training", "steps_s"), ("evaluation", "ev
 
 def html(found: Sequence[Group], ruleset: str) -> str:
     """Return the page of these runs."""
-    summaries = [summarized(group) for group in found]
-    names = [title(group.name, group.settings) for group in found]
-    overview = [page.section("Systems", _overview(names, summaries))] if len(found) > 1 else []
-    sections = (
-        _section(name, group.runs, summary, ruleset)
-        for name, group, summary in zip(names, found, summaries, strict=True)
-    )
-    heading = ", ".join(names[:3]) + (" and others" if len(names) > 3 else "")
-    return page.page(f"BERT results: {heading}", *overview, *sections)
-
-
-def _overview(names: Sequence[str], summaries: Sequence[dict[str, Any]]) -> str:
-    means = [(summary["mean_time_to_train_s"] or 0.0) / 60 for summary in summaries]
-    rows = [
-        Bar(name, {"time to train": minutes}, f"{minutes:.2f}" if minutes else "no result")
-        for name, minutes in zip(names, means, strict=True)
-    ]
-    return page.panels(bars("Time to train by system", rows, Axis("minutes, mean of the runs that count")))
+    rows, sections = [], []
+    for group in found:
+        summary, name = summarized(group), title(group.name, group.settings)
+        minutes = (summary["mean_time_to_train_s"] or 0.0) / 60
+        rows.append(Bar(name, {"time to train": minutes}, f"{minutes:.2f}" if minutes else "no result"))
+        sections.append(_section(name, group.runs, summary, ruleset))
+    if len(found) > 1:
+        overview = bars("Time to train by system", rows, Axis("minutes, mean of the runs that count"))
+        sections.insert(0, page.section("Systems", page.panels(overview)))
+    heading = ", ".join(row.label for row in rows[:3]) + (" and others" if len(rows) > 3 else "")
+    return page.page(f"BERT results: {heading}", *sections)
 
 
 def _section(name: str, runs: Runs, summary: dict[str, Any], ruleset: str) -> str:
