@@ -76,8 +76,7 @@ def beside(name: str, accelerators: int | None, minutes: float | None) -> str:
         known = ", ".join(map(str, sorted({r.accelerators for r in published() if r.accelerators})))
         return page.paragraph(f"No published result has {machines}; there are results with {known}.", "soft")
     fastest = {(r.accelerator, r.division): r for r in reversed(same)}.values()
-    rows = [(r.minutes, _label(r), f"published, {r.division}") for r in fastest]
-    rows = sorted(rows)[:_MOST_BARS]
+    rows = sorted((r.minutes, _label(r), f"published, {r.division}") for r in fastest)[:_MOST_BARS]
     note = f"Runs here end below MLPerf's target accuracy of {MLPERF_TARGET}, so their time isn't drawn beside these."
     if minutes is not None:
         note = "Times are comparable if model, data and target are MLPerf's."
