@@ -47,13 +47,10 @@ def assemble(parts: Iterable[Piece], read: Callable[[Piece], torch.Tensor], voca
     found: dict[str, list[torch.Tensor]] = {}
     for piece in parts:
         found.setdefault(piece.parameter, []).append(read(piece))
-    tensors = {name: torch.cat(several) if len(several) > 1 else several[0] for name, several in found.items()}
     for name in VOCABULARY_ROWS:
-        rows = tensors[name]
-        padded = rows.new_zeros(vocab_size, *rows.shape[1:])
-        padded[: len(rows)] = rows
-        tensors[name] = padded
-    return tensors
+        (rows,) = found[name]
+        found[name].append(rows.new_zeros(vocab_size - len(rows), *rows.shape[1:]))
+    return {name: torch.cat(several) if len(several) > 1 else several[0] for name, several in found.items()}
 
 
 def take_apart(parts: Iterable[Piece], tensors: dict[str, torch.Tensor]) -> dict[Piece, torch.Tensor]:

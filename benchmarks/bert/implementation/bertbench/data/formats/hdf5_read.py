@@ -97,4 +97,6 @@ def _require_equal_rows(path: Path, fields: dict[str, h5py.Dataset]) -> None:
 
 def _rows(field: h5py.Dataset, kind: Kind, first: int) -> Rows:
     values = field[first : first + BLOCK_ROWS]
-    return Rows.of(values) if kind == "ragged" else Rows.of_matrix(values)
+    if kind == "ragged":
+        return Rows.of(values)
+    return Rows(values.reshape(-1), np.full(len(values), values[0].size))

@@ -60,11 +60,6 @@ class Rows(NamedTuple):
         """Join rows given one by one; at least one is needed."""
         return cls(np.concatenate(rows), np.fromiter(map(len, rows), np.int64, len(rows)))
 
-    @classmethod
-    def of_matrix(cls, values_NL: NDArray[Any]) -> "Rows":
-        """Take rows of equal length L, or of one value if the array has only one dimension."""
-        return cls(values_NL.reshape(-1), np.full(len(values_NL), values_NL[:1].size, np.int64))
-
     def owners(self) -> NDArray[np.int64]:
         """Return the row of each value: [T]."""
         return np.repeat(np.arange(len(self.counts)), self.counts)

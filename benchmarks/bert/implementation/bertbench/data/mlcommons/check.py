@@ -237,9 +237,16 @@ def _missing(findings: Sequence[Finding]) -> Iterator[Finding]:
     unwanted = "tf1" if begun["tf2"] > begun["tf1"] else "tf2"
     for file in needed:
         if file.group != unwanted and (file.group, file.name) not in there:
-            missing = Finding(file.name, file.name, file.group, expected_bytes=file.bytes, expected_md5=file.md5)
-            missing.judge("missing", True, "", "download it")
-            yield missing
+            yield Finding(
+                file.name,
+                file.name,
+                file.group,
+                "missing",
+                True,
+                remedy="download it",
+                expected_bytes=file.bytes,
+                expected_md5=file.md5,
+            )
 
 
 def _total_of_tfrecords(findings: Sequence[Finding]) -> Iterator[Finding]:
