@@ -3,7 +3,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.data.published import vocabulary_of_words
+from tests.data.datasets import vocabulary_of_words
 
 
 @pytest.fixture

@@ -9,13 +9,8 @@ from typing import Any
 import h5py
 import numpy as np
 
-from bertbench.data.store.columns import Columns
-from bertbench.data.store.dataset import Dataset, shard_blocks
-from bertbench.data.store.manifest import SplitName
-from bertbench.data.store.shards import write_split
-from bertbench.data.text.vocabulary import SPECIAL_TOKENS
 from tests.protobuf import embedded, masked_crc, varint
-from tests.tiny import WORDS, Sample, columns_of, samples_of
+from tests.tiny import Sample
 
 VOCAB_SIZE = 53
 WIDTH, PREDICTIONS = 11, 3  # of padded rows; MLPerf's are 512 and 76
@@ -47,25 +42,6 @@ def varlength_fields(samples: Sequence[Sample] = SAMPLES) -> Fields:
     types = {"input_ids": "i2", "segment_ids": "i1", "masked_lm_positions": "i2", "masked_lm_ids": "i2"}
     rows = {name: [np.array(getattr(sample, name), kind) for sample in samples] for name, kind in types.items()}
     return {**rows, "next_sentence_labels": np.array([sample.next_sentence_label for sample in samples], "i1")}
-
-
-def written(folder: Path, samples: Sequence[Sample], shard_samples: int) -> Dataset:
-    """The samples as the training split of a dataset without a manifest."""
-    split = write_split(folder / "train", [columns_of(samples)], shard_samples)
-    return Dataset(folder, "train", split, np.load(folder / "train" / "index.npy"))
-
-
-def read(folder: Path, name: SplitName = "train") -> list[Sample]:
-    """All samples of a split, in order."""
-    dataset = Dataset.open(folder, name)
-    blocks = [block for shard in range(len(dataset.split.shards)) for block in shard_blocks(dataset, shard)]
-    return samples_of(Columns.joined(blocks))
-
-
-def vocabulary_of_words(path: Path) -> Path:
-    """A vocab.txt for tiny_text, all but the word `text`."""
-    path.write_text("\n".join((*SPECIAL_TOKENS, *WORDS[:-1], ".", "e", "##n")) + "\n")
-    return path
 
 
 def packed_fields() -> Fields:

@@ -15,7 +15,8 @@ from bertbench.data.text.vocabulary import SPECIAL_TOKENS, Vocabulary
 from bertbench.loading.inputs import open_data
 from tests.conftest import Printed
 from tests.data import published
-from tests.data.published import SAMPLES, VOCAB_SIZE, read
+from tests.data.datasets import read, written
+from tests.data.published import SAMPLES, VOCAB_SIZE
 from tests.tiny import Sample
 
 
@@ -26,7 +27,7 @@ def converted(out: Path, *paths: Path, of: Format = "hdf5", split: str = "train"
     return Manifest.read(out)
 
 
-def test_a_folder_of_files_becomes_shards_in_order(tmp_path: Path) -> None:
+def test_a_folder_of_files_becomes_shards_in_order(tmp_path: Path, printed: Printed) -> None:
     source = tmp_path / "source"
     source.mkdir()
     published.write_hdf5(source / "part_1.hdf5", published.varlength_fields(SAMPLES[2:]))
@@ -39,17 +40,17 @@ def test_a_folder_of_files_becomes_shards_in_order(tmp_path: Path) -> None:
     assert (manifest.train.samples, manifest.train.tokens, manifest.train.masked_tokens) == (3, 16, 4)
     assert (manifest.tokenizer.vocab_size, manifest.eval, manifest.most_frequent_token) == (VOCAB_SIZE, None, None)
     assert read(tmp_path / "out") == SAMPLES
-    shuffled = str(tmp_path / "shuffled")
-    assert main(["data", "shuffle", str(tmp_path / "out"), "--seed", "1", "--shards", "3", "--out", shuffled]) == 0
-    assert main(["data", "verify", shuffled, "--against", str(tmp_path / "out")]) == 0
+    printed("data", "shuffle", tmp_path / "out", "--seed", 1, "--shards", 3, "--out", tmp_path / "shuffled")
+    printed("data", "verify", tmp_path / "shuffled", "--against", tmp_path / "out")
 
 
-def test_a_dataset_survives_the_way_out_and_back(tiny_folder: Path, tmp_path: Path) -> None:
+def test_a_dataset_survives_the_way_out_and_back(tiny_folder: Path, tmp_path: Path, printed: Printed) -> None:
     train = Manifest.read(tiny_folder).splits()["train"]
-    assert main(["data", "export", str(tiny_folder), "--layout", "varlength", "--out", str(tmp_path / "exported")]) == 0
-    assert len(list((tmp_path / "exported").iterdir())) == len(train.shards)
-    words = ["data", "prepare", "--from-hdf5", str(tmp_path / "exported"), "--vocab", str(tiny_folder / "vocab.txt")]
-    assert main([*words, "--out", str(tmp_path / "back"), "--shard-samples", "31"]) == 0
+    exported, vocab = tmp_path / "exported", tiny_folder / "vocab.txt"
+    printed("data", "export", tiny_folder, "--layout", "varlength", "--out", exported)
+    assert len(list(exported.iterdir())) == len(train.shards)
+    words = ["--from-hdf5", exported, "--vocab", vocab, "--out", tmp_path / "back", "--shard-samples", 31]
+    printed("data", "prepare", *words)
     again = Manifest.read(tmp_path / "back")
     assert again.tokenizer == Manifest.read(tiny_folder).tokenizer
     assert [shard.sha256 for shard in again.splits()["train"].shards] == [shard.sha256 for shard in train.shards]
@@ -57,7 +58,7 @@ def test_a_dataset_survives_the_way_out_and_back(tiny_folder: Path, tmp_path: Pa
 
 
 def test_a_run_trains_on_both_splits_that_were_converted_one_after_the_other(
-    tiny: Callable[..., System], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    tiny: Callable[..., System], tmp_path: Path, printed: Printed
 ) -> None:
     path = published.write_hdf5(tmp_path / "train.hdf5", published.fixed_fields())
     held_out = published.write_hdf5(tmp_path / "eval.hdf5", published.fixed_fields(SAMPLES[:1]))
@@ -68,8 +69,7 @@ def test_a_run_trains_on_both_splits_that_were_converted_one_after_the_other(
     training, evaluation = open_data(tiny(f"data.path={tmp_path / 'out'}"))
     assert (len(training), len(evaluation)) == (3, 1)
     assert sorted(entry.name for entry in (tmp_path / "out").iterdir()) == ["eval", "manifest.json", "train"]
-    assert main(["data", "verify", str(tmp_path / "out")]) == 0
-    assert "3 train samples, 1 eval samples, all sound" in capsys.readouterr().out
+    assert "3 train samples, 1 eval samples, all sound" in printed("data", "verify", tmp_path / "out")
 
 
 def test_a_conversion_is_reused_and_never_overwrites_another(tmp_path: Path) -> None:
@@ -113,14 +113,14 @@ def test_a_restart_makes_only_the_files_that_are_missing(tmp_path: Path) -> None
     assert not work.exists()
 
 
-def test_what_an_earlier_stop_left_is_no_hindrance(tmp_path: Path) -> None:
+def test_what_an_earlier_stop_left_is_no_hindrance(tmp_path: Path, printed: Printed) -> None:
     path = published.write_hdf5(tmp_path / "train.hdf5", published.fixed_fields())
     held_out = published.write_hdf5(tmp_path / "eval.hdf5", published.fixed_fields(SAMPLES[:1]))
     converted(tmp_path / "out", path)
     (tmp_path / "out" / "eval").mkdir()  # moved there, but the manifest doesn't list it yet
     (tmp_path / "out" / "eval" / "part_00007.h5").touch()
     converted(tmp_path / "out", held_out, split="eval")
-    assert main(["data", "verify", str(tmp_path / "out")]) == 0
+    printed("data", "verify", tmp_path / "out")
 
 
 @pytest.mark.parametrize(
@@ -151,7 +151,7 @@ def test_a_vocabulary_that_16_bits_don_t_hold_is_refused(tmp_path: Path, vocab_s
     ],
 )
 def test_what_published_rows_can_t_hold_is_not_exported(tmp_path: Path, sample: Sample, expected: str) -> None:
-    dataset = published.written(tmp_path, [*SAMPLES, sample], 3)
+    dataset = written(tmp_path, [*SAMPLES, sample], 3)
     with pytest.raises(DataError, match=rf"part_00001\.h5: {expected}"):
         export(dataset, tmp_path / "out", Progress(False))
     with pytest.raises(DataError, match="exists already"):

@@ -19,7 +19,8 @@ from bertbench.data.store.shards import write_shard
 from bertbench.data.text.prepare import Texts, prepare
 from bertbench.loading.batch import gather, read
 from tests.damage import cut
-from tests.data.published import SAMPLES, written
+from tests.data.datasets import written
+from tests.data.published import SAMPLES
 from tests.data.test_verify import change_manifest
 from tests.tiny import columns_of
 

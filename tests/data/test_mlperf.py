@@ -17,12 +17,12 @@ from bertbench.data.store import shuffle as shuffling
 from bertbench.data.store.manifest import Manifest
 from bertbench.data.store.shuffle import shuffle
 from bertbench.data.text.corpus import text_articles
-from bertbench.data.text.mlperf import MlperfRecipe, prepare_mlperf
+from bertbench.data.text.mlperf import MlperfRecipe
 from bertbench.data.text.vocabulary import Vocabulary
 from bertbench.loading.inputs import open_data
 from tests.conftest import Printed
+from tests.data.datasets import made, read
 from tests.data.plain_samples import plain_samples
-from tests.data.published import read
 from tests.tiny import Sample, tiny_text
 
 QUIET = Progress(False)
@@ -49,23 +49,23 @@ def test_every_file_gives_the_reference_s_samples_in_its_order(
     tmp_path: Path, files: tuple[Path, ...], vocab: Path, workers: int
 ) -> None:
     recipe = MlperfRecipe(dupe_factor=3, seed=5)
-    manifest, existed = prepare_mlperf(tmp_path / "out", files, vocab, recipe, workers, QUIET)
+    manifest, existed = made(tmp_path / "out", files, vocab, recipe, workers)
     assert not existed
     assert read(tmp_path / "out") == [sample for path in files for sample in expected(path, vocab, recipe)]
     assert manifest.eval is None
     assert manifest == Manifest.read(tmp_path / "out")
-    assert prepare_mlperf(tmp_path / "out", files, vocab, recipe, workers, QUIET) == (manifest, True)
+    assert made(tmp_path / "out", files, vocab, recipe, workers) == (manifest, True)
 
 
 def test_evaluation_samples_are_every_nth(tmp_path: Path, files: tuple[Path, ...], vocab: Path) -> None:
     whole = [sample for path in files for sample in expected(path, vocab, MlperfRecipe(dupe_factor=2))]
     recipe = MlperfRecipe(dupe_factor=2, select_eval=7)
-    manifest, _ = prepare_mlperf(tmp_path / "out", files, vocab, recipe, 1, QUIET)
+    manifest, _ = made(tmp_path / "out", files, vocab, recipe)
     assert read(tmp_path / "out", "eval") == [whole[int(place * (len(whole) / 7))] for place in range(7)]
     assert manifest.train is None
     assert not (tmp_path / "out" / "train").exists()
     with pytest.raises(DataError, match="expected at least 100,000 to select"):
-        prepare_mlperf(tmp_path / "two", files, vocab, MlperfRecipe(select_eval=100_000), 1, QUIET)
+        made(tmp_path / "two", files, vocab, MlperfRecipe(select_eval=100_000))
 
 
 def test_a_shuffle_is_a_permutation_that_its_seed_repeats(
@@ -134,15 +134,15 @@ def test_a_shuffle_is_reused_and_refuses_large_shards_and_other_datasets(
 def test_training_and_evaluation_samples_may_come_from_two_folders_with_one_vocabulary(
     tmp_path: Path, files: tuple[Path, ...], vocab: Path, tiny: Callable[..., System]
 ) -> None:
-    prepare_mlperf(tmp_path / "train", files, vocab, MlperfRecipe(dupe_factor=1), 1, QUIET)
-    prepare_mlperf(tmp_path / "eval", files[:1], vocab, MlperfRecipe(dupe_factor=1, select_eval=3), 1, QUIET)
+    made(tmp_path / "train", files, vocab, MlperfRecipe(dupe_factor=1))
+    made(tmp_path / "eval", files[:1], vocab, MlperfRecipe(dupe_factor=1, select_eval=3))
     paths = [f"data.path={tmp_path / 'train'}", f"data.eval_path={tmp_path / 'eval'}", "model.max_positions=512"]
     training, evaluation = open_data(tiny(*paths))
     assert (training.name, evaluation.name, len(evaluation)) == ("train", "eval", 3)
     with pytest.raises(DataError, match="holds no eval samples"):
         open_data(tiny(paths[0], paths[2]))
     vocab.write_text(vocab.read_text() + "more\n")
-    prepare_mlperf(tmp_path / "other", files[:1], vocab, MlperfRecipe(dupe_factor=1, select_eval=3), 1, QUIET)
+    made(tmp_path / "other", files[:1], vocab, MlperfRecipe(dupe_factor=1, select_eval=3))
     with pytest.raises(DataError, match="use different vocabularies"):
         open_data(tiny(paths[0], f"data.eval_path={tmp_path / 'other'}", paths[2]))
 

@@ -7,7 +7,6 @@ import pytest
 
 from bertbench.cli import main
 from bertbench.common.errors import DataError
-from bertbench.common.progress import Progress
 from bertbench.data.formats.reference_files import Written
 from bertbench.data.formats.reference_files import reference_files as planned
 from bertbench.data.formats.tfrecord import read_tfrecord
@@ -16,13 +15,13 @@ from bertbench.data.mlcommons.compare import differences, published_bytes
 from bertbench.data.mlcommons.published import part_name
 from bertbench.data.store.manifest import Manifest
 from bertbench.data.text import mlperf
-from bertbench.data.text.mlperf import MlperfRecipe, prepare_mlperf
+from bertbench.data.text.mlperf import MlperfRecipe
 from tests.conftest import Answer, Printed
 from tests.data import published
+from tests.data.datasets import made
 from tests.data.published import SAMPLES
 from tests.tiny import Sample, columns_of, samples_of, tiny_text
 
-QUIET = Progress(False)
 # ids, positions and lengths on both sides of the places where a varint grows: 127 | 128 and 16383 | 16384
 EDGES = [
     Sample([127, 128, 16383, 16384, 30521], [0, 0, 1, 1, 1], [1, 2, 4], [127, 128, 30521], 0),
@@ -62,7 +61,7 @@ def prepared(folder: Path, vocab: Path, recipe: MlperfRecipe, *names: str) -> Pa
         texts.append(folder / str(number) / name)
         texts[-1].parent.mkdir(parents=True)
         texts[-1].write_text(tiny_text(Random(number), articles=4 + 3 * number))
-    prepare_mlperf(folder / "data", tuple(texts), vocab, recipe, 1, QUIET)
+    made(folder / "data", texts, vocab, recipe)
     return folder / "data"
 
 

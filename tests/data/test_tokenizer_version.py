@@ -7,12 +7,10 @@ from random import Random
 import pytest
 
 from bertbench.common.errors import DataError
-from bertbench.common.progress import Progress
-from bertbench.data.text.mlperf import MlperfRecipe, prepare_mlperf
+from bertbench.data.text.mlperf import MlperfRecipe
 from tests.conftest import Answer, Printed
+from tests.data.datasets import made
 from tests.tiny import tiny_text
-
-QUIET = Progress(False)
 
 
 def test_a_dataset_of_the_older_tokenizer_is_named_and_not_reused_as_exact(
@@ -21,12 +19,12 @@ def test_a_dataset_of_the_older_tokenizer_is_named_and_not_reused_as_exact(
     """Its manifest names no tokenizer version, as none did before there was one."""
     old, text = tmp_path / "old", tmp_path / "text"
     text.write_text(tiny_text(Random(1), articles=9))
-    prepare_mlperf(old, (text,), vocab, MlperfRecipe(1), 1, QUIET)
+    made(old, [text], vocab, MlperfRecipe(1))
     content = json.loads((old / "manifest.json").read_text())
     assert content.pop("tokenizer_version") == 2
     (old / "manifest.json").write_text(json.dumps(content))
     with pytest.raises(DataError, match="found samples of tokenizer 1, expected 2"):
-        prepare_mlperf(old, (text,), vocab, MlperfRecipe(1), 1, QUIET)
+        made(old, [text], vocab, MlperfRecipe(1))
     (warning,) = answer("data", "verify", old)["warnings"]
     assert "prepare the text again into another folder" in warning
     shuffled = tmp_path / "shuffled"

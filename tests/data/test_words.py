@@ -7,18 +7,16 @@ from random import Random
 
 import pytest
 
-from bertbench.common.progress import Progress
 from bertbench.data.text.corpus import text_articles
-from bertbench.data.text.mlperf import MlperfRecipe, prepare_mlperf
+from bertbench.data.text.mlperf import MlperfRecipe
 from bertbench.data.text.prepare import tokenize
 from bertbench.data.text.vocabulary import SPECIAL_TOKENS, Vocabulary
 from bertbench.data.text.wordpiece import pieces
 from bertbench.data.text.words import chunks, words
+from tests.data.datasets import made, read
 from tests.data.every_character import digest
-from tests.data.published import read
 from tests.tiny import tiny_text
 
-QUIET = Progress(False)
 # What every_character.py printed under Python 3.7.16, given the reference's tokenization.py.
 REFERENCE = Path(__file__).with_name("every_character.sha256").read_text().splitlines()
 # White space of every kind, what is dropped, marks, sigmas, case pairs, ideographs, Hangul, and what changed since.
@@ -75,7 +73,7 @@ def test_a_text_with_an_odd_word_in_forty_gives_the_reference_s_samples(tmp_path
     text.write_text("\n".join(lines), encoding="utf-8", newline="")
     entries = (*SPECIAL_TOKENS, "the", "model", "learn", "##s", "words", "from", "a", ".", "\ue000")
     vocab.write_text("\n".join(entries) + "\n", encoding="utf-8")
-    prepare_mlperf(tmp_path / "out", (text,), vocab, MlperfRecipe(dupe_factor=3), 1, QUIET)
+    made(tmp_path / "out", [text], vocab, MlperfRecipe(dupe_factor=3))
     # of the reference's tokenizer written a character at a time, and tests/data/plain_samples.py
     assert pinned(read(tmp_path / "out")) == "967d4e2dded60cfa751c6217df1fedb97c0769403d4a2b138a92b41f5b1879a6"
 

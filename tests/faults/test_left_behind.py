@@ -14,7 +14,7 @@ from random import Random
 import pytest
 
 from bertbench.common import watcher
-from tests.data.published import vocabulary_of_words
+from tests.data.datasets import vocabulary_of_words
 from tests.faults.test_restarts import assert_as_if_undisturbed, lasting, resumptions, wait_for_steps
 from tests.finetune.conftest import QUESTIONS
 from tests.tiny import tiny_text
