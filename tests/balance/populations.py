@@ -1,15 +1,14 @@
 """Datasets to plan on: an index only, no samples behind it."""
 
 from bertbench.balance.cost import BERT_LARGE
-from bertbench.balance.lengths import draw_lengths, predictions
 from bertbench.balance.plan import Balance, Method, Planner
-from bertbench.data.store.index import Index, pack
+from bertbench.balance.simulate import drawn_index
+from bertbench.data.store.index import Index
 
 
-def wikipedia_index(samples: int, seed: int = 3) -> Index:
+def wikipedia_index(samples: int) -> Index:
     """The index of so many samples of Wikipedia's lengths."""
-    lengths = draw_lengths(samples, seed)
-    return pack(lengths, predictions(lengths))
+    return drawn_index(samples, seed=3)
 
 
 def planner(

@@ -80,15 +80,13 @@ def test_a_batch_larger_than_the_data_can_t_be_stratified() -> None:
 
 def test_quotas_are_the_dataset_s_shares_and_their_remainders_rotate() -> None:
     entries = wikipedia_index(9_973)
-    shares = np.bincount(np.searchsorted((128, 256, 384, 512), lengths_of(entries))) / 9_973
+    strata = np.searchsorted((128, 256, 384, 512), lengths_of(entries))
+    shares = np.bincount(strata) / 9_973
     stratified = planner("stratified", entries, 64)  # 16 a rank
     quotas = []
     for step in range(9_973 // 64):
-        plan = stratified.plan(step)
-        quotas += [
-            np.bincount(np.searchsorted((128, 256, 384, 512), lengths_of(entries[plan.drawn.of(rank)])), minlength=4)
-            for rank in range(4)
-        ]
+        drawn = stratified.plan(step).drawn
+        quotas += [np.bincount(strata[drawn.of(rank)], minlength=4) for rank in range(4)]
     assert np.abs(np.array(quotas) - 16 * shares).max() < 1.5
     assert np.mean(quotas, axis=0) == pytest.approx(16 * shares, abs=0.02)
 
