@@ -8,6 +8,8 @@ from typing import Literal
 import numpy as np
 from numpy.typing import NDArray
 
+from bertbench.data.store.index import offsets
+
 Deal = Literal["snake", "raster"]
 
 # Rounds of the cost-greedy deal. 16, 32 and 64 balance alike (0.9950 at 1,024 ranks x 8), and 32 take 1 ms at
@@ -118,7 +120,7 @@ def _swap(
         high = by_load[:, ::-1][:, :pairs].ravel()
         low = np.roll(by_load[:, :pairs], -number * _PARTNER_STEP, axis=1).ravel()
         order = np.argsort(flat_rank.astype(np.uint16), kind="stable")  # a radix sort; worlds end at 65,536 ranks
-        bounds = np.concatenate(([0], np.cumsum(np.bincount(flat_rank, minlength=loads.size))))
+        bounds = offsets(np.bincount(flat_rank, minlength=loads.size))
         of_high, high_costs = _held(order, bounds, costs, high, 0.0)
         # an absent sample of cost 0: a swap with it moves the other
         of_low, low_costs = _held(order, bounds, costs, low, np.inf if equal_counts else 0.0)

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from bertbench.balance.order import RandomOrder
 from bertbench.common.seeding import derive
-from bertbench.data.store.index import Index, lengths_of
+from bertbench.data.store.index import Index, lengths_of, offsets
 
 MOST_PER_ROW = 3
 _WINDOW = 1 << 19  # samples packed together; 0.2 s, once every 32 steps at a global batch of 16,384
@@ -84,7 +84,7 @@ class PackedOrder:
         self._rows_P3 = self._pack(self._order.places(0, self._window))
 
     def _next_window(self) -> None:
-        steps, _ = divmod(len(self._rows_P3), self._step_rows)
+        steps = len(self._rows_P3) // self._step_rows
         left_over = self._rows_P3[steps * self._step_rows :]
         self._first_step += steps
         self._number += 1
@@ -96,7 +96,7 @@ class PackedOrder:
         lengths = lengths_of(self._entries_N[ids])
         counts = np.bincount(lengths, minlength=self._row_length + 1)
         by_length = ids[np.argsort(lengths, kind="stable")]
-        taken = np.concatenate(([0], np.cumsum(counts)))  # where the untaken samples of each length begin
+        taken = offsets(counts)  # where the untaken samples of each length begin
         packed = []
         for row, count in pack_lengths(counts, self._row_length).items():
             rows = np.full((count, MOST_PER_ROW), -1)

@@ -17,7 +17,7 @@ from bertbench.balance.deal import Deal, by_cost, by_length, by_speed
 from bertbench.balance.order import RandomOrder, WindowedOrder, plan_nodes, plan_strata
 from bertbench.balance.speeds import Speeds
 from bertbench.common.errors import ConfigError
-from bertbench.data.store.index import Index, lengths_of
+from bertbench.data.store.index import Index, lengths_of, offsets
 
 if TYPE_CHECKING:
     from bertbench.balance import packing
@@ -142,7 +142,7 @@ class Planner:
         if ids.ndim == 1:
             return Shares(ids, np.arange(self.ranks + 1) * (len(ids) // self.ranks))
         there_RC = ids >= 0  # packed rows
-        return Shares(ids[there_RC], np.concatenate(([0], np.cumsum(there_RC.sum(axis=1)))))
+        return Shares(ids[there_RC], offsets(there_RC.sum(axis=1)))
 
     def efficiency(self, loads_R: NDArray[np.float64], step: int) -> float:
         """Return the share of a step in which the ranks work: the time it would take at best over the slowest's."""
@@ -160,10 +160,8 @@ class Planner:
         else:
             rank_GS = by_cost(lengths_GS, ranks, balance.cost.of_length, balance.equal_counts)
         rank_S = (rank_GS + ranks * np.arange(self.groups)[:, None]).ravel()
-        counts = np.bincount(rank_S, minlength=self.ranks)
-        return Shares(
-            ids_S[np.argsort(rank_S.astype(np.uint16), kind="stable")], np.concatenate(([0], np.cumsum(counts)))
-        )
+        by_rank = np.argsort(rank_S.astype(np.uint16), kind="stable")
+        return Shares(ids_S[by_rank], offsets(np.bincount(rank_S, minlength=self.ranks)))
 
 
 def efficiency(loads_R: NDArray[np.float64]) -> float:

@@ -10,7 +10,7 @@ from typing import Any, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from bertbench.data.store.index import MAX_LENGTH, MAX_MASKED
+from bertbench.data.store.index import MAX_LENGTH, MAX_MASKED, offsets
 
 Array = NDArray[np.integer]
 FIELDS: dict[str, np.dtype[Any]] = {
@@ -60,7 +60,7 @@ class Columns:
 
     def split(self, samples: int) -> Iterator["Columns"]:
         """Yield consecutive blocks of `samples` each, uncopied; the last may be smaller."""
-        tokens, masked = np.concatenate(([0], np.cumsum(self.lengths))), np.concatenate(([0], np.cumsum(self.masked)))
+        tokens, masked = offsets(self.lengths), offsets(self.masked)
         for start in range(0, len(self), samples):
             stop = min(start + samples, len(self))
             of_tokens, of_masked = slice(tokens[start], tokens[stop]), slice(masked[start], masked[stop])

@@ -36,3 +36,8 @@ def lengths_of(entries: Index) -> NDArray[np.int64]:
 def masked_of(entries: Index) -> NDArray[np.int64]:
     """Return the masked tokens of each sample."""
     return (entries >> np.uint16(_LENGTH_BITS)).astype(np.int64)
+
+
+def offsets(lengths: NDArray[np.integer]) -> NDArray[np.int64]:
+    """Return where each of several neighbouring runs of these lengths begins, and where the last one ends."""
+    return np.concatenate(([0], np.cumsum(lengths)))

@@ -13,9 +13,9 @@ import numpy as np
 
 from bertbench.common.atomic import new_folder
 from bertbench.common.errors import DataError, system_reason
-from bertbench.data.store.columns import FIELDS, Array, Columns
+from bertbench.data.store.columns import FIELDS, Columns
 from bertbench.data.store.dataset import MappedShard
-from bertbench.data.store.index import INDEX_NAME, pack
+from bertbench.data.store.index import INDEX_NAME, offsets, pack
 from bertbench.data.store.manifest import ShardFile, Split, file_sha256
 
 
@@ -49,7 +49,7 @@ def finish_split(folder: Path, shards: Sequence[ShardFile]) -> Split:
 
 def write_shard(path: Path, samples: Columns) -> ShardFile:
     """Write one shard."""
-    values = {**vars(samples), "offsets": _offsets(samples.lengths), "masked_offsets": _offsets(samples.masked)}
+    values = {**vars(samples), "offsets": offsets(samples.lengths), "masked_offsets": offsets(samples.masked)}
     with h5py.File(path, "w", libver="latest") as file:
         for name, dtype in FIELDS.items():
             # contiguous, without timestamps: readers map it from the file, and the same samples give the same bytes
@@ -68,10 +68,6 @@ def regrouped(blocks: Iterable[Columns], size: int) -> Iterator[Columns]:
             waiting = [rest]
     if sum(map(len, waiting)):
         yield from Columns.joined(waiting).split(size)
-
-
-def _offsets(lengths: Array) -> Array:
-    return np.concatenate(([0], np.cumsum(lengths)))
 
 
 @contextmanager
