@@ -13,7 +13,7 @@ _LENGTHS_PER_PREDICTION = 0.15
 _MOST_PREDICTIONS = 76
 
 
-def length_counts(path: Path = WIKIPEDIA) -> NDArray[np.float64]:
+def length_counts(path: Path) -> NDArray[np.float64]:
     """Read the number of sequences of length i + 1, for every i, from a JSON file with `counts`.
 
     Raises DataError if the file isn't such a histogram.

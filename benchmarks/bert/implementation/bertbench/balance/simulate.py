@@ -29,7 +29,7 @@ VARIANTS: dict[str, Balance] = {
 """Methods that can be simulated, by name, with the options that change how they balance."""
 
 
-def variant(name: str, cost: CostModel = BERT_LARGE, edges: tuple[int, ...] | None = None) -> Balance:
+def variant(name: str, cost: CostModel, edges: tuple[int, ...] | None = None) -> Balance:
     """Return a variant that deals sequences of this cost; `edges`: ends of the strata, the published four if None."""
     balance = replace(VARIANTS[name], cost=cost)
     return balance if edges is None else replace(balance, strata_edges=edges)
