@@ -89,12 +89,11 @@ def _caches() -> Iterable[str]:
 def _memory_and_storage() -> dict[str, str]:
     total = re.search(r"^MemTotal: +(\d+) kB", _read(Path("/proc/meminfo")), re.MULTILINE)
     disks = [disk for disk in sorted((_SYS / "block").glob("*")) if (disk / "device").exists()]
-    sizes = [int(_read(disk / "size") or 0) * 512 for disk in disks]
-    kinds = {_disk_kind(disk) for disk, size in zip(disks, sizes, strict=True) if size}
+    sizes = {disk: size for disk in disks if (size := int(_read(disk / "size") or 0) * 512)}
     return {
         "host_memory_capacity": f"{int(total[1]) * 1024 / _GIB:.0f} GiB" if total else "",
-        "host_storage_type": ", ".join(sorted(kinds - {""})),
-        "host_storage_capacity": _counted(f"{size / _GB:,.0f} GB" for size in sizes if size),
+        "host_storage_type": ", ".join(sorted(set(map(_disk_kind, sizes)) - {""})),
+        "host_storage_capacity": _counted(f"{size / _GB:,.0f} GB" for size in sizes.values()),
     }
 
 
@@ -108,12 +107,10 @@ def _disk_kind(disk: Path) -> str:
 
 def _networking() -> dict[str, str]:
     rates = [_read(port / "rate") for port in sorted((_SYS / "class/infiniband").glob("*/ports/*"))]
-    speeds = []
-    for card in sorted((_SYS / "class/net").glob("*")):
-        speed = _read(card / "speed") if (card / "device").exists() else ""
-        if speed.isdigit():
-            speeds.append(f"Ethernet {int(speed) / 1000:g} Gb/s")
-    return {"host_networking": _counted([*(f"InfiniBand {rate}" for rate in rates if rate), *speeds])}
+    cards = [card for card in sorted((_SYS / "class/net").glob("*")) if (card / "device").exists()]
+    speeds = [int(speed) / 1000 for card in cards if (speed := _read(card / "speed")).isdigit()]
+    found = [*(f"InfiniBand {rate}" for rate in rates if rate), *(f"Ethernet {speed:g} Gb/s" for speed in speeds)]
+    return {"host_networking": _counted(found)}
 
 
 def accelerators() -> dict[str, str]:

@@ -1,6 +1,5 @@
 """Find the GPUs of a node and their health by NVIDIA's management library."""
 
-from dataclasses import dataclass
 from typing import Any
 
 import pynvml
@@ -18,27 +17,18 @@ _SLOWED = {
 }
 
 
-@dataclass(frozen=True)
-class Gpus:
-    """A node's GPUs, which should be the same on all nodes, and their problems."""
+def gpu_kinds() -> list[str]:
+    """Return model, memory and driver of each GPU: they should be the same on all nodes."""
+    return [
+        f"{pynvml.nvmlDeviceGetName(gpu)}, {pynvml.nvmlDeviceGetMemoryInfo(gpu).total / _GIB:.0f} GiB, "
+        f"driver {pynvml.nvmlSystemGetDriverVersion()}"
+        for gpu in nvidia_gpus()
+    ]
 
-    kinds: list[str]
-    """Model, memory and driver of each."""
-    sick: list[str]
 
-
-def gpus() -> Gpus:
-    """Return the GPUs that the driver sees; none without a driver."""
-    handles = nvidia_gpus()
-    driver = pynvml.nvmlSystemGetDriverVersion() if handles else ""
-    return Gpus(
-        [
-            f"{pynvml.nvmlDeviceGetName(gpu)}, {pynvml.nvmlDeviceGetMemoryInfo(gpu).total / _GIB:.0f} GiB, "
-            f"driver {driver}"
-            for gpu in handles
-        ],
-        [f"GPU {index}: {what}" for index, gpu in enumerate(handles) for what in _sick(gpu)],
-    )
+def gpu_problems() -> list[str]:
+    """Return what is wrong with this node's GPUs, a line each."""
+    return [f"GPU {index}: {what}" for index, gpu in enumerate(nvidia_gpus()) for what in _sick(gpu)]
 
 
 def _sick(gpu: Any) -> list[str]:

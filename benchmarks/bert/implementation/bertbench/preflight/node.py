@@ -12,7 +12,7 @@ from bertbench.common.paths import PACKAGE, data_folder, runs_folder, weights_fi
 from bertbench.config import System
 from bertbench.data.store.manifest import MANIFEST_NAME
 from bertbench.machine.describe import differences
-from bertbench.machine.gpus import gpus
+from bertbench.machine.gpus import gpu_kinds, gpu_problems
 from bertbench.machine.provenance import provenance
 
 _CODE = (PACKAGE, Path(compliance.__file__).parent)
@@ -39,19 +39,18 @@ class Node:
 def this_node(system: System, ranks: list[int]) -> Node:
     """Describe the node of this process; `ranks` are those that run on it."""
     problems: list[str] = []
-    found = gpus()
     try:
         differences(system.hardware)
     except RunError as error:
         problems.append(str(error))
     if system.launch.device == "cuda":
-        problems += found.sick
+        problems += gpu_problems()
     return Node(
         host=socket.gethostname(),
         ranks=ranks,
         code=_code(system),
         data=_data(system, problems),
-        gpus=found.kinds,
+        gpus=gpu_kinds(),
         disk_free_gb=_disk(problems) / _GB,
         problems=problems,
     )
