@@ -6,7 +6,7 @@ sum one round later. By then a GPU has finished it, and its host doesn't wait.
 
 import signal
 from collections.abc import Callable
-from types import FrameType, TracebackType
+from types import FrameType
 from typing import Self
 
 import torch
@@ -46,10 +46,8 @@ class Preemption:
         _on_signal(self._note)
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        if error is None:
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
+        if kind is None:
             _on_signal(signal.SIG_IGN)
 
     def stops_after(self, step: int) -> bool:
