@@ -10,6 +10,7 @@ from mlperf_logging.mllog import constants
 
 from bertbench.checkpoint.snapshot import Meta, differences, drop_unfinished, newest, to_disk, verified
 from bertbench.common.errors import CheckpointError, ConfigError
+from bertbench.common.json_object import read_object
 from bertbench.common.paths import within_data
 from bertbench.config import System
 from bertbench.config.partial import partial
@@ -113,12 +114,8 @@ def _beginning(files: ResultFiles) -> tuple[Path, Meta] | None:
         return None
     lines = files.log.read_bytes()
     start = lines.index(_mark(constants.RUN_START))
-    try:
-        config = json.loads((files.folder / "config.json").read_text(encoding="utf-8"))
-    except (OSError, ValueError) as error:
-        raise CheckpointError(
-            f"{files.folder}: its config.json can't be read; put it back, or start a new run with --resume never"
-        ) from error
+    remedy = "put it back, or start a new run with --resume never"
+    config = read_object(files.folder / "config.json", CheckpointError, remedy)
     nodes = config["hardware"]["number_of_nodes"]
     return files.folder, Meta(
         step=0,
