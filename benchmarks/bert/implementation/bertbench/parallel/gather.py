@@ -18,20 +18,19 @@ def gathered_model(shape: BertShape, parameters: Mapping[str, nn.Parameter], wor
     """
     with torch.device("meta"):
         model = Bert(shape)
-    names = list(logical_weights(model))
     if world.leads:
         model = model.to_empty(device="cpu")
     held = world.from_all(set(parameters))
-    gathered = logical_weights(model)
-    for name in names:  # the same order on every rank, or ranks would wait for each other forever
+    # the same order on every rank, or ranks would wait for each other forever
+    for name, gathered in logical_weights(model).items():
         world.watchdog.goes_on()
         whole = whole_tensor(parameters[name].detach()) if name in parameters else None
         holder = next(rank for rank, its in enumerate(held) if name in its)
         if world.leads:
             if whole is None:
-                whole = torch.empty(gathered[name].shape, device=world.device)
+                whole = torch.empty(gathered.shape, device=world.device)
                 distributed.recv(whole, holder)
-            gathered[name].copy_(whole)
+            gathered.copy_(whole)
         elif world.rank == holder and whole is not None:
             distributed.send(whole.contiguous(), 0)
     return model if world.leads else None
