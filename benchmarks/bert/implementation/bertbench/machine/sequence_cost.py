@@ -44,15 +44,12 @@ def measure(shape: BertShape, device: torch.device, seed: int, progress: Progres
     model = Bert(shape)
     model.initialize(generator)
     model.to(device)
-    sizes = [
-        (max(1, shape.max_positions * part // 16), shape.max_positions * sequences)
-        for part in _SIXTEENTHS
-        for sequences in _SEQUENCES_OF_LONGEST
-    ]
-    batches = [
-        (length, synthetic(tokens // length, length, shape.vocab_size, generator).to(device))
-        for length, tokens in sizes
-    ]
+    batches = []
+    for part in _SIXTEENTHS:
+        length = max(1, shape.max_positions * part // 16)
+        for sequences in _SEQUENCES_OF_LONGEST:
+            batch = synthetic(shape.max_positions * sequences // length, length, shape.vocab_size, generator)
+            batches.append((length, batch.to(device)))
     rounds = []
     for number in range(_ROUNDS + 1):
         rounds.append([_step_ms(model, batch, device) for _, batch in batches])
