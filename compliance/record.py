@@ -1,7 +1,7 @@
 r"""Read MLPerf lines as the official checker does.
 
 A line with `:::MLLOG ` is a record, with any text before the token; \n, \r and \r\n end a line, bytes are latin-1, and
-the last token of a line counts. Lines are numbered by \n, as editors and grep do.
+the last token of a line counts. Lines are numbered by \n, as editors and grep do, or by \r where no \n is.
 Reading takes time linear in the number of bytes, for any bytes.
 """
 
@@ -73,10 +73,11 @@ def record_lines(stream: BinaryIO, watch: Callable[[int, str], None] = _unwatche
     `watch` gets the number and text of each line with a token, and of the first other line with a NUL byte.
     Raises CannotJudge on a record beyond the limit.
     """
-    number, hole_seen, line_end = 1, False, b""
+    number, hole_seen, line_end = 1, False, b"\n"
     for block in _blocks(stream):
         done = 0
-        line_end = line_end or (b"\n" if b"\n" in block else b"\r")  # without any \n, editors count \r
+        if number == 1 and b"\n" not in block and b"\r" in block:
+            line_end = b"\r"  # so do editors, in a file without \n
         while done < len(block):
             token, start = block.find(_TOKEN, done), len(block)
             if token >= 0:
