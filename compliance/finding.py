@@ -32,27 +32,21 @@ Findings = Iterator[Finding]
 
 
 class Case(RunFacts):
-    """A rule's input: the facts of a log, under one ruleset; `system` is the description beside the log."""
+    """A rule's input: the facts of a log, under one ruleset.
+
+    `system` is the description beside the log; `batch` is the global batch size, None if that is no positive number.
+    """
 
     def __init__(self, log: Log, ruleset: str, required_division: str | None, system: dict[str, str]) -> None:
         super().__init__(log.events)
         self.log, self.ruleset, self.required_division, self.system = log, ruleset, required_division, system
+        self.closed, batch = self.division == "closed", number(self.global_batch_size)
+        self.batch = batch if batch and batch > 0 else None
         self.not_applied: list[tuple[str, str]] = []
 
     def skip(self, rule: str, reason: str) -> None:
         """List a rule that this log switches off: a cheat may have meant it to."""
         self.not_applied.append((rule, reason))
-
-    @property
-    def closed(self) -> bool:
-        """Return whether the log names the closed division."""
-        return self.division == "closed"
-
-    @property
-    def batch(self) -> float | None:
-        """Return the global batch size if it is a positive number."""
-        batch = self.number("global_batch_size")
-        return batch if batch and batch > 0 else None
 
     def number(self, key: str) -> float | None:
         """Return the number that the first event of a key gives, or None."""

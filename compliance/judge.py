@@ -109,7 +109,7 @@ def _judged(path: Path, log: Log, ruleset: str, division: str | None, strict: bo
     notes = tuple(finding for finding in ours if finding.severity == "info")
     doubtful = {rule.id for rule in RULES if rule.severity == "cannot-judge"}
     overall: Overall = "pass"
-    if any(finding.rule in doubtful for finding in ours) or (verdict.verdict == "error" and not failed):
+    if doubtful & {finding.rule for finding in ours} or (verdict.verdict == "error" and not failed):
         overall = "cannot-judge"
     elif failed or verdict.verdict == "fail" or (strict and findings):
         overall = "fail"

@@ -36,9 +36,9 @@ class Result:
     time_to_train_s: float | None
     convergence: official_tools.Convergence | None
     findings: tuple[Finding, ...]
-    energy_j: float | None = None
+    energy_j: float | None
     """Mean of the runs that count, not yet scaled; None if not measured."""
-    traces: tuple[Trace, ...] = ()
+    traces: tuple[Trace, ...]
 
     def as_json(self) -> dict[str, Any]:
         """Return the fields that `--json` prints."""
@@ -95,9 +95,9 @@ def judge_result(folder: Path, name: str, division: str | None, ruleset: str, no
 def _judged(path: Path, name: str, closed: bool, ruleset: str) -> tuple[Judgement, official_tools.Converged, Trace]:
     """Judge one run, and keep only what the result's judge needs: ten large logs must fit into memory."""
     judgement = judge(path, ruleset)
-    own = judgement.facts.division == "closed" if judgement.facts else False
-    measured = alike.trace(name, closed or own, judgement.facts)
-    return together.kept(judgement), _to_converge(judgement.facts), measured
+    facts = judgement.facts
+    measured = alike.trace(name, closed or (facts is not None and facts.division == "closed"), facts)
+    return together.kept(judgement), _to_converge(facts), measured
 
 
 def _of(name: str, findings: Iterable[Finding]) -> list[Finding]:

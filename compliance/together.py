@@ -120,8 +120,8 @@ def _speeds(runs: _Runs) -> Findings:
     for log, facts in runs.items():
         batch, seconds, samples = number(facts.global_batch_size), facts.time_to_train_s, facts.samples
         if seconds and seconds > 0 and facts.evaluations and facts.status == "success":
-            counted = samples and batch and samples >= batch
-            speeds[log] = (samples if counted and samples else float(len(facts.evaluations))) / seconds
+            counted = samples if samples and batch and samples >= batch else len(facts.evaluations)
+            speeds[log] = counted / seconds
             times[seconds] += 1
     if len(speeds) < _FEWEST_SIBLINGS:
         return
