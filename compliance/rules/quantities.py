@@ -32,7 +32,7 @@ _EQUAL = (
     ("opt_lamb_weight_decay_rate", "weight_decay_rate", "weight_decay"),
     ("opt_lamb_beta_1", "lamb_beta_1", "beta_1"), ("opt_lamb_beta_2", "lamb_beta_2", "beta_2"),
 )  # fmt: skip
-_IN_ALL = ("world_size", "num_accelerators", "num_gpus")
+_IN_ALL = ("num_accelerators", "num_gpus")
 # How loggers name what they measure; `data`: a file that was opened.
 _KINDS = re.compile(
     "(?P<rate>((train|training|average|mean|throughput)_)*"
@@ -191,7 +191,7 @@ def _equal(case: Case) -> Breaches:
                 yield Breach(event.line, f"{name} {shown(value)}", f"{seconds:.1f} s, run_start to run_stop")
         elif kind == "accuracy" and reached and 0 < found < 1 and min(abs(found - one) for one in reached) > _ALIKE:
             yield Breach(event.line, f"{name} {shown(value)}", "the accuracy of an evaluation")
-    for name, described in (case.system | dict.fromkeys(_IN_ALL, str(in_all(case.system)))).items():
+    for name, described in (case.system | dict.fromkeys(_IN_ALL, str(in_all(case.system) or ""))).items():
         counted = case.first(name) if described.isdecimal() else None
         if counted and numeric(alone(counted.value)) != float(described):
             yield Breach(counted.line, f"{name} {shown(counted.value)}", f"{described}, as described")

@@ -146,6 +146,13 @@ def test_a_log_agrees_with_its_systems_division(
     assert [finding.rule for finding in judgement.findings] == ["division-system"] * (verdict == "fail")
 
 
+def test_a_description_of_absurd_size_bounds_nothing(tmp_path: Path) -> None:
+    path = write(tmp_path / "result_0.txt", closed())
+    described = {"number_of_nodes": "1" + "0" * 400, "accelerators_per_node": "8"}
+    write(tmp_path / "result_0" / "system.json", json.dumps(described))
+    assert "rate" in dict(judge(path, "5.0.0").not_applied)
+
+
 def test_many_logs_are_judged_by_several_processes_in_order(tmp_path: Path) -> None:
     for number in range(100):
         records = closed() if number % 7 else closed()[:-1]
