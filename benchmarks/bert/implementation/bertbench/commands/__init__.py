@@ -4,7 +4,7 @@ import argparse
 import sys
 from collections.abc import Collection
 from pathlib import Path
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from bertbench.common.errors import ConfigError, system_reason
 from compliance.record import as_json as strict_json
@@ -12,6 +12,34 @@ from compliance.record import as_json as strict_json
 WEIGHTS_HELP = "a weights file, a run (runs/SYSTEM/bert/result_<n>) or its snapshot (.../snapshots/step_<k>)"
 SYSTEM_HELP = "name of a system, path of a system file, or a run"
 Word = TypeVar("Word", bound=str)
+
+
+def add_path(parser: argparse._ActionsContainer, name: str, metavar: str, text: str, **more: Any) -> None:
+    """Add an argument that is a path; `more` is argparse's."""
+    parser.add_argument(name, type=Path, metavar=metavar, help=text, **more)
+
+
+def add_number(parser: argparse._ActionsContainer, name: str, metavar: str, text: str, **more: Any) -> None:
+    """Add an argument that is a whole number."""
+    parser.add_argument(name, type=int, metavar=metavar, help=text, **more)
+
+
+def add_flag(parser: argparse._ActionsContainer, name: str, text: str) -> None:
+    """Add an option without a value."""
+    parser.add_argument(name, action="store_true", help=text)
+
+
+def add_ruleset(parser: argparse.ArgumentParser, text: str) -> None:
+    """Add --ruleset, one of the official checker's."""
+    from compliance.official import DEFAULT_RULESET, rulesets  # noqa: PLC0415 - YAML, which few commands need
+
+    parser.add_argument(
+        "--ruleset",
+        default=DEFAULT_RULESET,
+        choices=rulesets(),
+        metavar="R",
+        help=f"{text} (default {DEFAULT_RULESET})",
+    )
 
 
 def add_system_arguments(parser: argparse.ArgumentParser, positional: bool = False) -> None:

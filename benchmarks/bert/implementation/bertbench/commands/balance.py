@@ -10,7 +10,17 @@ from bertbench.balance.cost import BERT_LARGE, CAUSAL_LARGE
 from bertbench.balance.lengths import WIKIPEDIA
 from bertbench.balance.page import page_of
 from bertbench.balance.simulate import VARIANTS, Outcome, population, simulate, variant
-from bertbench.commands import check_at_least_one, emit, seed, whole_numbers, words_of, write_file
+from bertbench.commands import (
+    add_flag,
+    add_number,
+    add_path,
+    check_at_least_one,
+    emit,
+    seed,
+    whole_numbers,
+    words_of,
+    write_file,
+)
 from bertbench.common.errors import ConfigError
 from bertbench.common.paths import data_folder
 from bertbench.common.progress import Progress
@@ -18,12 +28,15 @@ from bertbench.common.progress import Progress
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the methods and machines to simulate."""
-    parser.add_argument(
-        "--lengths", type=Path, default=WIKIPEDIA, metavar="FILE",
-        help="a data folder, its index, or JSON with `counts`: entry i for length i + 1 (default: Wikipedia's)",
-    )  # fmt: skip
+    add_path(
+        parser,
+        "--lengths",
+        "FILE",
+        "a data folder, its index, or JSON with `counts`: entry i for length i + 1 (default: Wikipedia's)",
+        default=WIKIPEDIA,
+    )
     parser.add_argument("--gpus", default="8,64,256,1024", metavar="N,...", help="GPUs (default %(default)s)")
-    parser.add_argument("--gpus-per-node", type=int, default=8, metavar="N", help="GPUs of a node (default 8)")
+    add_number(parser, "--gpus-per-node", "N", "GPUs of a node (default 8)", default=8)
     parser.add_argument(
         "--batch", default="2,4,8,16,48", metavar="N,...", help="samples per GPU and step (default %(default)s)"
     )
@@ -34,10 +47,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--strata-edges", metavar="N,...",
         help="upper ends of the length strata, in tokens, up to the longest length (default 128,256,384,512)",
     )  # fmt: skip
-    parser.add_argument(
-        "--causal", action="store_true",
-        help="cost of a causal language model: half of attention's term, and the head reads every token",
-    )  # fmt: skip
+    add_flag(
+        parser, "--causal", "cost of a causal language model: half of attention's term, and the head reads every token"
+    )
     parser.add_argument(
         "--attention", type=float, default=1.0, metavar="F",
         help="score with attention's cost F times that by which sequences are dealt (default 1)",
@@ -46,9 +58,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--noise", type=float, default=0.0, metavar="S",
         help="score with noise: the standard deviation of the logarithm of a GPU's time in a step (default 0)",
     )  # fmt: skip
-    parser.add_argument("--steps", type=int, default=200, metavar="N", help="steps to plan for each (default 200)")
+    add_number(parser, "--steps", "N", "steps to plan for each (default 200)", default=200)
     parser.add_argument("--seed", type=seed, default=1, help="seed of the order of samples (default 1)")
-    parser.add_argument("--html", type=Path, metavar="OUT", help="also write a page with plots")
+    add_path(parser, "--html", "OUT", "also write a page with plots")
 
 
 def run(arguments: argparse.Namespace) -> int:

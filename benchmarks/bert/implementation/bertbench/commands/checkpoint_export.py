@@ -2,22 +2,21 @@
 
 import argparse
 import sys
-from pathlib import Path
 
 from bertbench.checkpoint.weights import open_weights
-from bertbench.commands import WEIGHTS_HELP, emit
+from bertbench.commands import WEIGHTS_HELP, add_path, emit
 from bertbench.weights.hugging_face import export
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the weights to read and the folder to write."""
-    parser.add_argument("weights", type=Path, metavar="PATH", help=WEIGHTS_HELP)
-    parser.add_argument(
+    add_path(parser, "weights", "PATH", WEIGHTS_HELP)
+    add_path(
+        parser,
         "--to-hf",
-        type=Path,
+        "DIR",
+        "folder to make, with config.json and model.safetensors for transformers' BertForPreTraining",
         required=True,
-        metavar="DIR",
-        help="folder to make, with config.json and model.safetensors for transformers' BertForPreTraining",
     )
 
 

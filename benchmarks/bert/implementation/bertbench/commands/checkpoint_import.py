@@ -4,7 +4,7 @@ import argparse
 import sys
 from pathlib import Path
 
-from bertbench.commands import emit
+from bertbench.commands import add_number, add_path, emit
 from bertbench.common.errors import ConfigError
 from bertbench.weights.convert import convert, padded_vocabulary
 from bertbench.weights.hugging_face import open_hugging_face
@@ -15,22 +15,20 @@ from bertbench.weights.tensorflow.reader import open_tensorflow
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the checkpoint to read and the file to write."""
     origin = parser.add_mutually_exclusive_group(required=True)
-    origin.add_argument(
+    add_path(
+        origin,
         "--from-tf",
-        type=Path,
-        metavar="PREFIX",
-        help="TensorFlow 1 or 2 checkpoint, for example model.ckpt-28252 for its .index and .data files",
+        "PREFIX",
+        "TensorFlow 1 or 2 checkpoint, for example model.ckpt-28252 for its .index and .data files",
     )
-    origin.add_argument(
-        "--from-hf", type=Path, metavar="DIR", help="folder with the config.json and model.safetensors of a BERT"
-    )
-    parser.add_argument("--config", type=Path, metavar="FILE", help="bert_config.json; with --from-tf")
-    parser.add_argument("--out", type=Path, required=True, metavar="FILE", help="weights file to write")
-    parser.add_argument(
+    add_path(origin, "--from-hf", "DIR", "folder with the config.json and model.safetensors of a BERT")
+    add_path(parser, "--config", "FILE", "bert_config.json; with --from-tf")
+    add_path(parser, "--out", "FILE", "weights file to write", required=True)
+    add_number(
+        parser,
         "--vocab-size",
-        type=int,
-        metavar="N",
-        help="rows of the embedding matrix; rows without an entry are zero (default: the next multiple of 8)",
+        "N",
+        "rows of the embedding matrix; rows without an entry are zero (default: the next multiple of 8)",
     )
 
 

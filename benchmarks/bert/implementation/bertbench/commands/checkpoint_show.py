@@ -1,15 +1,14 @@
 """`bertbench checkpoint show`: list the tensors of a weights file, a run or a snapshot."""
 
 import argparse
-from pathlib import Path
 
 from bertbench.checkpoint.weights import open_weights
-from bertbench.commands import WEIGHTS_HELP, emit
+from bertbench.commands import WEIGHTS_HELP, add_path, emit
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Which weights."""
-    parser.add_argument("weights", type=Path, metavar="PATH", help=WEIGHTS_HELP)
+    add_path(parser, "weights", "PATH", WEIGHTS_HELP)
 
 
 def run(arguments: argparse.Namespace) -> int:

@@ -1,9 +1,8 @@
 """`bertbench compare A B`: compare two runs, or two sets of runs."""
 
 import argparse
-from pathlib import Path
 
-from bertbench.commands import emit, write_file
+from bertbench.commands import add_path, emit, write_file
 from bertbench.report.comparison import compared
 from bertbench.report.comparison_page import html, text
 
@@ -11,8 +10,8 @@ from bertbench.report.comparison_page import html, text
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add both sides and the page."""
     for name in ("a", "b"):
-        parser.add_argument(name, type=Path, metavar=name.upper(), help="a log, or a folder of logs: a set of runs")
-    parser.add_argument("--html", type=Path, metavar="FILE", help="also write a page with the curves")
+        add_path(parser, name, name.upper(), "a log, or a folder of logs: a set of runs")
+    add_path(parser, "--html", "FILE", "also write a page with the curves")
 
 
 def run(arguments: argparse.Namespace) -> int:

@@ -3,6 +3,7 @@
 import argparse
 from pathlib import Path
 
+from bertbench.commands import add_number, add_path
 from bertbench.common.errors import ConfigError
 from bertbench.common.progress import Progress
 from bertbench.data.formats.convert import Conversion, convert
@@ -17,23 +18,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the published samples and the facts that their files lack."""
     group = parser.add_argument_group("published samples instead of text (docs/formats.md)")
     source = group.add_mutually_exclusive_group()
-    source.add_argument(
-        "--from-hdf5",
-        nargs="+",
-        type=Path,
-        metavar="PATH",
-        help="HDF5 files, or folders of them: fixed, varlength, packed",
-    )
-    source.add_argument(
-        "--from-tfrecord", nargs="+", type=Path, metavar="PATH", help="TFRecord files, or folders of them"
-    )
-    group.add_argument(
-        "--vocab-size", type=int, metavar="N", help="entries of their vocabulary, if there is no --vocab"
-    )
+    add_path(source, "--from-hdf5", "PATH", "HDF5 files, or folders of them: fixed, varlength, packed", nargs="+")
+    add_path(source, "--from-tfrecord", "PATH", "TFRecord files, or folders of them", nargs="+")
+    add_number(group, "--vocab-size", "N", "entries of their vocabulary, if there is no --vocab")
     group.add_argument("--split", choices=["train", "eval"], help="which split they are (default train)")
-    group.add_argument(
-        "--shard-samples", type=int, metavar="N", help=f"samples in a shard to write (default {_SHARD_SAMPLES:,})"
-    )
+    add_number(group, "--shard-samples", "N", f"samples in a shard to write (default {_SHARD_SAMPLES:,})")
 
 
 def make(arguments: argparse.Namespace, progress: Progress) -> tuple[Path, Manifest, bool]:

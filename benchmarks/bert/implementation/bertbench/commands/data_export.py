@@ -2,9 +2,8 @@
 
 import argparse
 import sys
-from pathlib import Path
 
-from bertbench.commands import emit
+from bertbench.commands import add_flag, add_path, emit
 from bertbench.common.errors import ConfigError
 from bertbench.common.progress import Progress
 from bertbench.data.formats.export import LAYOUTS, export, export_tfrecords
@@ -16,11 +15,11 @@ from bertbench.data.store.manifest import Manifest
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the dataset, the layout and the folder to write."""
-    parser.add_argument("folder", type=Path, metavar="DIR", help="dataset to read")
+    add_path(parser, "folder", "DIR", "dataset to read")
     parser.add_argument("--layout", required=True, choices=list(LAYOUTS), help="layout to write (docs/formats.md)")
     target = parser.add_mutually_exclusive_group(required=True)
-    target.add_argument("--out", type=Path, metavar="DIR", help="folder to make")
-    target.add_argument("--size-only", action="store_true", help="with --layout tfrecord: compute the sizes of the files, write nothing")  # fmt: skip  # noqa: E501
+    add_path(target, "--out", "DIR", "folder to make")
+    add_flag(target, "--size-only", "with --layout tfrecord: compute the sizes of the files, write nothing")
     parser.add_argument("--split", choices=["train", "eval"], default="train", help="split to write (default train)")
 
 

@@ -4,7 +4,7 @@ import argparse
 from dataclasses import asdict
 from pathlib import Path
 
-from bertbench.commands import add_system_arguments, check_at_least_one, data_convert, emit, seed
+from bertbench.commands import add_number, add_path, add_system_arguments, check_at_least_one, data_convert, emit, seed
 from bertbench.common.errors import ConfigError
 from bertbench.common.paths import data_folder
 from bertbench.common.progress import Progress
@@ -20,21 +20,19 @@ _MLPERF_ONLY = ("dupe_factor", "seed", "workers", "select_eval")
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the text, the recipe and the folder of the dataset."""
     text = parser.add_argument_group("text (default: the documentation of the installed Python)")
-    text.add_argument("--text", nargs="+", type=Path, default=[], metavar="FILE", help="one sentence a line, a blank line between articles")  # fmt: skip  # noqa: E501
-    text.add_argument("--wiki", nargs="+", type=Path, default=[], metavar="FILE", help="WikiExtractor output, <doc> blocks")  # fmt: skip  # noqa: E501
-    parser.add_argument(
-        "--vocab", type=Path, metavar="FILE", help="vocab.txt (default: train a vocabulary on the text)"
-    )
-    parser.add_argument("--out", type=Path, metavar="DIR", help="folder to make (default: the system's data.path)")
+    add_path(text, "--text", "FILE", "one sentence a line, a blank line between articles", nargs="+", default=[])
+    add_path(text, "--wiki", "FILE", "WikiExtractor output, <doc> blocks", nargs="+", default=[])
+    add_path(parser, "--vocab", "FILE", "vocab.txt (default: train a vocabulary on the text)")
+    add_path(parser, "--out", "DIR", "folder to make (default: the system's data.path)")
     data_convert.add_arguments(parser)
     parser.add_argument("--recipe", choices=["system", "mlperf"], default="system", help="`system`: data.recipe of --system, with documents held out; `mlperf`: exactly the reference's samples")  # fmt: skip  # noqa: E501
     parser.add_argument("--system", default="cpu_demo", help="system with data.recipe and sizes (default cpu_demo)")
     add_system_arguments(parser)
     mlperf = parser.add_argument_group("--recipe mlperf (needs --text, --vocab and --out)")
-    mlperf.add_argument("--dupe-factor", type=int, metavar="N", help="number of times to use each article (default 10)")
+    add_number(mlperf, "--dupe-factor", "N", "number of times to use each article (default 10)")
     mlperf.add_argument("--seed", type=seed, help="random_seed of the reference (default 12345)")
-    mlperf.add_argument("--workers", type=int, metavar="N", help="text files to process in parallel (default 1)")
-    mlperf.add_argument("--select-eval", type=int, metavar="N", help="keep N evenly spaced samples as the evaluation set: 10000 in MLPerf")  # fmt: skip  # noqa: E501
+    add_number(mlperf, "--workers", "N", "text files to process in parallel (default 1)")
+    add_number(mlperf, "--select-eval", "N", "keep N evenly spaced samples as the evaluation set: 10000 in MLPerf")
 
 
 def run(arguments: argparse.Namespace) -> int:

@@ -1,15 +1,14 @@
 """`bertbench data show DIR`: describe a dataset."""
 
 import argparse
-from pathlib import Path
 
-from bertbench.commands import emit
+from bertbench.commands import add_path, emit
 from bertbench.data.store.summary import drawn, summarize
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Which dataset."""
-    parser.add_argument("folder", type=Path, metavar="DIR", help="dataset to describe")
+    add_path(parser, "folder", "DIR", "dataset to describe")
 
 
 def run(arguments: argparse.Namespace) -> int:

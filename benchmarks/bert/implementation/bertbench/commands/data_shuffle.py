@@ -2,19 +2,18 @@
 
 import argparse
 from dataclasses import asdict
-from pathlib import Path
 
-from bertbench.commands import emit, seed
+from bertbench.commands import add_number, add_path, emit, seed
 from bertbench.common.progress import Progress
 from bertbench.data.store.shuffle import shuffle
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the dataset, the seed, the shards and the folder to write."""
-    parser.add_argument("folder", type=Path, metavar="DIR", help="a prepared dataset with training samples")
+    add_path(parser, "folder", "DIR", "a prepared dataset with training samples")
     parser.add_argument("--seed", type=seed, required=True, help="the same seed gives the same order")
-    parser.add_argument("--shards", type=int, required=True, metavar="K", help="number of shards to write")
-    parser.add_argument("--out", type=Path, required=True, metavar="DIR2", help="folder to make")
+    add_number(parser, "--shards", "K", "number of shards to write", required=True)
+    add_path(parser, "--out", "DIR2", "folder to make", required=True)
 
 
 def run(arguments: argparse.Namespace) -> int:

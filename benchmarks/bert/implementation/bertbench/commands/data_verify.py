@@ -7,7 +7,7 @@ import argparse
 import sys
 from pathlib import Path
 
-from bertbench.commands import emit
+from bertbench.commands import add_path, emit
 from bertbench.commands.download import check_download
 from bertbench.common.progress import Progress
 from bertbench.data.mlcommons.check import STATE_NAME
@@ -17,15 +17,9 @@ from bertbench.data.store.verify import differences, verify
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add what to check."""
-    parser.add_argument(
-        "folder", type=Path, metavar="DIR", help="dataset, or downloads of MLCommons' files, in subfolders too"
-    )
-    parser.add_argument(
-        "--against", type=Path, metavar="DIR", help="dataset that must hold the same samples, in any order"
-    )
-    parser.add_argument(
-        "--state", type=Path, metavar="FILE", help=f"record of a download's checked files (default DIR/{STATE_NAME})"
-    )
+    add_path(parser, "folder", "DIR", "dataset, or downloads of MLCommons' files, in subfolders too")
+    add_path(parser, "--against", "DIR", "dataset that must hold the same samples, in any order")
+    add_path(parser, "--state", "FILE", f"record of a download's checked files (default DIR/{STATE_NAME})")
 
 
 def run(arguments: argparse.Namespace) -> int:

@@ -3,15 +3,14 @@
 import argparse
 import json
 import sys
-from pathlib import Path
 
-from bertbench.commands import emit, write_file
+from bertbench.commands import add_path, emit, write_file
 from bertbench.machine.describe import describe
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the file to write."""
-    parser.add_argument("--out", type=Path, metavar="FILE", help="write the description as JSON: MLPerf's 33 fields")
+    add_path(parser, "--out", "FILE", "write the description as JSON: MLPerf's 33 fields")
 
 
 def run(arguments: argparse.Namespace) -> int:

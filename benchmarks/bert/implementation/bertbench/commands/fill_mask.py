@@ -1,11 +1,10 @@
 """`bertbench fill-mask TEXT`: predict the words at each [MASK] by a trained model."""
 
 import argparse
-from pathlib import Path
 from typing import Any
 
 from bertbench.checkpoint.weights import newest_run, open_weights
-from bertbench.commands import WEIGHTS_HELP, check_at_least_one, emit
+from bertbench.commands import WEIGHTS_HELP, add_number, add_path, check_at_least_one, emit
 from bertbench.common.errors import ConfigError
 from bertbench.common.paths import runs_folder, shown_path
 from bertbench.data.text.vocabulary import Vocabulary
@@ -17,14 +16,14 @@ _DEMO = "cpu_demo"
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the text and the model."""
     parser.add_argument("text", metavar="TEXT", help=f'text with {MASK} at words to predict: "The {MASK} of the list"')
-    parser.add_argument(
-        "--checkpoint", type=Path, metavar="PATH",
-        help=f"{WEIGHTS_HELP} (default: the newest run of {_DEMO}, or of the only system with runs)",
-    )  # fmt: skip
-    parser.add_argument(
-        "--vocab", type=Path, metavar="FILE", help="the model's vocab.txt (default: the one beside the weights)"
+    add_path(
+        parser,
+        "--checkpoint",
+        "PATH",
+        f"{WEIGHTS_HELP} (default: the newest run of {_DEMO}, or of the only system with runs)",
     )
-    parser.add_argument("--top", type=int, default=5, metavar="N", help="predictions for each word (default 5)")
+    add_path(parser, "--vocab", "FILE", "the model's vocab.txt (default: the one beside the weights)")
+    add_number(parser, "--top", "N", "predictions for each word (default 5)", default=5)
 
 
 def run(arguments: argparse.Namespace) -> int:

@@ -2,9 +2,8 @@
 
 import argparse
 import sys
-from pathlib import Path
 
-from bertbench.commands import emit
+from bertbench.commands import add_path, emit
 from bertbench.finetune.score import by_id, read_predictions, summary
 from bertbench.finetune.squad import read_squad
 
@@ -13,11 +12,14 @@ _SHOWN = 5
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the questions and the predictions."""
-    parser.add_argument("--dev", type=Path, required=True, metavar="FILE", help="questions in SQuAD 1.1 or 2.0 format")
-    parser.add_argument(
-        "--predictions", type=Path, required=True, metavar="FILE",
-        help="JSON object {question id: answer}, \"\" for no answer; a question without a prediction counts as wrong",
-    )  # fmt: skip
+    add_path(parser, "--dev", "FILE", "questions in SQuAD 1.1 or 2.0 format", required=True)
+    add_path(
+        parser,
+        "--predictions",
+        "FILE",
+        'JSON object {question id: answer}, "" for no answer; a question without a prediction counts as wrong',
+        required=True,
+    )
 
 
 def run(arguments: argparse.Namespace) -> int:

@@ -2,11 +2,10 @@
 
 import argparse
 from functools import cache
-from pathlib import Path
 from statistics import median
 from typing import Any
 
-from bertbench.commands import add_system_arguments, emit, write_file
+from bertbench.commands import add_flag, add_path, add_system_arguments, emit, write_file
 from bertbench.common.errors import ConfigError
 from bertbench.config import load_system, system_names
 from bertbench.config.load import gpu_card
@@ -25,21 +24,21 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--gpu", "--gpu-model", type=_kind, choices=sorted(HARDWARE),
         help="forecast for this GPU instead of the system's own; its whole name will do",
     )  # fmt: skip
-    parser.add_argument(
-        "--validate", action="store_true",
-        help="forecast published A100 results instead, each by a calibration without it, and print the errors",
-    )  # fmt: skip
-    parser.add_argument(
-        "--layouts",
-        action="store_true",
-        help="forecast a step and its memory in every layout of the system's GPUs; any size of BERT",
+    add_flag(
+        parser,
+        "--validate",
+        "forecast published A100 results instead, each by a calibration without it, and print the errors",
     )
-    parser.add_argument(
-        "--from-kernels", action="store_true",
-        help="compute a step's time on 8 A100s, H100s and H200s from its kernels' bytes and launches, beside published "
+    add_flag(
+        parser, "--layouts", "forecast a step and its memory in every layout of the system's GPUs; any size of BERT"
+    )
+    add_flag(
+        parser,
+        "--from-kernels",
+        "compute a step's time on 8 A100s, H100s and H200s from its kernels' bytes and launches, beside published "
         "results; needs Triton, takes a minute",
-    )  # fmt: skip
-    parser.add_argument("--html", type=Path, metavar="FILE", help="also write a page with published results")
+    )
+    add_path(parser, "--html", "FILE", "also write a page with published results")
     add_system_arguments(parser)
 
 

@@ -2,28 +2,19 @@
 
 import argparse
 import json
-from pathlib import Path
 
-from bertbench.commands import emit, write_file
+from bertbench.commands import add_path, add_ruleset, emit, write_file
 from bertbench.report.reference import LEAST_RUNS, Verdict, judged, reference_of
 from bertbench.report.settings import read_runs
-from compliance.official import DEFAULT_RULESET, rulesets
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the runs and the reference to write or to judge by."""
-    parser.add_argument(
-        "results", nargs="+", type=Path, metavar="RESULTS", help="logs or folders of logs of one system"
-    )
+    add_path(parser, "results", "RESULTS", "logs or folders of logs of one system", nargs="+")
     task = parser.add_mutually_exclusive_group(required=True)
-    task.add_argument(
-        "--out", type=Path, metavar="FILE", help=f"write samples to converge as a reference; needs {LEAST_RUNS} runs"
-    )
-    task.add_argument("--against", type=Path, metavar="FILE", help="judge the runs by the reference in this file")
-    parser.add_argument(
-        "--ruleset", default=DEFAULT_RULESET, choices=rulesets(), metavar="R",
-        help=f"ruleset of the official checker (default {DEFAULT_RULESET})",
-    )  # fmt: skip
+    add_path(task, "--out", "FILE", f"write samples to converge as a reference; needs {LEAST_RUNS} runs")
+    add_path(task, "--against", "FILE", "judge the runs by the reference in this file")
+    add_ruleset(parser, "ruleset of the official checker")
 
 
 def run(arguments: argparse.Namespace) -> int:

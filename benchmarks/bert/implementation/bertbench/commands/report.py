@@ -3,22 +3,16 @@
 import argparse
 from pathlib import Path
 
-from bertbench.commands import emit, write_file
+from bertbench.commands import add_flag, add_path, add_ruleset, emit, write_file
 from bertbench.common.paths import runs_folder
 from bertbench.report.report_page import html
 from bertbench.report.runs import summarized, systems, text
-from compliance.official import DEFAULT_RULESET, rulesets
 
 
 def add_results(parser: argparse.ArgumentParser) -> None:
     """Add the runs, and the rules they are judged by; `runs` takes both too."""
-    parser.add_argument(
-        "results", nargs="*", type=Path, metavar="RESULTS", help="logs or folders of logs (default: runs/, or LOGDIR)"
-    )
-    parser.add_argument(
-        "--ruleset", default=DEFAULT_RULESET, choices=rulesets(), metavar="R",
-        help=f"ruleset of the verdicts (default {DEFAULT_RULESET})",
-    )  # fmt: skip
+    add_path(parser, "results", "RESULTS", "logs or folders of logs (default: runs/, or LOGDIR)", nargs="*")
+    add_ruleset(parser, "ruleset of the verdicts")
 
 
 def folders_of(arguments: argparse.Namespace) -> list[Path]:
@@ -29,8 +23,8 @@ def folders_of(arguments: argparse.Namespace) -> list[Path]:
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the runs, the rules they are judged by, and what to show of them."""
     add_results(parser)
-    parser.add_argument("--details", action="store_true", help="add start-up, wall clock and energy")
-    parser.add_argument("--html", type=Path, metavar="FILE", help="also write a page")
+    add_flag(parser, "--details", "add start-up, wall clock and energy")
+    add_path(parser, "--html", "FILE", "also write a page")
 
 
 def run(arguments: argparse.Namespace) -> int:

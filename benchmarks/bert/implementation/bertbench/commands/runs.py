@@ -2,7 +2,7 @@
 
 import argparse
 
-from bertbench.commands import emit
+from bertbench.commands import add_flag, emit
 from bertbench.commands.report import add_results, folders_of
 from bertbench.common.errors import DataError
 from bertbench.common.paths import shown_path
@@ -16,7 +16,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--sort", choices=LISTED, default="run", metavar="COLUMN",
         help=f"column to sort by: {', '.join(LISTED)} (default: run)",
     )  # fmt: skip
-    parser.add_argument("--reverse", action="store_true", help="sort from the largest down")
+    add_flag(parser, "--reverse", "sort from the largest down")
 
 
 def run(arguments: argparse.Namespace) -> int:

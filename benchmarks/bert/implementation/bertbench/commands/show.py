@@ -3,7 +3,7 @@
 import argparse
 import sys
 
-from bertbench.commands import SYSTEM_HELP, add_system_arguments, emit
+from bertbench.commands import SYSTEM_HELP, add_flag, add_system_arguments, emit
 from bertbench.config import System, load_system
 from bertbench.config.load import schema
 
@@ -11,7 +11,7 @@ from bertbench.config.load import schema
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the system and the schema option."""
     parser.add_argument("system", nargs="?", help=SYSTEM_HELP)
-    parser.add_argument("--schema", action="store_true", help="print the JSON schema of system files instead")
+    add_flag(parser, "--schema", "print the JSON schema of system files instead")
     add_system_arguments(parser)
 
 

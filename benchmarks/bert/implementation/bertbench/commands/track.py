@@ -4,7 +4,7 @@ import argparse
 from collections.abc import Iterator
 from pathlib import Path
 
-from bertbench.commands import emit
+from bertbench.commands import add_path, emit
 from bertbench.common.errors import DataError, RunError
 from bertbench.common.paths import runs_folder, shown_path
 from bertbench.report.listing import run_logs, status
@@ -18,14 +18,9 @@ _LONGEST_REASON = 300
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the runs and the tracker."""
-    parser.add_argument("runs", nargs="+", type=Path, metavar="RUNS", help="logs or folders of logs")
+    add_path(parser, "runs", "RUNS", "logs or folders of logs", nargs="+")
     parser.add_argument("--to", choices=TRACKERS, required=True, help="the tracker")
-    parser.add_argument(
-        "--out",
-        type=Path,
-        metavar="DIR",
-        help="folder of the records (default: the tracker's name in runs/, or LOGDIR)",
-    )
+    add_path(parser, "--out", "DIR", "folder of the records (default: the tracker's name in runs/, or LOGDIR)")
 
 
 def run(arguments: argparse.Namespace) -> int:

@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-from bertbench.commands import emit
+from bertbench.commands import add_flag, add_path, emit
 from bertbench.common.errors import DataError
 from bertbench.common.paths import runs_folder, shown_path
 from bertbench.report.listing import run_logs, silence_s
@@ -23,10 +23,8 @@ _OWN_WIDTH = 120  # if the output is not a terminal
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Which run."""
-    parser.add_argument(
-        "run", nargs="?", type=Path, metavar="RUN", help="a log, or its folder (default: the newest run in LOGDIR)"
-    )
-    parser.add_argument("--once", action="store_true", help="print the page once, even for an unfinished run")
+    add_path(parser, "run", "RUN", "a log, or its folder (default: the newest run in LOGDIR)", nargs="?")
+    add_flag(parser, "--once", "print the page once, even for an unfinished run")
 
 
 def run(arguments: argparse.Namespace) -> int:

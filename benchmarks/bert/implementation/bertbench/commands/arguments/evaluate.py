@@ -1,9 +1,8 @@
 """Define the arguments of `bertbench evaluate`."""
 
 import argparse
-from pathlib import Path
 
-from bertbench.commands import WEIGHTS_HELP, add_system_arguments
+from bertbench.commands import WEIGHTS_HELP, add_path, add_system_arguments
 
 EXPECTATION = (
     "MLPerf's phase-1 checkpoint, unchanged, must score about 0.34085 on MLPerf's 10,000 evaluation samples: "
@@ -14,7 +13,5 @@ EXPECTATION = (
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the system, which has the data and the model's sizes, and the weights."""
     parser.epilog = EXPECTATION
-    parser.add_argument(
-        "--checkpoint", type=Path, metavar="PATH", help=f"{WEIGHTS_HELP} (default: the system's model.checkpoint)"
-    )
+    add_path(parser, "--checkpoint", "PATH", f"{WEIGHTS_HELP} (default: the system's model.checkpoint)")
     add_system_arguments(parser, positional=True)

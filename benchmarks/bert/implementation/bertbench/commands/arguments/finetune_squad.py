@@ -1,9 +1,8 @@
 """Define the arguments of `bertbench finetune squad`."""
 
 import argparse
-from pathlib import Path
 
-from bertbench.commands import SYSTEM_HELP, WEIGHTS_HELP, add_system_arguments, seed
+from bertbench.commands import SYSTEM_HELP, WEIGHTS_HELP, add_path, add_system_arguments, seed
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -13,15 +12,15 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--set finetune.epochs=3. docs/finetuning.md lists the output files."
     )
     parser.add_argument("--system", required=True, help=SYSTEM_HELP)
-    parser.add_argument(
-        "--train", type=Path, required=True, metavar="FILE", help="questions to train on, SQuAD 1.1 or 2.0"
+    add_path(parser, "--train", "FILE", "questions to train on, SQuAD 1.1 or 2.0", required=True)
+    add_path(parser, "--dev", "FILE", "questions to answer after every epoch", required=True)
+    add_path(parser, "--vocab", "FILE", "the model's vocab.txt", required=True)
+    add_path(
+        parser,
+        "--init",
+        "PATH",
+        f"weights to start from: {WEIGHTS_HELP} (default: the system's model.checkpoint, else random weights)",
     )
-    parser.add_argument("--dev", type=Path, required=True, metavar="FILE", help="questions to answer after every epoch")
-    parser.add_argument("--vocab", type=Path, required=True, metavar="FILE", help="the model's vocab.txt")
-    parser.add_argument(
-        "--init", type=Path, metavar="PATH",
-        help=f"weights to start from: {WEIGHTS_HELP} (default: the system's model.checkpoint, else random weights)",
-    )  # fmt: skip
-    parser.add_argument("--out", type=Path, required=True, metavar="DIR", help="folder to make, or an empty one")
+    add_path(parser, "--out", "DIR", "folder to make, or an empty one", required=True)
     parser.add_argument("--seed", type=seed, help="repeat the run that logged this seed (default: from entropy)")
     add_system_arguments(parser)

@@ -1,18 +1,15 @@
 """Define the arguments of `bertbench fit`."""
 
 import argparse
-from pathlib import Path
 
-from bertbench.commands import add_system
+from bertbench.commands import add_number, add_path, add_system
 from bertbench.config.load import gpu_card, gpu_models
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the system and the devices."""
     add_system(parser)
-    parser.add_argument(
-        "--gpus", type=int, required=True, metavar="N", help="total number of devices, or of ranks of a CPU system"
-    )
+    add_number(parser, "--gpus", "N", "total number of devices, or of ranks of a CPU system", required=True)
     parser.add_argument(
         "--gpu-model",
         "--gpu",
@@ -21,7 +18,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help=f"{', '.join(gpu_models())} (default: the system file's)",
     )
     parser.add_argument("--memory", type=float, metavar="GB", help="memory of each device (default: the system file's)")
-    parser.add_argument("--out", type=Path, metavar="FILE", help="write FILE, which ends in .json (default: print it)")
+    add_path(parser, "--out", "FILE", "write FILE, which ends in .json (default: print it)")
     parser.set_defaults(overrides=[])  # the new file extends a system, without overrides
 
 

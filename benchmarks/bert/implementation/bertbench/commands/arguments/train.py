@@ -1,10 +1,9 @@
 """Define the arguments of `bertbench train`, which `launch` takes too."""
 
 import argparse
-from pathlib import Path
 from typing import get_args
 
-from bertbench.commands import add_system_arguments, seed
+from bertbench.commands import add_flag, add_path, add_system_arguments, seed
 from bertbench.loading.options import OnBadSample
 from bertbench.tracking.options import TRACKERS
 
@@ -14,19 +13,19 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--seed", type=seed, help="repeat the run that logged this seed (default: from the system's entropy)"
     )
-    parser.add_argument(
-        "--result", type=Path, metavar="FILE",
-        help="log to write (default: the next runs/SYSTEM/bert/result_<n>.txt; LOGDIR moves runs/)",
-    )  # fmt: skip
+    add_path(
+        parser,
+        "--result",
+        "FILE",
+        "log to write (default: the next runs/SYSTEM/bert/result_<n>.txt; LOGDIR moves runs/)",
+    )
     parser.add_argument(
         "--resume", default="never", metavar="auto|never|PATH",
         help="resume an interrupted run from its last snapshot, or else from step 0: auto means the run of "
         "--result, or else the system's latest, and a new run if that one was not interrupted; PATH is a log, its "
         "folder or a snapshot (default: never)",
     )  # fmt: skip
-    parser.add_argument(
-        "--allow-config-change", action="store_true", help="resume although the configuration has changed"
-    )
+    add_flag(parser, "--allow-config-change", "resume although the configuration has changed")
     parser.add_argument(
         "--on-bad-sample",
         choices=get_args(OnBadSample),
@@ -48,14 +47,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="serve the run's state as OpenMetrics, for Prometheus (default host: 127.0.0.1)",
     )
     short = parser.add_mutually_exclusive_group()
-    short.add_argument(
-        "--smoke",
-        action="store_true",
-        help="run a few steps of everything to check machine and file; not a result (runs/SYSTEM/smoke/)",
+    add_flag(
+        short, "--smoke", "run a few steps of everything to check machine and file; not a result (runs/SYSTEM/smoke/)"
     )
-    short.add_argument(
+    add_flag(
+        short,
         "--profile",
-        action="store_true",
-        help="profile a few steady steps: a trace and a table of times; not a result (runs/SYSTEM/profile/)",
+        "profile a few steady steps: a trace and a table of times; not a result (runs/SYSTEM/profile/)",
     )
     add_system_arguments(parser, positional=True)
