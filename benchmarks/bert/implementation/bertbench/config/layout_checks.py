@@ -1,6 +1,6 @@
 """The rules about how ranks share a model and a batch: `parallel` beside the sections that it splits."""
 
-from bertbench.config.settings import Rule, Settings, broken
+from bertbench.config.settings import Rule, Settings, broken, only_if
 
 _SHARED_BALANCE = ("none", "stratified", "planned")  # whose samples depend on the number of data-parallel ranks alone
 _SPLIT = "a model that is split over ranks (parallel)"
@@ -98,30 +98,25 @@ LAYOUT_RULES: tuple[Rule, ...] = (
         and "parallel.fully_shard gathers weights for every forward pass and is not combined with parallel.tensor or "
         "parallel.pipeline; leave one of them out"
     ),
-    lambda s: (
-        s.parallel.splits
-        and s.clip.mode not in ("none", "after")
-        and f"{_SPLIT}: clip.mode {s.clip.mode} works on whole gradients of one rank; set it to after"
-    ),
-    lambda s: (
-        s.parallel.splits
-        and (s.communication.compression != "none" or s.communication.hierarchical)
-        and f"{_SPLIT}: communication.compression and communication.hierarchical belong to whole models; drop them"
-    ),
-    lambda s: (
-        s.parallel.splits
-        and s.precision.compute == "fp16"
-        and f"{_SPLIT}: precision.compute fp16 needs a loss scale; use bf16"
-    ),
-    lambda s: (
-        s.parallel.splits
-        and s.optimizer.sharded
-        and f"{_SPLIT}: optimizer.sharded slices whole models; leave it out, or set parallel.fully_shard alone"
-    ),
-    lambda s: (
-        s.parallel.splits
-        and s.optimizer.impl not in ("auto", "torch")
-        and f"{_SPLIT}: optimizer.impl {s.optimizer.impl} takes whole tensors; set it to torch"
+    *only_if(
+        lambda s: s.parallel.splits,
+        lambda s: (
+            s.clip.mode not in ("none", "after")
+            and f"{_SPLIT}: clip.mode {s.clip.mode} works on whole gradients of one rank; set it to after"
+        ),
+        lambda s: (
+            (s.communication.compression != "none" or s.communication.hierarchical)
+            and f"{_SPLIT}: communication.compression and communication.hierarchical belong to whole models; drop them"
+        ),
+        lambda s: s.precision.compute == "fp16" and f"{_SPLIT}: precision.compute fp16 needs a loss scale; use bf16",
+        lambda s: (
+            s.optimizer.sharded
+            and f"{_SPLIT}: optimizer.sharded slices whole models; leave it out, or set parallel.fully_shard alone"
+        ),
+        lambda s: (
+            s.optimizer.impl not in ("auto", "torch")
+            and f"{_SPLIT}: optimizer.impl {s.optimizer.impl} takes whole tensors; set it to torch"
+        ),
     ),
     lambda s: (
         s.optimizer.name == "muon"

@@ -195,6 +195,15 @@ Rule = Callable[[Settings], object]
 """Returns what is wrong between settings, with the remedy, or something false."""
 
 
+def only_if(applies: Rule, *rules: Rule) -> tuple[Rule, ...]:
+    """Return the rules as ones that say nothing unless `applies` is true of the settings."""
+
+    def guarded(rule: Rule) -> Rule:
+        return lambda settings: applies(settings) and rule(settings)
+
+    return tuple(map(guarded, rules))
+
+
 def broken(rules: Iterable[Rule], settings: Settings) -> Iterator[str]:
     """Yield what any of the rules finds wrong; each runs alone, so that a file with five mistakes gets five messages.
 
