@@ -19,9 +19,11 @@ from bertbench.config import System
 from bertbench.results.progress import RunProgress
 from tests.compliance.logs import closed, write
 
+Captured = pytest.CaptureFixture[str]
+
 
 @pytest.mark.parametrize("words", [[], ["launch"], ["train"], ["data"], ["lab"], ["finetune", "squad"]])
-def test_a_command_without_words_shows_its_help(words: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_command_without_words_shows_its_help(words: list[str], capsys: Captured) -> None:
     with pytest.raises(SystemExit) as ended:
         main(words)
     shown = capsys.readouterr()
@@ -30,7 +32,7 @@ def test_a_command_without_words_shows_its_help(words: list[str], capsys: pytest
     assert "show this help message" in shown.out
 
 
-def test_the_help_lists_every_command_in_its_group(capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_help_lists_every_command_in_its_group(capsys: Captured) -> None:
     with pytest.raises(SystemExit):
         main(["--help"])
     shown = capsys.readouterr().out
@@ -51,7 +53,7 @@ MISSPELT = {
 
 
 @pytest.mark.parametrize(("words", "meant"), MISSPELT.items())
-def test_a_close_misspelling_gets_a_suggestion(words: str, meant: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_close_misspelling_gets_a_suggestion(words: str, meant: str, capsys: Captured) -> None:
     with pytest.raises(SystemExit) as ended:
         main(words.split())
     assert ended.value.code == 2
@@ -84,9 +86,7 @@ def test_run_and_time_runs_the_demo_unless_a_system_is_named(tmp_path: Path, giv
 
 @pytest.mark.parametrize("seed", ["-1", "1.5", "one", ""])
 @pytest.mark.parametrize("command", ["train cpu_demo", "launch cpu_demo", "balance", "data prepare", "lab step"])
-def test_a_seed_that_is_no_whole_number_from_0_is_refused(
-    command: str, seed: str, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_seed_that_is_no_whole_number_from_0_is_refused(command: str, seed: str, capsys: Captured) -> None:
     with pytest.raises(SystemExit) as ended:
         main([*command.split(), "--seed", seed])
     assert ended.value.code == 2
@@ -122,9 +122,7 @@ def test_a_reader_that_has_seen_enough_is_no_error(words: list[str], tmp_path: P
 
 
 @pytest.mark.parametrize("more", [[], ["--json"], ["--ruleset", "2.0.0"]])
-def test_judge_is_the_judge_by_another_door(
-    tmp_path: Path, more: list[str], capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_judge_is_the_judge_by_another_door(tmp_path: Path, more: list[str], capsys: Captured) -> None:
     log = str(write(tmp_path / "result_0.txt", closed()))
     words = [*more, log]
     assert main(["judge", *words]) == judge.main(words)

@@ -6,10 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from bertbench.cli import main
 from bertbench.config import System, load_system
 from bertbench.dry_run.layouts import needed_gb
-from tests.conftest import Answer
+from tests.conftest import Answer, Printed
 from tests.ranks import run_ranks
 from tests.training.test_trainer import LOSS_TOLERANCE, losses
 
@@ -33,11 +32,10 @@ def test_losses_are_equal_on_one_two_and_four_ranks(tiny_file: str, tmp_path: Pa
 
 
 def test_a_closed_system_stays_closed_and_fits_by_plans_memory(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, printed: Printed
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    assert main(["fit", "dgxa100_n1", "--gpus", "2", "--memory", "40", "--out", "two.json"]) == 0
-    notes = capsys.readouterr().err
+    notes = printed("fit", "dgxa100_n1", "--gpus", 2, "--memory", 40, "--out", "two.json")
     assert "division: closed, legal" in notes
     assert "clip.mode before clips the gradient of each rank, of 2 instead of 8" in notes
     one, other = load_system("dgxa100_n1"), load_system("two.json")
@@ -63,26 +61,25 @@ def test_without_a_known_memory_a_part_keeps_its_samples(
     assert answer("plan", tmp_path / "one.json")["memory_gb_per_gpu"] == round(made["memory_gb"], 3)
 
 
-@pytest.mark.parametrize(
-    ("words", "expected"),
-    [(["dgxa100_n1", "--gpus", "3"], "448 of dgxa100_n1 is not a multiple of 3 ranks; choose 2 or 4"),
-     (["dgxa100_n16", "--gpus", "12"], "has nodes of 8; choose at most 8, or a multiple: 8 or 16"),
-     (["dgxa100_n1", "--gpus", "0"], "--gpus 0: expected at least 1"),
-     (["dgxa100_n1", "--gpus", "2", "--memory", "nan"], "--memory nan: expected the GB of a device, above 0"),
-     (["dgxa100_n1", "--gpus", "8", "--memory", "4"], "on each device even with one sample at a time, it has 4"),
-     (["bert10b_n128", "--gpus", "64"], "split by a pipeline, which accumulates over parallel.microbatches"),
-     (["dgxa100_n1", "--gpus", "1", "--out", "there.json"], "--out there.json: exists already"),
-     (["dgxa100_n1", "--gpus", "2", "--gpu-model", "a100-pcie", "--memory", "4"], "it has 4; use larger devices")],
-)  # fmt: skip
+REFUSED = {
+    "dgxa100_n1 --gpus 3": "448 of dgxa100_n1 is not a multiple of 3 ranks; choose 2 or 4",
+    "dgxa100_n16 --gpus 12": "has nodes of 8; choose at most 8, or a multiple: 8 or 16",
+    "dgxa100_n1 --gpus 0": "--gpus 0: expected at least 1",
+    "dgxa100_n1 --gpus 2 --memory nan": "--memory nan: expected the GB of a device, above 0",
+    "dgxa100_n1 --gpus 8 --memory 4": "on each device even with one sample at a time, it has 4",
+    "bert10b_n128 --gpus 64": "split by a pipeline, which accumulates over parallel.microbatches",
+    "dgxa100_n1 --gpus 1 --out there.json": "--out there.json: exists already",
+    "dgxa100_n1 --gpus 2 --gpu-model a100-pcie --memory 4": "it has 4; use larger devices",
+}
+
+
+@pytest.mark.parametrize(("words", "expected"), REFUSED.items())
 def test_what_cannot_fit_is_refused_in_one_line(
-    words: list[str], expected: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    words: str, expected: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, printed: Printed
 ) -> None:
     monkeypatch.chdir(tmp_path)
     Path("there.json").write_text("{}")
-    assert main(["fit", *words]) != 0
-    said = capsys.readouterr()
-    assert said.out == ""
-    doing, refusal = said.err.splitlines()
+    doing, refusal = printed("fit", *words.split(), code=2).splitlines()  # on standard error, if on nothing else
     assert doing == "bertbench fit: counts memory ..."
     assert expected in refusal
     assert [path.name for path in tmp_path.iterdir()] == ["there.json"]

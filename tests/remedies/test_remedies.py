@@ -19,7 +19,6 @@ from bertbench.config.partial import section_of
 from bertbench.loading.inputs import open_data
 from tests.remedies.messages import Text, texts
 
-_COMMAND = re.compile(r"`((?:srun [^`]*?)?bertbench [^`]*)`")
 _OPTION = re.compile(r"(?<![\w`.-])--[a-z][a-z0-9-]+")
 _SETTING = re.compile(r"\b([a-z]+)((?:\.[a-z][a-z0-9_]*)+)(?![a-z0-9_*]|\()")
 _NOT_OURS = {"--signal"}
@@ -49,14 +48,22 @@ def where(text: Text) -> str:
     return f"{text.file.name}:{text.line}: {text.text[:120]}"
 
 
+def commands_in(message: str) -> list[list[str]]:
+    """Return the bertbench commands that a message suggests, as words."""
+    return [shlex.split(match) for match in re.findall(r"`(?:srun [^`]*?)?bertbench ([^`]*)`", message)]
+
+
+def has_options(path: str, words: list[str]) -> bool:
+    return {word for word in words if word.startswith("--")} <= options_of(path)
+
+
 def test_every_command_that_a_message_names_exists_and_has_the_options_named_with_it() -> None:
-    found = [(text, match[1]) for text in sentences() for match in _COMMAND.finditer(text.text)]
+    found = [(text, words) for text in sentences() for words in commands_in(text.text)]
     assert len(found) >= 15
-    for text, command in found:
-        words = shlex.split(command.partition("bertbench ")[2])
+    for text, words in found:
         path = command_of(words)
         assert path is not None, where(text)
-        assert {word for word in words if word.startswith("--")} <= options_of(path), where(text)
+        assert has_options(path, words), where(text)
 
 
 def test_every_option_that_a_message_names_is_a_command_s() -> None:
@@ -87,11 +94,6 @@ def test_every_setting_that_a_message_names_is_a_systems() -> None:
             place = section_of(fields[part]) if part in fields else None
 
 
-def commands_in(message: str) -> list[list[str]]:
-    """Return the bertbench commands that a message suggests, as words."""
-    return [shlex.split(match) for match in re.findall(r"`(?:srun [^`]*?)?bertbench ([^`]*)`", message)]
-
-
 class Said(NamedTuple):
     code: int
     out: str
@@ -102,8 +104,11 @@ class Said(NamedTuple):
         return commands_in(self.out + self.err)
 
 
+Run = Callable[..., Said]
+
+
 @pytest.fixture
-def run(capfd: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Said]:
+def run(capfd: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Run:
     monkeypatch.setenv("DATADIR", str(tmp_path / "data"))
     monkeypatch.setenv("LOGDIR", str(tmp_path / "runs"))
     monkeypatch.chdir(tmp_path)
@@ -116,7 +121,7 @@ def run(capfd: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.M
 
 
 def test_a_system_without_a_recipe_is_sent_to_mlperfs_text_and_the_command_leads_on(
-    run: Callable[..., Said], tmp_path: Path, text: Path
+    run: Run, tmp_path: Path, text: Path
 ) -> None:
     with pytest.raises(DataError) as refused:
         open_data(load_system("dgxa100_n8"))
@@ -132,7 +137,7 @@ def test_a_system_without_a_recipe_is_sent_to_mlperfs_text_and_the_command_leads
 
 
 def test_a_system_with_a_recipe_is_prepared_by_the_command_that_a_run_suggests(
-    run: Callable[..., Said], tmp_path: Path, text: Path, tiny_file: str
+    run: Run, tmp_path: Path, text: Path, tiny_file: str
 ) -> None:
     content = json.loads(Path(tiny_file).read_text())
     content["data"]["path"] = "mine"
@@ -148,7 +153,7 @@ def test_a_system_with_a_recipe_is_prepared_by_the_command_that_a_run_suggests(
 
 @pytest.mark.parametrize("command", ["train", "preflight"])
 def test_a_system_of_several_nodes_is_sent_to_commands_that_take_it(
-    run: Callable[..., Said], monkeypatch: pytest.MonkeyPatch, command: str
+    run: Run, monkeypatch: pytest.MonkeyPatch, command: str
 ) -> None:
     monkeypatch.setenv("CONT", "registry.example.org/bertbench:1")  # kubernetes asks for it
     said = run(command, "dgxa100_n8")
@@ -157,7 +162,7 @@ def test_a_system_of_several_nodes_is_sent_to_commands_that_take_it(
     for words in said.commands:
         path = command_of(words)
         assert path is not None
-        assert {word for word in words if word.startswith("--")} <= options_of(path)
+        assert has_options(path, words)
         if path == "launch":
             assert run(*words, *([] if "--dry-run" in words else ["--dry-run"])).code == 0
     if command == "preflight":
@@ -165,7 +170,7 @@ def test_a_system_of_several_nodes_is_sent_to_commands_that_take_it(
         assert "--on" not in said.err
 
 
-def test_a_card_that_no_forecast_knows_is_forecast_by_the_command_suggested(run: Callable[..., Said]) -> None:
+def test_a_card_that_no_forecast_knows_is_forecast_by_the_command_suggested(run: Run) -> None:
     said = run("predict", "dgxa100_n8", "--set", "hardware.accelerator_model_name=Another card")
     assert said.code == 2
     (command,) = said.commands
@@ -174,7 +179,7 @@ def test_a_card_that_no_forecast_knows_is_forecast_by_the_command_suggested(run:
     assert run("predict", "dgxa100_n8", *known).code == 0
 
 
-def test_a_misspelt_system_leads_to_the_list_and_the_right_one(run: Callable[..., Said]) -> None:
+def test_a_misspelt_system_leads_to_the_list_and_the_right_one(run: Run) -> None:
     said = run("show", "dgxa100-n8")
     suggested = re.search(r"did you mean (\w+)\?", said.err)
     assert suggested is not None
