@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 from bertbench.config.closed import CLOSED_RULES
 from bertbench.config.layout_checks import LAYOUT_RULES, batch_divides, batch_is_given, can_be_laid_out
-from bertbench.config.settings import Rule, Settings, broken
+from bertbench.config.settings import Rule, Settings, broken, nearest_multiples
 from bertbench.config.step_checks import GRAPH_RULES, SYNC_RULES, counts_vary
 
 _CARRYING = ("int8", "topk", "powersgd")  # compression's errors, from step to step
@@ -22,8 +22,7 @@ def _batch_over_ranks(settings: Settings) -> object:
     if not (batch_is_given(settings) and can_be_laid_out(settings)) or batch_divides(settings):
         return None
     ranks, batch = settings.layout.data, settings.global_batch_size
-    below, above = batch - batch % ranks, batch - batch % ranks + ranks
-    choices = f"{below} or {above}" if below else f"{above}"
+    choices = nearest_multiples(batch, ranks)
     what = "ranks" if ranks == settings.world_size else "data-parallel ranks"
     return f"global batch {batch} is not a multiple of {ranks} {what}; set data.local_batch, or choose {choices}"
 

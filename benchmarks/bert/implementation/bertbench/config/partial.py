@@ -21,9 +21,14 @@ def partial(kind: type[SectionT], content: dict[str, Any]) -> SectionT:
     values: dict[str, Any] = {}
     for name, field in kind.model_fields.items():
         key = field.alias or name
+        section = section_of(field)
         with suppress(ValidationError):
-            if key in content:
-                values[name] = _value(field, content[key])
+            if key in content and section is not None and isinstance(content[key], dict):
+                values[name] = partial(section, content[key])
+            elif key in content:
+                config = None if section else _VALUE_RULES
+                adapter = TypeAdapter(field.rebuild_annotation(), config=config)
+                values[name] = adapter.validate_json(json.dumps(content[key]))
             elif not field.is_required():
                 values[name] = field.get_default()
     made = kind.model_construct(**values)
@@ -47,11 +52,3 @@ def section_of(field: FieldInfo) -> type[Section] | None:
     """Return the section that a field holds; None if it holds a plain value."""
     candidates = [field.annotation, *getattr(field.annotation, "__args__", ())]
     return next((kind for kind in candidates if isinstance(kind, type) and issubclass(kind, Section)), None)
-
-
-def _value(field: FieldInfo, content: Any) -> Any:
-    section = section_of(field)
-    if section is not None and isinstance(content, dict):
-        return partial(section, content)
-    config = None if section else _VALUE_RULES
-    return TypeAdapter(field.rebuild_annotation(), config=config).validate_json(json.dumps(content))

@@ -36,6 +36,12 @@ def mlperf_evaluation_interval(global_batch_size: int) -> int:
     return math.floor(0.05 * (230.23 * global_batch_size + 3_000_000) / 25_000) * 25_000
 
 
+def nearest_multiples(number: int, of: int) -> str:
+    """Return the multiples of `of` around a number that is none, for a message."""
+    below = number // of * of
+    return f"{below} or {below + of}" if below else f"{of}"
+
+
 class Settings(Section):
     """Settings whose types are valid. Derived numbers are properties: nothing that follows from others is typed in."""
 

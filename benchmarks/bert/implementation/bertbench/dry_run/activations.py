@@ -73,8 +73,14 @@ def model_keeps(system: System, tensor: int = 1, sequence: bool = False) -> Mode
         if tensor > 1:
             _MEASURED[key] = model_keeps(system)._replace(layer=layer)
         else:
-            embeddings = _embeddings(system)
-            whole = _model_of_one_layer(system)
+            shape, positions = system.model.shape(), max(system.model.max_positions, *map(max, _BATCHES))
+            with Uninitialized():
+                inputs = Embeddings(shape, kernels(system)[1])
+                model = Bert(replace(shape, layers=1, max_positions=positions), *kernels(system))
+            embeddings = _fitted(
+                system, inputs, lambda lengths_S: inputs(*[torch.zeros(int(lengths_S.sum()), dtype=torch.int32)] * 3)
+            )
+            whole = _fitted(system, model, lambda lengths_S: summed_loss(model, batch_of_lengths(lengths_S)))
             _MEASURED[key] = ModelKept(layer, embeddings, whole.without(layer, embeddings))
     return _MEASURED[key]
 
@@ -120,24 +126,6 @@ def _share_tokens(layer: EncoderLayer, shares: int) -> None:
         first.register_forward_pre_hook(lambda _, given: torch.cat([given[0]] * shares))
     for second in (layer.attention_output, layer.feed_forward_out):
         second.register_forward_hook(lambda _, __, output_TD: output_TD[: len(output_TD) // shares].clone())
-
-
-def _embeddings(system: System) -> Kept:
-    with Uninitialized():
-        embeddings = Embeddings(system.model.shape(), kernels(system)[1])
-
-    return _fitted(
-        system, embeddings, lambda lengths_S: embeddings(*[torch.zeros(int(lengths_S.sum()), dtype=torch.int32)] * 3)
-    )
-
-
-def _model_of_one_layer(system: System) -> Kept:
-    shape = system.model.shape()
-    positions = max(shape.max_positions, *map(max, _BATCHES))
-    with Uninitialized():
-        model = Bert(replace(shape, layers=1, max_positions=positions), *kernels(system))
-
-    return _fitted(system, model, lambda lengths_S: summed_loss(model, batch_of_lengths(lengths_S)))
 
 
 def kept_bytes(system: System, module: nn.Module, compute: Callable[[], torch.Tensor]) -> int:

@@ -1,8 +1,7 @@
 """A whole dry run: what a rank holds, sends and works through, how long the run will take, and what would stop it."""
 
-from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass
-from typing import TypeVar
 
 import numpy as np
 
@@ -18,11 +17,9 @@ from bertbench.dry_run.steps import Steps, first_steps
 from bertbench.forecast.forecast import Forecast, forecast
 from bertbench.forecast.layout import load_of
 from bertbench.loading.inputs import open_data
-from bertbench.parallel.theory import sent_bytes, stage_parameters
+from bertbench.parallel.theory import sent_bytes
 
 _GB = 1e9
-_WEIGHT_BYTES = 4  # fp32, as gradients
-Known = TypeVar("Known", Forecast, Outlook)
 
 
 @dataclass(frozen=True)
@@ -73,38 +70,28 @@ def dry_run(system: System, rank: int) -> DryRun:
     problems, data = _missing(system)
     training, evaluation = data or (None, None)
     steps, split = first_steps(system, rank, training), system.parallel.splits
+    counted = count_rank(system, rank)
     if split:
         load = load_of(system)
-        part, counted = (load.most_tokens, load.most_pairs), _of_part(system, rank)
+        part = load.most_tokens, load.most_pairs
         memory = memory_gb(system, part)
     else:
         part = float(steps.longest_part.sum()), float(np.square(steps.longest_part).sum())
-        counted = count_rank(system, rank)
         memory = memory_gb(system, part) | {"optimizer": counted.optimizer_bytes / _GB}
-    awaited = _if_known(forecast, system)
+    awaited, expected = None, None  # for BERT-Large on GPUs of a known kind only
+    with suppress(ConfigError):
+        awaited = forecast(system)
+    with suppress(ConfigError):
+        expected = outlook(system) if split else None
     return DryRun(
         system, rank, counted, steps, memory, activation_bytes(system, part) / _GB,
         sent_bytes(system, system.layout.coordinate(rank), split * round(system.parts * part[0])),
         [stop for _, stop in system.blocks()],
         EVALUATION_SAMPLES if evaluation is None else len(evaluation),
         awaited,
-        _if_known(outlook, system) if split else None,
+        expected,
         problems + steps.problems + _too_large(system, memory) + _too_long(system, awaited),
     )  # fmt: skip
-
-
-def _if_known(estimate: Callable[[System], Known], system: System) -> Known | None:
-    try:
-        return estimate(system)
-    except ConfigError:  # not BERT-Large, or not on GPUs of a known kind
-        return None
-
-
-def _of_part(system: System, rank: int) -> CountedRank:
-    """Describe a rank that holds a part of the model."""
-    held = stage_parameters(system.model.shape(), system.layout, system.layout.coordinate(rank).pipeline)
-    held //= system.layout.data if system.parallel.fully_shard else 1
-    return CountedRank(held, (held,), 2 * _WEIGHT_BYTES * held, _WEIGHT_BYTES * held)
 
 
 def _missing(system: System) -> tuple[list[str], tuple[Dataset, Dataset] | None]:

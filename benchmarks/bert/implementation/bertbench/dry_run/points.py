@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 from bertbench.common.errors import ConfigError
 from bertbench.config import System, load_system, system_names
 from bertbench.forecast.convergence import reference_points
-from bertbench.model.shape import BertShape
+from bertbench.forecast.forecast import trains_bert_large
 
 _OPTIMIZER = ("name", "learning_rate", "beta1", "beta2", "epsilon", "weight_decay")
 _SCHEDULE = ("max_steps", "warmup_steps", "start_warmup_step")
@@ -66,7 +66,7 @@ def known_points() -> dict[int, Point]:
 
 def point_of(system: System) -> Point:
     """Return a system's hyper-parameters. Raises ConfigError if they are not BERT-Large's."""
-    if system.launch.device != "cuda" or system.model.shape() != BertShape():
+    if not trains_bert_large(system):
         raise ConfigError(f"{system.name}: doesn't train BERT-Large on GPUs; give one of the dgx systems to --from")
     schedule = {name: getattr(system.schedule, name) for name in _SCHEDULE}
     if system.optimizer.name == "adam":

@@ -17,6 +17,7 @@ from bertbench.model.shape import BertShape
 from bertbench.optim.buckets import backward_order, bucket_table, owned
 from bertbench.optim.gradient_sum import bytes_per_step
 from bertbench.optim.matrices import deal
+from bertbench.parallel.theory import stage_parameters
 
 _NUMBER = 4  # bytes: all state is fp32
 
@@ -33,14 +34,21 @@ class CountedRank(NamedTuple):
 
 
 def count_rank(system: System, rank: int) -> CountedRank:
-    """Count rank `rank` of a system whose ranks hold whole models."""
+    """Count rank `rank`; a part of a split model counts as one bucket."""
+    if system.parallel.splits:
+        held = stage_parameters(system.model.shape(), system.layout, system.layout.coordinate(rank).pipeline)
+        held //= system.layout.data if system.parallel.fully_shard else 1
+        return CountedRank(held, (held,), 2 * _NUMBER * held, GRADIENT_BYTES * held)
     buckets = _buckets(system)
     sizes = tuple(sum(math.prod(shape) for shape in bucket) for bucket in buckets)
     options, ranks, sync = system.communication, system.world_size, system.sync
+    sharing = ranks if system.optimizer.sharded else 1
+    held = sum(owned([math.prod(gradient) for gradient in bucket], sharing, rank % sharing) for bucket in buckets)
+    state = state_bytes(system.optimizer, system.model.shape(), held, (rank % sharing, sharing))
     return CountedRank(
         parameters=sum(sizes),
         bucket_elements=sizes,
-        optimizer_bytes=_state_bytes(system, rank, buckets) + carried_bytes(sum(sizes), options, sync, ranks),
+        optimizer_bytes=state + carried_bytes(sum(sizes), options, sync, ranks),
         bytes_per_step=bytes_per_step(options, [shape for bucket in buckets for shape in bucket], sizes, ranks, sync),
     )
 
@@ -64,13 +72,6 @@ def _buckets(system: System) -> list[list[tuple[int, ...]]]:
     order = [of_whole[parameter] for parameter in backward_order(narrow, backward)]
     return [[tuple(gradient.shape) for gradient in bucket]
             for bucket in bucket_table(order, system.communication.bucket_mb)]  # fmt: skip
-
-
-def _state_bytes(system: System, rank: int, buckets: list[list[tuple[int, ...]]]) -> int:
-    """Return the bytes of the optimizer's state that the rank keeps."""
-    ranks = system.world_size if system.optimizer.sharded else 1
-    held = sum(owned([math.prod(gradient) for gradient in bucket], ranks, rank % ranks) for bucket in buckets)
-    return state_bytes(system.optimizer, system.model.shape(), held, (rank % ranks, ranks))
 
 
 def state_bytes(options: OptimizerSettings, shape: BertShape, held: int, place: tuple[int, int] = (0, 1)) -> int:

@@ -1,12 +1,12 @@
 """Forecast a system file's run: time to the target, where the time goes, and the limiting part."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from bertbench.common.errors import ConfigError
 from bertbench.config import System
 from bertbench.forecast.calibrate import calibration
 from bertbench.forecast.convergence import Samples, samples_to_converge
-from bertbench.forecast.layout import StepSeconds, step_seconds
+from bertbench.forecast.layout import step_seconds
 from bertbench.forecast.published import Method, published_results
 from bertbench.forecast.ranges import Range, range_of
 from bertbench.forecast.ranges import warnings as outside
@@ -55,12 +55,17 @@ class Forecast:
         return found
 
 
+def trains_bert_large(system: System) -> bool:
+    """Return whether a system trains BERT-Large on GPUs: nothing else is calibrated."""
+    return system.launch.device == "cuda" and system.model.shape() == BertShape()
+
+
 def forecast(system: System, gpu: Gpu | None = None) -> Forecast:
     """Forecast a system, on its own GPUs or on others.
 
-    Raises ConfigError if it doesn't train BERT-Large on GPUs of a known kind: nothing else is calibrated.
+    Raises ConfigError if it doesn't train BERT-Large on GPUs of a known kind.
     """
-    if system.launch.device != "cuda" or system.model.shape() != BertShape():
+    if not trains_bert_large(system):
         raise ConfigError(
             f"{system.name}: doesn't train BERT-Large on GPUs, and forecasts are calibrated on nothing else; choose a "
             "dgx system (`bertbench systems` lists them)"
@@ -89,18 +94,13 @@ def forecast(system: System, gpu: Gpu | None = None) -> Forecast:
         sent_by(system),
     )
     seconds = run_seconds(work, calibration(kind))
-    if system.parallel.splits:
-        seconds = _of_layout(seconds, step_seconds(system, kind), samples.number / system.global_batch_size)
+    if system.parallel.splits:  # a layout's steps; evaluations count as without one
+        step, steps = step_seconds(system, kind), samples.number / system.global_batch_size
+        seconds = replace(
+            seconds,
+            compute=steps * step.compute,
+            imbalance=steps * (step.imbalance + step.bubble),
+            communication=steps * (step.tensor + step.pipeline + step.data),
+            waiting=steps * step.waiting,
+        )
     return Forecast(system, kind, samples, seconds)
-
-
-def _of_layout(whole: Seconds, step: StepSeconds, steps: float) -> Seconds:
-    """Return the same run with a layout's steps; evaluations count as without one."""
-    return Seconds(
-        start_up=whole.start_up,
-        compute=steps * step.compute,
-        imbalance=steps * (step.imbalance + step.bubble),
-        communication=steps * (step.tensor + step.pipeline + step.data),
-        waiting=steps * step.waiting,
-        evaluation=whole.evaluation,
-    )

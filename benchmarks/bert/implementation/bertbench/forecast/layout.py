@@ -22,6 +22,7 @@ from bertbench.forecast.step import (
     Calibration,
     Gpu,
     Hardware,
+    Parts,
     Sent,
     exposed_seconds,
     reduction_seconds,
@@ -32,13 +33,14 @@ from bertbench.parallel import theory
 
 _STEPS = 20  # simulated steps
 _SEED = 1
+_EITHER = (False, True)
 _COLLECTIVE_S = 20e-6  # assumed: start of an all-reduce inside a node, or of a send to another node
 _BUCKET_ELEMENTS = 25 * 2**20 // 4  # as in parallel/gradients.py
 _RECOMPUTED = 4 / 3  # a second forward pass, half as long as the backward pass
 
 
 @dataclass(frozen=True)
-class StepSeconds:
+class StepSeconds(Parts):
     """Where the time of one step goes."""
 
     compute: float
@@ -52,11 +54,6 @@ class StepSeconds:
     """Seconds of the gradients' reduction that the backward pass doesn't hide."""
     waiting: float
     """Waiting between ranks of many nodes."""
-
-    @property
-    def total(self) -> float:
-        """Return the seconds of the whole step."""
-        return sum(vars(self).values())
 
 
 @dataclass(frozen=True)
@@ -127,24 +124,16 @@ def candidates(system: System) -> Iterator[System]:
         if not held or system.global_batch_size % (held * parts):
             continue
         accumulating = data.model_copy(update={"gradient_accumulation_steps": parts if pipeline == 1 else 1})
-        for parallel in _ways(tensor, pipeline, parts):
+        for recompute, sequence, fully_shard, virtual_stages in product(_EITHER, _EITHER, _EITHER, (1, 2, 4)):
+            parallel = Parallel(
+                tensor=tensor, sequence=sequence, pipeline=pipeline, microbatches=1 if pipeline == 1 else parts,
+                virtual_stages=virtual_stages, schedule="1f1b" if virtual_stages == 1 else "interleaved",
+                recompute=recompute, fully_shard=fully_shard,
+            )  # fmt: skip
             changes = {"parallel": parallel, "data": accumulating, **(split if parallel.splits else {})}
             found = system.model_copy(update=changes)
             if layout_fits(found):
                 yield found
-
-
-def _ways(tensor: int, pipeline: int, parts: int) -> Iterator[Parallel]:
-    for recompute, sequence in product((False, True), (False, True) if tensor > 1 else (False,)):
-        if pipeline == 1:
-            for fully_shard in (False, True) if tensor == 1 else (False,):
-                yield Parallel(tensor=tensor, sequence=sequence, recompute=recompute, fully_shard=fully_shard)
-            continue
-        for virtual_stages in (1, 2, 4):
-            yield Parallel(
-                tensor=tensor, sequence=sequence, pipeline=pipeline, microbatches=parts, recompute=recompute,
-                virtual_stages=virtual_stages, schedule="1f1b" if virtual_stages == 1 else "interleaved",
-            )  # fmt: skip
 
 
 def load_of(system: System) -> Load:

@@ -10,8 +10,11 @@ from bertbench.report.page import page, panels, paragraph, section, table
 
 def forecast_page(forecasts: Sequence[Forecast], held: Sequence[Comparison], others: Sequence[Comparison]) -> str:
     """Return one self-contained HTML page; the first chart is log-log, to span 8 to 1,024 GPUs."""
-    drawn = [_series(f"forecast, {one}", [f for f in forecasts if f.system.hardware.division == one])
-             for one in ("closed", "open")]  # fmt: skip
+    drawn = [
+        Series(f"forecast, {one}", [(f.system.world_size, f.minutes, f"{f.system.name}: {f.range} min")
+                                    for f in forecasts if f.system.hardware.division == one])
+        for one in ("closed", "open")
+    ]  # fmt: skip
     published = [
         Series(name, [(c.row.accelerators or 1, c.row.seconds / 60,
                        f"{c.row.submitter} {c.row.system}: {c.row.seconds / 60:.2f} min") for c in group])
@@ -45,10 +48,6 @@ def forecast_page(forecasts: Sequence[Forecast], held: Sequence[Comparison], oth
             _comparisons(others),
         ),
     )  # fmt: skip
-
-
-def _series(name: str, forecasts: Sequence[Forecast]) -> Series:
-    return Series(name, [(f.system.world_size, f.minutes, f"{f.system.name}: {f.range} min") for f in forecasts])
 
 
 def _comparisons(rows: Sequence[Comparison]) -> str:

@@ -80,8 +80,23 @@ class Work(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Seconds:
-    """Where the time of a run goes."""
+class Parts:
+    """Seconds by part."""
+
+    @property
+    def total(self) -> float:
+        """Return the sum of the parts."""
+        return sum(vars(self).values())
+
+    @property
+    def limit(self) -> str:
+        """Return the largest part."""
+        return max(vars(self), key=vars(self).__getitem__)
+
+
+@dataclass(frozen=True)
+class Seconds(Parts):
+    """Where the time of a run goes, from run_start to run_stop."""
 
     start_up: float
     compute: float
@@ -89,16 +104,6 @@ class Seconds:
     communication: float
     waiting: float
     evaluation: float
-
-    @property
-    def total(self) -> float:
-        """Return the seconds from run_start to run_stop."""
-        return sum(vars(self).values())
-
-    @property
-    def limit(self) -> str:
-        """Return the largest part."""
-        return max(vars(self), key=lambda part: float(getattr(self, part)))
 
 
 def all_reduce_seconds(hardware: Hardware, gpus: int, nodes: int, network_share: float, size: float) -> float:

@@ -111,7 +111,12 @@ def manifest(job: Job, kind: Kind) -> str:
     A ConfigMap carries a user's own system file, with the files that it extends merged in. Raises ConfigError where
     the site's settings name no image, or no resource.
     """
-    image, cards = _image(), _network_cards()
+    if not (image := os.environ.get("CONT")):
+        raise ConfigError(
+            "CONT isn't set; set it to an image in a registry that the cluster's nodes reach, as in "
+            "registry/bertbench:1"
+        )
+    cards = _network_cards()
     system, launch, own = job.system, job.system.launch, is_path(job.name_or_path)
     name, file = system.name.lower().replace("_", "-").replace(".", "-"), f"{system.name}.json"
     inside = job._replace(name_or_path=f"/systems/{file}") if own else job
@@ -136,14 +141,6 @@ def manifest(job: Job, kind: Kind) -> str:
         return made
     text = indent(whole_file(job.name_or_path), "    ")
     return f"apiVersion: v1\nkind: ConfigMap\nmetadata: {{name: {name}}}\ndata:\n  {file}: |\n{text}---\n{made}"
-
-
-def _image() -> str:
-    if image := os.environ.get("CONT"):
-        return image
-    raise ConfigError(
-        "CONT isn't set; set it to an image in a registry that the cluster's nodes reach, as in registry/bertbench:1"
-    )
 
 
 def _network_cards() -> list[str]:

@@ -10,6 +10,7 @@ import torch
 from torch import distributed
 
 from bertbench.distributed.world import World
+from bertbench.machine.device import wait
 
 _BYTES = {"cuda": 512 << 20, "cpu": 8 << 20}
 _REPEATS = 5
@@ -37,10 +38,10 @@ def all_reduce_gbit(world: World, ranks: list[int] | None = None) -> float | Non
     tensor = torch.ones(_BYTES[world.device.type] // 4, device=world.device)
     times = []
     for _ in range(1 + _REPEATS):  # the first one builds connections
-        _wait(world)
+        wait(world.device)
         began = time.perf_counter()
         distributed.all_reduce(tensor, group=group)
-        _wait(world)
+        wait(world.device)
         times.append(time.perf_counter() - began)
         tensor.fill_(1)
     return 8e-9 * 2 * (members - 1) / members * 4 * tensor.numel() / min(times[1:])
@@ -58,8 +59,3 @@ def neighbours_gbit(world: World, nodes: list[list[int]]) -> float | None:
             measured = all_reduce_gbit(world, pair)
             best += [] if measured is None else [measured]
     return max(best, default=None)
-
-
-def _wait(world: World) -> None:
-    if world.device.type == "cuda":
-        torch.cuda.synchronize(world.device)

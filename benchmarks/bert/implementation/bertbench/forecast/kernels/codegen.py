@@ -148,11 +148,8 @@ def _on_gpu(mode: Any, module: torch.fx.GraphModule) -> torch.fx.GraphModule:
 
 def _bytes(values: list[Any]) -> float:
     tensors = [value for value in values if isinstance(value, torch.Tensor)]
-    return float(sum(_hint(tensor.numel()) * tensor.element_size() for tensor in tensors))
-
-
-def _hint(size: int | torch.SymInt) -> int:
-    return size if isinstance(size, int) else size.node.hint
+    sizes = [(tensor.numel(), tensor.element_size()) for tensor in tensors]
+    return float(sum((count if isinstance(count, int) else count.node.hint) * size for count, size in sizes))
 
 
 def _renamed(value: Any) -> Any:

@@ -7,7 +7,7 @@ Shapes: as in model/bert.py.
 
 from collections import Counter
 from collections.abc import Callable, Sequence
-from contextlib import ExitStack, nullcontext
+from contextlib import AbstractContextManager, ExitStack, nullcontext
 from dataclasses import replace
 from functools import partial
 from typing import Any, NamedTuple
@@ -31,7 +31,7 @@ from bertbench.loading.random_samples import samples_of
 from bertbench.model.attention import flash_attention
 from bertbench.model.bert import Bert
 from bertbench.model.compiled import compile_pieces
-from bertbench.model.encoder import EncoderLayer, Normalised
+from bertbench.model.encoder import Normalised
 from bertbench.model.loss import weighted_loss
 from bertbench.model.options import ResidualName
 from bertbench.model.shape import BertShape
@@ -108,8 +108,8 @@ def count_pieces(
     shape: BertShape,
     tokens: int,
     residual: ResidualName,
-    wanted: Sequence[str] = PIECES,
-    optimizer: Implementation = "torch",
+    wanted: Sequence[str],
+    optimizer: Implementation,
 ) -> dict[str, Counted]:
     """Run and count each piece on fake tensors, with code generated for `gpu`; `layer` needs `attention` too."""
     eager, ran, chunked = EagerOperations(), list[Run](), ChunkedKernels()
@@ -150,9 +150,18 @@ class _Step:
         self._batch = batch
         self._parameters = list(self._model.parameters())
         self._buckets = Buckets(bucket_table(self._parameters[::-1], None)).all
-        self._norm: Callable[[], torch.Tensor] = partial(gradient_norm, self._parameters)
-        self._chunked = chunked if impl == "triton" else None
-        self._optimizer = self._make_optimizer()
+        lamb, fused = OptimizerSettings(name="lamb", learning_rate=_RATE), self._model.fused_parameters()
+        self._norm: Callable[[], torch.Tensor]
+        self._updating: Callable[[], AbstractContextManager[None]]
+        if impl == "triton":
+            from bertbench.optim.triton_step import TritonNorm, TritonStep  # noqa: PLC0415 - Triton, which is optional
+
+            step = TritonStep()
+            self._norm, self._updating = TritonNorm(self._parameters), chunked.counted
+            self._optimizer = MultiTensorAdam(self._parameters, lamb, fused, step, step)
+        else:
+            self._norm, self._updating = partial(gradient_norm, self._parameters), nullcontext
+            self._optimizer = MultiTensorAdam(self._parameters, lamb, fused, FusedStep(self._parameters[0].device))
 
     def pieces(self) -> dict[str, Callable[[], None]]:
         """Return, by name, a function that runs each piece once."""
@@ -169,14 +178,19 @@ class _Step:
         context_TD = torch.empty(count, width, dtype=_PRODUCTS, requires_grad=True)
         masked_MD = torch.empty(read, width, dtype=_PRODUCTS, requires_grad=True)
         first_SD = torch.empty(len(batch.next_sentence_S), width, dtype=_PRODUCTS, requires_grad=True)
+
+        def layer() -> tuple[torch.Tensor, torch.Tensor]:
+            """Return the second layer's attention and input."""
+            assert model.between is not None, "compiled"
+            input_TD, qkv_T3D = model.between(first, second, context_TD, given_TD)
+            return second.attend(qkv_T3D, batch.sequences), input_TD
+
         return {
             "embeddings": lambda: self._both_ways(
                 lambda: model.embeddings(batch.tokens_T, batch.segments_T, batch.positions_T)
             ),
             "attention": lambda: self._both_ways(lambda: flash_attention(qkv_T3HK, batch.sequences, dropout), qkv_T3HK),
-            "layer": lambda: self._both_ways(
-                lambda: self._layer(first, second, context_TD, given_TD), context_TD, hidden_TD
-            ),
+            "layer": lambda: self._both_ways(layer, context_TD, hidden_TD),
             "head_and_loss": lambda: self._both_ways(
                 lambda: self._loss(model.heads(masked_MD, first_SD, model.embeddings.word.weight, batch.labels)),
                 masked_MD,
@@ -195,14 +209,6 @@ class _Step:
         outputs = found if isinstance(found, tuple) else (found,)
         torch.autograd.backward(outputs, [torch.empty_like(output) for output in outputs])
 
-    def _layer(
-        self, first: EncoderLayer, second: EncoderLayer, context_TD: torch.Tensor, input_TD: Normalised
-    ) -> tuple[torch.Tensor, torch.Tensor]:
-        """Return the second layer's attention and input."""
-        assert self._model.between is not None, "compiled"
-        given_TD, qkv_T3D = self._model.between(first, second, context_TD, input_TD)
-        return second.attend(qkv_T3D, self._batch.sequences), given_TD
-
     def _loss(self, scores: Any) -> torch.Tensor:
         return weighted_loss(scores, *self._batch.labels, _WEIGHTS, _WEIGHTS)
 
@@ -211,19 +217,8 @@ class _Step:
         for parameter in self._parameters:
             if parameter.grad is None:
                 parameter.grad = torch.empty_like(parameter)
-        with self._chunked.counted() if self._chunked else nullcontext():
+        with self._updating():
             self._optimizer.step(_RATE, after_coefficient(self._norm(), 1.0))
-
-    def _make_optimizer(self) -> MultiTensorAdam:
-        parameters, fused = self._parameters, self._model.fused_parameters()
-        lamb = OptimizerSettings(name="lamb", learning_rate=_RATE)
-        if self._chunked is None:
-            return MultiTensorAdam(parameters, lamb, fused, FusedStep(parameters[0].device))
-        from bertbench.optim.triton_step import TritonNorm, TritonStep  # noqa: PLC0415 - Triton, which is optional
-
-        step = TritonStep()
-        self._norm = TritonNorm(parameters)
-        return MultiTensorAdam(parameters, lamb, fused, step, step)
 
     def _step(self) -> None:
         """Run the model forward and backward, update, and zero the gradients."""
