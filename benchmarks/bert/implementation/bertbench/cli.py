@@ -47,16 +47,13 @@ class Command(NamedTuple):
     @property
     def code(self) -> str:
         """Return the name of the module with `run`."""
-        return f"{self.package}.{self._module}"
+        module = re.sub("[ -]", "_", self.path.removeprefix(f"{_LAB} "))
+        return f"{self.package}.{module}"
 
     @property
     def arguments(self) -> str:
         """Return the name of the module with `add_arguments`."""
-        return f"{self.package}.{'arguments.' if self.apart else ''}{self._module}"
-
-    @property
-    def _module(self) -> str:
-        return re.sub("[ -]", "_", self.path.removeprefix(f"{_LAB} "))
+        return self.code.replace(".commands.", ".commands.arguments.") if self.apart else self.code
 
 
 GROUPS: dict[str, tuple[Command, ...]] = {
@@ -199,8 +196,7 @@ class _HelpfulParser(_Parser):
 
 def _called(words: list[str]) -> Command | None:
     """Return the command that these words call, if any."""
-    named = [command for command in table(words) if words[: len(command.path.split())] == command.path.split()]
-    return named[0] if named else None
+    return next((one for one in table(words) if words[: len(one.path.split())] == one.path.split()), None)
 
 
 def _parser(words: list[str], called: Command | None) -> argparse.ArgumentParser:

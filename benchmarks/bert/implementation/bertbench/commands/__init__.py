@@ -4,10 +4,13 @@ import argparse
 import sys
 from collections.abc import Collection
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from bertbench.common.errors import ConfigError, system_reason
 from compliance.record import as_json as strict_json
+
+if TYPE_CHECKING:
+    from bertbench.config import System
 
 WEIGHTS_HELP = "a weights file, a run (runs/SYSTEM/bert/result_<n>) or its snapshot (.../snapshots/step_<k>)"
 SYSTEM_HELP = "name of a system, path of a system file, or a run"
@@ -65,9 +68,16 @@ def _systems(**_: object) -> list[str]:
     return system_names()
 
 
-def override_options(arguments: argparse.Namespace) -> list[str]:
-    """Return the --set options of `arguments`, to pass on to another process."""
-    return [word for override in arguments.overrides for word in ("--set", override)]
+def passed_on(arguments: argparse.Namespace, *names: str, **changed: object) -> list[str]:
+    """Return --set and the named options as words for another process: those that are given, or `changed`."""
+    values = {**vars(arguments), "set": arguments.overrides, **changed}
+    words = []
+    for name in ("set", *names):
+        option, value = f"--{name.replace('_', '-')}", values[name]
+        for one in value if isinstance(value, list) else [value]:
+            if one is not None and one is not False:
+                words += [option] if one is True else [option, str(one)]
+    return words
 
 
 def seed(text: str) -> int:
@@ -114,12 +124,25 @@ def check_new_file(out: Path | None) -> None:
         raise ConfigError(f"--out {out}: {found}; give another name")
 
 
-def emit(as_json: bool, content: object, text: str = "") -> None:
-    """Print `content` as JSON (dataclasses as objects) if `as_json`, else `text` unless that is empty."""
+def emit(as_json: bool, content: object, *lines: str) -> None:
+    """Print `content` as JSON (dataclasses as objects) if `as_json`, else the lines unless they are empty."""
     if as_json:
         print(strict_json(content))
-    elif text:
+    elif text := "\n".join(lines):
         print(text)
+
+
+def say(*lines: object) -> None:
+    """Print lines on standard error: what is no answer."""
+    for line in lines:
+        print(line, file=sys.stderr)
+
+
+def system_of(arguments: argparse.Namespace) -> "System":
+    """Return the system that a command is called with, --set applied. Raises ConfigError as `load_system` does."""
+    from bertbench.config import load_system  # noqa: PLC0415 - pydantic, which not every command needs
+
+    return load_system(arguments.system, arguments.overrides)
 
 
 def write_file(path: Path, text: str, option: str = "--html") -> None:
@@ -130,4 +153,4 @@ def write_file(path: Path, text: str, option: str = "--html") -> None:
         raise ConfigError(
             f"{path}: cannot be written ({system_reason(error)}); name another file with {option}"
         ) from error
-    print(f"wrote {path}", file=sys.stderr)
+    say(f"wrote {path}")

@@ -103,11 +103,11 @@ def run(arguments: argparse.Namespace) -> int:
             progress.update(len(outcomes), len(worlds), f"{done}: {name}, {gpu:,} GPUs x {batch}")
     if arguments.html:
         write_file(arguments.html, page_of(outcomes, entries, per_node, steps, seed, lengths.name, cost))
-    emit(arguments.json, outcomes, _table(outcomes))
+    emit(arguments.json, outcomes, *_table(outcomes))
     return 0
 
 
-def _table(outcomes: list[Outcome]) -> str:
+def _table(outcomes: list[Outcome]) -> list[str]:
     """Return efficiency by method and number of GPUs, a block a batch; bytes and time are for the most GPUs."""
     gpus = list(dict.fromkeys(outcome.gpus for outcome in outcomes))
     lines = []
@@ -119,4 +119,4 @@ def _table(outcomes: list[Outcome]) -> str:
             cells = "".join(f"{outcome.efficiency:>8.4f}" for outcome in row)
             kilobytes, plan_ms = row[-1].bytes_per_rank_per_step / 1e3, row[-1].plan_ms_per_step
             lines.append(f"  {method:<26}{cells}{kilobytes:>9,.0f}{plan_ms:>9.2f}")
-    return "\n".join([*lines, "efficiency = mean load / largest load of a step, mean over steps"])
+    return [*lines, "efficiency = mean load / largest load of a step, mean over steps"]

@@ -7,10 +7,9 @@ from dataclasses import asdict
 
 import torch
 
-from bertbench.commands import add_system_arguments, emit, seed
+from bertbench.commands import add_system_arguments, emit, seed, system_of
 from bertbench.common.errors import RunError
 from bertbench.common.progress import Progress
-from bertbench.config import load_system
 from bertbench.machine.processor import processor
 from bertbench.machine.sequence_cost import measure
 from bertbench.model.sizes import SHAPES
@@ -28,7 +27,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     """Measure, then print the fit and the line for the system file."""
-    system = load_system(arguments.system, arguments.overrides) if arguments.system else None
+    system = system_of(arguments) if arguments.system else None
     shape = system.model.shape() if system else SHAPES[arguments.size]
     device = torch.device(system.launch.device if system else "cpu")
     name = system.name if system else arguments.size

@@ -1,10 +1,9 @@
 """`bertbench checkpoint export`: convert our weights to a Hugging Face model."""
 
 import argparse
-import sys
 
 from bertbench.checkpoint.weights import open_weights
-from bertbench.commands import WEIGHTS_HELP, add_path, emit
+from bertbench.commands import WEIGHTS_HELP, add_path, emit, say
 from bertbench.weights.hugging_face import export
 
 
@@ -25,5 +24,5 @@ def run(arguments: argparse.Namespace) -> int:
     weights = open_weights(arguments.weights)
     export(weights, arguments.to_hf)
     emit(arguments.json, {"out": str(arguments.to_hf), "vocab_size": weights.real_vocab_size})
-    print(f"wrote {arguments.to_hf}: vocabulary of {weights.real_vocab_size:,}, from {weights.source}", file=sys.stderr)
+    say(f"wrote {arguments.to_hf}: vocabulary of {weights.real_vocab_size:,}, from {weights.source}")
     return 0

@@ -1,14 +1,12 @@
 """`bertbench checkpoint import`: convert a TensorFlow or Hugging Face checkpoint to our weights file."""
 
 import argparse
-import sys
 from pathlib import Path
 
-from bertbench.commands import add_number, add_path, emit
+from bertbench.commands import add_number, add_path, emit, say
 from bertbench.common.errors import ConfigError
 from bertbench.weights.convert import convert, padded_vocabulary
 from bertbench.weights.hugging_face import open_hugging_face
-from bertbench.weights.origin import Origin
 from bertbench.weights.tensorflow.reader import open_tensorflow
 
 
@@ -42,18 +40,16 @@ def run(arguments: argparse.Namespace) -> int:
     else:
         origin = open_hugging_face(arguments.from_hf)
     rows = padded_vocabulary(origin.shape.vocab_size, arguments.vocab_size)
-    emit(arguments.json, _report(origin, arguments.out, rows), _listing(origin))
-    for note in origin.notes:
-        print(f"note: {note}", file=sys.stderr)
-    convert(origin, arguments.out, arguments.vocab_size)
-    print(f"wrote {arguments.out}: {_counts(origin)}, {rows:,} vocabulary rows", file=sys.stderr)
-    return 0
-
-
-def _report(origin: Origin, out: Path, rows: int) -> dict[str, object]:
-    return {
+    counts = f"{len(origin.used)} tensors used, {len(origin.skipped)} skipped, {len(origin.missing)} missing"
+    lines = [
+        *(f"used     {name} -> {parameter}" for name, parameter in origin.used.items()),
+        *(f"skipped  {name} ({reason})" for name, reason in origin.skipped.items()),
+        *(f"missing  {name}" for name in origin.missing),
+        counts,
+    ]
+    content = {
         "source": origin.source,
-        "out": str(out),
+        "out": str(arguments.out),
         "used": origin.used,
         "skipped": origin.skipped,
         "missing": list(origin.missing),
@@ -61,14 +57,9 @@ def _report(origin: Origin, out: Path, rows: int) -> dict[str, object]:
         "real_vocab_size": origin.shape.vocab_size,
         "vocab_size": rows,
     }
-
-
-def _listing(origin: Origin) -> str:
-    lines = [f"used     {name} -> {parameter}" for name, parameter in origin.used.items()]
-    lines += [f"skipped  {name} ({reason})" for name, reason in origin.skipped.items()]
-    lines += [f"missing  {name}" for name in origin.missing]
-    return "\n".join([*lines, _counts(origin)])
-
-
-def _counts(origin: Origin) -> str:
-    return f"{len(origin.used)} tensors used, {len(origin.skipped)} skipped, {len(origin.missing)} missing"
+    emit(arguments.json, content, *lines)
+    for note in origin.notes:
+        say(f"note: {note}")
+    convert(origin, arguments.out, arguments.vocab_size)
+    say(f"wrote {arguments.out}: {counts}, {rows:,} vocabulary rows")
+    return 0

@@ -27,5 +27,5 @@ def run(arguments: argparse.Namespace) -> int:
         f"{len(weights.tensors)} tensors, {weights.parameters:,} parameters, from {weights.source}",
         f"vocabulary of {weights.real_vocab_size:,}, padded to {weights.shape.vocab_size:,} rows",
     ]
-    emit(arguments.json, content, "\n".join(lines))
+    emit(arguments.json, content, *lines)
     return 0

@@ -1,9 +1,8 @@
 """`bertbench data export DIR`: write a dataset's samples in a published layout."""
 
 import argparse
-import sys
 
-from bertbench.commands import add_flag, add_path, emit
+from bertbench.commands import add_flag, add_path, emit, say
 from bertbench.common.errors import ConfigError
 from bertbench.common.progress import Progress
 from bertbench.data.formats.export import LAYOUTS, export, export_tfrecords
@@ -28,7 +27,7 @@ def run(arguments: argparse.Namespace) -> int:
     if arguments.size_only and arguments.layout != "tfrecord":
         raise ConfigError(f"--size-only: found --layout {arguments.layout}, expected tfrecord; give --out instead")
     dataset, out = Dataset.open(arguments.folder, arguments.split), arguments.out
-    samples, problems, text = len(dataset), [], ""
+    samples, problems, lines = len(dataset), [], list[str]()
     content: dict[str, object] = {"path": out and str(out), "layout": arguments.layout}
     with Progress() as progress:
         if arguments.layout == "tfrecord":
@@ -37,16 +36,14 @@ def run(arguments: argparse.Namespace) -> int:
             problems, total = differences(files, published), sum(file.bytes for file in files)
             sizes = [{**file._asdict(), "published_bytes": published.get(file.name)} for file in files]
             content |= {"files": sizes, "total_bytes": total, "ok": not problems}
-            lines = [_line(file, published.get(file.name)) for file in files]
-            text = "\n".join([*lines, f"total  {total:,} bytes"])
+            lines = [*(_line(file, published.get(file.name)) for file in files), f"total  {total:,} bytes"]
         else:
             number = export(dataset, out, progress)
             content |= {"files": number, "samples": samples, "rows": samples}
         if out:
             progress.message(f"wrote {out}: {samples:,} samples in {number:,} files")
-    emit(arguments.json, content, text)
-    for problem in problems:
-        print(problem, file=sys.stderr)
+    emit(arguments.json, content, *lines)
+    say(*problems)
     return 1 if problems else 0
 
 

@@ -4,11 +4,20 @@ import argparse
 from dataclasses import asdict
 from pathlib import Path
 
-from bertbench.commands import add_number, add_path, add_system_arguments, check_at_least_one, data_convert, emit, seed
+from bertbench.commands import (
+    add_number,
+    add_path,
+    add_system_arguments,
+    check_at_least_one,
+    data_convert,
+    emit,
+    seed,
+    system_of,
+)
 from bertbench.common.errors import ConfigError
 from bertbench.common.paths import data_folder
 from bertbench.common.progress import Progress
-from bertbench.config import System, load_system
+from bertbench.config import System
 from bertbench.data.store.manifest import Manifest
 from bertbench.data.text.mlperf import MlperfRecipe, prepare_mlperf
 from bertbench.data.text.prepare import Recipe, Texts, prepare
@@ -66,7 +75,7 @@ def _mlperf(arguments: argparse.Namespace, progress: Progress) -> tuple[Path, Ma
 
 
 def _of_system(arguments: argparse.Namespace, progress: Progress) -> tuple[Path, Manifest, bool]:
-    system = load_system(arguments.system, arguments.overrides)
+    system = system_of(arguments)
     out = arguments.out or data_folder(system.data.path)
     source = Texts(tuple(arguments.text), tuple(arguments.wiki))
     return out, *prepare(out, source, recipe_of(system), arguments.vocab, progress)

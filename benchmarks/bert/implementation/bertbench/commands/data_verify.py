@@ -4,10 +4,9 @@ Of a dataset it recomputes checksums and counts, and with --against it compares 
 """
 
 import argparse
-import sys
 from pathlib import Path
 
-from bertbench.commands import add_path, emit
+from bertbench.commands import add_path, emit, say
 from bertbench.commands.download import check_download
 from bertbench.common.progress import Progress
 from bertbench.data.mlcommons.check import STATE_NAME
@@ -37,8 +36,7 @@ def run(arguments: argparse.Namespace) -> int:
     same = f", the same as in {arguments.against}" if arguments.against else ""
     text = f"{arguments.folder}: {described}, all sound, as the manifest says{same}"
     emit(arguments.json, {**content, "warnings": found.warnings}, "" if problems else text)
-    for line in (*problems, *(f"warning: {warning}" for warning in found.warnings)):
-        print(line, file=sys.stderr)
+    say(*problems, *(f"warning: {warning}" for warning in found.warnings))
     return 1 if problems else 0
 
 

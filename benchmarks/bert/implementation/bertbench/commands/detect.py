@@ -2,9 +2,8 @@
 
 import argparse
 import json
-import sys
 
-from bertbench.commands import add_path, emit, write_file
+from bertbench.commands import add_path, emit, say, write_file
 from bertbench.machine.describe import describe
 
 
@@ -18,8 +17,8 @@ def run(arguments: argparse.Namespace) -> int:
     found = describe()
     if arguments.out:
         write_file(arguments.out, json.dumps(found, indent=2) + "\n", "--out")
-    lines = [f"{name:<36} {value}" for name, value in found.items() if value]
-    emit(arguments.json, found, "" if arguments.out else "\n".join(lines))
+    lines = [] if arguments.out else [f"{name:<36} {value}" for name, value in found.items() if value]
+    emit(arguments.json, found, *lines)
     blank = [name for name, value in found.items() if not value]
-    print(f"left blank, for you to fill in: {', '.join(blank)}", file=sys.stderr)
+    say(f"left blank, for you to fill in: {', '.join(blank)}")
     return 0

@@ -7,11 +7,11 @@ import argparse
 from pathlib import Path
 
 from bertbench.checkpoint.start import check_weights
-from bertbench.commands import emit
+from bertbench.commands import emit, system_of
 from bertbench.commands.arguments.evaluate import EXPECTATION
 from bertbench.common.errors import ConfigError
 from bertbench.common.paths import weights_file
-from bertbench.config import System, load_system
+from bertbench.config import System
 from bertbench.config.closed import EVALUATION_SAMPLES
 from bertbench.config.load import RUN_CONFIG
 from bertbench.distributed.world import join
@@ -23,7 +23,7 @@ from bertbench.training.evaluate import Evaluator
 
 def run(arguments: argparse.Namespace) -> int:
     """Print the accuracy, on rank 0."""
-    system = load_system(arguments.system, arguments.overrides)
+    system = system_of(arguments)
     path = _path(system, arguments.checkpoint)
     samples = open_split(system, "eval")
     weights = check_weights(system, path)

@@ -40,18 +40,15 @@ def run(arguments: argparse.Namespace) -> int:
         "source": weights.source,
         "masks": predicted,
     }
-    emit(
-        arguments.json,
-        content,
-        f"{_text(arguments.text, predicted)}\nweights {shown_path(weights.path)}, from {weights.source}",
-    )
+    origin = f"weights {shown_path(weights.path)}, from {weights.source}"
+    emit(arguments.json, content, *_lines(arguments.text, predicted), origin)
     return 0
 
 
-def _text(text: str, predicted: list[list[dict[str, Any]]]) -> str:
+def _lines(text: str, predicted: list[list[dict[str, Any]]]) -> list[str]:
     """Return each mask's predictions under the text with that mask replaced by the best one."""
     parts, lines = text.split(MASK), []
     for place, predictions in enumerate(predicted):
         filled = f"{MASK.join(parts[: place + 1])}{predictions[0]['token']}{MASK.join(parts[place + 1 :])}"
         lines += [filled, *(f"  {one['probability']:6.1%}  {one['token']}" for one in predictions)]
-    return "\n".join(lines)
+    return lines

@@ -1,9 +1,8 @@
 """`bertbench finetune score`: compute exact match and F1 of predictions for SQuAD questions."""
 
 import argparse
-import sys
 
-from bertbench.commands import add_path, emit
+from bertbench.commands import add_path, emit, say
 from bertbench.finetune.score import by_id, read_predictions, summary
 from bertbench.finetune.squad import read_squad
 
@@ -27,21 +26,20 @@ def run(arguments: argparse.Namespace) -> int:
     questions, predictions = read_squad(arguments.dev, check_places=False), read_predictions(arguments.predictions)
     known = by_id(questions)
     if repeated := len(questions) - len(known):
-        print(
+        say(
             f"warning: {arguments.dev}: {repeated} of {len(questions)} questions repeat an earlier id; the last one of "
             "each id counts",
-            file=sys.stderr,
         )
     _warn(f"{arguments.predictions}: no prediction, counted as wrong, for", known.keys() - predictions.keys())
     _warn(
         f"{arguments.predictions}: ignored, since {arguments.dev} doesn't ask them,", predictions.keys() - known.keys()
     )
     found = summary(questions, predictions)
-    emit(arguments.json, found, table(found))
+    emit(arguments.json, found, *table(found))
     return 0
 
 
-def table(found: dict[str, float]) -> str:
+def table(found: dict[str, float]) -> list[str]:
     """Return the scores as lines of text."""
     lines = [f"exact {found['exact']:.2f} %, F1 {found['f1']:.2f} % of {found['total']:,.0f} questions"]
     for prefix, name in (("HasAns", "with an answer"), ("NoAns", "without an answer")):
@@ -50,10 +48,10 @@ def table(found: dict[str, float]) -> str:
                 f"  {name}: exact {found[f'{prefix}_exact']:.2f} %, F1 {found[f'{prefix}_f1']:.2f} % of "
                 f"{found[f'{prefix}_total']:,.0f}"
             )
-    return "\n".join(lines)
+    return lines
 
 
 def _warn(text: str, ids: set[str]) -> None:
     if ids:
         more = ", ..." if len(ids) > _SHOWN else ""
-        print(f"warning: {text} {len(ids)} questions: {', '.join(sorted(ids)[:_SHOWN])}{more}", file=sys.stderr)
+        say(f"warning: {text} {len(ids)} questions: {', '.join(sorted(ids)[:_SHOWN])}{more}")

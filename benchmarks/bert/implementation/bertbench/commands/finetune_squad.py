@@ -7,10 +7,10 @@ import argparse
 import json
 import os
 
-from bertbench.commands import emit, override_options
+from bertbench.commands import emit, passed_on, system_of
 from bertbench.commands.finetune_score import table
 from bertbench.common.progress import Progress
-from bertbench.config import System, load_system
+from bertbench.config import System
 from bertbench.distributed.rendezvous import Ranks, launched_ranks
 from bertbench.finetune.files import reserve
 from bertbench.finetune.inputs import Inputs
@@ -21,17 +21,18 @@ from bertbench.launch.rank import agreed_seed, as_rank
 
 def run(arguments: argparse.Namespace) -> int:
     """Return exit code 0 after all epochs, 1 or 2 on failure."""
-    system = load_system(arguments.system, arguments.overrides)
+    system = system_of(arguments)
     ranks = launched_ranks(os.environ)
     if ranks is not None:
         return _as_rank(system, ranks, arguments)
     check_startable(system, "fine-tuning runs on one; add --set hardware.number_of_nodes=1")
     _inputs(system, arguments)  # report bad inputs once, not on every rank
     files = reserve(arguments.out)
-    code = run_once(system, _words(arguments), files)
+    words = passed_on(arguments, "system", "train", "dev", "vocab", "init", "out", "seed")
+    code = run_once(system, ["finetune", "squad", *words], files)
     if code == 0:
         content = json.loads(files.scores.read_text(encoding="utf-8"))
-        emit(arguments.json, content, f"{table(content['scores'])}\nwrote {arguments.out}")
+        emit(arguments.json, content, *table(content["scores"]), f"wrote {arguments.out}")
     return code
 
 
@@ -50,12 +51,3 @@ def _as_rank(system: System, ranks: Ranks, arguments: argparse.Namespace) -> int
 
 def _inputs(system: System, arguments: argparse.Namespace) -> Inputs:
     return Inputs.open(system, arguments.train, arguments.dev, arguments.vocab, arguments.init)
-
-
-def _words(arguments: argparse.Namespace) -> list[str]:
-    """Return the command-line arguments of every rank."""
-    paths = {name: getattr(arguments, name) for name in ("train", "dev", "vocab", "init", "out")}
-    words = ["finetune", "squad", "--system", arguments.system]
-    words += [word for name, path in paths.items() if path is not None for word in (f"--{name}", str(path))]
-    words += [] if arguments.seed is None else ["--seed", str(arguments.seed)]
-    return words + override_options(arguments)

@@ -4,13 +4,12 @@ import argparse
 import os
 import shlex
 import subprocess
-import sys
 import time
 
-from bertbench.commands import check_at_least_one, emit, train
+from bertbench.commands import check_at_least_one, emit, say, system_of, train
 from bertbench.common.children import outside
 from bertbench.common.errors import TARGET_MISSED, ConfigError, RunError
-from bertbench.config import System, load_system
+from bertbench.config import System
 from bertbench.distributed.rendezvous import launched_ranks
 from bertbench.launch import docker, kubernetes, slurm, torchrun
 from bertbench.launch.job import Job
@@ -33,12 +32,11 @@ def run(arguments: argparse.Namespace) -> int:
         raise ConfigError("--runs with --resume PATH would resume the same run twice; leave one of them out")
     if launched_ranks(os.environ) is not None:  # torchrun or Slurm started one of these per rank
         return train.run(arguments)
-    system = load_system(arguments.system, arguments.overrides)
+    system = system_of(arguments)
     if arguments.runs >= _RUNS_OF_A_RESULT and "submitter" not in system.hardware.model_fields_set:
-        print(
+        say(
             f"warning: hardware.submitter isn't set, so the logs name {system.hardware.submitter!r}; set it before "
-            "runs that you will package",
-            file=sys.stderr,
+            "runs that you will package"
         )
     if arguments.on == "local" and not arguments.dry_run:
         return _here(arguments, system)
@@ -49,7 +47,7 @@ def _here(arguments: argparse.Namespace, system: System) -> int:
     outcomes, codes = [], []
     for number in range(arguments.runs):
         if arguments.runs > 1:
-            print(f"run {number + 1} of {arguments.runs}", file=sys.stderr)
+            say(f"run {number + 1} of {arguments.runs}")
         files, code = train.train_once(system, arguments, time.time() if number else None)
         outcomes.append(train.outcome(files))
         codes.append(code)
@@ -79,7 +77,12 @@ def _elsewhere(arguments: argparse.Namespace, system: System) -> int:
     if arguments.dry_run:
         emit(arguments.json, {"commands": commands, "input": text}, _shown(commands, text))
         return 0
-    return _started(commands[0], text)
+    try:
+        return subprocess.run(commands[0], input=text, text=True, check=False, env=outside()).returncode
+    except FileNotFoundError as error:
+        raise RunError(
+            f"found no {commands[0][0]} on this machine; start this where it is installed, or see --dry-run"
+        ) from error
 
 
 def _shown(commands: list[list[str]], text: str | None) -> str:
@@ -90,12 +93,3 @@ def _shown(commands: list[list[str]], text: str | None) -> str:
         " ".join(word if word.endswith("=$MASTER_ADDR") else shlex.quote(word) for word in command)
         for command in commands
     )
-
-
-def _started(command: list[str], text: str | None) -> int:
-    try:
-        return subprocess.run(command, input=text, text=True, check=False, env=outside()).returncode
-    except FileNotFoundError as error:
-        raise RunError(
-            f"found no {command[0]} on this machine; start this where it is installed, or see --dry-run"
-        ) from error

@@ -1,9 +1,8 @@
 """`bertbench package`: build a submission package from results and sources, and judge it."""
 
 import argparse
-import sys
 
-from bertbench.commands import add_flag, add_path, add_ruleset, emit
+from bertbench.commands import add_flag, add_path, add_ruleset, emit, say
 from bertbench.common.paths import home
 from bertbench.results.package import build, origins
 from compliance.package import judgement_text
@@ -32,6 +31,6 @@ def run(arguments: argparse.Namespace) -> int:
         arguments.out, arguments.submitter, arguments.systems, arguments.results, arguments.ruleset,
         arguments.allow_dirty,
     )  # fmt: skip
-    print("\n".join(measured), file=sys.stderr)
+    say(*measured)
     emit(arguments.json, judgement.as_json(), judgement_text(judgement))
     return 0

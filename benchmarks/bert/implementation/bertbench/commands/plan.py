@@ -3,10 +3,9 @@
 import argparse
 from typing import Any
 
-from bertbench.commands import emit
-from bertbench.config import load_system
+from bertbench.commands import emit, system_of
 from bertbench.dry_run.dry_run import DryRun, dry_run
-from bertbench.dry_run.layouts import as_json, lines, outlooks, settings
+from bertbench.dry_run.layouts import listing
 from bertbench.dry_run.steps import STEPS
 
 _MIB = 2**20
@@ -15,13 +14,9 @@ _GRADIENT_BYTES = 4
 
 def run(arguments: argparse.Namespace) -> int:
     """Print the plan and its problems; return 1 with --strict and problems, else 0."""
-    plan = dry_run(load_system(arguments.system, arguments.overrides), arguments.rank)
-    found = outlooks(plan.system) if arguments.layouts else []
-    listed = {}
-    if found:
-        listed = {"layouts": [as_json(one) for one in found], "best": settings(found[0].system, plan.system)}
-    text = "\n".join([*_lines(plan), *(lines(found, plan.system) if found else [])])
-    emit(arguments.json, {**_as_json(plan), **listed}, text)
+    plan = dry_run(system_of(arguments), arguments.rank)
+    layouts, lines = listing(plan.system) if arguments.layouts else ({}, [])
+    emit(arguments.json, {**_as_json(plan), **layouts}, *_lines(plan), *lines)
     return int(arguments.strict and bool(plan.problems))
 
 

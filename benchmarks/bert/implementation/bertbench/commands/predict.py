@@ -5,16 +5,15 @@ from functools import cache
 from statistics import median
 from typing import Any
 
-from bertbench.commands import add_flag, add_path, add_system_arguments, emit, write_file
+from bertbench.commands import add_flag, add_path, add_system_arguments, emit, system_of, write_file
 from bertbench.common.errors import ConfigError
 from bertbench.config import load_system, system_names
 from bertbench.config.load import gpu_card
 from bertbench.forecast.calibrate import GROUPS, Comparison, leave_out, other_results
-from bertbench.forecast.forecast import LIMITS, Forecast, forecast
+from bertbench.forecast.forecast import LIMITS, Forecast, forecast, trains_bert_large
 from bertbench.forecast.page import forecast_page
 from bertbench.forecast.ranges import covered
 from bertbench.forecast.step import HARDWARE
-from bertbench.model.shape import BertShape
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -60,7 +59,13 @@ def run(arguments: argparse.Namespace) -> int:
             )
         return print_roofline(arguments.json)
     if arguments.layouts:
-        return _print_layouts(arguments)
+        from bertbench.dry_run.layouts import listing  # noqa: PLC0415 - loads torch, which no other forecast needs
+
+        if arguments.system is None or arguments.gpu or arguments.validate or arguments.html:
+            raise ConfigError("--layouts needs a SYSTEM and takes no other option; `bertbench systems` lists systems")
+        layouts, lines = listing(system_of(arguments))
+        emit(arguments.json, {"system": arguments.system, **layouts}, *lines)
+        return 0
     forecasts = [] if arguments.validate and not arguments.html else _forecasts(arguments)
     if arguments.html:
         write_file(arguments.html, forecast_page(forecasts, leave_out("row"), other_results("a100")))
@@ -68,35 +73,16 @@ def run(arguments: argparse.Namespace) -> int:
         _print_validation(arguments.json)
     else:
         rows = [_as_json(one) for one in forecasts]
-        emit(arguments.json, rows[0] if arguments.system else rows, _table(forecasts))
-    return 0
-
-
-def _print_layouts(arguments: argparse.Namespace) -> int:
-    from bertbench.dry_run import layouts  # noqa: PLC0415 - loads torch, which no other forecast needs
-
-    if arguments.system is None or arguments.gpu or arguments.validate or arguments.html:
-        raise ConfigError("--layouts needs a SYSTEM and takes no other option; `bertbench systems` lists systems")
-    system = load_system(arguments.system, arguments.overrides)
-    found = layouts.outlooks(system)
-    content = {
-        "system": arguments.system,
-        "layouts": [layouts.as_json(one) for one in found],
-        "best": layouts.settings(found[0].system, system),
-    }
-    emit(arguments.json, content, "\n".join(layouts.lines(found, system)))
+        emit(arguments.json, rows[0] if arguments.system else rows, *_table(forecasts))
     return 0
 
 
 def _forecasts(arguments: argparse.Namespace) -> list[Forecast]:
     if arguments.system:
-        return [forecast(load_system(arguments.system, arguments.overrides), arguments.gpu)]
+        return [forecast(system_of(arguments), arguments.gpu)]
     systems = [load_system(name, arguments.overrides) for name in system_names()]
-    gpu_systems = sorted(
-        (one for one in systems if one.launch.device == "cuda" and one.model.shape() == BertShape()),
-        key=lambda one: one.world_size,
-    )
-    return [forecast(system, arguments.gpu) for system in gpu_systems]
+    known = sorted(filter(trains_bert_large, systems), key=lambda one: one.world_size)
+    return [forecast(system, arguments.gpu) for system in known]
 
 
 def _as_json(one: Forecast) -> dict[str, Any]:
@@ -116,7 +102,7 @@ def _as_json(one: Forecast) -> dict[str, Any]:
     }
 
 
-def _table(forecasts: list[Forecast]) -> str:
+def _table(forecasts: list[Forecast]) -> list[str]:
     lines = [f"{'system':<20}{'GPUs':>6} {'GPU':<5}{'batch':>7}{'samples':>11}{'minutes':>15}  limited by"]
     for one in forecasts:
         system = one.system
@@ -134,7 +120,7 @@ def _table(forecasts: list[Forecast]) -> str:
         for warning in _warnings(one):
             found.setdefault(warning, []).append(one.system.name)
     lines += [f"warning: {', '.join(names)}: {warning}" for warning, names in found.items()]
-    return "\n".join(lines)
+    return lines
 
 
 @cache
@@ -179,7 +165,7 @@ def _print_validation(as_json: bool) -> None:
     for group, own in errors.items():
         lines.append(f"  their {group:<10} median{100 * median(own):>5.1f} %, worst{100 * max(own):>5.1f} %")
     lines.append(f"  a range of nine tenths of the other rows' errors holds {inside} of {len(held)}")
-    emit(as_json, result, "\n".join(lines))
+    emit(as_json, result, *lines)
 
 
 def _comparison(one: Comparison) -> dict[str, Any]:

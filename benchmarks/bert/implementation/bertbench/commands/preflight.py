@@ -8,14 +8,13 @@ import os
 import shlex
 import sys
 from dataclasses import asdict, replace
-from typing import Any
 
 from torch.distributed.elastic.multiprocessing import SignalException
 from torch.distributed.elastic.multiprocessing.errors import ChildFailedError
 
-from bertbench.commands import emit, override_options
+from bertbench.commands import emit, passed_on, say, system_of
 from bertbench.common.errors import StoppedError
-from bertbench.config import System, load_system
+from bertbench.config import System
 from bertbench.distributed.rendezvous import launched_ranks
 from bertbench.distributed.world import World
 from bertbench.launch.local import agent_of, check_startable
@@ -27,7 +26,7 @@ from bertbench.preflight.verdict import LEAST_GBIT, judged
 
 def run(arguments: argparse.Namespace) -> int:
     """Return 0 without problems, 1 with problems, which the table locates."""
-    system = load_system(arguments.system, arguments.overrides)
+    system = system_of(arguments)
     ranks = launched_ranks(os.environ)
     if ranks is None:
         return _started(system, arguments)
@@ -35,7 +34,14 @@ def run(arguments: argparse.Namespace) -> int:
     with as_rank(system, ranks) as world:
         overall, nodes = checked(system, world, least)
         if world.leads:
-            emit(arguments.json, _as_json(system, overall, nodes), "\n".join(_lines(system, overall, nodes)))
+            content = {
+                "system": system.name,
+                "ranks": system.world_size,
+                "all_reduce_gbit": overall,
+                "nodes": [{"node": number, **asdict(node)} for number, node in enumerate(nodes)],
+                "problems": _problems(nodes),
+            }
+            emit(arguments.json, content, *_lines(system, overall, nodes))
             sys.stdout.flush()
     return int(any(node.problems for node in nodes))
 
@@ -68,28 +74,15 @@ def _started(system: System, arguments: argparse.Namespace) -> int:
         f"start it in an allocation with `srun --mpi=none --ntasks-per-node={ranks} bertbench preflight {name}`, or by "
         "torchrun on each node (docs/running.md)",
     )
-    least = [] if arguments.min_gbit is None else ["--min-gbit", str(arguments.min_gbit)]
     try:
-        agent_of(system)(
-            "-m", "bertbench", "preflight", arguments.system, *override_options(arguments), *least,
-            *(["--json"] if arguments.json else []),
-        )  # fmt: skip
+        options = passed_on(arguments, "min_gbit", "json")
+        agent_of(system)("-m", "bertbench", "preflight", arguments.system, *options)
     except SignalException as stopped:
-        print(f"bertbench: {StoppedError.SIGN} {stopped.sigval.name}; all ranks stopped", file=sys.stderr)
+        say(f"bertbench: {StoppedError.SIGN} {stopped.sigval.name}; all ranks stopped")
         return 128 + int(stopped.sigval)
     except ChildFailedError as failed:
         return max(1, *(failure.exitcode for failure in failed.failures.values()))
     return 0
-
-
-def _as_json(system: System, overall: float | None, nodes: list[Node]) -> dict[str, Any]:
-    return {
-        "system": system.name,
-        "ranks": system.world_size,
-        "all_reduce_gbit": overall,
-        "nodes": [{"node": number, **asdict(node)} for number, node in enumerate(nodes)],
-        "problems": _problems(nodes),
-    }
 
 
 def _lines(system: System, overall: float | None, nodes: list[Node]) -> list[str]:

@@ -26,11 +26,11 @@ def run(arguments: argparse.Namespace) -> int:
         emit(arguments.json, reference)
         return 0
     verdict = judged(runs, arguments.against, arguments.ruleset)
-    emit(arguments.json, verdict._asdict(), _text(verdict))
+    emit(arguments.json, verdict._asdict(), *_text(verdict))
     return int(verdict.verdict != "pass")
 
 
-def _text(found: Verdict) -> str:
+def _text(found: Verdict) -> list[str]:
     lines = [f"{found.verdict}: {found.message}"]
     if found.mean is not None:
         lines.append(f"mean of {found.runs} runs, fastest and slowest dropped: {found.mean:,.0f} samples")
@@ -39,4 +39,4 @@ def _text(found: Verdict) -> str:
         lines.append(f"reference: {found.reference_mean:,.0f}; means from {between} pass")
     if found.note:
         lines.append(f"note: {found.note}")
-    return "\n".join(lines)
+    return lines

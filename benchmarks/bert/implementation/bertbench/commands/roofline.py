@@ -36,7 +36,7 @@ def print_roofline(as_json: bool) -> int:
         stacks.append((our_stack(gpu, row, moved, launches), row))
     found = [_row(stack, row) for stack, row in stacks]
     assumed = {term: one._asdict() for term, one in EFFICIENCIES.items()}
-    emit(as_json, {"efficiencies": assumed, "host_us_a_launch": HOST_US, "steps": found}, "\n".join(_lines(found)))
+    emit(as_json, {"efficiencies": assumed, "host_us_a_launch": HOST_US, "steps": found}, *_lines(found))
     return 0
 
 

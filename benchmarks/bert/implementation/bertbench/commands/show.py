@@ -1,10 +1,8 @@
 """`bertbench show SYSTEM`: print the resolved configuration of a run, and numbers derived from it."""
 
 import argparse
-import sys
 
-from bertbench.commands import SYSTEM_HELP, add_flag, add_system_arguments, emit
-from bertbench.config import System, load_system
+from bertbench.commands import SYSTEM_HELP, add_flag, add_system_arguments, emit, say, system_of
 from bertbench.config.load import schema
 
 
@@ -21,19 +19,15 @@ def run(arguments: argparse.Namespace) -> int:
         print(schema(), end="")
         return 0
     if arguments.system is None:
-        print("bertbench show: give a SYSTEM; `bertbench systems` lists them", file=sys.stderr)
+        say("bertbench show: give a SYSTEM; `bertbench systems` lists them")
         return 2
-    system = load_system(arguments.system, arguments.overrides)
-    emit(True, {**system.model_dump(mode="json", by_alias=True), "derived": derived(system)})
-    return 0
-
-
-def derived(system: System) -> dict[str, int]:
-    """Return the numbers derived from the system file."""
-    return {
+    system = system_of(arguments)
+    derived = {
         "world_size": system.world_size,
         "global_batch_size": system.global_batch_size,
         "local_batch": system.local_batch,
         "evaluation_interval_samples": system.evaluation_interval,
         "max_steps": system.max_steps,
     }
+    emit(True, {**system.model_dump(mode="json", by_alias=True), "derived": derived})
+    return 0

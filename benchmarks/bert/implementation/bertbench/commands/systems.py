@@ -22,5 +22,5 @@ def run(arguments: argparse.Namespace) -> int:
         f"{system.name:<20} {system.world_size:>5} ranks  {system.hardware.division:<6}  {system.description}"
         for system in systems
     ]
-    emit(arguments.json, rows, "\n".join(lines))
+    emit(arguments.json, rows, *lines)
     return 0

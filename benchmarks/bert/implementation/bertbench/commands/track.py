@@ -35,7 +35,7 @@ def run(arguments: argparse.Namespace) -> int:
         _record(one, arguments.to, out)
     content = [{"run": shown_path(one.log), "name": one.name, "steps": len(one.rows)} for one in found]
     lines = (f"{one['run']}: {one['steps']:,} steps to {arguments.to} as {one['name']}" for one in content)
-    emit(arguments.json, content, "\n".join([*lines, f"in {shown_path(out)}"]))
+    emit(arguments.json, content, *lines, f"in {shown_path(out)}")
     return 0
 
 

@@ -6,7 +6,6 @@ Called directly it starts the system's ranks; started by torchrun or Slurm it is
 import argparse
 import os
 import shlex
-import sys
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
@@ -16,11 +15,11 @@ from mlperf_logging.mllog import constants
 from bertbench.checkpoint.resumption import Resumption, continue_run, ended, find, restored_by_launcher
 from bertbench.checkpoint.snapshot import META_NAME
 from bertbench.checkpoint.start import check_start
-from bertbench.commands import emit, override_options
+from bertbench.commands import emit, passed_on, say, system_of
 from bertbench.common.errors import TARGET_MISSED, ConfigError, RunError
 from bertbench.common.log_spans import evaluation_s
 from bertbench.common.paths import data_folder, runs_folder, shown_path
-from bertbench.config import System, load_system
+from bertbench.config import System
 from bertbench.data.store.manifest import Manifest
 from bertbench.distributed.rendezvous import Ranks, launched_ranks, leave_log, log_left
 from bertbench.distributed.startup import LAUNCHED, Startup, process_started
@@ -45,7 +44,7 @@ from compliance.run import RunFacts
 
 def run(arguments: argparse.Namespace) -> int:
     """Return 0 if the target is reached or a short run is over, 3 if missed, 75 if stopped, 1 or 2 on failure."""
-    system = load_system(arguments.system, arguments.overrides)
+    system = system_of(arguments)
     ranks = launched_ranks(os.environ)
     if ranks is not None:
         return _as_rank(system, ranks, arguments)
@@ -62,7 +61,7 @@ def train_once(system: System, arguments: argparse.Namespace, launched: float | 
     from bertbench.launch.local import check_startable, run_ranks  # noqa: PLC0415 - ranks start no ranks
 
     os.environ[LAUNCHED] = str(launched) if launched else os.environ.get(LAUNCHED, str(process_started()))
-    if short := _short(arguments):
+    if short := arguments.short:
         shortened(system, short)  # raises its errors early
     check_startable(system)
     open_data(system)  # report bad data once, not on every rank
@@ -77,7 +76,7 @@ def train_once(system: System, arguments: argparse.Namespace, launched: float | 
     files = resumption.files if resumption else _reserved(system, arguments)
     code = run_ranks(system, [arguments.system, *rank_options(arguments, "never")], files, resumption)
     if files.log.exists() and ended(files.log) is None and not short:
-        print(_how_to_go_on(system, arguments, files), file=sys.stderr)
+        say(_how_to_go_on(system, arguments, files))
     return files, code
 
 
@@ -112,7 +111,7 @@ def outcome(files: ResultFiles) -> dict[str, object]:
 
 
 def _reserved(system: System, arguments: argparse.Namespace) -> ResultFiles:
-    short = _short(arguments)
+    short = arguments.short
     if arguments.result is None:
         return reserve(runs_folder(), system.name, short or "bert", short or "result")
     files = ResultFiles(arguments.result)
@@ -135,12 +134,12 @@ def _over(arguments: argparse.Namespace) -> int | None:
     status = ended(arguments.result) if arguments.resume == "auto" and arguments.result else None
     if status is None:
         return None
-    print(f"{arguments.result}: this run has ended: {status}", file=sys.stderr)
+    say(f"{arguments.result}: this run has ended: {status}")
     return 0 if status == constants.SUCCESS else TARGET_MISSED
 
 
 def _resumption(system: System, arguments: argparse.Namespace) -> Resumption | None:
-    if arguments.resume != "never" and (short := _short(arguments)):
+    if arguments.resume != "never" and (short := arguments.short):
         raise ConfigError(f"--{short} takes a few steps of a new run; leave --resume out")
     resumption = find(arguments.resume, arguments.result, runs_folder() / system.name / "bert")
     if resumption:
@@ -152,16 +151,15 @@ def _resumption(system: System, arguments: argparse.Namespace) -> Resumption | N
 
 def rank_options(arguments: argparse.Namespace, resume: str | None = None) -> list[str]:
     """Return the options of every rank of a run; `resume` is the resolved value of --resume."""
-    resume = resume or arguments.resume
-    going_on = [] if resume == "never" else ["--resume", resume]
-    if arguments.allow_config_change:
-        going_on.append("--allow-config-change")
-    if arguments.on_bad_sample != "fail":
-        going_on += ["--on-bad-sample", arguments.on_bad_sample]
-    seed = [] if arguments.seed is None else ["--seed", str(arguments.seed)]
-    short = _short(arguments)
-    short_options = [f"--{short}"] if short else []
-    return [*override_options(arguments), *seed, *going_on, *short_options, *_side_work(arguments).options()]
+    resume, on_bad_sample, short = resume or arguments.resume, arguments.on_bad_sample, arguments.short
+    return passed_on(
+        arguments,
+        "seed", "resume", "allow_config_change", "on_bad_sample", "smoke", "profile", "track", "metrics_port",
+        resume=None if resume == "never" else resume,
+        on_bad_sample=None if on_bad_sample == "fail" else on_bad_sample,
+        smoke=short == "smoke",
+        profile=short == "profile",
+    )  # fmt: skip
 
 
 def _side_work(arguments: argparse.Namespace) -> SideWork:
@@ -180,13 +178,9 @@ def _beside(world: World, files: ResultFiles | None, local_rank: int, work: Side
     return side_process(work, Path(log), runs_folder(), world.leads)
 
 
-def _short(arguments: argparse.Namespace) -> Short | None:
-    return "smoke" if arguments.smoke else "profile" if arguments.profile else None
-
-
 def _as_rank(system: System, ranks: Ranks, arguments: argparse.Namespace) -> int:
     """Run this process as one rank."""
-    startup, short = Startup.of_rank(), _short(arguments)
+    startup, short = Startup.of_rank(), arguments.short
     steps_between_evaluations = -(-system.evaluation_interval // system.global_batch_size)
     if short:
         system = shortened(system, short)
@@ -213,8 +207,7 @@ def _as_rank(system: System, ranks: Ranks, arguments: argparse.Namespace) -> int
         if files:
             leave_log(world.store, files.log)
         if ranks.local_rank == 0:
-            for difference in differences(system.hardware):
-                print(f"warning: {difference}", file=sys.stderr)
+            say(*(f"warning: {difference}" for difference in differences(system.hardware)))
         with RunProgress(system, enabled=world.leads) as progress:
             progress.message(f"{system.name}: ranks {world.size}, seed {seed}, log {files and shown_path(files.log)}")
             if resumption:

@@ -5,31 +5,20 @@ Memory is `plan`'s: an estimate without the backward pass finds the number of pa
 
 import math
 import os
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from bertbench.common.errors import ConfigError
 from bertbench.config import System
 from bertbench.config.load import system_from
+from bertbench.config.settings import nearest_multiples
 from bertbench.dry_run.dry_run import dry_run
 from bertbench.dry_run.layouts import capacity_gb, needed_gb
-from bertbench.dry_run.new_system import accumulating, forecast_walltime
+from bertbench.dry_run.new_system import NewSystem, accumulating, forecast_walltime
 
 
-@dataclass(frozen=True)
-class Fitted:
-    """A system file's content, the system that it makes, and what its user should know."""
-
-    content: dict[str, Any]
-    system: System
-    memory_gb: float
-    """What `plan` finds for a GPU: bytes / 10^9."""
-    notes: list[str]
-
-
-def fit(system: System, gpus: int, limit_gb: float | None, path: Path, card: str | None = None) -> Fitted:
-    """Return `system` on `gpus` devices as a file at `path` that extends it; the file need not be there.
+def fit(system: System, gpus: int, limit_gb: float | None, path: Path, card: str | None) -> tuple[NewSystem, float]:
+    """Return `system` on `gpus` devices as a file at `path` that extends it, and its memory by `plan`, in bytes / 10^9.
 
     `card` is one of `gpu_models`, None the system's own. `limit_gb` is a device's memory; None takes it from the card,
     and without one there a part gets at most its former samples. Takes the fewest parts that fit. Raises ConfigError if
@@ -56,8 +45,12 @@ def fit(system: System, gpus: int, limit_gb: float | None, path: Path, card: str
             f"on each device even with one sample at a time, it has {capacity:g}; use larger devices, or split the "
             f"model: `bertbench plan {system.argument} --layouts` lists ways"
         )
-    content["launch"]["walltime_minutes"] = _walltime_minutes(system, made)
-    return Fitted(content, system_from(path, content), found, _notes(system, made))
+    try:
+        minutes = forecast_walltime(made)
+    except ConfigError:  # without a forecast, as many device-minutes as before
+        minutes = max(1, math.ceil(system.launch.walltime_minutes * system.world_size / made.world_size))
+    content["launch"]["walltime_minutes"] = minutes
+    return NewSystem(content, system_from(path, content), _notes(system, made)), found
 
 
 def _machine(system: System, gpus: int) -> tuple[int, int]:
@@ -66,7 +59,7 @@ def _machine(system: System, gpus: int) -> tuple[int, int]:
     if gpus > node and gpus % node:
         raise ConfigError(
             f"--gpus {gpus}: {system.name} has nodes of {node}; choose at most {node}, or a multiple: "
-            f"{gpus // node * node} or {gpus // node * node + node}"
+            f"{nearest_multiples(gpus, node)}"
         )
     return (1, gpus) if gpus <= node else (gpus // node, node)
 
@@ -100,28 +93,16 @@ def _content(system: System, path: Path, nodes: int, ranks: int, limit_gb: float
         hardware["accelerators_per_node"] = ranks
         if limit_gb is not None:
             hardware["accelerator_memory_capacity"] = f"{limit_gb:g} GB"
+    extended = system.name
+    if system.argument != system.name:  # the way to its file from the new one's folder, without .json
+        extended = os.path.relpath(Path(system.argument).with_suffix(""), path.parent)
     return {
-        "extends": _extended(system, path),
+        "extends": extended,
         "description": f"{system.name} on {on}: the same global batch and hyper-parameters",
         "hardware": hardware,
         "launch": {"ranks_per_node": ranks},
         "data": {"global_batch_size": system.global_batch_size, "local_batch": None},
     }
-
-
-def _extended(system: System, path: Path) -> str:
-    """Return the system's name, or the way to its file from the folder of `path`, without .json."""
-    if system.argument == system.name:
-        return system.name
-    return os.path.relpath(Path(system.argument).with_suffix(""), path.parent)
-
-
-def _walltime_minutes(before: System, after: System) -> int:
-    """Return the walltime that the forecast needs; without a forecast, keep the device-minutes."""
-    try:
-        return forecast_walltime(after)
-    except ConfigError:
-        return max(1, math.ceil(before.launch.walltime_minutes * before.world_size / after.world_size))
 
 
 def _notes(before: System, after: System) -> list[str]:

@@ -66,8 +66,18 @@ def capacity_gb(system: System) -> float:
     return float(match[1]) if match else math.inf
 
 
-def as_json(one: Outlook) -> dict[str, Any]:
-    """Return what `plan --layouts` and `predict --layouts` print of a layout."""
+def listing(asked: System) -> tuple[dict[str, Any], list[str]]:
+    """Return what `plan --layouts` and `predict --layouts` print of a system's layouts: JSON, and a table; or nothing.
+
+    Raises what `outlooks` raises.
+    """
+    if not (found := outlooks(asked)):
+        return {}, []
+    best = _settings(found[0].system, asked)
+    return {"layouts": [_as_json(one) for one in found], "best": best}, [*_table(found), f"best: {best}"]
+
+
+def _as_json(one: Outlook) -> dict[str, Any]:
     parallel, layout = one.system.parallel, one.system.layout
     return {
         "data": layout.data,
@@ -87,8 +97,7 @@ def as_json(one: Outlook) -> dict[str, Any]:
     }
 
 
-def lines(found: list[Outlook], asked: System) -> list[str]:
-    """Return a table, and the settings of the best."""
+def _table(found: list[Outlook]) -> list[str]:
     table = [
         f"{'data':>6}{'tensor':>8}{'pipeline':>10}{'virtual':>9}{'parts':>7}  {'':<22}{'GB a GPU':>10}{'step ms':>10}"
         f"{'MFU':>8}{'bubble':>9}"
@@ -102,10 +111,10 @@ def lines(found: list[Outlook], asked: System) -> list[str]:
             f"{one.utilisation:>8.1%}{one.seconds.bubble / one.seconds.total:>9.1%}"
             f"{'' if one.fits else '  too large'}"
         )
-    return [*table, f"best: {settings(found[0].system, asked)}"]
+    return table
 
 
-def settings(system: System, asked: System) -> str:
+def _settings(system: System, asked: System) -> str:
     """Return the layout as one would set it in the file of `asked`."""
     parallel = system.parallel.model_dump(exclude_defaults=True)
     given = [f"parallel.{name}={str(value).lower()}" for name, value in parallel.items()]

@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 from bertbench.common.errors import ConfigError
 from bertbench.config import System
 from bertbench.config.load import gpu_card, gpu_models, system_from
+from bertbench.config.settings import nearest_multiples
 from bertbench.dry_run.layouts import capacity_gb, needed_gb
 from bertbench.dry_run.points import Point, known_points, nearest_point
 from bertbench.forecast.forecast import forecast
@@ -20,17 +21,6 @@ _NO_FORECAST: Gpu = "a100"  # ranks batches for a GPU that none is calibrated fo
 _SOFTWARE = ("framework", "other_software_stack", "operating_system")
 
 
-class Cluster(NamedTuple):
-    """A user's description of a cluster."""
-
-    name: str
-    nodes: int
-    gpus: int | None
-    """GPUs on each node; None takes this machine's number."""
-    gpu_model: str | None
-    """A card of `gpu_models`, any other name, or None for this machine's."""
-
-
 class NewSystem(NamedTuple):
     """A system file's content, the system that it makes, and what its user should know of it."""
 
@@ -39,28 +29,34 @@ class NewSystem(NamedTuple):
     notes: list[str]
 
 
-def new_system(cluster: Cluster, batch: int | None, given: Point | None) -> NewSystem:
-    """Return a valid system of the cluster, with `given` hyper-parameters or else those of the nearest known point.
+def new_system(
+    path: Path, nodes: int, gpus: int | None, gpu_model: str | None, batch: int | None, given: Point | None
+) -> NewSystem:
+    """Return a valid system for `path`, with `given` hyper-parameters or else those of the nearest known point.
 
+    `gpus` on a node and `gpu_model`, a card of `gpu_models` or any other name, are this machine's where they are None.
     Without a batch, it is the given point's, or that of the known point whose forecast is the shortest.
     Raises ConfigError if the cluster isn't described, or if no batch can be dealt to its GPUs.
     """
-    card, hardware, notes = _machine(cluster)
-    ranks = cluster.nodes * hardware["accelerators_per_node"]
+    card, node, notes = _machine(gpus, gpu_model)
+    ranks = nodes * node["accelerators_per_node"]
+    hardware = {"system_name": path.stem, "number_of_nodes": nodes, **node}
     points = known_points() if given is None else {given.batch: given}
     fitting = [known for known in points if known % ranks == 0]
     if batch is not None and batch % ranks:
-        raise ConfigError(f"--batch {batch}: is not a multiple of {ranks} GPUs; choose {_multiples(batch, ranks)}")
+        raise ConfigError(
+            f"--batch {batch}: is not a multiple of {ranks} GPUs; choose {nearest_multiples(batch, ranks)}"
+        )
     if batch is None and not fitting:
         raise ConfigError(
             f"no known batch ({', '.join(map(str, sorted(points)))}) is a multiple of {ranks} GPUs; choose one by "
-            f"--batch, such as {_multiples(max(points), ranks)}"
+            f"--batch, such as {nearest_multiples(max(points), ranks)}"
         )
     chosen = [points[known] for known in fitting] if batch is None else [nearest_point(batch, points)]
-    made = [_system(cluster.name, card, hardware, point) for point in chosen]
-    made.sort(key=lambda one: _minutes(one[1]))
+    contents = [_content(card, hardware, point) for point in chosen]
+    made = sorted(((content, system_from(path, content)) for content in contents), key=lambda one: _minutes(one[1]))
     content, _ = next((one for one in made if _fits(one[1])), made[0])
-    return _finished(content, Path(f"{cluster.name}.json"), notes)
+    return _finished(content, path, notes)
 
 
 def forecast_walltime(system: System) -> int:
@@ -68,28 +64,26 @@ def forecast_walltime(system: System) -> int:
     return 5 * math.ceil((_SPARE * forecast(system).range.high_min + _INIT_MINUTES) / 5)
 
 
-def _machine(cluster: Cluster) -> tuple[str, dict[str, Any], list[str]]:
-    """Return the card's base file, the hardware section, and notes about it."""
+def _machine(gpus: int | None, gpu_model: str | None) -> tuple[str, dict[str, Any], list[str]]:
+    """Return the card's base file, a node's part of the hardware section, and notes about it."""
     found, notes = describe(), []
     here = int(found["accelerators_per_node"] or 0)
-    if cluster.gpus is None and not here:
+    if gpus is None and not here:
         raise ConfigError("found no GPU on this machine; give --gpus, the number on each node of the cluster")
-    if cluster.gpu_model is None and not here:
+    if gpu_model is None and not here:
         raise ConfigError(f"found no GPU on this machine; give --gpu-model: {', '.join(gpu_models())} or another name")
-    gpus = cluster.gpus or here
-    hardware: dict[str, Any] = {
-        "system_name": cluster.name, "number_of_nodes": cluster.nodes, "accelerators_per_node": gpus,
-    }  # fmt: skip
-    card = gpu_card(cluster.gpu_model or "")
-    if card and card != cluster.gpu_model:
-        notes.append(f"--gpu-model {cluster.gpu_model}: taken for {card}")
-    if cluster.gpu_model and not card:
-        hardware["accelerator_model_name"] = cluster.gpu_model
+    gpus = gpus or here
+    hardware: dict[str, Any] = {"accelerators_per_node": gpus}
+    card = gpu_card(gpu_model or "")
+    if card and card != gpu_model:
+        notes.append(f"--gpu-model {gpu_model}: taken for {card}")
+    if gpu_model and not card:
+        hardware["accelerator_model_name"] = gpu_model
         notes.append(
-            f"--gpu-model {cluster.gpu_model}: its figures don't come with the project; fill in hardware.accelerator_*"
+            f"--gpu-model {gpu_model}: its figures don't come with the project; fill in hardware.accelerator_*"
         )
     if here == gpus:
-        read = ("host_", *_SOFTWARE, *(("accelerator_",) if cluster.gpu_model is None else ()))
+        read = ("host_", *_SOFTWARE, *(("accelerator_",) if gpu_model is None else ()))
         hardware |= {name: value for name, value in found.items() if value and name.startswith(read)}
         notes.append("hardware: read off this machine")
     else:
@@ -100,9 +94,9 @@ def _machine(cluster: Cluster) -> tuple[str, dict[str, Any], list[str]]:
     return f"base/gpu_{card.replace('-', '_')}" if card else "base/gpu", hardware, notes
 
 
-def _system(name: str, card: str, hardware: dict[str, Any], point: Point) -> tuple[dict[str, Any], System]:
+def _content(card: str, hardware: dict[str, Any], point: Point) -> dict[str, Any]:
     nodes, gpus = hardware["number_of_nodes"], hardware["accelerators_per_node"]
-    content = {
+    return {
         "extends": ["base/bert_large", card, point.base],
         "description": f"{nodes * gpus} GPUs on {nodes} {'node' if nodes == 1 else 'nodes'}",
         "source": point.source,
@@ -111,7 +105,6 @@ def _system(name: str, card: str, hardware: dict[str, Any], point: Point) -> tup
         "launch": {"ranks_per_node": gpus},
         "data": {"global_batch_size": point.batch},
     }
-    return content, system_from(Path(f"{name}.json"), content)
 
 
 def _fits(system: System) -> bool:
@@ -140,16 +133,16 @@ def _finished(content: dict[str, Any], path: Path, notes: list[str]) -> NewSyste
         if _fits(system):
             break
     else:
-        notes.append("memory: not even one sample at a time fits; `bertbench plan FILE --layouts` lists other ways")
+        notes.append(f"memory: not even one sample at a time fits; `bertbench plan {path} --layouts` lists other ways")
     if capacity_gb(system) == math.inf:
-        notes.append("memory: set hardware.accelerator_memory_capacity, so that `bertbench plan FILE` can compare")
+        notes.append(f"memory: set hardware.accelerator_memory_capacity, so that `bertbench plan {path}` can compare")
     if system.parts == 1:
         del content["data"]["gradient_accumulation_steps"]
     try:
         content["launch"]["walltime_minutes"] = forecast_walltime(system)
     except ConfigError:
         notes.append("forecast: none for this GPU, so launch.walltime_minutes is 60; set it, or see "
-                     f"`bertbench predict FILE --gpu` ({', '.join(HARDWARE)})")  # fmt: skip
+                     f"`bertbench predict {path} --gpu` ({', '.join(HARDWARE)})")  # fmt: skip
     system = system_from(path, content)
     division, why = system.hardware.division, "LAMB, whole, at the batch that it is known for"
     if division == "open":
@@ -157,8 +150,3 @@ def _finished(content: dict[str, Any], path: Path, notes: list[str]) -> NewSyste
         why = "no published result or reference point has this batch" if untested else "ADAM is for the open division"
     notes += [f"hyper-parameters: {system.source}", f"division: {division} ({why})"]
     return NewSystem(content, system, notes)
-
-
-def _multiples(batch: int, ranks: int) -> str:
-    below = batch // ranks * ranks
-    return f"{below} or {below + ranks}" if below else str(ranks)

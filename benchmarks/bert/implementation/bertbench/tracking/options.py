@@ -23,8 +23,3 @@ class SideWork:
 
     def __bool__(self) -> bool:
         return bool(self.track or self.metrics_port)
-
-    def options(self) -> list[str]:
-        """Return the options that ask for this."""
-        port = [] if self.metrics_port is None else ["--metrics-port", self.metrics_port]
-        return [*(word for name in self.track for word in ("--track", name)), *port]

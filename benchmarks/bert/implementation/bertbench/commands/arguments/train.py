@@ -46,13 +46,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="[HOST:]PORT",
         help="serve the run's state as OpenMetrics, for Prometheus (default host: 127.0.0.1)",
     )
-    short = parser.add_mutually_exclusive_group()
-    add_flag(
-        short, "--smoke", "run a few steps of everything to check machine and file; not a result (runs/SYSTEM/smoke/)"
-    )
-    add_flag(
-        short,
-        "--profile",
-        "profile a few steady steps: a trace and a table of times; not a result (runs/SYSTEM/profile/)",
-    )
+    group = parser.add_mutually_exclusive_group()
+    for short, text in (
+        ("smoke", "run a few steps of everything to check machine and file"),
+        ("profile", "profile a few steady steps: a trace and a table of times"),
+    ):
+        help_text = f"{text}; not a result (runs/SYSTEM/{short}/)"
+        group.add_argument(f"--{short}", action="store_const", dest="short", const=short, help=help_text)
     add_system_arguments(parser, positional=True)
