@@ -4,9 +4,8 @@ import json
 import os
 import subprocess
 import sys
-from collections.abc import Callable
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import kubernetes_validate
 import pytest
@@ -19,6 +18,7 @@ from bertbench.config import load_system, system_names
 from bertbench.distributed.spawn import environments_of
 from bertbench.launch import kubernetes, slurm, torchrun
 from bertbench.launch.job import Job
+from tests.conftest import Answer, Printed
 from tests.tiny import TINY_SYSTEM
 
 MANIFESTS = REPOSITORY / "benchmarks" / "bert" / "launch" / "kubernetes"
@@ -35,25 +35,7 @@ def job(name: str, *options: str, runs: int = 1) -> Job:
     return Job(load_system(name), name, list(options), runs)
 
 
-class Said(NamedTuple):
-    code: int
-    out: str
-    err: str
-
-
-Launch = Callable[..., Said]
 KINDS = pytest.mark.parametrize("kind", ["trainjob", "jobset"])
-
-
-@pytest.fixture
-def launch(capfd: pytest.CaptureFixture[str]) -> Launch:
-    """The command in this process: what matters is what it prints and starts."""
-
-    def call(*words: str) -> Said:
-        code = main(["launch", *words])
-        return Said(code, *capfd.readouterr())
-
-    return call
 
 
 def test_the_sbatch_line_says_what_the_system_file_says() -> None:
@@ -136,23 +118,23 @@ def without_empty(content: Any) -> Any:
 
 
 @KINDS
-def test_the_manifests_in_the_repository_are_current(launch: Launch, kind: str) -> None:
-    done = launch("dgxa100_n8", "--on", "kubernetes", "--kind", kind, "--dry-run")
-    assert (MANIFESTS / f"dgxa100_n8.{kind}.yaml").read_text() == done.out, (
+def test_the_manifests_in_the_repository_are_current(printed: Printed, kind: str) -> None:
+    made = printed("launch", "dgxa100_n8", "--on", "kubernetes", "--kind", kind, "--dry-run")
+    assert (MANIFESTS / f"dgxa100_n8.{kind}.yaml").read_text() == made, (
         f"with CONT and RDMA as `site` has them: bertbench launch dgxa100_n8 --on kubernetes --kind {kind} --dry-run"
     )
 
 
-def test_a_dry_run_prints_a_line_that_a_shell_can_read(launch: Launch) -> None:
-    done = launch("dgxa100_n1", "--on", "slurm", "--dry-run", "--json", "--set", "hardware.cooling=air and water")
-    (command,) = json.loads(done.out)["commands"]
-    printed = launch("dgxa100_n1", "--on", "slurm", "--dry-run", "--set", "hardware.cooling=air and water").out
-    echoed = subprocess.run(["bash", "-c", f"printf '%s\\n' {printed}"], capture_output=True, text=True, check=True)
+def test_a_dry_run_prints_a_line_that_a_shell_can_read(answer: Answer, printed: Printed) -> None:
+    words = ["launch", "dgxa100_n1", "--on", "slurm", "--dry-run", "--set", "hardware.cooling=air and water"]
+    (command,) = answer(*words)["commands"]
+    echo = f"printf '%s\\n' {printed(*words)}"
+    echoed = subprocess.run(["bash", "-c", echo], capture_output=True, text=True, check=True)
     assert echoed.stdout.splitlines() == command
 
 
 def test_run_with_docker_starts_a_container_for_each_run(
-    launch: Launch, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    capfd: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     # docker stands aside here for a program of its name that prints what it was called with
     docker_program = tmp_path / "bin" / "docker"
@@ -163,9 +145,8 @@ def test_run_with_docker_starts_a_container_for_each_run(
     monkeypatch.setenv("PATH", path)
     monkeypatch.setenv("DATADIR", str(tmp_path))
     monkeypatch.setenv("LOGDIR", str(tmp_path / "runs"))
-    done = launch("dgxa100_n1", "--on", "docker", "--runs", "2")
-    assert done.code == 0, done.err
-    lines = done.out.splitlines()
+    assert main(["launch", "dgxa100_n1", "--on", "docker", "--runs", "2"]) == 0
+    lines = capfd.readouterr().out.splitlines()
     assert len(lines) == 2
     for part in (f"--volume {tmp_path}:/data:ro", "--gpus all", "--ipc=host", "bertbench:1 dgxa100_n1"):
         assert part in lines[0]
@@ -173,7 +154,8 @@ def test_run_with_docker_starts_a_container_for_each_run(
     own.parent.mkdir()
     own.write_text('{"extends": "dgxa100_n1"}')
     monkeypatch.chdir(tmp_path)
-    line = launch("own/mine.json", "--on", "docker", "--smoke").out
+    assert main(["launch", "own/mine.json", "--on", "docker", "--smoke"]) == 0
+    line = capfd.readouterr().out
     assert f"--volume {own.parent}:/systems:ro" in line
     assert "bertbench:1 /systems/mine.json --smoke" in line
 
@@ -192,7 +174,7 @@ MISTAKES = [
     (2, "cpu_demo --on slurm --dry-run", "CONTAINER=pyxis CONT=/nowhere/image.sqsh",
      "CONT is /nowhere/image.sqsh: found nothing there"),
     (2, "cpu_demo --on slurm --dry-run", "CONTAINER=charliecloud CONT=nowhere", "CONT is nowhere: found nothing there"),
-    (0, "cpu_demo --on slurm --dry-run", "CONTAINER=pyxis CONT=registry/bertbench:1", ""),
+    (0, "cpu_demo --on slurm --dry-run", "CONTAINER=pyxis CONT=registry/bertbench:1", "sbatch"),
     (2, "cpu_demo --on kubernetes --dry-run", "CONT=", "CONT isn't set; set it to an image in a registry"),
     (2, "cpu_demo --on kubernetes --dry-run", "RDMA=ib", "RDMA is 'ib'; expected a resource and a number"),
     (2, "cpu_demo --on kubernetes --dry-run", "RDMA=rdma/ib=all", "RDMA is 'rdma/ib=all'; expected"),
@@ -201,13 +183,11 @@ MISTAKES = [
 
 @pytest.mark.parametrize(("code", "words", "settings", "expected"), MISTAKES)
 def test_a_mistake_is_one_error_before_anything_starts(
-    launch: Launch, monkeypatch: pytest.MonkeyPatch, code: int, words: str, settings: str, expected: str
+    printed: Printed, monkeypatch: pytest.MonkeyPatch, code: int, words: str, settings: str, expected: str
 ) -> None:
     for setting in settings.split():
         monkeypatch.setenv(*setting.split("=", 1))
-    done = launch(*words.split())
-    assert (done.code, bool(done.out)) == (code, not code)
-    assert expected in done.err
+    assert expected in printed("launch", *words.split(), code=code)  # on standard error, if on nothing else
 
 
 WARNED = {
@@ -218,20 +198,21 @@ WARNED = {
 
 
 @pytest.mark.parametrize(("words", "warned"), WARNED.items())
-def test_ten_runs_without_a_submitter_are_warned_of(launch: Launch, words: str, warned: bool) -> None:
-    done = launch("dgxa100_n8", "--on", "slurm", "--dry-run", *words.split())
-    assert done.code == 0
-    assert ("warning: hardware.submitter isn't set" in done.err) is warned
+def test_ten_runs_without_a_submitter_are_warned_of(
+    capfd: pytest.CaptureFixture[str], words: str, warned: bool
+) -> None:
+    assert main(["launch", "dgxa100_n8", "--on", "slurm", "--dry-run", *words.split()]) == 0
+    assert ("warning: hardware.submitter isn't set" in capfd.readouterr().err) is warned
 
 
 def test_closing_a_log_ends_it_with_the_cause_and_removes_one_that_never_started(
-    launch: Launch, tmp_path: Path
+    printed: Printed, tmp_path: Path
 ) -> None:
     started, empty = tmp_path / "result_0.txt", tmp_path / "result_1.txt"
     started.write_text(':::MLLOG {"key": "run_start", "value": null}\n')
     empty.touch()
     for log in (started, empty):
-        assert launch("cpu_demo", "--close", str(log), "--reason", "srun: error: task 3: Killed").code == 0
+        printed("launch", "cpu_demo", "--close", log, "--reason", "srun: error: task 3: Killed")
     last = json.loads(started.read_text().splitlines()[-1].removeprefix(":::MLLOG "))
     assert last["key"] == "run_stop"
     assert (last["metadata"]["status"], last["metadata"]["reason"]) == ("aborted", "srun: error: task 3: Killed")

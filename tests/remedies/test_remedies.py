@@ -3,12 +3,11 @@
 import json
 import re
 import shlex
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import redirect_stdout
 from functools import cache
 from io import StringIO
 from pathlib import Path
-from typing import NamedTuple
 
 import pytest
 
@@ -17,6 +16,7 @@ from bertbench.common.errors import DataError
 from bertbench.config import System, load_system, system_names
 from bertbench.config.partial import section_of
 from bertbench.loading.inputs import open_data
+from tests.conftest import Printed
 from tests.remedies.messages import Text, texts
 
 _OPTION = re.compile(r"(?<![\w`.-])--[a-z][a-z0-9-]+")
@@ -94,34 +94,15 @@ def test_every_setting_that_a_message_names_is_a_systems() -> None:
             place = section_of(fields[part]) if part in fields else None
 
 
-class Said(NamedTuple):
-    code: int
-    out: str
-    err: str
-
-    @property
-    def commands(self) -> list[list[str]]:
-        return commands_in(self.out + self.err)
-
-
-Run = Callable[..., Said]
-
-
-@pytest.fixture
-def run(capfd: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Run:
+@pytest.fixture(autouse=True)
+def elsewhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("DATADIR", str(tmp_path / "data"))
     monkeypatch.setenv("LOGDIR", str(tmp_path / "runs"))
     monkeypatch.chdir(tmp_path)
 
-    def call(*words: str) -> Said:
-        code = main(list(words))
-        return Said(code, *capfd.readouterr())
-
-    return call
-
 
 def test_a_system_without_a_recipe_is_sent_to_mlperfs_text_and_the_command_leads_on(
-    run: Run, tmp_path: Path, text: Path
+    printed: Printed, tmp_path: Path, text: Path
 ) -> None:
     with pytest.raises(DataError) as refused:
         open_data(load_system("dgxa100_n8"))
@@ -130,60 +111,55 @@ def test_a_system_without_a_recipe_is_sent_to_mlperfs_text_and_the_command_leads
     vocabulary.write_text(
         "\n".join(["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "a", "the", "model", "words"]) + "\n"
     )
-    given = {"--text": str(text), "--vocab": str(vocabulary)}
-    done = run(*[given.get(command[place - 1], word) for place, word in enumerate(command)], "--dupe-factor", "1")
-    assert done.code == 0, done.err
+    given = {"--text": text, "--vocab": vocabulary}
+    printed(*[given.get(command[place - 1], word) for place, word in enumerate(command)], "--dupe-factor", 1)
     assert (tmp_path / "data" / "wiki" / "manifest.json").is_file()
 
 
 def test_a_system_with_a_recipe_is_prepared_by_the_command_that_a_run_suggests(
-    run: Run, tmp_path: Path, text: Path, tiny_file: str
+    printed: Printed, tmp_path: Path, text: Path, tiny_file: str
 ) -> None:
     content = json.loads(Path(tiny_file).read_text())
     content["data"]["path"] = "mine"
     path = tmp_path / "my systems" / "mine.json"
     path.parent.mkdir()
     path.write_text(json.dumps(content))
-    said = run("train", str(path))
-    assert said.code == 2
-    (command,) = said.commands
-    assert run(*command, "--text", str(text)).code == 0
+    (command,) = commands_in(printed("train", path, code=2))
+    printed(*command, "--text", text)
     assert (tmp_path / "data" / "mine" / "manifest.json").is_file()
 
 
 @pytest.mark.parametrize("command", ["train", "preflight"])
 def test_a_system_of_several_nodes_is_sent_to_commands_that_take_it(
-    run: Run, monkeypatch: pytest.MonkeyPatch, command: str
+    printed: Printed, monkeypatch: pytest.MonkeyPatch, command: str
 ) -> None:
     monkeypatch.setenv("CONT", "registry.example.org/bertbench:1")  # kubernetes asks for it
-    said = run(command, "dgxa100_n8")
-    assert said.code == 1
-    assert said.commands
-    for words in said.commands:
+    said = printed(command, "dgxa100_n8", code=1)
+    suggested = commands_in(said)
+    assert suggested
+    for words in suggested:
         path = command_of(words)
         assert path is not None
         assert has_options(path, words)
         if path == "launch":
-            assert run(*words, *([] if "--dry-run" in words else ["--dry-run"])).code == 0
+            printed(*words, *([] if "--dry-run" in words else ["--dry-run"]))
     if command == "preflight":
-        assert "srun --mpi=none --ntasks-per-node=8 bertbench preflight dgxa100_n8" in said.err
-        assert "--on" not in said.err
+        assert "srun --mpi=none --ntasks-per-node=8 bertbench preflight dgxa100_n8" in said
+        assert "--on" not in said
 
 
-def test_a_card_that_no_forecast_knows_is_forecast_by_the_command_suggested(run: Run) -> None:
-    said = run("predict", "dgxa100_n8", "--set", "hardware.accelerator_model_name=Another card")
-    assert said.code == 2
-    (command,) = said.commands
-    assert run(*command).code == 0
-    known = ["--set", "hardware.accelerator_model_name=NVIDIA H100-SXM5-80GB"]
-    assert run("predict", "dgxa100_n8", *known).code == 0
+def test_a_card_that_no_forecast_knows_is_forecast_by_the_command_suggested(printed: Printed) -> None:
+    words = ["predict", "dgxa100_n8", "--set"]
+    (command,) = commands_in(printed(*words, "hardware.accelerator_model_name=Another card", code=2))
+    printed(*command)
+    printed(*words, "hardware.accelerator_model_name=NVIDIA H100-SXM5-80GB")
 
 
-def test_a_misspelt_system_leads_to_the_list_and_the_right_one(run: Run) -> None:
-    said = run("show", "dgxa100-n8")
-    suggested = re.search(r"did you mean (\w+)\?", said.err)
+def test_a_misspelt_system_leads_to_the_list_and_the_right_one(printed: Printed) -> None:
+    said = printed("show", "dgxa100-n8", code=2)
+    suggested = re.search(r"did you mean (\w+)\?", said)
     assert suggested is not None
     assert suggested[1] in system_names()
-    assert run("show", suggested[1]).code == 0
-    (command,) = said.commands
-    assert run(*command).code == 0
+    printed("show", suggested[1])
+    (command,) = commands_in(said)
+    printed(*command)
