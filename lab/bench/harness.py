@@ -151,7 +151,7 @@ def milliseconds(take: Callable[[], object], device: torch.device = CPU) -> floa
 
 
 class Ratio(NamedTuple):
-    """The median of the quotients of pairs, and its 95 % interval by the sign test; None with fewer than 6 pairs."""
+    """A quotient with its 95 % interval; None where too few measurements give none."""
 
     ratio: float
     low: float | None = None
@@ -163,7 +163,7 @@ class Ratio(NamedTuple):
 
 
 def paired_ratio(dividends: Sequence[float], divisors: Sequence[float]) -> Ratio:
-    """Return dividends over divisors, measured in pairs: one of each in a round."""
+    """Return the median of dividends over divisors, measured in pairs, one of each in a round, by the sign test."""
     return Ratio(*median_interval([dividend / divisor for dividend, divisor in zip(dividends, divisors, strict=True)]))
 
 

@@ -11,8 +11,8 @@ import os
 import sys
 import tempfile
 import time
-from collections.abc import Iterable, Sequence
-from typing import Any, NamedTuple, cast
+from collections.abc import Iterable
+from typing import Any, cast
 
 import numpy as np
 import torch
@@ -25,43 +25,31 @@ from bertbench.config import System, load_system
 from bertbench.data.store.columns import Columns
 from bertbench.data.store.dataset import Dataset, MappedShard
 from bertbench.loading.inputs import open_data
+from bertbench.model.scores import IGNORED
 from bertbench.training.trainer import initial_model
 from bertbench.weights.names import pieces, take_apart
-from lab.bench.stock import IGNORED, PaddedBatch, padded, stock_model
+from lab.bench.stock import PaddedBatch, padded, stock_model
 from lab.bench.whole_run import Course, SetUp, Trained
 
 _EVALUATED = 256  # samples of an evaluation batch
 
 
-class Request(NamedTuple):
-    """One run of the rival, passed to its processes on their command line."""
-
-    system: str
-    overrides: Sequence[str]
-    seed: int
-    steps: int | None
-    """Optimizer steps without an evaluation; None: train to the target."""
-    setup: SetUp
-
-
-def train_rival(request: Request) -> Trained:
-    """Train in this process, as the rank that the environment names."""
-    system, setup = load_system(request.system, request.overrides), request.setup
-    ranks = int(os.environ.get("WORLD_SIZE", "1"))
-    torch.set_num_threads(max(1, len(os.sched_getaffinity(0)) // ranks))
-    seed = derive(request.seed, "rival") % 2**31
-    transformers.set_seed(seed)
-    model = stock_model(system.model.shape(), system.model.initializer_range)
+def train_rival(system: System, seed: int, steps: int | None, setup: SetUp) -> Trained:
+    """Train in this process, as one of `setup`'s ranks, `steps` steps without an evaluation or else to the target."""
+    torch.set_num_threads(max(1, len(os.sched_getaffinity(0)) // setup.ranks))
+    own_seed = derive(seed, "rival") % 2**31
+    transformers.set_seed(own_seed)
+    model = stock_model(system.model.shape())
     training, evaluation = map(_Samples, open_data(system))
     watch = _Watch(system.evaluation.target)
     if setup.ours:
-        parts = take_apart(pieces(system.model.shape()), initial_model(system, request.seed).state_dict())
+        parts = take_apart(pieces(system.model.shape()), initial_model(system, seed).state_dict())
         model.load_state_dict({piece.hugging_face: tensor for piece, tensor in parts.items()}, strict=False)
     optimizer = _MuonAndAdamW(model, system) if setup.ours else _adamw(model.parameters(), system)
     with tempfile.TemporaryDirectory() as folder:
         trainer = _Trainer(
             model=model,
-            args=_arguments(system, request, ranks, seed, folder),
+            args=_arguments(system, own_seed, steps, setup, folder),
             train_dataset=training,
             eval_dataset=evaluation,
             data_collator=lambda batch: cast("Any", batch),  # the dataset returns whole batches
@@ -73,19 +61,21 @@ def train_rival(request: Request) -> Trained:
         if setup.grouped:
             trainer.group_by = training.lengths
         trainer.train()
-    samples = (request.steps or trainer.state.global_step) * system.global_batch_size
+    samples = (steps or trainer.state.global_step) * system.global_batch_size
     return Trained(watch.ended - watch.began, samples, watch.reached, watch.course)
 
 
-def _arguments(system: System, request: Request, ranks: int, seed: int, folder: str) -> transformers.TrainingArguments:
+def _arguments(
+    system: System, seed: int, steps: int | None, setup: SetUp, folder: str
+) -> transformers.TrainingArguments:
     return transformers.TrainingArguments(
         output_dir=folder,
         use_cpu=True,
-        max_steps=request.steps + 1 if request.steps else system.max_steps,  # the first isn't timed
-        per_device_train_batch_size=system.global_batch_size // ranks,
+        max_steps=steps + 1 if steps else system.max_steps,  # the first isn't timed
+        per_device_train_batch_size=system.global_batch_size // setup.ranks,
         per_device_eval_batch_size=_EVALUATED,
         max_grad_norm=system.clip.max_norm,
-        eval_strategy="no" if request.steps else "steps",
+        eval_strategy="no" if steps else "steps",
         eval_steps=math.ceil(system.evaluation_interval / system.global_batch_size),
         save_strategy="no",
         logging_strategy="no",
@@ -93,13 +83,13 @@ def _arguments(system: System, request: Request, ranks: int, seed: int, folder: 
         disable_tqdm=True,
         remove_unused_columns=False,
         label_names=["labels", "next_sentence_label"],
-        bf16=request.setup.precision == "bf16",
-        torch_compile=request.setup.extra == "torch_compile",
-        dataloader_num_workers=int(request.setup.extra == "a worker"),
-        dataloader_persistent_workers=request.setup.extra == "a worker",
+        bf16=setup.precision == "bf16",
+        torch_compile=setup.extra == "torch_compile",
+        dataloader_num_workers=int(setup.extra == "a worker"),
+        dataloader_persistent_workers=setup.extra == "a worker",
         seed=seed,
-        ddp_backend="gloo" if ranks > 1 else None,
-        ddp_find_unused_parameters=False if ranks > 1 else None,
+        ddp_backend="gloo" if setup.ranks > 1 else None,
+        ddp_find_unused_parameters=False if setup.ranks > 1 else None,
     )
 
 
@@ -215,8 +205,8 @@ def _accuracy(found: Any) -> dict[str, float]:
 
 def main() -> None:
     """Train by the JSON on the command line; rank 0 prints the outcome."""
-    request = Request(*json.loads(sys.argv[1]))
-    trained = train_rival(request._replace(setup=SetUp(*request.setup)))
+    system, overrides, seed, steps, setup = json.loads(sys.argv[1])
+    trained = train_rival(load_system(system, overrides), seed, steps, SetUp(*setup))
     if os.environ.get("RANK", "0") == "0":
         print(json.dumps(trained))
 

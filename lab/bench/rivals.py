@@ -18,6 +18,7 @@ from bertbench.loading.batch import batch_of
 from bertbench.model.attention import flash_kernel
 from bertbench.model.options import PrecisionName
 from bertbench.model.precision import computing
+from bertbench.model.scores import IGNORED
 from bertbench.model.sequences import Sequences
 from bertbench.model.shape import BertShape
 from lab.bench import stock
@@ -98,7 +99,7 @@ def rival_loss(rival: Rival, model: Any, content: Columns, device: torch.device)
         return loss
     labels_SN, pairs_S = tensors.pop("labels"), tensors.pop("next_sentence_label")
     encoded = model.bert(**tensors)
-    masked_SN = labels_SN != stock.IGNORED
+    masked_SN = labels_SN != IGNORED
     return _loss_of_heads(
         model, encoded.last_hidden_state[masked_SN], labels_SN[masked_SN], encoded.pooler_output, pairs_S
     )

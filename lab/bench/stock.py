@@ -10,10 +10,9 @@ import numpy as np
 import torch
 
 from bertbench.data.store.columns import Columns
+from bertbench.model.scores import IGNORED
 from bertbench.model.shape import BertShape
-
-IGNORED = -100
-"""Label of a position that the loss ignores."""
+from bertbench.weights.bert_config import hugging_face_config
 
 PaddedBatch = dict[str, torch.Tensor]
 
@@ -23,22 +22,11 @@ def is_here() -> bool:
     return importlib.util.find_spec("transformers") is not None
 
 
-def stock_model(shape: BertShape, initializer_range: float = 0.02) -> Any:
+def stock_model(shape: BertShape) -> Any:
     """Return transformers' BertForPreTraining of this shape with our activation and dropout, in training mode."""
     import transformers  # noqa: PLC0415 - seconds, and an extra
 
-    config = transformers.BertConfig(
-        vocab_size=shape.vocab_size,
-        hidden_size=shape.hidden_size,
-        num_hidden_layers=shape.layers,
-        num_attention_heads=shape.attention_heads,
-        intermediate_size=shape.feed_forward_size,
-        max_position_embeddings=shape.max_positions,
-        hidden_act="gelu_pytorch_tanh",
-        hidden_dropout_prob=shape.hidden_dropout,
-        attention_probs_dropout_prob=shape.attention_dropout,
-        initializer_range=initializer_range,
-    )
+    config = transformers.BertConfig.from_dict(hugging_face_config(shape))
     return transformers.BertForPreTraining(config).train()
 
 

@@ -175,12 +175,8 @@ def set_ups() -> list[SetUp]:
     """Return the Trainer's set-ups: one process and one a core, in each number format, with one extra each."""
     has_bf16 = torch.cpu._is_avx512_bf16_supported() or torch.cpu._is_amx_tile_supported()
     formats = ("fp32", "bf16") if has_bf16 else ("fp32",)
-    return [
-        SetUp(ranks, precision, extra)
-        for ranks, precision, extra in itertools.product(
-            dict.fromkeys((available_cores(), 1)), formats, ("", "group_by_length", "torch_compile", "a worker")
-        )
-    ]
+    extras = ("", "group_by_length", "torch_compile", "a worker")
+    return [SetUp(*each) for each in itertools.product(dict.fromkeys((available_cores(), 1)), formats, extras)]
 
 
 def combinations(sweeps: Sequence[str]) -> list[tuple[str, ...]]:

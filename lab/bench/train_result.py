@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from scipy import stats
 
-from lab.bench.harness import table
+from lab.bench.harness import Ratio, table
 from lab.bench.whole_run import Trained
 
 OURS = "bertbench"
@@ -32,16 +32,13 @@ class Result:
     runs: int
     mean_seconds: float | None
     mean_samples: float | None
-    times_ours: tuple[float, float | None, float | None] | None
+    times_ours: Ratio | None
     """Its mean seconds over ours, and the ends of the 95 % interval; None without both."""
 
     @property
     def times(self) -> str:
         """Return how many times as fast ours is, with the interval."""
-        if self.times_ours is None:
-            return "-"
-        ratio, low, high = self.times_ours
-        return f"{ratio:.2f} x" + ("" if low is None else f" ({low:.2f} to {high:.2f})")
+        return str(self.times_ours or "-")
 
 
 def result(name: str, runs: Sequence[Trained], ours: Sequence[Trained]) -> Result:
@@ -61,7 +58,7 @@ def result(name: str, runs: Sequence[Trained], ours: Sequence[Trained]) -> Resul
     )
 
 
-def fieller(above: Sequence[float], below: Sequence[float]) -> tuple[float, float | None, float | None]:
+def fieller(above: Sequence[float], below: Sequence[float]) -> Ratio:
     """Return the ratio of two independent means, and its 95 % interval; no ends with fewer than 2 values a side.
 
     Fieller (1954), Some problems in interval estimation, with Welch's degrees of freedom for unequal variances.
@@ -69,7 +66,7 @@ def fieller(above: Sequence[float], below: Sequence[float]) -> tuple[float, floa
     mean_above, mean_below = statistics.mean(above), statistics.mean(below)
     ratio = mean_above / mean_below
     if min(len(above), len(below)) < 2:
-        return round(ratio, 4), None, None
+        return Ratio(round(ratio, 4))
     spread_above, spread_below = (statistics.variance(values) / len(values) for values in (above, below))
     parts = spread_above, ratio**2 * spread_below
     freedom = sum(parts) ** 2 / (parts[0] ** 2 / (len(above) - 1) + parts[1] ** 2 / (len(below) - 1))
@@ -77,9 +74,9 @@ def fieller(above: Sequence[float], below: Sequence[float]) -> tuple[float, floa
     over = mean_below**2 - square * spread_below
     root = max(0.0, (mean_above * mean_below) ** 2 - over * (mean_above**2 - square * spread_above)) ** 0.5
     if over <= 0:  # our mean may be 0
-        return round(ratio, 4), None, None
+        return Ratio(round(ratio, 4))
     low, high = ((mean_above * mean_below + sign * root) / over for sign in (-1, 1))
-    return round(ratio, 4), round(low, 4), round(high, 4)
+    return Ratio(round(ratio, 4), round(low, 4), round(high, 4))
 
 
 def lines_of(results: Sequence[Result]) -> list[str]:

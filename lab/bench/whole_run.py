@@ -30,13 +30,8 @@ class SetUp(NamedTuple):
     def name(self) -> str:
         """Return the name of its row."""
         processes = "one process" if self.ranks == 1 else f"{self.ranks} processes"
-        parts = [
-            f"transformers Trainer, {processes}",
-            self.precision,
-            self.extra,
-            "our Muon and initial weights" if self.ours else "",
-        ]
-        return ", ".join(part for part in parts if part)
+        own = "our Muon and initial weights" * self.ours
+        return ", ".join(filter(None, ("transformers Trainer", processes, self.precision, self.extra, own)))
 
     @property
     def grouped(self) -> bool:
