@@ -5,6 +5,7 @@ A study that resumes repeats none of them.
 
 import json
 import threading
+from collections import Counter
 from collections.abc import Callable, Mapping
 from datetime import UTC, datetime
 from pathlib import Path
@@ -52,10 +53,7 @@ class Journal:
     @property
     def origins(self) -> list[dict[str, Any]]:
         """Return each commit and machine that ran trials, with their number; trials of older versions have none."""
-        found: dict[str, int] = {}
-        for record in self.records:
-            origin = json.dumps(record.get("origin", {}))
-            found[origin] = found.get(origin, 0) + 1
+        found = Counter(json.dumps(record.get("origin", {})) for record in self.records)
         return [{**json.loads(origin), "trials": trials} for origin, trials in found.items()]
 
 

@@ -3,11 +3,10 @@
 import argparse
 
 from bertbench.commands import emit, write_file
-from bertbench.common.paths import runs_folder
 from bertbench.common.progress import Progress
 from bertbench.machine.provenance import provenance
 from lab.bench.harness import table
-from lab.commands.study import add_folder_arguments, check_optuna
+from lab.commands.study import add_folder_arguments, check_optuna, study_folder
 from lab.record_page import record_page
 from lab.study.paper import PARTS, SOURCES, run_parts
 from lab.study.paper_claims import ablation, verdicts
@@ -21,13 +20,13 @@ _ABLATION = {
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the folder of answers."""
-    add_folder_arguments(parser, "study_paper", defined=False)
+    add_folder_arguments(parser, "paper", defined=False)
 
 
 def run(arguments: argparse.Namespace) -> int:
     """Run the missing parts, write the page, and print claims and verdicts."""
     check_optuna()
-    folder = arguments.out or runs_folder() / "study_paper"
+    folder = study_folder(arguments, "paper")
     with Progress() as progress:
         answers = run_parts(folder, PARTS, progress)
     claims = [verdict._asdict() for verdict in verdicts(answers)]

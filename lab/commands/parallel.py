@@ -4,13 +4,12 @@ import argparse
 from dataclasses import asdict
 
 from bertbench.commands import write_file
-from bertbench.common.paths import runs_folder
 from bertbench.common.progress import Progress
 from bertbench.distributed.affinity import available_cores
 from bertbench.machine.processor import processor
 from bertbench.machine.provenance import provenance
 from lab.bench.harness import Found, command, table
-from lab.commands.study import add_folder_arguments
+from lab.commands.study import add_folder_arguments, study_folder
 from lab.record_page import record_page
 from lab.study.parallel import PARTS, medians, run_parallel
 
@@ -23,7 +22,7 @@ _COLUMNS = {
 
 def measure(arguments: argparse.Namespace, progress: Progress) -> Found:
     """Train in every layout, and write the page."""
-    folder = arguments.out or runs_folder() / "study_parallel"
+    folder = study_folder(arguments, "parallel")
     rows = run_parallel(arguments.system, arguments.steps, arguments.seeds, progress)
     head = (
         f"{arguments.system} at equal global batch, each step in {PARTS} parts, one thread a rank; medians of "
@@ -39,7 +38,7 @@ def _options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--system", default="cpu_layouts", metavar="S", help="system to train, layers in fours (default cpu_layouts)"
     )
-    add_folder_arguments(parser, "study_parallel", defined=False)
+    add_folder_arguments(parser, "parallel", defined=False)
 
 
 add_arguments, run = command(

@@ -3,6 +3,7 @@
 import argparse
 import importlib.util
 from collections.abc import Callable, Mapping
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +20,7 @@ from lab.bench.harness import table
 from lab.paths import STUDIES
 from lab.record_page import record_page
 from lab.study.definition import Arm, Definition, Values, read_definition
-from lab.study.engine import Outcome, Study
+from lab.study.engine import Outcome, RunTrial, Study
 from lab.study.language_run import read_setting, run_setting
 from lab.study.system_run import run_system, trial_system
 
@@ -48,16 +49,21 @@ _RULE = (
 )
 
 
-def add_folder_arguments(parser: argparse.ArgumentParser, folder: str, defined: bool = True) -> None:
-    """Add what a study reads, and the folder that it writes."""
+def add_folder_arguments(parser: argparse.ArgumentParser, name: str, defined: bool = True) -> None:
+    """Add what the study of this name reads, and the folder that it writes."""
     if defined:
         parser.add_argument(
             "--definition", type=Path, metavar="FILE", help="another study of this form (default: the project's own)"
         )
     parser.add_argument(
         "--out", type=Path, metavar="DIR",
-        help=f"folder of its runs, journal and page; a stopped study resumes there (default: runs/{folder})",
+        help=f"folder of its runs, journal and page; a stopped study resumes there (default: runs/study_{name})",
     )  # fmt: skip
+
+
+def study_folder(arguments: argparse.Namespace, name: str) -> Path:
+    """Return the folder that --out gives a study."""
+    return arguments.out or runs_folder() / f"study_{name}"
 
 
 def study_command(
@@ -67,12 +73,10 @@ def study_command(
 
     def add_arguments(parser: argparse.ArgumentParser) -> None:
         parser.add_argument("--seeds", type=int, metavar="N", help="runs of every arm (default: the definition's)")
-        add_folder_arguments(parser, f"study_{name}")
+        add_folder_arguments(parser, name)
 
     def run(arguments: argparse.Namespace) -> int:
-        definition = read_definition(arguments.definition or STUDIES / f"{name}.json")
-        run_study(arguments, title, definition, arguments.out or runs_folder() / f"study_{name}")
-        return 0
+        return run_study(arguments, name, title, definition_of(arguments, name))
 
     return add_arguments, run
 
@@ -83,15 +87,13 @@ def check_optuna() -> None:
         raise ConfigError("studies tune with Optuna, which is not installed; pip install 'bertbench[study]'")
 
 
-def run_study(
-    arguments: argparse.Namespace, title: str, definition: Definition, folder: Path, parallel: int = 1
-) -> None:
+def run_study(arguments: argparse.Namespace, name: str, title: str, definition: Definition, parallel: int = 1) -> int:
     """Run the missing trials of a study, `parallel` at a time; a study of a system prints its rows with --json."""
     check_at_least_one(arguments, "seeds")
     if definition.tuning:
         check_optuna()
-    is_system = isinstance(definition.setting, str)
-    run_trial = _of_system(definition, folder, parallel) if is_system else _of_language(definition)
+    folder = study_folder(arguments, name)
+    run_trial = _trials_of(definition, folder, parallel)
     with Progress() as progress:
         study = Study(definition, folder, run_trial, progress, parallel)
         if definition.stopping and arguments.seeds is None:
@@ -102,53 +104,50 @@ def run_study(
     shown = {"question": definition.question, "limits": definition.limits, "rule": _RULE, **record}
     write_file(folder / "study.html", record_page(f"Study: {title}", shown, _means(record["arms"])), "--out")
     texts = ["\n".join(table(record["arms"], _ARMS))]
-    for name, (heading, columns) in _HEADINGS.items():
-        if record[name]:
-            texts.append("\n".join([heading, *table(record[name], columns)]))
-    content = rows if is_system else {**record, "rule": _RULE, "limits": definition.limits}
+    for kind, (heading, columns) in _HEADINGS.items():
+        if record[kind]:
+            texts.append("\n".join([heading, *table(record[kind], columns)]))
+    content = rows if definition.trained else {**record, "rule": _RULE, "limits": definition.limits}
     emit(arguments.json, content, "\n\n".join(texts))
+    return 0
 
 
-def _of_language(definition: Definition) -> Callable[[Arm, Values, int, float], Outcome]:
-    """Return what runs a trial of the made-up language; raises ConfigError if the definition has a mistake."""
-    torch.set_num_threads(1)  # the models are tiny: more threads cost more than they compute
-    assert isinstance(definition.setting, dict)
-    shared = definition.setting
-    for arm in definition.all_arms():
-        read_setting(shared, {**arm.settings, **_lows(arm)})
-
-    def run_trial(arm: Arm, values: Values, seed: int, most: float) -> Outcome:
-        return run_setting(read_setting(shared, {**arm.settings, **values}), seed, most)
-
-    return run_trial
-
-
-def _of_system(definition: Definition, folder: Path, parallel: int) -> Callable[[Arm, Values, int, float], Outcome]:
-    """Return what runs a trial of a system; raises ConfigError or DataError before hours of trials."""
-    assert isinstance(definition.setting, str)
-    name = definition.setting
-    for arm in definition.all_arms():
-        open_data(trial_system(name, {**arm.settings, **_lows(arm)}))
-
-    def run_trial(arm: Arm, values: Values, seed: int, most: float) -> Outcome:
-        named = "_".join((str(seed), *(f"{value:.4g}" for value in values.values())))
-        system = trial_system(name, {**arm.settings, **values}, most)
-        return run_system(system, seed, folder / "runs" / arm.name / f"result_{named}.txt", parallel)
-
-    return run_trial
-
-
-def with_system(path: Path, definition: Definition) -> Definition:
-    """Return a definition with its system's content, and with a path that is relative to its folder."""
-    system = str(definition.setting)
-    if system.endswith(".json"):
-        system = str(path.parent / system)
+def definition_of(arguments: argparse.Namespace, name: str) -> Definition:
+    """Read a study's definition, with the content of its system and with a path relative to its folder."""
+    path = arguments.definition or STUDIES / f"{name}.json"
+    definition = read_definition(path)
+    if not isinstance(definition.setting, str):
+        return definition
+    system = str(path.parent / definition.setting) if definition.setting.endswith(".json") else definition.setting
     content = load_system(system).model_dump(mode="json", by_alias=True)
     return definition.model_copy(update={"setting": system, "trained": content})
 
 
-def _lows(arm: Arm) -> Values:
-    return {name: 1 - bounds.high if bounds.one_minus else bounds.low for name, bounds in arm.space.items()}
+def _trials_of(definition: Definition, folder: Path, parallel: int) -> RunTrial:
+    """Return what runs a trial; raises ConfigError or DataError for an arm that can't be trained, before any is."""
+    shared = definition.setting
+    lowest = [
+        arm.settings | {name: bounds.value(bounds.low) for name, bounds in arm.space.items()}
+        for arm in definition.all_arms()
+    ]
+    if isinstance(shared, str):
+        for settings in lowest:
+            open_data(trial_system(shared, settings))
+        return partial(_run_system, shared, folder / "runs", parallel)
+    torch.set_num_threads(1)  # the models are tiny: more threads cost more than they compute
+    for settings in lowest:
+        read_setting(shared, settings)
+    return partial(_run_language, shared)
+
+
+def _run_language(shared: dict[str, Any], arm: Arm, values: Values, seed: int, most: float) -> Outcome:
+    return run_setting(read_setting(shared, arm.settings | values), seed, most)
+
+
+def _run_system(name: str, runs: Path, parallel: int, arm: Arm, values: Values, seed: int, most: float) -> Outcome:
+    named = "_".join((str(seed), *(f"{value:.4g}" for value in values.values())))
+    system = trial_system(name, arm.settings | values, most)
+    return run_system(system, seed, runs / arm.name / f"result_{named}.txt", parallel)
 
 
 def _means(arms: list[Mapping[str, Any]]) -> str:

@@ -27,6 +27,10 @@ class Range(Section):
     one_minus: bool = False
     """Whether the bounds are those of one minus the value, as fits betas."""
 
+    def value(self, drawn: float) -> float:
+        """Return the setting's value for one between the bounds, and the reverse."""
+        return 1 - drawn if self.one_minus else drawn
+
     @model_validator(mode="after")
     def _is_a_range(self) -> Self:
         if self.low >= self.high:
@@ -77,7 +81,7 @@ class Arm:
     """The definition's arm."""
     cell: Mapping[str, str]
     """Level by dimension."""
-    settings: Mapping[str, Any]
+    settings: dict[str, Any]
     """What sets it apart; its rows repeat these."""
     space: Mapping[str, Range]
     against: tuple[str, ...]

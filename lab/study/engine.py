@@ -63,7 +63,7 @@ class Study:
         self, definition: Definition, folder: Path, run_trial: RunTrial, progress: Progress, parallel: int = 1
     ) -> None:
         """Open the journal, for `parallel` trials at a time; raises ConfigError if the folder holds another study."""
-        self.definition, self.folder, self.arms = definition, folder, definition.all_arms()
+        self.definition, self.arms = definition, definition.all_arms()
         self.journal = Journal(folder, definition)
         self.values: dict[str, Values] = {}
         """What tuning chose, by arm."""
@@ -163,8 +163,7 @@ class Study:
         """Return the values that lie at the edge of their range: a wider one may have better values."""
         found = []
         for name, bounds in arm.space.items():
-            value = self.values[arm.name][name]
-            searched = 1 - value if bounds.one_minus else value
+            searched = bounds.value(self.values[arm.name][name])
             place = math.log(searched / bounds.low, bounds.high / bounds.low)
             if not _EDGE <= place <= 1 - _EDGE:
                 found.append(name)

@@ -123,9 +123,9 @@ class Setting(Section):
         return self.language().shares(draws, self.words.held_out, 1)[0].batch
 
 
-def read_setting(shared: Mapping[str, Any], changes: Mapping[str, Any]) -> Setting:
+def read_setting(shared: dict[str, Any], changes: Mapping[str, Any]) -> Setting:
     """Return the shared setting with changes, named as in --set. Raises ConfigError if they aren't one."""
-    content: dict[str, Any] = deepcopy(dict(shared))
+    content = deepcopy(shared)
     for name, value in changes.items():
         *sections, last = name.split(".")
         inner = content

@@ -23,7 +23,7 @@ def search(ranges: Mapping[str, Range], trials: int, sampler_seed: int, score: C
         # a new sampler for every trial: what it draws depends on its number alone
         study.sampler = optuna.samplers.TPESampler(n_startup_trials=trials // 2, seed=sampler_seed + number)
         trial = study.ask(distributions)
-        values = {name: 1 - drawn if ranges[name].one_minus else drawn for name, drawn in trial.params.items()}
+        values = {name: ranges[name].value(drawn) for name, drawn in trial.params.items()}
         tried.append((score(values), values))
         study.tell(trial, tried[-1][0])
     return min(tried, key=lambda trial: trial[0])[1]

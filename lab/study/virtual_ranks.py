@@ -16,9 +16,7 @@ from torch.func import functional_call, grad_and_value, vmap
 from bertbench.config.optimizer import ClipMode
 from bertbench.loading.batch import Batch
 from bertbench.loading.loader import LoadedPart
-from bertbench.model.attention import plain_attention
 from bertbench.model.bert import Bert
-from bertbench.model.encoder import EncoderLayer
 from bertbench.model.loss import weighted_loss
 from bertbench.model.scores import Scores
 from bertbench.optim.buckets import backward_order, bucket_table
@@ -53,13 +51,10 @@ class VirtualRanks:
         bucket_mb: float | None,
         bucket_exponent: float = 0.5,
     ) -> None:
-        """Give the model torch's plain attention: torch.func can't differentiate our own kernels.
+        """Take a model of plain attention: torch.func can't differentiate our own kernels.
 
         `bucket_exponent` e divides the threshold by B^e for B buckets; real ranks take 1/2.
         """
-        for layer in model.modules():
-            if isinstance(layer, EncoderLayer):
-                layer.attention = plain_attention
         self._model, self._mode, self._max_norm, self._ranks = model, mode, max_norm, ranks
         self._bucket_exponent, self._clip = bucket_exponent, make_clip(mode, max_norm, ranks, 1)
         self._parameters = dict(model.named_parameters())

@@ -253,7 +253,7 @@ def test_the_studies_that_come_with_the_project_are_whole() -> None:
     assert sizes == {"buckets": 10, "clip": 4, "clip_local_sgd": 3, "clip_ranks": 9, "compression": 3, "optimizer": 36}
     for definition in found.values():
         for arm in definition.all_arms() if isinstance(definition.setting, dict) else ():
-            values = {name: 1 - own.low if own.one_minus else own.low for name, own in arm.space.items()}
-            read_setting(definition.setting, {**arm.settings, **values})
+            values = {name: own.value(own.low) for name, own in arm.space.items()}
+            read_setting(definition.setting, arm.settings | values)
     rates = {arm.kind: arm.space["optimizer.learning_rate"] for arm in found["optimizer"].all_arms()}
     assert {round(bounds.high / bounds.low, 6) for bounds in rates.values()} == {100}, "ranges of one ratio"
