@@ -55,7 +55,7 @@ def main(words: list[str]) -> int:
         print(report.text())
     finally:
         print(f"gpu_check: {report.summary()}", file=sys.stderr, flush=True)
-    return 1 if report.failed else 0
+    return int(report.failed)
 
 
 def _list(names: tuple[str, ...] | list[str]) -> str:

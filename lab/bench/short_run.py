@@ -4,6 +4,7 @@ from dataclasses import asdict
 from typing import Any
 
 from bertbench.config import System
+from bertbench.config.sections import Model
 from bertbench.model.shape import BertShape
 
 _WARMUP_STEPS = 10
@@ -13,9 +14,6 @@ def short_run(
     shape: BertShape, local_batch: int, ranks: int, device: str, steps: int, **sections: dict[str, Any]
 ) -> System:
     """Return the system of a run of `steps` on one node; `sections` are as in a system file, with the optimizer's."""
-    sizes = asdict(shape)
-    for fixed in ("token_types", "layer_norm_eps"):
-        del sizes[fixed]
     data = {"path": "none", "global_batch_size": local_batch * ranks, **sections.pop("data", {})}
     return System.model_validate(
         {
@@ -28,9 +26,14 @@ def short_run(
                 "accelerators_per_node": ranks if device == "cuda" else 0,
             },
             "launch": {"ranks_per_node": ranks, "device": device},
-            "model": sizes,
+            "model": model_section(shape),
             "data": data,
             "schedule": {"max_steps": steps, "warmup_steps": min(_WARMUP_STEPS, steps), "decay_steps": 2 * steps},
             **sections,
         }
     )
+
+
+def model_section(shape: BertShape) -> dict[str, Any]:
+    """Return a system file's section for a model of `shape`."""
+    return {name: value for name, value in asdict(shape).items() if name in Model.model_fields}

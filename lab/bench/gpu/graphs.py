@@ -5,6 +5,7 @@ import time
 from functools import partial
 from importlib.util import find_spec
 
+import numpy as np
 import torch
 
 from bertbench.config.optimizer import Implementation
@@ -29,9 +30,8 @@ def recorded() -> list[Choice]:
     """Return the trainers whose steps are recorded."""
     impls: list[Implementation] = ["triton", "torch"] if find_spec("triton") else ["torch"]
     graphs = Choice(precision="bf16", compile="graphs")
-    wanted = [graphs._replace(impl=impl) for impl in impls]
-    wanted += [graphs._replace(accumulation=2), graphs._replace(clip="bucket"), graphs._replace(sharded=True)]
-    return wanted
+    others = graphs._replace(accumulation=2), graphs._replace(clip="bucket"), graphs._replace(sharded=True)
+    return [*(graphs._replace(impl=impl) for impl in impls), *others]
 
 
 def capture(stand: Stand) -> None:
@@ -57,17 +57,15 @@ def time_bins(world: World, stand: Stand, mode: CompileMode) -> None:
     sizes, choice = bins_for(stand), Choice("lamb", impl, precision=precision, compile=mode)
     reset_peak(world.device)
     began = time.perf_counter()
-    trainer, _ = build(world, stand, choice, 1 + _REPEATS * len(sizes.all), sizes)
+    trainer, _ = build(world, stand, choice, 1 + _REPEATS * len(sizes.all))
     seconds = time.perf_counter() - began
     compiled = _compiled()
     for size in sizes.all:
         content = learnable(stand.shape, stand.batch, seed=1)
         while not sizes.holds(size, batch_of(content)):
-            content = content.take(torch.arange(1, len(content.lengths)).numpy())  # the longest comes first
+            content = content.take(np.arange(1, len(content)))  # the longest comes first
         loaded = part_of(content, world.size, 1, partial(fill_to, size=size), world.device)
-        times = []
-        for number in range(_REPEATS):
-            times.append(milliseconds(partial(trainer.step, number, [loaded]), world.device))
+        times = [milliseconds(partial(trainer.step, number, [loaded]), world.device) for number in range(_REPEATS)]
         new = _compiled() - compiled
         say({"mode": mode, **size._asdict(), "step_ms": round(statistics.median(times), 2), "recompiled": new,
              "initialisation_s": round(seconds, 1), "peak_megabytes": round(peak_bytes(world.device) / 2**20, 1),

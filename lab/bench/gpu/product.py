@@ -21,6 +21,7 @@ from bertbench.model.sizes import SHAPES
 from lab.bench.gpu.child import run
 from lab.bench.gpu.stand import Row, Stand, Unfit, attempt, say
 from lab.bench.gpu.text import learnable
+from lab.bench.short_run import model_section
 
 _ONE_GPU = ("launch.device=cuda", "launch.ranks_per_node=1", "hardware.accelerators_per_node=1")
 _PLAIN = ("compute.compile=none", "optimizer.impl=torch")
@@ -97,11 +98,7 @@ def write_system(folder: Path, shape: BertShape, batch: int, steps: int) -> Path
         "extends": ["base/bert_large", "base/gpu"],
         "hardware": {"division": "open", "system_name": "gpu_check", "number_of_nodes": 1, "accelerators_per_node": 1},
         "launch": {"ranks_per_node": 1, "clear_caches": False},
-        "model": {
-            "checkpoint": None, "vocab_size": shape.vocab_size, "hidden_size": shape.hidden_size,
-            "layers": shape.layers, "attention_heads": shape.attention_heads,
-            "feed_forward_size": shape.feed_forward_size, "max_positions": shape.max_positions,
-        },
+        "model": {"checkpoint": None, **model_section(shape)},
         "data": {"path": str(data), "eval_path": str(data), "local_batch": batch, "equal_counts": True},
         "optimizer": {"name": "lamb", "learning_rate": 5e-3},
         "schedule": {"max_steps": steps, "warmup_steps": steps // 4},

@@ -1,6 +1,5 @@
 """Make text that a model learns within 300 steps: each token follows from its neighbour."""
 
-from collections.abc import Callable
 from dataclasses import replace
 
 import numpy as np
@@ -8,7 +7,8 @@ import torch
 
 from bertbench.balance.lengths import draw_lengths
 from bertbench.data.store.columns import Columns, spans
-from bertbench.loading.batch import Batch, batch_of
+from bertbench.loading.batch import batch_of
+from bertbench.loading.filler import Fill
 from bertbench.loading.loader import LoadedPart
 from bertbench.loading.random_samples import samples_of
 from bertbench.loading.sampler import Part
@@ -35,9 +35,7 @@ def learnable(shape: BertShape, samples: int, seed: int) -> Columns:
     )  # fmt: skip
 
 
-def part_of(
-    content: Columns, ranks: int, parts: int, fill: Callable[[Batch], Batch], device: torch.device
-) -> LoadedPart:
+def part_of(content: Columns, ranks: int, parts: int, fill: Fill, device: torch.device) -> LoadedPart:
     """Return samples as one of `parts` parts of a step of `ranks` ranks, with filler, on the device."""
     batch, count = batch_of(content), len(content.lengths)
     part = Part(np.arange(count), 1 / (ranks * parts * int(content.masked.sum())), 1 / (ranks * parts * count))

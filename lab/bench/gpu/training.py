@@ -2,21 +2,19 @@
 
 import statistics
 import time
-from collections.abc import Callable
 from functools import partial
 from importlib import import_module
 from importlib.util import find_spec
 from typing import NamedTuple
 
-import torch
+import numpy as np
 
 from bertbench.config import System
 from bertbench.config.optimizer import ClipMode, Implementation, OptimizerName
 from bertbench.distributed.spawn import on_ranks
 from bertbench.distributed.world import World
-from bertbench.loading.batch import Batch
 from bertbench.loading.bins import Bins
-from bertbench.loading.filler import filled
+from bertbench.loading.filler import Fill, fill_of
 from bertbench.machine.device import wait
 from bertbench.model.options import CompileMode, PrecisionName
 from bertbench.training.graph_trainer import GraphTrainer
@@ -49,7 +47,7 @@ class Choice(NamedTuple):
     @property
     def name(self) -> str:
         """Return the choice in words."""
-        plain = Choice()._asdict()
+        plain = self._field_defaults
         changed = [f"{name} {value}" for name, value in self._asdict().items() if value != plain[name]]
         return ", ".join([self.optimizer, self.impl, *changed])
 
@@ -154,14 +152,12 @@ def compared(plain: Took, fast: Took) -> Row:
     return {"steps": len(plain.losses), "runs": runs, "learned": learned, "close": close, "holds": learned and close}
 
 
-def build(
-    world: World, stand: Stand, choice: Choice, steps: int, bins: Bins | None = None
-) -> tuple[WholeTrainer, Callable[[Batch], Batch]]:
-    """Return a warmed-up trainer and its batch filler; a trainer that replays steps uses `bins`, or its own."""
+def build(world: World, stand: Stand, choice: Choice, steps: int) -> tuple[WholeTrainer, Fill]:
+    """Return a warmed-up trainer and its batch filler."""
     system = choice.system(stand, world.size, steps)
     if choice.compile != "graphs":
-        return WholeTrainer(system, world, _SEED), filled if system.fills_batches else lambda batch: batch
-    bins = bins or bins_for(stand, choice.accumulation)
+        return WholeTrainer(system, world, _SEED), fill_of(system)
+    bins = bins_for(stand, choice.accumulation)
     return GraphTrainer(system, world, _SEED, bins), bins.fill
 
 
@@ -175,10 +171,9 @@ def take(world: World, stand: Stand, choice: Choice, steps: int) -> Took:
     """Train a new model for `steps` steps, every rank on its own samples."""
     reset_peak(world.device)
     trainer, fill = build(world, stand, choice, steps)
-    losses, times, parts = [], [], choice.accumulation
+    losses, times, parts, rows = [], [], choice.accumulation, np.arange(stand.batch)
     for number in range(steps):
         content = learnable(stand.shape, stand.batch, _SEED + number * world.size + world.rank)
-        rows = torch.arange(stand.batch).numpy()
         loaded = [
             part_of(content.take(rows[part::parts]), world.size, parts, fill, world.device) for part in range(parts)
         ]

@@ -120,13 +120,10 @@ def test_a_choice_that_fails_says_so_and_leaves_the_others(capsys: pytest.Captur
 
 
 def test_a_choice_takes_the_same_steps_as_the_plain_one() -> None:
-    (row,), nothing = run_ranks(2, compared, stand()._replace(device="cpu", steps=2), training.Choice(sharded=True))
+    here, choices = stand()._replace(device="cpu", steps=2), (training.Choice(), training.Choice(sharded=True))
+    (row,), nothing = run_ranks(2, said_by, training.compare_on_rank, here, *choices, 1e-4)
     assert (row["choice"], row["ranks"], row["holds"]) == ("lamb, torch, sharded True", 2, True)
     assert nothing == [], "rank 0 speaks for both"
-
-
-def compared(world: World, here: Stand, choice: training.Choice) -> list[dict[str, Any]]:
-    return said_by(training.compare_on_rank, world, here, training.Choice(), choice, 1e-4)
 
 
 @pytest.mark.parametrize("gpus", [1, 8])
@@ -158,33 +155,29 @@ def test_every_size_of_batch_is_timed_replayed_and_not() -> None:
 
 def time_sizes(world: World, here: Stand, mode: CompileMode) -> list[dict[str, Any]]:
     with AsOnAGpu():
-        return said_by(graphs.time_bins, world, here, mode)
+        return said_by(world, graphs.time_bins, here, mode)
 
 
-def said_by(part: Callable[..., None], *arguments: object) -> list[dict[str, Any]]:
+def said_by(world: World, part: Callable[..., None], *arguments: object) -> list[dict[str, Any]]:
     """What a part says in this process, which writes elsewhere than the test's."""
     said = io.StringIO()
     with contextlib.redirect_stdout(said):
-        part(*arguments)
+        part(world, *arguments)
     return [json.loads(line) for line in said.getvalue().splitlines()]
 
 
 def test_collectives_that_leave_wrong_numbers_are_found() -> None:
-    (right,), (wrong,) = run_ranks(1, collectives), run_ranks(1, collectives_whose_sum_is_wrong)
+    (right,), (wrong,) = run_ranks(1, said_by, ranks.on_rank, 1), run_ranks(1, collectives_whose_sum_is_wrong)
     assert [row["holds"] for row in right] == [True] * 6
     assert [row["collective"] for row in wrong if not row["holds"]] == [
         "all-reduce, float32", "all-reduce, bfloat16",
     ]  # fmt: skip
 
 
-def collectives(world: World) -> list[dict[str, Any]]:
-    return said_by(ranks.on_rank, world, 1)
-
-
 def collectives_whose_sum_is_wrong(world: World) -> list[dict[str, Any]]:
     right = ranks.Exchange.sum
     ranks.Exchange.sum = lambda self, buffer: right(self, buffer.add_(1))
-    return said_by(ranks.on_rank, world, 1)
+    return said_by(world, ranks.on_rank, 1)
 
 
 def test_a_run_that_learns_nothing_or_ends_elsewhere_fails_convergence() -> None:
