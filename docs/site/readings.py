@@ -39,14 +39,14 @@ def demo() -> str:
         "  bert, open division, ruleset 5.0.0: official pass",
         f"  time to train {run.time_to_train_s:.1f} s, best accuracy {best:.4f}, run {run.status}",
     ]  # fmt: skip
-    return "\n".join(["```", *lines, "```"])
+    return fenced(*lines)
 
 
 def validation() -> str:
     """Return how wrong forecasts of published results are, by what they were made without."""
     command = "predict", "--validate"
     done = subprocess.run([sys.executable, "-m", "bertbench", *command], capture_output=True, text=True, check=True)
-    return "\n".join(["```", f"$ bertbench {' '.join(command)}", "...", *done.stdout.splitlines()[-5:], "```"])
+    return fenced(f"$ bertbench {' '.join(command)}", "...", *done.stdout.splitlines()[-5:])
 
 
 def claims() -> str:
@@ -59,11 +59,11 @@ def steps() -> str:
     """Return how many times as fast ours took a step: the strongest unbiased rival, and stock transformers."""
     lines = []
     for path in sorted((_RESULTS / "bench").glob("*/step.json")):
-        record = json.loads(path.read_text())
+        record = _read(path)
         for table in "\n".join(record["printed"]).split("\n\n")[1:]:
             rival, stock = re.findall(r"([\d.]+ x) as fast", table)
             lines.append(f"{record['processor']:<30} {table.split('  ')[0]:<14} {rival:>16} {stock:>20}")
-    return "\n".join(["```", f"{'':<45} {'strongest rival':>16} {'best unbiased stock':>20}", *lines, "```"])
+    return fenced(f"{'':<45} {'strongest rival':>16} {'best unbiased stock':>20}", *lines)
 
 
 def rules() -> str:
@@ -76,7 +76,7 @@ def rules() -> str:
 def layouts() -> str:
     """Return the rate and FLOP utilisation of layouts with no more ranks than the machine had cores: medians."""
     rows: dict[str, list[dict[str, Any]]] = {}
-    for row in _study("parallel"):
+    for row in _read(_RESULTS / "studies" / "parallel.json"):
         if row["ranks"] <= 2:
             rows.setdefault(row["layout"], []).append(row)
     medians = {
@@ -93,7 +93,7 @@ def balance() -> str:
             f"`{command}`", f"`{row['method']}`", f"{row['gpus']:,} x {row['batch']}", f"{row['efficiency']:.4f}",
             f"{row['bytes_per_rank_per_step'] / 1e3:,.0f}",
         ]
-        for command, of in json.loads((_RESULTS / "simulated" / "balance.json").read_text()).items()
+        for command, of in _read(_RESULTS / "simulated" / "balance.json").items()
         for row in of
     ]  # fmt: skip
     return _table(["command", "method", "GPUs x samples", "efficiency", "KB"], rows)
@@ -101,7 +101,7 @@ def balance() -> str:
 
 def preparation() -> str:
     """Return what each step of preparing MLPerf's data takes: extrapolated from a part, by tokens and by samples."""
-    record = json.loads((_RESULTS / "preparation.json").read_text())
+    record = _read(_RESULTS / "preparation.json")
     rows = []
     for name, step in record["steps"].items():
         seconds = step["seconds"][1] - step["seconds"][0]
@@ -132,8 +132,7 @@ def _demo_claims() -> Iterator[list[str]]:
 
 def _bench_claims() -> Iterator[list[str]]:
     for path in sorted((_RESULTS / "bench").glob("*/*.json")):
-        record = json.loads(path.read_text())
-        command = record["command"].replace("bertbench bench ", "bertbench lab ")  # its name when it was recorded
+        record = _read(path)
         seeds = str(record["results"][0].get("runs", 1)) if path.stem == "train" else "-"
         for table in "\n".join(record["printed"]).split("\n\n"):
             size = table.split("  ")[0] + ": " if path.stem == "step" else ""
@@ -146,11 +145,12 @@ def _bench_claims() -> Iterator[list[str]]:
                 interval = f" ({low} to {high})" if low else ""
                 shown = _shown(float(low) <= (unit != "%") <= float(high)) if low else "no interval recorded"
                 claim = " ".join(f"{path.stem}: {size}{line.replace(found[0], '...', 1)}".split())
-                yield [claim, f"{figure} {unit}{interval}", seeds, shown, command, _link(path)]
+                yield [claim, f"{figure} {unit}{interval}", seeds, shown, command_of(record), _link(path)]
 
 
 def _study_claims(name: str) -> Iterator[list[str]]:
-    found, path = _study(name), _RESULTS / "studies" / f"{name}.json"
+    path = _RESULTS / "studies" / f"{name}.json"
+    found = _read(path)
     pairs = [*found["comparisons"], *found.get("at_equal_values", [])]
     p_values = [_p_value(pair["difference"]["mean"], pair["difference"]["low"], pair["seeds"] - 1) for pair in pairs]
     for pair, p_value in zip(pairs, holm(p_values), strict=True):
@@ -169,7 +169,8 @@ def _study_claims(name: str) -> Iterator[list[str]]:
 
 
 def _optimizers() -> Iterator[list[str]]:
-    study = _study("optimizer")
+    path = _RESULTS / "studies" / "optimizer.json"
+    study = _read(path)
     pairs, seeds = {(pair["arm"], pair["cells"]): pair for pair in study["pooled"]}, study["arms"][0]["seeds"]
     chosen = [pairs[arm, cells] for arm in _OPTIMIZERS for cells in _STARTS]
     p_values = [_p_value(math.log(pair["samples"]), math.log(pair["low"]), pair["counted"] - 1) for pair in chosen]
@@ -178,8 +179,7 @@ def _optimizers() -> Iterator[list[str]]:
         shown = _shown(p_value > 0.05 or pair["verdict"].startswith("not decided"))
         yield [
             f"Samples of {_OPTIMIZERS[pair['arm']]} over ADAM's, {_STARTS[pair['cells']]}", figure,
-            f"{seeds} x {pair['counted']} cells", shown, "bertbench lab optimizer",
-            _link(_RESULTS / "studies" / "optimizer.json"),
+            f"{seeds} x {pair['counted']} cells", shown, "bertbench lab optimizer", _link(path),
         ]  # fmt: skip
 
 
@@ -193,8 +193,18 @@ def _shown(undecided: bool) -> str:
     return "not decided here" if undecided else "yes"
 
 
-def _study(name: str) -> Any:
-    return json.loads((_RESULTS / "studies" / f"{name}.json").read_text())
+def _read(path: Path) -> Any:
+    return json.loads(path.read_text())
+
+
+def command_of(record: dict[str, Any]) -> str:
+    """Return a record's command by its name today."""
+    return str(record["command"]).replace("bertbench bench ", "bertbench lab ")
+
+
+def fenced(*lines: str) -> str:
+    """Return lines as a block of a page."""
+    return "\n".join(["```", *lines, "```"])
 
 
 def _link(path: Path) -> str:

@@ -35,16 +35,11 @@ def _block(source: str) -> str:
     if source.startswith("results/bench/"):
         records = (json.loads(path.read_text()) for path in _REPOSITORY.glob(source))
         record = max(records, key=lambda record: record["measured"])
-        command = record["command"].replace("bertbench bench ", "bertbench lab ")  # its name when it was recorded
         made = f"{record['measured']}, commit {record['commit'][:7]}, torch {record['torch']}"
-        return _fenced(f"{command}    # {made}", *record["printed"])
+        return _READINGS["fenced"](f"$ {_READINGS['command_of'](record)}    # {made}", *record["printed"])
     if source.startswith(("bertbench ", "python ")):
-        return _fenced(source, *_printed(source).splitlines())
-    return str(_READINGS["READINGS"][source]())
-
-
-def _fenced(command: str, *lines: str) -> str:
-    return "\n".join(["```", f"$ {command}", *lines, "```"])
+        return _READINGS["fenced"](f"$ {source}", *_printed(source).splitlines())
+    return _READINGS["READINGS"][source]()
 
 
 def _printed(command: str) -> str:

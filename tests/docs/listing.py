@@ -31,10 +31,8 @@ class Command(NamedTuple):
 
 def commands() -> list[Command]:
     """Return the commands of all fenced blocks; a block of output that begins with `$ ` has one."""
-    found = (
-        command for page in PAGES for block in _BLOCK.findall(page.read_text()) for command in _commands(page, block)
-    )
-    return list(dict.fromkeys(found))
+    blocks = ((page, block) for page in PAGES for block in _BLOCK.findall(page.read_text()))
+    return list(dict.fromkeys(command for page, block in blocks for command in _commands(page, block)))
 
 
 def spans() -> list[Command]:
