@@ -17,11 +17,11 @@ FILE = Path(__file__).with_name("budgets.yaml")
 
 
 @cache
-def budgets(version: str = torch.__version__) -> dict[str, Any]:
-    """Read the limits for a version of torch: those of the newest pair in the file that is no newer."""
+def budgets() -> dict[str, Any]:
+    """Read the limits for this version of torch: those of the newest pair in the file that is no newer."""
     pairs = yaml.safe_load(FILE.read_text(encoding="utf-8"))
     # the first four characters: NVIDIA's 2.11.0a0 is 2.11 as well
-    limits: dict[str, Any] = next(limits for oldest, limits in pairs.items() if version[:4] >= oldest)
+    limits: dict[str, Any] = next(limits for oldest, limits in pairs.items() if torch.__version__[:4] >= oldest)
     return limits
 
 

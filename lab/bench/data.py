@@ -40,7 +40,8 @@ _ROUNDS = 3
 _ROUND_S = 2.0
 _FIELDS = ("input_ids", "segment_ids", "masked_lm_positions", "masked_lm_ids")
 
-Reader = Callable[[NDArray[np.int64]], object]
+Ids = NDArray[np.int64]
+Reader = Callable[[Ids], object]
 
 
 @dataclass(frozen=True)
@@ -73,7 +74,7 @@ def _rates(folder: Path, samples: int, seed: int, progress: Progress) -> list[Ra
     dataset = Dataset(folder, "train", split, np.load(folder / "train" / "index.npy", mmap_mode="r"))
     mapped, check = dataset.map_samples(), SampleCheck(dataset, VOCABULARY)
 
-    def ours(ids: NDArray[np.int64]) -> object:
+    def ours(ids: Ids) -> object:
         return gather(mapped, ids, dataset.lengths(ids), check)
 
     orders = {"planned": permuted(np.arange(samples), samples, seed), "file": np.arange(samples)}
@@ -92,11 +93,13 @@ def _rates(folder: Path, samples: int, seed: int, progress: Progress) -> list[Ra
     found = in_turns(arms, _ROUNDS, progress=progress)
     rates = [Rate(*name, "warm", statistics.median(values)) for name, values in found.items()]
     for path in (folder / "train").glob("*.h5"):
-        _forget(path)
+        with path.open("rb") as file:
+            os.fsync(file.fileno())  # the system's cache drops only pages that are on disk
+            os.posix_fadvise(file.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
     return [*rates, Rate("bertbench", "planned", "cold", _rate(ours, orders["planned"], limit_s=60.0, once=True))]
 
 
-def _rate(reader: Reader, ids: NDArray[np.int64], limit_s: float, once: bool = False) -> float:
+def _rate(reader: Reader, ids: Ids, limit_s: float, once: bool = False) -> float:
     """Return samples a second over whole batches for `limit_s` seconds; `once` reads no sample twice."""
     batches, done, began = ids[: len(ids) // _BATCH * _BATCH].reshape(-1, _BATCH), 0, time.perf_counter()
     for batch in batches if once else cycle(batches):
@@ -106,13 +109,6 @@ def _rate(reader: Reader, ids: NDArray[np.int64], limit_s: float, once: bool = F
         if seconds >= limit_s:
             break
     return done / seconds
-
-
-def _forget(path: Path) -> None:
-    """Ask the operating system to drop a file from its page cache; it drops pages that are on disk."""
-    with path.open("rb") as file:
-        os.fsync(file.fileno())
-        os.posix_fadvise(file.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
 
 
 def _rows(content: Columns) -> dict[str, list[NDArray[np.integer]]]:
@@ -146,7 +142,7 @@ def _h5py_rows(path: Path, content: Columns) -> Reader:
         file["next_sentence_labels"] = content.next_sentence_labels
     opened = h5py.File(path)
 
-    def read(ids: NDArray[np.int64]) -> object:
+    def read(ids: Ids) -> object:
         rows = {name: [opened[name][number] for number in ids] for name in _FIELDS}
         return _batch_of(rows, [int(opened["next_sentence_labels"][number]) for number in ids])
 
@@ -160,7 +156,7 @@ def _arrow(content: Columns) -> Reader:
     table = ArrowDataset.from_dict({**_rows(content), "next_sentence_labels": content.next_sentence_labels})
     table = table.with_format("numpy")
 
-    def read(ids: NDArray[np.int64]) -> object:
+    def read(ids: Ids) -> object:
         rows = table[ids.tolist()]
         return _batch_of({name: list(rows[name]) for name in _FIELDS}, rows["next_sentence_labels"].tolist())
 

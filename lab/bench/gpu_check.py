@@ -18,9 +18,6 @@ from lab.bench.gpu.child import Ended, run
 from lab.bench.gpu.parts import GROUPS, PARTS, Part
 from lab.bench.gpu.report import Report
 
-_MINUTES = 40.0
-_OUT = Path("runs") / "gpu_check"
-
 
 def main(words: list[str]) -> int:
     """Run the parts; return 0 if none failed, 1 if one did, 2 if the check itself can't run."""
@@ -31,9 +28,9 @@ def main(words: list[str]) -> int:
         help=f"parts, or groups of them: {'; '.join(f'{group}: {_list(parts)}' for group, parts in GROUPS.items())} "
         "(default: all)",
     )  # fmt: skip
-    parser.add_argument("--minutes", type=float, default=_MINUTES, help="time limit for all parts (default 40)")
+    parser.add_argument("--minutes", type=float, default=40.0, help="time limit for all parts (default 40)")
     parser.add_argument(
-        "--out", type=Path, default=_OUT, metavar="FOLDER",
+        "--out", type=Path, default=Path("runs/gpu_check"), metavar="FOLDER",
         help="folder for gpu_check.json and gpu_check.html, which keep the parts of earlier commands "
         "(default runs/gpu_check)",
     )  # fmt: skip

@@ -32,6 +32,9 @@ Answer = TypeVar("Answer")
 Number = tuple[str, int | None, str]
 """An option that takes a whole number of at least 1: its name, default and help."""
 
+Command = tuple[Callable[[argparse.ArgumentParser], None], Callable[[argparse.Namespace], int]]
+"""`add_arguments` and `run`, which a command's module has."""
+
 CPU = torch.device("cpu")
 _TAIL = 0.025  # on each side of a 95 % interval
 
@@ -54,8 +57,8 @@ def command(
     *numbers: Number,
     more: Callable[[argparse.ArgumentParser], None] | None = None,
     seeds: str = "",
-) -> tuple[Callable[[argparse.ArgumentParser], None], Callable[[argparse.Namespace], int]]:
-    """Return `add_arguments` and `run` of a bench; `seeds` says what --seed seeds, if it has one.
+) -> Command:
+    """Return the command of a bench; `seeds` says what --seed seeds, if it has one.
 
     `measure` returns None on a machine that can't run it, after a message that says why.
     """

@@ -78,16 +78,17 @@ def last_layer(setting: Setting) -> Iterator[Trial]:
 
 def attention(setting: Setting) -> Iterator[Trial]:
     """Compute attention in place; without dropout, as in evaluation, torch's is fused. bf16 gathers all heads."""
-    yield _attention(setting, "medium", _TORCH, torch_attention, _RATE, "model/cpu_attention.py")
-    yield _attention(setting, "medium", _TORCH, torch_attention, 0.0, "model/cpu_attention.py")
+    kinds = [(_RATE, torch.float32), (0.0, torch.float32)]
     if onednn_multiplies(torch.bfloat16):
-        yield _attention(setting, "medium", _TORCH, torch_attention, _RATE, "model/cpu_attention.py", torch.bfloat16)
+        kinds.append((_RATE, torch.bfloat16))
+    for rate, dtype in kinds:
+        yield _attention(setting, "medium", _TORCH, torch_attention, rate, "model/cpu_attention.py", dtype)
 
 
 def squares(setting: Setting) -> Iterator[Trial]:
     """Let short sequences share products, in squares."""
-    yield _attention(setting, "demo", "a product per length", plain_attention, 0.0, "model/squares.py")
-    yield _attention(setting, "demo", _TORCH, torch_attention, 0.0, "model/squares.py")
+    for name, plain in (("a product per length", plain_attention), (_TORCH, torch_attention)):
+        yield _attention(setting, "demo", name, plain, 0.0, "model/squares.py", torch.float32)
 
 
 def dropout(setting: Setting) -> Iterator[Trial]:
@@ -159,9 +160,8 @@ def torch_attention(qkv_T3HK: torch.Tensor, sequences: Sequences, dropout: float
 
 
 def _attention(
-    setting: Setting, size: str, name: str, plain: Attention, rate: float, file: str,
-    dtype: torch.dtype = torch.float32,
-) -> Trial:  # fmt: skip
+    setting: Setting, size: str, name: str, plain: Attention, rate: float, file: str, dtype: torch.dtype
+) -> Trial:
     batch, shape = setting.batch(size), setting.shapes[size]
     heads, width = shape.attention_heads, shape.hidden_size // shape.attention_heads
     qkv_T3HK = torch.randn(len(batch.tokens_T), 3, heads, width, dtype=dtype, requires_grad=True)

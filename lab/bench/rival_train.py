@@ -11,7 +11,6 @@ import os
 import sys
 import tempfile
 import time
-from collections.abc import Iterable
 from typing import Any, cast
 
 import numpy as np
@@ -45,7 +44,7 @@ def train_rival(system: System, seed: int, steps: int | None, setup: SetUp) -> T
     if setup.ours:
         parts = take_apart(pieces(system.model.shape()), initial_model(system, seed).state_dict())
         model.load_state_dict({piece.hugging_face: tensor for piece, tensor in parts.items()}, strict=False)
-    optimizer = _MuonAndAdamW(model, system) if setup.ours else _adamw(model.parameters(), system)
+    optimizer = _MuonAndAdamW(model, system) if setup.ours else _adamw([*model.parameters()], system)
     with tempfile.TemporaryDirectory() as folder:
         trainer = _Trainer(
             model=model,
@@ -93,15 +92,13 @@ def _arguments(
     )
 
 
-def _adamw(parameters: Iterable[torch.nn.Parameter], system: System) -> torch.optim.Optimizer:
+def _adamw(parameters: list[torch.nn.Parameter], system: System) -> torch.optim.Optimizer:
     """Return fused AdamW; biases and LayerNorms don't decay."""
     options = system.optimizer
-    groups: dict[bool, list[torch.nn.Parameter]] = {True: [], False: []}
-    for parameter in parameters:
-        groups[parameter.dim() > 1].append(parameter)
-    decays = {True: options.weight_decay, False: 0.0}
+    matrices = [parameter for parameter in parameters if parameter.dim() > 1]
+    vectors = [parameter for parameter in parameters if parameter.dim() <= 1]
     return torch.optim.AdamW(
-        [{"params": parameters, "weight_decay": decays[kind]} for kind, parameters in groups.items()],
+        [{"params": matrices, "weight_decay": options.weight_decay}, {"params": vectors, "weight_decay": 0.0}],
         lr=1.0,  # the schedule multiplies it
         betas=(options.beta1, options.beta2),
         eps=options.epsilon,
@@ -125,7 +122,7 @@ class _MuonAndAdamW(torch.optim.Optimizer):
             ns_steps=options.muon.ns_steps,
             adjust_lr_fn="match_rms_adamw",  # as ours scales updates
         )
-        adamw = _adamw((parameter for parameter in model.parameters() if parameter not in taken), system)
+        adamw = _adamw([parameter for parameter in model.parameters() if parameter not in taken], system)
         self._parts = (muon, adamw)
         super().__init__([*muon.param_groups, *adamw.param_groups], {})
 

@@ -59,7 +59,7 @@ RIVALS = (
 )
 
 
-def rivals(compiled: bool, on_gpu: bool = False) -> list[Rival]:
+def rivals(compiled: bool, on_gpu: bool) -> list[Rival]:
     """Return the rivals to measure; `compiled` includes the one under torch.compile."""
     return [rival for rival in RIVALS if (compiled or not rival.compiled) and (on_gpu or not rival.on_gpu)]
 
@@ -106,7 +106,11 @@ def rival_loss(rival: Rival, model: Any, content: Columns, device: torch.device)
 
 
 def _unpadded_loss(model: Any, attention: str, content: Columns, device: torch.device) -> Tensor:
-    use_unpadded_attention(model, attention)
+    from transformers import AttentionInterface  # noqa: PLC0415 - seconds, and an extra
+
+    AttentionInterface.register(_UNPADDED, _attention_per_sequence)
+    AttentionInterface.register(_FLASH, _flash_attention)
+    model.set_attn_implementation(attention)  # its layers take one row of tokens, with `lengths` and `sequences`
     batch = batch_of(content).to(device)
     hidden_TD = model.bert(
         input_ids=batch.tokens_T[None],
@@ -118,15 +122,6 @@ def _unpadded_loss(model: Any, attention: str, content: Columns, device: torch.d
     first_S = torch.from_numpy(np.cumsum(content.lengths) - content.lengths).to(device)
     pooled_SD = model.bert.pooler(hidden_TD[first_S, None])
     return _loss_of_heads(model, hidden_TD[batch.masked_at_M], batch.masked_labels_M, pooled_SD, batch.next_sentence_S)
-
-
-def use_unpadded_attention(model: Any, attention: str = _UNPADDED) -> None:
-    """Make the layers of a transformers model take one row of tokens, with `lengths` and `sequences` as arguments."""
-    from transformers import AttentionInterface  # noqa: PLC0415 - seconds, and an extra
-
-    AttentionInterface.register(_UNPADDED, _attention_per_sequence)
-    AttentionInterface.register(_FLASH, _flash_attention)
-    model.set_attn_implementation(attention)
 
 
 def _attention_per_sequence(

@@ -81,19 +81,17 @@ def fieller(above: Sequence[float], below: Sequence[float]) -> Ratio:
 
 def lines_of(results: Sequence[Result]) -> list[str]:
     """Return the table, and how much faster ours is than the Trainer."""
-    return [*table(results, _COLUMNS), *_headlines(*results)]
-
-
-def _headlines(ours: Result, *rivals: Result) -> list[str]:
-    trainers = [rival for rival in rivals if not rival.name.startswith(OURS)]
+    lines, ours = table(results, _COLUMNS), results[0]
+    trainers = [rival for rival in results if not rival.name.startswith(OURS)]
     if not trainers:
-        return []
+        return lines
     fastest = max(trainers, key=lambda rival: rival.samples_per_s)
-    lines = [f"{ours.samples_per_s / fastest.samples_per_s:.2f} times the samples/s of {fastest.name}"]
-    for rival in trainers:
-        if rival.times_ours and rival.mean_samples and ours.mean_samples:
-            share = rival.mean_samples / ours.mean_samples
-            lines.append(f"{rival.times} as fast to the target as {rival.name}: {share:.2f} of it by fewer samples")
-    if len(lines) > 1:
-        lines.append("ratios of means, with 95 % intervals by Fieller's theorem for unequal variances")
-    return lines
+    lines.append(f"{ours.samples_per_s / fastest.samples_per_s:.2f} times the samples/s of {fastest.name}")
+    shares = [
+        f"{rival.times} as fast to the target as {rival.name}: "
+        f"{rival.mean_samples / ours.mean_samples:.2f} of it by fewer samples"
+        for rival in trainers
+        if rival.times_ours and rival.mean_samples and ours.mean_samples
+    ]
+    method = "ratios of means, with 95 % intervals by Fieller's theorem for unequal variances"
+    return [*lines, *shares, method] if shares else lines

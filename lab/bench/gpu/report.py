@@ -23,7 +23,7 @@ class Report:
 
     def __init__(self, folder: Path, chosen: Sequence[Part]) -> None:
         self._folder, self._chosen = folder, chosen
-        self._output: dict[str, str] = {}
+        self._output = ""  # of the part that runs, since its last row
         folder.mkdir(parents=True, exist_ok=True)
         self._parts: dict[str, dict[str, Any]] = {part["name"]: part for part in _earlier(folder)}
         for part in chosen:
@@ -32,16 +32,17 @@ class Report:
 
     def begin(self, part: Part) -> None:
         """Count a part as failed until it has ended, so that a kill leaves the truth."""
+        self._output = ""
         self.end(part, "failed", _CUT_OFF)
 
     def take(self, part: Part, line: str) -> None:
         """Take a line of a part's output: a row, or a piece of one JSON text that is its only one."""
-        text = self._output.get(part.name, "") + line
+        self._output += line
         try:
-            found = json.loads(line if line.startswith("{") else text)
+            found = json.loads(line if line.startswith("{") else self._output)
         except json.JSONDecodeError:
-            self._output[part.name] = text
             return
+        self._output = ""
         is_row = isinstance(found, dict) and found.keys() & {"holds", "not_reached"}
         self.rows(part).append(found if is_row else {"found": found, "holds": True})
         self._write()

@@ -1,4 +1,3 @@
-import json
 from pathlib import Path
 
 import numpy as np
@@ -6,12 +5,12 @@ import pytest
 import torch
 
 from bertbench.balance.lengths import draw_lengths, length_shares, predictions
-from bertbench.cli import main
 from bertbench.common.errors import DataError
 from bertbench.data.store.dataset import Dataset
 from bertbench.data.store.shards import write_split
 from bertbench.loading.batch import Batch, gather
 from lab.bench import data as bench
+from tests.conftest import Answer
 
 
 def test_every_reader_brings_the_same_batch(tmp_path: Path) -> None:
@@ -26,14 +25,12 @@ def test_every_reader_brings_the_same_batch(tmp_path: Path) -> None:
 
 
 def same(first: Batch, second: Batch) -> bool:
-    names = ("tokens_T", "segments_T", "positions_T", "masked_at_M", "masked_labels_M", "next_sentence_S")
-    return all(torch.equal(getattr(first, name), getattr(second, name)) for name in names)
+    return all(map(torch.equal, first._tensors, second._tensors))
 
 
-def test_the_bench_measures_every_reader(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_bench_measures_every_reader(monkeypatch: pytest.MonkeyPatch, answer: Answer) -> None:
     monkeypatch.setattr(bench, "_ROUND_S", 0.01)
-    assert main(["lab", "data", "--samples", "480", "--json"]) == 0
-    rates = json.loads(capsys.readouterr().out)["results"]
+    rates = answer("lab", "data", "--samples", 480)["results"]
     measured = {(rate["name"], rate["order"], rate["cache"]) for rate in rates}
     assert measured >= {("bertbench", order, "warm") for order in ("planned", "file")}
     assert measured >= {("bertbench", "planned", "cold"), ("h5py rows", "planned", "warm")}

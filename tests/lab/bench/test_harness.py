@@ -2,6 +2,7 @@
 
 import argparse
 import json
+from functools import partial
 from pathlib import Path
 from typing import NamedTuple
 
@@ -19,7 +20,7 @@ def test_arms_take_turns_in_alternating_order_and_the_warm_up_is_dropped() -> No
         calls.append(f"{name}{number}")
         return calls[-1]
 
-    arms = {"a": lambda number: take("a", number), "b": lambda number: take("b", number)}
+    arms = {name: partial(take, name) for name in "ab"}
     assert in_turns(arms, 2, warm_up=1) == {"a": ["a1", "a2"], "b": ["b1", "b2"]}
     assert calls == ["a0", "b0", "b1", "a1", "a2", "b2"]
 

@@ -1,19 +1,17 @@
 """`lab ideas`: an idea and its plain alternative must agree before they are timed."""
 
-import json
 from dataclasses import replace
-from pathlib import Path
 
 import pytest
 import torch
 
-from bertbench.cli import main
 from bertbench.common.errors import RunError
 from bertbench.model.linear import onednn_multiplies
 from bertbench.model.shape import BertShape
 from lab.bench.idea_trials import IDEAS
 from lab.bench.ideas import RANK_IDEAS, measure_on_ranks, rows_of
 from lab.bench.trial import Setting, Tensors, Trial, compare
+from tests.conftest import Answer
 from tests.docs.listing import REPOSITORY
 from tests.ranks import run_ranks
 
@@ -59,12 +57,7 @@ def test_what_disagrees_is_not_timed(ours: float, agrees: bool) -> None:
         assert len(calls) == 2
 
 
-def test_the_command_prints_rows_and_records_its_table(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    file = tmp_path / "ideas.json"
-    assert main(["lab", "ideas", "--ideas", "dropout,words", "--rounds", "1", "--record", str(file), "--json"]) == 0
-    rows = json.loads(capsys.readouterr().out)["results"]
+def test_the_command_prints_the_rows_of_the_ideas_asked_for(answer: Answer) -> None:
+    rows = answer("lab", "ideas", "--ideas", "dropout,words", "--rounds", 1)["results"]
     assert [row["idea"] for row in rows] == ["words", "dropout"]
     assert {"idea", "plain", "size", "plain_ms", "ours_ms", "ratio", "ratio_low", "ratio_high", "file"} == set(rows[0])
-    record = json.loads(file.read_text())
-    assert record["results"]["results"] == rows
-    assert len(record["printed"]) == 2 + len(rows)

@@ -1,7 +1,6 @@
 """The GPU step's kernels without a GPU. What needs Triton is skipped where it isn't installed."""
 
 import importlib.util
-import json
 import subprocess
 import sys
 from pathlib import Path
@@ -10,7 +9,6 @@ from typing import Any
 import pytest
 import torch
 
-from bertbench.cli import main
 from bertbench.forecast.kernels import absent_gpu
 from bertbench.forecast.kernels.absent_gpu import GPUS
 from bertbench.forecast.kernels.certificate import certificate as certify
@@ -19,6 +17,7 @@ from bertbench.forecast.kernels.launches import multi_tensor_launches
 from bertbench.forecast.kernels.step import PIECES, TOKENS, batch_of_tokens
 from lab.bench import kernels
 from lab.bench.budgets import Found, broken, budgets
+from tests.conftest import Answer, Printed
 
 needs_triton = pytest.mark.skipif(
     importlib.util.find_spec("triton") is None, reason="Triton is not installed: the extra `kernels`"
@@ -80,31 +79,28 @@ def test_a_layer_with_a_16_bit_residual_takes_no_more_kernels_and_moves_a_thirte
 @pytest.mark.slow
 @needs_triton
 @pytest.mark.parametrize("optimizer", ["torch", "triton"])
-def test_every_piece_keeps_its_budget_on_every_architecture(optimizer: str, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["lab", "kernels", "--optimizer", optimizer, "--json"]) == 0
-    rows = json.loads(capsys.readouterr().out)
+def test_every_piece_keeps_its_budget_on_every_architecture(optimizer: str, answer: Answer) -> None:
+    rows = answer("lab", "kernels", "--optimizer", optimizer)
     assert [(row["arch"], row["piece"]) for row in rows] == [(arch, piece) for arch in GPUS for piece in PIECES]
     assert all(list(row) == FIELDS and row["within_budget"] for row in rows)
-    titles = {"step": "step"} if optimizer == "torch" else {"step": "step, optimizer.impl: triton"}
-    if optimizer == "torch":
-        titles["layer"] = "layer"
+    shown = {"torch": {"step": "step", "layer": "layer"}, "triton": {"step": "step, optimizer.impl: triton"}}
+    titles = shown[optimizer]
     for row in rows:
         if row["arch"] == "sm_90" and row["piece"] in titles:
             assert shown_counts(titles[row["piece"]], row["kernels"], row["launches"], row["megabytes"])
 
 
 def test_a_broken_budget_is_named_and_fails_the_command(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    monkeypatch: pytest.MonkeyPatch, answer: Answer, printed: Printed
 ) -> None:
     monkeypatch.setattr(absent_gpu, "find_spec", lambda name: name)
     limit = budgets()["every_kernel"]["spill_bytes"]
     spilling = found("embeddings", spill_bytes=limit + 8)
     monkeypatch.setattr(kernels, "certificate", lambda *_, **__: [found(), spilling])
-    assert main(["lab", "kernels", "--arch", "sm_90", "--json"]) == 1
-    good, bad = json.loads(capsys.readouterr().out)
-    assert (good["within_budget"], bad["within_budget"]) == (True, False)
-    assert main(["lab", "kernels", "--arch", "sm_90"]) == 1
-    assert f"sm_90 embeddings: {limit + 8} bytes spilled a thread, the budget is {limit}" in capsys.readouterr().out
+    words = "lab", "kernels", "--arch", "sm_90"
+    assert [row["within_budget"] for row in answer(*words, code=1)] == [True, False]
+    said = printed(*words, code=1)
+    assert f"sm_90 embeddings: {limit + 8} bytes spilled a thread, the budget is {limit}" in said
 
 
 def test_bytes_may_grow_with_the_batch_and_launches_may_not() -> None:
@@ -117,12 +113,9 @@ def test_bytes_may_grow_with_the_batch_and_launches_may_not() -> None:
     assert len(list(broken(found(launches=limits["pieces"]["attention"]["launches"] + 1), limits))) == 1
 
 
-def test_without_triton_the_command_says_how_to_get_it(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_without_triton_the_command_says_how_to_get_it(monkeypatch: pytest.MonkeyPatch, printed: Printed) -> None:
     monkeypatch.setattr(absent_gpu, "find_spec", lambda _: None)
-    assert main(["lab", "kernels"]) == 2
-    assert "install bertbench[kernels]" in capsys.readouterr().err
+    assert "install bertbench[kernels]" in printed("lab", "kernels", code=2)
 
 
 def test_the_batch_has_the_tokens_that_were_asked_for() -> None:
@@ -134,12 +127,10 @@ def test_the_batch_has_the_tokens_that_were_asked_for() -> None:
 
 def test_launches_of_multi_tensor_operations_are_as_torch_cuts_them() -> None:
     # 770 tensors of one list fit, or 2,240 blocks of 65,536 elements
-    assert multi_tensor_launches([1] * 770, lists=1) == 1
-    assert multi_tensor_launches([1] * 771, lists=1) == 2
+    block = 65_536
+    fitting, too_large = ([1] * 770, [2240 * block]), ([1] * 771, [2240 * block + 1], [2239 * block, 1, 1])
+    assert [multi_tensor_launches(sizes, lists=1) for sizes in (*fitting, *too_large)] == [1, 1, 2, 2, 2]
     assert multi_tensor_launches([1] * 771, lists=2) == 2
-    assert multi_tensor_launches([65_536 * 2240], lists=1) == 1
-    assert multi_tensor_launches([65_536 * 2240 + 1], lists=1) == 2
-    assert multi_tensor_launches([65_536 * 2239, 1, 1], lists=1) == 2
 
 
 def test_a_reduction_by_one_block_is_seen() -> None:

@@ -1,6 +1,5 @@
 """`lab links`: whole runs between two virtual hosts."""
 
-import json
 import subprocess
 import time
 from collections.abc import Callable
@@ -15,6 +14,7 @@ from bertbench.distributed.world import World
 from lab.bench import delay_line
 from lab.bench.links import LinkRow, table_of
 from lab.bench.network import DEVICE, limit_bandwidth, obstacle, on_two_hosts
+from tests.conftest import Answer, Printed
 
 _REASON = obstacle() or delay_line.obstacle()
 needs_root = pytest.mark.skipif(_REASON is not None, reason=_REASON or "")
@@ -42,15 +42,9 @@ def seconds_over_the_link(world: World) -> list[float]:
 
 
 @needs_root
-def test_every_way_trains_over_the_link_(tiny_file: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    words = ["--system", tiny_file, "--mbit", "80", "--steps", "3", "--set", "sync.every_steps=2"]
-    words += ["--record", str(tmp_path / "links.json")]
-    assert main(["lab", "links", *words, "--json"]) == 0
-    rows = json.loads(capsys.readouterr().out)
+def test_every_way_trains_over_the_link(tiny_file: str, answer: Answer) -> None:
+    rows = answer("lab", "links", "--system", tiny_file, "--mbit", 80, "--steps", 3, "--set", "sync.every_steps=2")
     assert [row["way"] for row in rows] == ["every_step", "int8", "topk", "delayed", "local_sgd", "diloco"]
-    record = json.loads((tmp_path / "links.json").read_text())
-    assert record["results"] == rows
-    assert len(record["printed"]) == 1 + len(rows)
     assert all((row["samples"], row["mbit"], row["reached"]) == (36, 80, False) for row in rows)
     assert all(row["samples_per_s"] > 1 for row in rows)
 
@@ -78,11 +72,10 @@ def test_without_root_a_bench_says_so_and_measures_nothing(
     assert len(printed.err.splitlines()) == 1
 
 
-def test_wrong_numbers_are_refused(capsys: pytest.CaptureFixture[str]) -> None:
-    for words, expected in (
-        (["--mbit", "0"], "--mbit 0: expected numbers above 0"),
-        (["--latency-ms", "fast"], "--latency-ms fast: expected numbers"),
-        (["--ways", "gossip"], "--ways: unknown 'gossip'; choose of every_step"),
+def test_wrong_numbers_are_refused(printed: Printed) -> None:
+    for option, value, expected in (
+        ("--mbit", 0, "--mbit 0: expected numbers above 0"),
+        ("--latency-ms", "fast", "--latency-ms fast: expected numbers"),
+        ("--ways", "gossip", "--ways: unknown 'gossip'; choose of every_step"),
     ):
-        assert main(["lab", "links", *words]) == 2
-        assert expected in capsys.readouterr().err
+        assert expected in printed("lab", "links", option, value, code=2)

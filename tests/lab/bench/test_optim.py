@@ -1,13 +1,12 @@
 import argparse
-import json
 
 import pytest
 import torch
 
-from bertbench.cli import main
 from bertbench.common.progress import Progress
 from bertbench.model.shape import BertShape
 from lab.bench import optim as bench
+from tests.conftest import Answer
 
 TINY = BertShape(vocab_size=13, hidden_size=6, layers=1, attention_heads=2, feed_forward_size=7, max_positions=8)
 
@@ -30,9 +29,8 @@ def test_the_parameters_are_counted() -> None:
 
 
 @pytest.mark.slow
-def test_the_command_prints_the_fields_that_it_promises(capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["lab", "optim", "--json", "--system", "cpu_demo", "--rounds", "1"]) == 0
-    found = json.loads(capsys.readouterr().out)
+def test_the_command_prints_the_fields_that_it_promises(answer: Answer) -> None:
+    found = answer("lab", "optim", "--system", "cpu_demo", "--rounds", 1)
     assert {"adamw_fused_ms", "lamb_ms", "lamb_plain_ms", "lamb_foreach_ms", "others_mean_ms", "machine"} <= set(found)
     assert found["parameters"] > 0
     assert found["peak_memory_gb"] > 0.05

@@ -1,19 +1,16 @@
 """What `lab overlap` says of two virtual hosts."""
 
-import json
-
 import pytest
 
-from bertbench.cli import main
 from lab.bench.network import obstacle
 from lab.bench.overlap import MODES
+from tests.conftest import Answer
 
 
 @pytest.mark.slow
 @pytest.mark.skipif(obstacle() is not None, reason=obstacle() or "")
-def test_bucket_hides_communication_that_before_exposes(capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["lab", "overlap", "--rounds", "9", "--json"]) == 0
-    rows = json.loads(capsys.readouterr().out)
+def test_bucket_hides_communication_that_before_exposes(answer: Answer) -> None:
+    rows = answer("lab", "overlap", "--rounds", 9)
     bandwidths = sorted({row["bandwidth_mbit"] for row in rows})
     assert [row["mode"] for row in rows] == list(MODES) * 3
     assert len(bandwidths) == 3

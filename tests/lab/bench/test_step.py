@@ -1,5 +1,4 @@
 import argparse
-import json
 import os
 import sys
 from collections.abc import Callable, Mapping
@@ -9,7 +8,6 @@ import numpy as np
 import pytest
 import torch
 
-from bertbench.cli import main
 from bertbench.common.errors import RunError
 from bertbench.common.progress import Progress
 from bertbench.data.store.columns import Columns
@@ -22,9 +20,12 @@ from bertbench.model.sizes import SHAPES
 from lab.bench import peak, rivals, stock
 from lab.bench import step as bench
 from lab.bench.batches import wikipedia_batches
+from lab.bench.harness import CPU
 from lab.bench.program import Program, Step, Took
+from tests.conftest import Answer, Printed
 
 TINY = BertShape(30_522, 6, 1, 2, 7, 512)
+CONTENT = wikipedia_batches(5, 1, seed=2)[0]
 ONE_ROUND = {"device": "cpu", "threads": 1, "batch": 2, "rounds": 1, "compile": False, "seed": 1}
 
 
@@ -42,9 +43,8 @@ def test_every_batch_has_wikipedias_lengths() -> None:
 
 
 def test_rivals_get_the_same_tokens_and_labels_padded() -> None:
-    content = wikipedia_batches(5, 1, seed=2)[0]
-    padded, batch = stock.padded(content, None), batch_of(content)
-    assert padded["input_ids"].shape == (5, content.lengths.max())
+    padded, batch = stock.padded(CONTENT, None), batch_of(CONTENT)
+    assert padded["input_ids"].shape == (5, CONTENT.lengths.max())
     assert padded["input_ids"][padded["attention_mask"].bool()].tolist() == batch.tokens_T.tolist()
     assert padded["labels"][padded["labels"] >= 0].tolist() == batch.masked_labels_M.tolist()
 
@@ -55,41 +55,40 @@ def _without_a_gpu(
     return plain_attention(torch.stack((query_TKH, key_TKH, value_TKH), 1), sequences, dropout)
 
 
-@pytest.mark.parametrize("rival", rivals.rivals(False, on_gpu=True), ids=lambda rival: rival.name)
+@pytest.mark.parametrize("rival", rivals.rivals(False, True), ids=lambda rival: rival.name)
 def test_every_rival_computes_the_loss_of_the_stock_one(rival: rivals.Rival, monkeypatch: pytest.MonkeyPatch) -> None:
     pytest.importorskip("transformers")
     monkeypatch.setattr(rivals, "flash_kernel", _without_a_gpu)
     # initial weights of 0.02 would make every loss log(30,522)
     shape = BertShape(30_522, 8, 2, 2, 16, 512, hidden_dropout=0.0, attention_dropout=0.0, initializer_range=0.5)
-    content = wikipedia_batches(5, 1, seed=2)[0]
     torch.manual_seed(3)
     model = stock.stock_model(shape)
-    expected = model(**stock.padded(content, None)).loss
-    loss = rivals.rival_loss(rival, model, content, torch.device("cpu"))
+    expected = model(**stock.padded(CONTENT, None)).loss
+    loss = rivals.rival_loss(rival, model, CONTENT, CPU)
     assert loss.item() == pytest.approx(expected.item(), rel=1e-5)
 
 
 def test_unpadded_attention_drops_as_the_stock_model_is_told_to() -> None:
     pytest.importorskip("transformers")
     model = stock.stock_model(BertShape(30_522, 8, 2, 2, 16, 512, hidden_dropout=0.0, attention_dropout=0.3))
-    content = wikipedia_batches(5, 1, seed=2)[0]
     unpadded = next(rival for rival in rivals.RIVALS if rival.name == "masked heads, unpadded")
-    first, second = (rivals.rival_loss(unpadded, model, content, torch.device("cpu")).item() for _ in range(2))
+    first, second = (rivals.rival_loss(unpadded, model, CONTENT, CPU).item() for _ in range(2))
     assert first != second
 
 
 def test_the_headline_is_the_ratio_to_the_strongest_unbiased_rival() -> None:
-    def measured(name: str, tokens_per_s: float, biased: bool, strong: bool) -> bench.Measured:
-        return bench.Measured("small", "fp32", name, tokens_per_s, 1.0, 1.0, 0.1, 0.1, 1.0, biased, strong)
-
-    results = [
-        measured("bertbench", 2400.0, False, False),
-        measured("slow", 400.0, False, False),
-        measured("sorted", 600.0, True, False),
-        measured("strong", 960.0, False, True),
-        measured("strong, sorted", 1200.0, True, True),
-    ]
-    lines = bench.table_of(results)
+    lines = bench.table_of(
+        [
+            bench.Measured("small", "fp32", name, tokens_per_s, 1.0, 1.0, 0.1, 0.1, 1.0, biased, strong)
+            for name, tokens_per_s, biased, strong in (
+                ("bertbench", 2400.0, False, False),
+                ("slow", 400.0, False, False),
+                ("sorted", 600.0, True, False),
+                ("strong", 960.0, False, True),
+                ("strong, sorted", 1200.0, True, True),
+            )
+        ]
+    )
     assert [line.split()[-2] for line in lines[1:6]] == ["1.00", "6.00", "4.00", "2.50", "2.00"]
     assert lines[-2] == "bertbench is 2.50 x as fast as the strongest unbiased rival, strong"
     assert lines[-1] == "and 6.00 x as fast as the best unbiased stock variant, slow"
@@ -102,7 +101,7 @@ def test_layer_products_are_the_counted_work_without_attention_s() -> None:
 
 
 def test_each_product_counts_by_its_faster_library() -> None:
-    products = peak.MatrixProducts(torch.device("cpu"))
+    products = peak.MatrixProducts(CPU)
     wide, square = peak.Product(2, 4, 8, times=3), peak.Product(4, 4, 4)  # 128 operations each
     products.rates = {
         (torch.float32, wide): {"torch": 640.0, "oneDNN": 32.0},
@@ -134,7 +133,7 @@ def test_ours_is_measured_beside_the_rivals_and_the_biased_one_is_marked(monkeyp
     monkeypatch.setitem(bench.SHAPES, "tiny", TINY)
     monkeypatch.setattr(peak, "_SIZES", (61, 64))  # what 1,024 and 2,048 take, seconds, is not the matter here
     monkeypatch.setattr(bench, "Program", Here)
-    arguments, products = argparse.Namespace(**ONE_ROUND), peak.MatrixProducts(torch.device("cpu"))
+    arguments, products = argparse.Namespace(**ONE_ROUND), peak.MatrixProducts(CPU)
     kinds = [rival for rival in rivals.RIVALS if rival.name in (
         "transformers sdpa, padded to the longest", "transformers sdpa, group_by_length", "masked heads, unpadded",
     )]  # fmt: skip
@@ -158,13 +157,12 @@ def memory_and_death(_: torch.device) -> dict[str, Step]:
 
 
 def test_a_program_has_a_process_of_its_own_whose_memory_is_measured_and_whose_death_is_an_error() -> None:
-    content = wikipedia_batches(1, 1, seed=1)[0]
-    with Program(memory_and_death, 1, torch.device("cpu")) as program:
-        took = program.step("keeps", content)
+    with Program(memory_and_death, 1, CPU) as program:
+        took = program.step("keeps", CONTENT)
         assert took.seconds > 0
         assert took.memory_bytes >= 2**26
         with pytest.raises(RunError, match=r"dies: its process ended with code 3; .* choose a smaller --batch"):
-            program.step("dies", content)
+            program.step("dies", CONTENT)
 
 
 class SlowOnANewBatch:
@@ -180,27 +178,22 @@ class SlowOnANewBatch:
 
 def test_the_first_step_on_a_batch_does_not_count(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(peak, "_SIZES", (61,))
-    products, batches = peak.MatrixProducts(torch.device("cpu")), wikipedia_batches(2, 3, 1)
+    products, batches = peak.MatrixProducts(CPU), wikipedia_batches(2, 3, 1)
     arm = bench.Contender(rivals.Rival("slow", ""), SlowOnANewBatch(), batches)
     assert [arm.step(products, torch.float32, [], number).seconds for number in range(3)] == [2, 2, 2]
 
 
-def test_the_command_runs_where_no_rival_is_installed(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_the_command_runs_where_no_rival_is_installed(monkeypatch: pytest.MonkeyPatch, answer: Answer) -> None:
     monkeypatch.setitem(sys.modules, "transformers", None)
     monkeypatch.setitem(bench.SHAPES, "small", TINY)
     monkeypatch.setattr(peak, "_SIZES", (61,))
     monkeypatch.setattr(bench, "Program", Here)
-    assert main(["lab", "step", "--json", "--rounds", "1", "--batch", "2", "--dtypes", "bf16"]) == 0
-    printed = capsys.readouterr()
-    answer = json.loads(printed.out)
-    assert set(answer["machine"]["gemm_gflops"]) == {"bf16"}
-    (result,) = answer["results"]
+    found = answer("lab", "step", "--rounds", 1, "--batch", 2, "--dtypes", "bf16")
+    assert set(found["machine"]["gemm_gflops"]) == {"bf16"}
+    (result,) = found["results"]
     assert {"size": "small", "dtype": "bf16", "name": "bertbench"}.items() <= result.items()
     assert {"real_tokens_per_s", "samples_per_s", "useful_gflops", "share_of_gemm", "peak_memory_mb"} <= set(result)
 
 
-def test_a_number_format_that_a_cpu_lacks_is_one_clear_error(capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["lab", "step", "--dtypes", "fp16"]) == 2
-    assert "--dtypes fp16: not on a CPU" in capsys.readouterr().err
+def test_a_number_format_that_a_cpu_lacks_is_one_clear_error(printed: Printed) -> None:
+    assert "--dtypes fp16: not on a CPU" in printed("lab", "step", "--dtypes", "fp16", code=2)
