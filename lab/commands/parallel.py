@@ -24,14 +24,15 @@ def measure(arguments: argparse.Namespace, progress: Progress) -> Found:
     """Train in every layout, and write the page."""
     folder = study_folder(arguments, "parallel")
     rows = run_parallel(arguments.system, arguments.steps, arguments.seeds, progress)
+    by_layout = medians(rows)
     head = (
         f"{arguments.system} at equal global batch, each step in {PARTS} parts, one thread a rank; medians of "
         f"{arguments.seeds} seeds on {available_cores()} cores of {processor()}. Ranks communicate through main memory."
     )
     folder.mkdir(parents=True, exist_ok=True)
-    content = {"method": head, "layouts": [asdict(row) for row in medians(rows)], "origin": provenance()}
+    content = {"method": head, "layouts": [asdict(row) for row in by_layout], "origin": provenance()}
     write_file(folder / "study.html", record_page("Study: parallel layouts", content), "--out")
-    return Found(rows, [head, *table(medians(rows), _COLUMNS)])
+    return Found(rows, [head, *table(by_layout, _COLUMNS)])
 
 
 def _options(parser: argparse.ArgumentParser) -> None:

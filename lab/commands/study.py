@@ -2,7 +2,7 @@
 
 import argparse
 import importlib.util
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -16,10 +16,9 @@ from bertbench.common.progress import Progress
 from bertbench.config import load_system
 from bertbench.loading.inputs import open_data
 from bertbench.report.charts import Axis, Bar, bars
-from lab.bench.harness import table
-from lab.paths import STUDIES
+from lab.bench.harness import Command, table
 from lab.record_page import record_page
-from lab.study.definition import Arm, Definition, Values, read_definition
+from lab.study.definition import STUDIES, Arm, Definition, Values, read_definition
 from lab.study.engine import Outcome, RunTrial, Study
 from lab.study.language_run import read_setting, run_setting
 from lab.study.system_run import run_system, trial_system
@@ -66,10 +65,8 @@ def study_folder(arguments: argparse.Namespace, name: str) -> Path:
     return arguments.out or runs_folder() / f"study_{name}"
 
 
-def study_command(
-    name: str, title: str
-) -> tuple[Callable[[argparse.ArgumentParser], None], Callable[[argparse.Namespace], int]]:
-    """Return `add_arguments` and `run` of the study that lab/studies/<name>.json defines."""
+def study_command(name: str, title: str) -> Command:
+    """Return the command of the study that lab/studies/<name>.json defines."""
 
     def add_arguments(parser: argparse.ArgumentParser) -> None:
         parser.add_argument("--seeds", type=int, metavar="N", help="runs of every arm (default: the definition's)")

@@ -4,6 +4,7 @@ A definition is a file in lab/studies. Settings are named as in --set (`optimize
 `low` and `high` is tuned within that range.
 """
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from itertools import product
@@ -15,6 +16,8 @@ from pydantic import Field, ValidationError, model_validator
 from bertbench.common.errors import ConfigError, system_reason
 from bertbench.common.section import Count, Section
 
+STUDIES = Path(__file__).parents[1] / "studies"
+"""Our definitions, a JSON file each."""
 Values = dict[str, float]
 """What tuning chose for an arm, by setting."""
 
@@ -30,6 +33,10 @@ class Range(Section):
     def value(self, drawn: float) -> float:
         """Return the setting's value for one between the bounds, and the reverse."""
         return 1 - drawn if self.one_minus else drawn
+
+    def place(self, value: float) -> float:
+        """Return where a value lies, 0 at `low` and 1 at `high`."""
+        return math.log(self.value(value) / self.low, self.high / self.low)
 
     @model_validator(mode="after")
     def _is_a_range(self) -> Self:

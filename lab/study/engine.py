@@ -5,8 +5,8 @@ A study gives a definition and a function that runs one trial; the rest is here,
 
 import math
 import statistics
-from collections.abc import Callable, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor, as_completed
+from collections.abc import Callable, Sequence
+from concurrent.futures import FIRST_EXCEPTION, ThreadPoolExecutor, wait
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -19,6 +19,7 @@ from lab.study.intervals import (
     RATIOS,
     SAMPLES,
     SECONDS,
+    Comparison,
     Row,
     compare,
     geometric_mean,
@@ -77,16 +78,16 @@ class Study:
         """
         if not self.values:
             tuned = self._all(self._tuned, [(arm,) for arm in self.arms])
-            self.values = {arm.name: values for arm, values in zip(self.arms, tuned, strict=True)}
+            self.values = dict(zip(self._named, tuned, strict=True))
         return self._all(self._row, [(arm, self.values[arm.name], seed) for seed in seeds for arm in self.arms])
 
     def rows_until(self, stopping: Stopping) -> list[Row]:
         """Add seeds until every interval is narrow or the seeds run out."""
         rows: list[Row] = []
+        looks = range(stopping.first_look, stopping.max_seeds + 1, stopping.look_every)
         for seed in range(1, stopping.max_seeds + 1):
             rows += self.rows([seed])
-            since = seed - stopping.first_look
-            if since >= 0 and since % stopping.look_every == 0:
+            if seed in looks:
                 found = self.comparisons(rows)
                 widths = ", ".join(f"{pair['difference']['arm']} {half_width(pair):.1%}" for pair in found)
                 self._progress.message(f"look at {seed} seeds: half-widths {widths}")
@@ -95,7 +96,7 @@ class Study:
                     break
         return rows
 
-    def comparisons(self, rows: Sequence[Row]) -> list[dict[str, Any]]:
+    def comparisons(self, rows: Sequence[Row]) -> list[Comparison]:
         """Return every arm against its reference arms, where at least two seeds of both reached the target."""
         pairs = [self._compared(rows, arm, against) for arm in self.arms for against in arm.against]
         return [pair for pair in pairs if pair]
@@ -161,15 +162,10 @@ class Study:
 
     def _at_edge(self, arm: Arm) -> list[str]:
         """Return the values that lie at the edge of their range: a wider one may have better values."""
-        found = []
-        for name, bounds in arm.space.items():
-            searched = bounds.value(self.values[arm.name][name])
-            place = math.log(searched / bounds.low, bounds.high / bounds.low)
-            if not _EDGE <= place <= 1 - _EDGE:
-                found.append(name)
-        return found
+        places = {name: bounds.place(self.values[arm.name][name]) for name, bounds in arm.space.items()}
+        return [name for name, place in places.items() if not _EDGE <= place <= 1 - _EDGE]
 
-    def _at_equal_values(self, rows: Sequence[Row]) -> tuple[list[dict[str, Any]], list[Row]]:
+    def _at_equal_values(self, rows: Sequence[Row]) -> tuple[list[Comparison], list[Row]]:
         """Run both arms of each comparison with the values of either and the seeds of `rows`, and compare."""
         seeds, found, all_rows = dict.fromkeys(row["seed"] for row in rows), [], list[Row]()
         for arm in self.arms if self.definition.equal_values else ():
@@ -184,7 +180,7 @@ class Study:
                 all_rows += [row for row in own_rows if row not in all_rows]
         return found, all_rows
 
-    def _compared(self, rows: Sequence[Row], arm: Arm, against: str) -> dict[str, Any] | None:
+    def _compared(self, rows: Sequence[Row], arm: Arm, against: str) -> Comparison | None:
         samples, seconds = (compare(rows, arm.name, against, measure) for measure in (SAMPLES, SECONDS))
         if samples is None or seconds is None:
             return None
@@ -198,10 +194,10 @@ class Study:
             "narrow": None if stopping is None else half_width(samples) <= stopping.half_width,
         }
 
-    def _pooled(self, compared: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
+    def _pooled(self, compared: Sequence[Comparison]) -> list[dict[str, Any]]:
         """Return means of ratios over all cells and over those of each level; each cell was tuned separately."""
         by_arms = {(pair["difference"]["arm"], pair["difference"]["against"]): pair for pair in compared}
-        groups: dict[tuple[str, str, str], list[Mapping[str, Any] | None]] = {}
+        groups: dict[tuple[str, str, str], list[Comparison | None]] = {}
         for arm in self.arms:
             for against in arm.against:
                 for cells in ("all", *map(" ".join, arm.cell.items())):
@@ -238,15 +234,13 @@ class Study:
         with ThreadPoolExecutor(self._parallel) as threads:
             running = [threads.submit(function, *given) for given in arguments]
             try:
-                for call in as_completed(running):
-                    call.result()
-            except BaseException:
+                wait(running, return_when=FIRST_EXCEPTION)
+            finally:
                 threads.shutdown(cancel_futures=True)
-                raise
         return [call.result() for call in running]
 
 
-def _mean_over_cells(arm: str, against: str, cells: str, group: Sequence[Mapping[str, Any] | None]) -> dict[str, Any]:
+def _mean_over_cells(arm: str, against: str, cells: str, group: Sequence[Comparison | None]) -> dict[str, Any]:
     """Return the geometric mean over cells, with None for those in which an arm missed the target."""
     found = [pair for pair in group if pair]
     samples, low, high = geometric_mean([pair["ratio"] for pair in found])

@@ -14,11 +14,13 @@ _CONFIDENCE = 0.95
 SAMPLES, SECONDS = "samples_to_target", "seconds_to_target"
 RATIOS = ("ratio", "ratio_low", "ratio_high")
 
+Comparison = dict[str, Any]
+"""An arm and its reference arm in one measure, as `compare` describes it."""
 Row = Mapping[str, Any]
 """One seed of one arm, as in a record's JSON: `arm`, `seed`, `samples_to_target` (None if missed), and more."""
 
 
-def compare(rows: Sequence[Row], arm: str, against: str, measure: str = SAMPLES) -> dict[str, Any] | None:
+def compare(rows: Sequence[Row], arm: str, against: str, measure: str = SAMPLES) -> Comparison | None:
     """Return an arm against its reference arm; None for fewer than 2 seeds with which both reached the target.
 
     `difference` is the arm's samples less the reference's with the same seed, mean and 95 % interval; `ratio` is the
@@ -32,23 +34,23 @@ def compare(rows: Sequence[Row], arm: str, against: str, measure: str = SAMPLES)
         return None
     mean, deviation = statistics.mean(apart), statistics.stdev(apart)
     statistic = abs(mean) / deviation * math.sqrt(len(seeds)) if deviation else math.inf if mean else 0.0
-    reference, ends = statistics.mean(theirs[seed] for seed in seeds), (mean, mean - half, mean + half)
+    reference, low, high = statistics.mean(theirs[seed] for seed in seeds), mean - half, mean + half
     return {
-        "difference": dict(zip(("arm", "against", "mean", "low", "high"), (arm, against, *ends), strict=True)),
+        "difference": {"arm": arm, "against": against, "mean": mean, "low": low, "high": high},
         "reference": reference,
         "seeds": len(seeds),
         "missed": len({row["seed"] for row in rows if row["arm"] in (arm, against)}) - len(seeds),
         "p": float(2 * stats.t.sf(statistic, len(seeds) - 1)),
-        **dict(zip(RATIOS, (1 + end / reference for end in ends), strict=True)),
+        **dict(zip(RATIOS, (1 + end / reference for end in (mean, low, high)), strict=True)),
     }
 
 
-def half_width(pair: Row) -> float:
+def half_width(pair: Comparison) -> float:
     """Return half the width of a comparison's interval as a share of the reference."""
     return float(pair["ratio_high"] - pair["ratio_low"]) / 2
 
 
-def verdict(pair: Row, corrected: float) -> str:
+def verdict(pair: Comparison, corrected: float) -> str:
     """Return what the seeds show, by the p-value corrected for all tests of the study."""
     if pair["missed"]:
         return f"not decided: {pair['missed']} of {pair['seeds'] + pair['missed']} seeds missed the target"
@@ -57,7 +59,7 @@ def verdict(pair: Row, corrected: float) -> str:
     return "more samples" if pair["difference"]["mean"] > 0 else "fewer samples"
 
 
-def samples_of(rows: Sequence[Row], arm: str, measure: str = SAMPLES) -> dict[int, float]:
+def samples_of(rows: Sequence[Row], arm: str, measure: str) -> dict[int, float]:
     """Return an arm's samples to target by seed, where it was reached."""
     return {row["seed"]: row[measure] for row in rows if row["arm"] == arm and row[measure] is not None}
 

@@ -184,9 +184,8 @@ def real_ranks(world: World, setting: Setting, model: Bert) -> Reduce:
 
 def to_target(setting: Setting, model: Bert, reduce: Reduce, seed: int, most_samples: float = math.inf) -> Outcome:
     """Train a model on batches that are dealt to ranks; samples to target are interpolated between evaluations."""
-    language, held_out, batch, target = (
-        setting.language(), setting.held_out(), setting.global_batch_size, setting.evaluation.target
-    )  # fmt: skip
+    language, held_out = setting.language(), setting.held_out()
+    batch, target = setting.global_batch_size, setting.evaluation.target
     optimizer, _ = build_optimizer(model, setting.optimizer)
     decay = max(1, round(setting.decay_samples / batch))
     peak = setting.optimizer.learning_rate

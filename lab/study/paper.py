@@ -7,7 +7,7 @@ missing parts.
 import json
 import subprocess
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -20,6 +20,10 @@ _OTHERS = ("--batch", "16", "--methods", "none,stratified_presort,global_exchang
 _OPEN = ("predict", "dgxa100_n128_open", "--set", "data.balance=stratified_presort", "--set", "clip.mode=bucket")
 _EDGES = {1: "512", 2: "256,512", 4: "128,256,384,512", 8: "64,128,192,256,320,384,448,512"}
 _NODES = (2, 4, 8, 16)
+
+
+Json = Mapping[str, Any]
+"""Answers by name, or an object within one."""
 
 
 class Part(NamedTuple):

@@ -1,12 +1,14 @@
 """Judge the claims of arXiv 2402.02447, each from the answers of some parts of `lab paper`."""
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 from bertbench.report.published import published
+from lab.study.paper import Json
 
 _BATCHES = (2, 4, 8, 16, 48)
+_OF_BATCHES = ", ".join(map(str, _BATCHES))
 _IDEAS = {
     "all_ideas": "all three ideas",
     "without_balance": "without strata and sort",
@@ -28,12 +30,12 @@ class Verdict(NamedTuple):
     """Names of the parts that it is derived from."""
 
 
-def efficiencies(rows: Sequence[Mapping[str, Any]]) -> dict[tuple[str, int], float]:
+def efficiencies(rows: Sequence[Json]) -> dict[tuple[str, int], float]:
     """Return load efficiency by method and samples a GPU, from an answer of `balance`."""
     return {(row["method"], row["batch"]): row["efficiency"] for row in rows}
 
 
-def ablation(answers: Mapping[str, Any]) -> list[dict[str, Any]]:
+def ablation(answers: Json) -> list[dict[str, Any]]:
     """Return the forecast with all ideas and without each; `share` is of the seconds with all ideas."""
     whole = answers["all_ideas"]["predicted_min"]
     return [
@@ -48,7 +50,7 @@ def ablation(answers: Mapping[str, Any]) -> list[dict[str, Any]]:
     ]
 
 
-def verdicts(answers: Mapping[str, Any]) -> list[Verdict]:
+def verdicts(answers: Json) -> list[Verdict]:
     """Return a verdict for each claim."""
     return [
         *_balance(answers["batch"]),
@@ -58,7 +60,7 @@ def verdicts(answers: Mapping[str, Any]) -> list[Verdict]:
     ]
 
 
-def _balance(rows: Sequence[Mapping[str, Any]]) -> list[Verdict]:
+def _balance(rows: Sequence[Json]) -> list[Verdict]:
     by_batch = efficiencies(rows)
     random, local, raster, whole = (
         [by_batch[method, batch] for batch in _BATCHES]
@@ -71,7 +73,7 @@ def _balance(rows: Sequence[Mapping[str, Any]]) -> list[Verdict]:
         Verdict(
             "strata and a sort within the node balance 1,024 GPUs nearly as a global sort does",
             _NO_FIGURE,
-            f"efficiency at {_of_batches()} samples a GPU: {_figures(local)}; random {_figures(random)}; global sort "
+            f"efficiency at {_OF_BATCHES} samples a GPU: {_figures(local)}; random {_figures(random)}; global sort "
             f"{_figures(whole)}",
             f"simulated: within 5 % of a global sort at {near} samples a GPU",
             ("batch",),
@@ -79,7 +81,7 @@ def _balance(rows: Sequence[Mapping[str, Any]]) -> list[Verdict]:
         Verdict(
             "a snake deals better than a raster scan",
             _NO_FIGURE,
-            f"efficiency at {_of_batches()} samples a GPU: {_figures(local)} against {_figures(raster)}",
+            f"efficiency at {_OF_BATCHES} samples a GPU: {_figures(local)} against {_figures(raster)}",
             "simulated: consistent with the claim" if all(map(float.__gt__, local, raster)) else "refuted",
             ("batch",),
         ),
@@ -93,15 +95,11 @@ def _balance(rows: Sequence[Mapping[str, Any]]) -> list[Verdict]:
     ]
 
 
-def _of_batches() -> str:
-    return ", ".join(map(str, _BATCHES))
-
-
 def _figures(values: Sequence[float]) -> str:
     return ", ".join(f"{value:.3f}" for value in values)
 
 
-def _clip(answer: Mapping[str, Any]) -> list[Verdict]:
+def _clip(answer: Json) -> list[Verdict]:
     claims = {
         "before": "clipping before the all-reduce needs fewer samples than after it",
         "bucket": "clipping by bucket keeps the gain of `before`",
@@ -118,17 +116,17 @@ def _clip(answer: Mapping[str, Any]) -> list[Verdict]:
     return found
 
 
-def _values(pair: Mapping[str, Any]) -> str:
+def _values(pair: Json) -> str:
     return f"both at the values of {pair['values_of']}" if "values_of" in pair else "each at its own values"
 
 
-def in_shares(pair: Mapping[str, Any]) -> str:
+def in_shares(pair: Json) -> str:
     """Return a comparison of samples as a share of the reference, with its interval."""
     mean, low, high = (pair["difference"][end] / pair["reference"] for end in ("mean", "low", "high"))
     return f"{mean:+.1%} ({low:+.1%} to {high:+.1%})"
 
 
-def _forecast(answers: Mapping[str, Any]) -> list[Verdict]:
+def _forecast(answers: Json) -> list[Verdict]:
     before, bucket = (answers[name]["seconds"]["communication"] for name in ("without_bucket", "all_ideas"))
     adam, lamb = (answers[name]["samples_to_converge"] for name in ("all_ideas", "without_adam"))
     return [
@@ -150,7 +148,7 @@ def _forecast(answers: Mapping[str, Any]) -> list[Verdict]:
     ]
 
 
-def _published(whole: Mapping[str, Any]) -> list[Verdict]:
+def _published(whole: Json) -> list[Verdict]:
     """Compare published results on 1,024 A100s, and the forecast with one."""
     logged = {
         (round_, row.submitter): row.seconds

@@ -1,9 +1,9 @@
 """Answer the questions that the paper leaves open, each from the parts of `lab paper`."""
 
 from collections.abc import Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
-from lab.study.paper import PARTS
+from lab.study.paper import PARTS, Json
 from lab.study.paper_claims import ablation, efficiencies, in_shares
 
 _METHODS = ("none", "stratified_presort", "planned")
@@ -18,7 +18,7 @@ class Answer(NamedTuple):
     """Names of the parts that it is derived from."""
 
 
-def questions(answers: Mapping[str, Any]) -> list[Answer]:
+def questions(answers: Json) -> list[Answer]:
     """Return the answers that the parts give."""
     by_batch = efficiencies(answers["batch"])
     deals = ("stratified_presort", "stratified_presort_raster")
@@ -60,7 +60,7 @@ def questions(answers: Mapping[str, Any]) -> list[Answer]:
     ]
 
 
-def _local_sort(answers: Mapping[str, Any]) -> list[Answer]:
+def _local_sort(answers: Json) -> list[Answer]:
     """Return what the number of strata and of GPUs in a node do to the local sort."""
     local = {
         part.name: row
@@ -86,7 +86,7 @@ def _methods(found: Mapping[tuple[str, int], float], batch: int, methods: Sequen
     return ", ".join(f"{method} {found[method, batch]:.3f}" for method in methods)
 
 
-def _overlap(rows: Sequence[Mapping[str, Any]]) -> str:
+def _overlap(rows: Sequence[Json]) -> str:
     if not rows:
         return "not measured: needs two GPUs, or Linux, root and iproute2"
     speeds = dict.fromkeys(row.get("bandwidth_mbit") for row in rows)

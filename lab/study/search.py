@@ -18,12 +18,13 @@ def search(ranges: Mapping[str, Range], trials: int, sampler_seed: int, score: C
         name: optuna.distributions.FloatDistribution(bounds.low, bounds.high, log=True)
         for name, bounds in ranges.items()
     }
-    tried: list[tuple[float, Values]] = []
+
+    def values_of(drawn: Mapping[str, float]) -> Values:
+        return {name: ranges[name].value(one) for name, one in drawn.items()}
+
     for number in range(trials):
         # a new sampler for every trial: what it draws depends on its number alone
         study.sampler = optuna.samplers.TPESampler(n_startup_trials=trials // 2, seed=sampler_seed + number)
         trial = study.ask(distributions)
-        values = {name: ranges[name].value(drawn) for name, drawn in trial.params.items()}
-        tried.append((score(values), values))
-        study.tell(trial, tried[-1][0])
-    return min(tried, key=lambda trial: trial[0])[1]
+        study.tell(trial, score(values_of(trial.params)))
+    return values_of(study.best_params)

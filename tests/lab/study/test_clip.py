@@ -9,14 +9,11 @@ from pathlib import Path
 import pytest
 from torch.multiprocessing.spawn import ProcessRaisedException
 
-from bertbench.cli import main
 from bertbench.common.errors import RunError
-from bertbench.config import system_names
 from compliance.log import read_events
 from compliance.run import RunFacts
-from lab.paths import STUDIES
-from lab.study.definition import read_definition
 from lab.study.system_run import run_system, trial_system
+from tests.conftest import Answer
 from tests.ranks import run_ranks
 
 LIMIT_S = 120
@@ -25,9 +22,7 @@ ONE_RANK = {"launch.ranks_per_node": 1}
 
 
 @pytest.mark.slow
-def test_a_killed_study_resumes_and_reports_every_arm(
-    tiny_file: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_killed_study_resumes_and_reports_every_arm(tiny_file: str, tmp_path: Path, answer: Answer) -> None:
     path, out = tmp_path / "definition.json", tmp_path / "out"
     modes = ("after", "bucket")
     content = {
@@ -50,8 +45,7 @@ def test_a_killed_study_resumes_and_reports_every_arm(
     ended = journal.read_text().splitlines()
     assert 1 <= len(ended) < TRIALS
 
-    assert main([*study, "--json"]) == 0
-    rows = json.loads(capsys.readouterr().out)
+    rows = answer(*study)
     assert [(row["arm"], row["seed"]) for row in rows] == [("after", 1), ("bucket", 1), ("after", 2), ("bucket", 2)]
     for row in rows:
         assert row["reached"] == (row["samples_to_target"] is not None)
@@ -89,14 +83,3 @@ def test_a_trial_that_takes_no_step_is_a_failure(
     monkeypatch.setattr("lab.study.system_run.on_ranks", on_ranks)
     with pytest.raises(RunError, match="the run failed, seed 7: nowhere: cannot be read"):
         run_system(trial_system(tiny_file, ONE_RANK), 7, tmp_path / "result_0.txt", 1)
-
-
-def test_the_study_that_comes_with_the_project_describes_systems() -> None:
-    definition = read_definition(STUDIES / "clip.json")
-    assert definition.setting in system_names()
-    highs = {key: bounds.high for key, bounds in definition.space.items()}
-    systems = [trial_system(str(definition.setting), {**arm.settings, **highs}) for arm in definition.all_arms()]
-    # on a single rank before and after would be the same
-    assert all(system.world_size > 1 for system in systems)
-    limits = {system.max_steps * system.global_batch_size for system in systems}
-    assert max(limits) <= 1.01 * min(limits)  # the same samples for every arm

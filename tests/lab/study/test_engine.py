@@ -2,6 +2,7 @@
 
 import json
 import math
+from collections.abc import Callable
 from datetime import datetime
 from pathlib import Path
 from typing import Any
@@ -9,25 +10,27 @@ from typing import Any
 import pytest
 import torch
 
-from bertbench.cli import main
 from bertbench.common.errors import ConfigError, RunError
 from bertbench.common.progress import Progress
-from lab.paths import STUDIES
-from lab.study.definition import Arm, Stopping, Values, read_definition
-from lab.study.engine import Outcome, RunTrial, Study
+from lab.study.definition import STUDIES, Arm, Stopping, Values, read_definition
+from lab.study.engine import Outcome, Study
 from lab.study.intervals import compare, geometric_mean, half_interval, half_width, holm, verdict
 from lab.study.language_run import read_setting
+from lab.study.system_run import trial_system
+from tests.conftest import Answer, Printed
 from tests.lab.study.settings import SETTING, STUDY, defined
 
 T_OF_2 = 4.302653  # Student's t of 2 degrees of freedom at 0.975
 
 
-def study(folder: Path, run: RunTrial, parallel: int = 1, **changes: object) -> Study:
-    return Study(defined(**changes), folder, run, Progress(False), parallel)
+def study(folder: Path, samples: Callable[[Arm, Values, int], float | None], **changes: object) -> Study:
+    """The study with changes, whose trials take these samples to the target, or miss it."""
 
+    def run(arm: Arm, values: Values, seed: int, _: float) -> Outcome:
+        needed = samples(arm, values, seed)
+        return Outcome(needed, 0.1, 1.0, 1.0, 2 * (needed or 0.0))
 
-def ended(samples: float | None) -> Outcome:
-    return Outcome(samples, 0.1, 1.0, 1.0, 2 * (samples or 0.0))
+    return Study(defined(**changes), folder, run, Progress(False), parallel=2)
 
 
 def rows_of(**samples: list[float | None]) -> list[dict[str, Any]]:
@@ -72,15 +75,14 @@ def test_ratios_are_pooled_by_their_geometric_mean() -> None:
 def test_seeds_are_added_until_the_intervals_are_narrow_and_resumed(tmp_path: Path) -> None:
     ran: list[tuple[str, int]] = []
 
-    def run(arm: Arm, values: Values, seed: int, most: float) -> Outcome:
-        """Of `before` 90 samples, else 100, and 10 more or fewer by seed for `bucket`: half-widths of 0 and some."""
+    def samples(arm: Arm, values: Values, seed: int) -> float:
+        """Of `before` 90, else 100, and 10 more or fewer by seed for `bucket`: half-widths of 0 and some."""
         ran.append((arm.name, seed))
-        noise = {"bucket": 10 * (-1) ** seed}.get(arm.kind, 0)
-        return ended((90 if arm.kind == "before" else 100) + noise)
+        return {"before": 90, "bucket": 100 + 10 * (-1) ** seed}.get(arm.kind, 100)
 
     # of `bucket` less `before` after n seeds, half is t(0.975, n - 1) * s / sqrt(n): 127, 28.7, 18.4
     stopping = Stopping(half_width=0.33, first_look=2, look_every=1, max_seeds=9)
-    began = study(tmp_path, run)
+    began = study(tmp_path, samples)
     rows = began.rows_until(stopping)
     before, bucket = began.comparisons(rows)
     assert max(row["seed"] for row in rows) == 3
@@ -88,18 +90,18 @@ def test_seeds_are_added_until_the_intervals_are_narrow_and_resumed(tmp_path: Pa
     assert half_width(bucket) * bucket["reference"] == pytest.approx(T_OF_2 * 11.547 / 3**0.5, rel=1e-3)
     assert len(ran) == len(set(ran)) + 3, "two trials of tuning have one seed"
     ran.clear()
-    assert study(tmp_path, run).rows_until(stopping) == rows
+    assert study(tmp_path, samples).rows_until(stopping) == rows
     assert ran == [], "what ended is not run again"
 
 
 def test_every_trial_is_recorded_with_the_code_and_machine_that_ran_it(tmp_path: Path) -> None:
     journal = tmp_path / "trials.jsonl"
-    study(tmp_path, lambda *_: ended(100.0)).rows([1])
+    study(tmp_path, lambda *_: 100.0).rows([1])
     first = [json.loads(line) for line in journal.read_text().splitlines()]
     for record in first:
         record["origin"]["commit"] = "before"
     journal.write_text("".join(json.dumps(record) + "\n" for record in first))
-    later = study(tmp_path, lambda *_: ended(100.0))
+    later = study(tmp_path, lambda *_: 100.0)
     later.rows([1, 2])
     assert [(origin["commit"] == "before", origin["trials"]) for origin in later.journal.origins] == [
         (True, len(first)),
@@ -109,26 +111,26 @@ def test_every_trial_is_recorded_with_the_code_and_machine_that_ran_it(tmp_path:
 
 
 def test_after_a_failure_no_further_trial_starts(tmp_path: Path) -> None:
-    def run(arm: Arm, values: Values, seed: int, most: float) -> Outcome:
+    def fail(arm: Arm, *_: object) -> float:
         raise RunError(f"{arm.name}: the run failed")
 
-    failing = study(tmp_path, run, parallel=2)
+    failing = study(tmp_path, fail)
     with pytest.raises(RunError, match="the run failed"):
         failing.rows([1])
     assert failing.journal.records == []
 
 
 def test_a_miss_costs_tuning_more_than_any_hit_and_leaves_a_comparison_undecided(tmp_path: Path) -> None:
-    def run(arm: Arm, values: Values, seed: int, most: float) -> Outcome:
+    def samples(arm: Arm, values: Values, seed: int) -> float | None:
         assert 0.8 <= values["optimizer.beta1"] <= 0.9
-        return ended(None if values["max_norm"] > 0.075 or seed in (2, 1001) else 200.0)
+        return None if values["max_norm"] > 0.075 or seed in (2, 1001) else 200.0
 
-    found = study(tmp_path, run, tuning={"trials": 8, "seeds": 1, "patience": 2.0}, equal_values=False)
+    found = study(tmp_path, samples, tuning={"trials": 8, "seeds": 1, "patience": 2.0}, equal_values=False)
     record = found.record(found.rows([1, 2, 3]))
     assert all(values["max_norm"] <= 0.075 for values in found.values.values())
     assert [row["reached"] for row in record["rows"] if row["arm"] == "after"] == [True, False, True]
     assert {pair["verdict"] for pair in record["comparisons"]} == {"not decided: 1 of 3 seeds missed the target"}
-    both = study(tmp_path / "seeds", run, tuning={"trials": 2, "seeds": 2, "patience": 2.0})
+    both = study(tmp_path / "seeds", samples, tuning={"trials": 2, "seeds": 2, "patience": 2.0})
     both.rows([1])
     tried = [trial["seed"] for trial in both.journal.records if trial["kind"] == "tuning" and trial["max_norm"] > 0.075]
     assert 1001 not in tried, "the first miss ends a trial"
@@ -137,13 +139,13 @@ def test_a_miss_costs_tuning_more_than_any_hit_and_leaves_a_comparison_undecided
 def test_at_equal_values_the_luck_of_a_search_is_gone(tmp_path: Path) -> None:
     """Samples follow the values alone; `before` alone finds good ones in tuning: only there its bad ones fail."""
 
-    def run(arm: Arm, values: Values, seed: int, most: float) -> Outcome:
+    def samples(arm: Arm, values: Values, seed: int) -> float | None:
         good = values["max_norm"] > 0.075
         if seed >= 1000 and good == (arm.name == "after"):
-            return ended(None)
-        return ended((100.0 if good else 200.0) + seed % 1000)
+            return None
+        return (100.0 if good else 200.0) + seed % 1000
 
-    began = study(tmp_path, run, tuning={"trials": 8, "patience": 2.0})
+    began = study(tmp_path, samples, tuning={"trials": 8, "patience": 2.0})
     record = began.record(began.rows([1, 2]))
     tuned, equal = record["comparisons"][0], record["at_equal_values"][:2]
     assert (tuned["difference"]["mean"], tuned["reference"]) == (-100, 201.5)
@@ -162,12 +164,12 @@ def test_arms_are_compared_in_every_cell_and_pooled_by_level(tmp_path: Path) -> 
         "ranks": {"2": {"ranks": 2}, "4": {"ranks": 4}},
     }
 
-    def run(arm: Arm, values: Values, seed: int, most: float) -> Outcome:
-        assert arm.settings.get("model.hidden_size", 8) == (16 if arm.cell["width"] == "wide" else 8)
-        factor = (2 if arm.cell["width"] == "wide" else 0.5) if arm.kind == "before" else 1
-        return ended(100.0 * factor + seed / 100)
+    def samples(arm: Arm, values: Values, seed: int) -> float:
+        is_wide = arm.cell["width"] == "wide"
+        assert arm.settings.get("model.hidden_size", 8) == (16 if is_wide else 8)
+        return (100.0 if arm.kind != "before" else 200.0 if is_wide else 50.0) + seed / 100
 
-    found = study(tmp_path, run, cells=cells, equal_values=False)
+    found = study(tmp_path, samples, cells=cells, equal_values=False)
     record = found.record(found.rows([1, 2]))
     assert len(record["arms"]) == 3 * 4
     pooled = {(one["arm"], one["cells"]): one for one in record["pooled"]}
@@ -177,40 +179,38 @@ def test_arms_are_compared_in_every_cell_and_pooled_by_level(tmp_path: Path) -> 
     assert pooled["before", "ranks 2"]["total"] == 2
 
 
-def test_the_command_resumes_and_reports(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    (tmp_path / "definition.json").write_text(json.dumps(STUDY))
-    words = ["lab", "clip", "--ranks", "2,4", "--definition", str(tmp_path / "definition.json"), "--json"]
-    words += ["--out", str(tmp_path / "out")]
-    assert main(words) == 0
-    found = json.loads(capsys.readouterr().out)
+def test_the_command_resumes_and_reports(tmp_path: Path, answer: Answer, printed: Printed) -> None:
+    path, out = tmp_path / "definition.json", tmp_path / "out"
+    path.write_text(json.dumps(STUDY))
+    words = ["lab", "clip", "--ranks", "2,4", "--definition", path, "--out", out]
+    found = answer(*words)
     assert [pair["difference"]["arm"] for pair in found["at_equal_values"][::2]] == [
         "before_2", "bucket_2", "before_4", "bucket_4"
     ]  # fmt: skip
     assert [pair["ranks"] for pair in found["comparisons"]] == [2, 2, 4, 4]
     assert {row["seed"] for row in found["rows"]} >= {1, 2}
     assert found["origin"]["torch"] == torch.__version__
-    lines = tmp_path / "out" / "trials.jsonl"
+    lines = out / "trials.jsonl"
     before = lines.read_text()
     lines.write_text("".join(before.splitlines(keepends=True)[:-1]))
-    assert main(words[:-3] + words[-2:]) == 0
+    assert printed(*words).split()[0] == "arm"
     assert lines.read_text().splitlines()[:-1] == before.splitlines()[:-1], "only the missing trial is run"
-    assert capsys.readouterr().out.split()[0] == "arm"
-    assert "Do clip modes differ" in (tmp_path / "out" / "study.html").read_text()
+    assert "Do clip modes differ" in (out / "study.html").read_text()
 
 
 def test_a_folder_holds_one_study_whatever_version_began_it(tmp_path: Path) -> None:
-    study(tmp_path, lambda *_: ended(1.0))
+    study(tmp_path, lambda *_: 1.0)
     note = tmp_path / "definition.json"
     content = json.loads(note.read_text())
     del content["limits"]  # as if it had been added since
     note.write_text(json.dumps(content))
-    study(tmp_path, lambda *_: ended(1.0))
+    study(tmp_path, lambda *_: 1.0)
     with pytest.raises(ConfigError, match="holds another study"):
-        study(tmp_path, lambda *_: ended(1.0), seeds=7)
+        study(tmp_path, lambda *_: 1.0, seeds=7)
 
 
 def test_a_value_at_the_edge_of_its_range_is_named(tmp_path: Path) -> None:
-    found = study(tmp_path, lambda *_: ended(1.0))
+    found = study(tmp_path, lambda *_: 1.0)
     rows = found.rows([1, 2])
     for values in found.values.values():
         values.update({"optimizer.learning_rate": 0.0101, "max_norm": 0.07, "optimizer.beta1": 0.801})
@@ -220,40 +220,42 @@ def test_a_value_at_the_edge_of_its_range_is_named(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("words", "change", "message"),
     [
-        (["lab", "clip", "--ranks", "3"], {}, "ranks 3 don't divide global_batch_size 8"),
-        (["lab", "clip", "--ranks", "two"], {}, "--ranks two: expected positive whole numbers"),
-        (["lab", "clip", "--ranks", "2", "--seeds", "4"], {}, "drop --seeds and --parallel"),
-        (["lab", "buckets"], {"arms": {"only": {}}}, "arms: Dictionary should have at least 2 items"),
-        (["lab", "optimizer"], {"space": {"max_norm": {"low": 2, "high": 1}}}, "low 2 is not below high 1"),
+        (["clip", "--ranks", "3"], {}, "ranks 3 don't divide global_batch_size 8"),
+        (["clip", "--ranks", "two"], {}, "--ranks two: expected positive whole numbers"),
+        (["clip", "--ranks", "2", "--seeds", "4"], {}, "drop --seeds and --parallel"),
+        (["buckets"], {"arms": {"only": {}}}, "arms: Dictionary should have at least 2 items"),
+        (["optimizer"], {"space": {"max_norm": {"low": 2, "high": 1}}}, "low 2 is not below high 1"),
+        (["compression"], {"comparisons": [{"arm": "x", "against": "after"}]}, "found no arm x; choose of after"),
+        (["clip"], {"tuning": None}, "found ranges to tune and no budget"),
         (
-            ["lab", "compression"],
-            {"comparisons": [{"arm": "x", "against": "after"}]},
-            "found no arm x; choose of after",
-        ),
-        (["lab", "clip"], {"tuning": None}, "found ranges to tune and no budget"),
-        (
-            ["lab", "buckets"],
+            ["buckets"],
             {"setting": {**SETTING, "evaluation": {"interval_samples": 12}}},
             "12 is not a multiple of",
         ),
     ],
 )
 def test_a_mistake_in_any_study_is_one_message(
-    words: list[str], change: dict[str, object], message: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    words: list[str], change: dict[str, object], message: str, tmp_path: Path, printed: Printed
 ) -> None:
     path = tmp_path / "definition.json"
     path.write_text(json.dumps({**STUDY, **change}))
-    assert main([*words, "--definition", str(path), "--out", str(tmp_path / "out")]) == 2
-    assert message in capsys.readouterr().err
+    assert message in printed("lab", *words, "--definition", path, "--out", tmp_path / "out", code=2)
 
 
 def test_the_studies_that_come_with_the_project_are_whole() -> None:
     found = {path.stem: read_definition(path) for path in STUDIES.glob("*.json")}
     sizes = {name: len(definition.all_arms()) for name, definition in found.items()}
     assert sizes == {"buckets": 10, "clip": 4, "clip_local_sgd": 3, "clip_ranks": 9, "compression": 3, "optimizer": 36}
+    limits = set()
     for definition in found.values():
-        for arm in definition.all_arms() if isinstance(definition.setting, dict) else ():
-            values = {name: own.value(own.low) for name, own in arm.space.items()}
-            read_setting(definition.setting, arm.settings | values)
+        for arm in definition.all_arms():
+            settings = arm.settings | {name: own.value(own.low) for name, own in arm.space.items()}
+            if isinstance(definition.setting, dict):
+                read_setting(definition.setting, settings)
+            else:
+                system = trial_system(definition.setting, settings)
+                assert system.world_size > 1, "on a single rank before and after would be the same"
+                limits.add(system.max_steps * system.global_batch_size)
+    assert max(limits) <= 1.01 * min(limits), "the same samples for every arm"
     rates = {arm.kind: arm.space["optimizer.learning_rate"] for arm in found["optimizer"].all_arms()}
     assert {round(bounds.high / bounds.low, 6) for bounds in rates.values()} == {100}, "ranges of one ratio"

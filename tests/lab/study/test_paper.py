@@ -6,12 +6,12 @@ from typing import Any
 
 import pytest
 
-from bertbench.cli import main
 from bertbench.common.errors import RunError
 from bertbench.common.progress import Progress
 from lab.study.paper import PARTS, Part, run_parts
 from lab.study.paper_claims import verdicts
 from lab.study.paper_questions import questions
+from tests.conftest import Answer, Printed
 
 QUIET = Progress(False)
 METHODS = ("none", "stratified", "stratified_presort", "stratified_presort_raster", "global_exchange", "planned")
@@ -98,12 +98,11 @@ def test_verdicts_say_what_the_answers_bear(answers: dict[str, Any]) -> None:
 
 
 def test_the_command_reads_the_answers_of_its_folder(
-    answers: dict[str, Any], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    answers: dict[str, Any], tmp_path: Path, answer: Answer, printed: Printed
 ) -> None:
-    for name, answer in answers.items():
-        (tmp_path / f"{name}.json").write_text(json.dumps(answer))
-    assert main(["lab", "paper", "--out", str(tmp_path), "--json"]) == 0
-    found = json.loads(capsys.readouterr().out)
+    for name, content in answers.items():
+        (tmp_path / f"{name}.json").write_text(json.dumps(content))
+    found = answer("lab", "paper", "--out", tmp_path)
     assert (len(found["claims"]), len(found["questions"])) == (11, 10)
     assert {row["name"]: row["share"] for row in found["ablation"]} == {
         "all_ideas": 1.0, "without_balance": 1.5, "without_bucket": 1.0, "without_adam": 2.0, "planned": 1.0
@@ -111,8 +110,7 @@ def test_the_command_reads_the_answers_of_its_folder(
     page = (tmp_path / "study.html").read_text()
     assert "What we had of the paper" in page
     assert all(part.command in page for part in PARTS)
-    assert main(["lab", "paper", "--out", str(tmp_path)]) == 0
-    assert "33.5 s over 25.1 s" in capsys.readouterr().out
+    assert "33.5 s over 25.1 s" in printed("lab", "paper", "--out", tmp_path)
 
 
 def test_every_question_is_answered_from_its_parts(answers: dict[str, Any]) -> None:

@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from bertbench.cli import main
 from lab.study.parallel import Row, busy_share, medians
+from tests.conftest import Answer
 
 
 def test_busy_is_the_time_of_operators_that_are_no_communication() -> None:
@@ -30,7 +30,7 @@ def test_a_row_has_the_medians_of_the_seeds() -> None:
 
 @pytest.mark.slow
 def test_a_study_trains_alike_in_every_layout(
-    tiny_file: str, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+    tiny_file: str, tmp_path: Path, answer: Answer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     path = tmp_path / "four.json"
     content = json.loads(Path(tiny_file).read_text())
@@ -38,8 +38,7 @@ def test_a_study_trains_alike_in_every_layout(
     path.write_text(json.dumps(content))
     out = tmp_path / "out"
     monkeypatch.setattr("lab.study.parallel.available_cores", lambda: 2)
-    assert main(["lab", "parallel", "--system", str(path), "--steps", "5", "--json", "--out", str(out)]) == 0
-    rows = json.loads(capsys.readouterr().out)
+    rows = answer("lab", "parallel", "--system", path, "--steps", 5, "--out", out)
     assert [(row["layout"], row["ranks"]) for row in rows] == [
         ("data 1", 1), ("data 2", 2), ("pipeline 2", 2)
     ]  # fmt: skip
