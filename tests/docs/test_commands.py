@@ -14,7 +14,7 @@ import pytest
 
 from bertbench import cli
 from tests.docs.conftest import Done, plain
-from tests.docs.listing import REPOSITORY, Command, commands, spans
+from tests.docs.listing import PAGES, REPOSITORY, Command, commands, spans
 
 NOT_RUN = {
     r"^(source|pip|make|export|mkdir|cd|bash) ?": "the shell's, or installs, or runs everything",
@@ -126,7 +126,7 @@ def test_a_command_in_a_sentence_has_names_that_exist(command: Command, capsys: 
 
 
 def test_the_targets_of_make_exist() -> None:
-    pages = " ".join(page.read_text() for page in (REPOSITORY / "README.md", *(REPOSITORY / "docs").glob("*.md")))
+    pages = " ".join(page.read_text() for page in PAGES)
     named = set(re.findall(r"`make ([a-z-]+)", pages)) | {c.words[1] for c in SHOWN if c.words[0] == "make"}
     targets = set(re.findall(r"^([a-z-]+):", (REPOSITORY / "Makefile").read_text(), re.MULTILINE))
     assert {"demo", "test"} <= named <= targets

@@ -1,7 +1,6 @@
 """What needs a GPU. `pytest --noconftest tests/gpu` runs where there is only torch, numpy and pytest."""
 
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 
 import numpy as np
 import pytest
@@ -127,16 +126,6 @@ def test_losses_are_within_three_times_the_error_of_plain_half_precision(
     assert largest(Training(precision, mode, residual=residual).losses(), exact) <= allowed
 
 
-@contextmanager
-def no_synchronisation() -> Iterator[None]:
-    torch.cuda.synchronize()
-    torch.cuda.set_sync_debug_mode("error")
-    try:
-        yield
-    finally:
-        torch.cuda.set_sync_debug_mode("default")
-
-
 @pytest.mark.parametrize("mode", ["none", "default"])
 def test_a_step_never_waits_for_the_device(mode: CompileMode) -> None:
     dropping = BertShape(1024, 256, 3, 4, 512)
@@ -144,9 +133,13 @@ def test_a_step_never_waits_for_the_device(mode: CompileMode) -> None:
     batches = [training.batch(seed) for seed in range(5)]
     for batch in batches[:3]:  # compiles
         training.step(batch)
-    with no_synchronisation():
+    torch.cuda.synchronize()
+    torch.cuda.set_sync_debug_mode("error")
+    try:
         for batch in batches[3:]:
             training.step(batch)
+    finally:
+        torch.cuda.set_sync_debug_mode("default")
 
 
 def test_one_compilation_serves_batches_of_all_sizes() -> None:

@@ -3,6 +3,7 @@ import os
 import sys
 from collections.abc import Callable, Mapping
 from typing import Any, Self
+from unittest.mock import Mock
 
 import numpy as np
 import pytest
@@ -165,22 +166,13 @@ def test_a_program_has_a_process_of_its_own_whose_memory_is_measured_and_whose_d
             program.step("dies", CONTENT)
 
 
-class SlowOnANewBatch:
-    """Stand in for a program whose first step on a batch generates code."""
-
-    def __init__(self) -> None:
-        self.met: list[Columns] = []
-
-    def step(self, _: str, content: Columns) -> Took:
-        self.met.append(content)
-        return Took(float(sum(met is content for met in self.met)), 0)
-
-
 def test_the_first_step_on_a_batch_does_not_count(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(peak, "_SIZES", (61,))
     products, batches = peak.MatrixProducts(CPU), wikipedia_batches(2, 3, 1)
-    arm = bench.Contender(rivals.Rival("slow", ""), SlowOnANewBatch(), batches)
-    assert [arm.step(products, torch.float32, [], number).seconds for number in range(3)] == [2, 2, 2]
+    program = Mock(step=Mock(side_effect=range(6)))
+    arm = bench.Contender(rivals.Rival("slow", ""), program, batches)
+    assert [arm.step(products, torch.float32, [], number) for number in range(3)] == [1, 3, 5]
+    assert [id(step.args[1]) for step in program.step.call_args_list] == [id(batches[at // 2]) for at in range(6)]
 
 
 def test_the_command_runs_where_no_rival_is_installed(monkeypatch: pytest.MonkeyPatch, answer: Answer) -> None:
