@@ -23,6 +23,9 @@ _STUDIES = {"clip_ranks": "clip --ranks 2,16,64", "buckets": "buckets", "compres
 _OPTIMIZERS = {"lamb": "LAMB", "muon": "Muon"}
 _STARTS = {"start random": "from random weights", "start checkpoint": "from a checkpoint"}
 
+Rows = Iterator[list[str]]
+"""The cells of each line of a table."""
+
 
 def demo() -> str:
     """Return what `make demo` printed in the first recorded run, shortened."""
@@ -112,7 +115,7 @@ def preparation() -> str:
     return _table(["step", "hours of one core", "disk", "memory"], rows)
 
 
-def _demo_claims() -> Iterator[list[str]]:
+def _demo_claims() -> Rows:
     logs = sorted((_RESULTS / "cpu_demo" / "bert").glob("result_*.txt"))
     runs = [RunFacts(read_events(log)) for log in logs]
     seconds = [run.time_to_train_s or 0 for run in runs]
@@ -130,7 +133,7 @@ def _demo_claims() -> Iterator[list[str]]:
         ]
 
 
-def _bench_claims() -> Iterator[list[str]]:
+def _bench_claims() -> Rows:
     for path in sorted((_RESULTS / "bench").glob("*/*.json")):
         record = _read(path)
         seeds = str(record["results"][0].get("runs", 1)) if path.stem == "train" else "-"
@@ -148,7 +151,7 @@ def _bench_claims() -> Iterator[list[str]]:
                 yield [claim, f"{figure} {unit}{interval}", seeds, shown, command_of(record), _link(path)]
 
 
-def _study_claims(name: str) -> Iterator[list[str]]:
+def _study_claims(name: str) -> Rows:
     path = _RESULTS / "studies" / f"{name}.json"
     found = _read(path)
     pairs = [*found["comparisons"], *found.get("at_equal_values", [])]
@@ -168,7 +171,7 @@ def _study_claims(name: str) -> Iterator[list[str]]:
         ]
 
 
-def _optimizers() -> Iterator[list[str]]:
+def _optimizers() -> Rows:
     path = _RESULTS / "studies" / "optimizer.json"
     study = _read(path)
     pairs, seeds = {(pair["arm"], pair["cells"]): pair for pair in study["pooled"]}, study["arms"][0]["seeds"]

@@ -3,7 +3,7 @@
 The plain alternative is torch's own operator, used as well as it can be, or our code without the idea.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -31,7 +31,7 @@ from bertbench.model.products import Shape, fastest_products, layer_shapes
 from bertbench.model.scores import IGNORED
 from bertbench.model.sequences import Sequences
 from bertbench.model.tied_words import look_up
-from lab.bench.trial import DIFFERENT_MASKS, FP32, Idea, Setting, Tensors, Trial, size_of
+from lab.bench.trial import DIFFERENT_MASKS, FP32, Idea, Setting, Tensors, Trial, Trials, size_of
 
 Read = tuple[torch.Tensor | slice, torch.Tensor]
 """Tokens that the masked-LM head scores, and their labels."""
@@ -41,7 +41,7 @@ _BF16 = 5e-2  # its numbers have 8 bits, and errors add up over layers
 _TORCH = "torch's attention, by length"
 
 
-def heads(setting: Setting) -> Iterator[Trial]:
+def heads(setting: Setting) -> Trials:
     """Score masked tokens only."""
     model, batch = setting.model("small"), setting.batch("small")
     labels_T = torch.full((len(batch.tokens_T),), IGNORED).index_copy_(0, batch.masked_at_M, batch.masked_labels_M)
@@ -50,7 +50,7 @@ def heads(setting: Setting) -> Iterator[Trial]:
     yield Trial("scores of all tokens", size_of("small's pass", batch), "model/bert.py", sides)
 
 
-def words(setting: Setting) -> Iterator[Trial]:
+def words(setting: Setting) -> Trials:
     """Add the lookup's gradient to the head's."""
     batch, shape = setting.batch("medium"), setting.shapes["medium"]
     word_VD = nn.Parameter(torch.randn(shape.vocab_size, shape.hidden_size))
@@ -69,14 +69,14 @@ def words(setting: Setting) -> Iterator[Trial]:
     yield Trial("a gradient for each use", size_of("medium's words", batch), "model/tied_words.py", sides)
 
 
-def last_layer(setting: Setting) -> Iterator[Trial]:
+def last_layer(setting: Setting) -> Trials:
     """Compute only what the heads read in the last layer."""
     model, batch = setting.model("small"), setting.batch("small")
     sides = partial(_pass, model, batch, (batch.masked_at_M, batch.masked_labels_M)), partial(_pass, model, batch)
     yield Trial("a whole last layer", size_of("small's pass", batch), "model/encoder.py", sides)
 
 
-def attention(setting: Setting) -> Iterator[Trial]:
+def attention(setting: Setting) -> Trials:
     """Compute attention in place; without dropout, as in evaluation, torch's is fused. bf16 gathers all heads."""
     kinds = [(_RATE, torch.float32), (0.0, torch.float32)]
     if onednn_multiplies(torch.bfloat16):
@@ -85,13 +85,13 @@ def attention(setting: Setting) -> Iterator[Trial]:
         yield _attention(setting, "medium", _TORCH, torch_attention, rate, "model/cpu_attention.py", dtype)
 
 
-def squares(setting: Setting) -> Iterator[Trial]:
+def squares(setting: Setting) -> Trials:
     """Let short sequences share products, in squares."""
     for name, plain in (("a product per length", plain_attention), (_TORCH, torch_attention)):
         yield _attention(setting, "demo", name, plain, 0.0, "model/squares.py", torch.float32)
 
 
-def dropout(setting: Setting) -> Iterator[Trial]:
+def dropout(setting: Setting) -> Trials:
     """Draw dropout's masks from bits."""
     batch, width = setting.batch("medium"), setting.shapes["medium"].hidden_size
     hidden_TD, residual_TD, gradient_TD = torch.randn(3, len(batch.tokens_T), width)
@@ -105,7 +105,7 @@ def dropout(setting: Setting) -> Iterator[Trial]:
     yield Trial("torch's dropout", size, "model/dropout.py", sides, tolerance=DIFFERENT_MASKS)
 
 
-def products(setting: Setting) -> Iterator[Trial]:
+def products(setting: Setting) -> Trials:
     """Choose the library of each product."""
     rows, shape = len(filled(setting.batch("medium")).tokens_T), setting.shapes["medium"]
     for name, dtype, tolerance in (("fp32", torch.float32, FP32), ("bf16", torch.bfloat16, _BF16)):
@@ -118,14 +118,14 @@ def products(setting: Setting) -> Iterator[Trial]:
             yield Trial("torch's library", size, "model/linear.py", sides, tolerance=tolerance)
 
 
-def bf16(setting: Setting) -> Iterator[Trial]:
+def bf16(setting: Setting) -> Trials:
     """Compute in bf16 where that is faster."""
     model, batch = setting.model("demo"), filled(setting.batch("demo"))
     sides = partial(_pass, model, batch), partial(_pass, model, batch, precision="bf16")
     yield Trial("fp32", size_of("demo's pass", batch), "machine/arithmetic.py", sides, tolerance=_BF16)
 
 
-def shards(setting: Setting) -> Iterator[Trial]:
+def shards(setting: Setting) -> Trials:
     """Open shards when their first sample is read."""
     with TemporaryDirectory() as name:
         folder = Path(name)

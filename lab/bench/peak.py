@@ -39,10 +39,10 @@ def layer_products(shape: BertShape, tokens: int, masked: int) -> list[Product]:
     """
     width, inner = shape.hidden_size, shape.feed_forward_size
     return [
-        Product(tokens, width, 3 * width, shape.layers),
-        Product(tokens, width, width, shape.layers),
-        Product(tokens, width, inner, shape.layers),
-        Product(tokens, inner, width, shape.layers),
+        *(
+            Product(tokens, *sizes, shape.layers)
+            for sizes in ((width, 3 * width), (width, width), (width, inner), (inner, width))
+        ),
         Product(masked, width, width),
         Product(masked, width, shape.vocab_size),
     ]

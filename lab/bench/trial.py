@@ -84,7 +84,8 @@ class Setting:
         return model
 
 
-Idea = Callable[[Setting], Iterator[Trial]]
+Trials = Iterator[Trial]
+Idea = Callable[[Setting], Trials]
 
 
 def compare(idea: str, trial: Trial, rounds: int) -> TrialRow:

@@ -11,13 +11,14 @@ from itertools import product
 from pathlib import Path
 from typing import Annotated, Any, Self
 
-from pydantic import Field, ValidationError, model_validator
+from pydantic import Field, PositiveFloat, ValidationError, model_validator
 
 from bertbench.common.errors import ConfigError, system_reason
 from bertbench.common.section import Count, Section
 
 STUDIES = Path(__file__).parents[1] / "studies"
 """Our definitions, a JSON file each."""
+Share = Annotated[float, Field(gt=0, lt=1)]
 Values = dict[str, float]
 """What tuning chose for an arm, by setting."""
 
@@ -25,8 +26,8 @@ Values = dict[str, float]
 class Range(Section):
     """Values that tuning may try, on a logarithmic scale."""
 
-    low: Annotated[float, Field(gt=0)]
-    high: Annotated[float, Field(gt=0)]
+    low: PositiveFloat
+    high: PositiveFloat
     one_minus: bool = False
     """Whether the bounds are those of one minus the value, as fits betas."""
 
@@ -62,7 +63,7 @@ class Tuning(Section):
 class Stopping(Section):
     """When the comparison stops adding seeds: fixed before the first run."""
 
-    half_width: Annotated[float, Field(gt=0, lt=1)]
+    half_width: Share
     """Largest half-width of a difference's 95 % interval, as a share of the reference arm's mean."""
     first_look: Annotated[int, Field(ge=2)]
     """Seeds before the first look at the intervals."""

@@ -5,6 +5,7 @@ A study gives a definition and a function that runs one trial; the rest is here,
 
 import math
 import statistics
+from collections import defaultdict
 from collections.abc import Callable, Sequence
 from concurrent.futures import FIRST_EXCEPTION, ThreadPoolExecutor, wait
 from dataclasses import asdict, dataclass
@@ -21,6 +22,7 @@ from lab.study.intervals import (
     SECONDS,
     Comparison,
     Row,
+    Rows,
     compare,
     geometric_mean,
     half_interval,
@@ -96,12 +98,12 @@ class Study:
                     break
         return rows
 
-    def comparisons(self, rows: Sequence[Row]) -> list[Comparison]:
+    def comparisons(self, rows: Rows) -> list[Comparison]:
         """Return every arm against its reference arms, where at least two seeds of both reached the target."""
         pairs = [self._compared(rows, arm, against) for arm in self.arms for against in arm.against]
         return [pair for pair in pairs if pair]
 
-    def record(self, rows: Sequence[Row]) -> dict[str, Any]:
+    def record(self, rows: Rows) -> dict[str, Any]:
         """Return what the study found; `origin` is what ran its last trial, `origins` all."""
         origins = self.journal.origins
         own, (equal, equal_rows) = self.comparisons(rows), self._at_equal_values(rows)
@@ -165,7 +167,7 @@ class Study:
         places = {name: bounds.place(self.values[arm.name][name]) for name, bounds in arm.space.items()}
         return [name for name, place in places.items() if not _EDGE <= place <= 1 - _EDGE]
 
-    def _at_equal_values(self, rows: Sequence[Row]) -> tuple[list[Comparison], list[Row]]:
+    def _at_equal_values(self, rows: Rows) -> tuple[list[Comparison], list[Row]]:
         """Run both arms of each comparison with the values of either and the seeds of `rows`, and compare."""
         seeds, found, all_rows = dict.fromkeys(row["seed"] for row in rows), [], list[Row]()
         for arm in self.arms if self.definition.equal_values else ():
@@ -180,7 +182,7 @@ class Study:
                 all_rows += [row for row in own_rows if row not in all_rows]
         return found, all_rows
 
-    def _compared(self, rows: Sequence[Row], arm: Arm, against: str) -> Comparison | None:
+    def _compared(self, rows: Rows, arm: Arm, against: str) -> Comparison | None:
         samples, seconds = (compare(rows, arm.name, against, measure) for measure in (SAMPLES, SECONDS))
         if samples is None or seconds is None:
             return None
@@ -197,15 +199,14 @@ class Study:
     def _pooled(self, compared: Sequence[Comparison]) -> list[dict[str, Any]]:
         """Return means of ratios over all cells and over those of each level; each cell was tuned separately."""
         by_arms = {(pair["difference"]["arm"], pair["difference"]["against"]): pair for pair in compared}
-        groups: dict[tuple[str, str, str], list[Comparison | None]] = {}
+        groups = defaultdict[tuple[str, str, str], list[Comparison | None]](list)
         for arm in self.arms:
             for against in arm.against:
                 for cells in ("all", *map(" ".join, arm.cell.items())):
-                    group = groups.setdefault((arm.kind, self._named[against].kind, cells), [])
-                    group.append(by_arms.get((arm.name, against)))
+                    groups[arm.kind, self._named[against].kind, cells].append(by_arms.get((arm.name, against)))
         return [_mean_over_cells(*names, group) for names, group in groups.items()]
 
-    def _summary(self, arm: Arm, rows: Sequence[Row]) -> dict[str, Any]:
+    def _summary(self, arm: Arm, rows: Rows) -> dict[str, Any]:
         own = [row for row in rows if row["arm"] == arm.name]
         samples, seconds = (list(samples_of(rows, arm.name, measure).values()) for measure in (SAMPLES, SECONDS))
         return {

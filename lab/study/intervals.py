@@ -18,9 +18,10 @@ Comparison = dict[str, Any]
 """An arm and its reference arm in one measure, as `compare` describes it."""
 Row = Mapping[str, Any]
 """One seed of one arm, as in a record's JSON: `arm`, `seed`, `samples_to_target` (None if missed), and more."""
+Rows = Sequence[Row]
 
 
-def compare(rows: Sequence[Row], arm: str, against: str, measure: str = SAMPLES) -> Comparison | None:
+def compare(rows: Rows, arm: str, against: str, measure: str = SAMPLES) -> Comparison | None:
     """Return an arm against its reference arm; None for fewer than 2 seeds with which both reached the target.
 
     `difference` is the arm's samples less the reference's with the same seed, mean and 95 % interval; `ratio` is the
@@ -59,7 +60,7 @@ def verdict(pair: Comparison, corrected: float) -> str:
     return "more samples" if pair["difference"]["mean"] > 0 else "fewer samples"
 
 
-def samples_of(rows: Sequence[Row], arm: str, measure: str) -> dict[int, float]:
+def samples_of(rows: Rows, arm: str, measure: str) -> dict[int, float]:
     """Return an arm's samples to target by seed, where it was reached."""
     return {row["seed"]: row[measure] for row in rows if row["arm"] == arm and row[measure] is not None}
 

@@ -8,11 +8,11 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from copy import deepcopy
 from functools import cache, partial
-from typing import Annotated, Any, Self
+from typing import Any, Self
 
 import numpy as np
 import torch
-from pydantic import Field, ValidationError, model_validator
+from pydantic import NonNegativeFloat, PositiveFloat, ValidationError, model_validator
 
 from bertbench.common.errors import ConfigError
 from bertbench.common.section import Count, Fraction, Section
@@ -32,7 +32,7 @@ from bertbench.optim.exchange import Exchange
 from bertbench.optim.gradient_sum import sum_class
 from bertbench.optim.reducer import GradientReducer
 from bertbench.training.trainer import tiny_backward
-from lab.study.definition import mistake
+from lab.study.definition import Share, mistake
 from lab.study.engine import Outcome
 from lab.study.language import Language
 from lab.study.virtual_ranks import Reduced, VirtualRanks, add_gradients
@@ -59,9 +59,9 @@ class Words(Section):
 class Start(Section):
     """A common checkpoint: Adam on the same language, without decay. MLPerf's, too, saw the run's own corpus."""
 
-    learning_rate: Annotated[float, Field(gt=0)]
+    learning_rate: PositiveFloat
     batch: Count
-    accuracy: Annotated[float, Field(gt=0, lt=1)]
+    accuracy: Share
     """The first evaluation with this accuracy ends its training."""
     max_samples: Count
 
@@ -72,9 +72,9 @@ class Setting(Section):
     model: Model
     words: Words
     optimizer: OptimizerSettings
-    decay_samples: Annotated[float, Field(gt=0)]
+    decay_samples: PositiveFloat
     """Samples in which the rate falls to `floor`."""
-    max_samples: Annotated[float, Field(gt=0)] | None = None
+    max_samples: PositiveFloat | None = None
     """Samples after which a run ends; `decay_samples` where they aren't given."""
     warmup: Fraction = 0.05
     """Share of the decay in which the rate rises."""
@@ -86,15 +86,15 @@ class Setting(Section):
     """Random weights where it isn't given."""
     ranks: Count = 1
     mode: ClipMode = "none"
-    max_norm: Annotated[float, Field(gt=0)] = 1.0
+    max_norm: PositiveFloat = 1.0
     buckets: Count | None = None
     """Number of gradient buckets that `bucket_mb` has to make."""
-    bucket_mb: Annotated[float, Field(gt=0)] | None = None
-    exponent: Annotated[float, Field(ge=0)] = 0.5
+    bucket_mb: PositiveFloat | None = None
+    exponent: NonNegativeFloat = 0.5
     """With B buckets, each rank clips each bucket to norm max_norm / (ranks B^exponent)."""
     compression: Compression | None = None
     """On real gloo ranks; none where it isn't given."""
-    topk_share: Annotated[float, Field(gt=0, lt=1)] = 0.01
+    topk_share: Share = 0.01
 
     @model_validator(mode="after")
     def _fits_together(self) -> Self:

@@ -13,11 +13,11 @@ from bertbench.distributed.spawn import on_ranks
 from bertbench.distributed.world import World
 from bertbench.loading.batch import batch_of
 from bertbench.loading.bins import fill_to
-from bertbench.model.options import CompileMode, PrecisionName
+from bertbench.model.options import CompileMode
 from bertbench.model.sizes import SHAPES
 from lab.bench.gpu.stand import Stand, attempt, say
 from lab.bench.gpu.text import learnable, part_of
-from lab.bench.gpu.training import Choice, bins_for, build, compare
+from lab.bench.gpu.training import Choice, bins_for, build, compare, fastest
 from lab.bench.harness import milliseconds
 from lab.bench.peak import peak_bytes, reset_peak
 
@@ -52,9 +52,7 @@ def bins(stand: Stand) -> None:
 
 def time_bins(world: World, stand: Stand, mode: CompileMode) -> None:
     """Say the time of steps of every size in one mode, then what the trainer took."""
-    impl: Implementation = "triton" if stand.device == "cuda" and find_spec("triton") else "torch"
-    precision: PrecisionName = "bf16" if stand.device == "cuda" else "fp32"
-    sizes, choice = bins_for(stand), Choice("lamb", impl, precision=precision, compile=mode)
+    sizes, choice = bins_for(stand), fastest(stand)._replace(compile=mode)
     reset_peak(world.device)
     began = time.perf_counter()
     trainer, _ = build(world, stand, choice, 1 + _REPEATS * len(sizes.all))

@@ -19,6 +19,9 @@ from lab.bench.harness import milliseconds
 
 _REPEATS = 5
 
+Counts = dict[str, int] | str
+"""Processes by GPU, or why they can't be counted."""
+
 
 def collectives(stand: Stand) -> None:
     """Sum, scatter and gather on one rank and on all, in fp32 and bf16, as the trainers do."""
@@ -64,23 +67,23 @@ def on_rank(world: World, megabytes: int) -> None:
 def contexts(stand: Stand) -> None:
     """Count the processes on each GPU while ranks compute and loader threads copy: exactly one must be ours."""
     stand.need_gpu()
-    counts: dict[str, int] | str = on_ranks(stand.gpus, _count_contexts, device="cuda")
+    counts: Counts = on_ranks(stand.gpus, _count_contexts, device="cuda")
     if isinstance(counts, str):
         raise Unfit(counts)
     say({"ranks": stand.gpus, "processes_by_gpu": counts, "holds": all(count <= 1 for count in counts.values())})
 
 
-def _count_contexts(world: World) -> dict[str, int] | str:
+def _count_contexts(world: World) -> Counts:
     with ThreadPoolExecutor(1, "loader", claim, (world.device,)) as loader:
         loader.submit(lambda: torch.ones(8).pin_memory().to(world.device, non_blocking=True)).result()
         world.sum(torch.ones((), device=world.device))
         world.barrier()
-        counts: dict[str, int] | str = processes_by_gpu() if world.leads else {}
+        counts: Counts = processes_by_gpu() if world.leads else {}
         world.barrier()
     return counts
 
 
-def processes_by_gpu() -> dict[str, int] | str:
+def processes_by_gpu() -> Counts:
     """Return the number of processes with a context on each GPU, by nvidia-smi; or why nvidia-smi can't say."""
     command = ["nvidia-smi", "--query-compute-apps=gpu_uuid,pid", "--format=csv,noheader"]
     try:

@@ -5,7 +5,6 @@ import os
 import platform
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
 import torch
 
@@ -25,7 +24,7 @@ class Report:
         self._folder, self._chosen = folder, chosen
         self._output = ""  # of the part that runs, since its last row
         folder.mkdir(parents=True, exist_ok=True)
-        self._parts: dict[str, dict[str, Any]] = {part["name"]: part for part in _earlier(folder)}
+        self._parts: dict[str, Row] = {part["name"]: part for part in _earlier(folder)}
         for part in chosen:
             self._parts[part.name] = {"name": part.name, "shows": part.shows, "rows": []}
             self.end(part, "not reached")
@@ -82,7 +81,7 @@ class Report:
         """Return the report as JSON."""
         return json.dumps(self._content(), indent=2)
 
-    def _content(self) -> dict[str, Any]:
+    def _content(self) -> Row:
         parts = list(self._parts.values())
         machine = {
             "gpus": [torch.cuda.get_device_name(number) for number in range(torch.cuda.device_count())],
@@ -98,9 +97,9 @@ class Report:
                 unfinished.write_text(text)
 
 
-def _earlier(folder: Path) -> list[dict[str, Any]]:
+def _earlier(folder: Path) -> list[Row]:
     try:
-        parts: list[dict[str, Any]] = json.loads((folder / "gpu_check.json").read_text())["parts"]
+        parts: list[Row] = json.loads((folder / "gpu_check.json").read_text())["parts"]
     except (OSError, ValueError, LookupError):
         return []
     return parts

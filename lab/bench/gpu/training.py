@@ -132,14 +132,18 @@ def compare_on_rank(world: World, stand: Stand, plain: Choice, choice: Choice, a
 
 def convergence(stand: Stand) -> None:
     """Train with everything on and in plain fp32: both must learn, and end within 5 % of each other."""
-    fast = Choice()
-    if stand.device == "cuda":
-        fast = Choice("lamb", "triton" if find_spec("triton") else "torch", precision="bf16", compile="default")
-    on_ranks(1, _converge, stand, fast, device=stand.device)
+    on_ranks(1, _converge, stand, device=stand.device)
 
 
-def _converge(world: World, stand: Stand, fast: Choice) -> None:
-    say(compared(*(take(world, stand, choice, stand.learning_steps) for choice in (Choice(), fast))))
+def _converge(world: World, stand: Stand) -> None:
+    say(compared(*(take(world, stand, choice, stand.learning_steps) for choice in (Choice(), fastest(stand)))))
+
+
+def fastest(stand: Stand) -> Choice:
+    """Return the trainer with everything on."""
+    if stand.device == "cpu":
+        return Choice()
+    return Choice(impl="triton" if find_spec("triton") else "torch", precision="bf16", compile="default")
 
 
 def compared(plain: Took, fast: Took) -> Row:
