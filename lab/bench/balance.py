@@ -24,7 +24,7 @@ from bertbench.loading.sampler import Part
 from bertbench.machine.processor import processor
 from bertbench.model.sizes import SHAPES
 from bertbench.training.whole_trainer import WholeTrainer
-from lab.bench.harness import Found, command, in_turns, milliseconds, paired_ratio
+from lab.bench.harness import Found, command, in_turns, milliseconds, option, paired_ratio
 from lab.bench.short_run import short_run
 
 METHODS: tuple[Method, Method] = ("none", "planned")
@@ -81,11 +81,8 @@ def _on_rank(world: World, system: System, content: Columns, steps: int, seed: i
     return times
 
 
-def _options(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--size", choices=SHAPES, default="small", help="size of the model (default small)")
-
-
 add_arguments, run = command(
     measure, ("--batch", 8, "samples a rank and step"), ("--steps", 15, "steps with each method"),
-    more=_options, seeds="lengths, tokens and order",
+    more=[option("--size", choices=SHAPES, default="small", help="size of the model (default small)")],
+    seeds="lengths, tokens and order",
 )  # fmt: skip

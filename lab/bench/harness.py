@@ -15,8 +15,9 @@ from dataclasses import asdict, dataclass, field
 from datetime import UTC, datetime
 from itertools import accumulate
 from math import comb
+from operator import methodcaller
 from pathlib import Path
-from typing import NamedTuple, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 import torch
 
@@ -32,7 +33,9 @@ Answer = TypeVar("Answer")
 Number = tuple[str, int | None, str]
 """An option that takes a whole number of at least 1: its name, default and help."""
 
-Command = tuple[Callable[[argparse.ArgumentParser], None], Callable[[argparse.Namespace], int]]
+Adder = Callable[[argparse.ArgumentParser], None]
+"""What adds options to a parser."""
+Command = tuple[Adder, Callable[[argparse.Namespace], int]]
 """`add_arguments` and `run`, which a command's module has."""
 
 CPU = torch.device("cpu")
@@ -55,7 +58,7 @@ class Found:
 def command(
     measure: Callable[[argparse.Namespace, Progress], Found | None],
     *numbers: Number,
-    more: Callable[[argparse.ArgumentParser], None] | None = None,
+    more: Sequence[Adder] = (),
     seeds: str = "",
 ) -> Command:
     """Return the command of a bench; `seeds` says what --seed seeds, if it has one.
@@ -64,8 +67,8 @@ def command(
     """
 
     def add_arguments(parser: argparse.ArgumentParser) -> None:
-        if more is not None:
-            more(parser)
+        for add in more:
+            add(parser)
         for name, default, text in numbers:
             shown = "" if default is None else f" (default {default:,})"
             parser.add_argument(name, type=int, default=default, metavar="N", help=text + shown)
@@ -91,6 +94,11 @@ def command(
         return found.code
 
     return add_arguments, run
+
+
+def option(*names: str, **settings: Any) -> Adder:
+    """Return what adds an option, given as to `add_argument`."""
+    return methodcaller("add_argument", *names, **settings)
 
 
 def add_device(parser: argparse.ArgumentParser) -> None:

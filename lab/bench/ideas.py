@@ -1,7 +1,7 @@
 """`lab ideas`: time each idea of a CPU's step and its plain alternative."""
 
 import argparse
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
 
@@ -17,11 +17,11 @@ from bertbench.distributed.world import World
 from bertbench.machine.processor import processor
 from bertbench.model.encoder import EncoderLayer
 from bertbench.model.sizes import SHAPES
-from lab.bench.harness import Found, command, table
+from lab.bench.harness import Found, command, option, table
 from lab.bench.idea_trials import IDEAS
-from lab.bench.trial import Setting, Tensors, Trial, TrialRow, compare, size_of
+from lab.bench.trial import Setting, Tensors, Trial, TrialRow, Trials, compare, size_of
 
-RankIdea = Callable[[Setting, World], Iterator[Trial]]
+RankIdea = Callable[[Setting, World], Trials]
 
 _COLUMNS = {
     "idea": "{0.idea}", "plain": "{0.plain}", "ms": "{0.plain_ms:,.4g}", "ours, ms": "{0.ours_ms:,.4g}",
@@ -66,7 +66,7 @@ def measure_on_ranks(world: World, name: str, setting: Setting, rounds: int) -> 
     return [compare(name, trial, rounds) for trial in RANK_IDEAS[name](setting, world)]
 
 
-def sums(setting: Setting, world: World) -> Iterator[Trial]:
+def sums(setting: Setting, world: World) -> Trials:
     """Sum over the ranks of a machine in shared memory."""
     gloo = replace(world, shared=None)
     parameters = sum(parameter.numel() for parameter in setting.model("demo").parameters())
@@ -77,7 +77,7 @@ def sums(setting: Setting, world: World) -> Iterator[Trial]:
             yield Trial("gloo", size, "distributed/shared_memory.py", sides, partial(_together, world, own))
 
 
-def threads(setting: Setting, world: World) -> Iterator[Trial]:
+def threads(setting: Setting, world: World) -> Trials:
     """Give each rank its share of the cores."""
     batch, shape, cores = setting.batch("small"), setting.shapes["small"], available_cores()
     layer = EncoderLayer(shape).eval()
@@ -102,11 +102,9 @@ def _together(world: World, numbers: torch.Tensor) -> tuple[torch.Tensor]:
 RANK_IDEAS: dict[str, RankIdea] = {"sums": sums, "threads": threads}
 
 
-def _options(parser: argparse.ArgumentParser) -> None:
-    names = ", ".join((*IDEAS, *RANK_IDEAS))
-    parser.add_argument("--ideas", default=names.replace(" ", ""), metavar="A,B", help=f"of {names} (default all)")
-
-
+_NAMES = ",".join((*IDEAS, *RANK_IDEAS))
 add_arguments, run = command(
-    measure, ("--rounds", 7, "timed calls of each side"), more=_options, seeds="lengths, tokens and weights"
-)
+    measure, ("--rounds", 7, "timed calls of each side"),
+    more=[option("--ideas", default=_NAMES, metavar="A,B", help=f"of {_NAMES.replace(',', ', ')} (default all)")],
+    seeds="lengths, tokens and weights",
+)  # fmt: skip

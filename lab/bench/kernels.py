@@ -12,7 +12,7 @@ from bertbench.forecast.kernels.certificate import certificate
 from bertbench.forecast.kernels.step import TOKENS
 from bertbench.model.options import ResidualName
 from lab.bench.budgets import FILE, broken, budgets
-from lab.bench.harness import Found, command, table
+from lab.bench.harness import Found, command, option, table
 
 _FEWEST = 1_024  # below, the compiler writes kernels for smaller sizes than a GPU's batches
 _FIELDS = ("arch", "piece", "kernels", "launches", "megabytes", "registers_max", "spill_bytes")
@@ -42,20 +42,17 @@ def measure(arguments: argparse.Namespace, _: Progress) -> Found:
     return Found(rows, text, code=1 if said else 0)
 
 
-def _options(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument(
-        "--arch", default=",".join(GPUS), metavar="A,B", help=f"of {', '.join(GPUS)}: A100, H100 and H200, B200 "
-        "(default: all)",
-    )  # fmt: skip
-    parser.add_argument(
-        "--residual", choices=get_args(ResidualName), default="fp32",
-        help="format of hidden states between layers, like precision.residual (default fp32)",
-    )  # fmt: skip
-    parser.add_argument(
-        "--optimizer", choices=("torch", "triton"), default="torch", help="like optimizer.impl (default torch)"
-    )
-
-
 add_arguments, run = command(
-    measure, ("--tokens", TOKENS, "tokens of a step on one GPU; 96 samples of Wikipedia's mean length"), more=_options
-)
+    measure, ("--tokens", TOKENS, "tokens of a step on one GPU; 96 samples of Wikipedia's mean length"),
+    more=[
+        option(
+            "--arch", default=",".join(GPUS), metavar="A,B",
+            help=f"of {', '.join(GPUS)}: A100, H100 and H200, B200 (default: all)",
+        ),
+        option(
+            "--residual", choices=get_args(ResidualName), default="fp32",
+            help="format of hidden states between layers, like precision.residual (default fp32)",
+        ),
+        option("--optimizer", choices=("torch", "triton"), default="torch", help="like optimizer.impl (default torch)"),
+    ],
+)  # fmt: skip

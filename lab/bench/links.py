@@ -18,7 +18,7 @@ from bertbench.config import System, load_system
 from bertbench.distributed.world import World
 from bertbench.loading.inputs import open_data
 from lab.bench import delay_line
-from lab.bench.harness import Found, command, table
+from lab.bench.harness import Found, command, option, table
 from lab.bench.network import limit_bandwidth, obstacle, on_two_hosts
 from lab.bench.whole_run import read_run, steps_only, train_quietly
 
@@ -144,23 +144,18 @@ def _numbers(option: str, text: str, above: float) -> list[float]:
     return numbers
 
 
-def _options(parser: argparse.ArgumentParser) -> None:
-    add_system_arguments(parser)
-    parser.add_argument(
-        "--system", default="cpu_study", metavar="S", help=f"{SYSTEM_HELP} of two CPU ranks (cpu_study)"
-    )
-    parser.add_argument(
-        "--mbit", default="10,100,1000", metavar="B,...",
-        help="bandwidths in megabits a second (default 10,100,1000)",
-    )  # fmt: skip
-    parser.add_argument(
-        "--latency-ms", default="0", metavar="L,...", help="one-way latencies in milliseconds (default 0)"
-    )
-    ways = ",".join(WAYS)
-    parser.add_argument("--ways", default=ways, metavar="W,...", help=f"of {ways} (default all)")
-
-
+_NAMES = ",".join(WAYS)
 add_arguments, run = command(
     measure, ("--steps", None, "time N steps of each instead of training to the target"),
-    more=_options, seeds="every run",
+    more=[
+        add_system_arguments,
+        option("--system", default="cpu_study", metavar="S", help=f"{SYSTEM_HELP} of two CPU ranks (cpu_study)"),
+        option(
+            "--mbit", default="10,100,1000", metavar="B,...",
+            help="bandwidths in megabits a second (default 10,100,1000)",
+        ),
+        option("--latency-ms", default="0", metavar="L,...", help="one-way latencies in milliseconds (default 0)"),
+        option("--ways", default=_NAMES, metavar="W,...", help=f"of {_NAMES} (default all)"),
+    ],
+    seeds="every run",
 )  # fmt: skip

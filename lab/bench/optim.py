@@ -29,6 +29,7 @@ from lab.bench.harness import (
     in_turns,
     machine_name,
     milliseconds,
+    option,
     paired_ratio,
     table,
 )
@@ -119,14 +120,15 @@ def _lamb_step(device: torch.device, plain: Step, plain_text: str, progress: Pro
         return plain, f"{plain_text} ({error})"
 
 
-def _options(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--system", metavar="SYSTEM", help="parameters of this system's model (default: BERT-Large's)")
-    add_device(parser)
-    parser.add_argument("--foreach", action="store_true", help="also measure LAMB in torch's multi-tensor operations")
-    parser.add_argument(
-        "--also", nargs="+", default=[], choices=["muon"], metavar="NAME",
-        help="also measure these optimizers: muon",
-    )  # fmt: skip
-
-
-add_arguments, run = command(measure, ("--rounds", 7, "timed steps of each"), more=_options)
+add_arguments, run = command(
+    measure, ("--rounds", 7, "timed steps of each"),
+    more=[
+        option("--system", metavar="SYSTEM", help="parameters of this system's model (default: BERT-Large's)"),
+        add_device,
+        option("--foreach", action="store_true", help="also measure LAMB in torch's multi-tensor operations"),
+        option(
+            "--also", nargs="+", default=[], choices=["muon"], metavar="NAME",
+            help="also measure these optimizers: muon",
+        ),
+    ],
+)  # fmt: skip

@@ -42,7 +42,7 @@ from bertbench.optim.adam import MultiTensorAdam
 from bertbench.optim.foreach import native_adam_step
 from lab.bench import stock
 from lab.bench.batches import grouped_batches, wikipedia_batches
-from lab.bench.harness import Found, add_device, command, in_turns, machine_name, table
+from lab.bench.harness import Found, add_device, command, in_turns, machine_name, option, table
 from lab.bench.peak import MatrixProducts, Product, layer_products
 from lab.bench.program import Program, Step, Took
 from lab.bench.rivals import LEARNING_RATE, Rival, build_rivals, rivals
@@ -268,21 +268,18 @@ def product_type(dtype: PrecisionName) -> torch.dtype:
     return autocast_type(dtype) or torch.float32
 
 
-def _options(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--sizes", default="small", metavar="A,B", help=f"of {', '.join(SHAPES)} (default small)")
-    parser.add_argument(
-        "--dtypes", metavar="A,B", help=f"of {', '.join(_DTYPES)} (default fp32,bf16 on a CPU, bf16 on a GPU)"
-    )
-    add_device(parser)
-    parser.add_argument(
-        "--compile", action=argparse.BooleanOptionalAction, default=None,
-        help="also measure transformers under torch.compile (default on a GPU only: on a CPU it takes minutes and "
-        "didn't help)",
-    )  # fmt: skip
-
-
 add_arguments, run = command(
     measure, ("--threads", 1, "threads on a CPU"), ("--rounds", 3, "timed steps of each program"),
     ("--batch", None, "sequences a step (default 8 on a CPU, 48 on a GPU)"),
-    more=_options, seeds="lengths, tokens and weights",
+    more=[
+        option("--sizes", default="small", metavar="A,B", help=f"of {', '.join(SHAPES)} (default small)"),
+        option("--dtypes", metavar="A,B", help=f"of {', '.join(_DTYPES)} (default fp32,bf16 on a CPU, bf16 on a GPU)"),
+        add_device,
+        option(
+            "--compile", action=argparse.BooleanOptionalAction, default=None,
+            help="also measure transformers under torch.compile (default on a GPU only: on a CPU it takes minutes and "
+            "didn't help)",
+        ),
+    ],
+    seeds="lengths, tokens and weights",
 )  # fmt: skip

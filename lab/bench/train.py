@@ -32,7 +32,7 @@ from bertbench.distributed.affinity import available_cores
 from bertbench.distributed.spawn import environments_of
 from bertbench.loading.inputs import open_data
 from bertbench.machine.processor import processor
-from lab.bench.harness import Found, command, in_turns
+from lab.bench.harness import Found, command, in_turns, option
 from lab.bench.train_result import OURS, lines_of, result
 from lab.bench.whole_run import SetUp, Trained, read_run, steps_only
 from lab.journal import Journal
@@ -42,13 +42,16 @@ _SCREENED_STEPS = 100
 _LOST_AT = 1.5  # times the samples that the best values needed with the same seed: a trial ends there, its values lost
 _PLAIN_ADAM = ("optimizer.name=adam", "optimizer.ema_decay=0")
 
+Settings = tuple[str, ...]
+"""Overrides of the system file."""
+
 
 class Program(NamedTuple):
     """What trains, and with which overrides of the system file."""
 
-    train: Callable[[Sequence[str], int], Trained]
+    train: Callable[[Settings, int], Trained]
     """Trains once with overrides and a seed."""
-    overrides: tuple[str, ...]
+    overrides: Settings
 
 
 class Definition(Section):
@@ -124,14 +127,12 @@ class _Comparison:
             equipped.name: self._trainer(equipped, given),
         }
 
-    def _swept(self, setup: SetUp, overrides: Sequence[str]) -> tuple[tuple[str, ...], float]:
+    def _swept(self, setup: SetUp, overrides: Settings) -> tuple[Settings, float]:
         """Return the values with which the Trainer needs the fewest samples over the tuning seeds, and its seconds.
 
         Raises RunError if no values reach the target with every seed.
         """
-        found: dict[tuple[str, ...], list[Trained]] = {
-            values: [] for values in combinations(self._arguments.rival_sweeps)
-        }
+        found: dict[Settings, list[Trained]] = {values: [] for values in combinations(self._arguments.rival_sweeps)}
         for seed in _TUNED_ON:
             least = math.inf
             for values, trials in list(found.items()):
@@ -147,13 +148,13 @@ class _Comparison:
         best = min(found, key=lambda values: sum(trained.samples for trained in found[values]))
         return best, sum(trained.seconds for trained in found[best])
 
-    def _seconds(self, setup: SetUp, overrides: tuple[str, ...]) -> float:
+    def _seconds(self, setup: SetUp, overrides: Settings) -> float:
         """Return a set-up's seconds to the target over the tuning seeds, infinity if it misses one."""
         program = self._trainer(setup, overrides)
         trials = [self._trial(setup.name, program, seed, "grouping") for seed in _TUNED_ON]
         return sum(trained.seconds if trained.reached else math.inf for trained in trials)
 
-    def _trainer(self, setup: SetUp, overrides: tuple[str, ...], steps: int | None = None) -> Program:
+    def _trainer(self, setup: SetUp, overrides: Settings, steps: int | None = None) -> Program:
         """Return the Trainer with a set-up, to the target or for some steps."""
         return Program(partial(_rival, self._arguments.system, steps, setup), overrides)
 
@@ -179,7 +180,7 @@ def set_ups() -> list[SetUp]:
     return [SetUp(*each) for each in itertools.product(dict.fromkeys((available_cores(), 1)), formats, extras)]
 
 
-def combinations(sweeps: Sequence[str]) -> list[tuple[str, ...]]:
+def combinations(sweeps: Sequence[str]) -> list[Settings]:
     """Return the settings of each trial of `NAME=VALUE,VALUE...`, one trial without sweeps. Raises ConfigError."""
     choices = []
     for sweep in sweeps:
@@ -190,7 +191,7 @@ def combinations(sweeps: Sequence[str]) -> list[tuple[str, ...]]:
     return [*itertools.product(*choices)]
 
 
-def _ours(system: str, steps: int | None, overrides: Sequence[str], seed: int) -> Trained:
+def _ours(system: str, steps: int | None, overrides: Settings, seed: int) -> Trained:
     batch = load_system(system, overrides).global_batch_size
     own = () if steps is None else steps_only(steps, batch)
     with tempfile.TemporaryDirectory() as folder:
@@ -203,7 +204,7 @@ def _ours(system: str, steps: int | None, overrides: Sequence[str], seed: int) -
         return read_run(log, to_target=steps is None)
 
 
-def _rival(system: str, steps: int | None, setup: SetUp, overrides: Sequence[str], seed: int) -> Trained:
+def _rival(system: str, steps: int | None, setup: SetUp, overrides: Settings, seed: int) -> Trained:
     request = json.dumps([system, overrides, seed, steps, setup])
     environments: list[Mapping[str, str]] = [*environments_of(setup.ranks)] if setup.ranks > 1 else [{}]
     processes = [
@@ -224,27 +225,23 @@ def _last_line(text: str) -> str:
     return text.strip().rpartition("\n")[2] or "it printed nothing"
 
 
-def _options(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument(
-        "system", nargs="?", default="cpu_demo", metavar="SYSTEM", help=f"{SYSTEM_HELP} (default cpu_demo)"
-    )
-    parser.add_argument(
-        "--rival-set", action="append", default=[], dest="rival_overrides", metavar="NAME=VALUE",
-        help="override a setting for AdamW, the Trainer's and ours, such as its learning rate; may be repeated",
-    )  # fmt: skip
-    parser.add_argument(
-        "--rival-sweep", action="append", default=[], dest="rival_sweeps", metavar="NAME=VALUE,VALUE",
-        help=f"try these values for AdamW first, with seeds {_TUNED_ON[0]} to {_TUNED_ON[-1]}, and keep those with the "
-        "fewest samples to the target; may be repeated for all combinations",
-    )  # fmt: skip
-    parser.add_argument(
-        "--out", type=Path, metavar="FOLDER",
-        help="folder of finished runs; a stopped comparison resumes there (default: none are kept)",
-    )  # fmt: skip
-    add_system_arguments(parser)
-
-
 add_arguments, run = command(
     measure, ("--seeds", 1, "runs of each program"), ("--steps", None, "measure only throughput, over N steps"),
-    more=_options,
+    more=[
+        option("system", nargs="?", default="cpu_demo", metavar="SYSTEM", help=f"{SYSTEM_HELP} (default cpu_demo)"),
+        option(
+            "--rival-set", action="append", default=[], dest="rival_overrides", metavar="NAME=VALUE",
+            help="override a setting for AdamW, the Trainer's and ours, such as its learning rate; may be repeated",
+        ),
+        option(
+            "--rival-sweep", action="append", default=[], dest="rival_sweeps", metavar="NAME=VALUE,VALUE",
+            help=f"try these values for AdamW first, with seeds {_TUNED_ON[0]} to {_TUNED_ON[-1]}, and keep those with "
+            "the fewest samples to the target; may be repeated for all combinations",
+        ),
+        option(
+            "--out", type=Path, metavar="FOLDER",
+            help="folder of finished runs; a stopped comparison resumes there (default: none are kept)",
+        ),
+        add_system_arguments,
+    ],
 )  # fmt: skip

@@ -2,13 +2,14 @@
 
 import argparse
 from dataclasses import asdict
+from functools import partial
 
 from bertbench.commands import write_file
 from bertbench.common.progress import Progress
 from bertbench.distributed.affinity import available_cores
 from bertbench.machine.processor import processor
 from bertbench.machine.provenance import provenance
-from lab.bench.harness import Found, command, table
+from lab.bench.harness import Found, command, option, table
 from lab.commands.study import add_folder_arguments, study_folder
 from lab.record_page import record_page
 from lab.study.parallel import PARTS, medians, run_parallel
@@ -35,13 +36,13 @@ def measure(arguments: argparse.Namespace, progress: Progress) -> Found:
     return Found(rows, [head, *table(by_layout, _COLUMNS)])
 
 
-def _options(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument(
-        "--system", default="cpu_layouts", metavar="S", help="system to train, layers in fours (default cpu_layouts)"
-    )
-    add_folder_arguments(parser, "parallel", defined=False)
-
-
 add_arguments, run = command(
-    measure, ("--steps", 150, "timed steps of a layout"), ("--seeds", 1, "runs of every layout"), more=_options
-)
+    measure, ("--steps", 150, "timed steps of a layout"), ("--seeds", 1, "runs of every layout"),
+    more=[
+        option(
+            "--system", default="cpu_layouts", metavar="S",
+            help="system to train, layers in fours (default cpu_layouts)",
+        ),
+        partial(add_folder_arguments, name="parallel", defined=False),
+    ],
+)  # fmt: skip
