@@ -38,7 +38,7 @@ _KINDS = re.compile(
     "(?P<rate>((train|training|average|mean|throughput)_)*"
     "(throughput|(samples|seqs?|sequences|examples)_(per_)?s(ec(ond)?)?)|tracked_stats)"
     "|(?P<seconds>(time_to_train|ttt|run_duration|((raw_)?(train|training)|run)_time)(_ms|_s|_seconds|_minutes)?)"
-    "|(?P<elapsed>((elapsed|wall_clock)(_time)?|total_time|duration)(_ms|_s|_seconds|_minutes)?)"
+    "|(?P<elapsed>((elapsed|wall_clock)(_time)?|total_time)(_ms|_s|_seconds|_minutes)?)"
     "|(?P<steps>((global|train|training)_)?(step|steps|step_num|iterations?))"
     "|(?P<samples>epoch_num|samples|samples_(count|seen))"
     "|(?P<accuracy>(final|best)_accuracy|(final_|best_)?eval_((mlm|masked_lm)_)?accuracy)"

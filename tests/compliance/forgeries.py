@@ -200,7 +200,6 @@ LOGS = [
     *(Forgery(f"{key} {value}", "stated-twice", beside("seed", key, value)) for key, value in (
         ("warmup_steps", 900), ("base_learning_rate", 0.5), ("weight_decay", 0.3), ("lamb_beta_1", 0.3),
     )),
-    Forgery("parts that don't divide the batch", "batch-size", setting("gradient_accumulation_steps", 3)),
     Forgery("a longer time at its end", "stated-twice", telling("run_stop", TTT=1.2 * SECONDS)),
     Forgery("a schedule that begins after its end", "stated-twice", setting("start_warmup_step", 10_000)),
     Forgery("statistics of each interval, faster than the clock", "samples", stated_at_each(1.1)),
