@@ -40,15 +40,12 @@ class Ended(NamedTuple):
         return told.removeprefix("bertbench: ")
 
 
-def trained(
-    count: int, limit_s: float, folder: Path, system: System, damage: Callable[[World], None], **options: Any
-) -> Ended:
-    """Train on `count` ranks, after `damage(world)` was called on each, and wait until all have ended."""
+def trained(limit_s: float, folder: Path, system: System, damage: Callable[[World], None], **options: Any) -> Ended:
+    """Train on two ranks, after `damage(world)` was called on each, and wait until both have ended."""
     log, said = folder / "result_0.txt", folder / "said"
-    environments = environments_of(count)
     processes = [
-        CONTEXT.Process(target=as_launched, args=(environments[rank], said, system, log, damage, options))
-        for rank in range(count)
+        CONTEXT.Process(target=as_launched, args=(environment, said, system, log, damage, options))
+        for environment in environments_of(2)
     ]
     for process in processes:
         process.start()

@@ -15,19 +15,19 @@ from random import Random
 from typing import Any, NamedTuple
 
 from bertbench.config import load_system
-from tests.training.test_run import BERTBENCH, children, metrics, wait_for
+from tests.faults.launched import START_S, wait_for_steps
+from tests.training.test_run import BERTBENCH, children
 
 _LATEST = 1.3  # moment of a kill, as a multiple of the time that the first start took
 _AT_ONCE = 3
-_START_LIMIT_S = 180
 
 
 class Killed(NamedTuple):
     """A run whose ranks were killed."""
 
     code: int
-    kills: list[tuple[int, float]]
-    """Rank, and seconds after its start."""
+    kills: list[int]
+    """The rank of each."""
     began: float
     """When its launcher was started, in seconds since 1970."""
 
@@ -41,11 +41,11 @@ def run_and_kill(words: Sequence[str], log: Path, kills: int, seed: int) -> Kill
     command = [*BERTBENCH, "train", *words, "--result", str(log), "--set", f"launch.max_restarts={kills}"]
     submitted = time.time()
     launcher = subprocess.Popen(command)
-    made: list[tuple[int, float]] = []
+    made: list[int] = []
     try:
         ranks = started(launcher, count, {})
         began = time.monotonic()
-        wait_for(lambda: log.with_suffix("").joinpath("metrics.jsonl").exists() and bool(metrics(log)), _START_LIMIT_S)
+        wait_for_steps(log, 1)
         start_up = time.monotonic() - began
         for number in range(kills):
             if number:
@@ -54,8 +54,8 @@ def run_and_kill(words: Sequence[str], log: Path, kills: int, seed: int) -> Kill
             victim, moment = random.choice(sorted(ranks)), random.uniform(0, latest)
             time.sleep(max(0.0, began + moment - time.monotonic()))
             os.kill(ranks[victim], signal.SIGKILL)
-            made.append((victim, time.monotonic() - began))
-        return Killed(launcher.wait(_START_LIMIT_S + 600), made, submitted)
+            made.append(victim)
+        return Killed(launcher.wait(START_S + 600), made, submitted)
     finally:
         launcher.terminate()
         launcher.wait()
@@ -63,7 +63,7 @@ def run_and_kill(words: Sequence[str], log: Path, kills: int, seed: int) -> Kill
 
 def started(launcher: subprocess.Popen[Any], count: int, before: dict[int, int]) -> dict[int, int]:
     """Process ids by rank, once all ranks are there and none of them is of `before`."""
-    end = time.monotonic() + _START_LIMIT_S
+    end = time.monotonic() + START_S
     while time.monotonic() < end:
         assert launcher.poll() is None, f"the run ended with {launcher.returncode} before all kills were made"
         try:
@@ -73,4 +73,4 @@ def started(launcher: subprocess.Popen[Any], count: int, before: dict[int, int])
         if len(found) == count and not set(found.values()) & set(before.values()):
             return found
         time.sleep(0.01)
-    raise AssertionError(f"no ranks within {_START_LIMIT_S} s")
+    raise AssertionError(f"no ranks within {START_S} s")

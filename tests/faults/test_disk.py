@@ -1,7 +1,6 @@
 """A disk that fills up while a run writes to it: a real file system of 4 MB, which needs root."""
 
 import os
-import signal
 import subprocess
 from collections.abc import Iterator
 from pathlib import Path
@@ -14,7 +13,8 @@ from bertbench.common.errors import RunError
 from bertbench.results.files import ResultFiles
 from bertbench.results.linefile import LineFile
 from compliance.log import read_events
-from tests.training.test_run import BERTBENCH, metrics, wait_for
+from tests.faults.launched import launched, words
+from tests.training.test_run import metrics, wait_for
 
 BOUND_S = 120
 
@@ -55,26 +55,15 @@ def test_a_line_that_fits_in_part_is_not_there_at_all(disk: Path) -> None:
 
 
 @pytest.mark.faults
-def test_a_full_disk_costs_snapshots_first_and_then_ends_the_run_with_one_message(
-    tiny_file: str, disk: Path, tmp_path: Path
-) -> None:
-    words = ["--set", "schedule.max_steps=100000", "--set", "evaluation.interval_samples=600000",
-             "--set", "checkpoint.every_steps=10"]  # fmt: skip
-    said = tmp_path / "said"
-    with said.open("w") as stderr:
-        launcher = subprocess.Popen(
-            [*BERTBENCH, "train", tiny_file, *words], env={**os.environ, "LOGDIR": str(disk)}, stderr=stderr
-        )
+def test_a_full_disk_costs_snapshots_first_and_then_ends_the_run_with_one_message(tiny_file: str, disk: Path) -> None:
+    endless = words(["schedule.max_steps=100000", "evaluation.interval_samples=600000", "checkpoint.every_steps=10"])
     log = disk / "tiny" / "bert" / "result_0.txt"
     files = ResultFiles(log)
-    try:
+    with launched(tiny_file, *endless, LOGDIR=str(disk)) as launcher:
         wait_for((files.snapshots / "step_20").exists, limit_s=BOUND_S)
         fill(disk, "filler", leave=24_000)  # lines fit, a snapshot doesn't
-        launcher.wait(BOUND_S)
-    finally:
-        launcher.send_signal(signal.SIGKILL)
+        _, text = launcher.communicate(timeout=BOUND_S)
     assert launcher.returncode == 1
-    text = said.read_text()
     assert "Traceback" not in text, text
     assert "can't be written (rank " in text
     assert "training continues, but a restart would resume from the previous snapshot" in text

@@ -15,7 +15,8 @@ import pytest
 
 from bertbench.common import watcher
 from tests.data.datasets import vocabulary_of_words
-from tests.faults.test_restarts import assert_as_if_undisturbed, lasting, resumptions, wait_for_steps
+from tests.faults.launched import finished, launched, wait_for_steps
+from tests.faults.test_restarts import assert_as_if_undisturbed, lasting, resumptions
 from tests.finetune.conftest import QUESTIONS
 from tests.tiny import tiny_text
 from tests.training.test_run import BERTBENCH, children, wait_for
@@ -170,13 +171,10 @@ def test_a_launcher_killed_in_its_steps_leaves_no_rank_and_a_run_that_goes_on(
     run = [tiny_file, *lasting(600)]
     log = tmp_path / "run" / "result_0.txt"
     log.parent.mkdir()
-    command = [*BERTBENCH, "train", *run, "--result", str(log)]
-    launcher = subprocess.Popen(command, env={**os.environ, "TMPDIR": str(temporary), MARK: str(temporary)})
-    wait_for_steps(log, 100)
-    os.kill(children(launcher.pid)[1], signal.SIGSTOP)  # could not end by itself
-    launcher.kill()
-    launcher.wait()
+    with launched(*run, "--result", log, **{"TMPDIR": str(temporary), MARK: str(temporary)}) as launcher:
+        wait_for_steps(log, 100)
+        os.kill(children(launcher.pid)[1], signal.SIGSTOP)  # could not end by itself
     wait_for(lambda: not marked(str(temporary)), 10)
-    assert subprocess.run([*command, "--resume", "auto"], check=False).returncode == 0
+    assert finished(*run, "--result", log, "--resume", "auto").returncode == 0
     assert resumptions(log) == [(1, "the run left no word")]
     assert_as_if_undisturbed(log, *run)

@@ -11,8 +11,8 @@ from bertbench.config import System
 from bertbench.distributed.world import World
 from lab.bench import network
 from tests.faults.ended import as_launched, ended
+from tests.faults.launched import wait_for_steps
 from tests.ranks import CONTEXT
-from tests.training.test_run import metrics, wait_for
 
 SILENT_S = 4
 BOUND_S = SILENT_S + 60  # the rest is for a machine that others use
@@ -36,7 +36,7 @@ def test_a_node_whose_network_is_gone_is_named_by_those_that_stay(tiny: Callable
     processes = [CONTEXT.Process(target=on_its_host, args=(rank, ends, tmp_path, system, log)) for rank in (0, 1)]
     for process in processes:
         process.start()
-    wait_for(lambda: (log.with_suffix("") / "metrics.jsonl").exists() and len(metrics(log)) > 5, limit_s=180)
+    wait_for_steps(log, 6)
     assert processes[1].pid is not None
     cut = f"nsenter --net=/proc/{processes[1].pid}/ns/net ip link set {network.DEVICE} down"
     subprocess.run(cut.split(), check=True)  # what is sent to that host stays unanswered

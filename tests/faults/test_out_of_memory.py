@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.faults.test_restarts import words
+from tests.faults.launched import words
 from tests.training.test_run import BERTBENCH
 
 CONTROL = Path("/sys/fs/cgroup/memory")  # cgroup v1

@@ -6,7 +6,6 @@ import signal
 import socket
 import subprocess
 import sys
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -19,16 +18,14 @@ from bertbench.results.files import ResultFiles
 from compliance.judge import judge
 from compliance.log import read_events
 from tests.faults.kill import run_and_kill
-from tests.training.test_run import BERTBENCH, children, metrics, wait_for
+from tests.faults.launched import START_S, finished, launched, wait_for_steps, words
+from tests.training.test_run import children, metrics
 
 pytestmark = [
     pytest.mark.faults,
     pytest.mark.skipif(sys.platform != "linux", reason="reads /proc to find the ranks"),
 ]
 SEED = 5
-START_S = 180  # of ranks, on a machine that others use
-
-
 _APART = ("cache_clear", "resumed", "startup")  # a run that goes on doesn't measure its start
 
 
@@ -41,19 +38,12 @@ def lasting(steps: int, *more: str) -> list[str]:
     return ["--seed", str(SEED), *words(overrides)]
 
 
-def words(overrides: Sequence[str]) -> list[str]:
-    return [word for override in overrides for word in ("--set", override)]
-
-
-def wait_for_steps(log: Path, steps: int) -> None:
-    wait_for(lambda: ResultFiles(log).metrics.exists() and len(metrics(log)) >= steps, START_S)
-
-
 def assert_as_if_undisturbed(log: Path, *command: str) -> None:
     """The same losses and weights, bit for bit, and the same log but for the resumptions, as the command gives."""
     straight = log.parent / "straight" / "result_0.txt"
     straight.parent.mkdir()
-    assert subprocess.run([*BERTBENCH, "train", *command, "--result", straight], check=False).returncode == 0
+    done = finished(*command, "--result", straight)
+    assert done.returncode == 0, done.stderr
     assert without_times(log) == without_times(straight)
     assert [row["step"] for row in metrics(log)] == list(range(1, len(metrics(straight)) + 1))
     assert last_snapshot(log) == last_snapshot(straight)
@@ -91,7 +81,7 @@ def test_a_run_whose_ranks_are_killed_20_times_ends_as_if_nothing_had_happened(t
     assert sum(spent.values()) == pytest.approx(stop.time_ms / 1e3 - began, abs=0.1)
     assert {bucket for bucket, seconds in spent.items() if seconds} == {*BUCKETS} - {"queued"}
     assert [number for number, _ in resumptions(log)] == list(range(1, 21))
-    assert [cause for _, cause in resumptions(log)] == [f"rank {rank} was killed by SIGKILL" for rank, _ in made]
+    assert [cause for _, cause in resumptions(log)] == [f"rank {rank} was killed by SIGKILL" for rank in made]
     assert_as_if_undisturbed(log, *run)
     verdict = judge(log, "5.0.0")
     (found,) = [finding.found for finding in verdict.findings if finding.rule == "resumed"]
@@ -106,15 +96,10 @@ def test_a_rank_told_to_stop_stops_all_with_a_snapshot_and_code_75(tiny_file: st
     run = [tiny_file, *lasting(600, "checkpoint.every_steps=null")]
     log = tmp_path / "run" / "result_0.txt"
     log.parent.mkdir()
-    command = [*BERTBENCH, "train", *run, "--result", str(log)]
-    launcher = subprocess.Popen(command, stderr=subprocess.PIPE, text=True)
-    try:
+    with launched(*run, "--result", log) as launcher:
         wait_for_steps(log, 20)
         os.kill(children(launcher.pid)[1], signal.SIGUSR1)
         _, said = launcher.communicate(timeout=60)
-    finally:
-        launcher.terminate()
-        launcher.wait()
     assert launcher.returncode == 75, said
     stopped = len(metrics(log))
     assert stopped < 600
@@ -125,24 +110,22 @@ def test_a_rank_told_to_stop_stops_all_with_a_snapshot_and_code_75(tiny_file: st
     }
 
     # a mistake of the user's ends it at once, restarts or not
-    wrong = ["--set", "model.feed_forward_size=29", "--allow-config-change", "--set", "launch.max_restarts=2"]
+    wrong = ["--allow-config-change", *words(("model.feed_forward_size=29", "launch.max_restarts=2"))]
     copy = tmp_path / "copy" / "result_0.txt"
     shutil.copytree(log.parent, copy.parent)
-    done = subprocess.run(
-        [*command[:-1], str(copy), "--resume", "auto", *wrong], capture_output=True, text=True, check=False
-    )
+    done = finished(*run, "--result", copy, "--resume", "auto", *wrong)
     assert done.returncode == 2, done.stderr
     assert "doesn't fit this run" in done.stderr
     assert "restarts left" not in done.stderr
 
-    at_the_end = ["--set", "checkpoint.every_steps=600"]
-    done = subprocess.run([*command, "--resume", "auto", *at_the_end], capture_output=True, text=True, check=False)
+    at_the_end = words(["checkpoint.every_steps=600"])
+    done = finished(*run, "--result", log, "--resume", "auto", *at_the_end)
     assert done.returncode == 0, done.stderr
     assert resumptions(log) == [(1, "rank 1: stopped by SIGUSR1")]
     assert_as_if_undisturbed(log, *run, *at_the_end)
     # it is over: the same command once more finds nothing to do
     before = log.read_bytes()
-    assert subprocess.run([*command, "--resume", "auto"], check=False).returncode == 0
+    assert finished(*run, "--result", log, "--resume", "auto").returncode == 0
     assert log.read_bytes() == before
 
 
@@ -151,10 +134,7 @@ def test_a_run_that_dies_three_times_by_one_fault_after_the_same_step_is_given_u
 ) -> None:
     log = tmp_path / "result_0.txt"
     diverging = ("optimizer.learning_rate=1e30", "clip.mode=none", "launch.max_restarts=9")
-    done = subprocess.run(
-        [*BERTBENCH, "train", tiny_file, *words(diverging), "--result", str(log)],
-        capture_output=True, text=True, check=False,
-    )  # fmt: skip
+    done = finished(tiny_file, *words(diverging), "--result", log)
     assert done.returncode == 1
     assert "restarts left: 7" in done.stderr
     assert "restarts left: 6" not in done.stderr

@@ -18,6 +18,7 @@ import bertbench
 import compliance
 from bertbench.checkpoint.reading import SnapshotReader
 from bertbench.common.errors import CheckpointError
+from tests.faults.launched import words
 from tests.training.test_run import BERTBENCH, children, metrics, wait_for
 
 
@@ -91,11 +92,10 @@ def listening(pid: int) -> set[str]:
 @pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
 def test_a_run_on_one_machine_listens_on_loopback_only_and_writes_no_secret(tiny_file: str, tmp_path: Path) -> None:
     secret = "hunter2-hunter2"
-    words = ["--set", "schedule.max_steps=100000", "--set", "evaluation.interval_samples=36",
-             "--set", "checkpoint.every_steps=5"]  # fmt: skip
+    endless = words(["schedule.max_steps=100000", "evaluation.interval_samples=36", "checkpoint.every_steps=5"])
     env = {**os.environ, "LOGDIR": str(tmp_path / "runs"), "SECRET_TOKEN": secret, "WANDB_API_KEY": secret}
     with (tmp_path / "said").open("w") as said:
-        launcher = subprocess.Popen([*BERTBENCH, "train", tiny_file, *words], env=env, stderr=said, stdout=said)
+        launcher = subprocess.Popen([*BERTBENCH, "train", tiny_file, *endless], env=env, stderr=said, stdout=said)
     log = tmp_path / "runs" / "tiny" / "bert" / "result_0.txt"
     try:
         wait_for((log.with_suffix("") / "snapshots" / "step_10").exists, limit_s=180)

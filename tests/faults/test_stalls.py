@@ -5,7 +5,6 @@ import json
 import os
 import re
 import signal
-import subprocess
 import sys
 import time
 from collections.abc import Callable
@@ -22,7 +21,8 @@ from bertbench.distributed.world import World
 from bertbench.loading.sample_check import SampleCheck
 from compliance.log import read_events
 from tests.faults.ended import Ended, trained
-from tests.training.test_run import BERTBENCH, children, metrics, wait_for
+from tests.faults.launched import launched, wait_for_steps, words
+from tests.training.test_run import children, metrics
 
 pytestmark = [pytest.mark.faults, pytest.mark.skipif(sys.platform != "linux", reason="reads /proc to find the ranks")]
 
@@ -34,16 +34,11 @@ BOUND_S = SILENT_S + 30 + 30
 
 def run_with(tiny_file: str, folder: Path, hit: Callable[[dict[int, int]], None]) -> Ended:
     """Start an endless run of two ranks, and after a few steps do something to its processes."""
-    words = [word for setting in ENDLESS for word in ("--set", setting)]
-    env = {**os.environ, "LOGDIR": str(folder)}
-    launcher = subprocess.Popen([*BERTBENCH, "train", tiny_file, *words], env=env, stderr=subprocess.PIPE, text=True)
     log = folder / "tiny" / "bert" / "result_0.txt"
-    try:
-        wait_for(lambda: (log.with_suffix("") / "metrics.jsonl").exists() and len(metrics(log)) > 5, limit_s=180)
+    with launched(tiny_file, *words(ENDLESS), LOGDIR=str(folder)) as launcher:
+        wait_for_steps(log, 6)
         hit(children(launcher.pid))
         _, said = launcher.communicate(timeout=BOUND_S)
-    finally:
-        launcher.kill()
     return Ended([launcher.returncode], said, read_events(log))
 
 
@@ -88,9 +83,7 @@ def slow_samples(first: int, seconds: float, world: World) -> None:
 
 
 def test_a_rank_whose_samples_never_come_is_named_with_its_step(tiny: Callable[..., System], tmp_path: Path) -> None:
-    ended = trained(
-        2, BOUND_S, tmp_path, tiny(*ENDLESS, "launch.progress_timeout_s=3"), partial(slow_samples, 4, 3600.0)
-    )
+    ended = trained(BOUND_S, tmp_path, tiny(*ENDLESS, "launch.progress_timeout_s=3"), partial(slow_samples, 4, 3600.0))
     assert ended.codes == [1, 1]
     told = ended.told()
     assert "rank 1 of 2 on " in told
@@ -104,7 +97,7 @@ def test_a_rank_whose_samples_never_come_is_named_with_its_step(tiny: Callable[.
 def test_a_slow_disk_is_told_of_with_its_rank_and_the_waits_are_counted(
     tiny: Callable[..., System], tmp_path: Path
 ) -> None:
-    ended = trained(2, BOUND_S, tmp_path, tiny("schedule.max_steps=4"), partial(slow_samples, 1, 1.5))
+    ended = trained(BOUND_S, tmp_path, tiny("schedule.max_steps=4"), partial(slow_samples, 1, 1.5))
     assert ended.codes == [0, 0], ended.said
     (warning,) = [line for line in ended.said.splitlines() if "waited" in line]  # one a minute
     assert warning.startswith("warning: rank 1: step 1 waited 1.")
