@@ -24,11 +24,10 @@ from bertbench.model.bert import Bert
 from bertbench.model.cpu_attention import cpu_attention
 from bertbench.model.dropout import DropoutFunction, apply_dropout, plain_dropout
 from bertbench.model.linear import BY_TORCH, Linear, Products, onednn_multiplies
-from bertbench.model.loss import weighted_loss
+from bertbench.model.loss import IGNORED, weighted_loss
 from bertbench.model.options import PrecisionName
 from bertbench.model.precision import computing
 from bertbench.model.products import Shape, fastest_products, layer_shapes
-from bertbench.model.scores import IGNORED
 from bertbench.model.sequences import Sequences
 from bertbench.model.tied_words import look_up
 from lab.bench.trial import DIFFERENT_MASKS, FP32, Idea, Setting, Tensors, Trial, Trials, size_of

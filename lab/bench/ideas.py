@@ -16,7 +16,7 @@ from bertbench.distributed.spawn import on_ranks
 from bertbench.distributed.world import World
 from bertbench.machine.processor import processor
 from bertbench.model.encoder import EncoderLayer
-from bertbench.model.sizes import SHAPES
+from bertbench.model.shape import SHAPES
 from lab.bench.harness import Found, command, option, table
 from lab.bench.idea_trials import IDEAS
 from lab.bench.trial import Setting, Tensors, Trial, TrialRow, Trials, compare, size_of

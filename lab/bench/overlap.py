@@ -27,8 +27,7 @@ from bertbench.distributed.world import World
 from bertbench.loading.batch import synthetic
 from bertbench.loading.loader import LoadedPart
 from bertbench.loading.sampler import Part
-from bertbench.model.shape import BertShape
-from bertbench.model.sizes import SHAPES
+from bertbench.model.shape import SHAPES, BertShape
 from bertbench.optim.exchange import Exchange
 from bertbench.training.whole_trainer import WholeTrainer
 from lab.bench.harness import Found, command, in_turns, machine_name, median_interval, milliseconds, table

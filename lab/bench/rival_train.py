@@ -24,7 +24,7 @@ from bertbench.config import System, load_system
 from bertbench.data.store.columns import Columns
 from bertbench.data.store.dataset import Dataset, MappedShard
 from bertbench.loading.inputs import open_data
-from bertbench.model.scores import IGNORED
+from bertbench.model.loss import IGNORED
 from bertbench.training.trainer import initial_model
 from bertbench.weights.names import pieces, take_apart
 from lab.bench.stock import PaddedBatch, padded, stock_model

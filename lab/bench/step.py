@@ -36,8 +36,7 @@ from bertbench.model.loss import weighted_loss
 from bertbench.model.options import PrecisionName, default_mode, wants_few_sizes
 from bertbench.model.precision import autocast_type, computing
 from bertbench.model.products import fastest_products, set_products
-from bertbench.model.shape import BertShape
-from bertbench.model.sizes import SHAPES
+from bertbench.model.shape import SHAPES, BertShape
 from bertbench.optim.adam import MultiTensorAdam
 from bertbench.optim.foreach import native_adam_step
 from lab.bench import stock

@@ -10,7 +10,7 @@ import numpy as np
 import torch
 
 from bertbench.data.store.columns import Columns
-from bertbench.model.scores import IGNORED
+from bertbench.model.loss import IGNORED
 from bertbench.model.shape import BertShape
 from bertbench.weights.bert_config import hugging_face_config
 

@@ -30,8 +30,7 @@ from bertbench.loading.batch import Batch
 from bertbench.loading.inputs import open_data
 from bertbench.loading.loader import Loader
 from bertbench.model.flops import training_flops
-from bertbench.model.loss import cross_entropy_sum
-from bertbench.model.scores import IGNORED
+from bertbench.model.loss import IGNORED, cross_entropy_sum
 from bertbench.training.build import make_evaluator, make_sampler, make_trainer
 from lab.bench.peak import MatrixProducts
 

@@ -17,8 +17,7 @@ from bertbench.config.optimizer import ClipMode
 from bertbench.loading.batch import Batch
 from bertbench.loading.loader import LoadedPart
 from bertbench.model.bert import Bert
-from bertbench.model.loss import weighted_loss
-from bertbench.model.scores import Scores
+from bertbench.model.loss import Scores, weighted_loss
 from bertbench.optim.buckets import backward_order, bucket_table
 from bertbench.optim.clip import contribution_limit, gradient_norm, make_clip
 from bertbench.training.trainer import tiny_backward

@@ -19,7 +19,7 @@ from bertbench.distributed.world import World
 from bertbench.loading.inputs import open_data
 from bertbench.loading.loader import LoadedPart
 from bertbench.loading.sample_check import SampleCheck
-from bertbench.model.scores import IGNORED
+from bertbench.model.loss import IGNORED
 from bertbench.results.metrics import StepReport
 from bertbench.training.build import make_sampler
 from bertbench.training.whole_trainer import WholeTrainer

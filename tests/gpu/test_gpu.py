@@ -12,10 +12,9 @@ from bertbench.loading.random_samples import samples_of
 from bertbench.model.arithmetic import set_arithmetic
 from bertbench.model.attention import flash_attention, kernel_for, plain_attention
 from bertbench.model.bert import Bert
-from bertbench.model.loss import weighted_loss
+from bertbench.model.loss import IGNORED, weighted_loss
 from bertbench.model.options import CompileMode, PrecisionName, ResidualName
 from bertbench.model.precision import computing
-from bertbench.model.scores import IGNORED
 from bertbench.model.shape import BertShape
 from bertbench.optim.adam import MultiTensorAdam
 from bertbench.optim.clip import after_coefficient, gradient_norm

@@ -4,7 +4,7 @@ import torch
 
 from bertbench.loading.batch import batch_of
 from bertbench.loading.filler import filled, static_size
-from bertbench.model.scores import IGNORED
+from bertbench.model.loss import IGNORED
 from bertbench.model.sequences import EqualLengths
 from tests.tiny import Sample, columns_of
 

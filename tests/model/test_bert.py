@@ -2,7 +2,7 @@ import numpy as np
 import torch
 
 from bertbench.model.bert import Bert
-from bertbench.model.scores import Scores
+from bertbench.model.loss import Scores
 from bertbench.model.sequences import EqualLengths, Sequences
 from bertbench.model.shape import BertShape
 

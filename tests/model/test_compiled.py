@@ -12,8 +12,7 @@ from bertbench.loading.batch import synthetic
 from bertbench.model.bert import Bert, Embeddings
 from bertbench.model.compiled import compile_pieces, obstacle
 from bertbench.model.dropout import plain_dropout
-from bertbench.model.loss import weighted_loss
-from bertbench.model.scores import Labels, LossSums, Scores
+from bertbench.model.loss import Labels, LossSums, Scores, weighted_loss
 from bertbench.model.shape import BertShape
 from tests.compiling import compiled_by
 

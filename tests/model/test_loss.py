@@ -2,8 +2,7 @@ import pytest
 import torch
 from torch.nn import functional
 
-from bertbench.model.loss import cross_entropy_sum
-from bertbench.model.scores import IGNORED
+from bertbench.model.loss import IGNORED, cross_entropy_sum
 
 
 @pytest.mark.parametrize("dtype", [torch.float64, torch.float32, torch.bfloat16])

@@ -11,7 +11,7 @@ import torch
 
 import bertbench
 from bertbench.model import compiled_layer, cpu_attention, dropout, head_loss, linear, tied_words
-from bertbench.model.scores import IGNORED
+from bertbench.model.loss import IGNORED
 
 UNTRACED = {  # for tensors of a CPU, and outside the compiled pieces or guarded by is_compiling
     cpu_attention._Attention, dropout._HalfDropout, linear._ByProducts, tied_words._Tied,

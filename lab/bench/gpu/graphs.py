@@ -14,7 +14,7 @@ from bertbench.distributed.world import World
 from bertbench.loading.batch import batch_of
 from bertbench.loading.bins import fill_to
 from bertbench.model.options import CompileMode
-from bertbench.model.sizes import SHAPES
+from bertbench.model.shape import SHAPES
 from lab.bench.gpu.stand import Stand, attempt, say
 from lab.bench.gpu.text import learnable, part_of
 from lab.bench.gpu.training import Choice, bins_for, build, compare, fastest

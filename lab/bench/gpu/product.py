@@ -16,8 +16,7 @@ from typing import Any
 from bertbench.common.paths import SCRIPTS_HOME
 from bertbench.data.store.manifest import Manifest, Tokenizer
 from bertbench.data.store.shards import write_split
-from bertbench.model.shape import BertShape
-from bertbench.model.sizes import SHAPES
+from bertbench.model.shape import SHAPES, BertShape
 from lab.bench.gpu.child import run
 from lab.bench.gpu.stand import Row, Stand, Unfit, attempt, say
 from lab.bench.gpu.text import learnable

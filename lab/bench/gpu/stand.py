@@ -10,8 +10,7 @@ from typing import Any, NamedTuple
 
 import torch
 
-from bertbench.model.shape import BertShape
-from bertbench.model.sizes import SHAPES
+from bertbench.model.shape import SHAPES, BertShape
 
 _TINY = BertShape(512, 16, 2, 2, 24, 48, hidden_dropout=0.0, attention_dropout=0.0)
 

@@ -16,8 +16,7 @@ from bertbench.loading.batch import batch_of
 from bertbench.model.attention import plain_attention
 from bertbench.model.flops import training_flops
 from bertbench.model.sequences import Sequences
-from bertbench.model.shape import BertShape
-from bertbench.model.sizes import SHAPES
+from bertbench.model.shape import SHAPES, BertShape
 from lab.bench import peak, rivals, stock
 from lab.bench import step as bench
 from lab.bench.batches import wikipedia_batches

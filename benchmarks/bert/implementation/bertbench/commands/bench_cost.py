@@ -12,7 +12,7 @@ from bertbench.common.errors import RunError
 from bertbench.common.progress import Progress
 from bertbench.machine.processor import processor
 from bertbench.machine.sequence_cost import measure
-from bertbench.model.sizes import SHAPES
+from bertbench.model.shape import SHAPES
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:

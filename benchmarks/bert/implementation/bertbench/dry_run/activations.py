@@ -25,9 +25,8 @@ from bertbench.model.bert import Bert, Embeddings
 from bertbench.model.dropout import DropoutFunction, apply_dropout, plain_dropout
 from bertbench.model.encoder import EncoderLayer
 from bertbench.model.linear import Linear
-from bertbench.model.loss import weighted_loss
+from bertbench.model.loss import Scores, weighted_loss
 from bertbench.model.precision import autocast_type, computing
-from bertbench.model.scores import Scores
 from bertbench.model.sequences import Sequences
 from bertbench.model.shape import BertShape
 

@@ -13,7 +13,7 @@ import torch
 from numpy.typing import NDArray
 
 from bertbench.data.store.columns import Columns
-from bertbench.model.scores import Labels
+from bertbench.model.loss import Labels
 from bertbench.model.sequences import EqualLengths, Sequences
 
 if TYPE_CHECKING:  # benches make batches without h5py

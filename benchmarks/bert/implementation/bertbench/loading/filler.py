@@ -13,8 +13,8 @@ from numpy.typing import NDArray
 
 from bertbench.config import System
 from bertbench.loading.batch import Batch
+from bertbench.model.loss import IGNORED
 from bertbench.model.options import SIZE_STEP
-from bertbench.model.scores import IGNORED
 from bertbench.model.sequences import Sequences
 
 Fill = Callable[[Batch], Batch]

@@ -16,7 +16,7 @@ from bertbench.data.store.dataset import Dataset
 from bertbench.data.store.index import entries_of, lengths_of, masked_of
 from bertbench.data.store.manifest import Manifest
 from bertbench.loading.options import OnBadSample
-from bertbench.model.scores import IGNORED
+from bertbench.model.loss import IGNORED
 
 _WARNINGS = 5
 

@@ -70,15 +70,7 @@ def plain_attention(qkv_T3HK: torch.Tensor, sequences: Sequences, dropout: float
 
     Sequences of different lengths never share a product, so none is padded.
     """
-    outputs = [
-        _equal_lengths(
-            qkv_T3HK[group.start : group.start + group.sequences * group.length].unflatten(
-                0, (group.sequences, group.length)
-            ),
-            dropout,
-        )
-        for group in sequences.groups
-    ]
+    outputs = [_equal_lengths(qkv_GN3HK, dropout) for qkv_GN3HK in sequences.grouped(qkv_T3HK)]
     return torch.cat(outputs) if len(outputs) > 1 else outputs[0]
 
 

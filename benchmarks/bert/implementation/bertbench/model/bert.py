@@ -15,9 +15,9 @@ from bertbench.model.dropout import DropoutFunction, apply_dropout
 from bertbench.model.encoder import EncoderLayer, Normalised
 from bertbench.model.head_loss import head_loss
 from bertbench.model.linear import BY_TORCH, linear
+from bertbench.model.loss import Labels, LossSums, Scores
 from bertbench.model.options import ResidualName
 from bertbench.model.precision import in_format
-from bertbench.model.scores import Labels, LossSums, Scores
 from bertbench.model.sequences import Sequences
 from bertbench.model.shape import BertShape
 from bertbench.model.tied_words import look_up

@@ -3,11 +3,14 @@
 Shapes: T tokens in the batch, R tokens that a layer returns, D hidden size, F feed-forward size.
 """
 
+from collections.abc import Iterable
+from functools import partial
 from typing import NamedTuple
 
 import torch
 from torch import nn
 from torch.nn import functional
+from torch.utils.checkpoint import checkpoint
 
 from bertbench.common.ranges import ATTENTION, named
 from bertbench.model.attention import Attention, attention
@@ -89,3 +92,12 @@ class EncoderLayer(nn.Module):
 
     def _add(self, residual_RD: torch.Tensor, hidden_RD: torch.Tensor) -> torch.Tensor:
         return self.apply_dropout(hidden_RD, self.hidden_dropout if self.training else 0.0, residual_RD)
+
+
+def recompute(layers: Iterable[nn.Module]) -> None:
+    """Make layers keep only their inputs, and run again in the backward pass (Chen et al. 2016, arXiv 1604.06174).
+
+    Memory holds one layer's activations at a time, for a third more work; parameter names stay.
+    """
+    for layer in layers:
+        layer.forward = partial(checkpoint, layer.forward, use_reentrant=False)

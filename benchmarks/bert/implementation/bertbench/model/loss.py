@@ -1,14 +1,36 @@
-"""Sum both heads' cross-entropies.
+"""The model's heads: what they give, the labels, and the sum of both cross-entropies.
 
 Shapes: M masked tokens, S sequences, V vocabulary rows.
 """
 
+from typing import NamedTuple
+
 import torch
 from torch.nn import functional
 
-from bertbench.model.scores import IGNORED, LossSums, Scores
+IGNORED = -100
+"""The label of rows that don't count."""
 
-Weight = float | torch.Tensor
+
+class Scores(NamedTuple):
+    """Logits of both heads."""
+
+    masked_lm_MV: torch.Tensor
+    next_sentence_S2: torch.Tensor
+
+
+class Labels(NamedTuple):
+    """Right answers, or IGNORED."""
+
+    masked_M: torch.Tensor
+    next_sentence_S: torch.Tensor
+
+
+class LossSums(NamedTuple):
+    """Sums of both heads' cross-entropies, from a model that doesn't return the scores."""
+
+    masked_lm: torch.Tensor
+    next_sentence: torch.Tensor
 
 
 def cross_entropy_sum(logits_MV: torch.Tensor, labels_M: torch.Tensor) -> torch.Tensor:
@@ -21,8 +43,8 @@ def weighted_loss(
     scores: Scores | LossSums,
     masked_labels_M: torch.Tensor,
     next_sentence_S: torch.Tensor,
-    masked_lm_weight: Weight,
-    next_sentence_weight: Weight,
+    masked_lm_weight: float | torch.Tensor,
+    next_sentence_weight: float | torch.Tensor,
 ) -> torch.Tensor:
     """Return the weighted sum of both heads' cross-entropies; parts of all ranks add up to the batch's loss."""
     if not isinstance(scores, LossSums):

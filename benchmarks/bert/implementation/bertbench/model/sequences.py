@@ -33,6 +33,11 @@ class Sequences:
         """Return the length of the longest sequence."""
         return max(group.length for group in self.groups)
 
+    def grouped(self, flat_T: torch.Tensor) -> list[torch.Tensor]:
+        """Return views of a tensor of all tokens, [sequences, length, ...] for each group."""
+        parts = flat_T.split([group.sequences * group.length for group in self.groups])
+        return [part.unflatten(0, group[1:]) for part, group in zip(parts, self.groups, strict=True)]
+
     @cached_property
     def short(self) -> Squares:
         """Return the short sequences in squares for CPU attention, laid out once for all layers and both passes."""

@@ -19,3 +19,19 @@ class BertShape:
     attention_dropout: float = 0.1
     layer_norm_eps: float = 1e-12
     initializer_range: float = 0.02
+
+
+_VOCABULARY = 30_522
+
+
+def _of_size(layers: int, hidden: int, heads: int) -> BertShape:
+    return BertShape(_VOCABULARY, hidden, layers, heads, 4 * hidden)
+
+
+SHAPES = {
+    "small": _of_size(4, 256, 4),
+    "medium": _of_size(8, 512, 8),
+    "base": _of_size(12, 768, 12),
+    "large": _of_size(24, 1024, 16),
+}
+"""The sizes that benchmarks measure, all with BERT's vocabulary and 512 positions."""

@@ -1,6 +1,6 @@
 """BERT for question answering: score every token as the answer's first and as its last.
 
-Shapes: as in model/bert.py.
+Shapes: as in model/bert.py; G sequences of one length N.
 """
 
 import torch
@@ -47,12 +47,4 @@ def head_tensors(shape: BertShape) -> dict[str, tuple[int, ...]]:
 
 def log_softmax(logits_T2: torch.Tensor, sequences: Sequences) -> torch.Tensor:
     """Return log-probabilities among each sequence's own tokens, column by column: [T, 2]."""
-    return torch.cat(
-        [
-            logits_T2[group.start : group.start + group.sequences * group.length]
-            .unflatten(0, (group.sequences, group.length))
-            .log_softmax(dim=1)
-            .flatten(0, 1)
-            for group in sequences.groups
-        ]
-    )
+    return torch.cat([logits_GN2.log_softmax(1).flatten(0, 1) for logits_GN2 in sequences.grouped(logits_T2)])

@@ -11,9 +11,9 @@ from bertbench.distributed.world import World
 from bertbench.loading.batch import Batch, gather
 from bertbench.loading.filler import Fill, unfilled
 from bertbench.loading.sample_check import SampleCheck
+from bertbench.model.loss import IGNORED
 from bertbench.model.options import PrecisionName
 from bertbench.model.precision import computing
-from bertbench.model.scores import IGNORED
 
 
 class Evaluator:

@@ -18,9 +18,9 @@ from bertbench.distributed.world import World
 from bertbench.loading.batch import Batch, synthetic
 from bertbench.loading.loader import LoadedPart
 from bertbench.loading.sampler import Part
-from bertbench.model.activation_checkpoint import recompute
 from bertbench.model.arithmetic import choose_mode, describe_compute
 from bertbench.model.bert import Bert
+from bertbench.model.encoder import recompute
 from bertbench.optim.average import AverageView, EvaluationView, Weights
 from bertbench.optim.clip import make_clip
 from bertbench.optim.state import LogicalTensors, local

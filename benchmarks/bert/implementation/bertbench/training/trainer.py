@@ -18,8 +18,8 @@ from bertbench.config import System
 from bertbench.loading.batch import Batch, synthetic
 from bertbench.loading.loader import LoadedPart
 from bertbench.model.bert import Bert
+from bertbench.model.loss import Scores
 from bertbench.model.mimetic import imitate_training
-from bertbench.model.scores import Scores
 from bertbench.model.shape import BertShape
 from bertbench.optim.reducer import Reducer
 from bertbench.optim.state import Optimizer, local

@@ -22,11 +22,11 @@ from bertbench.loading.loader import LoadedPart
 from bertbench.loading.sampler import Part
 from bertbench.model.arithmetic import set_arithmetic
 from bertbench.model.bert import Bert
+from bertbench.model.encoder import recompute
 from bertbench.model.linear import Products
-from bertbench.model.loss import weighted_loss
+from bertbench.model.loss import Labels, weighted_loss
 from bertbench.model.precision import computing
 from bertbench.model.products import Shape, set_products
-from bertbench.model.scores import Labels
 from bertbench.optim.gradient_sum import bytes_per_step
 from bertbench.optim.reducer import GradientReducer
 from bertbench.optim.state import Scalar, logical_weights
@@ -62,8 +62,6 @@ class WholeTrainer(Trainer):
         )
         self._model.keep_residual(system.precision.residual)
         if system.parallel.recompute:
-            from bertbench.model.activation_checkpoint import recompute  # noqa: PLC0415 - of few runs
-
             recompute(self._model.layers)
             self._model.between = None  # a layer would keep two inputs
         startup.mark("model")
