@@ -1,7 +1,9 @@
-"""A reducer of any model for tests: buckets from the last parameter back, the order of small models' gradients."""
+"""A small model, and a reducer of any: buckets from the last parameter back, the order of small models' gradients."""
 
 from functools import partial
+from typing import Any
 
+import torch
 from torch import nn
 
 from bertbench.config.optimizer import ClipMode, Communication
@@ -11,6 +13,20 @@ from bertbench.optim.exchange import exchange
 from bertbench.optim.gradient_sum import GradientSum, sum_class
 from bertbench.optim.reducer import GradientReducer
 from bertbench.optim.state import Scalar
+
+BUCKET_MB = 60 / 2**20  # 60 bytes: a bucket a layer of the small model
+
+
+def small_model() -> nn.Module:
+    torch.manual_seed(3)
+    return nn.Sequential(nn.Linear(7, 11), nn.Tanh(), nn.Linear(11, 5), nn.Tanh(), nn.Linear(5, 3))
+
+
+def loss_of(model: Any, rank: int, part: int) -> torch.Tensor:
+    """Each rank's gradient is about a third of the one before, so that some are clipped and some aren't."""
+    inputs = torch.randn(13, 7, generator=torch.Generator().manual_seed(100 * rank + part))
+    loss: torch.Tensor = model(inputs).square().sum() / (13 * 3**rank)
+    return loss
 
 
 def reducer_of(

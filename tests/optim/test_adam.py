@@ -6,27 +6,17 @@ import torch
 from torch import nn
 
 from bertbench.optim.adam import MultiTensorAdam
-from tests.optim.drawn import adam, lamb
-
-
-def with_gradients(*shapes: tuple[int, ...]) -> list[nn.Parameter]:
-    generator = torch.Generator().manual_seed(5)
-    parameters = [nn.Parameter(torch.randn(shape, generator=generator)) for shape in shapes]
-    for parameter in parameters:
-        parameter.grad = torch.randn(parameter.shape, generator=generator)
-    return parameters
+from tests.optim.drawn import adam, draw_gradients, lamb, matrices
 
 
 def test_adam_equals_torchs_adamw() -> None:
-    ours = with_gradients((7, 3), (5, 2))
+    ours = matrices((7, 3), (5, 2))
     theirs = copy.deepcopy(ours)
-    for parameter, original in zip(theirs, ours, strict=True):
-        parameter.grad = original.grad.clone()
     optimizer = MultiTensorAdam(ours, adam(beta1=0.8, beta2=0.95, weight_decay=0.1))
     reference = torch.optim.AdamW(theirs, lr=0.01, betas=(0.8, 0.95), eps=1e-6, weight_decay=0.1)
-    for _ in range(5):
-        for parameter, original in zip(ours, theirs, strict=True):
-            parameter.grad = original.grad.clone()
+    for step in range(5):
+        for parameters in (ours, theirs):
+            draw_gradients(parameters, step)
         optimizer.step(0.01)
         reference.step()
     for parameter, expected in zip(ours, theirs, strict=True):
@@ -61,7 +51,8 @@ def test_the_trust_ratio_is_one_where_a_norm_is_zero(zero: str) -> None:
 
 
 def test_a_fused_query_key_value_matrix_counts_as_three_tensors() -> None:
-    (fused,) = with_gradients((6, 5))
+    (fused,) = matrices((6, 5))
+    draw_gradients([fused], 2)
     parts = [nn.Parameter(part.clone()) for part in fused.detach().chunk(3)]
     for part, gradient in zip(parts, fused.grad.chunk(3), strict=True):
         part.grad = gradient.clone()
@@ -71,13 +62,12 @@ def test_a_fused_query_key_value_matrix_counts_as_three_tensors() -> None:
 
 
 def test_reset_forgets_every_step() -> None:
-    (once,) = with_gradients((4, 3))
-    twice = nn.Parameter(once.detach().clone())
-    twice.grad = once.grad.clone()
-    optimizer = MultiTensorAdam([twice], adam())
+    once, twice = matrices((4, 3)), matrices((4, 3))
+    optimizer = MultiTensorAdam(twice, adam())
+    draw_gradients(twice, 1)
     optimizer.step(0.0)
-    twice.grad = once.grad.clone()
     optimizer.reset()
-    optimizer.step(0.1)
-    MultiTensorAdam([once], adam()).step(0.1)
-    assert torch.equal(once, twice)
+    for parameters, its in ((once, MultiTensorAdam(once, adam())), (twice, optimizer)):
+        draw_gradients(parameters, 1)
+        its.step(0.1)
+    assert torch.equal(once[0], twice[0])

@@ -10,12 +10,12 @@ from torch.nn.utils import parameters_to_vector
 from bertbench.config import System
 from bertbench.distributed.world import World
 from bertbench.loading.inputs import open_data
-from bertbench.loading.loader import Loader
 from bertbench.optim.average import AverageView, Weights, replaced
 from bertbench.optim.state import LogicalTensors
 from bertbench.training.build import make_sampler, make_trainer
 from bertbench.training.trainer import Trainer
 from tests.ranks import run_ranks
+from tests.training.steps import loaded
 
 
 def test_an_average_weighs_steps_by_powers_of_the_decay() -> None:
@@ -49,10 +49,8 @@ def trained(world: World, *systems: System) -> list[Seen]:
         sampler = make_sampler(system, open_data(system)[0], 3)
         trainer = make_trainer(system, world, 3, sampler)
         losses, read = [], []
-        for step, loaded in enumerate(
-            Loader(sampler, system.layout.coordinate(world.rank).data, world.device).steps(range(4))
-        ):
-            losses.append(world.sum(trainer.step(step, loaded.parts).loss).item())
+        for step, batches in enumerate(loaded(world, system, 4, seed=3)):
+            losses.append(world.sum(trainer.step(step, batches.parts).loss).item())
             if step == 1:
                 with trainer.evaluating():
                     read = whole(trainer)

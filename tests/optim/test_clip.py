@@ -6,27 +6,15 @@ from typing import Any
 import pytest
 import torch
 from torch import nn
-from torch.utils._python_dispatch import TorchDispatchMode
 
 from bertbench.config.optimizer import ClipMode, Communication
 from bertbench.distributed.world import World
 from bertbench.optim.clip import gradient_norm
-from tests.optim.reducing import reducer_of
+from tests.optim.reducing import BUCKET_MB, loss_of, reducer_of, small_model
 from tests.ranks import run_ranks
+from tests.watching import noting
 
-BUCKET_MB = 60 / 2**20  # 60 bytes: a bucket a layer
 PARTS = 3  # of gradient accumulation
-
-
-def small_model() -> nn.Module:
-    torch.manual_seed(3)
-    return nn.Sequential(nn.Linear(7, 11), nn.Tanh(), nn.Linear(11, 5), nn.Tanh(), nn.Linear(5, 3))
-
-
-def loss_of(model: nn.Module, rank: int, part: int) -> torch.Tensor:
-    """Each rank's gradient is about a third of the one before, so that some are clipped and some aren't."""
-    inputs = torch.randn(13, 7, generator=torch.Generator().manual_seed(100 * rank + part))
-    return model(inputs).square().sum() / (13 * 3**rank)
 
 
 def reduced(
@@ -115,18 +103,6 @@ def finite_after_overflow(world: World) -> list[bool]:
     return found
 
 
-class Operations(TorchDispatchMode):
-    """Counts the operations of torch that run inside it."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.names: list[str] = []
-
-    def __torch_dispatch__(self, function: Any, types: Any, arguments: Any = (), named: Any = None) -> Any:
-        self.names.append(function._schema.name)
-        return function(*arguments, **(named or {}))
-
-
 def test_the_reducer_reads_nothing_back_from_the_device() -> None:
     for seen in run_ranks(2, operations_of_a_step):
         for names in seen:
@@ -144,7 +120,7 @@ def test_clipping_into_half_the_bytes_takes_no_pass_of_its_own() -> None:
 
 def operations_of_a_step(world: World) -> list[list[str]]:
     """Operations of a backward pass and its reduction, for modes and compressions that are ours."""
-    seen = []
+    seen = list[list[str]]()
     for mode, options in (
         ("before", Communication()), ("bucket", Communication()), ("bucket", Communication(compression="bf16")),
         ("bucket", Communication(compression="fp16")), ("bucket", Communication(hierarchical=True)),
@@ -154,8 +130,8 @@ def operations_of_a_step(world: World) -> list[list[str]]:
             model, world.size, BUCKET_MB, mode=mode, options=options, local_size=2, scale=torch.tensor(8.0)
         )
         loss = loss_of(model, world.rank, 0)
-        with Operations() as operations:
+        seen.append([])
+        with noting(seen[-1]):
             loss.backward()
             reducer.finish()
-        seen.append(operations.names)
     return seen

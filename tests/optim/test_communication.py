@@ -5,7 +5,6 @@ from typing import Any
 import pytest
 import torch
 from torch import distributed, nn
-from torch.utils._python_dispatch import TorchDispatchMode
 
 from bertbench.config.optimizer import Communication
 from bertbench.distributed.world import World
@@ -13,6 +12,7 @@ from bertbench.optim.gradient_sum import bytes_per_step
 from bertbench.optim.powersgd import PowerSgdSum
 from tests.optim.reducing import reducer_of
 from tests.ranks import run_ranks
+from tests.watching import Watching
 
 WAYS = {
     "none": Communication(),
@@ -28,19 +28,11 @@ TOLERANCE = {"none": 1e-6, "hierarchical": 1e-6, "fp16": 2e-3, "bf16": 2e-2, "bf
 SHAPES = ((19, 23), (19,), (29, 19), (29,))
 
 
-class Sent(TorchDispatchMode):
-    """Bytes that go into sums."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.bytes = 0
-
-    def __torch_dispatch__(self, function: Any, types: Any, arguments: Any = (), named: Any = None) -> Any:
-        if function._schema.name == "c10d::allreduce_":
-            self.bytes += sum(tensor.nbytes for tensor in arguments[0])
-        if function._schema.name == "c10d::_reduce_scatter_base_":
-            self.bytes += arguments[1].nbytes
-        return function(*arguments, **(named or {}))
+def summed_bytes(function: Any, arguments: Any) -> int:
+    """Bytes that an operation sums over ranks."""
+    if function._schema.name == "c10d::allreduce_":
+        return sum(tensor.nbytes for tensor in arguments[0])
+    return arguments[1].nbytes if function._schema.name == "c10d::_reduce_scatter_base_" else 0
 
 
 def sums(world: World) -> dict[str, tuple[float, bool, int]]:
@@ -57,7 +49,8 @@ def sums(world: World) -> dict[str, tuple[float, bool, int]]:
             own = torch.cat(
                 [g.view(-1) for g in torch.autograd.grad(loss, list(model.parameters()), retain_graph=True)]
             )
-            with Sent() as sent:
+            sent = list[int]()
+            with Watching(lambda *operation, sent=sent: sent.append(summed_bytes(*operation))):
                 loss.backward()
                 reducer.finish()
         got = torch.cat([parameter.grad.view(-1) for parameter in model.parameters()])
@@ -69,8 +62,8 @@ def sums(world: World) -> dict[str, tuple[float, bool, int]]:
             way := reducer._sum, PowerSgdSum
         ):  # its factors travel in threads of gloo, where `Sent` may not see them
             matrices = (*way._state.p_memory_dict.values(), *way._state.q_memory_dict.values())
-            sent.bytes = sum(matrix.nbytes for matrix in matrices) + 4 * (19 + 29)  # and the biases in full
-        found[name] = (error, all(torch.equal(got, copy) for copy in copies), sent.bytes)
+            sent = [*(matrix.nbytes for matrix in matrices), 4 * (19 + 29)]  # and the biases in full
+        found[name] = (error, all(torch.equal(got, copy) for copy in copies), sum(sent))
     return found
 
 

@@ -1,16 +1,12 @@
 """Compression that carries its error (communication.compression int8, topk), on real gloo ranks."""
 
 import math
-from collections.abc import Callable
 from typing import Any
 
 import pytest
 import torch
 from torch import distributed, nn
-from torch.utils._python_dispatch import TorchDispatchMode
 
-from bertbench.common.errors import ConfigError
-from bertbench.config import System
 from bertbench.config.optimizer import Communication
 from bertbench.distributed.world import World
 from bertbench.dry_run.rank import link_bytes_per_step
@@ -18,27 +14,20 @@ from bertbench.optim.error_feedback import decoded, encoded
 from bertbench.optim.gradient_sum import bytes_per_step
 from tests.optim.reducing import reducer_of
 from tests.ranks import run_ranks
+from tests.watching import Watching
 
 WAYS = {"int8": Communication(compression="int8"), "topk": Communication(compression="topk", topk_share=0.05)}
 STEPS = 6
 SIZE = 29 * 67
 
 
-class Sent(TorchDispatchMode):
+def sent_bytes(function: Any, arguments: Any, ranks: int) -> int:
     """Bytes that a rank sends over its link: of an all-to-all all but its own slice, an all-gather R - 1 times."""
-
-    def __init__(self, ranks: int) -> None:
-        super().__init__()
-        self.ranks, self.bytes = ranks, 0
-
-    def __torch_dispatch__(self, function: Any, types: Any, arguments: Any = (), named: Any = None) -> Any:
-        name = function._schema.name
-        assert name != "c10d::allreduce_"
-        if name == "c10d::alltoall_base_":
-            self.bytes += arguments[1].nbytes * (self.ranks - 1) // self.ranks
-        elif name == "c10d::_allgather_base_":
-            self.bytes += arguments[1].nbytes * (self.ranks - 1)
-        return function(*arguments, **(named or {}))
+    name = function._schema.name
+    assert name != "c10d::allreduce_"
+    if name == "c10d::alltoall_base_":
+        return arguments[1].nbytes * (ranks - 1) // ranks
+    return arguments[1].nbytes * (ranks - 1) if name == "c10d::_allgather_base_" else 0
 
 
 def steps_of(world: World, name: str) -> tuple[list[float], list[float], list[float], int, int]:
@@ -53,7 +42,8 @@ def steps_of(world: World, name: str) -> tuple[list[float], list[float], list[fl
         reducer.drop()
         loss = model(torch.randn(5, 29, generator=generator)).square().sum()
         (own,) = torch.autograd.grad(loss, model.weight, retain_graph=True)
-        with Sent(world.size) as sent:
+        sent = list[int]()
+        with Watching(lambda *operation, sent=sent: sent.append(sent_bytes(*operation, world.size))):
             loss.backward()
             reducer.finish()
         if step >= 0:
@@ -66,7 +56,7 @@ def steps_of(world: World, name: str) -> tuple[list[float], list[float], list[fl
         left = left + torch.cat(slices)
     handed = bytes_per_step(WAYS[name], [], reducer.elements, world.size)
     by_formula = link_bytes_per_step(handed, SIZE, world.size, False, WAYS[name].compression)
-    return applied.tolist(), true.tolist(), left[:SIZE].tolist(), sent.bytes, by_formula
+    return applied.tolist(), true.tolist(), left[:SIZE].tolist(), sum(sent), by_formula
 
 
 @pytest.mark.parametrize("name", WAYS)
@@ -112,18 +102,3 @@ def broken_gradient(world: World, name: str) -> bool:
     model(torch.full((1, 3), math.nan if world.rank else 1.0)).sum().backward()
     reducer.finish()
     return bool(model.weight.grad.isnan().any())
-
-
-@pytest.mark.parametrize("compression", ["int8", "topk"])
-@pytest.mark.parametrize(
-    "setting",
-    ["communication.hierarchical=true", "optimizer.sharded=true", "precision.compute=fp16", "sync.method=delayed",
-     "sync.method=diloco"],
-)  # fmt: skip
-def test_what_can_not_be_combined_is_refused_in_one_line(
-    tiny: Callable[..., System], compression: str, setting: str
-) -> None:
-    with pytest.raises(ConfigError) as caught:
-        tiny(f"communication.compression={compression}", setting)
-    assert len(str(caught.value).splitlines()) == 1
-    assert f"communication.compression {compression}" in str(caught.value)

@@ -4,42 +4,20 @@ from typing import Any
 
 import torch
 from torch import nn
-from torch.utils._python_dispatch import TorchDispatchMode
 
 from bertbench.config.optimizer import ClipMode
 from bertbench.distributed.world import World
 from bertbench.optim.buckets import Buckets, bucket_table
 from bertbench.optim.clip import gradient_norm
-from tests.optim.reducing import reducer_of
+from tests.optim.reducing import BUCKET_MB, loss_of, reducer_of, small_model
 from tests.ranks import run_ranks
+from tests.watching import noting
 
-BUCKET_MB = 60 / 2**20  # 60 bytes: a bucket a layer
 MODES: tuple[ClipMode, ...] = ("none", "after", "before", "bucket")
 
 
-def small_model(seed: int) -> nn.Module:
-    torch.manual_seed(seed)
-    return nn.Sequential(nn.Linear(7, 11), nn.Tanh(), nn.Linear(11, 5), nn.Tanh(), nn.Linear(5, 3))
-
-
-def loss_of(model: Any, rank: int, part: int) -> torch.Tensor:
-    inputs = torch.randn(13, 7, generator=torch.Generator().manual_seed(100 * rank + part))
-    loss: torch.Tensor = model(inputs).square().sum() / (13 * 3**rank)
-    return loss
-
-
-class Copies(TorchDispatchMode):
-    """Counts launches that copy."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.single = self.several = 0
-
-    def __torch_dispatch__(self, function: Any, types: Any, arguments: Any = (), named: Any = None) -> Any:
-        name = function.overloadpacket.__name__
-        self.single += name == "copy_"
-        self.several += name == "_foreach_copy_"
-        return function(*arguments, **(named or {}))
+COPIES = ("aten::copy_", "aten::_foreach_copy_")
+"""Launches that copy one tensor, and several."""
 
 
 def by_ddp(world: World) -> list[float]:
@@ -47,7 +25,7 @@ def by_ddp(world: World) -> list[float]:
 
     DDP sums to a mean.
     """
-    model = small_model(3)
+    model = small_model()
     parallel = nn.parallel.DistributedDataParallel(model, gradient_as_bucket_view=True, bucket_cap_mb=BUCKET_MB)
     for _ in range(3):
         parallel.zero_grad(set_to_none=True)
@@ -63,16 +41,17 @@ def gradients_of(model: nn.Module) -> list[float]:
 
 def train(world: World, mode: ClipMode, drops: bool) -> tuple[list[float], float, list[int]]:
     """Gradients of the third of three steps of two parts, the share that was clipped, and what was copied meanwhile."""
-    model = small_model(3)
+    model = small_model()
     reducer = reducer_of(model, world.size, BUCKET_MB, mode=mode)
     for _ in range(3):
         (reducer.drop if drops else reducer.zero)()
         with reducer.accumulating(last=False):
             loss_of(model, world.rank, 0).backward()
-        with Copies() as copies, reducer.accumulating(last=True):
+        launched = list[str]()
+        with noting(launched), reducer.accumulating(last=True):
             loss_of(model, world.rank, 1).backward()
             reduced = reducer.finish()
-    return gradients_of(model), reduced.clipped.item(), [copies.single, copies.several]
+    return gradients_of(model), reduced.clipped.item(), [launched.count(name) for name in COPIES]
 
 
 def all_ways(world: World) -> tuple[list[float], dict[str, Any]]:
@@ -91,14 +70,15 @@ def test_gradients_are_ddps_to_the_bit_with_accumulation_and_move_in_one_launch_
 
 
 def test_a_bucket_takes_in_gradients_once_and_shows_them_flat() -> None:
-    model = small_model(3)
+    model = small_model()
     (bucket,) = Buckets(bucket_table(list(model.parameters()), 25)).all
     loss_of(model, 0, 0).backward()
     norm = gradient_norm(list(model.parameters()))
-    with Copies() as copies:
+    launched = list[str]()
+    with noting(launched):
         bucket.take_in()
         bucket.take_in()
-    assert copies.several == 1
+    assert launched.count("aten::_foreach_copy_") == 1
     torch.testing.assert_close(bucket.gradients.norm(), norm)
     assert all(one.grad is view for one, view in zip(bucket.parameters, bucket.views, strict=True))
 

@@ -12,7 +12,6 @@ from bertbench.config.optimizer import Communication, Compression
 from bertbench.distributed.sliced_tensor import rectangles
 from bertbench.distributed.world import World
 from bertbench.dry_run.rank import link_bytes_per_step
-from bertbench.loading.batch import synthetic
 from bertbench.model.bert import Bert
 from bertbench.model.shape import BertShape
 from bertbench.optim.adam import MultiTensorAdam
@@ -24,6 +23,7 @@ from bertbench.optim.gradient_sum import sum_class
 from bertbench.optim.reducer import GradientReducer
 from bertbench.optim.state import Optimizer, matrices_and_vectors
 from bertbench.optim.zero1 import LogicalSlices, SlicedWeights, norms_over_slices, sliced_norm
+from bertbench.training.trainer import tiny_backward
 from tests.optim.drawn import lamb
 from tests.parallel.traffic import Traffic
 from tests.ranks import run_ranks
@@ -55,15 +55,13 @@ def test_a_segment_is_a_piece_of_a_row_then_rows_then_a_piece(
     assert [(offsets, piece.tolist()) for offsets, piece in rectangles(shape, start, numbers)] == expected
 
 
-def tiny_backward(model: Bert) -> None:
-    batch = synthetic(2, 8, TINY.vocab_size, torch.Generator().manual_seed(1))
-    scores = model(batch.tokens_T, batch.segments_T, batch.positions_T, batch.sequences, batch.masked_at_M)
-    (scores.masked_lm_MV.square().sum() + scores.next_sentence_S2.square().sum()).backward()
+def backward(model: Bert) -> None:
+    tiny_backward(lambda batch: model(*batch.inputs), TINY)
 
 
 def tiny_buckets(world: World, model: Bert) -> Buckets:
     model.initialize(torch.Generator().manual_seed(3))
-    table = bucket_table(ready_order(model, lambda: tiny_backward(model)), bucket_mb=0.0004)
+    table = bucket_table(ready_order(model, lambda: backward(model)), bucket_mb=0.0004)
     return Buckets(table, sliced=True, slices=world.size, place=world.rank)
 
 
@@ -136,14 +134,14 @@ def order_of_events(world: World) -> tuple[list[str], int]:
         layer.register_forward_hook(lambda *_, number=number: events.append(f"forward {number}"))
         layer.register_full_backward_hook(lambda *_, number=number: events.append(f"backward {number}"))
     with reducer.accumulating(last=False):
-        tiny_backward(model)
+        backward(model)
     assert not any("sum" in event for event in events), "accumulation sends nothing"
     events.clear()
-    tiny_backward(model)
+    backward(model)
     reducer.finish()
     optimizer.step(0.1)
     weights.publish()
-    tiny_backward(model)
+    backward(model)
     return events, len(buckets.all)
 
 
@@ -170,7 +168,7 @@ def bytes_sent(world: World, compression: Compression) -> tuple[int, int, int]:
     reducer, weights, optimizer = path(model, buckets, ReduceScatter(), compression)
     groups: Any = SimpleNamespace(data=distributed.group.WORLD, layout=SimpleNamespace(pipeline=1))
     with Traffic(groups) as traffic:
-        tiny_backward(model)
+        backward(model)
         reducer.finish()
         optimizer.step(0.1)
         weights.publish()

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 import torch
 from torch import nn
-from torch.utils._python_dispatch import TorchDispatchMode, _disable_current_modes
+from torch.utils._python_dispatch import _disable_current_modes
 
 from bertbench.config.optimizer import OptimizerSettings
 from bertbench.distributed.world import World
@@ -24,6 +24,7 @@ from bertbench.optim.exchange import ReduceScatter
 from bertbench.optim.zero1 import LogicalSlices, SlicedWeights, norms_over_slices
 from tests import ranks
 from tests.optim.drawn import adam, lamb
+from tests.watching import Watching
 
 triton = pytest.importorskip("triton", reason="Triton is not installed (bertbench[kernels] brings it)")
 
@@ -160,18 +161,10 @@ class _Counted:
         return run
 
 
-class _Operations(TorchDispatchMode):
-    """Counts torch's own launches: everything but what only allocates or makes views."""
-
-    def __init__(self, launched: list[str]) -> None:
-        super().__init__()
-        self._launched = launched
-
-    def __torch_dispatch__(self, function: Any, types: Any, arguments: Any = (), options: Any = None) -> Any:
-        name = function.__name__.split(".")[0]
-        if not function.is_view and name not in ("empty", "empty_like", "new_empty"):
-            self._launched.append(name)
-        return function(*arguments, **(options or {}))
+def launched_by_torch(function: Any) -> list[str]:
+    """The name of torch's own launch; none of what only allocates or makes views."""
+    name = function.__name__.split(".")[0]
+    return [] if function.is_view or name in ("empty", "empty_like", "new_empty") else [name]
 
 
 def launches_and_bytes(count: int) -> tuple[list[str], float]:
@@ -201,7 +194,7 @@ def launches_and_bytes(count: int) -> tuple[list[str], float]:
         for name, mask_at in (("create_masked_load", 1), ("create_masked_store", 2)):
             method = getattr(builder, name)
             patch.setattr(builder, name, lambda self, *a, m=method, at=mask_at: counting(m, at, self, *a))
-        with _Operations(launched):
+        with Watching(lambda function, _: launched.extend(launched_by_torch(function))):
             coefficient = (1.0 / (norm() + 1e-6)).clamp(max=1)
             optimizer.step(0.1, coefficient)
     return launched, moved / sum(parameter.numel() for parameter in held)

@@ -15,16 +15,14 @@ from bertbench.config import System
 from bertbench.distributed.spawn import on_ranks
 from bertbench.distributed.world import World
 from bertbench.loading.filler import filled, unfilled
-from bertbench.loading.inputs import open_data
-from bertbench.loading.loader import Loader
 from bertbench.model.linear import Products
 from bertbench.model.sequences import Sequences
 from bertbench.optim.adam import MultiTensorAdam
 from bertbench.optim.foreach import foreach_step
-from bertbench.training.build import make_sampler
 from bertbench.training.whole_trainer import WholeTrainer
 from tests.model.padded import padded
 from tests.ranks import run_ranks
+from tests.training.steps import loaded
 
 DEMO_SIZES = (
     "model.hidden_size=128", "model.attention_heads=8", "model.feed_forward_size=256", "model.max_positions=32",
@@ -86,14 +84,12 @@ def both(world: World, system: System, steps: int) -> tuple[list[float], list[fl
 
 def losses(world: World, system: System, optimised: bool, steps: int) -> list[float]:
     """Losses of the first steps, with everything or with nothing."""
-    training, _ = open_data(system)
-    sampler = make_sampler(system, training, 11)
-    loaded = Loader(sampler, world.rank, world.device, fill=filled if optimised else unfilled).steps(range(steps))
+    batches = enumerate(loaded(world, system, steps, fill=filled if optimised else unfilled))
     with pytest.MonkeyPatch.context() as patch:
         trainer = WholeTrainer(system, world, 11, products=ONEDNN if optimised else None)
         if not optimised:
             slow_down(trainer, patch)
-        answer = torch.stack([trainer.step(number, step.parts).loss for number, step in enumerate(loaded)]).tolist()
+        answer = torch.stack([trainer.step(number, step.parts).loss for number, step in batches]).tolist()
     trainer.close()
     return answer
 

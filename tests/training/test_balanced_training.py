@@ -10,11 +10,12 @@ from bertbench.config import System
 from bertbench.distributed.world import World
 from bertbench.loading.batch import gather
 from bertbench.loading.inputs import open_data
-from bertbench.loading.loader import LoadedPart, Loader, make_exchange
+from bertbench.loading.loader import LoadedPart
 from bertbench.loading.sampler import Part
 from bertbench.training.build import make_sampler
 from bertbench.training.whole_trainer import WholeTrainer
 from tests.ranks import run_ranks
+from tests.training.steps import loaded
 
 STEPS = 3
 # fp32 sums in another order: 1e-6 of a loss near 9, growing a little over the steps
@@ -28,11 +29,8 @@ def on_four_ranks(world: World, systems: list[System]) -> list[list[float]]:
 def losses(world: World, system: System) -> list[float]:
     training, _ = open_data(system)
     trainer = WholeTrainer(system, world, 11)
-    sampler = make_sampler(system, training, 11)
-    exchange = make_exchange(system, sampler, world)
-    steps = Loader(sampler, world.rank, world.device, exchange).steps(range(STEPS))
     answer = []
-    for number, step in enumerate(steps):
+    for number, step in enumerate(loaded(world, system, STEPS)):
         own = np.concatenate([part.ids for part, _ in step.parts])
         assert sum(len(batch.tokens_T) for _, batch in step.parts) == training.lengths(own).sum()
         answer.append(world.sum(trainer.step(number, step.parts).loss).item())

@@ -7,19 +7,16 @@ import torch
 from torch import nn
 from torch.nn.utils import parameters_to_vector
 
-from bertbench.common.errors import ConfigError
 from bertbench.config import System
 from bertbench.config.optimizer import Communication
 from bertbench.distributed.world import World
-from bertbench.loading.inputs import open_data
-from bertbench.loading.loader import Loader
 from bertbench.optim.delayed import DelayedSum
 from bertbench.optim.exchange import Exchange
 from bertbench.optim.gradient_sum import ElementSum
-from bertbench.training.build import make_sampler
 from bertbench.training.whole_trainer import WholeTrainer
 from tests.optim.reducing import reducer_of
 from tests.ranks import run_ranks
+from tests.training.steps import losses_of
 
 DROPOUT = "model.hidden_dropout=0.1"
 
@@ -29,11 +26,7 @@ def ended(world: World, systems: list[System], steps: int) -> list[tuple[list[fl
     answers = []
     for system in systems:
         trainer = WholeTrainer(system, world, 11)
-        loader = Loader(make_sampler(system, open_data(system)[0], 11), world.rank, world.device)
-        losses = [
-            world.sum(trainer.step(number, step.parts).loss).item()
-            for number, step in enumerate(loader.steps(range(steps)))
-        ]
+        losses = losses_of(world, system, trainer, steps)
         weights = parameters_to_vector(trainer.model.parameters()).tolist()
         answers.append((losses, weights, {name.split(".")[0] for name in trainer.state()}))
         trainer.close()
@@ -91,16 +84,3 @@ def test_the_rate_is_divided_by_one_more_than_the_age_and_returns(tiny: Callable
     assert [rates.rate(step) for step in range(6)] == pytest.approx(expected, rel=1e-6)
     by_warm_up = tiny(*late, "schedule.warmup_steps=2").learning_rate
     assert [by_warm_up.rate(step) for step in (1, 2)] == pytest.approx([base / 2 / 2**0.5, base], rel=1e-6)
-
-
-@pytest.mark.parametrize(
-    ("settings", "named"),
-    [
-        (("communication.compression=powersgd",), "can't be delayed"),
-        (("communication.compression=fp16",), "delayed can't skip the steps that overflow in fp16"),
-        (("optimizer.sharded=true",), "optimizer.sharded"),
-    ],
-)
-def test_what_can_not_be_delayed_is_refused(tiny: Callable[..., System], settings: tuple[str, ...], named: str) -> None:
-    with pytest.raises(ConfigError, match=named):
-        tiny("sync.method=delayed", *settings)

@@ -4,14 +4,12 @@ import json
 import os
 import socket
 import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 
-pytest.importorskip("pydantic", reason="starts commands that read a system")
+from tests.training.test_run import BERTBENCH
 
-BERTBENCH = [sys.executable, "-m", "bertbench"]
 LIMIT_S = 1800
 
 pytestmark = pytest.mark.slow

@@ -17,19 +17,17 @@ from bertbench.distributed.world import World
 from bertbench.loading.bins import Bins, fill_to, make_bins, size_of
 from bertbench.loading.filler import unfilled
 from bertbench.loading.inputs import open_data
-from bertbench.loading.loader import LoadedPart, Loader
+from bertbench.loading.loader import LoadedPart
 from bertbench.model import attention
 from bertbench.model.sequences import Sequences
 from bertbench.optim import exchange
-from bertbench.training import graph_trainer
-from bertbench.training.build import make_sampler
 from bertbench.training.graph_trainer import GraphTrainer
 from bertbench.training.whole_trainer import WholeTrainer
 from tests.ranks import run_ranks
+from tests.training.steps import SEED, loaded
 from tests.training.tape import Operations, tape
-from tests.training.test_synchronisation import READING, Noting, reads_of
+from tests.training.test_synchronisation import READING, noting, reads_of
 
-SEED = 11
 # fp32 sums over batches with filler, in another order, of a loss near 5 over 5 steps
 TOLERANCE = 2e-5
 GRAPHS = ("compute.compile=graphs", "data.equal_counts=true")
@@ -54,7 +52,6 @@ class AsOnAGpu:
             mock.patch.object(attention, "kernel_for", lambda *_: dense_attention),
             mock.patch.object(torch.compiler, "is_compiling", lambda: True),
             mock.patch.object(torch, "compile", lambda function, **_: function),
-            mock.patch.object(graph_trainer, "_WARMUP_STEPS", 2),
             mock.patch.object(exchange, "_wait", _wait_unseen),
         ]
         for patch in self._patches:
@@ -76,10 +73,8 @@ def _wait_unseen(work: Any) -> Callable[[], None]:
 
 
 def losses(world: World, trainer: WholeTrainer, system: System, bins: Bins | None = None) -> list[float]:
-    sampler = make_sampler(system, open_data(system)[0], SEED)
-    steps = Loader(sampler, world.rank, world.device, fill=bins.fill if bins else unfilled).steps(range(5))
     answer = []
-    for number, step in enumerate(steps):
+    for number, step in enumerate(loaded(world, system, 5, fill=bins.fill if bins else unfilled)):
         report = trainer.step(number, step.parts)
         answer += [world.sum(report.loss.clone()).item(), float(report.norm), float(report.rate)]
     trainer.close()
@@ -139,8 +134,7 @@ def check_bins(world: World, system: System) -> None:
 
 def raw_batches(world: World, system: System, count: int) -> list[LoadedPart]:
     """Parts of the first steps, as they are read."""
-    steps = Loader(make_sampler(system, open_data(system)[0], SEED), world.rank, world.device).steps(range(count))
-    return [part for step in steps for part in step.parts]
+    return [part for step in loaded(world, system, count) for part in step.parts]
 
 
 def test_nothing_is_read_back_in_a_replayed_step(tiny: Callable[..., System]) -> None:
@@ -170,7 +164,7 @@ def check_recorded(world: World, system: System) -> None:
     noted: list[str] = []
 
     def record(work: Callable[[], torch.Tensor]) -> Callable[[], torch.Tensor]:
-        with Noting(noted, _UNRECORDABLE):
+        with noting(noted, _UNRECORDABLE):
             work()
         return work
 
@@ -212,7 +206,7 @@ def check_compilations(world: World, system: System) -> None:
         return original(function, backend=graphs, dynamic=dynamic, fullgraph=fullgraph)
 
     bins = make_bins(system, open_data(system)[0])
-    with mock.patch.object(torch, "compile", counted), mock.patch.object(graph_trainer, "_WARMUP_STEPS", 2):
+    with mock.patch.object(torch, "compile", counted):
         trainer = GraphTrainer(system, world, SEED, bins)
         after_init = graphs.frame_count
         assert after_init >= 4, "embeddings, both pieces of a layer, head, loss"

@@ -7,18 +7,15 @@ import torch
 from torch import nn
 from torch.nn.utils import parameters_to_vector
 
-from bertbench.common.errors import ConfigError
 from bertbench.config import System
 from bertbench.config.optimizer import Sync
 from bertbench.distributed.world import World
-from bertbench.loading.inputs import open_data
-from bertbench.loading.loader import Loader
 from bertbench.optim.exchange import Exchange
 from bertbench.optim.local_updates import OuterStepView
 from bertbench.optim.state import LogicalTensors
-from bertbench.training.build import make_sampler
 from bertbench.training.whole_trainer import WholeTrainer
 from tests.ranks import run_ranks
+from tests.training.steps import loaded, losses_of
 
 STEPS = 5
 UNCLIPPED = "clip.mode=none"
@@ -44,9 +41,8 @@ def trained(world: World, system: System, sgd: bool, evaluates: bool = False) ->
     trainer = WholeTrainer(system, world, 11)
     if sgd:
         trainer._path = trainer._path._replace(optimizer=PlainSgd(list(trainer.model.parameters())))
-    loader = Loader(make_sampler(system, open_data(system)[0], 11), world.rank, world.device)
     losses = []
-    for number, step in enumerate(loader.steps(range(STEPS))):
+    for number, step in enumerate(loaded(world, system, STEPS)):
         losses.append(world.sum(trainer.step(number, step.parts).loss).item())
         if evaluates:
             with trainer.evaluating():
@@ -99,9 +95,7 @@ def test_what_an_evaluation_sees_is_the_mean_of_the_ranks_weights(tiny: Callable
 def weights_between(world: World, system: System) -> tuple[list[float], ...]:
     """Of a rank that trains alone: its weights, those of an evaluation, and its own again, as a snapshot has them."""
     trainer = WholeTrainer(system, world, 11)
-    loader = Loader(make_sampler(system, open_data(system)[0], 11), world.rank, world.device)
-    for number, step in enumerate(loader.steps(range(2))):
-        trainer.step(number, step.parts)
+    losses_of(world, system, trainer, 2)
 
     def own() -> list[float]:
         prefix = f"rank.{world.rank}.model."
@@ -140,20 +134,3 @@ def outer_steps(_: World) -> tuple[list[list[float]], list[list[float]]]:
             ours.append(weights[0].tolist())
             by_torch.append(expected.tolist())
     return ours, by_torch
-
-
-@pytest.mark.parametrize(
-    ("settings", "named"),
-    [
-        (("optimizer.sharded=true",), "optimizer.sharded"),
-        (("precision.compute=fp16",), "local_sgd can't skip the steps that overflow in fp16"),
-        (("optimizer.ema_decay=0.9",), "optimizer.ema_decay averages one rank's steps"),
-        (("communication.compression=bf16",), "communication.compression bf16 does nothing"),
-        (("parallel.fully_shard=true",), "one rank a model"),
-    ],
-)
-def test_what_ranks_that_train_alone_can_not_do_is_refused(
-    tiny: Callable[..., System], settings: tuple[str, ...], named: str
-) -> None:
-    with pytest.raises(ConfigError, match=named):
-        tiny("sync.method=local_sgd", *settings)

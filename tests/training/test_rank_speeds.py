@@ -77,20 +77,11 @@ def test_an_unequal_deal_trains_the_same(tiny: Callable[..., System]) -> None:
     assert dealt == pytest.approx(equal, abs=LOSS_TOLERANCE)
 
 
-@pytest.mark.parametrize(
-    ("overrides", "expected"),
-    [(["launch.rank_speeds=[1.0]"], "has 1 speeds for 2 ranks; give one a rank, or auto"),
-     (["launch.rebalance_every_steps=5"], "does nothing without launch.rank_speeds"),
-     (["launch.rank_speeds=auto", "data.balance=none"], "data.balance none doesn't; choose planned"),
-     (["launch.rank_speeds=auto", "data.equal_counts=true"], "set data.equal_counts to false"),
-     (["launch.rank_speeds=[1.0, 0.0]"], "greater than 0"),
-     (["launch.rank_speeds=auto", "parallel.tensor=2", "clip.mode=after"], "ranks of a split model")],
-)  # fmt: skip
-def test_what_doesn_t_go_with_speeds_is_refused(
-    tiny: Callable[..., System], overrides: list[str], expected: str
-) -> None:
-    with pytest.raises(ConfigError, match=expected.replace("[", r"\[")):
-        tiny(*overrides)
+def test_ranks_without_speed_and_ranks_of_a_split_model_are_refused(tiny: Callable[..., System]) -> None:
+    with pytest.raises(ConfigError, match="greater than 0"):
+        tiny("launch.rank_speeds=[1.0, 0.0]")
+    with pytest.raises(ConfigError, match="ranks of a split model"):
+        tiny("launch.rank_speeds=auto", "parallel.tensor=2", "clip.mode=after")
 
 
 def test_going_on_is_exact_with_the_speeds_of_the_snapshot(tiny: Callable[..., System], tmp_path: Path) -> None:

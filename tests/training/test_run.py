@@ -8,8 +8,8 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import Callable
-from contextlib import suppress
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -138,15 +138,9 @@ def test_when_a_rank_dies_all_stop_and_the_log_says_so(
     tiny_file: str, tmp_path: Path, victim: int | None, number: signal.Signals, reason: str
 ) -> None:
     words = ["train", tiny_file, "--set", "schedule.max_steps=100000", "--set", "evaluation.interval_samples=600000"]
-    env = {**os.environ, "LOGDIR": str(tmp_path)}
-    launcher = subprocess.Popen([*BERTBENCH, *words], env=env, stderr=subprocess.PIPE, text=True)
-    log = tmp_path / "tiny" / "bert" / "result_0.txt"
-    try:
-        wait_for(lambda: (log.with_suffix("") / "metrics.jsonl").exists() and len(metrics(log)) > 5)
+    with training(words, tmp_path, 5) as (launcher, log):
         os.kill(launcher.pid if victim is None else children(launcher.pid)[victim], number)
         _, said = launcher.communicate(timeout=30)
-    finally:
-        launcher.kill()
     assert launcher.returncode == (1 if number == signal.SIGKILL else 75)
     assert "Traceback" not in said, said
     lines = log.read_text().splitlines()
@@ -158,17 +152,9 @@ def test_when_a_rank_dies_all_stop_and_the_log_says_so(
 @pytest.mark.parametrize("every", ["5", pytest.param("null", marks=pytest.mark.faults)])
 def test_ctrl_c_ends_with_the_way_to_go_on(tiny_file: str, tmp_path: Path, every: str) -> None:
     words = ["train", tiny_file, "--set", "schedule.max_steps=100000", "--set", f"checkpoint.every_steps={every}"]
-    env = {**os.environ, "LOGDIR": str(tmp_path)}
-    launcher = subprocess.Popen(
-        [*BERTBENCH, *words], env=env, stderr=subprocess.PIPE, text=True, start_new_session=True
-    )  # fmt: skip
-    log = tmp_path / "tiny" / "bert" / "result_0.txt"
-    try:
-        wait_for(lambda: (log.with_suffix("") / "metrics.jsonl").exists() and len(metrics(log)) > 12)
+    with training(words, tmp_path, 12, start_new_session=True) as (launcher, _):
         os.killpg(launcher.pid, signal.SIGINT)  # a terminal sends it to the ranks too
         _, said = launcher.communicate(timeout=60)
-    finally:
-        launcher.kill()
     assert launcher.returncode == 130
     assert "Traceback" not in said, said
     if every == "null":
@@ -179,6 +165,21 @@ def test_ctrl_c_ends_with_the_way_to_go_on(tiny_file: str, tmp_path: Path, every
     assert program == "bertbench"
     going_on = run_command(2, [*again, "--allow-config-change", "--set", "schedule.max_steps=1"], tmp_path)
     assert going_on.returncode == 3, "it is the same run that goes on"
+
+
+@contextmanager
+def training(
+    words: list[str], folder: Path, steps: int, **options: Any
+) -> Iterator[tuple[subprocess.Popen[str], Path]]:
+    """A run and its log, once it has taken more than so many steps; killed at the end, if it still runs."""
+    env = {**os.environ, "LOGDIR": str(folder)}
+    launcher = subprocess.Popen([*BERTBENCH, *words], env=env, stderr=subprocess.PIPE, text=True, **options)
+    log = folder / "tiny" / "bert" / "result_0.txt"
+    try:
+        wait_for(lambda: (log.with_suffix("") / "metrics.jsonl").exists() and len(metrics(log)) > steps)
+        yield launcher, log
+    finally:
+        launcher.kill()
 
 
 def wait_for(condition: Callable[[], bool], limit_s: float = 180) -> None:

@@ -8,11 +8,9 @@ from torch.nn.utils import parameters_to_vector
 
 from bertbench.config import System
 from bertbench.distributed.world import World
-from bertbench.loading.inputs import open_data
-from bertbench.loading.loader import Loader, make_exchange
-from bertbench.training.build import make_sampler
 from bertbench.training.whole_trainer import WholeTrainer
 from tests.ranks import run_ranks
+from tests.training.steps import loaded
 
 STEPS = 4
 # fp32 sums of a tensor's norm in another order, and over 4 steps what follows from that
@@ -27,11 +25,8 @@ Trained = tuple[list[list[float]], list[float], tuple[int, ...]]
 def trained(world: World, *systems: System) -> list[Trained]:
     answers = []
     for system in systems:
-        training, _ = open_data(system)
         trainer = WholeTrainer(system, world, 11)
-        sampler = make_sampler(system, training, 11)
-        steps = Loader(sampler, world.rank, world.device, make_exchange(system, sampler, world)).steps(range(STEPS))
-        reports = [trainer.step(number, step.parts) for number, step in enumerate(steps)]
+        reports = [trainer.step(number, step.parts) for number, step in enumerate(loaded(world, system, STEPS))]
         numbers = [[world.sum(one.loss).item(), float(one.norm), float(one.clipped)] for one in reports]
         weights = parameters_to_vector(trainer.model.parameters()).tolist()
         answers.append((numbers, weights, trainer.communication().bucket_elements))
@@ -39,7 +34,28 @@ def trained(world: World, *systems: System) -> list[Trained]:
     return answers
 
 
-def assert_alike(tiny: Callable[..., System], ranks: int, ways: dict[str, tuple[str, ...]]) -> None:
+MUON = "optimizer.name=muon"
+FOUR = "launch.ranks_per_node=4"
+
+
+@pytest.mark.parametrize(("ranks", "ways"), [
+    (2, {
+        "adam": ("optimizer.name=adam",),
+        "none": ("clip.mode=none", SEVERAL_BUCKETS),
+        "after": ("clip.mode=after", *CLIPPED),
+        "before": ("clip.mode=before", *CLIPPED),
+        "bucket": ("clip.mode=bucket", *CLIPPED, "data.gradient_accumulation_steps=3"),
+    }),
+    (2, {f"muon, {mode}": (MUON, f"clip.mode={mode}", *CLIPPED) for mode in ("before", "after", "bucket")}),
+    (4, {
+        "accumulated": (FOUR, "clip.mode=before", "data.gradient_accumulation_steps=3", *CLIPPED),
+        "bucket": (FOUR, "clip.mode=bucket", *CLIPPED),
+        "muon": (FOUR, MUON, *CLIPPED),
+    }),
+])  # fmt: skip
+def test_ranks_train_alike_in_every_clip_mode_and_with_accumulation(
+    tiny: Callable[..., System], ranks: int, ways: dict[str, tuple[str, ...]]
+) -> None:
     systems = [
         tiny("optimizer.name=lamb", *overrides, f"optimizer.sharded={flag}")
         for overrides in ways.values()
@@ -56,45 +72,6 @@ def assert_alike(tiny: Callable[..., System], ranks: int, ways: dict[str, tuple[
                 assert any(clipped > 0 for _, _, clipped in sliced[0]), name
     weights = [answers[-1][1] for answers in run_ranks(ranks, trained, systems[-1])]
     assert all(own == weights[0] for own in weights), "all ranks end with the same weights, to the last bit"
-
-
-def test_two_ranks_train_alike_in_every_clip_mode_and_with_accumulation(tiny: Callable[..., System]) -> None:
-    assert_alike(
-        tiny,
-        2,
-        {
-            "adam": ("optimizer.name=adam",),
-            "none": ("clip.mode=none", SEVERAL_BUCKETS),
-            "after": ("clip.mode=after", *CLIPPED),
-            "before": ("clip.mode=before", *CLIPPED),
-            "bucket": ("clip.mode=bucket", *CLIPPED, "data.gradient_accumulation_steps=3"),
-        },
-    )
-
-
-def test_muon_trains_alike_in_every_clip_mode(tiny: Callable[..., System]) -> None:
-    assert_alike(
-        tiny,
-        2,
-        {
-            "before": ("optimizer.name=muon", "clip.mode=before", *CLIPPED),
-            "after": ("optimizer.name=muon", "clip.mode=after", *CLIPPED),
-            "bucket": ("optimizer.name=muon", "clip.mode=bucket", *CLIPPED),
-        },
-    )
-
-
-def test_four_ranks_train_alike_with_accumulation(tiny: Callable[..., System]) -> None:
-    four = ("launch.ranks_per_node=4",)
-    assert_alike(
-        tiny,
-        4,
-        {
-            "accumulated": (*four, "clip.mode=before", "data.gradient_accumulation_steps=3", *CLIPPED),
-            "bucket": (*four, "clip.mode=bucket", *CLIPPED),
-            "muon": (*four, "optimizer.name=muon", *CLIPPED),
-        },
-    )
 
 
 def test_sums_in_bf16_stay_near_sums_in_fp32(tiny: Callable[..., System]) -> None:
@@ -116,9 +93,8 @@ def test_an_overflow_on_one_rank_makes_all_skip_the_step(tiny: Callable[..., Sys
 
 def overflowing(world: World, system: System) -> tuple[list[float], list[float], list[float], list[float]]:
     """Norms and loss scales of three steps, the second with an overflow on rank 1; weights before and after that."""
-    training, _ = open_data(system)
     trainer = WholeTrainer(system, world, 11)
-    (step,) = Loader(make_sampler(system, training, 11), world.rank, world.device).steps(range(1))
+    (step,) = loaded(world, system, 1)
     reports, weights = [], []
     for overflows in (False, True, False):
         handle = None

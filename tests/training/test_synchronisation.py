@@ -9,33 +9,23 @@ from typing import Any
 
 import torch
 from torch.overrides import TorchFunctionMode
-from torch.utils._python_dispatch import TorchDispatchMode
 
 from bertbench.config import System
 from bertbench.distributed.world import World
-from bertbench.loading.inputs import open_data
-from bertbench.loading.loader import Loader
 from bertbench.results.metrics import Metrics
 from bertbench.results.mlperf_log import MlperfLog
-from bertbench.training.build import make_sampler
 from bertbench.training.whole_trainer import WholeTrainer
 from tests.ranks import run_ranks
+from tests.training.steps import loaded
+from tests.watching import Watching
 
 READING = {"aten::_local_scalar_dense", "aten::nonzero", "aten::masked_select", "aten::is_nonzero", "aten::equal"}
 _METHODS = {torch.Tensor.tolist, torch.Tensor.numpy, torch.Tensor.cpu}
 
 
-class Noting(TorchDispatchMode):
-    """Notes operators whose answer the host needs: .item() and conditions on tensors among them."""
-
-    def __init__(self, reads: list[str], names: set[str] = READING) -> None:
-        super().__init__()
-        self._reads, self._names = reads, names
-
-    def __torch_dispatch__(self, function: Any, types: Any, arguments: Sequence[Any] = (), options: Any = None) -> Any:
-        if function._schema.name in self._names:
-            self._reads.append(function._schema.name)
-        return function(*arguments, **(options or {}))
+def noting(reads: list[str], names: set[str] = READING) -> Watching:
+    """Note operators whose answer the host needs: .item() and conditions on tensors among them."""
+    return Watching(lambda function, _: reads.extend(names & {function._schema.name}))
 
 
 class _Methods(TorchFunctionMode):
@@ -54,7 +44,7 @@ class _Methods(TorchFunctionMode):
 def reads_of(work: Callable[[], object]) -> list[str]:
     """What `work` reads back from the device."""
     reads: list[str] = []
-    with Noting(reads), _Methods(reads):
+    with noting(reads), _Methods(reads):
         work()
     return reads
 
@@ -77,11 +67,10 @@ def test_gradients_are_copied_into_their_buckets_and_neither_zeroed_nor_added_to
 
 
 def check_gradients(world: World, system: System) -> None:
-    training, _ = open_data(system)
     trainer = WholeTrainer(system, world, 11)
-    (step,) = Loader(make_sampler(system, training, 11), world.rank, world.device).steps(range(1))
+    (step,) = loaded(world, system, 1)
     noted: list[str] = []
-    with Noting(noted, {"aten::zero_"}):
+    with noting(noted, {"aten::zero_"}):
         trainer.step(0, step.parts)
     assert noted == []
     assert all(parameter.grad is None for parameter in trainer.model.parameters())
@@ -94,10 +83,8 @@ def check_all(world: World, *systems: System) -> None:
 
 
 def check_steps(world: World, system: System) -> None:
-    training, _ = open_data(system)
     trainer = WholeTrainer(system, world, 11)
-    sampler = make_sampler(system, training, 11)
-    steps = list(Loader(sampler, world.rank, world.device).steps(range(3)))
+    steps = list(loaded(world, system, 3))
     elsewhere = replace(world, device=torch.device("meta"))  # any device but the host's own memory
     with MlperfLog(None) as log, Metrics(None, elsewhere, log) as metrics:
 

@@ -12,7 +12,7 @@ from bertbench.config import System
 from bertbench.distributed.world import World
 from bertbench.loading.batch import gather
 from bertbench.loading.inputs import open_data
-from bertbench.loading.loader import Loader, make_exchange
+from bertbench.loading.loader import Loader
 from bertbench.loading.sampler import Sampler
 from bertbench.model.bert import Bert
 from bertbench.optim.adam import MultiTensorAdam
@@ -20,6 +20,8 @@ from bertbench.training.build import make_sampler
 from bertbench.training.evaluate import Evaluator
 from bertbench.training.whole_trainer import WholeTrainer
 from tests.ranks import run_ranks
+from tests.training import steps
+from tests.training.steps import loaded
 
 # fp32 sums in another order: 1e-6 of a loss near 9, growing a little over 5 steps
 LOSS_TOLERANCE = 2e-5
@@ -28,18 +30,7 @@ EQUAL = "data.equal_counts=true"
 
 def losses(world: World, *runs: tuple[System, int]) -> list[list[float]]:
     """Losses of the first steps of each run, a system and a seed, as metrics.jsonl has them."""
-    return [losses_of(world, system, seed) for system, seed in runs]
-
-
-def losses_of(world: World, system: System, seed: int) -> list[float]:
-    training, _ = open_data(system)
-    trainer = WholeTrainer(system, world, seed)
-    sampler = make_sampler(system, training, seed)
-    exchange = make_exchange(system, sampler, world)
-    steps = Loader(sampler, world.rank, world.device, exchange).steps(range(5))
-    answer = [world.sum(trainer.step(number, step.parts).loss).item() for number, step in enumerate(steps)]
-    trainer.close()
-    return answer
+    return [steps.losses(world, system, 5, seed) for system, seed in runs]
 
 
 def accuracy(world: World, system: System) -> float:
@@ -175,18 +166,15 @@ def test_an_overflow_on_one_rank_makes_all_skip_that_step_and_nothing_else(tiny:
 
 def with_and_without_overflow(world: World, system: System) -> list[tuple[list[float], ...]]:
     """Rates, scales, norms and a few weights of three steps; once with an overflow on rank 1 in between."""
-    training, _ = open_data(system)
     answers = []
     for batches in ((0, "overflow", 1, 2), (0, 1, 2)):
         trainer = WholeTrainer(system, world, 11)
-        sampler = make_sampler(system, training, 11)
-        steps = list(Loader(sampler, world.rank, world.device).steps(range(3)))
-        reports = []
+        given, reports = list(loaded(world, system, 3)), []
         for number, batch in enumerate(batches):
             handle = None
             if batch == "overflow" and world.rank == 1:
                 handle = trainer.model.pooler.weight.register_hook(lambda gradient: gradient * torch.inf)
-            reports.append(trainer.step(number, steps[0 if batch == "overflow" else batch].parts))
+            reports.append(trainer.step(number, given[0 if batch == "overflow" else batch].parts))
             if handle:
                 handle.remove()
         numbers = [[float(getattr(report, name)) for report in reports] for name in ("rate", "loss_scale", "norm")]

@@ -1,0 +1,35 @@
+"""The first steps of a tiny system on this rank: loaded as a run loads them, and trained."""
+
+from collections.abc import Iterator
+
+from bertbench.config import System
+from bertbench.distributed.world import World
+from bertbench.loading.filler import Fill, unfilled
+from bertbench.loading.inputs import open_data
+from bertbench.loading.loader import LoadedStep, Loader, make_exchange
+from bertbench.training.build import make_sampler
+from bertbench.training.trainer import Trainer
+from bertbench.training.whole_trainer import WholeTrainer
+
+SEED = 11
+
+
+def loaded(world: World, system: System, steps: int, seed: int = SEED, fill: Fill = unfilled) -> Iterator[LoadedStep]:
+    """This rank's samples of the first steps. Collective if the system's balance method exchanges samples."""
+    sampler = make_sampler(system, open_data(system)[0], seed)
+    exchange, rank = make_exchange(system, sampler, world), system.layout.coordinate(world.rank).data
+    return Loader(sampler, rank, world.device, exchange, fill=fill).steps(range(steps))
+
+
+def losses_of(world: World, system: System, trainer: Trainer, steps: int, seed: int = SEED) -> list[float]:
+    """Take the first steps; their losses over all ranks, as metrics.jsonl has them."""
+    steps_loaded = enumerate(loaded(world, system, steps, seed))
+    return [world.sum(trainer.step(number, step.parts).loss).item() for number, step in steps_loaded]
+
+
+def losses(world: World, system: System, steps: int, seed: int = SEED) -> list[float]:
+    """The losses of a new trainer of the whole model."""
+    trainer = WholeTrainer(system, world, seed)
+    answer = losses_of(world, system, trainer, steps, seed)
+    trainer.close()
+    return answer

@@ -1,0 +1,42 @@
+"""Ways to synchronise, to compress and to deal that can't be combined are refused in one line."""
+
+from collections.abc import Callable
+from re import escape
+
+import pytest
+
+from bertbench.common.errors import ConfigError
+from bertbench.config import System
+
+ALONE, DELAYED, MEASURED = "sync.method=local_sgd", "sync.method=delayed", "launch.rank_speeds=auto"
+NOT_COMPRESSED = (
+    "communication.hierarchical=true", "optimizer.sharded=true", "precision.compute=fp16", DELAYED,
+    "sync.method=diloco",
+)  # fmt: skip
+
+
+@pytest.mark.parametrize(("settings", "named"), [
+    ((DELAYED, "communication.compression=powersgd"), "can't be delayed"),
+    ((DELAYED, "communication.compression=fp16"), "delayed can't skip the steps that overflow in fp16"),
+    ((DELAYED, "optimizer.sharded=true"), "optimizer.sharded"),
+    ((ALONE, "optimizer.sharded=true"), "optimizer.sharded"),
+    ((ALONE, "precision.compute=fp16"), "local_sgd can't skip the steps that overflow in fp16"),
+    ((ALONE, "optimizer.ema_decay=0.9"), "optimizer.ema_decay averages one rank's steps"),
+    ((ALONE, "communication.compression=bf16"), "communication.compression bf16 does nothing"),
+    ((ALONE, "parallel.fully_shard=true"), "one rank a model"),
+    (("launch.rank_speeds=[1.0]",), "has 1 speeds for 2 ranks; give one a rank, or auto"),
+    (("launch.rebalance_every_steps=5",), "does nothing without launch.rank_speeds"),
+    ((MEASURED, "data.balance=none"), "data.balance none doesn't; choose planned"),
+    ((MEASURED, "data.equal_counts=true"), "set data.equal_counts to false"),
+    *(
+        ((f"communication.compression={name}", setting), f"communication.compression {name}")
+        for name in ("int8", "topk")
+        for setting in NOT_COMPRESSED
+    ),
+])  # fmt: skip
+def test_what_can_not_be_combined_is_refused_in_one_line(
+    tiny: Callable[..., System], settings: tuple[str, ...], named: str
+) -> None:
+    with pytest.raises(ConfigError, match=escape(named)) as caught:
+        tiny(*settings)
+    assert len(str(caught.value).splitlines()) == 1
