@@ -10,8 +10,7 @@ from bertbench.model.bert import Bert
 from bertbench.model.shape import BertShape
 from bertbench.optim import build
 from bertbench.optim.adam import MultiTensorAdam
-from bertbench.optim.blocks import blocks_step
-from bertbench.optim.foreach import foreach_step
+from bertbench.optim.foreach import blocks_step, foreach_step
 from tests.optim.drawn import adam, lamb
 from tests.ranks import run_ranks
 

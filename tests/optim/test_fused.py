@@ -16,10 +16,10 @@ from torch._dynamo.testing import CompileCounter
 
 from bertbench.model.bert import Bert
 from bertbench.model.shape import BertShape
-from bertbench.optim import blocks
+from bertbench.optim import foreach
 from bertbench.optim.adam import MultiTensorAdam
 from bertbench.optim.buckets import Buckets, bucket_table
-from bertbench.optim.foreach import foreach_step, native_adam_step
+from bertbench.optim.foreach import blocks_step, foreach_step, native_adam_step
 from bertbench.optim.fused import CompilerMissing, FusedStep
 from bertbench.optim.state import State, Step, StepScalars, matrices_and_vectors
 from bertbench.optim.zero1 import LogicalSlices
@@ -31,10 +31,10 @@ OPTIONS = lamb(beta1=0.8, beta2=0.95, weight_decay=0.1)
 
 @pytest.mark.parametrize("name", ["lamb", "lamb in blocks", "adam"])
 def test_fused_passes_do_what_the_multi_tensor_ones_do(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(blocks, "BLOCK_PER_THREAD", 10)  # the largest tensor has a rest, the smallest none
+    monkeypatch.setattr(foreach, "BLOCK_PER_THREAD", 10)  # the largest tensor has a rest, the smallest none
     options = adam(**OPTIONS.model_dump(include={"beta1", "beta2", "weight_decay"})) if name == "adam" else OPTIONS
     try:
-        fused_step: Step = {"lamb in blocks": blocks.blocks_step, "adam": native_adam_step}.get(name) or FusedStep(
+        fused_step: Step = {"lamb in blocks": blocks_step, "adam": native_adam_step}.get(name) or FusedStep(
             torch.device("cpu")
         )
     except CompilerMissing as error:
@@ -94,17 +94,17 @@ def test_blocks_take_norms_of_tensors_that_ranks_share() -> None:
         """The first rows, updated as a rank does that holds half of a tensor whose halves have equal norms."""
         weight, gradient = whole[0].clone(), whole[1].clone()
         state = State([weight], [gradient], [torch.zeros(40)], [torch.zeros(40)])
-        step(state, OPTIONS, 0.1, True, StepScalars(0.1, 0.2, 0.05, None, None, 1), lambda norms: norms * 2**0.5)
+        step(state, OPTIONS, StepScalars(0.1, 0.2, 0.05, None, None, 1), lambda norms: norms * 2**0.5)
         return weight
 
     whole = torch.randn(2, 40, generator=generator)
-    torch.testing.assert_close(half_of(whole, blocks.blocks_step), half_of(whole, foreach_step), atol=1e-6, rtol=1e-5)
+    torch.testing.assert_close(half_of(whole, blocks_step), half_of(whole, foreach_step), atol=1e-6, rtol=1e-5)
 
 
 def test_a_nan_gradient_spoils_only_its_own_tensor_where_blocks_share_their_scratch() -> None:
     parameters = [nn.Parameter(torch.ones(3, 2)) for _ in range(2)]
     parameters[0].grad, parameters[1].grad = torch.full((3, 2), torch.nan), torch.ones(3, 2)
-    MultiTensorAdam(parameters, OPTIONS, matrix_step=blocks.blocks_step).step(0.01)
+    MultiTensorAdam(parameters, OPTIONS, matrix_step=blocks_step).step(0.01)
     assert parameters[0].isnan().all()
     assert parameters[1].isfinite().all()
 
@@ -119,7 +119,7 @@ def test_blocks_give_the_same_bits_wherever_a_tensor_lies_in_memory() -> None:
         parameter.data.copy_(weight)
         parameter.grad = torch.empty(weight.numel() + 16 - offset)[16 - offset :].view(weight.shape)
         parameter.grad.copy_(gradient)
-        MultiTensorAdam([parameter], OPTIONS, matrix_step=blocks.blocks_step).step(0.01)
+        MultiTensorAdam([parameter], OPTIONS, matrix_step=blocks_step).step(0.01)
         results.append(parameter.detach().clone())
     assert all(torch.equal(results[0], other) for other in results[1:])
 
@@ -164,7 +164,7 @@ for sizes in json.loads(sys.argv[1]):
     on_a_gpu = mock.patch.object(torch.compiler, "is_compiling", lambda: True)
     with FakeTensorMode(), generated(GPUS["sm_90"], lambda *_: None, nullcontext) as graphs, on_a_gpu:
         step, lists = FusedStep(torch.device("cpu")), [[torch.empty(size) for size in sizes] for _ in range(4)]
-        step(State(*lists), lamb(), 0.01, True, StepScalars(0.1, 0.2, 0.05, torch.ones(()), None, 1))
+        step(State(*lists), lamb(), StepScalars(0.1, 0.2, 0.05, torch.ones(()), None, 1))
     print(json.dumps([kernel.elements_of_one_block for graph in graphs for kernel in graph.kernels]))
 """
 

@@ -6,6 +6,7 @@ the details that MLPerf's reference fixes (bias correction, eps outside the root
 """
 
 from collections.abc import Callable, Iterable, Mapping
+from itertools import chain
 
 import torch
 from torch import nn
@@ -38,17 +39,17 @@ class MultiTensorAdam:
         hold: Hold = LogicalTensors,
         whole_norms: Callable[[torch.Tensor], torch.Tensor] | None = None,
     ) -> None:
-        self.options = options
+        self._options = options, options.model_copy(update={"name": "adam", "weight_decay": 0.0})
+        """Those of the matrices, and of the vectors."""
         self.steps: Scalar = 0
         """Steps taken: a float64 tensor on the device as soon as a step may have been skipped."""
         self.matrix_step = matrix_step
         """May be replaced between steps: a benchmark compares steps on one set of moments."""
         self._vector_step, self._whole_norms = vector_step, whole_norms
         self._tensors = [hold(group, fused or {}) for group in matrices_and_vectors(parameters)]
-        firsts, seconds = (
-            [[torch.zeros_like(weight) for weight in tensors.weights] for tensors in self._tensors] for _ in range(2)
-        )
-        self._moments = list(zip(firsts, seconds, strict=True))
+        self._moments = [
+            [[torch.zeros_like(weight) for weight in tensors.weights] for _ in range(2)] for tensors in self._tensors
+        ]
         """First and second moments of the matrices, and of the vectors."""
 
     @torch.no_grad()
@@ -56,14 +57,12 @@ class MultiTensorAdam:
         self, learning_rate: Scalar, coefficient: torch.Tensor | None = None, taken: torch.Tensor | None = None
     ) -> None:
         """Update every parameter; all must have gradients. See `state.Optimizer`."""
-        if isinstance(self.steps, torch.Tensor):  # in place: a CUDA graph keeps its address
-            self.steps.add_(1 if taken is None else taken)
-        else:
-            self.steps = self.steps + (1 if taken is None else taken.double())
+        self.steps += 1 if taken is None else taken.double()  # a tensor in place: a CUDA graph keeps its address
+        options, of_vectors = self._options
         scalars = StepScalars(
             learning_rate if taken is None else learning_rate * taken,
-            self._correction(self.options.beta1),
-            self._correction(self.options.beta2),
+            self._correction(options.beta1),
+            self._correction(options.beta2),
             coefficient,
             taken,
             self.steps,
@@ -72,14 +71,14 @@ class MultiTensorAdam:
             State(tensors.weights, tensors.gradients(), *moments)
             for tensors, moments in zip(self._tensors, self._moments, strict=True)
         )
-        options, ratio = self.options, self.options.trust_ratio
         joined = {} if self._whole_norms is None else {"whole_norms": self._whole_norms}
         if matrices.weights:
-            self.matrix_step(matrices, options, options.weight_decay, ratio, scalars, **joined)
+            self.matrix_step(matrices, options, scalars, **joined)
         elif self._whole_norms is not None:  # this rank's slices hold no matrix, others' wait for its part
             self._whole_norms(torch.zeros(2, 0))
         if vectors.weights:
-            (self._vector_step or (foreach_step if ratio else self.matrix_step))(vectors, options, 0.0, False, scalars)
+            step = self._vector_step or (foreach_step if options.trust_ratio else self.matrix_step)
+            step(vectors, of_vectors, scalars)
 
     def _correction(self, beta: float) -> Scalar:
         # at least 1: before the first step taken, moments are 0, and the correction must not be 0
@@ -89,9 +88,9 @@ class MultiTensorAdam:
     @torch.no_grad()
     def reset(self) -> None:
         """Forget all steps, as if the optimizer were new; call it after a warm-up."""
-        self.steps = self.steps.zero_() if isinstance(self.steps, torch.Tensor) else 0
+        self.resume(0)
         for moments in self._moments:
-            for moment in (*moments[0], *moments[1]):
+            for moment in chain.from_iterable(moments):
                 moment.zero_()
 
     def moments(self, names: Mapping[torch.Tensor, str]) -> dict[str, torch.Tensor]:

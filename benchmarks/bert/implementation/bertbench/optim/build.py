@@ -15,7 +15,7 @@ from bertbench.model.bert import Bert
 from bertbench.optim.adam import MultiTensorAdam
 from bertbench.optim.buckets import Buckets
 from bertbench.optim.clip import gradient_norm
-from bertbench.optim.foreach import foreach_step, native_adam_step
+from bertbench.optim.foreach import blocks_step, foreach_step, native_adam_step
 from bertbench.optim.state import Hold, LogicalTensors, Optimizer, Step
 
 if TYPE_CHECKING:
@@ -80,12 +80,10 @@ def _steps(
     if not options.trust_ratio:
         return native_adam_step, None, "torch's fused Adam"
     total, device = sum(parameter.numel() for parameter in parameters), parameters[0].device
-    if buckets is not None:
-        step, text = plain_lamb(total // buckets.slices, device)
-    elif total < _FUSED_FROM:
-        step, text = plain_lamb(total, device)
-    else:
+    if buckets is None and total >= _FUSED_FROM:
         step, text = _fused_lamb(total, device)
+    else:
+        step, text = plain_lamb(total // (buckets.slices if buckets else 1), device)
     return step, None, text
 
 
@@ -132,7 +130,5 @@ def _fused_lamb(total: int, device: torch.device) -> tuple[Step, str]:
 def plain_lamb(parameters: int, device: torch.device) -> tuple[Step, str]:
     """Return LAMB's step without a compiler, and a text that describes its arithmetic."""
     if device.type == "cpu" and parameters >= _BLOCKS_FROM:
-        from bertbench.optim.blocks import blocks_step  # noqa: PLC0415
-
         return blocks_step, "torch's fused Adam on blocks that stay in the cache"
     return foreach_step, "torch's multi-tensor operations"

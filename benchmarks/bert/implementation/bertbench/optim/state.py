@@ -72,7 +72,7 @@ class StepScalars(NamedTuple):
 
 
 Step = Callable[..., None]
-"""(state, options, weight decay, whether a trust ratio scales the updates, scalars): one step of all tensors.
+"""(state, options, scalars): one step of all tensors, with the weight decay and the trust ratio of the options.
 
 LAMB's for slices also takes `whole_norms`, which makes norms of whole tensors of this rank's: [2, tensors] in and out.
 """

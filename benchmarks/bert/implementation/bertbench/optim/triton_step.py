@@ -147,8 +147,6 @@ class TritonStep:
         self,
         state: State,
         options: OptimizerSettings,
-        decay: float,
-        trust_ratio: bool,
         scalars: StepScalars,
         whole_norms: Callable[[torch.Tensor], torch.Tensor] = lambda norms: norms,
     ) -> None:
@@ -163,10 +161,10 @@ class TritonStep:
         for first, count, aligned in chunks.launches:
             update_chunks[(count,)](
                 *chunks.tables, first, chunks.size, chunks.count, *self._numbers,
-                1 - options.beta1, options.beta2, 1 - options.beta2, options.epsilon, decay, squares,
-                LAMB=trust_ratio, ALIGNED=aligned, CHUNK=CHUNK, BLOCK=BLOCK,
+                1 - options.beta1, options.beta2, 1 - options.beta2, options.epsilon, options.weight_decay,
+                squares, LAMB=options.trust_ratio, ALIGNED=aligned, CHUNK=CHUNK, BLOCK=BLOCK,
             )  # fmt: skip
-        if not trust_ratio:
+        if not options.trust_ratio:
             return
         _norms(chunks, squares, norms)
         whole = whole_norms(norms)
