@@ -49,18 +49,18 @@ class Batch:
         """Copy the batch to a device without waiting for it."""
         if device.type == "cpu":
             return self
-
-        moved = [tensor.pin_memory().to(device, non_blocking=True) for tensor in self._tensors]
+        moved = [tensor.pin_memory().to(device, non_blocking=True) for tensor in self.tensors]
         tokens, segments, positions, cu_seqlens, *labels = moved
         return Batch(tokens, segments, positions, Sequences(cu_seqlens, self.sequences.groups), *labels)
 
     def record_stream(self, stream: torch.cuda.Stream) -> None:
         """Keep the memory of a batch on a GPU until the work queued on `stream` so far is done."""
-        for tensor in self._tensors:
+        for tensor in self.tensors:
             tensor.record_stream(stream)
 
     @property
-    def _tensors(self) -> tuple[torch.Tensor, ...]:
+    def tensors(self) -> tuple[torch.Tensor, ...]:
+        """Its tensors, in the order of the fields."""
         return (
             self.tokens_T, self.segments_T, self.positions_T, self.sequences.cu_seqlens_S1,
             self.masked_at_M, self.masked_labels_M, self.next_sentence_S,

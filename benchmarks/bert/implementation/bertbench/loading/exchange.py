@@ -13,6 +13,7 @@ from bertbench.balance.plan import StepPlan
 from bertbench.balance.wire import words
 from bertbench.data.store.columns import Columns
 from bertbench.data.store.dataset import Dataset
+from bertbench.optim.exchange import all_gather
 
 
 class Exchange:
@@ -33,9 +34,7 @@ class Exchange:
         sent[: len(packed)] = packed
         received = torch.empty(most * len(ids), dtype=torch.int16)
         # as bytes: neither gloo nor NCCL knows 16-bit integers
-        distributed.all_gather_into_tensor(
-            received.view(torch.uint8), torch.from_numpy(sent).view(torch.uint8), group=self._group
-        )
+        all_gather(received.view(torch.uint8), torch.from_numpy(sent).view(torch.uint8), group=self._group)
         blocks = [
             _unpacked(buffer, n, m)
             for buffer, n, m in zip(received.numpy().reshape(len(ids), most), lengths, masked, strict=True)

@@ -73,7 +73,7 @@ class Loader:
         self._rank = rank
         self._device = device
         self._exchange = exchange
-        self._check = check
+        self._check = check or SampleCheck.of(sampler.dataset)
         self._fill = fill
         self._startup = startup or Startup()
         self._copies = torch.cuda.Stream(device) if device.type == "cuda" else None
@@ -99,7 +99,7 @@ class Loader:
             self._startup.mark("plan")
             self._open_shards(plan)
             self._startup.mark("shards")
-        skipped_before = self._check.skipped if self._check else 0
+        skipped_before = self._check.skipped
         batches = self._read(parts) if self._exchange is None else self._read_exchanged(plan, parts, self._exchange)
         with torch.cuda.stream(self._copies):  # does nothing on a CPU
             sent = [self._fill(batch).to(self._device) for batch in batches]
@@ -107,7 +107,7 @@ class Loader:
         return LoadedStep(
             [LoadedPart(part, batch) for part, batch in zip(parts, sent, strict=True)],
             self._sampler.planner.efficiency(loads_R, step),
-            self._check.skipped - skipped_before if self._check else 0,
+            self._check.skipped - skipped_before,
             float(loads_R[self._rank]),
         )
 
@@ -125,7 +125,7 @@ class Loader:
         """Read the samples that this rank has drawn, and gather its dealt samples from its group."""
         drawn = plan.drawn.of(self._rank)
         content = read(self._samples, drawn)
-        ids, content = exchange.gathered(plan, self._check.ensured(drawn, content) if self._check else content)
+        ids, content = exchange.gathered(plan, self._check.ensured(drawn, content))
         by_id = np.argsort(ids)
         rows = [by_id[np.searchsorted(ids, part.ids, sorter=by_id)] for part in parts]
         return [batch_of(content.take(of[np.argsort(-content.lengths[of], kind="stable")])) for of in rows]

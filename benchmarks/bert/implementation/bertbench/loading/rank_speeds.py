@@ -12,7 +12,6 @@ from bertbench.common.ranges import PhaseClock
 from bertbench.config import System
 from bertbench.distributed.world import World
 from bertbench.loading.loader import STEPS_AHEAD, LoadedStep, Loader
-from bertbench.optim.exchange import all_gather
 
 # a processor quota lets a rank run at full speed at the start of each 0.1 s; 2 s are off by half of that, 2.5 % at most
 _BURST_S, _RATE_S = 0.2, 2.0
@@ -27,19 +26,11 @@ def at_measured_speeds(
     `clock` measures them again during the run, if the system asks for it.
     """
     if system.launch.rank_speeds == "auto":
-        speeds.change(0, of_all_ranks(world, passes_per_s))
+        speeds.change(0, tuple(world.from_all(passes_per_s)))
         if world.leads:
             print(f"rank speeds: {speeds.text()}", file=sys.stderr)
     every = system.launch.rebalance_every_steps
     return RebalancingLoader(loader, every, speeds, world, clock) if every else loader
-
-
-def of_all_ranks(world: World, mine: float) -> tuple[float, ...]:
-    """Return every rank's number, by rank: one all-gather of 8 bytes each."""
-    own = torch.tensor([mine], dtype=torch.float64, device=world.device)
-    everyone = own.new_empty(world.size)
-    all_gather(everyone, own)
-    return tuple(everyone.tolist())
 
 
 def passes_per_s(take_pass: Callable[[], None], world: World) -> float:
@@ -82,7 +73,7 @@ class RebalancingLoader:
                 self._measure(taken)
 
     def _measure(self, taken: int) -> None:
-        rates = of_all_ranks(self._world, self._load / (self._worked_ms() - self._before_ms))
+        rates = self._world.from_all(self._load / (self._worked_ms() - self._before_ms))
         now = self._speeds.at(taken)
         total = sum(rates)
         mixed = [(share ** (1 - _HALF)) * (rate / total) ** _HALF for share, rate in zip(now, rates, strict=True)]

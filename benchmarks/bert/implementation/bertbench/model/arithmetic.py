@@ -43,9 +43,13 @@ def choose_mode(device: torch.device, asked: CompileMode | None) -> tuple[Compil
     return mode, f"operations between fused by torch.compile{replayed}"
 
 
+def attends_by_flash(device: torch.device, precision: PrecisionName, shape: BertShape) -> bool:
+    """Return whether attention of a model of this shape is torch's flash kernel."""
+    width = shape.hidden_size // shape.attention_heads
+    return kernel_for(device, autocast_type(precision) or torch.float32, width) is flash_attention
+
+
 def describe_compute(device: torch.device, precision: PrecisionName, shape: BertShape, pieces: str) -> str:
     """Describe in a line how a model of this shape computes; `pieces` describes the code between attentions."""
-    width = shape.hidden_size // shape.attention_heads
-    kernel = kernel_for(device, autocast_type(precision) or torch.float32, width)
-    attention = "torch's flash kernel" if kernel is flash_attention else "matrix products"
+    attention = "torch's flash kernel" if attends_by_flash(device, precision, shape) else "matrix products"
     return f"{precision}, attention by {attention}, {pieces}"

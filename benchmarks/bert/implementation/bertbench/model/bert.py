@@ -136,12 +136,7 @@ class Bert(WithHeads):
 
     def fused_parameters(self) -> dict[torch.Tensor, int]:
         """Return parameters that stack several logical tensors along their first dimension: query, key and value."""
-        return {
-            parameter: 3
-            for layer in self.modules()
-            if isinstance(layer, EncoderLayer)
-            for parameter in layer.qkv.parameters()
-        }
+        return {parameter: 3 for layer in self.encoder_layers() for parameter in layer.qkv.parameters()}
 
     def keep_residual(self, residual: ResidualName) -> None:
         """Pass hidden states from layer to layer in this format; LayerNorms still compute in fp32."""

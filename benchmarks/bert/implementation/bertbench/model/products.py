@@ -44,14 +44,16 @@ def layer_shapes(shape: BertShape, dtype: torch.dtype) -> list[Shape]:
     return sorted(layers | {(shape.vocab_size, hidden)})
 
 
-def measure(shapes: list[Shape], rows: Callable[[Shape], int], dtype: torch.dtype) -> torch.Tensor:
+def measure(rows: dict[Shape, int], dtype: torch.dtype) -> torch.Tensor:
     """Return seconds [shapes, 3 products, 3 libraries], float64: the best of two rounds after a warm-up.
+
+    `rows` gives the rows of each shape's products, which are rounded up to a static size.
 
     The time is infinite where a library can't compute a product.
     """
-    seconds = torch.full((len(shapes), 3, len(_FOR_WEIGHTS)), torch.inf, dtype=torch.float64)
-    for at, (outputs, inputs) in enumerate(shapes):
-        count = -(-rows((outputs, inputs)) // SIZE_STEP) * SIZE_STEP
+    seconds = torch.full((len(rows), 3, len(_FOR_WEIGHTS)), torch.inf, dtype=torch.float64)
+    for at, ((outputs, inputs), least) in enumerate(rows.items()):
+        count = -(-least // SIZE_STEP) * SIZE_STEP
         input_NI, weight_OI, gradient_NO, bias_O = (
             torch.randn(size, dtype=torch.float32).to(dtype)
             for size in ((count, inputs), (outputs, inputs), (count, outputs), (outputs,))
@@ -81,11 +83,8 @@ def fastest_products(shape: BertShape, tokens: int, dtype: torch.dtype, agree: A
     """Return the fastest library of each product of each layer, measured on at most `tokens` tokens."""
     tokens = min(tokens, _TOKENS[dtype.itemsize])
     masked = max(1, tokens // _MASKED)
-    shapes = layer_shapes(shape, dtype)
-    if not shapes:
-        return {}
-    seconds = measure(shapes, lambda layer: masked if layer[0] == shape.vocab_size else tokens, dtype)
-    return dict(zip(shapes, fastest(agree(seconds)), strict=True))
+    rows = {layer: masked if layer[0] == shape.vocab_size else tokens for layer in layer_shapes(shape, dtype)}
+    return dict(zip(rows, fastest(agree(measure(rows, dtype))), strict=True)) if rows else {}
 
 
 def set_products(model: Bert, chosen: dict[Shape, Products]) -> None:

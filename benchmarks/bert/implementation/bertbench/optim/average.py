@@ -27,8 +27,9 @@ class Weights:
 class EvaluationView:
     """Evaluations see the weights as they are; other views override what they need."""
 
-    def __init__(self, weights: Weights) -> None:
-        self._weights = weights
+    def __init__(self, weights: Weights, tensors: LogicalTensors | None = None) -> None:
+        """Take the tensors that a view replaces during an evaluation, if it does."""
+        self._weights, self._held = weights, tensors.weights if tensors else []
 
     def after_step(self, steps: int) -> None:
         """Follow the weights after `steps` steps, counted from 1. Collective."""
@@ -37,7 +38,18 @@ class EvaluationView:
     def evaluating(self) -> Iterator[None]:
         """Let the model hold the weights to evaluate inside the context. Collective."""
         self._weights.ready()
-        yield
+        if (seen := self._seen()) is None:
+            yield
+            return
+        with replaced(self._held, seen):
+            self._weights.publish()
+            yield
+            self._weights.ready()
+        self._weights.publish()
+
+    def _seen(self) -> list[Tensor] | None:
+        """Return what replaces the tensors during an evaluation, None to leave them. Collective."""
+        return None
 
     def reported_loss(self, loss: Tensor, norm: Tensor) -> Tensor:
         """Return the loss of a step as metrics sum it over the ranks, given the norm of its gradient."""
@@ -60,25 +72,18 @@ class AverageView(EvaluationView):
     """The average of the weights that a rank holds: all of them, its slices, or its shards."""
 
     def __init__(self, weights: Weights, tensors: LogicalTensors, decay: float) -> None:
-        super().__init__(weights)
+        super().__init__(weights, tensors)
         self._tensors, self._decay = tensors, decay
-        self._averages = [weight.clone() for weight in tensors.weights]
+        self._averages = [weight.clone() for weight in self._held]
 
     @torch.no_grad()
     def after_step(self, steps: int) -> None:
         """Add the weights; a skipped step adds its unchanged weights again."""
         share = (1 - self._decay) / (1 - self._decay**steps)
-        torch._foreach_lerp_(self._averages, self._tensors.weights, share)
+        torch._foreach_lerp_(self._averages, self._held, share)
 
-    @contextmanager
-    def evaluating(self) -> Iterator[None]:
-        """See `EvaluationView`."""
-        self._weights.ready()
-        with replaced(self._tensors.weights, self._averages):
-            self._weights.publish()
-            yield
-            self._weights.ready()
-        self._weights.publish()
+    def _seen(self) -> list[Tensor]:
+        return self._averages
 
     def state(self, names: Mapping[Tensor, str], own: dict[str, Tensor]) -> dict[str, Tensor]:
         """See `EvaluationView`."""
@@ -88,7 +93,7 @@ class AverageView(EvaluationView):
     @torch.no_grad()
     def reset(self) -> None:
         """See `EvaluationView`."""
-        torch._foreach_copy_(self._averages, self._tensors.weights)
+        torch._foreach_copy_(self._averages, self._held)
 
 
 @contextmanager

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 import torch
 
-from bertbench.optim.state import Scalar
+from bertbench.optim.state import Scalar, scalar_tensor
 
 _MOST_ELEMENTS = 2**31
 _ALIGNED_BYTES, _ALIGNED_ELEMENTS = 16, 4  # the widest load of a GPU
@@ -58,9 +58,7 @@ class Chunks:
 
     def number(self, scalar: Scalar | None) -> torch.Tensor:
         """Return a number as a tensor for a kernel to load, 1 for None; doesn't wait for the device."""
-        if scalar is None:
-            return self._one
-        return scalar.float() if isinstance(scalar, torch.Tensor) else torch.full((), scalar, device=self._device)
+        return self._one if scalar is None else scalar_tensor(scalar, self._device)
 
     def _tensor(self, numbers: object) -> torch.Tensor:
         return torch.tensor(numbers, dtype=torch.int64).to(self._device)

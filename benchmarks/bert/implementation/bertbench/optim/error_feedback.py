@@ -12,7 +12,7 @@ elements of a bucket, R ranks, L elements of a slice, B blocks of a slice.
 """
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import torch
@@ -78,7 +78,7 @@ class Int8Sum(ErrorFeedback):
         message = encoded(rows_RL)
         rows_RL -= decoded(message, length)
         received = torch.empty_like(message)
-        work = _all_to_all(received.view(-1), message.view(-1), async_op=True)
+        work = distributed.all_to_all_single(received.view(-1), message.view(-1), async_op=True)
         self._begun.append((bucket, received, work))
 
     def finish(self) -> None:
@@ -161,6 +161,3 @@ def decoded(message: torch.Tensor, length: int) -> torch.Tensor:
     whole = math.ceil(length / _BLOCK) * _BLOCK
     blocks_RBn = torch.nn.functional.pad(codes_RL, (0, whole - length)).view(rows, -1, _BLOCK)
     return (blocks_RBn * scales_RB.unsqueeze(-1)).view(rows, -1)[:, :length]
-
-
-_all_to_all: Callable[..., Any] = distributed.all_to_all_single

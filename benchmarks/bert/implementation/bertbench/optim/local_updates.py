@@ -11,15 +11,14 @@ et al. 2023). With rate 1 and momentum 0 all ranks continue with their mean (loc
 own moments.
 """
 
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping
 
 import torch
 from torch import distributed
 
 from bertbench.common.ranges import ALL_REDUCE, named
 from bertbench.config.optimizer import Sync
-from bertbench.optim.average import EvaluationView, Weights, replaced
+from bertbench.optim.average import EvaluationView, Weights
 from bertbench.optim.exchange import Exchange
 from bertbench.optim.state import LogicalTensors
 
@@ -31,17 +30,17 @@ class OuterStepView(EvaluationView):
     """
 
     def __init__(self, tensors: LogicalTensors, sync: Sync, exchange: Exchange) -> None:
-        super().__init__(Weights())
+        super().__init__(Weights(), tensors)
         assert sync.outer is not None, "ranks train alone"
         (self._rate, self._momentum), self._every = sync.outer, sync.every_steps
         self._tensors, self._exchange = tensors, exchange
-        self._anchor = torch.cat(tensors.weights)
+        self._anchor = torch.cat(self._held)
         self._velocity = torch.zeros_like(self._anchor) if self._momentum else None
         self._agreed = True
 
     def reset(self) -> None:
         """Restart from the model's weights, which must be equal on all ranks; call it after a warm-up."""
-        torch.cat(self._tensors.weights, out=self._anchor)
+        torch.cat(self._held, out=self._anchor)
         if self._velocity is not None:
             self._velocity.zero_()
         self._agreed = True
@@ -58,14 +57,10 @@ class OuterStepView(EvaluationView):
             self._anchor.sub_(delta.add_(self._velocity, alpha=self._momentum), alpha=self._rate)
         else:
             self._anchor.lerp_(mean, self._rate)  # exactly the mean at rate 1
-        torch._foreach_copy_(self._tensors.weights, self._pieces(self._anchor))
+        torch._foreach_copy_(self._held, self._pieces(self._anchor))
 
-    @contextmanager
-    def evaluating(self) -> Iterator[None]:
-        """See `EvaluationView`."""
-        weights = self._tensors.weights
-        with replaced(weights, weights if self._agreed else self._pieces(self._mean())):
-            yield
+    def _seen(self) -> list[torch.Tensor] | None:
+        return None if self._agreed else self._pieces(self._mean())
 
     def reported_loss(self, loss: torch.Tensor, norm: torch.Tensor) -> torch.Tensor:
         """See `EvaluationView`: each rank has its own norm, and one that isn't finite reaches all through the loss."""
@@ -90,10 +85,10 @@ class OuterStepView(EvaluationView):
         self._agreed = steps % self._every == 0
 
     def _mean(self) -> torch.Tensor:
-        flat = torch.cat(self._tensors.weights)
+        flat = torch.cat(self._held)
         with named(ALL_REDUCE):
             self._exchange.sum(flat)()
         return flat.div_(distributed.get_world_size())
 
     def _pieces(self, flat: torch.Tensor) -> list[torch.Tensor]:
-        return list(flat.split([weight.numel() for weight in self._tensors.weights]))
+        return list(flat.split([weight.numel() for weight in self._held]))

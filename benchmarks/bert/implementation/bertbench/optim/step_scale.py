@@ -51,31 +51,36 @@ class FixedScale:
 class RecordedScale(FixedScale):
     """Count the steps on the device, where a recorded step finds its rate."""
 
-    def __init__(self, schedule: LearningRate, steps: int, device: torch.device) -> None:
+    def __init__(
+        self, schedule: LearningRate, steps: int, device: torch.device, dtype: torch.dtype = torch.float32
+    ) -> None:
         """Keep the rates of `steps` steps on the device."""
         super().__init__(schedule)
-        self._rates = torch.tensor([schedule.rate(step) for step in range(steps)], device=device)
-        self._number = torch.zeros((), dtype=torch.int64, device=device)
+        self._rates = torch.tensor([schedule.rate(step) for step in range(steps)], dtype=dtype, device=device)
+        self._taken = torch.zeros((), dtype=torch.int64, device=device)
 
     def step(self, optimizer: Optimizer, number: int, reduced: Reduced) -> Applied:
         """See `FixedScale`; the device's own count replaces `number`."""
         del number
-        rate = torch.take(self._rates, self._number.clamp(max=len(self._rates) - 1))
-        self._number.add_(1)
+        rate = self._rate()
+        self._taken.add_(1)
         optimizer.step(rate, reduced.factor)
         return rate, None
 
     def resume(self, steps: int) -> Scalar:
         """See `FixedScale`."""
-        self._number.fill_(steps)
+        self._taken.fill_(steps)
         return steps
 
     def reset(self) -> None:
         """See `FixedScale`."""
-        self._number.zero_()
+        self._taken.zero_()
+
+    def _rate(self) -> torch.Tensor:
+        return torch.take(self._rates, self._taken.clamp(max=len(self._rates) - 1))
 
 
-class LossScaler(FixedScale):
+class LossScaler(RecordedScale):
     """A loss factor that keeps fp16 gradients in range: halved at an overflow, doubled after 2,000 good steps.
 
     The loss is divided by global counts, so a rank's gradients are smaller by the number of ranks than if ranks' means
@@ -84,13 +89,11 @@ class LossScaler(FixedScale):
 
     def __init__(self, schedule: LearningRate, steps: int, initial: float, ranks: int, device: torch.device) -> None:
         """Keep the rates of `steps` steps on the device: the host doesn't know how many were skipped."""
-        super().__init__(schedule)
-        self._rates = torch.tensor([schedule.rate(step) for step in range(steps)], dtype=torch.float64, device=device)
+        super().__init__(schedule, steps, device, torch.float64)
         self._first = initial * ranks
         self.factor: torch.Tensor = torch.full((), self._first, device=device)
         """The current factor, updated in place: others may hold the tensor."""
         self._quiet = torch.zeros((), dtype=torch.int64, device=device)
-        self._taken = torch.zeros((), dtype=torch.int64, device=device)
 
     def backward(self, loss: torch.Tensor) -> None:
         """See `FixedScale`."""
@@ -100,7 +103,7 @@ class LossScaler(FixedScale):
         """Update the weights, or skip a gradient that isn't finite; on every rank alike, as it is the reduced one."""
         del number
         scale, taken = self.factor.clone(), reduced.norm.isfinite()
-        rate = torch.take(self._rates, self._taken.clamp(max=len(self._rates) - 1))
+        rate = self._rate()
         coefficient = scale.reciprocal() if reduced.factor is None else reduced.factor / scale
         optimizer.step(rate, torch.where(taken, coefficient, 0), taken.float())
         self.update(taken)
@@ -125,6 +128,6 @@ class LossScaler(FixedScale):
 
     def reset(self) -> None:
         """See `FixedScale`."""
+        super().reset()
         self.factor.fill_(self._first)
         self._quiet.zero_()
-        self._taken.zero_()

@@ -89,7 +89,7 @@ class SlicedWeights(Weights):
         for number in reversed(range(len(self._buckets.all))):  # roughly the forward pass's reading order
             self._waits[number] = self._exchange.gather(self._buckets.weights[number])
 
-    def _await(self, numbers: Sequence[int]) -> None:
+    def _await(self, numbers: Sequence[int], *_: object) -> None:
         for number in numbers:
             if wait := self._waits.pop(number, None):
                 with named(ALL_REDUCE):
@@ -124,7 +124,7 @@ def norms_over_slices(buckets: Buckets, fused: Mapping[torch.Tensor, int]) -> Ca
     return whole_norms
 
 
-def _wait_before_forward(model: nn.Module, buckets: Sequence[Bucket], wait: Callable[[Sequence[int]], None]) -> None:
+def _wait_before_forward(model: nn.Module, buckets: Sequence[Bucket], wait: Callable[..., None]) -> None:
     """Make every outermost called module wait for the buckets of its parameters.
 
     A list of modules, such as the encoder's layers, is never called itself: its children are.
@@ -137,8 +137,4 @@ def _wait_before_forward(model: nn.Module, buckets: Sequence[Bucket], wait: Call
             needed = sorted(
                 {numbers[parameter] for parameter in child.parameters() if parameter in numbers}, reverse=True
             )
-            child.register_forward_pre_hook(partial(_call, wait, needed))
-
-
-def _call(wait: Callable[[Sequence[int]], None], numbers: Sequence[int], *_: object) -> None:
-    wait(numbers)
+            child.register_forward_pre_hook(partial(wait, needed))

@@ -4,7 +4,7 @@ backward -> reducer: clip, compress, exchange -> scale: unscale, rate -> optimiz
 """
 
 from collections.abc import Callable
-from typing import Generic, NamedTuple, TypeVar
+from typing import NamedTuple
 
 import torch
 
@@ -22,14 +22,12 @@ from bertbench.optim.reducer import GradientReducer, Reducer
 from bertbench.optim.state import Optimizer
 from bertbench.optim.step_scale import FixedScale, LossScaler, RecordedScale
 
-R_co = TypeVar("R_co", bound=Reducer, covariant=True)
 
-
-class GradientPath(NamedTuple, Generic[R_co]):
+class GradientPath(NamedTuple):
     """The parts that a step passes through, in their order."""
 
     scale: FixedScale
-    reducer: R_co
+    reducer: Reducer
     optimizer: Optimizer
     weights: Weights
     view: EvaluationView
@@ -41,10 +39,10 @@ class GradientPath(NamedTuple, Generic[R_co]):
 
 def build_path(
     system: System, world: World, model: Bert, backward: Callable[[], None]
-) -> GradientPath[GradientReducer]:
-    """Return the path of a whole model on its device, in buckets by the order of `backward`'s gradients. Collective.
+) -> tuple[GradientPath, GradientReducer]:
+    """Return the path of a whole model on its device, and its reducer. Collective.
 
-    Call it before compiling: sharded weights move.
+    Buckets follow the order of `backward`'s gradients. Call it before compiling: sharded weights move.
     """
     communication, sharded = system.communication, system.optimizer.sharded
     shared = shared_memory(system, world)
@@ -64,7 +62,8 @@ def build_path(
 
         weights = SlicedWeights(model, buckets, among)
     view = _view(system, model, weights, buckets if sharded else None, among)
-    return GradientPath(scale, reducer, optimizer, weights, view, "shared memory" if shared else "collectives", text)
+    transport = "shared memory" if shared else "collectives"
+    return GradientPath(scale, reducer, optimizer, weights, view, transport, text), reducer
 
 
 def shared_memory(system: System, world: World) -> SharedMemory | None:

@@ -24,18 +24,15 @@ from bertbench.distributed.world import World
 from bertbench.loading.batch import Batch, synthetic
 from bertbench.loading.bins import Bin, Bins, fill_to, size_of
 from bertbench.loading.loader import LoadedPart
-from bertbench.model.attention import flash_attention, kernel_for
+from bertbench.model.arithmetic import attends_by_flash
 from bertbench.model.linear import Products
-from bertbench.model.precision import autocast_type
 from bertbench.model.products import Shape
 from bertbench.model.sequences import EqualLengths, Sequences
 from bertbench.results.metrics import StepReport
-from bertbench.training.whole_trainer import WholeTrainer
+from bertbench.training.whole_trainer import WARMUP_STEPS, WholeTrainer
 
 Record = Callable[[Callable[[], torch.Tensor]], Callable[[], torch.Tensor]]
 """Takes work; returns a function that repeats it on the same memory and returns the same tensor."""
-
-_WARMUP_STEPS = 2  # the first makes kernels and memory, the second finds them
 
 
 class GraphTrainer(WholeTrainer):
@@ -101,7 +98,7 @@ class GraphTrainer(WholeTrainer):
             batch = replace(batch, masked_at_M=places, masked_labels_M=labels)
             slot = self._slots[size] = _Slot(fill_to(batch, size).to(device), system.model.max_positions)
             works = [(last, partial(self._part, slot, last)) for last in ((True,) if parts == 1 else (False, True))]
-            for _ in range(_WARMUP_STEPS if size == self._bins.all[-1] else 1):
+            for _ in range(WARMUP_STEPS if size == self._bins.all[-1] else 1):
                 for _, work in works:
                     work()
             for last, work in works:
@@ -112,7 +109,7 @@ class GraphTrainer(WholeTrainer):
     def _part(self, slot: "_Slot", last: bool) -> torch.Tensor:
         """Add one part's gradient; in a step's last part, update and return [loss, norm, rate, clipped]."""
         loss = self._loss_of(slot.batch, *slot.weights_2.unbind())
-        with self._path.reducer.accumulating(last):
+        with self._reducer.accumulating(last):
             loss.backward()
         self._loss_sum.add_(loss.detach())
         if not last:
@@ -126,7 +123,7 @@ class GraphTrainer(WholeTrainer):
     def _drop_gradients(self) -> None:
         """Zero gradients where recorded parts add to them; else as in `Trainer`."""
         if self._system.data.gradient_accumulation_steps > 1:
-            self._path.reducer.zero()
+            self._reducer.zero()
         else:
             super()._drop_gradients()
 
@@ -145,7 +142,7 @@ class _Slot:
     def load(self, loaded: LoadedPart) -> None:
         """Copy a part into this memory without waiting for the device."""
         part, batch = loaded
-        torch._foreach_copy_(_tensors(self.batch), _tensors(batch))
+        torch._foreach_copy_(self.batch.tensors, batch.tensors)
         for place, weight in enumerate((part.masked_lm_weight, part.next_sentence_weight)):
             self.weights_2[place].fill_(weight)
         if not self.weights_2.is_cuda:  # CPU attention lays out sequences on the host
@@ -172,19 +169,9 @@ def _cuda_graphs(stream: torch.cuda.Stream) -> Record:
     return record
 
 
-def _tensors(batch: Batch) -> list[torch.Tensor]:
-    return [
-        batch.tokens_T, batch.segments_T, batch.positions_T, batch.sequences.cu_seqlens_S1,
-        batch.masked_at_M, batch.masked_labels_M, batch.next_sentence_S,
-    ]  # fmt: skip
-
-
 def _check_attention(system: System, device: torch.device) -> None:
-    if device.type != "cuda":
-        return
-    shape = system.model.shape()
-    width, dtype = shape.hidden_size // shape.attention_heads, autocast_type(system.precision.compute)
-    if kernel_for(device, dtype or torch.float32, width) is not flash_attention:
+    flash = attends_by_flash(device, system.precision.compute, system.model.shape())
+    if device.type == "cuda" and not flash:
         raise ConfigError(
             "compute.compile graphs needs attention in one kernel of fixed size, torch's flash attention: bf16 on an "
             "A100 or newer; set precision.compute to bf16, or compute.compile to default"

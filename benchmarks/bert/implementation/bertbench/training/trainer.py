@@ -21,7 +21,6 @@ from bertbench.model.bert import Bert
 from bertbench.model.loss import Scores
 from bertbench.model.mimetic import imitate_training
 from bertbench.model.shape import BertShape
-from bertbench.optim.reducer import Reducer
 from bertbench.optim.state import Optimizer, local
 from bertbench.results.communication import Communication
 from bertbench.results.metrics import StepReport
@@ -31,7 +30,7 @@ from bertbench.training.gradient_path import GradientPath
 class Trainer(ABC):
     """The model of one rank, or its part of it, and the path from its gradients to updated weights."""
 
-    _path: GradientPath[Reducer]
+    _path: GradientPath
     passes_per_s = 1.0
     """Forward and backward passes a second in the warm-up, measured where ranks' speeds are."""
 

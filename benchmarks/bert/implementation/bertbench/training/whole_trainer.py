@@ -28,19 +28,16 @@ from bertbench.model.loss import Labels, weighted_loss
 from bertbench.model.precision import computing
 from bertbench.model.products import Shape, set_products
 from bertbench.optim.gradient_sum import bytes_per_step
-from bertbench.optim.reducer import GradientReducer
 from bertbench.optim.state import Scalar, logical_weights
 from bertbench.results.communication import Communication
-from bertbench.training.gradient_path import GradientPath, build_path
+from bertbench.training.gradient_path import build_path
 from bertbench.training.trainer import Trainer, initial_model, tiny_backward
 
-_WARMUP_STEPS = 2  # the first makes kernels and memory, the second finds them
+WARMUP_STEPS = 2  # the first makes kernels and memory, the second finds them
 
 
 class WholeTrainer(Trainer):
     """The whole model of one rank, built and warmed up."""
-
-    _path: GradientPath[GradientReducer]
 
     def __init__(
         self,
@@ -56,7 +53,7 @@ class WholeTrainer(Trainer):
         self._model = initial_model(system, seed).to(world.device)
         set_products(self._model, products or {})
         scored = partial(tiny_backward, lambda batch: self._score(batch.to(world.device)), self._model.shape)
-        self._path = build_path(system, world, self._model, scored)
+        self._path, self._reducer = build_path(system, world, self._model, scored)
         self._model_arithmetic = set_arithmetic(
             self._model, world.device, system.precision.compute, system.compute.compile
         )
@@ -78,7 +75,7 @@ class WholeTrainer(Trainer):
     def communication(self) -> Communication:
         """See `Trainer.communication`."""
         options, sync = self._system.communication, self._system.sync
-        shapes, elements = [parameter.shape for parameter in self._model.parameters()], self._path.reducer.elements
+        shapes, elements = [parameter.shape for parameter in self._model.parameters()], self._reducer.elements
         return Communication(
             clip=self._system.clip.mode,
             compression=options.compression,
@@ -106,7 +103,7 @@ class WholeTrainer(Trainer):
         for place, loaded in enumerate(parts, start=1):
             with named(FORWARD):
                 loss = self._loss(loaded)
-            with named(BACKWARD), self._path.reducer.accumulating(last=place == len(parts)):
+            with named(BACKWARD), self._reducer.accumulating(last=place == len(parts)):
                 self._path.scale.backward(loss)
             total += loss.detach()
         return total
@@ -125,7 +122,7 @@ class WholeTrainer(Trainer):
     def _take_warm_up_steps(self, generator: torch.Generator) -> None:
         system = self._system
         size = system.samples_per_pass
-        for _ in range(_WARMUP_STEPS):
+        for _ in range(WARMUP_STEPS):
             batch = synthetic(size, system.model.max_positions, system.model.vocab_size, generator)
             part = Part(torch.arange(size).numpy(), 1 / len(batch.masked_at_M), 1 / size)
             loaded = LoadedPart(part, fill_of(system)(batch).to(self._world.device))
@@ -134,7 +131,7 @@ class WholeTrainer(Trainer):
             from bertbench.loading.rank_speeds import passes_per_s  # noqa: PLC0415 - of few runs
 
             self.passes_per_s = passes_per_s(lambda: self._pass(loaded), self._world)
-            self._path.reducer.drop()
+            self._reducer.drop()
         self._evaluate_once(loaded.batch)
 
     def _evaluate_once(self, batch: Batch) -> None:
@@ -144,5 +141,5 @@ class WholeTrainer(Trainer):
         self._model.train()
 
     def _pass(self, loaded: LoadedPart) -> None:
-        with self._path.reducer.accumulating(last=False):
+        with self._reducer.accumulating(last=False):
             self._loss(loaded).backward()
