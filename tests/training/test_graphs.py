@@ -14,8 +14,7 @@ from torch.utils._python_dispatch import _disable_current_modes
 
 from bertbench.config import System
 from bertbench.distributed.world import World
-from bertbench.loading.bins import Bins, fill_to, make_bins, size_of
-from bertbench.loading.filler import unfilled
+from bertbench.loading.filler import Bins, fill_to, make_bins, size_of, unfilled
 from bertbench.loading.inputs import open_data
 from bertbench.loading.loader import LoadedPart
 from bertbench.model import attention

@@ -12,7 +12,7 @@ from bertbench.config.optimizer import Implementation
 from bertbench.distributed.spawn import on_ranks
 from bertbench.distributed.world import World
 from bertbench.loading.batch import batch_of
-from bertbench.loading.bins import fill_to
+from bertbench.loading.filler import fill_to
 from bertbench.model.options import CompileMode
 from bertbench.model.shape import SHAPES
 from lab.bench.gpu.stand import Stand, attempt, say

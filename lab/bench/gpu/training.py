@@ -13,8 +13,7 @@ from bertbench.config import System
 from bertbench.config.optimizer import ClipMode, Implementation, OptimizerName
 from bertbench.distributed.spawn import on_ranks
 from bertbench.distributed.world import World
-from bertbench.loading.bins import Bins
-from bertbench.loading.filler import Fill, fill_of
+from bertbench.loading.filler import Bins, Fill, fill_of
 from bertbench.machine.device import wait
 from bertbench.model.options import CompileMode, PrecisionName
 from bertbench.training.graph_trainer import GraphTrainer

@@ -13,7 +13,7 @@ from bertbench.config import System
 from bertbench.data.store.dataset import Dataset
 from bertbench.distributed.startup import Startup
 from bertbench.distributed.world import World
-from bertbench.loading.filler import fill_of
+from bertbench.loading.filler import Bins, fill_of, make_bins
 from bertbench.loading.inputs import open_data
 from bertbench.loading.loader import Loader, make_exchange
 from bertbench.loading.options import OnBadSample
@@ -25,14 +25,13 @@ from bertbench.results.files import ResultFiles
 from bertbench.results.mlperf_log import MlperfLog
 from bertbench.results.profiling import Profiler
 from bertbench.results.submission import log_submission, log_weights
-from bertbench.training.evaluate import Evaluator
+from bertbench.training.evaluate import Evaluator, LayoutEvaluator
 from bertbench.training.self_check import check
 from bertbench.training.trainer import Trainer
 from bertbench.training.whole_trainer import WholeTrainer
 
 if TYPE_CHECKING:
     from bertbench.checkpoint.resumption import Resumption
-    from bertbench.loading.bins import Bins
     from bertbench.loading.rank_speeds import RebalancingLoader
 
 
@@ -79,11 +78,8 @@ def build(
     startup.mark("caches")
     training, evaluation = open_data(system)
     startup.mark("data")
-    speeds, bins = make_speeds(system), None
-    if computed.compute.compile == "graphs":
-        from bertbench.loading.bins import make_bins  # noqa: PLC0415 - a run loads what it takes, here and below
-
-        bins = make_bins(computed, training)
+    speeds = make_speeds(system)
+    bins = make_bins(computed, training) if computed.compute.compile == "graphs" else None
     sampler = make_sampler(system, training, seed, speeds)
     trainer = make_trainer(computed, world, seed, sampler, startup, arithmetic, bins)
     check_samples = SampleCheck.of(training, options.on_bad_sample, world.rank)
@@ -92,7 +88,7 @@ def build(
     batches: Loader | RebalancingLoader
     batches = loader = Loader(sampler, rank, world.device, exchange, check_samples, fill, startup)
     if speeds:
-        from bertbench.loading.rank_speeds import at_measured_speeds  # noqa: PLC0415
+        from bertbench.loading.rank_speeds import at_measured_speeds  # noqa: PLC0415 - of few runs, here and below
 
         batches = at_measured_speeds(loader, system, world, speeds, trainer.passes_per_s, phases)
     snapshots = Snapshots(system, world, seed, files, speeds)
@@ -132,7 +128,7 @@ def make_trainer(
     sampler: Sampler,
     startup: Startup | None = None,
     arithmetic: Arithmetic | None = None,
-    bins: "Bins | None" = None,
+    bins: Bins | None = None,
 ) -> Trainer:
     """Return the trainer of this rank's model, or of its part of one; with `bins`, it replays recorded steps."""
     products = dict(arithmetic.products) if arithmetic else {}
@@ -154,7 +150,8 @@ def make_trainer(
 def make_evaluator(system: System, evaluation: Dataset, trainer: Trainer, world: World) -> Evaluator:
     """Return the evaluator of this rank's evaluation samples."""
     if system.parallel.splits:
-        from bertbench.training.layout_evaluate import LayoutEvaluator  # noqa: PLC0415 - of split models only
+        from bertbench.training.layout_trainer import LayoutTrainer  # noqa: PLC0415 - of split models only
 
+        assert isinstance(trainer, LayoutTrainer), "its layout says which samples are this rank's"
         return LayoutEvaluator(evaluation, system.evaluation.batch_size, trainer)
     return Evaluator(evaluation, system.evaluation.batch_size, world, fill_of(system))

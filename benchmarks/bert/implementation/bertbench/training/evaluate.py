@@ -1,6 +1,8 @@
 """Compute masked-LM accuracy over the whole evaluation set: each sample once, on any number of ranks."""
 
+import math
 from collections.abc import Callable
+from typing import TYPE_CHECKING
 
 import numpy as np
 import torch
@@ -14,6 +16,9 @@ from bertbench.loading.sample_check import SampleCheck
 from bertbench.model.loss import IGNORED
 from bertbench.model.options import PrecisionName
 from bertbench.model.precision import computing
+
+if TYPE_CHECKING:
+    from bertbench.training.layout_trainer import LayoutTrainer
 
 
 class Evaluator:
@@ -79,6 +84,24 @@ class Evaluator:
             self._world.watchdog.goes_on()
             batch = gather(samples, ids, self.dataset.lengths(ids), self._check)
             self._batches.append(self._fill(batch).to(self._world.device))
+
+
+class LayoutEvaluator(Evaluator):
+    """The evaluation samples of one data-parallel rank; all ranks that share its model read them, one counts them."""
+
+    def __init__(self, dataset: Dataset, batch_size: int, trainer: "LayoutTrainer") -> None:
+        place, layout = trainer.groups.place, trainer.groups.layout
+        super().__init__(dataset, batch_size, trainer.groups.world, rank=place.data, ranks=layout.data)
+        self._layout_scores = trainer.scores
+        self._counts = place.tensor == 0
+        # ranks that gather each other's weights must run equally many batches: the extra ones don't count
+        self._counted = len(self._ids)
+        most = math.ceil(math.ceil(len(dataset) / layout.data) / batch_size)
+        self._ids += [np.zeros(1, np.int64)] * (most - self._counted)
+
+    def _scores(self, model: nn.Module, number: int, batch: Batch) -> torch.Tensor | None:
+        scores = self._layout_scores(batch)
+        return scores if self._counts and number < self._counted else None
 
 
 def _counts(masked_lm_MV: torch.Tensor, batch: Batch) -> torch.Tensor:

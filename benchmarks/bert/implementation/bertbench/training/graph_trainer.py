@@ -22,7 +22,7 @@ from bertbench.config import System
 from bertbench.distributed.startup import Startup
 from bertbench.distributed.world import World
 from bertbench.loading.batch import Batch, synthetic
-from bertbench.loading.bins import Bin, Bins, fill_to, size_of
+from bertbench.loading.filler import Bin, Bins, fill_to, size_of
 from bertbench.loading.loader import LoadedPart
 from bertbench.model.arithmetic import attends_by_flash
 from bertbench.model.linear import Products

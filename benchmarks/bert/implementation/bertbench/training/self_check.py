@@ -20,7 +20,7 @@ from bertbench.config.settings import broken
 from bertbench.config.step_checks import GRAPH_RULES
 from bertbench.distributed.world import World
 from bertbench.loading.batch import synthetic
-from bertbench.loading.filler import fill_of
+from bertbench.loading.filler import Bins, fill_of
 from bertbench.loading.loader import LoadedPart
 from bertbench.loading.sampler import Part
 from bertbench.machine.arithmetic import Arithmetic
@@ -141,8 +141,7 @@ def take_step(system: System, world: World, products: dict[Shape, Products]) -> 
     part = Part(np.arange(_SAMPLES), 1 / (world.size * masked), 1 / (world.size * _SAMPLES))
     trainer: WholeTrainer
     if small.compute.compile == "graphs":
-        from bertbench.loading.bins import Bins  # noqa: PLC0415 - of few runs, as the next
-        from bertbench.training.graph_trainer import GraphTrainer  # noqa: PLC0415
+        from bertbench.training.graph_trainer import GraphTrainer  # noqa: PLC0415 - of few runs
 
         counts = np.full(_SAMPLES, length), np.full(_SAMPLES, -(-masked // _SAMPLES))
         bins = Bins(*counts, _SAMPLES, small.model.max_positions)
