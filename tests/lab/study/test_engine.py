@@ -220,26 +220,26 @@ def test_a_value_at_the_edge_of_its_range_is_named(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("words", "change", "message"),
     [
-        (["clip", "--ranks", "3"], {}, "ranks 3 don't divide global_batch_size 8"),
-        (["clip", "--ranks", "two"], {}, "--ranks two: expected positive whole numbers"),
-        (["clip", "--ranks", "2", "--seeds", "4"], {}, "drop --seeds and --parallel"),
-        (["buckets"], {"arms": {"only": {}}}, "arms: Dictionary should have at least 2 items"),
-        (["optimizer"], {"space": {"max_norm": {"low": 2, "high": 1}}}, "low 2 is not below high 1"),
-        (["compression"], {"comparisons": [{"arm": "x", "against": "after"}]}, "found no arm x; choose of after"),
-        (["clip"], {"tuning": None}, "found ranges to tune and no budget"),
+        ("lab clip --ranks 3", {}, "ranks 3 don't divide global_batch_size 8"),
+        ("lab clip --ranks two", {}, "--ranks two: expected positive whole numbers"),
+        ("lab clip --ranks 2 --seeds 4", {}, "drop --seeds and --parallel"),
+        ("lab buckets", {"arms": {"only": {}}}, "arms: Dictionary should have at least 2 items"),
+        ("lab optimizer", {"space": {"max_norm": {"low": 2, "high": 1}}}, "low 2 is not below high 1"),
+        ("lab compression", {"comparisons": [{"arm": "x", "against": "after"}]}, "found no arm x; choose of after"),
+        ("lab clip", {"tuning": None}, "found ranges to tune and no budget"),
         (
-            ["buckets"],
+            "lab buckets",
             {"setting": {**SETTING, "evaluation": {"interval_samples": 12}}},
             "12 is not a multiple of",
         ),
     ],
 )
 def test_a_mistake_in_any_study_is_one_message(
-    words: list[str], change: dict[str, object], message: str, tmp_path: Path, printed: Printed
+    words: str, change: dict[str, object], message: str, tmp_path: Path, printed: Printed
 ) -> None:
     path = tmp_path / "definition.json"
     path.write_text(json.dumps({**STUDY, **change}))
-    assert message in printed("lab", *words, "--definition", path, "--out", tmp_path / "out", code=2)
+    assert message in printed(*words.split(), "--definition", path, "--out", tmp_path / "out", code=2)
 
 
 def test_the_studies_that_come_with_the_project_are_whole() -> None:
