@@ -25,7 +25,7 @@ def test_every_reader_brings_the_same_batch(tmp_path: Path) -> None:
 
 
 def same(first: Batch, second: Batch) -> bool:
-    return all(map(torch.equal, first._tensors, second._tensors))
+    return all(map(torch.equal, first.tensors, second.tensors))
 
 
 def test_the_bench_measures_every_reader(monkeypatch: pytest.MonkeyPatch, answer: Answer) -> None:
