@@ -54,7 +54,12 @@ def validation() -> str:
 
 def claims() -> str:
     """Return the claims that rest on records of the demo, the benches and the studies."""
-    rows = [*_demo_claims(), *_bench_claims(), *(row for name in _STUDIES for row in _study_claims(name))]
+    rows = [
+        *_demo_claims(),
+        *_bench_claims(),
+        *_overlap_claims(),
+        *(row for name in _STUDIES for row in _study_claims(name)),
+    ]
     return _table(["claim", "figure (95 % interval)", "seeds", "shown", "command", "record"], [*rows, *_optimizers()])
 
 
@@ -149,6 +154,21 @@ def _bench_claims() -> Rows:
                 shown = _shown(float(low) <= (unit != "%") <= float(high)) if low else "no interval recorded"
                 claim = " ".join(f"{path.stem}: {size}{line.replace(found[0], '...', 1)}".split())
                 yield [claim, f"{figure} {unit}{interval}", seeds, shown, command_of(record), _link(path)]
+
+
+def _overlap_claims() -> Rows:
+    """Yield what each mode exposes less than `before`; a record's intervals hold together at 95 %."""
+    for path in sorted((_RESULTS / "bench").glob("*/overlap.json")):
+        record = _read(path)
+        for row in record["results"]:
+            if row.get("less_ms") is None:  # `before` itself, or a record without intervals
+                continue
+            low, high, where = row["less_low_ms"], row["less_high_ms"], f"{row['bandwidth_mbit']:,.0f} Mbit/s"
+            yield [
+                f"overlap: milliseconds that `{row['mode']}` exposes less than `before`, {where}",
+                f"{row['less_ms']:.0f} ({low:.0f} to {high:.0f})", "-", _shown(low <= 0 <= high), command_of(record),
+                _link(path),
+            ]  # fmt: skip
 
 
 def _study_claims(name: str) -> Rows:

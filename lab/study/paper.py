@@ -55,7 +55,7 @@ PARTS = (
     Part("without_bucket", (*_OPEN, "--set", "clip.mode=before")),
     Part("without_adam", (*_OPEN, "--set", "optimizer.name=lamb", "--set", "optimizer.learning_rate=0.002")),
     Part("planned", (*_OPEN, "--set", "data.balance=planned")),
-    Part("overlap", ("lab", "overlap", "--rounds", "5")),
+    Part("overlap", ("lab", "overlap")),
     Part("buckets", ("lab", "buckets"), keeps_runs=True),
     Part("clip", ("lab", "clip", "--ranks", "2,16,64"), keeps_runs=True),
 )  # fmt: skip

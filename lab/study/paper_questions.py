@@ -89,9 +89,11 @@ def _methods(found: Mapping[tuple[str, int], float], batch: int, methods: Sequen
 def _overlap(rows: Sequence[Json]) -> str:
     if not rows:
         return "not measured: needs two GPUs, or Linux, root and iproute2"
-    speeds = dict.fromkeys(row.get("bandwidth_mbit") for row in rows)
-    return "; ".join(
-        (f"{speed:,.0f} Mbit/s: " if speed else "")
-        + ", ".join(f"{row['mode']} {row['hidden']:.0%}" for row in rows if row.get("bandwidth_mbit") == speed)
-        for speed in speeds
-    )
+    found: dict[float | None, list[str]] = {}
+    for row in rows:
+        if row["hidden"] is not None:  # `before`, which can't hide any, is what the others are compared with
+            low, high = row["less_low_ms"], row["less_high_ms"]
+            decided = low is not None and (low > 0 or high < 0)
+            shown = f"{row['mode']} {row['hidden']:.0%}{'' if decided else ' (not decided)'}"
+            found.setdefault(row["bandwidth_mbit"], []).append(shown)
+    return "; ".join((f"{speed:,.0f} Mbit/s: " if speed else "") + ", ".join(own) for speed, own in found.items())

@@ -61,9 +61,9 @@ def answers() -> dict[str, Any]:
         "comparisons": [compared("4_buckets_e0", 5, -20, 40)],
     }
     found["overlap"] = [
-        {"mode": mode, "bandwidth_mbit": speed, "hidden": hidden}
-        for speed in (750.0, 2250.0)
-        for mode, hidden in (("before", 0.01), ("bucket", 0.3))
+        {"mode": mode, "bandwidth_mbit": speed, "hidden": hidden, "less_low_ms": low, "less_high_ms": 9.0}
+        for speed, low in ((750.0, 1.0), (2250.0, -1.0))
+        for mode, hidden in (("before", None), ("bucket", 0.3))
     ]
     found["causal"] = balanced(*METHODS, **efficiency)
     found["corpus"] = balanced(*METHODS, planned=1.0)
@@ -118,7 +118,7 @@ def test_every_question_is_answered_from_its_parts(answers: dict[str, Any]) -> N
     assert {name for one in found for name in one.parts} <= {part.name for part in PARTS}
     by_part = {one.parts[-1]: one.answer for one in found}
     assert by_part["buckets"] == "samples less those of one bucket: 4_buckets_e0_5 +1.0% (-2.0% to +4.0%)"
-    assert by_part["overlap"] == "750 Mbit/s: before 1%, bucket 30%; 2,250 Mbit/s: before 1%, bucket 30%"
+    assert by_part["overlap"] == "750 Mbit/s: bucket 30%; 2,250 Mbit/s: bucket 30% (not decided)"
     assert "without balance: 1.50 times the time, without bucket: 1.00" in str(found)
     assert by_part["corpus"] == "none 0.500, stratified_presort 0.500, planned 1.000"
     assert by_part["causal"] == "none 0.500, stratified_presort 0.950, planned 0.990"
