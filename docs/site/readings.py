@@ -174,9 +174,7 @@ def _overlap_claims() -> Rows:
 def _study_claims(name: str) -> Rows:
     path = _RESULTS / "studies" / f"{name}.json"
     found = _read(path)
-    pairs = [*found["comparisons"], *found.get("at_equal_values", [])]
-    p_values = [_p_value(pair["difference"]["mean"], pair["difference"]["low"], pair["seeds"] - 1) for pair in pairs]
-    for pair, p_value in zip(pairs, holm(p_values), strict=True):
+    for pair in (*found["comparisons"], *found["at_equal_values"]):
         arm, against = (pair["difference"][end] for end in ("arm", "against"))
         mean, low, high = (100 * pair["difference"][end] / pair["reference"] for end in ("mean", "low", "high"))
         values = f"both at the values of `{pair['values_of']}`" if "values_of" in pair else "each at its own values"
@@ -185,7 +183,7 @@ def _study_claims(name: str) -> Rows:
             f"Samples of `{arm}` less `{against}`{ranks}",
             f"{mean:+.1f} % ({low:+.1f} to {high:+.1f})",
             str(pair["seeds"]),
-            _shown(p_value > 0.05 or pair.get("missed", 0) > 0),
+            _shown(pair["holm_p"] > 0.05 or pair["missed"] > 0),
             f"bertbench lab {_STUDIES[name]}",
             _link(path),
         ]
