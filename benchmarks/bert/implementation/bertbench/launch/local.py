@@ -149,7 +149,8 @@ def _attempt(agent: elastic_launch, words: list[str]) -> Ended:
         # A rank says so only after all have ended in order; the agent may stop those still leaving with SIGTERM.
         if TARGET_MISSED in codes:
             return Ended(TARGET_MISSED)
-        if PREEMPTED in codes and not any(code < 0 and -code not in SIGNALS for code in codes):
+        mistaken = BertbenchError.exit_code in codes  # the agent stops ranks that haven't come to the mistake
+        if PREEMPTED in codes and not mistaken and not any(code < 0 and -code not in SIGNALS for code in codes):
             return Ended(PREEMPTED)
         rank, failure = min(failed.failures.items(), key=_cause_first)
         if failure.exitcode < 0:
