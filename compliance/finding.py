@@ -34,7 +34,7 @@ Findings = Iterator[Finding]
 class Case(RunFacts):
     """A rule's input: the facts of a log, under one ruleset.
 
-    `system` is the description beside the log; `batch` is the global batch size, None if that is no positive number.
+    `system` is the description beside the log; `batch` is the global batch size, or None unless it is above 0.
     """
 
     def __init__(self, log: Log, ruleset: str, required_division: str | None, system: dict[str, str]) -> None:

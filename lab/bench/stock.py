@@ -10,6 +10,7 @@ import numpy as np
 import torch
 
 from bertbench.data.store.columns import Columns
+from bertbench.data.store.index import offsets
 from bertbench.model.loss import IGNORED
 from bertbench.model.shape import BertShape
 from bertbench.weights.bert_config import hugging_face_config
@@ -33,7 +34,7 @@ def stock_model(shape: BertShape) -> Any:
 def padded(content: Columns, length: int | None) -> PaddedBatch:
     """Return samples in transformers' format, [S, N] each, padded to `length` or by default to their longest."""
     samples, width = len(content.lengths), length or int(content.lengths.max())
-    at_S1 = np.concatenate(([0], np.cumsum(content.lengths)))
+    at_S1 = offsets(content.lengths)
     row_T = np.repeat(np.arange(samples), content.lengths)
     column_T = np.arange(len(content.input_ids)) - np.repeat(at_S1[:-1], content.lengths)
     row_M = np.repeat(np.arange(samples), content.masked)

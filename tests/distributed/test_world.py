@@ -61,7 +61,7 @@ def try_to_join() -> str:
 
 
 @pytest.mark.parametrize(
-    ("size", "came", "told", "expected"),
+    ("size", "came", "settings_of_last", "expected"),
     [
         (5, (0, 2, 3), {}, "3 of 5 ranks came within 3 s; missing: ranks 1, 4 of 5"),
         (3, (0, 1, 1), {}, "rank 1 of 3 was started twice"),
@@ -70,12 +70,12 @@ def try_to_join() -> str:
     ],
 )
 def test_ranks_that_can_t_meet_are_one_error_on_each_and_no_hang(
-    size: int, came: tuple[int, ...], told: dict[str, str], expected: str
+    size: int, came: tuple[int, ...], settings_of_last: dict[str, str], expected: str
 ) -> None:
-    """Of these ranks, the last one's launcher has told it something else."""
+    """The last of these ranks has environment variables of its own, as if started by another launch."""
     began, environments = time.monotonic(), environments_of(size)
     *others, last = (environments[rank] for rank in came)
-    answers = answers_of([*others, last | told], try_to_join)
+    answers = answers_of([*others, last | settings_of_last], try_to_join)
     assert time.monotonic() - began < 30  # not a hang, on a busy machine too
     for failed, text in answers:
         assert not failed, text

@@ -136,9 +136,9 @@ def test_a_mistake_is_one_error_and_nothing_is_written(
     (tmp_path / "FULL" / "old.txt").touch()
     places = {name: str(tmp_path / name) for name in (*files, "FULL")}
     before = sorted(tmp_path.rglob("*"))
-    told = printed(*squad, *(places.get(word, word) for word in words.split()), code=2)
-    assert expected in told
-    assert told.count("\n") == 1
+    message = printed(*squad, *(places.get(word, word) for word in words.split()), code=2)
+    assert expected in message
+    assert message.count("\n") == 1
     assert sorted(tmp_path.rglob("*")) == before
 
 
@@ -148,10 +148,10 @@ def test_a_fine_tuning_goes_through_the_launcher(
 ) -> None:
     out = tmp_path / "out"
     assert main([*squad, "--json"]) == 0
-    told = capfd.readouterr()
-    assert json.loads(told.out) == content(out / "scores.json")
-    assert "starts from random weights" in told.err
-    assert "epoch 1/1: exact" in told.err
+    shown = capfd.readouterr()
+    assert json.loads(shown.out) == content(out / "scores.json")
+    assert "starts from random weights" in shown.err
+    assert "epoch 1/1: exact" in shown.err
     assert content(out / "run.json")["world_size"] == 2
     predictions = str(out / "predictions.json")
     assert main(["finetune", "score", "--dev", str(QUESTIONS), "--predictions", predictions, "--json"]) == 0

@@ -94,11 +94,11 @@ def test_the_command_prints_scores_and_warns_of_ids_that_differ(
     dev = write(tmp_path / "dev.json", squad(CAT, nobody))
     predictions = write(tmp_path / "p.json", {"a": "the cat", "c": "sat"})
     assert main(["finetune", "score", "--dev", dev, "--predictions", predictions, "--json"]) == 0
-    told = capsys.readouterr()
-    found = json.loads(told.out)
+    shown = capsys.readouterr()
+    found = json.loads(shown.out)
     assert (found["exact"], found["f1"], found["total"]) == (50, 50, 2)
-    assert "no prediction, counted as wrong, for 1 questions: b" in told.err
-    assert "doesn't ask them, 1 questions: c" in told.err
+    assert "no prediction, counted as wrong, for 1 questions: b" in shown.err
+    assert "doesn't ask them, 1 questions: c" in shown.err
     assert main(["finetune", "score", "--dev", dev, "--predictions", predictions]) == 0
     assert "exact 50.00 %, F1 50.00 % of 2 questions" in capsys.readouterr().out
 
@@ -121,6 +121,6 @@ def test_a_damaged_file_is_one_error(
     tmp_path: Path, printed: Printed, dev: object, predictions: object, expected: str
 ) -> None:
     words = ["--dev", write(tmp_path / "dev.json", dev), "--predictions", write(tmp_path / "p.json", predictions)]
-    told = printed("finetune", "score", *words, "--json", code=2)  # nothing on standard output
-    assert expected in told
-    assert told.count("\n") == 1
+    message = printed("finetune", "score", *words, "--json", code=2)  # nothing on standard output
+    assert expected in message
+    assert message.count("\n") == 1

@@ -28,5 +28,5 @@ def run(arguments: argparse.Namespace) -> int:
         "global_batch_size": made.system.global_batch_size,
         "memory_gb": round(memory_gb, 6),
     }
-    write_system(made, arguments.out, content if arguments.json else None)
+    write_system(made, arguments.out, arguments.json, content)
     return 0

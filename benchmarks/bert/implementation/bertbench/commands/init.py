@@ -21,16 +21,16 @@ def run(arguments: argparse.Namespace) -> int:
     made = new_system(path, arguments.nodes, arguments.gpus, arguments.gpu_model, arguments.batch, given)
     division = made.system.hardware.division
     content = {"path": out and str(out), "division": division, "system": made.content, "notes": made.notes}
-    write_system(made, out, content if arguments.json else None)
+    write_system(made, out, arguments.json, content)
     return 0
 
 
-def write_system(made: NewSystem, out: Path | None, answer: object) -> None:
-    """Write or print a new system's file, and what its user should know; `answer` is printed instead for --json."""
+def write_system(made: NewSystem, out: Path | None, as_json: bool, content: object) -> None:
+    """Write or print a new system's file, or print `content` as JSON; say what its user should know."""
     text = json.dumps(made.content, indent=2) + "\n"
     if out is not None:
         write_file(out, text, "--out")
     say(*made.notes)
     if out is not None:
         say(f"next: bertbench plan {out}, then bertbench launch {out} --dry-run")
-    emit(answer is not None, answer, "" if out else text.rstrip())
+    emit(as_json, content, "" if out else text.rstrip())

@@ -151,15 +151,14 @@ def _resumption(system: System, arguments: argparse.Namespace) -> Resumption | N
 
 def rank_options(arguments: argparse.Namespace, resume: str | None = None) -> list[str]:
     """Return the options of every rank of a run; `resume` is the resolved value of --resume."""
-    resume, on_bad_sample, short = resume or arguments.resume, arguments.on_bad_sample, arguments.short
-    return passed_on(
+    resume, on_bad_sample = resume or arguments.resume, arguments.on_bad_sample
+    words = passed_on(
         arguments,
-        "seed", "resume", "allow_config_change", "on_bad_sample", "smoke", "profile", "track", "metrics_port",
+        "seed", "resume", "allow_config_change", "on_bad_sample", "track", "metrics_port",
         resume=None if resume == "never" else resume,
         on_bad_sample=None if on_bad_sample == "fail" else on_bad_sample,
-        smoke=short == "smoke",
-        profile=short == "profile",
     )  # fmt: skip
+    return [*words, *([f"--{arguments.short}"] if arguments.short else [])]
 
 
 def _side_work(arguments: argparse.Namespace) -> SideWork:

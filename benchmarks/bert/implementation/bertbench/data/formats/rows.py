@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 
 from bertbench.common.errors import DataError
 from bertbench.data.store.columns import Columns
+from bertbench.data.store.index import offsets
 
 BLOCK_ROWS = 2048  # 25 MiB of MLPerf's rows as 64-bit integers, the widest type of a reader
 
@@ -76,6 +77,4 @@ class Rows(NamedTuple):
 
     def sums(self) -> NDArray[np.int64]:
         """Return the sum of each row: [N]."""
-        before = np.concatenate(([0], np.cumsum(self.values, dtype=np.int64)))
-        ends = np.cumsum(self.counts)
-        return before[ends] - before[ends - self.counts]
+        return np.diff(offsets(self.values)[offsets(self.counts)])

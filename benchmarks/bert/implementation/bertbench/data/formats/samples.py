@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 
 from bertbench.data.formats.rows import Block, Place, Rows
 from bertbench.data.store.columns import Columns, spans
+from bertbench.data.store.index import offsets
 
 MAX_PACKED = 3  # sequences in a packed row of the published files
 Fields = Mapping[str, Rows]
@@ -76,7 +77,7 @@ def unpacked(fields: Fields, place: Place) -> Block:
     lengths_N = lengths.values.astype(np.int64)
     masked_N = masked.values.astype(np.int64)
     before_N = np.cumsum(lengths_N) - lengths_N  # tokens of the block before each sample
-    row_starts = np.concatenate(([0], np.cumsum(fields["input_ids"].counts)))[owners]
+    row_starts = offsets(fields["input_ids"].counts)[owners]
     columns = Columns(
         lengths=lengths_N,
         masked=masked_N,

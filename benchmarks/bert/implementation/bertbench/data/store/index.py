@@ -40,4 +40,4 @@ def masked_of(entries: Index) -> NDArray[np.int64]:
 
 def offsets(lengths: NDArray[np.integer]) -> NDArray[np.int64]:
     """Return where each of several neighbouring runs of these lengths begins, and where the last one ends."""
-    return np.concatenate(([0], np.cumsum(lengths)))
+    return np.concatenate(([0], np.cumsum(lengths, dtype=np.int64)))
