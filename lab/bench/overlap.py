@@ -72,12 +72,8 @@ class Overlap:
     """The intervals of all rows hold together at 95 % (sign test, Bonferroni); None where turns are too few."""
     hidden: float | None
     """`less_ms` as a share of the time of the all-reduces alone."""
-
-    def verdict(self) -> str:
-        """Return whether this mode exposes less than `before`."""
-        if self.less_low_ms is not None and self.less_low_ms > 0:
-            return "less"
-        return "more" if self.less_high_ms is not None and self.less_high_ms < 0 else "not decided"
+    verdict: str | None
+    """Whether it exposes `less` or `more` than `before`, or `not decided`; None for `before`."""
 
 
 def measure(arguments: argparse.Namespace, progress: Progress) -> Found | None:
@@ -102,7 +98,7 @@ def _verdicts(rows: list[Overlap]) -> list[str]:
     for mode in dict.fromkeys(row.mode for row in rows if row.less_ms is not None):
         own = [row for row in rows if row.mode == mode]
         where = ("own links" if row.bandwidth_mbit is None else f"{row.bandwidth_mbit:,.0f} Mbit/s" for row in own)
-        said = ", ".join(f"{row.verdict()} at {place}" for row, place in zip(own, where, strict=True))
+        said = ", ".join(f"{row.verdict} at {place}" for row, place in zip(own, where, strict=True))
         lines.append(f"{mode}: exposed against {_NULL}: {said}")
     return lines
 
@@ -148,12 +144,19 @@ def _rows(
     rivals, factors = len(MODES) - 1, 1 if bandwidth is None else len(_FACTORS)
     for mode in MODES:
         step_ms, exposed_ms = (round(statistics.median(of), 1) for of in (times[mode, True], exposed[mode]))
-        less = low = high = hidden = None
+        less = low = high = hidden = decided = None
         if mode != _NULL:
             less, low, high = median_interval((exposed[_NULL] - exposed[mode]).tolist(), tests=rivals * factors)
-            hidden = round(less / all_reduce_ms, 3)
-        rows.append((all_reduce_ms, Overlap(mode, bandwidth, step_ms, exposed_ms, less, low, high, hidden)))
+            hidden, decided = round(less / all_reduce_ms, 3), verdict(low, high)
+        rows.append((all_reduce_ms, Overlap(mode, bandwidth, step_ms, exposed_ms, less, low, high, hidden, decided)))
     return rows
+
+
+def verdict(less_low_ms: float | None, less_high_ms: float | None) -> str:
+    """Return whether a mode exposes less than `before`, by the interval of what it exposes less."""
+    if less_low_ms is not None and less_low_ms > 0:
+        return "less"
+    return "more" if less_high_ms is not None and less_high_ms < 0 else "not decided"
 
 
 def _middle_bandwidth(world: World, buckets: tuple[int, ...], backward_ms: float) -> float:

@@ -92,8 +92,7 @@ def _overlap(rows: Sequence[Json]) -> str:
     found: dict[float | None, list[str]] = {}
     for row in rows:
         if row["hidden"] is not None:  # `before`, which can't hide any, is what the others are compared with
-            low, high = row["less_low_ms"], row["less_high_ms"]
-            decided = low is not None and (low > 0 or high < 0)
-            shown = f"{row['mode']} {row['hidden']:.0%}{'' if decided else ' (not decided)'}"
+            undecided = " (not decided)" if row["verdict"] == "not decided" else ""
+            shown = f"{row['mode']} {row['hidden']:.0%}{undecided}"
             found.setdefault(row["bandwidth_mbit"], []).append(shown)
     return "; ".join((f"{speed:,.0f} Mbit/s: " if speed else "") + ", ".join(own) for speed, own in found.items())

@@ -61,8 +61,8 @@ def answers() -> dict[str, Any]:
         "comparisons": [compared("4_buckets_e0", 5, -20, 40)],
     }
     found["overlap"] = [
-        {"mode": mode, "bandwidth_mbit": speed, "hidden": hidden, "less_low_ms": low, "less_high_ms": 9.0}
-        for speed, low in ((750.0, 1.0), (2250.0, -1.0))
+        {"mode": mode, "bandwidth_mbit": speed, "hidden": hidden, "verdict": verdict}
+        for speed, verdict in ((750.0, "less"), (2250.0, "not decided"))
         for mode, hidden in (("before", None), ("bucket", 0.3))
     ]
     found["causal"] = balanced(*METHODS, **efficiency)
