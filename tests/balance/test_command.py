@@ -1,5 +1,6 @@
 """`bertbench balance` and the benchmarks beside it, as a user calls them."""
 
+import html
 import json
 from pathlib import Path
 
@@ -59,6 +60,18 @@ def test_the_page_shows_every_batch_and_a_step_before_and_after(
     assert "3 samples a GPU" in page
     assert "Load of each of 16 GPUs x 3 in a step" in page
     assert page.count("<svg") == 3
+
+
+def test_page_and_table_say_by_what_efficiencies_are_scored(histogram: str, tmp_path: Path, printed: Printed) -> None:
+    out = tmp_path / "balance.html"
+    words = ["balance", "--lengths", histogram, *SMALL, "--methods", "planned", "--html", out]
+    for options, said in (
+        ([], "Scored with the cost that deals, without noise."),
+        (["--attention", "0.5"], "Scored with attention at 0.5 times the cost that deals, without noise."),
+        (["--noise", "0.03"], "and with noise: the logarithm of a GPU's time has a standard deviation of 0.03."),
+    ):
+        assert said in printed(*words, *options)
+        assert html.escape(said) in out.read_text()
 
 
 def test_a_data_folder_and_its_index_stand_for_the_same_lengths(tiny_folder: Path) -> None:

@@ -20,8 +20,9 @@ def page_of(
     seed: int,
     source: str,
     cost: CostModel,
+    scoring: str,
 ) -> str:
-    """Return one self-contained HTML file; `cost` is that by which the outcomes were dealt."""
+    """Return one self-contained HTML file; `cost` is that by which the outcomes were dealt, `scoring` tells others."""
     batches = list(dict.fromkeys(outcome.batch for outcome in outcomes))
     return page(
         "Load balance",
@@ -29,11 +30,16 @@ def page_of(
             f"Simulated: {steps} steps of every method, lengths from {source}, seed {seed}. Efficiency is the mean "
             "load of a step over its largest load: the share of the step in which the average GPU works."
         ),
+        paragraph(scoring),
         section(
             "Efficiency by method",
             panels(*(_efficiencies([outcome for outcome in outcomes if outcome.batch == batch]) for batch in batches)),
         ),
-        section("One step", panels(*_one_step(outcomes, entries_N, gpus_per_node, seed, cost))),
+        section(
+            "One step",
+            paragraph("Loads by the cost that deals, without noise."),
+            panels(*_one_step(outcomes, entries_N, gpus_per_node, seed, cost)),
+        ),
     )
 
 

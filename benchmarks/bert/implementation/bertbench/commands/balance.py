@@ -101,10 +101,18 @@ def run(arguments: argparse.Namespace) -> int:
             outcomes.append(simulate(entries, name, balances[name], scored, arguments.noise, *world))
             done = f"{len(outcomes)} of {len(worlds)}"
             progress.update(len(outcomes), len(worlds), f"{done}: {name}, {gpu:,} GPUs x {batch}")
+    scoring = _scoring(arguments.attention, arguments.noise)
     if arguments.html:
-        write_file(arguments.html, page_of(outcomes, entries, per_node, steps, seed, lengths.name, cost))
-    emit(arguments.json, outcomes, *_table(outcomes))
+        write_file(arguments.html, page_of(outcomes, entries, per_node, steps, seed, lengths.name, cost, scoring))
+    emit(arguments.json, outcomes, *_table(outcomes), scoring)
     return 0
+
+
+def _scoring(attention: float, noise: float) -> str:
+    """Return by which cost and with what noise efficiencies are scored."""
+    cost = "the cost that deals" if attention == 1 else f"attention at {attention:g} times the cost that deals"
+    shaken = f"noise: the logarithm of a GPU's time has a standard deviation of {noise:g}"
+    return f"Scored with {cost}, {'without noise' if noise == 0 else 'and with ' + shaken}."
 
 
 def _table(outcomes: list[Outcome]) -> list[str]:
