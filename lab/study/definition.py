@@ -58,6 +58,9 @@ class Tuning(Section):
     """Runs of each; their mean counts, and the first that misses the target ends the trial."""
     patience: Annotated[float, Field(ge=1)]
     """A run stops at this multiple of the samples of the arm's best, and counts as missing the target."""
+    at_least: str | None = None
+    """A tuned value below which no run's samples count. With `decay_samples`, a run counts until its target is reached
+    and its decay is over, so that the best decays end near the target."""
 
 
 class Stopping(Section):
@@ -129,6 +132,9 @@ class Definition(Section):
             raise ValueError(f"comparisons: found no arm {', '.join(unknown)}; choose of {', '.join(self.arms)}")
         if self.tuning is None and any(arm.space for arm in self.all_arms()):
             raise ValueError("tuning: found ranges to tune and no budget; add trials and patience")
+        least = self.tuning and self.tuning.at_least
+        if least and not all(least in arm.space for arm in self.all_arms()):
+            raise ValueError(f"tuning.at_least: {least} is not tuned in every arm; give it a range, or leave this out")
         return self
 
     def all_arms(self) -> list[Arm]:

@@ -156,7 +156,7 @@ class Study:
                 record = self._trial("tuning", arm, values, seed, tuning.patience * best)
                 if record["samples"] is None:
                     return _MISSED * (2 - record["accuracy"])  # the less accurate the more
-                found.append(record["samples"])
+                found.append(max(record["samples"], values.get(tuning.at_least or "", 0.0)))
             best = min(best, statistics.mean(found))
             return statistics.mean(found)
 
@@ -245,6 +245,7 @@ def _mean_over_cells(arm: str, against: str, cells: str, group: Sequence[Compari
     """Return the geometric mean over cells, with None for those in which an arm missed the target."""
     found = [pair for pair in group if pair]
     samples, low, high = geometric_mean([pair["ratio"] for pair in found])
+    seconds, seconds_low, seconds_high = geometric_mean([pair["seconds_ratio"] for pair in found])
     verdict = "no difference shown"
     if len(found) < len(group) or any(pair["missed"] for pair in found):
         verdict = "not decided: runs missed the target"
@@ -261,6 +262,8 @@ def _mean_over_cells(arm: str, against: str, cells: str, group: Sequence[Compari
         "samples": samples,
         "low": low,
         "high": high,
-        "seconds": geometric_mean([pair["seconds_ratio"] for pair in found])[0],
+        "seconds": seconds,
+        "seconds_low": seconds_low,
+        "seconds_high": seconds_high,
         "verdict": verdict,
     }

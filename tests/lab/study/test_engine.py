@@ -136,6 +136,20 @@ def test_a_miss_costs_tuning_more_than_any_hit_and_leaves_a_comparison_undecided
     assert 1001 not in tried, "the first miss ends a trial"
 
 
+def test_in_tuning_no_run_counts_less_than_the_value_that_bounds_it(tmp_path: Path) -> None:
+    """All runs take 100 samples, more with a decay below: without the bound every longer decay would be as good."""
+
+    def samples(arm: Arm, values: Values, seed: int) -> float:
+        return max(100.0, 200 - values["decay_samples"])
+
+    space = {"decay_samples": {"low": 10.0, "high": 1000.0}}
+    tuning = {"trials": 20, "patience": 2.0, "at_least": "decay_samples"}
+    found = study(tmp_path, samples, space=space, tuning=tuning, equal_values=False)
+    record = found.record(found.rows([1, 2]))
+    assert all(80 < values["decay_samples"] < 120 for values in found.values.values())
+    assert record["arms"][0]["samples_to_target"] < 120, "the comparison counts samples to the target alone"
+
+
 def test_at_equal_values_the_luck_of_a_search_is_gone(tmp_path: Path) -> None:
     """Samples follow the values alone; `before` alone finds good ones in tuning: only there its bad ones fail."""
 
@@ -227,6 +241,7 @@ def test_a_value_at_the_edge_of_its_range_is_named(tmp_path: Path) -> None:
         ("lab optimizer", {"space": {"max_norm": {"low": 2, "high": 1}}}, "low 2 is not below high 1"),
         ("lab compression", {"comparisons": [{"arm": "x", "against": "after"}]}, "found no arm x; choose of after"),
         ("lab clip", {"tuning": None}, "found ranges to tune and no budget"),
+        ("lab clip", {"tuning": {**STUDY["tuning"], "at_least": "x"}}, "tuning.at_least: x is not tuned in every arm"),
         (
             "lab buckets",
             {"setting": {**SETTING, "evaluation": {"interval_samples": 12}}},
@@ -245,7 +260,7 @@ def test_a_mistake_in_any_study_is_one_message(
 def test_the_studies_that_come_with_the_project_are_whole() -> None:
     found = {path.stem: read_definition(path) for path in STUDIES.glob("*.json")}
     sizes = {name: len(definition.all_arms()) for name, definition in found.items()}
-    assert sizes == {"buckets": 10, "clip": 4, "clip_local_sgd": 3, "clip_ranks": 9, "compression": 3, "optimizer": 36}
+    assert sizes == {"buckets": 10, "clip": 4, "clip_local_sgd": 3, "clip_ranks": 9, "compression": 3, "optimizer": 30}
     limits = set()
     for definition in found.values():
         for arm in definition.all_arms():
