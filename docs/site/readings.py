@@ -81,19 +81,6 @@ def rules() -> str:
     return _table(["source", "rule", "breach", "what it asks"], rows)
 
 
-def layouts() -> str:
-    """Return the rate and FLOP utilisation of layouts with no more ranks than the machine had cores: medians."""
-    rows: dict[str, list[dict[str, Any]]] = {}
-    for row in _read(_RESULTS / "studies" / "parallel.json"):
-        if row["ranks"] <= 2:
-            rows.setdefault(row["layout"], []).append(row)
-    medians = {
-        name: [statistics.median(row[field] for row in of) for field in ("samples_per_s", "model_flop_utilisation")]
-        for name, of in rows.items()
-    }
-    return _table(["layout", "samples/s", "MFU"], [[name, f"{a:.0f}", f"{b:.1%}"] for name, (a, b) in medians.items()])
-
-
 def balance() -> str:
     """Return simulated efficiencies and KB that a rank receives in a step, by command and method."""
     rows = [
@@ -236,7 +223,5 @@ def _table(heads: list[str], rows: list[list[str]]) -> str:
     return "\n".join(f"| {' | '.join(cells)} |" for cells in [heads, ["---"] * len(heads), *rows])
 
 
-READINGS = {
-    reading.__name__: reading for reading in (demo, validation, claims, steps, rules, layouts, balance, preparation)
-}
+READINGS = {reading.__name__: reading for reading in (demo, validation, claims, steps, rules, balance, preparation)}
 """What a page may show, by name."""
