@@ -34,6 +34,7 @@ def test_forecasts_of_results_they_have_not_seen_are_within_the_promise() -> Non
     by_scale = [abs(one.error) for one in leave_out("scale")]
     assert len(by_scale) == 32
     assert median(errors) < median(by_scale) <= 0.10, "near twins help"
+    assert max(by_scale) <= 0.25
     # 103 A100 rows less these and the two whose logs don't tell how many GPUs there were
     assert len(other_results("a100")) == sum("A100" in row.accelerator for row in published_results()) - 32 - 2
 

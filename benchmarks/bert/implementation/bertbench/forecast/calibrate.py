@@ -1,7 +1,7 @@
 """Fit the three numbers of a `Calibration` to published A100 results, and compare forecasts with them."""
 
 import math
-from collections.abc import Collection, Sequence
+from collections.abc import Collection
 from dataclasses import dataclass, replace
 from functools import cache, cached_property
 from statistics import median
@@ -31,7 +31,9 @@ class Comparison:
     @cached_property
     def predicted_s(self) -> float:
         """Return the forecast."""
-        return run_seconds(work_of(self.row, self.gpu, _without(self.left_out)), self.calibrated).total
+        known, row = _without(self.left_out), self.row
+        samples = samples_to_converge(row.global_batch_size, row.hyper_parameters, known).number
+        return run_seconds(_work(row, self.gpu)._replace(samples=samples), self.calibrated).total
 
     @property
     def error(self) -> float:
@@ -42,11 +44,11 @@ class Comparison:
 def fit(left_out: Collection[Published] = ()) -> Calibration:
     """Fit by least squares of log time over the rows that calibrate, without those that are left out altogether.
 
-    A row never uses its own samples to converge: each is forecast from the others.
+    What is fitted is speed, so each run counts with the samples that it took: forecast samples would bend the speed to
+    make up for their error.
     """
-    known = _without(left_out)
-    rows = [row for row in known if row in calibrating()]
-    works = [work_of(row, "a100", [other for other in known if other is not row]) for row in rows]
+    rows = [row for row in _without(left_out) if row in calibrating()]
+    works = [_work(row, "a100") for row in rows]
 
     def errors(numbers: np.ndarray) -> np.ndarray:
         found = Calibration(*numbers.tolist())
@@ -111,21 +113,19 @@ def other_results(gpu: Gpu) -> list[Comparison]:
 @cache
 def _shares(gpu: Gpu) -> dict[Published, float]:
     """Return the share of peak that each result on one node of 8 SXM GPUs of this kind reached."""
-    rows, fitted, shares = published_results(), calibration(), {}
-    for row in rows:
+    fitted, shares = calibration(), {}
+    for row in published_results():
         if f"{gpu.upper()}-SXM" in row.accelerator and (row.accelerators, row.nodes) == (GPUS_OF_NODE, 1):
-            work = work_of(row, gpu, rows)._replace(samples=row.samples_to_converge)
-            parts = run_seconds(work, fitted)
+            parts = run_seconds(_work(row, gpu), fitted)
             fixed = parts.start_up + parts.communication + parts.waiting
             shares[row] = fitted.compute_share * (parts.total - fixed) / (row.seconds - fixed)
     return shares
 
 
-def work_of(row: Published, gpu: Gpu, known: Sequence[Published]) -> Work:
-    """Return a published run's work, with samples to converge from `known`. The row must give its number of GPUs."""
+def _work(row: Published, gpu: Gpu) -> Work:
+    """Return a published run's work; the row must give its number of GPUs."""
     assert row.accelerators is not None
-    samples = samples_to_converge(row.global_batch_size, row.hyper_parameters, known).number
-    return Work(gpu, row.accelerators, row.nodes, row.global_batch_size, samples, method_of(row))
+    return Work(gpu, row.accelerators, row.nodes, row.global_batch_size, row.samples_to_converge, method_of(row))
 
 
 def _without(left_out: Collection[Published]) -> list[Published]:
