@@ -8,9 +8,9 @@ import torch
 
 from bertbench.balance.plan import Planner, StepPlan
 from bertbench.common.errors import DataError
+from bertbench.common.seeding import permuted
 from bertbench.config import System
 from bertbench.data.store.dataset import Dataset
-from bertbench.data.store.permutation import permuted
 from bertbench.loading.loader import Loader
 from bertbench.loading.sampler import Sampler
 from bertbench.training.build import make_sampler

@@ -12,8 +12,8 @@ from numpy.typing import NDArray
 
 from bertbench.balance.cost import CostModel
 from bertbench.balance.deal import by_cost
+from bertbench.common.seeding import permuted
 from bertbench.data.store.columns import Columns
-from bertbench.data.store.permutation import permuted
 from bertbench.finetune.features import Feature
 from bertbench.loading.batch import Batch, batch_of
 

@@ -17,11 +17,10 @@ import numpy as np
 from bertbench import __version__
 from bertbench.common.errors import DataError
 from bertbench.common.progress import Progress
-from bertbench.common.seeding import derive
+from bertbench.common.seeding import derive, permuted
 from bertbench.data.store.columns import FIELDS, Columns
 from bertbench.data.store.dataset import Dataset, shard_blocks
 from bertbench.data.store.manifest import MANIFEST_NAME, VOCAB_NAME, Manifest, existing, file_sha256
-from bertbench.data.store.permutation import permuted
 from bertbench.data.store.shards import unfinished, write_shards
 
 _BUFFER_BLOCKS = 64  # 200 MB of Wikipedia samples
