@@ -19,7 +19,6 @@ from typing import Any
 import h5py
 import numpy as np
 import torch
-from bertbench.loading.sample_check import SampleCheck
 from numpy.typing import NDArray
 
 from bertbench.common.errors import ConfigError
@@ -28,7 +27,7 @@ from bertbench.common.seeding import permuted
 from bertbench.data.store.columns import Columns
 from bertbench.data.store.dataset import Dataset
 from bertbench.data.store.shards import write_split
-from bertbench.loading.batch import batch_of, gather
+from bertbench.loading.batch import SampleCheck, batch_of, gather
 from bertbench.loading.random_samples import VOCABULARY, wikipedia_like
 from bertbench.machine.processor import processor
 from lab.bench.harness import Found, command, in_turns, table

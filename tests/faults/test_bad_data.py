@@ -16,9 +16,9 @@ from bertbench.data.store.columns import Columns
 from bertbench.data.store.dataset import Dataset
 from bertbench.data.store.shards import write_split
 from bertbench.distributed.world import World
+from bertbench.loading.batch import SampleCheck
 from bertbench.loading.inputs import open_data
 from bertbench.loading.loader import LoadedPart
-from bertbench.loading.sample_check import SampleCheck
 from bertbench.model.loss import IGNORED
 from bertbench.results.metrics import StepReport
 from bertbench.training.build import make_sampler

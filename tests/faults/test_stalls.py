@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from bertbench.config import System
 from bertbench.data.store.columns import Columns
 from bertbench.distributed.world import World
-from bertbench.loading.sample_check import SampleCheck
+from bertbench.loading.batch import SampleCheck
 from compliance.log import read_events
 from tests.faults.ended import Ended, trained
 from tests.faults.launched import launched, wait_for_steps, words

@@ -1,1 +1,1 @@
-"""From a dataset to the batches of a step: sampler, batch, loader, exchange, sample checks."""
+"""From a dataset to the batches of a step: sampler, batch, loader, exchange."""

@@ -15,9 +15,8 @@ from bertbench.common.ranges import DATA_WAIT, named
 from bertbench.config import System
 from bertbench.distributed.startup import Startup
 from bertbench.distributed.world import World
-from bertbench.loading.batch import Batch, batch_of, gather, read
+from bertbench.loading.batch import Batch, SampleCheck, batch_of, gather, read
 from bertbench.loading.filler import Fill, unfilled
-from bertbench.loading.sample_check import SampleCheck
 from bertbench.loading.sampler import Part, Sampler
 
 if TYPE_CHECKING:

@@ -13,11 +13,11 @@ from bertbench.config import System
 from bertbench.data.store.dataset import Dataset
 from bertbench.distributed.startup import Startup
 from bertbench.distributed.world import World
+from bertbench.loading.batch import SampleCheck
 from bertbench.loading.filler import Bins, fill_of, make_bins
 from bertbench.loading.inputs import open_data
 from bertbench.loading.loader import Loader, make_exchange
 from bertbench.loading.options import OnBadSample
-from bertbench.loading.sample_check import SampleCheck
 from bertbench.loading.sampler import Sampler, make_planner, make_speeds
 from bertbench.machine.arithmetic import Arithmetic, choose_arithmetic
 from bertbench.machine.caches import clear_caches

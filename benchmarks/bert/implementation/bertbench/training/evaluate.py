@@ -10,9 +10,8 @@ from torch import nn
 
 from bertbench.data.store.dataset import Dataset
 from bertbench.distributed.world import World
-from bertbench.loading.batch import Batch, gather
+from bertbench.loading.batch import Batch, SampleCheck, gather
 from bertbench.loading.filler import Fill, unfilled
-from bertbench.loading.sample_check import SampleCheck
 from bertbench.model.loss import IGNORED
 from bertbench.model.options import PrecisionName
 from bertbench.model.precision import computing
