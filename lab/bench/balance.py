@@ -13,8 +13,7 @@ import numpy as np
 from bertbench.balance.plan import Balance, Method, Planner, efficiency
 from bertbench.common.progress import Progress
 from bertbench.config import System
-from bertbench.data.store.columns import Columns
-from bertbench.data.store.index import pack
+from bertbench.data.store.columns import Columns, pack
 from bertbench.distributed.spawn import on_ranks
 from bertbench.distributed.world import World
 from bertbench.loading.batch import batch_of

@@ -13,8 +13,8 @@ import torch
 from torch import nn
 from torch.nn import functional
 
+from bertbench.data.store.columns import INDEX_NAME
 from bertbench.data.store.dataset import Dataset
-from bertbench.data.store.index import INDEX_NAME
 from bertbench.data.store.shards import write_split
 from bertbench.loading.batch import Batch, gather
 from bertbench.loading.filler import filled

@@ -9,8 +9,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from bertbench.data.store.columns import Columns
-from bertbench.data.store.index import offsets
+from bertbench.data.store.columns import Columns, offsets
 from bertbench.model.loss import IGNORED
 from bertbench.model.shape import BertShape
 from bertbench.weights.bert_config import hugging_face_config

@@ -3,7 +3,7 @@
 from bertbench.balance.cost import BERT_LARGE
 from bertbench.balance.plan import Balance, Method, Planner
 from bertbench.balance.simulate import drawn_index
-from bertbench.data.store.index import Index
+from bertbench.data.store.columns import Index
 
 
 def wikipedia_index(samples: int) -> Index:

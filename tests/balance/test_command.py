@@ -10,8 +10,8 @@ import pytest
 from bertbench.balance.cost import BERT_LARGE
 from bertbench.balance.simulate import VARIANTS, population
 from bertbench.config import load_system
+from bertbench.data.store.columns import lengths_of
 from bertbench.data.store.dataset import Dataset
-from bertbench.data.store.index import lengths_of
 from bertbench.machine.sequence_cost import fit
 from tests.conftest import Answer, Printed
 

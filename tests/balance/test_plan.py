@@ -5,7 +5,7 @@ import pytest
 
 from bertbench.balance.plan import EXCHANGING, METHODS, VARYING, Method, efficiency
 from bertbench.common.errors import ConfigError
-from bertbench.data.store.index import lengths_of
+from bertbench.data.store.columns import lengths_of
 from tests.balance.populations import planner, wikipedia_index
 
 ENTRIES = wikipedia_index(1_013)

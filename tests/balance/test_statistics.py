@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from bertbench.balance.plan import METHODS, Method
-from bertbench.data.store.index import lengths_of
+from bertbench.data.store.columns import lengths_of
 from tests.balance.populations import planner, wikipedia_index
 
 ENTRIES = wikipedia_index(5_003)

@@ -13,7 +13,7 @@ from bertbench.commands.data_prepare import recipe_of
 from bertbench.common.errors import DataError
 from bertbench.common.progress import Progress
 from bertbench.config import load_system
-from bertbench.data.store import index
+from bertbench.data.store import columns
 from bertbench.data.store.dataset import Dataset, MappedShard
 from bertbench.data.store.shards import write_shard
 from bertbench.data.text.prepare import Texts, prepare
@@ -27,13 +27,13 @@ from tests.tiny import columns_of
 
 def test_the_index_packs_length_and_masked_count() -> None:
     lengths, masked = np.array([1, 2, 300, 512]), np.array([0, 1, 45, 127])
-    entries = index.pack(lengths, masked)
+    entries = columns.pack(lengths, masked)
     assert entries.dtype == np.uint16
-    assert index.lengths_of(entries).tolist() == lengths.tolist()
-    assert index.masked_of(entries).tolist() == masked.tolist()
+    assert columns.lengths_of(entries).tolist() == lengths.tolist()
+    assert columns.masked_of(entries).tolist() == masked.tolist()
     for bad_length, bad_masked in ((0, 1), (513, 1), (10, 128)):
         with pytest.raises(ValueError, match="the index holds"):
-            index.pack(np.array([bad_length]), np.array([bad_masked]))
+            columns.pack(np.array([bad_length]), np.array([bad_masked]))
 
 
 def test_a_batch_is_its_samples_one_after_the_other_longest_first(tmp_path: Path) -> None:

@@ -9,8 +9,8 @@ from bertbench.balance.cost import BERT_LARGE
 from bertbench.balance.plan import Balance, Planner, Shares, StepPlan
 from bertbench.balance.wire import bytes_received, words
 from bertbench.config import System
+from bertbench.data.store.columns import pack
 from bertbench.data.store.dataset import Dataset
-from bertbench.data.store.index import pack
 from bertbench.distributed.world import World
 from bertbench.loading.batch import read
 from bertbench.loading.loader import make_exchange

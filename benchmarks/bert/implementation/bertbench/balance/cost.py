@@ -16,7 +16,7 @@ from functools import cached_property
 import numpy as np
 from numpy.typing import NDArray
 
-from bertbench.data.store.index import MAX_LENGTH
+from bertbench.data.store.columns import MAX_LENGTH
 from bertbench.model.flops import FlopTerms
 from bertbench.model.shape import BertShape
 

@@ -8,7 +8,7 @@ from typing import Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from bertbench.data.store.index import offsets
+from bertbench.data.store.columns import offsets
 
 Deal = Literal["snake", "raster"]
 

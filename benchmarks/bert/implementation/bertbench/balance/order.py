@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from bertbench.balance.deal import longest_first
 from bertbench.common.errors import ConfigError
 from bertbench.common.seeding import derive, permuted
-from bertbench.data.store.index import Index, lengths_of
+from bertbench.data.store.columns import Index, lengths_of
 
 # Samples that are stratified together. In 2^18 random samples a stratum's share is the dataset's to 0.1 %, and
 # planning them takes 30 ms, once every 16 steps at a global batch of 16,384.

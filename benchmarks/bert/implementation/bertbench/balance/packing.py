@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from bertbench.balance.order import RandomOrder
 from bertbench.common.seeding import derive
-from bertbench.data.store.index import Index, lengths_of, offsets
+from bertbench.data.store.columns import Index, lengths_of, offsets
 
 MOST_PER_ROW = 3
 _WINDOW = 1 << 19  # samples packed together; 0.2 s, once every 32 steps at a global batch of 16,384

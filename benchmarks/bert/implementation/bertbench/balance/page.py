@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 from bertbench.balance.cost import CostModel
 from bertbench.balance.simulate import Outcome, planner, variant
-from bertbench.data.store.index import Index
+from bertbench.data.store.columns import Index
 from bertbench.report.charts import Axis, Series, lines, scatter
 from bertbench.report.page import page, panels, paragraph, section
 

@@ -17,7 +17,7 @@ from bertbench.balance.deal import Deal, by_cost, by_length, by_speed
 from bertbench.balance.order import RandomOrder, WindowedOrder, plan_nodes, plan_strata
 from bertbench.balance.speeds import Speeds
 from bertbench.common.errors import ConfigError
-from bertbench.data.store.index import Index, lengths_of, offsets
+from bertbench.data.store.columns import Index, lengths_of, offsets
 
 if TYPE_CHECKING:
     from bertbench.balance import packing

@@ -14,8 +14,8 @@ from bertbench.balance.plan import METHODS, Balance, Planner, efficiency
 from bertbench.balance.wire import bytes_received
 from bertbench.common.errors import DataError
 from bertbench.common.seeding import derive
+from bertbench.data.store.columns import MAX_LENGTH, Index, pack
 from bertbench.data.store.dataset import Dataset
-from bertbench.data.store.index import MAX_LENGTH, Index, pack
 
 _FEWEST, _MOST = 1 << 20, 1 << 25  # sequences drawn for a histogram unless steps take more: 64 MB at most
 

@@ -4,7 +4,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bertbench.balance.plan import EXCHANGING, Planner, Shares, StepPlan
-from bertbench.data.store.index import Index, lengths_of, masked_of
+from bertbench.data.store.columns import Index, lengths_of, masked_of
 
 BYTES_OF_WORD = 2
 

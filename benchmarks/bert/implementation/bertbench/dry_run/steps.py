@@ -12,8 +12,8 @@ from bertbench.balance.lengths import draw_lengths, predictions
 from bertbench.balance.plan import Shares, efficiency
 from bertbench.common.errors import ConfigError
 from bertbench.config import System
+from bertbench.data.store.columns import Index, pack
 from bertbench.data.store.dataset import Dataset
-from bertbench.data.store.index import Index, pack
 from bertbench.loading.sampler import make_planner
 
 STEPS = 40  # the mean load efficiency moves by less than 0.005 from 40 to 400

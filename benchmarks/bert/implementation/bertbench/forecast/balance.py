@@ -8,7 +8,7 @@ from bertbench.balance.cost import MASKED_SHARE
 from bertbench.balance.lengths import length_shares
 from bertbench.balance.plan import Planner, efficiency
 from bertbench.balance.simulate import VARIANTS, drawn_index
-from bertbench.data.store.index import Index
+from bertbench.data.store.columns import Index
 from bertbench.forecast.published import GPUS_OF_NODE
 from bertbench.model.flops import FlopTerms
 from bertbench.model.shape import BertShape

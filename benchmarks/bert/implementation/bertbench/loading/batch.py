@@ -17,8 +17,7 @@ import torch
 from numpy.typing import NDArray
 
 from bertbench.common.errors import DataError
-from bertbench.data.store.columns import Columns
-from bertbench.data.store.index import entries_of, lengths_of, masked_of
+from bertbench.data.store.columns import Columns, entries_of, lengths_of, masked_of
 from bertbench.data.store.manifest import Manifest
 from bertbench.loading.options import OnBadSample
 from bertbench.model.loss import IGNORED, Labels

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from bertbench.common.errors import RunError
 from bertbench.config import System
-from bertbench.data.store.index import lengths_of, masked_of
+from bertbench.data.store.columns import lengths_of, masked_of
 from bertbench.loading.batch import Batch
 from bertbench.model.loss import IGNORED
 from bertbench.model.options import SIZE_STEP

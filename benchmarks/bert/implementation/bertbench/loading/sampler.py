@@ -12,8 +12,8 @@ from numpy.typing import NDArray
 from bertbench.balance.plan import Planner, StepPlan
 from bertbench.balance.speeds import Speeds
 from bertbench.config import System
+from bertbench.data.store.columns import Index
 from bertbench.data.store.dataset import Dataset
-from bertbench.data.store.index import Index
 
 Normalize = Literal["global", "rank"]
 

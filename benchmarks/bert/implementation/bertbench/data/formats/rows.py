@@ -12,8 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bertbench.common.errors import DataError
-from bertbench.data.store.columns import Columns
-from bertbench.data.store.index import offsets
+from bertbench.data.store.columns import Columns, offsets
 
 BLOCK_ROWS = 2048  # 25 MiB of MLPerf's rows as 64-bit integers, the widest type of a reader
 

@@ -10,8 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bertbench.data.formats.rows import Block, Place, Rows
-from bertbench.data.store.columns import Columns, spans
-from bertbench.data.store.index import offsets
+from bertbench.data.store.columns import Columns, offsets, spans
 
 MAX_PACKED = 3  # sequences in a packed row of the published files
 Fields = Mapping[str, Rows]

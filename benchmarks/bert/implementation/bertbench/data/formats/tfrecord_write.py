@@ -16,8 +16,7 @@ from numpy.typing import NDArray
 
 from bertbench.common.protobuf import masked_crc32c
 from bertbench.data.formats.rows import Rows
-from bertbench.data.store.columns import Columns
-from bertbench.data.store.index import MAX_LENGTH
+from bertbench.data.store.columns import MAX_LENGTH, Columns
 
 MAX_PREDICTIONS = 76  # MLPerf's max_predictions_per_seq
 _WEIGHTS = "masked_lm_weights"

@@ -14,8 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bertbench.common.errors import DataError, system_reason
-from bertbench.data.store.columns import FIELDS, Columns
-from bertbench.data.store.index import INDEX_NAME, Index, lengths_of, masked_of
+from bertbench.data.store.columns import FIELDS, INDEX_NAME, Columns, Index, lengths_of, masked_of
 from bertbench.data.store.manifest import Manifest, ShardFile, Split, SplitName
 
 BLOCK_SAMPLES = 4096

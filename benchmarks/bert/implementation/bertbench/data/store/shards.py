@@ -13,9 +13,8 @@ import numpy as np
 
 from bertbench.common.atomic import new_folder
 from bertbench.common.errors import DataError, system_reason
-from bertbench.data.store.columns import FIELDS, Columns
+from bertbench.data.store.columns import FIELDS, INDEX_NAME, Columns, offsets, pack
 from bertbench.data.store.dataset import MappedShard
-from bertbench.data.store.index import INDEX_NAME, offsets, pack
 from bertbench.data.store.manifest import ShardFile, Split, file_sha256
 
 

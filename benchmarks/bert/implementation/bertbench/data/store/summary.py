@@ -6,8 +6,8 @@ from typing import Any
 
 import numpy as np
 
+from bertbench.data.store.columns import lengths_of
 from bertbench.data.store.dataset import Dataset
-from bertbench.data.store.index import lengths_of
 from bertbench.data.store.manifest import Manifest
 
 _BARS = 16  # of 32 tokens at MLPerf's length

@@ -12,9 +12,8 @@ import numpy as np
 
 from bertbench.common.errors import DataError, system_reason
 from bertbench.common.progress import Progress
-from bertbench.data.store.columns import Columns
+from bertbench.data.store.columns import INDEX_NAME, Columns, Index, pack
 from bertbench.data.store.dataset import BLOCK_SAMPLES, MappedShard
-from bertbench.data.store.index import INDEX_NAME, Index, pack
 from bertbench.data.store.manifest import MANIFEST_NAME, VOCAB_NAME, Manifest, ShardFile, Split, SplitName, file_sha256
 from bertbench.data.store.multiset import SampleMultiset
 
