@@ -19,9 +19,8 @@ from bertbench.data.store.shards import write_split
 from bertbench.loading.batch import Batch, gather
 from bertbench.loading.filler import filled
 from bertbench.loading.random_samples import samples_of
-from bertbench.model.attention import Attention, plain_attention
+from bertbench.model.attention import Attention, cpu_attention, plain_attention
 from bertbench.model.bert import Bert
-from bertbench.model.cpu_attention import cpu_attention
 from bertbench.model.dropout import DropoutFunction, apply_dropout, plain_dropout
 from bertbench.model.linear import BY_TORCH, Linear, Products, onednn_multiplies
 from bertbench.model.loss import IGNORED, weighted_loss
@@ -81,13 +80,13 @@ def attention(setting: Setting) -> Trials:
     if onednn_multiplies(torch.bfloat16):
         kinds.append((_RATE, torch.bfloat16))
     for rate, dtype in kinds:
-        yield _attention(setting, "medium", _TORCH, torch_attention, rate, "model/cpu_attention.py", dtype)
+        yield _attention(setting, "medium", _TORCH, torch_attention, rate, "model/attention.py", dtype)
 
 
 def squares(setting: Setting) -> Trials:
     """Let short sequences share products, in squares."""
     for name, plain in (("a product per length", plain_attention), (_TORCH, torch_attention)):
-        yield _attention(setting, "demo", name, plain, 0.0, "model/squares.py", torch.float32)
+        yield _attention(setting, "demo", name, plain, 0.0, "model/sequences.py", torch.float32)
 
 
 def dropout(setting: Setting) -> Trials:

@@ -5,8 +5,7 @@ import pytest
 import torch
 from torch._subclasses.fake_tensor import FakeTensorMode
 
-from bertbench.model.attention import flash_attention, flash_takes, kernel_for
-from bertbench.model.cpu_attention import cpu_attention
+from bertbench.model.attention import cpu_attention, flash_attention, flash_takes, kernel_for
 from bertbench.model.sequences import Sequences
 from tests.model.padded import attention_errors
 

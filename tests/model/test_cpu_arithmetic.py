@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 import torch
 
-from bertbench.model import cpu_attention as in_place
-from bertbench.model.attention import plain_attention
+from bertbench.model import attention
+from bertbench.model.attention import cpu_attention, plain_attention
 from bertbench.model.dropout import apply_dropout, keep_mask, keep_share
 from bertbench.model.sequences import Sequences
 
@@ -29,10 +29,10 @@ def _inputs(tokens: int) -> tuple[torch.Tensor, torch.Tensor]:
 def test_attention_in_place_and_in_squares_equals_torchs_operations(
     lengths: list[int], scores: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(in_place, "_SCORES", scores)
+    monkeypatch.setattr(attention, "_SCORES", scores)
     monkeypatch.setattr(torch, "empty_like", lambda like, **options: torch.full_like(like, torch.nan, **options))
     sequences, (qkv, gradient) = Sequences.of(np.array(lengths)), _inputs(sum(lengths))
-    plain, context = plain_attention(qkv, sequences, 0.0), in_place.cpu_attention(qkv, sequences, 0.0)
+    plain, context = plain_attention(qkv, sequences, 0.0), cpu_attention(qkv, sequences, 0.0)
     torch.testing.assert_close(context, plain, rtol=1e-12, atol=1e-12)
     (found,), (expected,) = (torch.autograd.grad(result, qkv, gradient) for result in (context, plain))
     torch.testing.assert_close(found, expected, rtol=1e-12, atol=1e-12)
@@ -48,7 +48,7 @@ def test_attention_drops_the_same_probabilities_forward_and_backward(
     def with_gradient(leaf: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
         torch.manual_seed(11)
         leaf = leaf.detach().requires_grad_()
-        context = in_place.cpu_attention(leaf, Sequences.of(np.array(LENGTHS)), 0.3)
+        context = cpu_attention(leaf, Sequences.of(np.array(LENGTHS)), 0.3)
         context.backward(weights)
         assert leaf.grad is not None
         return (context.double() * weights.double()).sum(), leaf.grad.double()
@@ -58,7 +58,7 @@ def test_attention_drops_the_same_probabilities_forward_and_backward(
     expected = ((from_before + from_after) / 2 * (further.double() - qkv.double())).sum()
     assert (after - before).item() == pytest.approx(expected.item(), rel=tolerance)
     ones = torch.ones_like(qkv)
-    context = in_place.cpu_attention(ones, Sequences.of(np.array(LENGTHS)), 0.3).double()
+    context = cpu_attention(ones, Sequences.of(np.array(LENGTHS)), 0.3).double()
     assert context.mean().item() == pytest.approx(1, abs=0.02), "kept probabilities are enlarged"
     assert context.std() > 0.05
 
@@ -67,7 +67,7 @@ def test_a_nan_stays_in_its_short_sequence() -> None:
     sequences = Sequences.of(np.array([7, 5, 3]))
     qkv = torch.ones(15, 3, HEADS, WIDTH)
     qkv[0] = torch.nan
-    context = in_place.cpu_attention(qkv, sequences, 0.0)
+    context = cpu_attention(qkv, sequences, 0.0)
     assert context[:7].isnan().all()
     assert not context[7:].isnan().any()
 

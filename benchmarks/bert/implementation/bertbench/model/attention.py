@@ -1,23 +1,34 @@
 """Compute self-attention inside each sequence of a flat batch, without padding or mask.
 
-`attention` is the one place that chooses the kernel; each kernel is its own function.
-Shapes: T tokens in the batch, H heads, K width of a head; G sequences of one length N in a group.
+`attention` is the one place that chooses the kernel; each kernel is its own function. A CPU's reads and writes long
+sequences in place, and short ones in squares; in half precision it gathers all sequences into squares.
+
+Shapes: T tokens in the batch, H heads, K width of a head; G sequences of one length N in a group; B heads of sequences
+of one length N share a product; a row of N scores has room for W. Rows in squares, P, are explained in
+model/sequences.py.
 """
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from typing import Any, NamedTuple
 
 import torch
+from torch.autograd.function import once_differentiable
 from torch.nn import functional
 
-from bertbench.model.cpu_attention import cpu_attention
-from bertbench.model.sequences import Sequences
+from bertbench.model.dropout import keep_mask, keep_share, times_mask
+from bertbench.model.sequences import SHORT, Sequences, Squares
 
 Attention = Callable[[torch.Tensor, Sequences, float], torch.Tensor]
 """Softmax attention of every sequence over its own tokens: query, key and value [T, 3, H, K] in, [T, H, K] out.
 
 The number is the dropout on the attention probabilities: 0 outside training.
 """
+
+# Heads of a long sequence share a product up to this many scores. On a Xeon, 2^18, which fit into the cache of a core,
+# take 1.1 times as long in float32 and 1.2 times in bfloat16: eight times as many calls, each on cold data.
+_SCORES = 2**21
+_LINE = 16  # 4-byte numbers in a cache line
 
 
 def attention(qkv_T3HK: torch.Tensor, sequences: Sequences, dropout: float) -> torch.Tensor:
@@ -80,3 +91,153 @@ def _equal_lengths(qkv_GN3HK: torch.Tensor, dropout: float) -> torch.Tensor:
     probabilities_GHNN = functional.dropout(scores_GHNN.softmax(dim=-1), dropout)
     context_GHNK = probabilities_GHNN @ value_GHNK
     return context_GHNK.transpose(1, 2).flatten(0, 1)
+
+
+def cpu_attention(qkv_T3HK: torch.Tensor, sequences: Sequences, dropout: float) -> torch.Tensor:
+    """Compute softmax attention of every sequence over its own tokens: [T, 3, H, K] in, [T, H, K] out.
+
+    Softmax overwrites the scores, and the backward pass overwrites tensors after their last use.
+    """
+    context_THK: torch.Tensor = _Attention.apply(qkv_T3HK, sequences, dropout)
+    return context_THK
+
+
+class _Block(NamedTuple):
+    """Tensors that share a product; all are views, so that results are written in place."""
+
+    views_BNK: list[torch.Tensor]
+    mask_n11W: torch.Tensor | None
+    keys: int
+    """See Square in model/sequences.py."""
+
+
+class _Attention(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, qkv_T3HK: torch.Tensor, sequences: Sequences, dropout: float) -> torch.Tensor:
+        half, heads = qkv_T3HK.itemsize == 2, qkv_T3HK.shape[2]
+        squares = sequences.squares if half else sequences.short
+        context_THK = torch.empty_like(qkv_T3HK[:, 0], memory_format=torch.contiguous_format)
+        rows_3PK = squares.gather(qkv_T3HK)
+        context_PK = torch.empty_like(rows_3PK[0])
+        scale, enlarged = 1 / math.sqrt(qkv_T3HK.shape[-1]), 1 / keep_share(dropout)
+        probabilities, kept = [], []
+        blocks = _blocks(sequences, squares, heads, [*qkv_T3HK.unbind(1), context_THK], [*rows_3PK, context_PK])
+        for (query, key, value, context), mask_n11W, keys in blocks:
+            scores_BNW, length = _rows(query), query.shape[1]
+            if mask_n11W is not None:
+                scores_BNW.unflatten(0, (len(mask_n11W), -1)).copy_(mask_n11W)
+            _product(query, key.transpose(1, 2), scale, scores_BNW[..., :length], mask_n11W)
+            if mask_n11W is None:
+                scores_BNW[..., keys:] = -math.inf
+            read_BNW = torch.softmax(scores_BNW, -1, out=scores_BNW)
+            probabilities.append(read_BNW)
+            if dropout:
+                mask_BNW = keep_mask(scores_BNW.shape, dropout, scores_BNW.dtype)
+                read_BNW = times_mask(scores_BNW, mask_BNW, torch.empty_like(scores_BNW) if half else mask_BNW)
+                kept.append(mask_BNW if half else read_BNW)
+            _product(read_BNW[..., :length], value, enlarged, context)
+        squares.scatter(context_PK[None], context_THK[:, None])
+        # After dropout the backward pass multiplies by masks in half precision, where that is fast (model/dropout.py).
+        # In float32 masks would be one more tensor in the cache: it reads probabilities after dropout, and the context.
+        ctx.sequences, ctx.squares, ctx.dropout, ctx.scale = sequences, squares, dropout, scale
+        ctx.shape, ctx.blocks = qkv_T3HK.shape, len(probabilities)
+        read_again = qkv_T3HK if not squares.holds(sequences.longest) else None
+        summed = context_THK if dropout and not half else None
+        ctx.save_for_backward(read_again, summed, rows_3PK, *probabilities, *kept)
+        return context_THK
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, gradient_THK: torch.Tensor) -> tuple[torch.Tensor, None, None]:
+        qkv_T3HK, context_THK, rows_3PK, *saved = ctx.saved_tensors
+        squares, heads, enlarged = ctx.squares, ctx.shape[2], 1 / keep_share(ctx.dropout)
+        gradient_T3HK, gradient_3PK = gradient_THK.new_empty(ctx.shape), torch.empty_like(rows_3PK)
+        given = [gradient_THK]
+        if context_THK is not None:
+            given.append((gradient_THK * context_THK).sum(-1, keepdim=True))
+        given_rows = [squares.gather(tensor[:, None])[0] for tensor in given]
+        for tensor_PK in given_rows:
+            squares.clear_filler(tensor_PK, heads)
+        in_place_T3HK = gradient_T3HK if qkv_T3HK is None else qkv_T3HK  # with all in squares, neither is read
+        flat = [*in_place_T3HK.unbind(1), *gradient_T3HK.unbind(1), *given]
+        blocks = _blocks(ctx.sequences, squares, heads, flat, [*rows_3PK, *gradient_3PK, *given_rows])
+        for place, ((query, key, value, to_query, to_key, to_value, gradient, *sums), *_) in enumerate(blocks):
+            probabilities_BNW, length = saved[place], query.shape[1]
+            kept_BNW = saved[ctx.blocks + place] if ctx.dropout else None
+            by_scores_BNW = torch.empty_like(probabilities_BNW)
+            by_scores_BNW[..., length:] = 0  # softmax's gradient sums whole rows
+            _product(gradient, value.transpose(1, 2), enlarged, by_scores_BNW[..., :length])
+            read_BNW = _through_softmax(by_scores_BNW, probabilities_BNW, kept_BNW, *sums)
+            _product(read_BNW[..., :length].transpose(1, 2), gradient, enlarged, to_value)
+            by_scores_BNN = by_scores_BNW[..., :length]
+            _product(by_scores_BNN, key, ctx.scale, to_query)
+            _product(by_scores_BNN.transpose(1, 2), query, ctx.scale, to_key)
+        squares.scatter(gradient_3PK, gradient_T3HK)
+        return gradient_T3HK, None, None
+
+
+def _blocks(
+    sequences: Sequences, squares: Squares, heads: int, flat: list[torch.Tensor], rows: list[torch.Tensor]
+) -> Iterator[_Block]:
+    """Yield what shares a product: views of long sequences in `flat`, [T, H, K] each, and squares in `rows`, [P, K]."""
+    for group in sequences.groups:
+        if not squares.holds(group.length):
+            some = _heads_together(group.length, heads)
+            for start in range(group.start, group.start + group.sequences * group.length, group.length):
+                tokens = slice(start, start + group.length)
+                for head in range(0, heads, some):
+                    views = [tensor[tokens, head : head + some].transpose(0, 1) for tensor in flat]
+                    yield _Block(views, None, group.length)
+    by_square = zip(*(squares.split(tensor_PK, heads) for tensor_PK in rows), strict=True)
+    for square, tensors in zip(squares.squares, by_square, strict=True):
+        count, width = tensors[0].shape[:2]
+        some = count if width <= SHORT else _heads_together(width, heads)
+        for parts in zip(*(tensor.split(some) for tensor in tensors), strict=True):
+            yield _Block(list(parts), square.mask_n11W, square.keys)
+
+
+def _heads_together(length: int, heads: int) -> int:
+    """Return how many heads of a long sequence share a product: a divisor, so that products have few sizes."""
+    return max(some for some in range(1, heads + 1) if heads % some == 0 and (some == 1 or some * length**2 <= _SCORES))
+
+
+def _rows(like_BNK: torch.Tensor) -> torch.Tensor:
+    """Return [B, N, W] for scores; long rows take an odd number of cache lines, or MKL would read columns slowly.
+
+    Not in half precision: oneDNN, which multiplies there, would copy such rows first.
+    """
+    length = like_BNK.shape[1]
+    width = length
+    if length > SHORT and like_BNK.itemsize > 2:
+        width += (_LINE - length) % (2 * _LINE)
+    return like_BNK.new_empty((*like_BNK.shape[:2], width))
+
+
+def _product(
+    left: torch.Tensor, right: torch.Tensor, scale: float, into: torch.Tensor, add: torch.Tensor | None = None
+) -> None:
+    """Overwrite a tensor with scale * left @ right, or add to it if `add` is given."""
+    torch.baddbmm(into, left, right, beta=0 if add is None else 1, alpha=scale, out=into)
+
+
+def _through_softmax(
+    by_kept_BNW: torch.Tensor,
+    probabilities_BNW: torch.Tensor,
+    kept_BNW: torch.Tensor | None,
+    sums_BN1: torch.Tensor | None = None,
+) -> torch.Tensor:
+    """Overwrite the gradient of the probabilities after dropout by that of the scores; return those probabilities.
+
+    `kept_BNW` is what the forward pass kept of dropout: None without dropout, probabilities after it with `sums_BN1`,
+    else its masks. Those sums, over K of context times its gradient, equal the sums over W of probabilities times their
+    gradient (Dao et al., arXiv 2205.14135).
+    """
+    read_BNW = probabilities_BNW
+    if kept_BNW is not None:
+        if sums_BN1 is not None:
+            by_kept_BNW.mul_(kept_BNW).addcmul_(probabilities_BNW, sums_BN1, value=-1)
+            return kept_BNW
+        times_mask(by_kept_BNW, kept_BNW, by_kept_BNW)
+        read_BNW = times_mask(probabilities_BNW, kept_BNW, torch.empty_like(probabilities_BNW))
+    torch._softmax_backward_data(by_kept_BNW, probabilities_BNW, -1, by_kept_BNW.dtype, grad_input=by_kept_BNW)
+    return read_BNW

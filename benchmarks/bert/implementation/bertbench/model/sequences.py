@@ -1,8 +1,20 @@
-"""Describe where each sequence begins and ends in a flat batch of tokens.
+"""Describe where each sequence begins and ends in a flat batch of tokens, and gather heads into squares.
 
-Shapes: T tokens in the batch, S sequences, S1 = S + 1.
+Squares are for attention on a CPU (model/attention.py): short sequences of a few widths share a matrix product. With a
+product for each length, calls cost more than the work: 64 sequences of 8 to 32 tokens make 16 products of 0.2 MFLOP.
+Filler pads a short sequence to its square's width; the filler's keys are masked, and its gradient is 0. Only attention
+sees it.
+
+In half precision long sequences are gathered too, each into its own square: oneDNN, which multiplies there, takes 0.6
+to 0.75 of the time where a head's rows are neighbours, and generates code for each width that it meets. In float32 a
+long sequence's products gain less than the copies cost.
+
+Shapes: T tokens in the batch, S sequences, S1 = S + 1; in squares: H heads, K width of a head; p parts of a token
+(query, key and value are 3); n sequences in squares of one width W; P rows in all squares, one for each head of each
+token or filler; R of the T tokens.
 """
 
+import math
 from dataclasses import dataclass
 from functools import cached_property
 from typing import NamedTuple
@@ -10,7 +22,10 @@ from typing import NamedTuple
 import numpy as np
 import torch
 
-from bertbench.model.squares import Squares
+SHORT = 64
+"""The longest sequence, in tokens, that shares products and is gathered in every format."""
+_TILE = 16  # widths are multiples of it: an AMX tile has 16 rows
+_TINY = 4  # except for the width of sequences of up to 4 tokens, which fill up batches
 
 
 class EqualLengths(NamedTuple):
@@ -19,6 +34,112 @@ class EqualLengths(NamedTuple):
     start: int
     sequences: int
     length: int
+
+
+class Square(NamedTuple):
+    """Short sequences of one width, or a long one."""
+
+    tokens_nW: np.ndarray
+    """Places in the flat batch; filler repeats its sequence's last token, so that not even a NaN leaves a sequence."""
+    filler_nW: np.ndarray
+    mask_n11W: torch.Tensor | None
+    """-inf at the filler's keys, 0 elsewhere; None where all sequences have the same keys."""
+    keys: int
+    """The first place that has no key in any sequence."""
+
+
+class Indices(NamedTuple):
+    """Where rows of K numbers come from and go to, for a number of parts and heads."""
+
+    gather: torch.Tensor
+    """[p P]: the row of [T, p, H] for each row of [p, P]; P is ordered by sequence, then head, then place."""
+    scatter: list[tuple[slice, torch.Tensor]]
+    """Runs of neighbouring tokens, and the row of [p, P] for each of their rows of [T, p, H]."""
+    filler: torch.Tensor
+    """The rows of [P] that are filler."""
+
+
+class Squares:
+    """The sequences of a batch that are gathered: all of them, or the short ones."""
+
+    def __init__(self, runs: tuple[EqualLengths, ...], every: bool) -> None:
+        """Take the batch as `Sequences.groups`: first token, number of sequences and length of each run."""
+        self._every = every
+        _, counts, lengths = np.array(runs).T
+        length_n = np.repeat(lengths, counts)
+        start_n = np.cumsum(length_n) - length_n
+        held_n = every | (length_n <= SHORT)
+        start_n, length_n = start_n[held_n], length_n[held_n]
+        width_n = np.where(length_n <= _TINY, _TINY, -(-length_n // _TILE) * _TILE)
+        self.squares = []
+        for width in np.unique(width_n):
+            places = np.flatnonzero(width_n == width)
+            for place_n in [places] if width <= SHORT else places[:, None]:
+                self.squares.append(_square(start_n[place_n], length_n[place_n], int(width)))
+        self._indices: dict[tuple[int, int], Indices] = {}
+
+    def holds(self, length: int) -> bool:
+        """Return whether sequences of this length are gathered."""
+        return self._every or length <= SHORT
+
+    def gather(self, flat_TpHK: torch.Tensor) -> torch.Tensor:
+        """Return the rows of all squares: [T, p, H, K] in, [p, P, K] out."""
+        parts, heads = flat_TpHK.shape[1:3]
+        return flat_TpHK.flatten(0, 2).index_select(0, self.indices(parts, heads).gather).unflatten(0, (parts, -1))
+
+    def scatter(self, rows_pPK: torch.Tensor, into_TpHK: torch.Tensor) -> None:
+        """Write the rows of all squares to their tokens, without filler: the reverse of `gather`."""
+        parts, heads, width = into_TpHK.shape[1:]
+        for tokens, index in self.indices(parts, heads).scatter:
+            torch.index_select(rows_pPK.flatten(0, 1), 0, index, out=into_TpHK[tokens].view(-1, width))
+
+    def clear_filler(self, rows_PK: torch.Tensor, heads: int) -> None:
+        """Zero the rows of filler."""
+        rows_PK.index_fill_(0, self.indices(1, heads).filler, 0)
+
+    def split(self, rows_PK: torch.Tensor, heads: int) -> list[torch.Tensor]:
+        """Return the rows as one [n H, W, K] for each square."""
+        sizes = [heads * square.tokens_nW.size for square in self.squares]
+        return [
+            rows.unflatten(0, (-1, square.tokens_nW.shape[1]))
+            for rows, square in zip(rows_PK.split(sizes), self.squares, strict=True)
+        ]
+
+    def indices(self, parts: int, heads: int) -> Indices:
+        """Return the indices for tokens of `parts` parts and `heads` heads, made once."""
+        if (parts, heads) not in self._indices:
+            self._indices[parts, heads] = self._make_indices(parts, heads)
+        return self._indices[parts, heads]
+
+    def _make_indices(self, parts: int, heads: int) -> Indices:
+        if not self.squares:
+            none = torch.empty(0, dtype=torch.int64)
+            return Indices(none, [], none)
+        part_p, head_H = np.arange(parts), np.arange(heads)
+        sources, fillers, tokens, firsts, steps, start = [], [], [], [], [], 0
+        for square in self.squares:
+            sequences, width = square.tokens_nW.shape
+            sources.append((square.tokens_nW[:, None] * (parts * heads) + head_H[:, None]).ravel())
+            first_nW = start + heads * width * np.arange(sequences)[:, None] + np.arange(width)
+            fillers.append((first_nW[square.filler_nW][:, None] + width * head_H).ravel())
+            real_nW = ~square.filler_nW
+            tokens.append(square.tokens_nW[real_nW])
+            firsts.append(first_nW[real_nW])
+            steps.append(np.full(len(firsts[-1]), width))
+            start += heads * first_nW.size
+        token_R, first_R, step_R = map(np.concatenate, (tokens, firsts, steps))
+        order_R = np.argsort(token_R)
+        token_R, first_R, step_R = token_R[order_R], first_R[order_R], step_R[order_R]
+        row_RpH = first_R[:, None, None] + start * part_p[:, None] + step_R[:, None, None] * head_H
+        ends = [*(np.flatnonzero(np.diff(token_R) > 1) + 1), len(token_R)]
+        return Indices(
+            torch.from_numpy((np.concatenate(sources) + heads * part_p[:, None]).ravel()),
+            [
+                (slice(int(token_R[begin]), int(token_R[end - 1]) + 1), torch.from_numpy(row_RpH[begin:end].ravel()))
+                for begin, end in zip([0, *ends], ends, strict=False)
+            ],
+            torch.from_numpy(np.concatenate(fillers)),
+        )
 
 
 @dataclass(frozen=True, eq=False)
@@ -64,3 +185,15 @@ class Sequences:
             for first, count in zip(firsts, counts, strict=True)
         )
         return cls(torch.from_numpy(cu_seqlens_S1), groups)
+
+
+def _square(start_n: np.ndarray, length_n: np.ndarray, width: int) -> Square:
+    place_W = np.arange(width)
+    filler_nW = place_W >= length_n[:, None]
+    mask_nW = torch.from_numpy(np.where(filler_nW, np.float32(-math.inf), np.float32(0)))
+    return Square(
+        start_n[:, None] + np.minimum(place_W, length_n[:, None] - 1),
+        filler_nW,
+        mask_nW[:, None, None] if length_n.min() < length_n.max() else None,
+        int(length_n.max()),
+    )
