@@ -20,7 +20,7 @@ from bertbench.loading.batch import Batch, gather
 from bertbench.loading.filler import filled
 from bertbench.loading.random_samples import samples_of
 from bertbench.model.attention import Attention, cpu_attention, plain_attention
-from bertbench.model.bert import Bert
+from bertbench.model.bert import Bert, look_up
 from bertbench.model.dropout import DropoutFunction, apply_dropout, plain_dropout
 from bertbench.model.linear import BY_TORCH, Linear, Products, onednn_multiplies
 from bertbench.model.loss import IGNORED, weighted_loss
@@ -28,7 +28,6 @@ from bertbench.model.options import PrecisionName
 from bertbench.model.precision import computing
 from bertbench.model.products import Shape, fastest_products, layer_shapes
 from bertbench.model.sequences import Sequences
-from bertbench.model.tied_words import look_up
 from lab.bench.trial import DIFFERENT_MASKS, FP32, Idea, Setting, Tensors, Trial, Trials, size_of
 
 Read = tuple[torch.Tensor | slice, torch.Tensor]
@@ -64,7 +63,7 @@ def words(setting: Setting) -> Trials:
         lambda: passes(functional.embedding(batch.tokens_T, word_VD), word_VD),
         lambda: passes(*look_up(word_VD, batch.tokens_T)),
     )
-    yield Trial("a gradient for each use", size_of("medium's words", batch), "model/tied_words.py", sides)
+    yield Trial("a gradient for each use", size_of("medium's words", batch), "model/bert.py", sides)
 
 
 def last_layer(setting: Setting) -> Trials:

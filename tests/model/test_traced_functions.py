@@ -10,11 +10,11 @@ import pytest
 import torch
 
 import bertbench
-from bertbench.model import attention, compiled_layer, dropout, head_loss, linear, tied_words
+from bertbench.model import attention, bert, compiled_layer, dropout, head_loss, linear
 from bertbench.model.loss import IGNORED
 
 UNTRACED = {  # for tensors of a CPU, and outside the compiled pieces or guarded by is_compiling
-    attention._Attention, dropout._HalfDropout, linear._ByProducts, tied_words._Tied,
+    attention._Attention, dropout._HalfDropout, linear._ByProducts, bert._Tied,
 }  # fmt: skip
 
 
