@@ -19,13 +19,13 @@ from bertbench.data.store.shards import write_split
 from bertbench.loading.batch import Batch, gather
 from bertbench.loading.filler import filled
 from bertbench.loading.random_samples import samples_of
+from bertbench.model.arithmetic import computing
 from bertbench.model.attention import Attention, cpu_attention, plain_attention
 from bertbench.model.bert import Bert, look_up
 from bertbench.model.dropout import DropoutFunction, apply_dropout, plain_dropout
 from bertbench.model.linear import BY_TORCH, Linear, Products, onednn_multiplies
 from bertbench.model.loss import IGNORED, weighted_loss
 from bertbench.model.options import PrecisionName
-from bertbench.model.precision import computing
 from bertbench.model.products import Shape, fastest_products, layer_shapes
 from bertbench.model.sequences import Sequences
 from lab.bench.trial import DIFFERENT_MASKS, FP32, Idea, Setting, Tensors, Trial, Trials, size_of

@@ -15,10 +15,10 @@ from torch.nn import functional
 
 from bertbench.data.store.columns import Columns
 from bertbench.loading.batch import batch_of
+from bertbench.model.arithmetic import computing
 from bertbench.model.attention import flash_kernel
 from bertbench.model.loss import IGNORED
 from bertbench.model.options import PrecisionName
-from bertbench.model.precision import computing
 from bertbench.model.sequences import Sequences
 from bertbench.model.shape import BertShape
 from lab.bench import stock

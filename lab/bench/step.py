@@ -29,12 +29,11 @@ from bertbench.data.store.columns import Columns
 from bertbench.distributed.memory import keep_freed_memory
 from bertbench.loading.batch import batch_of
 from bertbench.loading.filler import filled
-from bertbench.model.arithmetic import set_arithmetic
+from bertbench.model.arithmetic import autocast_type, computing, set_arithmetic
 from bertbench.model.bert import Bert
 from bertbench.model.flops import training_flops
 from bertbench.model.loss import weighted_loss
 from bertbench.model.options import PrecisionName, default_mode, wants_few_sizes
-from bertbench.model.precision import autocast_type, computing
 from bertbench.model.products import fastest_products, set_products
 from bertbench.model.shape import SHAPES, BertShape
 from bertbench.optim.adam import MultiTensorAdam

@@ -9,12 +9,11 @@ import torch
 from bertbench.loading.batch import Batch, batch_of
 from bertbench.loading.filler import filled
 from bertbench.loading.random_samples import samples_of
-from bertbench.model.arithmetic import set_arithmetic
+from bertbench.model.arithmetic import computing, set_arithmetic
 from bertbench.model.attention import flash_attention, kernel_for, plain_attention
 from bertbench.model.bert import Bert
 from bertbench.model.loss import IGNORED, weighted_loss
 from bertbench.model.options import CompileMode, PrecisionName, ResidualName
-from bertbench.model.precision import computing
 from bertbench.model.shape import BertShape
 from bertbench.optim.adam import MultiTensorAdam
 from bertbench.optim.clip import after_coefficient, gradient_norm

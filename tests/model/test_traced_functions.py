@@ -89,7 +89,7 @@ def conversions(path: Path, code: str) -> Iterator[str]:
         assigned = [node for node in nodes if isinstance(node, ast.Assign) and ast.unparse(node.targets[0]) in names]
         for value in (*(node.value for node in assigned), *returned):
             if isinstance(value, ast.Call) and getattr(value.func, "attr", "") in MAY_CHANGE_NOTHING:
-                yield f"{path}:{value.lineno}: {ast.unparse(value)}; convert it by model/precision.py's in_format"
+                yield f"{path}:{value.lineno}: {ast.unparse(value)}; convert it by model/encoder.py's in_format"
 
 
 def parts(value: ast.expr | None) -> list[ast.expr]:

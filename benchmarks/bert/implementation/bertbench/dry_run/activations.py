@@ -20,13 +20,13 @@ from torch.overrides import TorchFunctionMode
 from bertbench.config import System
 from bertbench.loading.batch import Batch, batch_of
 from bertbench.loading.random_samples import samples_of
+from bertbench.model.arithmetic import autocast_type, computing
 from bertbench.model.attention import Attention, attention, flash_takes, plain_attention
 from bertbench.model.bert import Bert, Embeddings
 from bertbench.model.dropout import DropoutFunction, apply_dropout, plain_dropout
 from bertbench.model.encoder import EncoderLayer
 from bertbench.model.linear import Linear
 from bertbench.model.loss import Scores, weighted_loss
-from bertbench.model.precision import autocast_type, computing
 from bertbench.model.sequences import Sequences
 from bertbench.model.shape import BertShape
 

@@ -11,8 +11,8 @@ from bertbench.config import System
 from bertbench.config.optimizer import LearningRate
 from bertbench.distributed.world import World
 from bertbench.finetune.batches import Share, SpanBatch
+from bertbench.model.arithmetic import computing
 from bertbench.model.options import PrecisionName
-from bertbench.model.precision import computing
 from bertbench.model.span import SpanBert, log_softmax
 from bertbench.optim.buckets import Buckets, bucket_table
 from bertbench.optim.build import build_optimizer

@@ -20,10 +20,10 @@ from bertbench.config import System
 from bertbench.config.optimizer import Implementation
 from bertbench.distributed.world import World
 from bertbench.machine.processor import instructions, processor
+from bertbench.model.arithmetic import autocast_type, computing
 from bertbench.model.encoder import EncoderLayer
 from bertbench.model.linear import Products
 from bertbench.model.options import CompileMode, PrecisionName
-from bertbench.model.precision import autocast_type, computing
 from bertbench.model.products import Agree, Shape, fastest_products, layer_shapes
 from bertbench.model.sequences import Sequences
 

@@ -1,4 +1,9 @@
-"""Set how a model computes: the one place that turns on torch.compile, and reports the choice."""
+"""Set how a model computes: the format of matrix products and activations, and torch.compile; report the choice.
+
+Weights and optimizer state stay fp32. This is the one place that turns on torch.compile.
+"""
+
+from contextlib import AbstractContextManager, nullcontext
 
 import torch
 
@@ -6,7 +11,6 @@ from bertbench.common.errors import ConfigError
 from bertbench.model.attention import flash_attention, kernel_for
 from bertbench.model.bert import Bert
 from bertbench.model.options import CompileMode, PrecisionName, default_mode
-from bertbench.model.precision import autocast_type
 from bertbench.model.shape import BertShape
 
 
@@ -53,3 +57,14 @@ def describe_compute(device: torch.device, precision: PrecisionName, shape: Bert
     """Describe in a line how a model of this shape computes; `pieces` describes the code between attentions."""
     attention = "torch's flash kernel" if attends_by_flash(device, precision, shape) else "matrix products"
     return f"{precision}, attention by {attention}, {pieces}"
+
+
+def autocast_type(precision: PrecisionName) -> torch.dtype | None:
+    """Return the type of matrix products; None for fp32."""
+    return {"auto": None, "fp32": None, "bf16": torch.bfloat16, "fp16": torch.float16}[precision]
+
+
+def computing(precision: PrecisionName, device: torch.device) -> AbstractContextManager[object]:
+    """Return a context in which the forward pass computes in `precision`."""
+    dtype = autocast_type(precision)
+    return nullcontext() if dtype is None else torch.autocast(device.type, dtype)

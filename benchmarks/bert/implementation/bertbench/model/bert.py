@@ -13,12 +13,11 @@ from torch.nn import functional
 
 from bertbench.model.attention import Attention, attention
 from bertbench.model.dropout import DropoutFunction, apply_dropout
-from bertbench.model.encoder import EncoderLayer, Normalised
+from bertbench.model.encoder import EncoderLayer, Normalised, in_format
 from bertbench.model.head_loss import head_loss
 from bertbench.model.linear import BY_TORCH, linear
 from bertbench.model.loss import Labels, LossSums, Scores
 from bertbench.model.options import ResidualName
-from bertbench.model.precision import in_format
 from bertbench.model.sequences import Sequences
 from bertbench.model.shape import BertShape
 

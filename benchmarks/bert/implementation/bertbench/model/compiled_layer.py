@@ -23,11 +23,10 @@ from torch.autograd.function import once_differentiable
 from torch.nn import functional
 
 from bertbench.model.dropout import hashed_dropout
-from bertbench.model.encoder import EncoderLayer, Normalised
+from bertbench.model.encoder import EncoderLayer, Normalised, in_format
 from bertbench.model.gelu_gradient import gelu_gradient
-from bertbench.model.linear import Linear
+from bertbench.model.linear import Linear, product_type
 from bertbench.model.options import BIAS_COLUMNS
-from bertbench.model.precision import in_format, product_type
 
 
 def before_attention(layer: EncoderLayer, hidden_TD: torch.Tensor) -> torch.Tensor:

@@ -16,7 +16,6 @@ from bertbench.common.ranges import ATTENTION, named
 from bertbench.model.attention import Attention, attention
 from bertbench.model.dropout import DropoutFunction, apply_dropout
 from bertbench.model.linear import Linear
-from bertbench.model.precision import in_format
 from bertbench.model.sequences import Sequences
 from bertbench.model.shape import BertShape
 
@@ -48,7 +47,7 @@ class EncoderLayer(nn.Module):
         self.hidden_dropout = shape.hidden_dropout
         self.attention, self.apply_dropout = attention, apply_dropout
         self.residual_type: torch.dtype | None = None
-        """The format of LayerNorm outputs on a GPU (model/precision.py); None keeps the format that they compute in."""
+        """The format of LayerNorm outputs on a GPU; None keeps the format that they compute in."""
         self.output_type: torch.dtype | None = None
         """The same for the last one, whose output is the layer's."""
         self.qkv = Linear(shape.hidden_size, 3 * shape.hidden_size)
@@ -92,6 +91,15 @@ class EncoderLayer(nn.Module):
 
     def _add(self, residual_RD: torch.Tensor, hidden_RD: torch.Tensor) -> torch.Tensor:
         return self.apply_dropout(hidden_RD, self.hidden_dropout if self.training else 0.0, residual_RD)
+
+
+def in_format(tensor: torch.Tensor, dtype: torch.dtype | None) -> torch.Tensor:
+    """Return the tensor in `dtype`, or unchanged if that is None.
+
+    What an autograd.Function returns is converted by this: torch 2.11's compiler drops an output's gradient behind a
+    `.to` that changes nothing.
+    """
+    return tensor if dtype in (None, tensor.dtype) else tensor.to(dtype)
 
 
 def recompute(layers: Iterable[nn.Module]) -> None:

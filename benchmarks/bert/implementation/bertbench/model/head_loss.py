@@ -12,9 +12,9 @@ import torch
 from torch.autograd.function import once_differentiable
 from torch.nn import functional
 
+from bertbench.model.linear import product_type
 from bertbench.model.loss import IGNORED
 from bertbench.model.options import BIAS_COLUMNS
-from bertbench.model.precision import product_type
 
 
 def head_loss(

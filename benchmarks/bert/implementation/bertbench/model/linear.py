@@ -66,6 +66,12 @@ def linear(
     return output_NO
 
 
+def product_type(values: torch.Tensor) -> torch.dtype:
+    """Return the type in which products of these values are computed: autocast's, or their own."""
+    device = values.device.type
+    return torch.get_autocast_dtype(device) if torch.is_autocast_enabled(device) else values.dtype
+
+
 @cache
 def onednn_multiplies(dtype: torch.dtype) -> bool:
     """Return whether oneDNN's products for linear layers take the format: on an x86 CPU, bfloat16 with AVX-512."""

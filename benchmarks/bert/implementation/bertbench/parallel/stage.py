@@ -11,12 +11,12 @@ import torch
 from torch import nn
 
 from bertbench.loading.loader import LoadedPart
+from bertbench.model.arithmetic import computing
 from bertbench.model.bert import Bert, WithHeads
 from bertbench.model.compiled import compile_part
 from bertbench.model.encoder import EncoderLayer
 from bertbench.model.loss import weighted_loss
 from bertbench.model.options import PrecisionName
-from bertbench.model.precision import computing
 
 
 class Projection(nn.ModuleList):

@@ -12,9 +12,9 @@ from bertbench.data.store.dataset import Dataset
 from bertbench.distributed.world import World
 from bertbench.loading.batch import Batch, SampleCheck, gather
 from bertbench.loading.filler import Fill, unfilled
+from bertbench.model.arithmetic import computing
 from bertbench.model.loss import IGNORED
 from bertbench.model.options import PrecisionName
-from bertbench.model.precision import computing
 
 if TYPE_CHECKING:
     from bertbench.training.layout_trainer import LayoutTrainer

@@ -20,12 +20,11 @@ from bertbench.loading.batch import Batch, synthetic
 from bertbench.loading.filler import fill_of
 from bertbench.loading.loader import LoadedPart
 from bertbench.loading.sampler import Part
-from bertbench.model.arithmetic import set_arithmetic
+from bertbench.model.arithmetic import computing, set_arithmetic
 from bertbench.model.bert import Bert
 from bertbench.model.encoder import recompute
 from bertbench.model.linear import Products
 from bertbench.model.loss import Labels, weighted_loss
-from bertbench.model.precision import computing
 from bertbench.model.products import Shape, set_products
 from bertbench.optim.gradient_sum import bytes_per_step
 from bertbench.optim.state import Scalar, logical_weights
