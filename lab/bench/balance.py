@@ -22,7 +22,7 @@ from bertbench.loading.random_samples import wikipedia_like
 from bertbench.loading.sampler import Part
 from bertbench.machine.processor import processor
 from bertbench.model.shape import SHAPES
-from bertbench.training.whole_trainer import WholeTrainer
+from bertbench.training.trainer import WholeTrainer
 from lab.bench.harness import Found, command, in_turns, milliseconds, option, paired_ratio
 from lab.bench.short_run import short_run
 

@@ -29,7 +29,7 @@ from bertbench.loading.loader import LoadedPart
 from bertbench.loading.sampler import Part
 from bertbench.model.shape import SHAPES, BertShape
 from bertbench.optim.exchange import Exchange
-from bertbench.training.whole_trainer import WholeTrainer
+from bertbench.training.trainer import WholeTrainer
 from lab.bench.harness import Found, command, in_turns, machine_name, median_interval, milliseconds, table
 from lab.bench.network import limit_bandwidth, obstacle, on_two_hosts
 from lab.bench.short_run import short_run

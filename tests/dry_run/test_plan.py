@@ -13,7 +13,7 @@ from bertbench.dry_run.activations import batch_of_lengths, kept_bytes, summed_l
 from bertbench.dry_run.layouts import activation_bytes, memory_gb, needed_gb
 from bertbench.dry_run.rank import count_rank
 from bertbench.model.bert import Bert
-from bertbench.training.whole_trainer import WholeTrainer
+from bertbench.training.trainer import WholeTrainer
 from tests.conftest import Answer, Printed
 from tests.ranks import run_ranks
 

@@ -22,7 +22,7 @@ from bertbench.loading.loader import LoadedPart
 from bertbench.model.loss import IGNORED
 from bertbench.results.metrics import StepReport
 from bertbench.training.build import make_sampler
-from bertbench.training.whole_trainer import WholeTrainer
+from bertbench.training.trainer import WholeTrainer
 from compliance.judge import judge
 from tests.faults.ended import SEED, trained
 from tests.tiny import Sample, columns_of

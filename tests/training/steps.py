@@ -8,8 +8,7 @@ from bertbench.loading.filler import Fill, unfilled
 from bertbench.loading.inputs import open_data
 from bertbench.loading.loader import LoadedStep, Loader, make_exchange
 from bertbench.training.build import make_sampler
-from bertbench.training.trainer import Trainer
-from bertbench.training.whole_trainer import WholeTrainer
+from bertbench.training.trainer import Trainer, WholeTrainer
 
 SEED = 11
 

@@ -19,7 +19,7 @@ from bertbench.model.linear import Products
 from bertbench.model.sequences import Sequences
 from bertbench.optim.adam import MultiTensorAdam
 from bertbench.optim.foreach import foreach_step
-from bertbench.training.whole_trainer import WholeTrainer
+from bertbench.training.trainer import WholeTrainer
 from tests.model.padded import padded
 from tests.ranks import run_ranks
 from tests.training.steps import loaded

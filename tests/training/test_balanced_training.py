@@ -13,7 +13,7 @@ from bertbench.loading.inputs import open_data
 from bertbench.loading.loader import LoadedPart
 from bertbench.loading.sampler import Part
 from bertbench.training.build import make_sampler
-from bertbench.training.whole_trainer import WholeTrainer
+from bertbench.training.trainer import WholeTrainer
 from tests.ranks import run_ranks
 from tests.training.steps import loaded
 

@@ -13,7 +13,7 @@ from bertbench.distributed.world import World
 from bertbench.optim.delayed import DelayedSum
 from bertbench.optim.exchange import Exchange
 from bertbench.optim.gradient_sum import ElementSum
-from bertbench.training.whole_trainer import WholeTrainer
+from bertbench.training.trainer import WholeTrainer
 from tests.optim.reducing import reducer_of
 from tests.ranks import run_ranks
 from tests.training.steps import losses_of

@@ -21,7 +21,7 @@ from bertbench.model import attention
 from bertbench.model.sequences import Sequences
 from bertbench.optim import exchange
 from bertbench.training.graph_trainer import GraphTrainer
-from bertbench.training.whole_trainer import WholeTrainer
+from bertbench.training.trainer import WholeTrainer
 from tests.ranks import run_ranks
 from tests.training.steps import SEED, loaded
 from tests.training.tape import Operations, tape

@@ -13,7 +13,7 @@ from bertbench.distributed.world import World
 from bertbench.optim.exchange import Exchange
 from bertbench.optim.local_updates import OuterStepView
 from bertbench.optim.state import LogicalTensors
-from bertbench.training.whole_trainer import WholeTrainer
+from bertbench.training.trainer import WholeTrainer
 from tests.ranks import run_ranks
 from tests.training.steps import loaded, losses_of
 

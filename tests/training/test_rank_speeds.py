@@ -29,7 +29,7 @@ from bertbench.results.files import ResultFiles
 from bertbench.results.metrics import Metrics
 from bertbench.results.mlperf_log import MlperfLog
 from bertbench.training.build import make_sampler
-from bertbench.training.whole_trainer import WholeTrainer
+from bertbench.training.trainer import WholeTrainer
 from tests.quota import processor_quota
 from tests.ranks import run_command, run_ranks
 from tests.training.test_trainer import LOSS_TOLERANCE, losses

@@ -8,7 +8,7 @@ from torch.nn.utils import parameters_to_vector
 
 from bertbench.config import System
 from bertbench.distributed.world import World
-from bertbench.training.whole_trainer import WholeTrainer
+from bertbench.training.trainer import WholeTrainer
 from tests.ranks import run_ranks
 from tests.training.steps import loaded
 

@@ -5,7 +5,7 @@ import pytest
 
 from bertbench.config import System
 from bertbench.distributed.world import World
-from bertbench.training.whole_trainer import WholeTrainer
+from bertbench.training.trainer import WholeTrainer
 from tests.ranks import run_ranks
 from tests.training.test_sharded import SEVERAL_BUCKETS, Trained, trained
 

@@ -14,7 +14,7 @@ from bertbench.config import System
 from bertbench.distributed.world import World
 from bertbench.results.metrics import Metrics
 from bertbench.results.mlperf_log import MlperfLog
-from bertbench.training.whole_trainer import WholeTrainer
+from bertbench.training.trainer import WholeTrainer
 from tests.ranks import run_ranks
 from tests.training.steps import loaded
 from tests.watching import Watching

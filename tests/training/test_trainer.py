@@ -18,7 +18,7 @@ from bertbench.model.bert import Bert
 from bertbench.optim.adam import MultiTensorAdam
 from bertbench.training.build import make_sampler
 from bertbench.training.evaluate import Evaluator
-from bertbench.training.whole_trainer import WholeTrainer
+from bertbench.training.trainer import WholeTrainer
 from tests.ranks import run_ranks
 from tests.training import steps
 from tests.training.steps import loaded

@@ -13,7 +13,7 @@ from bertbench.distributed.world import World
 from bertbench.loading.inputs import open_split
 from bertbench.model.bert import Bert
 from bertbench.training.evaluate import Evaluator
-from bertbench.training.whole_trainer import WholeTrainer
+from bertbench.training.trainer import WholeTrainer
 from bertbench.weights.file import Weights, write_weights
 from compliance.judge import judge
 from tests.conftest import Answer, Printed

@@ -17,7 +17,7 @@ from bertbench.loading.filler import Bins, Fill, fill_of
 from bertbench.machine.device import wait
 from bertbench.model.options import CompileMode, PrecisionName
 from bertbench.training.graph_trainer import GraphTrainer
-from bertbench.training.whole_trainer import WholeTrainer
+from bertbench.training.trainer import WholeTrainer
 from lab.bench.gpu.stand import Row, Stand, attempt, say
 from lab.bench.gpu.text import learnable, part_of
 from lab.bench.peak import peak_bytes, reset_peak

@@ -27,8 +27,7 @@ from bertbench.results.profiling import Profiler
 from bertbench.results.submission import log_submission, log_weights
 from bertbench.training.evaluate import Evaluator, LayoutEvaluator
 from bertbench.training.self_check import check
-from bertbench.training.trainer import Trainer
-from bertbench.training.whole_trainer import WholeTrainer
+from bertbench.training.trainer import Trainer, WholeTrainer
 
 if TYPE_CHECKING:
     from bertbench.checkpoint.resumption import Resumption

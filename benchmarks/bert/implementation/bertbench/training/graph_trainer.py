@@ -29,7 +29,7 @@ from bertbench.model.linear import Products
 from bertbench.model.products import Shape
 from bertbench.model.sequences import EqualLengths, Sequences
 from bertbench.results.metrics import StepReport
-from bertbench.training.whole_trainer import WARMUP_STEPS, WholeTrainer
+from bertbench.training.trainer import WARMUP_STEPS, WholeTrainer
 
 Record = Callable[[Callable[[], torch.Tensor]], Callable[[], torch.Tensor]]
 """Takes work; returns a function that repeats it on the same memory and returns the same tensor."""

@@ -27,7 +27,7 @@ from bertbench.machine.arithmetic import Arithmetic
 from bertbench.model.linear import Products
 from bertbench.model.options import default_mode
 from bertbench.model.products import Shape
-from bertbench.training.whole_trainer import WholeTrainer
+from bertbench.training.trainer import WholeTrainer
 
 _SEED, _LAYERS, _SAMPLES, _LENGTH = 5, 2, 8, 64
 _FLOOR = 1e-3  # share of all tensors' norm below which a tensor is noise: bf16's on keys' biases, truly 0, is 1e-5
