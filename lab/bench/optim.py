@@ -17,9 +17,8 @@ from bertbench.config.optimizer import OptimizerSettings
 from bertbench.machine.processor import processor
 from bertbench.model.bert import Bert
 from bertbench.model.shape import BertShape
-from bertbench.optim.adam import MultiTensorAdam
+from bertbench.optim.adam import MultiTensorAdam, foreach_step
 from bertbench.optim.build import build_optimizer, plain_lamb
-from bertbench.optim.foreach import foreach_step
 from bertbench.optim.fused import CompilerMissing, FusedStep
 from bertbench.optim.state import Step
 from lab.bench.harness import (

@@ -36,8 +36,7 @@ from bertbench.model.loss import weighted_loss
 from bertbench.model.options import PrecisionName, default_mode, wants_few_sizes
 from bertbench.model.products import fastest_products, set_products
 from bertbench.model.shape import SHAPES, BertShape
-from bertbench.optim.adam import MultiTensorAdam
-from bertbench.optim.foreach import native_adam_step
+from bertbench.optim.adam import MultiTensorAdam, native_adam_step
 from lab.bench import stock
 from lab.bench.batches import grouped_batches, wikipedia_batches
 from lab.bench.harness import Found, add_device, command, in_turns, machine_name, option, table

@@ -9,8 +9,7 @@ from bertbench.distributed.world import World
 from bertbench.model.bert import Bert
 from bertbench.model.shape import BertShape
 from bertbench.optim import build
-from bertbench.optim.adam import MultiTensorAdam
-from bertbench.optim.foreach import blocks_step, foreach_step
+from bertbench.optim.adam import MultiTensorAdam, blocks_step, foreach_step
 from tests.optim.drawn import adam, lamb
 from tests.ranks import run_ranks
 

@@ -14,12 +14,11 @@ import torch
 from torch import nn
 from torch._dynamo.testing import CompileCounter
 
+import bertbench.optim.adam
 from bertbench.model.bert import Bert
 from bertbench.model.shape import BertShape
-from bertbench.optim import foreach
-from bertbench.optim.adam import MultiTensorAdam
+from bertbench.optim.adam import MultiTensorAdam, blocks_step, foreach_step, native_adam_step
 from bertbench.optim.buckets import Buckets, bucket_table
-from bertbench.optim.foreach import blocks_step, foreach_step, native_adam_step
 from bertbench.optim.fused import CompilerMissing, FusedStep
 from bertbench.optim.state import State, Step, StepScalars, matrices_and_vectors
 from bertbench.optim.zero1 import LogicalSlices
@@ -31,7 +30,8 @@ OPTIONS = lamb(beta1=0.8, beta2=0.95, weight_decay=0.1)
 
 @pytest.mark.parametrize("name", ["lamb", "lamb in blocks", "adam"])
 def test_fused_passes_do_what_the_multi_tensor_ones_do(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(foreach, "BLOCK_PER_THREAD", 10)  # the largest tensor has a rest, the smallest none
+    # the largest tensor has a rest, the smallest none
+    monkeypatch.setattr(bertbench.optim.adam, "BLOCK_PER_THREAD", 10)
     options = adam(**OPTIONS.model_dump(include={"beta1", "beta2", "weight_decay"})) if name == "adam" else OPTIONS
     try:
         fused_step: Step = {"lamb in blocks": blocks_step, "adam": native_adam_step}.get(name) or FusedStep(

@@ -17,8 +17,7 @@ from bertbench.distributed.world import World
 from bertbench.loading.filler import filled, unfilled
 from bertbench.model.linear import Products
 from bertbench.model.sequences import Sequences
-from bertbench.optim.adam import MultiTensorAdam
-from bertbench.optim.foreach import foreach_step
+from bertbench.optim.adam import MultiTensorAdam, foreach_step
 from bertbench.training.trainer import WholeTrainer
 from tests.model.padded import padded
 from tests.ranks import run_ranks

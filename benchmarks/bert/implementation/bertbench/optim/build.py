@@ -12,10 +12,9 @@ from torch import distributed, nn
 from bertbench.common.errors import ConfigError
 from bertbench.config.optimizer import Implementation, OptimizerSettings
 from bertbench.model.bert import Bert
-from bertbench.optim.adam import MultiTensorAdam
+from bertbench.optim.adam import MultiTensorAdam, blocks_step, foreach_step, native_adam_step
 from bertbench.optim.buckets import Buckets
 from bertbench.optim.clip import gradient_norm
-from bertbench.optim.foreach import blocks_step, foreach_step, native_adam_step
 from bertbench.optim.state import Hold, LogicalTensors, Optimizer, Step
 
 if TYPE_CHECKING:

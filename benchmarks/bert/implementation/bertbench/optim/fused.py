@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from bertbench.config.optimizer import OptimizerSettings
-from bertbench.optim.foreach import subtract_scaled
+from bertbench.optim.adam import subtract_scaled
 from bertbench.optim.state import State, StepScalars, scalar_tensor
 
 
@@ -25,7 +25,7 @@ _Four = tuple[Tensor, Tensor, Tensor, Tensor]
 
 
 class FusedStep:
-    """Take the step of `foreach.foreach_step` with a trust ratio; the first step compiles for about 10 s.
+    """Take the step of `adam.foreach_step` with a trust ratio; the first step compiles for about 10 s.
 
     The compiler chooses the number of GPU blocks that add up a norm from the first tensor that it sees, for all sizes:
     so the largest tensor goes first.

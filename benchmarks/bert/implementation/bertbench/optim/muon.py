@@ -16,9 +16,8 @@ from torch import Tensor
 
 from bertbench.config.optimizer import OptimizerSettings
 from bertbench.model.bert import Bert
-from bertbench.optim.adam import MultiTensorAdam
+from bertbench.optim.adam import MultiTensorAdam, native_adam_step, subtract
 from bertbench.optim.buckets import Buckets
-from bertbench.optim.foreach import native_adam_step, subtract
 from bertbench.optim.state import Hold, LogicalTensors, Optimizer, Scalar, matrices_and_vectors
 
 # Keller Jordan's quintic (kellerjordan.github.io/posts/muon): the steepest slope at 0 that leaves singular values

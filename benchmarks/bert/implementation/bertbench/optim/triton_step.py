@@ -136,7 +136,7 @@ def norm_tensors(squares, chunk_ranges, chunks, tensors, norms, BLOCK: tl.conste
 
 
 class TritonStep:
-    """Take the step of `foreach.foreach_step` in at most 5 launches, and those that fill three numbers a step."""
+    """Take the step of `adam.foreach_step` in at most 5 launches, and those that fill three numbers a step."""
 
     def __init__(self) -> None:
         self._plans: dict[int, _Plan] = {}  # by the address of the first weight: matrices and vectors have their own
@@ -150,7 +150,7 @@ class TritonStep:
         scalars: StepScalars,
         whole_norms: Callable[[torch.Tensor], torch.Tensor] = lambda norms: norms,
     ) -> None:
-        """Update weights and moments as `foreach.foreach_step` does; it overwrites the gradients."""
+        """Update weights and moments as `adam.foreach_step` does; it overwrites the gradients."""
         address = state.weights[0].data_ptr()
         if address not in self._plans or not self._plans[address][0].are_of(state):
             self._plans[address] = _planned(state, rows=2)
