@@ -22,8 +22,9 @@ class FixedScale:
     factor: Scalar = 1.0
     """The factor on the loss."""
 
-    def __init__(self, schedule: LearningRate, delay: int = 0) -> None:
-        self._schedule, self._delay = schedule, delay
+    def __init__(self, schedule: LearningRate, steps: int, delay: int = 0) -> None:
+        """Hold the rates of `steps` steps; the last one's holds beyond them."""
+        self._rates, self._delay = [schedule.rate(step) for step in range(steps)], delay
 
     def backward(self, loss: torch.Tensor) -> None:
         """Run the backward pass of a loss, times the factor."""
@@ -31,7 +32,7 @@ class FixedScale:
 
     def step(self, optimizer: Optimizer, number: int, reduced: Reduced) -> Applied:
         """Update the weights by the gradient of step `number`, counted from 0."""
-        rate = self._schedule.rate(number)
+        rate = self._rates[min(number, len(self._rates) - 1)]
         if number >= self._delay:
             optimizer.step(rate, reduced.factor)
         return rate, None
@@ -55,8 +56,8 @@ class RecordedScale(FixedScale):
         self, schedule: LearningRate, steps: int, device: torch.device, dtype: torch.dtype = torch.float32
     ) -> None:
         """Keep the rates of `steps` steps on the device."""
-        super().__init__(schedule)
-        self._rates = torch.tensor([schedule.rate(step) for step in range(steps)], dtype=dtype, device=device)
+        super().__init__(schedule, steps)
+        self._on_device = torch.tensor(self._rates, dtype=dtype, device=device)
         self._taken = torch.zeros((), dtype=torch.int64, device=device)
 
     def step(self, optimizer: Optimizer, number: int, reduced: Reduced) -> Applied:
@@ -77,7 +78,7 @@ class RecordedScale(FixedScale):
         self._taken.zero_()
 
     def _rate(self) -> torch.Tensor:
-        return torch.take(self._rates, self._taken.clamp(max=len(self._rates) - 1))
+        return torch.take(self._on_device, self._taken.clamp(max=len(self._on_device) - 1))
 
 
 class LossScaler(RecordedScale):

@@ -83,7 +83,7 @@ def _scale(system: System, world: World) -> FixedScale:
         return LossScaler(system.learning_rate, system.max_steps, first, world.size, world.device)
     if system.compute.compile == "graphs":
         return RecordedScale(system.learning_rate, system.max_steps, world.device)
-    return FixedScale(system.learning_rate, system.sync.delay)
+    return FixedScale(system.learning_rate, system.max_steps, system.sync.delay)
 
 
 def _sum(system: System, among: Exchange) -> GradientSum:

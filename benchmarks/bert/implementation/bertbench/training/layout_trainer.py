@@ -71,7 +71,7 @@ class LayoutTrainer(Trainer):
         )
         weights, decay = Weights(), system.optimizer.ema_decay
         self._path = GradientPath(
-            FixedScale(system.learning_rate),
+            FixedScale(system.learning_rate, system.max_steps),
             self.reducer,
             shard_optimizer(self.parameters, system.optimizer, self.groups.shards),
             weights,
