@@ -83,7 +83,7 @@ class Metrics:
 
     def record(self, step: int, samples: int, report: StepReport, step_ms: float, loaded: LoadedStep) -> None:
         """One step; raises RunError as `flush` does."""
-        self.timeline.waited(loaded.wait_ms / 1e3)
+        self.timeline.waited_s += loaded.wait_ms / 1e3
         if self._timed_steps is None:  # warm-up, and a first step that waits for the first samples
             self.phases.discard()
             self._timed_steps = 0

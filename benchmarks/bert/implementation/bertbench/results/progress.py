@@ -12,7 +12,7 @@ class RunProgress(Progress):
 
     def __init__(self, system: System, enabled: bool) -> None:
         super().__init__(enabled)
-        self._system = system
+        self._steps, self._batch, self._target = system.max_steps, system.global_batch_size, system.evaluation.target
         self._began: float | None = None
         self._accuracy = "-"
         self._first_step = 0
@@ -28,13 +28,13 @@ class RunProgress(Progress):
         per_step = (time.monotonic() - self._began) / (step - self._first_step)
         self.update(
             step,
-            self._system.max_steps,
-            f"step {step}/{self._system.max_steps}  {self._system.global_batch_size / per_step:,.0f} samples/s  "
+            self._steps,
+            f"step {step}/{self._steps}  {self._batch / per_step:,.0f} samples/s  "
             f"{loss_text}acc {self._accuracy}  eval in {per_step * (next_evaluation - step):.0f} s",
         )
 
     def evaluated(self, samples: int, accuracy: float) -> None:
         """After an evaluation."""
         self._accuracy = f"{accuracy:.4f}"
-        self.message(f"after {samples:,} samples: accuracy {accuracy:.4f} (target {self._system.evaluation.target})")
+        self.message(f"after {samples:,} samples: accuracy {accuracy:.4f} (target {self._target})")
         self._began = None

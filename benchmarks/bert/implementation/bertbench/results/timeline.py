@@ -28,7 +28,8 @@ class Timeline(LineFile):
     def __init__(self, path: Path | None) -> None:
         super().__init__(path)
         self._empty = path is not None and path.stat().st_size == 0
-        self._waited_s = 0.0
+        self.waited_s = 0.0
+        """Seconds of training in which rank 0 waited for samples."""
 
     def attempt(self, again: bool = False) -> None:
         """Ranks are started: now if `again` by the same launcher, or when that began, or their job's allocation."""
@@ -64,13 +65,9 @@ class Timeline(LineFile):
         """Record that the run resumes from the snapshot of `step`; `sign` is the previous attempt's last heartbeat."""
         self._record({"time": time.time(), "resumed": step, "sign": sign})
 
-    def waited(self, seconds: float) -> None:
-        """Count seconds of training in which rank 0 waited for samples."""
-        self._waited_s += seconds
-
     def begin(self, doing: str, at: float | None = None, **more: Any) -> None:
         """From `at`, or now, the run does that."""
-        waited = {"waited_s": round(self._waited_s, 6)} if self._waited_s else {}
+        waited = {"waited_s": round(self.waited_s, 6)} if self.waited_s else {}
         self._record({"time": time.time() if at is None else at, "doing": doing, **waited, **more})
 
     def _record(self, record: dict[str, Any]) -> None:
