@@ -54,7 +54,7 @@ class Loader:
     """Read one rank's batches ahead of its steps, in a thread.
 
     `exchange` gathers the samples that a group of ranks has drawn: all its ranks must iterate alike, since they load
-    each step together. `startup` gets the marks of the first step: planned, its shards open, its batch here.
+    each step together. `startup` gets marks of the first step: planned, its shards open.
     """
 
     def __init__(
@@ -135,7 +135,6 @@ class Loader:
         with named(DATA_WAIT):
             loaded = loading.result()
         wait_s = time.monotonic() - began
-        self._startup.mark("first batch")
         self._waited_s += wait_s
         if wait_s > _LONG_WAIT_S and time.monotonic() >= self._next_warning:
             self._next_warning = time.monotonic() + _WARN_EVERY_S

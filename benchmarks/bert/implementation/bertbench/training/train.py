@@ -40,6 +40,7 @@ def train(
                     for step in range(max(first, taken), stop):
                         began = perf_counter()
                         loaded = next(batches)
+                        startup.mark("first batch")
                         report = trainer.step(step, loaded.parts)
                         metrics.record(step + 1, (step + 1) * batch, report, 1e3 * (perf_counter() - began), loaded)
                         startup.mark("first step")
