@@ -2,7 +2,6 @@
 
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass
 from pathlib import Path
 
 from bertbench.common.errors import ConfigError, RunError, system_reason
@@ -14,21 +13,12 @@ from bertbench.weights.file import write_weights
 from bertbench.weights.output import writing
 
 
-@dataclass(frozen=True)
 class FinetuneFiles(ResultFiles):
-    """The log of a fine-tuning, and the other files of its folder."""
+    """The log of a fine-tuning, and the other files in the folder of `--out`."""
 
-    LOG = "mlperf_log.txt"
-
-    @property
-    def folder(self) -> Path:
-        """Return the folder of `--out`."""
-        return self.log.parent
-
-    @property
-    def scores(self) -> Path:
-        """Return the path of the inputs and the scores of every epoch."""
-        return self.folder / "scores.json"
+    def __init__(self, out: Path) -> None:
+        super().__init__(out / "mlperf_log.txt", out)
+        self.scores = out / "scores.json"  # the inputs, and the scores of every epoch
 
     def write_predictions(self, predictions: Mapping[str, Prediction], scores: Mapping[str, object]) -> None:
         """Write predictions in the form of SQuAD's evaluation, n-best answers, null odds and scores, each file whole.
@@ -62,7 +52,7 @@ def reserve(out: Path) -> FinetuneFiles:
 
     Raises ConfigError if it holds anything but an empty log, RunError if it can't be written.
     """
-    files = FinetuneFiles(out / FinetuneFiles.LOG)
+    files = FinetuneFiles(out)
     try:
         out.mkdir(parents=True, exist_ok=True)
         there = [path.name for path in out.iterdir() if path != files.log or path.stat().st_size]

@@ -4,7 +4,6 @@ import json
 import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
 from pathlib import Path
 
 from bertbench.common.errors import RunError, system_reason
@@ -17,45 +16,22 @@ from bertbench.machine.provenance import provenance, with_software
 from bertbench.results.timeline import Timeline
 
 
-class _InFolder:
-    """The path of a name in the folder of a run's files."""
-
-    def __init__(self, name: str) -> None:
-        self._name = name
-
-    def __get__(self, files: "ResultFiles", kind: type) -> Path:
-        return files.folder / self._name
-
-
-@dataclass(frozen=True)
 class ResultFiles:
-    """The log of one run, and the folder beside it."""
-
-    log: Path
+    """The log of one run, and the folder beside it: result_<n>/ next to result_<n>.txt, unless another is given."""
 
     SNAPSHOTS = "snapshots"
 
-    @property
-    def folder(self) -> Path:
-        """result_<n>/, next to result_<n>.txt."""
-        return self.log.with_suffix("")
-
-    metrics = _InFolder("metrics.jsonl")
-    """One line a step."""
-    arithmetic = _InFolder("arithmetic.json")
-    """Number format and library of the matrix products."""
-    timeline = _InFolder(TIMELINE)
-    """What the run did when, over all its attempts."""
-    power = _InFolder(POWER)
-    """What power meters read, a file a node."""
-    snapshots = _InFolder(SNAPSHOTS)
-    """The run's snapshots, a folder each."""
-    weights = _InFolder("weights.safetensors")
-    """The model as the run left it, once it has ended."""
-    vocabulary = _InFolder(VOCAB_NAME)
-    """The vocabulary that the model was trained with."""
-    lost = _InFolder("lost.txt")
-    """Lines of the log that were cut from it when the run went on from before them."""
+    def __init__(self, log: Path, folder: Path | None = None) -> None:
+        self.log = log
+        self.folder = folder = folder or log.with_suffix("")
+        self.metrics = folder / "metrics.jsonl"  # one line a step
+        self.arithmetic = folder / "arithmetic.json"  # number format and library of the matrix products
+        self.timeline = folder / TIMELINE  # what the run did when, over all its attempts
+        self.power = folder / POWER  # what power meters read, a file a node
+        self.snapshots = folder / self.SNAPSHOTS  # a folder each
+        self.weights = folder / "weights.safetensors"  # the model as the run left it, once it has ended
+        self.vocabulary = folder / VOCAB_NAME  # the one that the model was trained with
+        self.lost = folder / "lost.txt"  # lines of the log that were cut when the run went on from before them
 
     def describe(self, system: System, seed: int) -> None:
         """Write the resolved configuration, MLPerf's system description, what ran where, and the vocabulary.
