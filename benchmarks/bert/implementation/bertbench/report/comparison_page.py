@@ -40,7 +40,7 @@ def html(found: dict[str, Any]) -> str:
     same = page.paragraph("The known settings are the same on both sides.")
     return page.page(
         "A and B",
-        page.section("Which runs", page.listing(map(page.toned, _sides(found))), page.paragraph(found["conclusion"])),
+        page.section("Which runs", *map(page.paragraph, [*_sides(found), found["conclusion"]])),
         page.section("Measures", page.table(_HEADER, _measures(found), "means ± half of the 95 % interval")),
         page.section("Settings", page.table(_SETTINGS, settings) if settings else same),
         page.section("Curves", page.panels(*curves)),

@@ -5,7 +5,7 @@ A page is `page(title, section(heading, part, ...), ...)`; parts are HTML: `para
 """
 
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 
 from bertbench.report.markup import escape
 
@@ -31,7 +31,6 @@ h1 { font-size: 1.6rem; line-height: 1.2; margin: .5rem 0; }
 h3 { font-size: 1.05rem; margin: 1.6rem 0 .4rem; }
 h2 { font-size: 1.25rem; border-bottom: 1px solid var(--rule); padding-bottom: .2rem; margin: 2rem 0 .8rem; }
 a { color: var(--series-0); }
-code { font: .85rem/1.4 ui-monospace, monospace; overflow-wrap: anywhere; }
 .soft { color: var(--soft); } .good { color: var(--good); } .bad { color: var(--bad); }
 .panels { display: grid; gap: 1rem; align-items: start;
   grid-template-columns: repeat(auto-fill, minmax(min(100%, 26rem), 1fr)); }
@@ -78,7 +77,8 @@ def heading(text: str) -> str:
 
 def paragraph(text: str, tone: str = "") -> str:
     """Return a paragraph, nothing without text; `tone` is "soft", "good" or "bad"."""
-    return f"<p>{toned(text, tone)}</p>\n" if text else ""
+    kind = f' class="{tone}"' if tone else ""
+    return f"<p{kind}>{escape(text)}</p>\n" if text else ""
 
 
 def panels(*charts: str) -> str:
@@ -102,26 +102,6 @@ def table(header: Sequence[str], rows: Sequence[Sequence[str]], caption: str = "
         f'<div class="scroll" tabindex="0" role="region" aria-label="{escape(caption or header[0])}">'
         f"<table>{caption_html}<thead><tr>{head}</tr></thead>\n<tbody>{body}</tbody></table></div>\n"
     )
-
-
-def toned(text: str, tone: str = "") -> str:
-    """Return text within a line; `tone` as in `paragraph`."""
-    return f'<span class="{tone}">{escape(text)}</span>' if tone else escape(text)
-
-
-def quoted(text: str) -> str:
-    """Return a line of a file."""
-    return f"<code>{escape(text)}</code>"
-
-
-def listing(items: Iterable[str]) -> str:
-    """Return a list; `items` are HTML."""
-    return "<ul>" + "".join(f"<li>{item}</li>\n" for item in items) + "</ul>\n"
-
-
-def folded(summary: str, *parts: str) -> str:
-    """Return content that the reader can open; `parts` are HTML."""
-    return f"<details><summary>{escape(summary)}</summary>\n{''.join(parts)}</details>\n"
 
 
 def _style() -> str:

@@ -86,18 +86,7 @@ def beside(name: str, accelerators: int | None, minutes: float | None) -> str:
         for time, label, kind in rows
     ]
     title = f"Published MLPerf results with {machines}: the fastest of each kind"
-    header = ("submitter", "system", "rounds", "division", "accelerator", "nodes", "minutes", "samples", "batch size")
-    cells = [
-        (r.submitter, r.system, r.rounds.replace(";", ", "), r.division, r.accelerator, str(r.nodes),
-         f"{r.minutes:.2f}", f"{r.samples_to_converge:,.0f}", str(r.global_batch_size))
-        for r in same
-    ]  # fmt: skip
-    source = "Source: result logs in mlcommons/training_results_v1.1 to v5.0"
-    return (
-        page.panels(bars(title, drawn, Axis("minutes to train")))
-        + page.paragraph(note, "soft")
-        + page.folded(f"All {len(same)} published results with {machines}", page.table(header, cells, source))
-    )
+    return page.panels(bars(title, drawn, Axis("minutes to train"))) + page.paragraph(note, "soft")
 
 
 def _label(result: Published) -> str:

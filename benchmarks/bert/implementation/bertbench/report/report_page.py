@@ -16,11 +16,11 @@ from bertbench.report.published import MLPERF_TARGET, beside
 from bertbench.report.runs import conclusion, summarized, text_rows
 from bertbench.report.settings import Group, Runs, configured, title
 from compliance import description
-from compliance.judge import Finding, judge
+from compliance.judge import judge
 from compliance.record import shown
 from compliance.run import RunFacts, number
 
-_MOST_FINDINGS = 100
+_MOST_FINDINGS = 100  # on the page; `bertbench judge` lists all
 _MOST_PARTS = 30
 _RUN_KINDS = ("counts", "dropped", "did not reach the target")
 _TIMES = (("start-up", "startup_s"), ("training", "steps_s"), ("evaluation", "evaluation_s"))
@@ -55,15 +55,9 @@ def _section(name: str, runs: Runs, summary: dict[str, Any], ruleset: str) -> st
         page.panels(*_curves(runs, target, summary), *_profile_charts(runs)),
         page.heading("Every run"),
         page.table(*text_rows(summary)),
-        *(
-            page.heading(one.title)
-            + page.paragraph(one.conclusion)
-            + page.panels(*(bars(caption, rows, Axis(axis)) for caption, axis, rows in one.charts))
-            + page.table(one.header, one.rows, one.caption)
-            for one in details(summary)
-        ),
+        *(page.table(one.header, one.rows, one.caption) for one in details(summary)),
         page.heading("Findings"),
-        _findings([log for log, _ in runs], ruleset),
+        *_findings([log for log, _ in runs], ruleset),
         page.heading("Published results"),
         beside(name, accelerators, mean / 60 if comparable else None),
     )
@@ -120,26 +114,17 @@ def _profile_charts(runs: Runs) -> Iterator[str]:
             yield bars(f"Where a step's time goes: {log.stem}", rows, Axis("ms, rank 0"))
 
 
-def _findings(logs: Sequence[Path], ruleset: str) -> str:
-    """Return what the judge says of the logs, with the lines that it names."""
-    found, passed = [], 0
-    for log in logs:
-        judgement = judge(log, ruleset)
-        passed += judgement.verdict == "pass"
-        found += [(log, finding) for finding in judgement.findings]
+def _findings(logs: Sequence[Path], ruleset: str) -> Iterator[str]:
+    """Yield what the judge says of the logs, with the lines that it names."""
+    judgements = [judge(log, ruleset) for log in logs]
+    passed = sum(one.verdict == "pass" for one in judgements)
+    found = [(log, finding) for log, one in zip(logs, judgements, strict=True) for finding in one.findings]
     verdict = f"{passed} of {len(logs)} logs pass by ruleset {ruleset}; {len(found)} findings"
-    items = [_finding(log, finding) for log, finding in found[:_MOST_FINDINGS]]
-    if len(found) > len(items):
-        items.append(page.toned(f"and {len(found) - len(items)} more: python -m compliance lists them", "soft"))
-    return page.paragraph(verdict, "good" if passed == len(logs) else "bad") + (page.listing(items) if items else "")
-
-
-def _finding(log: Path, finding: Finding) -> str:
-    head = page.toned(f"{finding.severity} {finding.rule}", "bad" if finding.severity == "error" else "soft")
-    text = f"found {finding.found}; expected {finding.expected}; {finding.remedy}"
-    if finding.line is None:
-        return f"{head} {page.toned(log.name, 'soft')}: {page.toned(text)}"
-    return f"{head} {page.toned(text)} {page.quoted(f'{log.name}:{finding.line}: {line_of(log, finding.line)}')}"
+    yield page.paragraph(verdict, "good" if passed == len(logs) else "bad")
+    for log, one in found[:_MOST_FINDINGS]:
+        where = log.name if one.line is None else f"{log.name}:{one.line}: {line_of(log, one.line)}"
+        text = f"{one.severity} {one.rule}: found {one.found}; expected {one.expected}; {one.remedy}; {where}"
+        yield page.paragraph(text, "bad" if one.severity == "error" else "soft")
 
 
 def _machine(fields: dict[str, str], facts: RunFacts, accelerators: int | None) -> str:

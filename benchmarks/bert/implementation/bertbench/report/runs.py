@@ -196,5 +196,5 @@ def text(content: dict[str, Any], detailed: bool) -> str:
     """Return the output of `report` for an object of `summarized`; `detailed` adds a table for each detail."""
     lines = [title(content["system"], content["settings"]), *aligned(*text_rows(content)), *remarks(content)]
     for found in details(content) if detailed else ():
-        lines += [found.caption, *aligned(found.header, found.rows), *([found.conclusion] if found.conclusion else [])]
+        lines += [found.caption, *aligned(found.header, found.rows)]
     return "\n".join(lines)
