@@ -17,10 +17,8 @@ from bertbench.checkpoint.snapshot import META_NAME
 from bertbench.checkpoint.start import check_start
 from bertbench.commands import emit, passed_on, say, system_of
 from bertbench.common.errors import TARGET_MISSED, ConfigError, RunError
-from bertbench.common.log_spans import evaluation_s
-from bertbench.common.paths import data_folder, runs_folder, shown_path
+from bertbench.common.paths import runs_folder, shown_path
 from bertbench.config import System
-from bertbench.data.store.manifest import Manifest
 from bertbench.distributed.rendezvous import Ranks, launched_ranks, leave_log, log_left
 from bertbench.distributed.startup import LAUNCHED, Startup, process_started
 from bertbench.distributed.world import World
@@ -180,7 +178,6 @@ def _beside(world: World, files: ResultFiles | None, local_rank: int, work: Side
 def _as_rank(system: System, ranks: Ranks, arguments: argparse.Namespace) -> int:
     """Run this process as one rank."""
     startup, short = Startup.of_rank(), arguments.short
-    steps_between_evaluations = -(-system.evaluation_interval // system.global_batch_size)
     if short:
         system = shortened(system, short)
     startup.mark("imports")
@@ -216,9 +213,9 @@ def _as_rank(system: System, ranks: Ranks, arguments: argparse.Namespace) -> int
             with power_sampled(system, world, files), beside:
                 run = train(system, world, seed, files, progress, options)
             if files and short == "profile":
-                evaluated_s = evaluation_s(RunFacts(read_events(files.log)))
-                progress.message(profiler.write(files.folder, steps_between_evaluations, evaluated_s))
-            progress.message("\n".join(_closing_lines(system, run, short, files)))
+                progress.message(profiler.write(files.folder))
+            for line in _closing_lines(run, short, files):
+                progress.message(line)
     return 0 if run.reason is None or short else TARGET_MISSED
 
 
@@ -229,14 +226,13 @@ def _record_attempt(files: ResultFiles) -> None:
             timeline.attempt()
 
 
-def _closing_lines(system: System, finished: Run, short: Short | None, files: ResultFiles | None) -> Iterator[str]:
+def _closing_lines(finished: Run, short: Short | None, files: ResultFiles | None) -> Iterator[str]:
     """Yield how a run ended, where its log is, and the commands that judge and show it.
 
     A short run's log ends with `aborted`, so its line says how the smoke test or the profile went.
     """
     if not short:
         yield f"{finished.status}: {finished.reason or 'target reached'}"
-    yield _against_guessing(system, finished.accuracy)
     if files and (slow := straggler_of(files.log)):
         yield f"straggler: {slow.text()}"
     if short == "smoke":
@@ -246,13 +242,3 @@ def _closing_lines(system: System, finished: Run, short: Short | None, files: Re
         yield f"log     {log}"
         yield f"judge   bertbench judge {log}"
         yield f"report  bertbench report {folder}"
-
-
-def _against_guessing(system: System, accuracy: float) -> str:
-    guess = Manifest.read(data_folder(system.data.eval_path or system.data.path)).most_frequent_token
-    if guess is None:
-        return f"accuracy {accuracy:.4f}"
-    return (
-        f"accuracy {accuracy:.4f}; always guessing the most frequent token, {guess.token!r}, scores "
-        f"{guess.accuracy:.4f}: {accuracy / guess.accuracy:.1f} times as much"
-    )

@@ -12,6 +12,7 @@ from itertools import pairwise
 from typing import Any
 
 from bertbench.common.ranges import ALL_REDUCE, ATTENTION, BACKWARD, DATA_WAIT, FORWARD, OPTIMIZER
+from bertbench.report.markup import aligned
 
 _STEP = "ProfilerStep#"
 _PHASES = (DATA_WAIT, FORWARD, BACKWARD, ALL_REDUCE, OPTIMIZER)
@@ -122,17 +123,9 @@ def _kernel_part(kernel: str, names: tuple[str, ...], main_thread: bool) -> str:
     return part
 
 
-def step_table(found: dict[str, float], evaluation: dict[str, Any], steps: int) -> str:
-    """Return the milliseconds of a step by activity, a mean of `steps`, and evaluations' share, as text."""
+def step_table(found: dict[str, float], steps: int) -> str:
+    """Return the milliseconds of a step by activity, a mean of `steps`, as text."""
     step = sum(found.values())
-    width = max(map(len, [*found, "one step"]))
-    rows = [f"  {name:<{width}}  {ms:9.2f} ms  {ms / step:6.1%}" for name, ms in found.items()]
-    return "\n".join(
-        [
-            f"where the time of a step goes (rank 0, mean of {steps} steps, profiled):",
-            *rows,
-            f"  {'one step':<{width}}  {step:9.2f} ms",
-            f"an evaluation takes {evaluation['seconds']:.2f} s every {evaluation['every_steps']:,} steps: "
-            f"{evaluation['share']:.1%} of a run",
-        ]
-    )
+    rows = [[name, f"{ms:.2f}", f"{ms / step:.1%}"] for name, ms in [*found.items(), ("one step", step)]]
+    title = f"where the time of a step goes (rank 0, mean of {steps} steps, profiled):"
+    return "\n".join([title, *aligned(["part", "ms", ""], rows, left=1)])

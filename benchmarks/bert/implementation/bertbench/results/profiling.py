@@ -37,7 +37,7 @@ class Profiler:
             torch.cuda.synchronize()  # keep other steps' device work out of the counted ones
         self._profile.step()
 
-    def write(self, folder: Path, steps_between_evaluations: int, evaluation_s: float) -> str:
+    def write(self, folder: Path) -> str:
         """Write trace.json, profile.json and profile.txt into a folder; return the table."""
         from bertbench.report.step_trace import step_table, where  # noqa: PLC0415 - of no other run
 
@@ -45,12 +45,9 @@ class Profiler:
         trace = folder / "trace.json"
         self._profile.export_chrome_trace(str(trace))
         found = where(json.loads(trace.read_text(encoding="utf-8"))["traceEvents"])
-        step_ms = sum(found.values())
-        share = evaluation_s / (evaluation_s + steps_between_evaluations * step_ms / 1e3)
-        evaluation = {"seconds": evaluation_s, "every_steps": steps_between_evaluations, "share": share}
-        content = {"steps": _ACTIVE, "step_ms": step_ms, "parts_ms": found, "evaluation": evaluation}
+        content = {"steps": _ACTIVE, "step_ms": sum(found.values()), "parts_ms": found}
         (folder / "profile.json").write_text(json.dumps(content, indent=2) + "\n", encoding="utf-8")
-        table = step_table(found, evaluation, _ACTIVE)
+        table = step_table(found, _ACTIVE)
         key = "self_device_time_total" if self._cuda else "self_cpu_time_total"
         operators = self._profile.key_averages().table(sort_by=key, row_limit=_OPERATORS)
         (folder / "profile.txt").write_text(f"{table}\n\n{operators}", encoding="utf-8")
