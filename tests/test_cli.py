@@ -134,7 +134,7 @@ COMPLETED = {
     "bertbench fin": ["finetune"],
     "bertbench la": ["launch", "lab"],
     "bertbench lab opt": ["optim", "optimizer"],
-    "bertbench plan --lay": ["--layouts"],
+    "bertbench plan --str": ["--strict"],
     "bertbench train dgxh": ["dgxh200_n1"],
     "bertbench launch --on-": ["--on-bad-sample"],
     "bertbench train cpu_demo --on-bad-sample ": ["fail", "skip"],

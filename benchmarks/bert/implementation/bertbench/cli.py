@@ -1,7 +1,7 @@
 """Parse the command line: one table, one parser, each command's code loaded only when it is called.
 
 A command is a module with `add_arguments(parser)` and `run(arguments) -> exit code`. If its code loads torch, which
-takes seconds, `add_arguments` is in commands/arguments/, and the system is read before that code is loaded. Every
+takes seconds, commands/arguments.py adds its arguments, and the system is read before that code is loaded. Every
 command takes --json: JSON on standard output, everything else on standard error.
 """
 
@@ -50,10 +50,13 @@ class Command(NamedTuple):
         module = re.sub("[ -]", "_", self.path.removeprefix(f"{_LAB} "))
         return f"{self.package}.{module}"
 
-    @property
-    def arguments(self) -> str:
-        """Return the name of the module with `add_arguments`."""
-        return self.code.replace(".commands.", ".commands.arguments.") if self.apart else self.code
+    def add_arguments(self, parser: argparse.ArgumentParser) -> None:
+        """Add its arguments to its parser."""
+        package, _, module = self.code.rpartition(".")
+        if self.apart:
+            getattr(importlib.import_module(f"{package}.arguments"), module)(parser)
+        else:
+            importlib.import_module(self.code).add_arguments(parser)
 
 
 GROUPS: dict[str, tuple[Command, ...]] = {
@@ -143,9 +146,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
 def _run(words: list[str]) -> int:
     command = _called(words)
     if command is not None and command.reads_words:
-        own = argparse.Namespace(words=words[len(command.path.split()) :])
-        return int(importlib.import_module(command.code).run(own))
-    parsed = _parser(words, command).parse_args(words)
+        parsed = argparse.Namespace(words=words[len(command.path.split()) :])
+    else:
+        parsed = _parser(words, command).parse_args(words)
     assert command is not None, "the parser refuses words that call no command"
     if command.apart and "system" in parsed:
         from bertbench.config import load_system  # noqa: PLC0415 - pydantic, which other commands don't need
@@ -221,7 +224,7 @@ def _parser(words: list[str], called: Command | None) -> argparse.ArgumentParser
             leaf = top.add_parser(name, description=command.help)
         if command == called and not command.reads_words:
             leaf.add_argument("--json", action="store_true", help="print JSON on standard output")
-            importlib.import_module(command.arguments).add_arguments(leaf)
+            command.add_arguments(leaf)
             parser.leaf = leaf
     return parser
 

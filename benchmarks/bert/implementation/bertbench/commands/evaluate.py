@@ -8,7 +8,7 @@ from pathlib import Path
 
 from bertbench.checkpoint.start import check_weights
 from bertbench.commands import emit, system_of
-from bertbench.commands.arguments.evaluate import EXPECTATION
+from bertbench.commands.arguments import EXPECTATION
 from bertbench.common.errors import ConfigError
 from bertbench.common.paths import weights_file
 from bertbench.config import System

@@ -5,18 +5,13 @@ from typing import Any
 
 from bertbench.commands import emit, system_of
 from bertbench.dry_run.dry_run import DryRun, dry_run
-from bertbench.dry_run.layouts import listing
 from bertbench.dry_run.steps import STEPS
-
-_MIB = 2**20
-_GRADIENT_BYTES = 4
 
 
 def run(arguments: argparse.Namespace) -> int:
     """Print the plan and its problems; return 1 with --strict and problems, else 0."""
     plan = dry_run(system_of(arguments), arguments.rank)
-    layouts, lines = listing(plan.system) if arguments.layouts else ({}, [])
-    emit(arguments.json, {**_as_json(plan), **layouts}, *_lines(plan), *lines)
+    emit(arguments.json, _as_json(plan), *_lines(plan))
     return int(arguments.strict and bool(plan.problems))
 
 
@@ -73,8 +68,7 @@ def _lines(plan: DryRun) -> list[str]:
         f"{steps.tokens.max():,} tokens a step (mean {steps.tokens.mean():,.0f}); load efficiency "
         f"{steps.load_efficiency:.4f}, from {steps.source}, {STEPS} steps",
         f"gradients   {counted.bytes_per_step:,} bytes a rank and step, {plan.link_bytes_per_step:,} over each link "
-        f"of a ring; {len(counted.bucket_elements)} buckets:",
-        *_bucket_table(counted.bucket_elements),
+        f"of a ring; {len(counted.bucket_elements)} buckets",
         f"evaluation  every {system.evaluation_interval:,} samples: after steps {first}; "
         f"at most {share:,} of {plan.evaluation_samples:,} samples on a rank",
     ]
@@ -105,15 +99,3 @@ def _grid(plan: DryRun) -> list[str]:
         *(f"  {line}" for line in layout.lines()),
         f"sent        bytes a step: {sent}",
     ]
-
-
-def _bucket_table(elements: tuple[int, ...]) -> list[str]:
-    """Return the buckets' sizes, neighbours of similar size on one line."""
-    lines, first = [], 0
-    for last, size in enumerate(elements):
-        following = elements[last + 1] if last + 1 < len(elements) else 0
-        if abs(following - size) > size // 100:
-            numbers = f"{first + 1}" if first == last else f"{first + 1} to {last + 1}"
-            lines.append(f"  {numbers:>10}  {size:>12,} elements  {_GRADIENT_BYTES * size / _MIB:>8.1f} MiB")
-            first = last + 1
-    return lines
