@@ -119,15 +119,6 @@ def test_runs_that_make_or_are_judged_by_no_reference_are_one_clear_line(
     assert not (tmp_path / "made.json").exists()
 
 
-def test_a_reference_that_records_no_seeds_judges_and_says_so(
-    reference: Path, tmp_path: Path, printed: Printed
-) -> None:
-    ((name, point),) = json.loads(reference.read_text()).items()
-    reference.write_text(json.dumps({name: {key: value for key, value in point.items() if key != "Seeds"}}))
-    said = printed("rcp", write(tmp_path / "new", EVALUATIONS), "--against", reference)
-    assert f"note: {reference} records no seeds" in said
-
-
 @pytest.mark.parametrize("content", ["", "[1]", '{"a": {"BS": 1}}', '{"a": 1, "b": 2}'])
 def test_a_file_that_is_no_reference_is_one_clear_line(content: str, tmp_path: Path, printed: Printed) -> None:
     file = tmp_path / "rcps.json"

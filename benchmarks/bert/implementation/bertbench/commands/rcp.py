@@ -37,6 +37,4 @@ def _text(found: Verdict) -> list[str]:
     if found.reference_mean is not None:
         between = f"{found.least_mean:,.0f} to {found.most_mean:,.0f}"
         lines.append(f"reference: {found.reference_mean:,.0f}; means from {between} pass")
-    if found.note:
-        lines.append(f"note: {found.note}")
     return lines

@@ -31,6 +31,13 @@ _DECISIVE = (
     "precision.compute",
 )  # fmt: skip
 """Prefixes of the settings that decide convergence."""
+_HYPERPARAMETERS = LOGGED - {"submission_division"}
+"""Keys of a log that decide it."""
+_FIELDS = {
+    "Benchmark": str, "BS": int, "Hyperparams": dict, "Epochs to converge": list,
+    "Configuration": dict, "Seeds": list, "Precisions": list,
+}  # fmt: skip
+"""Those that this file reads: MLPerf's, and our extra ones, which the official checker ignores."""
 
 
 class Verdict(NamedTuple):
@@ -46,16 +53,13 @@ class Verdict(NamedTuple):
     """The official limit: runs with a smaller mean converge implausibly fast."""
     most_mean: float | None
     """Runs with a larger mean converge more slowly than the reference."""
-    note: str | None
-    """What the reference doesn't record, so that it isn't checked."""
 
 
 def reference_of(runs: Runs) -> dict[str, Any]:
     """Return a reference convergence point in the form of MLPerf's files.
 
-    Extra fields, which the official checker ignores, have configuration and commits, and seed and resolved precision
-    of each run. Raises DataError for too few runs, for one that missed its target, and for runs that differ in settings
-    or precision.
+    Extra fields have configuration and commits, and seed and resolved precision of each run. Raises DataError for too
+    few runs, for one that missed its target, and for runs that differ in settings or precision.
     """
     if len(runs) < LEAST_RUNS:
         raise DataError(f"found {len(runs)} runs; a reference needs at least {LEAST_RUNS} of one system: record more")
@@ -66,9 +70,11 @@ def reference_of(runs: Runs) -> dict[str, Any]:
     if again := [seed for seed, count in Counter(seeds).items() if count > 1]:
         raise DataError(f"found seed {again[0]} in several runs, which repeat one run: give each once")
     first = runs[0]
-    _check_same(str(first[0]), _settings(first), runs)
+    _check_same(str(first[0]), _settings(*first), runs)
     precisions = _one_precision(runs)
-    configuration, hyperparameters = (_shared(found) for found in zip(*map(_settings, runs), strict=True))
+    known = [_settings(*run) for run in runs]
+    shared = {key: known[0][key] for key in sorted(known[0]) if all(key in one for one in known)}
+    hyperparameters = {key: value for key, value in shared.items() if key in _HYPERPARAMETERS}
     commits = [str(described(log, "run.json").get("commit", "unknown")) for log, _ in runs]
     batch = hyperparameters.pop("global_batch_size")
     return {
@@ -80,7 +86,7 @@ def reference_of(runs: Runs) -> dict[str, Any]:
             "BS": batch,
             "Hyperparams": hyperparameters,
             "Epochs to converge": [round(facts.samples or 0) for _, facts in runs],
-            "Configuration": configuration,
+            "Configuration": {key: value for key, value in shared.items() if key not in _HYPERPARAMETERS},
             "Seeds": seeds,
             "Precisions": precisions,
             "Commits": dict(Counter(commits)),
@@ -98,16 +104,15 @@ def judged(runs: Runs, file: Path, ruleset: str) -> Verdict:
     needed = runs_per_result(BENCHMARK)
     if len(runs) < needed:
         raise DataError(f"found {len(runs)} runs; the limits are for the {needed} of a result: record more")
-    expected = point.get("Configuration", {}), {**point["Hyperparams"], "global_batch_size": point["BS"]}
+    expected = {**point["Configuration"], **point["Hyperparams"], "global_batch_size": point["BS"]}
     _check_same(str(file), expected, runs)
-    seeds = point.get("Seeds", [])
     for log, facts in runs:
-        if facts.seed in seeds:
+        if facts.seed in point["Seeds"]:
             raise DataError(
                 f"{log}: has seed {facts.seed}, and so has a run of {file}; a reference can't judge runs that it was "
                 "made of: record runs with other seeds, or make another reference"
             )
-    _one_precision(runs, point.get("Precisions", []))
+    _one_precision(runs, point["Precisions"])
     converged = [
         Converged(facts.global_batch_size, facts.samples if facts.status == "success" else None) for _, facts in runs
     ]
@@ -120,15 +125,13 @@ def judged(runs: Runs, file: Path, ruleset: str) -> Verdict:
         message = f"they converge implausibly fast for this reference; {message}"
     elif official.passed and most is not None and own > most:
         verdict, message = "fail", "they converge more slowly than the reference: look for a regression in training"
-    note = None if seeds else f"{file} records no seeds, so runs that it was made of aren't recognised"
-    return Verdict(verdict, message, len(runs), own if own < math.inf else None, reference, least, most, note)
+    return Verdict(verdict, message, len(runs), own if own < math.inf else None, reference, least, most)
 
 
-def _settings(run: tuple[Path, RunFacts]) -> tuple[Values, Values]:
-    """Return the settings that decide convergence: those of the configuration, empty without one, and of the log."""
-    log, facts = run
-    logged = {key: facts.value(key) for key in sorted(LOGGED - {"submission_division"}) if facts.first(key) is not None}
-    return {key: value for key, value in configured(log).items() if key.startswith(_DECISIVE)}, logged
+def _settings(log: Path, facts: RunFacts) -> Values:
+    """Return the settings that decide convergence: those of the configuration, and of the log."""
+    decisive = {key: value for key, value in configured(log).items() if key.startswith(_DECISIVE)}
+    return decisive | {key: facts.value(key) for key in _HYPERPARAMETERS if facts.first(key) is not None}
 
 
 def _one_precision(runs: Runs, others: Sequence[str | None] = ()) -> list[str | None]:
@@ -146,24 +149,18 @@ def _one_precision(runs: Runs, others: Sequence[str | None] = ()) -> list[str | 
     return found
 
 
-def _shared(found: Sequence[Values]) -> Values:
-    return {key: value for key, value in found[0].items() if all(other.get(key) == value for other in found)}
-
-
-def _check_same(name: str, expected: tuple[Values, Values], runs: Runs) -> None:
-    """Raise DataError if a run has other settings, in its configuration, or in its log if one lacks a configuration.
+def _check_same(name: str, expected: Values, runs: Runs) -> None:
+    """Raise DataError if a run has other settings.
 
     A setting that one of the two lacks doesn't count: older commits lack some settings and rename others.
     """
-    for run in runs:
-        found = _settings(run)
-        place = 0 if expected[0] and found[0] else 1
-        wanted, own = expected[place], found[place]
-        for key in sorted(wanted.keys() & own.keys()):
-            if wanted[key] != own[key]:
+    for log, facts in runs:
+        found = _settings(log, facts)
+        for key in sorted(expected.keys() & found.keys()):
+            if expected[key] != found[key]:
                 raise DataError(
-                    f"{run[0]}: has {key} {own[key]}, {name} has {wanted[key]}; a reference covers one system with one "
-                    "configuration: give only its runs"
+                    f"{log}: has {key} {found[key]}, {name} has {expected[key]}; a reference covers one system with "
+                    "one configuration: give only its runs"
                 )
 
 
@@ -171,8 +168,7 @@ def _read(file: Path) -> tuple[str, dict[str, Any]]:
     try:
         text = read_plain(file, _LARGEST).decode()
         (point,) = json.loads(text).values()
-        known = {"Benchmark": str, "BS": int, "Hyperparams": dict, "Epochs to converge": list}
-        if not all(isinstance(point.get(name), kind) for name, kind in known.items()):
+        if not all(isinstance(point.get(name), kind) for name, kind in _FIELDS.items()):
             raise ValueError
     except (CannotJudge, ValueError, AttributeError, TypeError) as error:
         raise DataError(
