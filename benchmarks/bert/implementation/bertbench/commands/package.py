@@ -2,9 +2,9 @@
 
 import argparse
 
-from bertbench.commands import add_flag, add_path, add_ruleset, emit, say
+from bertbench.commands import add_flag, add_path, add_ruleset, emit
 from bertbench.common.paths import home
-from bertbench.results.package import build, origins
+from bertbench.results.package import build
 from compliance.package import judgement_text
 
 
@@ -26,11 +26,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     """Build the package and print the judge's verdict."""
-    measured = [origins(arguments.results, system) for system in dict.fromkeys(arguments.systems)]
     judgement = build(
         arguments.out, arguments.submitter, arguments.systems, arguments.results, arguments.ruleset,
         arguments.allow_dirty,
     )  # fmt: skip
-    say(*measured)
     emit(arguments.json, judgement.as_json(), judgement_text(judgement))
     return 0

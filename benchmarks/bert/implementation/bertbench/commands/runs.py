@@ -2,7 +2,7 @@
 
 import argparse
 
-from bertbench.commands import add_flag, emit
+from bertbench.commands import emit
 from bertbench.commands.report import add_results, folders_of
 from bertbench.common.errors import DataError
 from bertbench.common.paths import shown_path
@@ -16,7 +16,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--sort", choices=LISTED, default="run", metavar="COLUMN",
         help=f"column to sort by: {', '.join(LISTED)} (default: run)",
     )  # fmt: skip
-    add_flag(parser, "--reverse", "sort from the largest down")
 
 
 def run(arguments: argparse.Namespace) -> int:
@@ -27,9 +26,7 @@ def run(arguments: argparse.Namespace) -> int:
         named = ", ".join(shown_path(folder) for folder in folders)
         raise DataError(f"{named}: found no run there; start one with `bertbench train`, or name a folder of logs")
     rows = [listed(log, arguments.ruleset) | {"run": shown_path(log)} for log in logs]
-    if arguments.sort != "run":
-        rows = arranged(rows, arguments.sort, arguments.reverse)
-    elif arguments.reverse:  # the order found has 9 before 10
-        rows.reverse()
+    if arguments.sort != "run":  # the order found has 9 before 10
+        rows = arranged(rows, arguments.sort)
     emit(arguments.json, rows, text_table(rows))
     return 0

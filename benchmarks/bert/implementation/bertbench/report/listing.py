@@ -93,11 +93,10 @@ def system_name(log: Path, facts: RunFacts) -> str:
     return name if isinstance(name, str) else log.parent.parent.name
 
 
-def arranged(rows: Sequence[dict[str, Any]], column: str, reverse: bool) -> list[dict[str, Any]]:
+def arranged(rows: Sequence[dict[str, Any]], column: str) -> list[dict[str, Any]]:
     """Return rows sorted by a column, rows without a value last."""
     known = [row for row in rows if row[column] is not None]
-    unknown = [row for row in rows if row[column] is None]
-    return sorted(known, key=lambda row: row[column], reverse=reverse) + unknown
+    return sorted(known, key=lambda row: row[column]) + [row for row in rows if row[column] is None]
 
 
 def text_table(rows: Sequence[dict[str, Any]]) -> str:

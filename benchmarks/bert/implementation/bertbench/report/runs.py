@@ -11,28 +11,18 @@ from typing import Any
 
 from bertbench.common.errors import DataError
 from bertbench.common.log_spans import evaluation_s, init_s, startup, startup_s
-from bertbench.common.timeline import STARTUP_KEY, TRAINING
+from bertbench.common.timeline import TRAINING
 from bertbench.report.beside import curve
 from bertbench.report.details import details
 from bertbench.report.energy import energy
 from bertbench.report.ledger import ledger
 from bertbench.report.markup import aligned, cell
-from bertbench.report.settings import LOGGED, RESUMED, Group, Runs, divided, logs_of, title
+from bertbench.report.settings import Group, Runs, divided, logs_of, title
 from bertbench.report.straggler import Straggler, straggler_of
 from compliance.log import CannotJudge, read_events
 from compliance.record import printable
 from compliance.run import RunFacts
 from compliance.score import counted, olympic_mean
-
-# The facts that a report shows of a run, few enough that many large logs fit into memory.
-_SHOWN_KEYS = frozenset(
-    (
-        "submission_benchmark", "submission_platform", "seed", "init_start", "init_stop", "run_start", "run_stop",
-        "block_start", "epoch_start", "eval_start", "eval_stop", "eval_accuracy", "not_a_result", RESUMED, STARTUP_KEY,
-        *LOGGED,
-    )
-)  # fmt: skip
-_MOST_EVENTS = 1_000
 
 
 def systems(paths: Sequence[Path]) -> list[Group]:
@@ -45,7 +35,7 @@ def systems(paths: Sequence[Path]) -> list[Group]:
     problems: list[CannotJudge] = []
     for log in logs_of(paths):
         try:
-            facts = RunFacts(read_events(log)).only(_SHOWN_KEYS, _MOST_EVENTS)
+            facts = RunFacts(read_events(log))
         except CannotJudge as problem:
             problems.append(problem)
             facts = RunFacts([])

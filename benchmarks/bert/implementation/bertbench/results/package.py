@@ -73,15 +73,6 @@ def build(
     return judge_package(out, ruleset)
 
 
-def origins(results: Path, system: str) -> str:
-    """From which commits a system's runs are, as their run.json say: a line for people."""
-    runs = _runs(_logs(results, system))
-    commits = dict.fromkeys(
-        f"{str(run.get('commit') or 'unknown')[:12]}{' with changes' if run.get('tree_dirty') else ''}" for run in runs
-    )
-    return f"{system}: {len(runs)} runs of commit {', '.join(commits)}; the sources are packaged as they are now"
-
-
 def _logs(results: Path, system: str) -> list[Path]:
     folder = results / system / "bert"
     logs = sorted(folder.glob(LOG_PATTERN), key=lambda log: (len(log.name), log.name))
