@@ -3,7 +3,6 @@
 import os
 import posixpath
 import shlex
-import sys
 from collections.abc import Collection, Iterator, Sequence
 from itertools import groupby
 from pathlib import Path
@@ -57,9 +56,7 @@ def check_download(folder: Path, record: Path | None, as_json: bool) -> int:
         "files": findings,
         "downloads": downloads,
     }
-    encoding = sys.stdout.encoding or "ascii"  # the terminal's, which may lack characters of the names
-    report = "\n".join(_report(printable(str(folder)), findings, problems, downloads))
-    emit(as_json, content, report.encode(encoding, "backslashreplace").decode(encoding))
+    emit(as_json, content, *_report(printable(str(folder)), findings, problems, downloads))
     return 1 if problems else 0
 
 
