@@ -5,39 +5,36 @@ from functools import cache
 from statistics import median
 from typing import Any
 
-from bertbench.commands import add_flag, add_path, add_system_arguments, emit, system_of, write_file
+from bertbench.commands import add_flag, add_system_arguments, emit, system_of
 from bertbench.common.errors import ConfigError
 from bertbench.config import load_system, system_names
 from bertbench.config.load import gpu_card
 from bertbench.forecast.calibrate import GROUPS, Comparison, leave_out, other_results
 from bertbench.forecast.forecast import LIMITS, Forecast, forecast, trains_bert_large
-from bertbench.forecast.page import forecast_page
 from bertbench.forecast.ranges import covered
 from bertbench.forecast.step import HARDWARE
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Add the system, the kind of forecast and the page."""
+    """Add the system and the kind of forecast."""
     parser.add_argument("system", nargs="?", metavar="SYSTEM", help="name or path of a system file (default: all)")
     parser.add_argument(
         "--gpu", "--gpu-model", type=_kind, choices=sorted(HARDWARE),
         help="forecast for this GPU instead of the system's own; its whole name will do",
     )  # fmt: skip
+    kind = parser.add_mutually_exclusive_group()
     add_flag(
-        parser,
+        kind,
         "--validate",
         "forecast published A100 results instead, each by a calibration without it, and print the errors",
     )
+    add_flag(kind, "--layouts", "forecast a step and its memory in every layout of the system's GPUs; any size of BERT")
     add_flag(
-        parser, "--layouts", "forecast a step and its memory in every layout of the system's GPUs; any size of BERT"
-    )
-    add_flag(
-        parser,
+        kind,
         "--from-kernels",
         "compute a step's time on 8 A100s, H100s and H200s from its kernels' bytes and launches, beside published "
         "results; needs Triton, takes a minute",
     )
-    add_path(parser, "--html", "FILE", "also write a page with published results")
     add_system_arguments(parser)
 
 
@@ -48,30 +45,23 @@ def _kind(name: str) -> str:
 
 def run(arguments: argparse.Namespace) -> int:
     """Print forecasts, or their errors."""
-    if arguments.validate and arguments.system:
-        raise ConfigError("--validate forecasts published results; leave SYSTEM out")
+    if (arguments.validate or arguments.from_kernels) and (arguments.system or arguments.gpu):
+        raise ConfigError("--validate and --from-kernels forecast published results; leave SYSTEM and --gpu out")
     if arguments.from_kernels:
         from bertbench.commands.roofline import print_roofline  # noqa: PLC0415 - loads torch
 
-        if arguments.system or arguments.gpu or arguments.validate or arguments.layouts or arguments.html:
-            raise ConfigError(
-                "--from-kernels computes BERT-Large's step on one node; leave SYSTEM and other options out"
-            )
         return print_roofline(arguments.json)
     if arguments.layouts:
         from bertbench.dry_run.layouts import listing  # noqa: PLC0415 - loads torch, which no other forecast needs
 
-        if arguments.system is None or arguments.gpu or arguments.validate or arguments.html:
-            raise ConfigError("--layouts needs a SYSTEM and takes no other option; `bertbench systems` lists systems")
+        if arguments.system is None or arguments.gpu:
+            raise ConfigError("--layouts needs a SYSTEM and takes no --gpu; `bertbench systems` lists systems")
         layouts, lines = listing(system_of(arguments))
         emit(arguments.json, {"system": arguments.system, **layouts}, *lines)
-        return 0
-    forecasts = [] if arguments.validate and not arguments.html else _forecasts(arguments)
-    if arguments.html:
-        write_file(arguments.html, forecast_page(forecasts, leave_out("row"), other_results("a100")))
-    if arguments.validate:
+    elif arguments.validate:
         _print_validation(arguments.json)
     else:
+        forecasts = _forecasts(arguments)
         rows = [_as_json(one) for one in forecasts]
         emit(arguments.json, rows[0] if arguments.system else rows, *_table(forecasts))
     return 0
