@@ -21,7 +21,7 @@ from typing import Any, NamedTuple, TypeVar
 
 import torch
 
-from bertbench.commands import check_at_least_one, emit, seed, write_file
+from bertbench.commands import add_number, emit, seed, write_file
 from bertbench.common.errors import ConfigError
 from bertbench.common.progress import Progress
 from bertbench.machine.device import wait
@@ -71,7 +71,7 @@ def command(
             add(parser)
         for name, default, text in numbers:
             shown = "" if default is None else f" (default {default:,})"
-            parser.add_argument(name, type=int, default=default, metavar="N", help=text + shown)
+            add_number(parser, name, "N", text + shown, default=default)
         if seeds:
             parser.add_argument("--seed", type=seed, default=1, metavar="N", help=f"seed of {seeds} (default 1)")
         parser.add_argument(
@@ -80,7 +80,6 @@ def command(
         )  # fmt: skip
 
     def run(arguments: argparse.Namespace) -> int:
-        check_at_least_one(arguments, *(name.strip("-") for name, *_ in numbers))
         if getattr(arguments, "device", None) == "cuda" and not torch.cuda.is_available():
             raise ConfigError("--device cuda: found no GPU that torch can use; leave --device out")
         with Progress() as progress:

@@ -2,15 +2,15 @@
 
 import argparse
 
-from bertbench.commands import check_at_least_one, whole_numbers
+from bertbench.commands import add_number, whole_numbers
 from bertbench.common.errors import ConfigError
 from lab.commands.study import add_folder_arguments, definition_of, run_study
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add seeds, the definition, the folder, and --ranks."""
-    parser.add_argument("--seeds", type=int, metavar="N", help="runs of every arm (default: the definition's)")
-    parser.add_argument("--parallel", type=int, metavar="N", help="trials at a time (default 2)")
+    add_number(parser, "--seeds", "N", "runs of every arm (default: the definition's)")
+    add_number(parser, "--parallel", "N", "trials at a time (default 2)")
     add_folder_arguments(parser, "clip")
     parser.add_argument(
         "--ranks", metavar="N,...",
@@ -20,7 +20,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     """Run the missing trials and print a table."""
-    check_at_least_one(arguments, "parallel")
     if arguments.ranks is None:
         return run_study(arguments, "clip", "clip", definition_of(arguments, "clip"), arguments.parallel or 2)
     ranks = sorted(set(whole_numbers("--ranks", arguments.ranks)))

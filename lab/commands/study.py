@@ -9,7 +9,7 @@ from typing import Any
 
 import torch
 
-from bertbench.commands import check_at_least_one, emit, write_file
+from bertbench.commands import add_number, emit, write_file
 from bertbench.common.errors import ConfigError
 from bertbench.common.paths import runs_folder
 from bertbench.common.progress import Progress
@@ -69,7 +69,7 @@ def study_command(name: str, title: str) -> Command:
     """Return the command of the study that lab/studies/<name>.json defines."""
 
     def add_arguments(parser: argparse.ArgumentParser) -> None:
-        parser.add_argument("--seeds", type=int, metavar="N", help="runs of every arm (default: the definition's)")
+        add_number(parser, "--seeds", "N", "runs of every arm (default: the definition's)")
         add_folder_arguments(parser, name)
 
     def run(arguments: argparse.Namespace) -> int:
@@ -86,7 +86,6 @@ def check_optuna() -> None:
 
 def run_study(arguments: argparse.Namespace, name: str, title: str, definition: Definition, parallel: int = 1) -> int:
     """Run the missing trials of a study, `parallel` at a time; a study of a system prints its rows with --json."""
-    check_at_least_one(arguments, "seeds")
     if definition.tuning:
         check_optuna()
     folder = study_folder(arguments, name)

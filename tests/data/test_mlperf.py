@@ -103,7 +103,7 @@ def test_a_shuffle_is_a_permutation_that_its_seed_repeats(
         ([*MLPERF, "--text", "missing", "--vocab", "V"], "missing: cannot be read"),
         ([*MLPERF, "--text", "EMPTY", "--vocab", "V"], "EMPTY: holds no text"),
         (["prepare", "--recipe", "mlperf", "--text", "T", "--vocab", "V", "--out", "T/O"], "Not a directory"),
-        (["shuffle", "D", "--seed", "1", "--shards", "0", "--out", "O"], "--shards 0: expected 1 to"),
+        (["shuffle", "D", "--seed", "1", "--shards", "1000000", "--out", "O"], "--shards 1000000: expected 1 to"),
     ],
 )  # fmt: skip
 def test_bad_input_is_one_error(

@@ -23,8 +23,14 @@ def add_path(parser: argparse._ActionsContainer, name: str, metavar: str, text: 
 
 
 def add_number(parser: argparse._ActionsContainer, name: str, metavar: str, text: str, **more: Any) -> None:
-    """Add an argument that is a whole number."""
-    parser.add_argument(name, type=int, metavar=metavar, help=text, **more)
+    """Add an option that is a whole number of at least 1; the command line raises ConfigError for others."""
+
+    def number(word: str) -> int:
+        if not word.isdecimal() or int(word) < 1:
+            raise ConfigError(f"{name} {word}: expected at least 1")
+        return int(word)
+
+    parser.add_argument(name, type=number, metavar=metavar, help=text, **more)
 
 
 def add_flag(parser: argparse._ActionsContainer, name: str, text: str) -> None:
@@ -85,14 +91,6 @@ def seed(text: str) -> int:
     if not text.isdecimal():
         raise argparse.ArgumentTypeError(f"{text!r}: expected a whole number of at least 0")
     return int(text)
-
-
-def check_at_least_one(arguments: argparse.Namespace, *names: str) -> None:
-    """Raise ConfigError if one of these whole numbers is below 1; a missing one (None) passes."""
-    for name in names:
-        number = getattr(arguments, name)
-        if number is not None and number < 1:
-            raise ConfigError(f"--{name.replace('_', '-')} {number}: expected at least 1")
 
 
 def whole_numbers(option: str, text: str) -> list[int]:

@@ -68,7 +68,7 @@ def _card(name: str) -> str:
 
 def plan(parser: argparse.ArgumentParser) -> None:
     """Add the system and one of its ranks."""
-    add_number(parser, "--rank", "R", "rank to dry-run (default 0)", default=0)
+    parser.add_argument("--rank", type=int, default=0, metavar="R", help="rank to dry-run (default 0)")
     add_flag(parser, "--strict", "exit with 1 if a problem would stop the run")
     add_system_arguments(parser, positional=True)
 

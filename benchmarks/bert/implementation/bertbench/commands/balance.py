@@ -14,7 +14,6 @@ from bertbench.commands import (
     add_flag,
     add_number,
     add_path,
-    check_at_least_one,
     emit,
     seed,
     whole_numbers,
@@ -67,7 +66,6 @@ def run(arguments: argparse.Namespace) -> int:
     """Simulate and print a table."""
     gpus, batches = whole_numbers("--gpus", arguments.gpus), whole_numbers("--batch", arguments.batch)
     names = list(VARIANTS) if arguments.methods == "all" else words_of(arguments.methods, "--methods", VARIANTS)
-    check_at_least_one(arguments, "steps", "gpus_per_node")
     if not (0 <= arguments.attention < math.inf and 0 <= arguments.noise <= 1):
         raise ConfigError(
             f"--attention {arguments.attention:g} --noise {arguments.noise:g}: expected a factor of at least 0 and a "

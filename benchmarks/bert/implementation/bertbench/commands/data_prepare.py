@@ -8,7 +8,6 @@ from bertbench.commands import (
     add_number,
     add_path,
     add_system_arguments,
-    check_at_least_one,
     data_convert,
     emit,
     seed,
@@ -54,7 +53,6 @@ def run(arguments: argparse.Namespace) -> int:
         given = [name for name in names if getattr(arguments, name) is not None]
         if given and not fits:
             raise ConfigError(f"--{given[0].replace('_', '-')}: only with {expected}")
-    check_at_least_one(arguments, "shard_samples", "dupe_factor", "workers", "select_eval")
     with Progress() as progress:
         make = data_convert.make if converts else _mlperf if mlperf else _of_system
         out, manifest, existed = make(arguments, progress)

@@ -4,7 +4,7 @@ import argparse
 from typing import Any
 
 from bertbench.checkpoint.weights import newest_run, open_weights
-from bertbench.commands import WEIGHTS_HELP, add_number, add_path, check_at_least_one, emit
+from bertbench.commands import WEIGHTS_HELP, add_number, add_path, emit
 from bertbench.common.errors import ConfigError
 from bertbench.common.paths import runs_folder, shown_path
 from bertbench.data.text.vocabulary import Vocabulary
@@ -28,7 +28,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     """Print a line for each prediction, best first."""
-    check_at_least_one(arguments, "top")
     weights = open_weights(arguments.checkpoint or newest_run(runs_folder(), _DEMO))
     vocab = arguments.vocab or weights.vocabulary
     if arguments.vocab is None and not vocab.exists():

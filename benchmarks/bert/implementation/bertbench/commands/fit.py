@@ -4,7 +4,7 @@ import argparse
 import math
 from pathlib import Path
 
-from bertbench.commands import check_at_least_one, check_new_file
+from bertbench.commands import check_new_file
 from bertbench.commands.init import write_system
 from bertbench.common.errors import ConfigError
 from bertbench.config import load_system
@@ -13,7 +13,6 @@ from bertbench.dry_run.fit import fit
 
 def run(arguments: argparse.Namespace) -> int:
     """Write or print the file; notes go to standard error."""
-    check_at_least_one(arguments, "gpus")
     limit: float | None = arguments.memory
     if limit is not None and not 0 < limit < math.inf:
         raise ConfigError(f"--memory {limit:g}: expected the GB of a device, above 0")

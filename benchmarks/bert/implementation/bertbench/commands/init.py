@@ -4,7 +4,7 @@ import argparse
 import json
 from pathlib import Path
 
-from bertbench.commands import check_at_least_one, check_new_file, emit, say, write_file
+from bertbench.commands import check_new_file, emit, say, write_file
 from bertbench.config import load_system
 from bertbench.dry_run.new_system import NewSystem, new_system
 from bertbench.dry_run.points import point_of
@@ -12,7 +12,6 @@ from bertbench.dry_run.points import point_of
 
 def run(arguments: argparse.Namespace) -> int:
     """Write or print the file; notes go to standard error."""
-    check_at_least_one(arguments, "nodes", "gpus", "batch")
     out: Path | None = arguments.out
     check_new_file(out)
     given = point_of(load_system(arguments.origin)) if arguments.origin else None

@@ -6,7 +6,7 @@ import shlex
 import subprocess
 import time
 
-from bertbench.commands import check_at_least_one, emit, say, system_of, train
+from bertbench.commands import emit, say, system_of, train
 from bertbench.common.children import outside
 from bertbench.common.errors import TARGET_MISSED, ConfigError, RunError
 from bertbench.config import System
@@ -25,7 +25,6 @@ def run(arguments: argparse.Namespace) -> int:
 
         close_log(ResultFiles(arguments.close), arguments.reason)
         return 0
-    check_at_least_one(arguments, "runs")
     if arguments.runs > 1 and (arguments.seed is not None or arguments.result is not None):
         raise ConfigError("--runs with --seed or --result would make the same run several times; leave one of them out")
     if arguments.runs > 1 and arguments.resume not in ("auto", "never"):
