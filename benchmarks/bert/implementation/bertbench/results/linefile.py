@@ -14,14 +14,12 @@ class LineFile:
         """Raise RunError if the file can't be opened."""
         self._path = path
         try:
-            self._handle = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o666) if path else None
+            self._handle = os.open(path or os.devnull, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o666)
         except OSError as error:
             raise self._refused(error) from error
 
     def append(self, lines: str) -> None:
         """Add text that ends with a line's end; raises RunError, and leaves the file as it was, if it doesn't fit."""
-        if self._handle is None:
-            return
         data, written = lines.encode(), 0
         try:
             while written < len(data):  # after a write that is cut short, the next says why: a full disk, `ulimit -f`
@@ -33,8 +31,7 @@ class LineFile:
 
     def close(self) -> None:
         """Close the file."""
-        if self._handle is not None:
-            os.close(self._handle)
+        os.close(self._handle)
 
     def __enter__(self) -> Self:
         return self

@@ -9,6 +9,8 @@ import threading
 import time
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -121,6 +123,7 @@ class Run:
         self.status, self.reason = constants.ABORTED, reason
 
 
+@dataclass
 class Clock:
     """Initialisation, then the run: in this order and once each.
 
@@ -128,48 +131,38 @@ class Clock:
     `not_a_result` labels a run that can't be one: its log says so, and never ends with success.
     """
 
-    def __init__(
-        self,
-        log: MlperfLog,
-        world: World,
-        init_limit_minutes: int,
-        startup: Startup,
-        resumed: bool = False,
-        not_a_result: str | None = None,
-        timeline: Timeline | None = None,
-    ) -> None:
-        self._log = log
-        self._timeline = timeline or Timeline(None)
-        self._world = world
-        self._init_limit_minutes = init_limit_minutes
-        self._startup = startup
-        self._resumed = resumed
-        self._not_a_result = not_a_result
-        self._initialized = False
-        self._ran = False
+    log: MlperfLog
+    world: World
+    init_limit_minutes: int
+    startup: Startup
+    resumed: bool = False
+    not_a_result: str | None = None
+    timeline: Timeline = field(default_factory=partial(Timeline, None))
+    _initialized: bool = False
+    _ran: bool = False
 
     @contextmanager
     def init(self) -> Iterator[None]:
         """Untimed; raises RunError if it takes longer than the division allows."""
         assert not self._initialized, "a run is initialised once"
-        self._startup.mark("files")
-        if self._resumed:
+        self.startup.mark("files")
+        if self.resumed:
             yield
             self._initialized = True
             return
-        self._log.start(constants.INIT_START)
-        if self._not_a_result:
-            self._log.point(NOT_A_RESULT, self._not_a_result)
+        self.log.start(constants.INIT_START)
+        if self.not_a_result:
+            self.log.point(NOT_A_RESULT, self.not_a_result)
         began = time.monotonic()
         yield
         minutes = (time.monotonic() - began) / 60
-        if minutes > self._init_limit_minutes:
-            piece, seconds = max(self._startup.seconds().items(), key=lambda item: item[1])
+        if minutes > self.init_limit_minutes:
+            piece, seconds = max(self.startup.seconds().items(), key=lambda item: item[1])
             raise RunError(
-                f"initialisation took {minutes:.1f} min, the division allows {self._init_limit_minutes}; the longest "
+                f"initialisation took {minutes:.1f} min, the division allows {self.init_limit_minutes}; the longest "
                 f"piece of start-up was {piece}, {seconds:.0f} s (docs/running.md): shorten it"
             )
-        self._log.end(constants.INIT_STOP)
+        self.log.end(constants.INIT_STOP)
         self._initialized = True
 
     @contextmanager
@@ -180,41 +173,41 @@ class Clock:
         """
         assert self._initialized and not self._ran, "a run follows initialisation, once"
         self._ran = True
-        run = Run(self._log, evaluations, self._timeline)
-        self._startup.mark("rest")
-        self._world.barrier()
-        if not self._resumed:
-            self._log.start(constants.RUN_START)
-        self._startup.mark("waiting")
-        self._timeline.ready(self._startup)
+        run = Run(self.log, evaluations, self.timeline)
+        self.startup.mark("rest")
+        self.world.barrier()
+        if not self.resumed:
+            self.log.start(constants.RUN_START)
+        self.startup.mark("waiting")
+        self.timeline.ready(self.startup)
         ending: dict[str, Any] = {}
         stopping = threading.Lock()
 
         def stop() -> None:
             if not stopping.acquire(blocking=False):  # the watchdog or this thread: the log ends once
                 return
-            self._log.point(constants.TRAIN_SAMPLES, run.samples)
-            self._log.point(constants.EVAL_SAMPLES, evaluation_samples)
+            self.log.point(constants.TRAIN_SAMPLES, run.samples)
+            self.log.point(constants.EVAL_SAMPLES, evaluation_samples)
             metadata = {constants.STATUS: run.status, "reason": run.reason, **ending}
-            self._log.end(constants.RUN_STOP, {key: value for key, value in metadata.items() if value is not None})
-            self._timeline.ended(**({} if ending else {"status": run.status}))
+            self.log.end(constants.RUN_STOP, {key: value for key, value in metadata.items() if value is not None})
+            self.timeline.ended(**({} if ending else {"status": run.status}))
 
         def give_up(cause: str) -> None:
             ending[INTERRUPTED] = True
             run.aborted(cause)
             stop()
 
-        with self._world.watchdog.closing_log(give_up):
+        with self.world.watchdog.closing_log(give_up):
             try:
                 yield run
-                if self._not_a_result:
-                    run.aborted(f"--{self._not_a_result} takes a few steps: no result")
+                if self.not_a_result:
+                    run.aborted(f"--{self.not_a_result} takes a few steps: no result")
             except BaseException as error:
-                self._world.failure.begin()
+                self.world.failure.begin()
                 ending[INTERRUPTED] = True  # first: a signal may end the next line
-                run.aborted(self._world.account_for_failure(error))
+                run.aborted(self.world.account_for_failure(error))
                 raise
             finally:
                 stop()
-        if not self._resumed:
-            self._log.point(STARTUP_KEY, None, self._startup.gathered(self._world))
+        if not self.resumed:
+            self.log.point(STARTUP_KEY, None, self.startup.gathered(self.world))
