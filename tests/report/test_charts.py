@@ -60,7 +60,7 @@ def test_few_and_equal_points_are_drawn(points: list[tuple[float, float]]) -> No
 
 def test_text_from_a_log_is_never_markup() -> None:
     evil = '<script>alert(1)</script>"&'
-    figure = lines(evil, [Series(evil, [(1, 2, evil), (2, 3)])], Axis(evil), Axis(evil), [(evil, 3)])
+    figure = lines(evil, [Series(evil, [(1, 2), (2, 3)])], Axis(evil), Axis(evil), [(evil, 3)])
     charts = figure + bars(evil, [Bar(evil, {evil: 1}, evil)], Axis(evil))
     assert "<script" not in page(evil, section(evil, paragraph(evil), charts, table([evil], [[evil]], evil)))
     ET.fromstring(figure)

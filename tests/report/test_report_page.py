@@ -12,7 +12,7 @@ from selenium import webdriver
 
 from bertbench.cli import main
 from bertbench.report import report_page
-from bertbench.report.page import page, table
+from bertbench.report.page import page
 from bertbench.report.published import beside, published
 from bertbench.report.runs import systems, text
 from compliance.judge import Finding, Judgement, judge
@@ -138,11 +138,6 @@ def test_folders_that_share_a_platform_are_systems_of_their_own(tmp_path: Path) 
         write_package(tmp_path / name, evaluations=2)
     names = [group.name for group in systems([tmp_path])]
     assert names == [f"toy, {tmp_path / name / 'results' / 'toy' / 'bert'}" for name in ("a", "b")]
-
-
-def test_columns_of_numbers_and_of_percentages_stand_to_the_right() -> None:
-    shown = table(["run", "wall", "goodput"], [["result_0", "1,139.3", "85.7%"]])
-    assert re.findall(r'<td class="number">([^<]*)', shown) == ["1,139.3", "85.7%"]
 
 
 @pytest.mark.parametrize("kind", ["FIFO", "device", "folder", "loop", "large", "deep"])

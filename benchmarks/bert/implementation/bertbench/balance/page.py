@@ -45,14 +45,7 @@ def page_of(
 
 def _efficiencies(outcomes: Sequence[Outcome]) -> str:
     series = [
-        Series(
-            method,
-            [
-                (outcome.gpus, outcome.efficiency, f"{outcome.gpus:,} GPUs: {outcome.efficiency:.4f}")
-                for outcome in outcomes
-                if outcome.method == method
-            ],
-        )
+        Series(method, [(outcome.gpus, outcome.efficiency) for outcome in outcomes if outcome.method == method])
         for method in dict.fromkeys(outcome.method for outcome in outcomes)
     ]
     return lines(f"{outcomes[0].batch} samples a GPU", series, Axis("GPUs", base=2), Axis("efficiency", high=1.0))

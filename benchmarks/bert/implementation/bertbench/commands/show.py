@@ -2,7 +2,8 @@
 
 import argparse
 
-from bertbench.commands import SYSTEM_HELP, add_flag, add_system_arguments, emit, say, system_of
+from bertbench.commands import SYSTEM_HELP, add_flag, add_system_arguments, emit, system_of
+from bertbench.common.errors import ConfigError
 from bertbench.config.load import schema
 
 
@@ -19,8 +20,7 @@ def run(arguments: argparse.Namespace) -> int:
         print(schema(), end="")
         return 0
     if arguments.system is None:
-        say("bertbench show: give a SYSTEM; `bertbench systems` lists them")
-        return 2
+        raise ConfigError("show: found no SYSTEM; give one that `bertbench systems` lists")
     system = system_of(arguments)
     derived = {
         "world_size": system.world_size,

@@ -73,8 +73,8 @@ def accuracies(facts: RunFacts) -> Points:
     return [(one.samples, one.accuracy) for one in facts.evaluations if one.samples is not None]
 
 
-def thinned(points: Points, most: int = _MOST_POINTS) -> Points:
+def thinned(points: Points) -> Points:
     """Return means over neighbouring points, few enough to draw, each at its last point's step."""
-    stride = -(-len(points) // most) or 1
+    stride = -(-len(points) // _MOST_POINTS) or 1
     groups = (points[start : start + stride] for start in range(0, len(points), stride))
     return [(group[-1][0], mean(value for _, value in group)) for group in groups]

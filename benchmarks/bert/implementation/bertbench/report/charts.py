@@ -11,14 +11,13 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Literal
 
-from bertbench.report.markup import escape
+from bertbench.report.markup import cell, escape
 
 # Drawn in units of 420 x 250, which a phone shows at 0.79: text of 13 units stays above 10 pixels.
 _WIDTH, _HEIGHT = 420.0, 250.0
 _RIGHT, _TOP, _BOTTOM = 24.0, 10.0, 44.0
 _AXIS_LABEL = 26.0  # left of the tick labels, for the axis' own vertical label
 _ROW, _ROW_TOP = 34.0, 4.0  # height of a bar with its label, and the first one's place
-_BAR_LABEL_CHARACTERS = 44
 _CHARACTER = 7.6  # width of a digit at 13 units, slightly above that of common fonts
 _COLOURS = 8
 _TICKS = 5  # about as many on an axis
@@ -29,10 +28,10 @@ _MOST_MARKERS = 60  # a line with more points is drawn without markers
 
 @dataclass(frozen=True)
 class Series:
-    """Points (x, y), or (x, y, text on hover), under one name."""
+    """Points (x, y) under one name."""
 
     name: str
-    points: Sequence[tuple[float, float] | tuple[float, float, str]]
+    points: Sequence[tuple[float, float]]
 
 
 @dataclass(frozen=True)
@@ -71,14 +70,12 @@ def lines(
     joined: bool = True,
 ) -> str:
     """Draw lines through points; `levels` are named horizontal dashed lines, such as a target."""
-    drawable = [
-        (one.name, [point for point in one.points if x.shows(point[0]) and y.shows(point[1])]) for one in series
-    ]
+    drawable = [(one.name, [(at, to) for at, to in one.points if x.shows(at) and y.shows(to)]) for one in series]
     points = [point for _, kept in drawable for point in kept]
     if not points:
         return _nothing(title)
-    up = _Scale([*(point[1] for point in points), *(level for _, level in levels)], y, _HEIGHT - _BOTTOM, _TOP)
-    across = _Scale([point[0] for point in points], x, up.left, _WIDTH - _RIGHT)
+    up = _Scale([*(to for _, to in points), *(level for _, level in levels)], y, _HEIGHT - _BOTTOM, _TOP)
+    across = _Scale([at for at, _ in points], x, up.left, _WIDTH - _RIGHT)
     drawn = [*across.verticals(_TOP, _HEIGHT - _BOTTOM), *up.horizontals()]
     for name, level in levels:
         height = up.at(level)
@@ -86,18 +83,17 @@ def lines(
         drawn.append(_text(up.left + 4, height - 4 if height > _TOP + 16 else height + 14, name, "strong"))
     for index, (name, kept) in enumerate(drawable):
         hue = index % _COLOURS
-        places = [(_n(across.at(point[0])), _n(up.at(point[1]))) for point in kept]
+        places = [(_n(across.at(at)), _n(up.at(to))) for at, to in kept]
         if joined and len(kept) > 1:
             path = "L".join(map(" ".join, places))
             dashed = ' stroke-dasharray="5 3"' if index >= _COLOURS else ""
             drawn.append(f'<path d="M{path}" class="line-{hue}"{dashed}>{_title(name)}</path>')
         if joined and len(kept) > _MOST_MARKERS:
             continue
-        for (place_x, place_y), point in zip(places, kept, strict=True):
-            text = point[2] if len(point) == 3 else f"({number(point[0])}, {number(point[1])})"
+        for (place_x, place_y), (at, to) in zip(places, kept, strict=True):
             drawn.append(
                 f'<circle cx="{place_x}" cy="{place_y}" r="{2 if joined else 3.5}" class="fill-{hue}">'
-                f"{_title(f'{name}: {text}')}</circle>"
+                f"{_title(f'{name}: ({number(at)}, {number(to)})')}</circle>"
             )
     return _figure(title, drawn, [one.name for one in series], _HEIGHT)
 
@@ -118,7 +114,7 @@ def bars(title: str, rows: Sequence[Bar], x: Axis) -> str:
     drawn = scale.verticals(_ROW_TOP, bottom)
     for index, (row, parts) in enumerate(zip(rows, lengths, strict=True)):
         y, left = _ROW_TOP + index * _ROW, scale.at(0.0)
-        drawn.append(_text(6, y + 12, _cut(row.label), "strong" * row.strong))
+        drawn.append(_text(6, y + 12, cell(row.label), "strong" * row.strong))
         for name, value in parts.items():
             width = scale.at(value) - scale.at(0.0)
             drawn.append(
@@ -227,10 +223,6 @@ def _figure(title: str, drawn: Sequence[str], names: Sequence[str], height: floa
 
 def _nothing(title: str) -> str:
     return f"<figure><figcaption>{escape(title)}</figcaption><p>nothing to draw</p></figure>\n"
-
-
-def _cut(label: str) -> str:
-    return label if len(label) <= _BAR_LABEL_CHARACTERS else label[: _BAR_LABEL_CHARACTERS - 1] + "…"
 
 
 def _n(value: float) -> str:

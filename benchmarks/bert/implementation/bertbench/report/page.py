@@ -4,7 +4,6 @@ A page is `page(title, section(heading, part, ...), ...)`; parts are HTML: `para
 `bertbench.report.charts`. Every function escapes its text, except arguments documented as HTML.
 """
 
-import re
 from collections.abc import Sequence
 
 from bertbench.report.markup import escape
@@ -14,8 +13,6 @@ _DARK = ("#6cb6f5", "#ff9561", "#74d089", "#dc8df0", "#e6c34a", "#5fd0e3", "#ff8
 
 # Browsers refuse anything outside the file itself, so text from a log can neither load nor run anything.
 _POLICY = "default-src 'none'; style-src 'unsafe-inline'"
-
-_NUMBER = re.compile(r"[-\d,.]*%?")
 
 _STYLE = """
 :root { color-scheme: light dark; --paper: #fff; --ink: #1b1f24; --soft: #5a636e; --rule: #d8dee4; --panel: #f6f8fa;
@@ -50,7 +47,7 @@ figure i.again { clip-path: polygon(0 0, 45% 0, 45% 100%, 0 100%, 0 0, 65% 0, 10
 table { border-collapse: collapse; font-variant-numeric: tabular-nums; font-size: .9rem; }
 caption { text-align: left; color: var(--soft); padding: .3rem 0; }
 th, td { padding: .25rem .7rem .25rem 0; text-align: left; border-bottom: 1px solid var(--rule); white-space: nowrap; }
-.number { text-align: right; }
+th:not(:first-child), td:not(:first-child) { text-align: right; }
 """
 
 
@@ -87,16 +84,9 @@ def panels(*charts: str) -> str:
 
 
 def table(header: Sequence[str], rows: Sequence[Sequence[str]], caption: str = "") -> str:
-    """Return a table with right-aligned columns of numbers; it scrolls if it is wider than the page."""
-    kinds = [
-        ' class="number"' if all(_NUMBER.fullmatch(row[column]) for row in rows) else ""
-        for column in range(len(header))
-    ]
-    head = "".join(f'<th scope="col"{kind}>{escape(cell)}</th>' for cell, kind in zip(header, kinds, strict=True))
-    body = "".join(
-        "<tr>" + "".join(f"<td{kind}>{escape(cell)}</td>" for cell, kind in zip(row, kinds, strict=True)) + "</tr>\n"
-        for row in rows
-    )
+    """Return a table, all but its first column right-aligned; it scrolls if it is wider than the page."""
+    head = "".join(f'<th scope="col">{escape(cell)}</th>' for cell in header)
+    body = "".join("<tr>" + "".join(f"<td>{escape(cell)}</td>" for cell in row) + "</tr>\n" for row in rows)
     caption_html = f"<caption>{escape(caption)}</caption>" if caption else ""
     return (
         f'<div class="scroll" tabindex="0" role="region" aria-label="{escape(caption or header[0])}">'
