@@ -80,9 +80,11 @@ def test_the_table_of_the_tracked_runs_says_what_the_judge_says(printed: Printed
 
 
 def test_a_folder_without_runs_is_one_clear_line(tmp_path: Path, printed: Printed) -> None:
-    assert printed("runs", tmp_path, code=2) == (
-        f"bertbench: {tmp_path}: found no run there; start one with `bertbench train`, or name a folder of logs\n"
-    )
+    for command in ("runs", "watch"):
+        for name in (tmp_path, tmp_path / "missing" / "result_0.txt"):
+            assert printed(command, name, code=2) == (
+                f"bertbench: {name}: found no run there; start one with `bertbench train`, or name its folder\n"
+            )
 
 
 @pytest.mark.parametrize("command", ["judge", "runs", "report", "compare", "watch"])

@@ -151,7 +151,6 @@ def test_a_run_is_served_and_tracked_while_it_goes_on_and_left_alone_afterwards(
 
     with training(tiny_file, log.parents[2], f"--track tensorboard --metrics-port {port} {settings}") as run:
         wait_for(lambda: steps() > 0, 60)
-        wait_for(lambda: "bertbench_rank_busy_cores" in " ".join(scraped(port)), 10)
         assert scraped(port)["bertbench_running"] == 1
         _, complaints = run.communicate(timeout=120)
     assert run.returncode == 3, complaints

@@ -11,7 +11,7 @@ import pytest
 
 from bertbench.tracking.braille import plot
 from bertbench.tracking.forecast import Forecast, forecast
-from bertbench.tracking.ranks import Rank, elsewhere, leave, ranks_beside, ranks_of, sampled
+from bertbench.tracking.ranks import sampled
 from bertbench.tracking.reading import FollowedRun, GrowingFile
 from bertbench.tracking.state import earlier_runs, phases, state_of
 from tests.compliance.logs import RESULTS
@@ -100,19 +100,6 @@ def test_a_forecast_without_earlier_runs_goes_on_at_the_curves_slope() -> None:
     assert forecast(curve, 0.5, [200, 400, 500]) == Forecast(450, 400, 500, "earlier runs of this system")
 
 
-def test_ranks_of_other_machines_are_known_over_the_shared_folder(tmp_path: Path) -> None:
-    rank = Rank(0, "host", 100, 0.5, 0, "R")
-    leave(tmp_path, [rank])
-    assert elsewhere(tmp_path) == []  # this machine looks by itself
-    left = json.loads((tmp_path / "ranks" / f"{os.uname().nodename}.json").read_text())
-    far = tmp_path / "ranks" / "far.json"
-    far.write_text(json.dumps(left))
-    assert elsewhere(tmp_path) == [rank]
-    for content in (json.dumps(left | {"time_s": time.time() - 60}), "{half"):  # silent for a minute; not whole
-        far.write_text(content)
-        assert elsewhere(tmp_path) == []
-
-
 def test_the_ranks_of_a_run_are_found_among_all_processes(tmp_path: Path) -> None:
     log = tmp_path / "result_0.txt"
     busy, idle = "print(flush=True)\nwhile True: pass", "print(flush=True)\nimport time\ntime.sleep(60)"
@@ -127,17 +114,16 @@ def test_the_ranks_of_a_run_are_found_among_all_processes(tmp_path: Path) -> Non
         for process in started:
             assert process.stdout is not None
             process.stdout.readline()
-        samples = sampled(lambda: ranks_of(log))
-        assert [(one.rank, one.host, one.pid, one.busy) for one in next(samples)] == [
-            (number, os.uname().nodename, process.pid, 0) for number, process in enumerate(started)
+        samples = sampled(log)
+        assert [(one.rank, one.pid, one.busy) for one in next(samples)] == [
+            (number, process.pid, 0) for number, process in enumerate(started)
         ]
-        assert {*ranks_beside(started[0].pid)} >= {process.pid for process in started}
         time.sleep(0.3)  # the kernel counts processor time in steps of 10 ms: not a share of a shorter time
         while not (found := next(samples))[1].busy:  # other processes may use its core
             time.sleep(0.3)
         assert found[0].busy < found[1].busy < 1.5
         assert found[1].rss_bytes > 1e6
-        assert ranks_of(tmp_path / "result_1.txt") == []
+        assert next(sampled(tmp_path / "result_1.txt")) == []
     finally:
         for process in started:
             process.kill()
@@ -177,10 +163,3 @@ def test_a_half_written_log_is_shown_as_far_as_it_goes(tmp_path: Path, answer: A
     (log.with_suffix("") / "metrics.jsonl").write_text(row(1) + row(2)[:30])
     state = answer("watch", log)
     assert (state["step"], state["next_evaluation_samples"]) == (1, 300)
-
-
-def test_a_run_that_is_not_there_is_one_clear_line(tmp_path: Path, printed: Printed) -> None:
-    for name in (tmp_path / "missing", tmp_path / "missing" / "result_0.txt"):
-        assert printed("watch", name, code=2) == (
-            f"bertbench: {name}: found no run there; give its log, such as runs/SYSTEM/bert/result_0.txt\n"
-        )

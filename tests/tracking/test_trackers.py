@@ -156,11 +156,9 @@ def test_a_tracker_that_is_not_installed_is_one_clear_line(
     assert not list(tmp_path.glob("runs/*/bert/*"))  # nothing was begun
 
 
-def test_a_run_without_a_step_and_two_logs_of_one_name_are_refused(tmp_path: Path, printed: Printed) -> None:
+def test_two_logs_of_one_name_are_refused(tmp_path: Path, printed: Printed) -> None:
     pytest.importorskip("tensorboard")
-    empty, to = tmp_path / "result_0.txt", ["--to", "tensorboard", "--out", tmp_path / "out"]
-    empty.touch()
-    assert "no evaluation, and no step" in printed("track", empty, *to, code=2)
+    to = ["--to", "tensorboard", "--out", tmp_path / "out"]
     twins = [write_run(tmp_path / name / "bert") for name in "ab"]
     assert "toy/bert/result_0: named by two logs" in printed("track", *twins, *to, code=2)
     assert not (tmp_path / "out").exists()

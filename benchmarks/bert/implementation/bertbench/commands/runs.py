@@ -4,7 +4,6 @@ import argparse
 
 from bertbench.commands import emit
 from bertbench.commands.report import add_results, folders_of
-from bertbench.common.errors import DataError
 from bertbench.common.paths import shown_path
 from bertbench.report.listing import LISTED, arranged, listed, run_logs, text_table
 
@@ -20,11 +19,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     """Print the rows, or JSON."""
-    folders = folders_of(arguments)
-    logs = [log for folder in folders for log in run_logs(folder)]
-    if not logs:
-        named = ", ".join(shown_path(folder) for folder in folders)
-        raise DataError(f"{named}: found no run there; start one with `bertbench train`, or name a folder of logs")
+    logs = [log for folder in folders_of(arguments) for log in run_logs(folder)]
     rows = [listed(log, arguments.ruleset) | {"run": shown_path(log)} for log in logs]
     if arguments.sort != "run":  # the order found has 9 before 10
         rows = arranged(rows, arguments.sort)

@@ -1,7 +1,6 @@
 """`bertbench track RUNS... --to TRACKER`: record finished runs in a tracker, from their files."""
 
 import argparse
-from collections.abc import Iterator
 from pathlib import Path
 
 from bertbench.commands import add_path, emit
@@ -27,7 +26,7 @@ def run(arguments: argparse.Namespace) -> int:
     """Record every run, and replace its earlier record."""
     check_installed([arguments.to])
     out = arguments.out or folder_of(arguments.to, runs_folder())
-    found = [run for path in arguments.runs for run in _runs(path)]
+    found = [FollowedRun(log) for path in arguments.runs for log in run_logs(path)]
     names = [run.name for run in found]
     if twice := sorted({name for name in names if names.count(name) > 1}):
         raise DataError(f"{', '.join(twice)}: named by two logs, which would share a record; track them one at a time")
@@ -47,15 +46,3 @@ def _record(one: FollowedRun, to: str, out: Path) -> None:
     except refusals(to) as error:
         said = " ".join(str(error).split())[:_LONGEST_REASON]
         raise RunError(f"{one.log}: {to} refused it in {out} ({said}); name another folder with --out") from error
-
-
-def _runs(path: Path) -> Iterator[FollowedRun]:
-    logs = run_logs(path)
-    if not logs:
-        raise DataError(f"{path}: found no run there; give logs or folders of logs")
-    for run in map(FollowedRun, logs):
-        if not run.rows and not run.facts.evaluations:
-            raise DataError(
-                f"{run.log}: has no evaluation, and no step in {run.folder.name}/metrics.jsonl; give a run that trained"
-            )
-        yield run

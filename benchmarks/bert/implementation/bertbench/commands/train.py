@@ -8,7 +8,6 @@ import os
 import shlex
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, nullcontext
-from pathlib import Path
 
 from mlperf_logging.mllog import constants
 
@@ -21,7 +20,6 @@ from bertbench.common.paths import runs_folder, shown_path
 from bertbench.config import System
 from bertbench.distributed.rendezvous import Ranks, launched_ranks, leave_log, log_left
 from bertbench.distributed.startup import LAUNCHED, Startup, process_started
-from bertbench.distributed.world import World
 from bertbench.launch.rank import agreed_seed, as_rank
 from bertbench.loading.inputs import open_data, open_split
 from bertbench.machine.describe import differences
@@ -163,16 +161,13 @@ def _side_work(arguments: argparse.Namespace) -> SideWork:
     return SideWork(tuple(arguments.track), arguments.metrics_port)
 
 
-def _beside(world: World, files: ResultFiles | None, local_rank: int, work: SideWork) -> AbstractContextManager[None]:
-    """Return the side process of this rank's node, if requested and this rank is the node's first."""
-    if not work:
-        return nullcontext()
-    log = world.from_all(str(files.log.absolute()) if files else "")[0]
-    if local_rank != 0:
+def _beside(files: ResultFiles | None, work: SideWork) -> AbstractContextManager[None]:
+    """Return the side process, if requested, on the rank that writes the run's files."""
+    if not (files and work):
         return nullcontext()
     from bertbench.tracking.side import side_process  # noqa: PLC0415 - keeps it out of other runs' start-up
 
-    return side_process(work, Path(log), runs_folder(), world.leads)
+    return side_process(work, files.log.absolute(), runs_folder())
 
 
 def _as_rank(system: System, ranks: Ranks, arguments: argparse.Namespace) -> int:
@@ -209,7 +204,7 @@ def _as_rank(system: System, ranks: Ranks, arguments: argparse.Namespace) -> int
             if resumption:
                 progress.message(f"resumes after step {resumption.meta.step}, from {resumption.path}")
             options = Options(resumption, arguments.on_bad_sample, startup, profiler, short)
-            beside = _beside(world, files, ranks.local_rank, _side_work(arguments))
+            beside = _beside(files, _side_work(arguments))
             with power_sampled(system, world, files), beside:
                 run = train(system, world, seed, files, progress, options)
             if files and short == "profile":

@@ -5,16 +5,13 @@ import shutil
 import sys
 import time
 from collections.abc import Callable
-from pathlib import Path
 
 from bertbench.commands import add_flag, add_path, emit
-from bertbench.common.errors import DataError
-from bertbench.common.paths import runs_folder, shown_path
+from bertbench.common.paths import runs_folder
 from bertbench.report.listing import run_logs, silence_s
-from bertbench.tracking.ranks import elsewhere, ranks_of, sampled
+from bertbench.tracking.ranks import sampled
 from bertbench.tracking.reading import FollowedRun
 from bertbench.tracking.state import RunState, earlier_runs, state_of
-from compliance.judge import named_run
 
 _EVERY_S = 1.0
 _FIRST_LOOK_S = 0.3  # between two samples of the ranks' activity
@@ -23,13 +20,13 @@ _OWN_WIDTH = 120  # if the output is not a terminal
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Which run."""
-    add_path(parser, "run", "RUN", "a log, or its folder (default: the newest run in LOGDIR)", nargs="?")
+    add_path(parser, "run", "RUN", "a log, its folder, or a folder of runs: its newest (default: LOGDIR)", nargs="?")
     add_flag(parser, "--once", "print the page once, even for an unfinished run")
 
 
 def run(arguments: argparse.Namespace) -> int:
     """Show the page until the run ends, or once; with --json print the run's current state."""
-    followed = FollowedRun(_log(arguments.run))
+    followed = FollowedRun(min(run_logs(arguments.run or runs_folder()), key=silence_s))  # the newest
     look = _looker(followed)
     if arguments.json:
         emit(True, look())
@@ -55,25 +52,12 @@ def run(arguments: argparse.Namespace) -> int:
 def _looker(followed: FollowedRun) -> Callable[[], RunState]:
     """Return a function that reads the run's files and samples its ranks on each call."""
     earlier = earlier_runs(followed.log)
-    samples = sampled(lambda: ranks_of(followed.log))
+    samples = sampled(followed.log)
     if next(samples):
         time.sleep(_FIRST_LOOK_S)
 
     def look() -> RunState:
         followed.read()
-        return state_of(followed, [*next(samples), *elsewhere(followed.folder)], earlier)
+        return state_of(followed, next(samples), earlier)
 
     return look
-
-
-def _log(given: Path | None) -> Path:
-    """Return the log of a run, given its log, its folder, or None for the newest in LOGDIR."""
-    if given is None:
-        logs = run_logs(runs_folder())
-        if not logs:
-            raise DataError(f"{shown_path(runs_folder())}: found no run there; start one with `bertbench train`")
-        return min(logs, key=silence_s)
-    named = [given] if given.is_file() else named_run(given)
-    if not named:
-        raise DataError(f"{given}: found no run there; give its log, such as runs/SYSTEM/bert/result_0.txt")
-    return named[0]

@@ -10,6 +10,8 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
+from bertbench.common.errors import DataError
+from bertbench.common.paths import shown_path
 from bertbench.report.beside import described
 from bertbench.report.markup import aligned
 from bertbench.report.runs import COLUMNS, cells
@@ -30,11 +32,12 @@ LISTED = (
 def run_logs(path: Path) -> list[Path]:
     """Return the log at `path`, or all logs of a folder: results, smoke tests and profiles, by folder and number.
 
-    A path without logs names the run whose log is called so with .txt.
+    A path without logs names the run whose log is called so with .txt. Raises DataError if there is no log.
     """
-    if path.is_file():
-        return [path]
-    return logs_below(path, lambda name: _LOG_NAME.fullmatch(name) is not None)
+    logs = [path] if path.is_file() else logs_below(path, lambda name: _LOG_NAME.fullmatch(name) is not None)
+    if not logs:
+        raise DataError(f"{shown_path(path)}: found no run there; start one with `bertbench train`, or name its folder")
+    return logs
 
 
 def listed(log: Path, ruleset: str) -> dict[str, Any]:

@@ -67,13 +67,7 @@ def serve(place: Address, state: Callable[[], RunState]) -> None:
             phases = GaugeMetricFamily("bertbench_phase_seconds", "time on the clock by phase", labels=["phase"])
             for phase, seconds in now.phases_s.items():
                 phases.add_metric([phase], seconds)
-            of_rank = ["rank", "host"]
-            busy = GaugeMetricFamily("bertbench_rank_busy_cores", "cores that a rank keeps busy", labels=of_rank)
-            memory = GaugeMetricFamily("bertbench_rank_memory_bytes", "memory of a rank", labels=of_rank)
-            for rank in now.ranks:
-                busy.add_metric([str(rank.rank), rank.host], rank.busy)
-                memory.add_metric([str(rank.rank), rank.host], rank.rss_bytes)
-            yield from (phases, busy, memory)
+            yield phases
 
     registry = CollectorRegistry()
     registry.register(Collector())

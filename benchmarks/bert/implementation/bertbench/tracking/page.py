@@ -1,6 +1,7 @@
 """Draw the page of a run in a terminal, with rich: numbers, curves, where the time goes, ranks."""
 
 from collections.abc import Iterator
+from datetime import timedelta
 
 from rich.console import Group, RenderableType
 from rich.panel import Panel
@@ -14,8 +15,7 @@ from bertbench.tracking.reading import FollowedRun
 from bertbench.tracking.state import RunState
 
 _CURVE_LINES = 9
-_MOST_POINTS = 400
-_MOST_RANKS = 8  # that are shown: the busiest
+_MOST_RANKS = 8  # that are shown
 _COLOURS = {"start-up": "magenta", "steps": "green", "waiting for data": "red", "evaluation": "cyan", "other": "yellow"}
 _TONES = {"success": "bold green", "running": "bold cyan", "aborted": "bold red", "interrupted": "bold yellow"}
 
@@ -25,7 +25,7 @@ def page(state: RunState, run: FollowedRun, width: int) -> RenderableType:
     loss = [(float(step), row["loss"]) for step, row in run.rows.items() if "loss" in row]
     half = width // 2
     drawn = (
-        ("loss by step", plot(thinned(loss, _MOST_POINTS), half - 4, _CURVE_LINES)),
+        ("loss by step", plot(thinned(loss), half - 4, _CURVE_LINES)),
         ("accuracy by samples, target dashed", plot(accuracies(run.facts), half - 4, _CURVE_LINES, state.target)),
     )
     curves = Table.grid()
@@ -85,29 +85,19 @@ def _phases(state: RunState, width: int) -> Iterator[RenderableType]:
 
 
 def _ranks(state: RunState) -> Iterator[RenderableType]:
-    expected = f" of {state.world_size}" if state.world_size else ""
-    if not state.ranks:
-        if state.status == "running":
-            yield Text(
-                f" no rank{expected} runs on this machine, and none left a record in the run's folder", style="dim"
-            )
+    if state.status != "running" and not state.ranks:
         return
-    hosts = len({rank.host for rank in state.ranks})
-    machines = "1 machine" if hosts == 1 else f"{hosts} machines"
-    yield Text(f" {len(state.ranks)}{expected} ranks run, on {machines}", style="bold")
-    table = Table(box=None, padding=(0, 2))
-    for heading in ("rank", "host", "pid", "cores busy", "memory GB", ""):
-        table.add_column(heading, justify="left" if heading in ("host", "") else "right")
-    busiest = sorted(state.ranks, key=lambda rank: rank.busy, reverse=True)[:_MOST_RANKS]
-    for rank in sorted(busiest, key=lambda rank: rank.rank):
+    expected = f" of {state.world_size}" if state.world_size else ""
+    more = f"; the {_MOST_RANKS} busiest" if len(state.ranks) > _MOST_RANKS else ""
+    yield Text(f" ranks on this machine: {len(state.ranks)}{expected}{more}")
+    table = Table("rank", "pid", "cores busy", "memory GB", "", box=None, padding=(0, 2))
+    for rank in sorted(state.ranks, key=lambda rank: rank.busy, reverse=True)[:_MOST_RANKS]:
         note = _note(state, rank)
         table.add_row(
-            str(rank.rank), rank.host, str(rank.pid), f"{rank.busy:.2f}", f"{rank.rss_bytes / 1e9:.2f}", note,
+            str(rank.rank), str(rank.pid), f"{rank.busy:.2f}", f"{rank.rss_bytes / 1e9:.2f}", note,
             style="yellow" if note else "",
         )  # fmt: skip
     yield table
-    if len(state.ranks) > _MOST_RANKS:
-        yield Text(f" the {_MOST_RANKS} busiest of {len(state.ranks)}", style="dim")
 
 
 def _note(state: RunState, rank: Rank) -> str:
@@ -121,12 +111,5 @@ def _shown(value: float | None, form: str = "{}") -> str:
 
 
 def duration(seconds: float | None) -> str:
-    """Return a time as people say it: 8 s, 4 min 5 s, 2 h 10 min, 3 days."""
-    if seconds is None:
-        return "-"
-    whole = round(seconds)
-    if whole < 60:
-        return f"{whole} s"
-    if whole < 3600:
-        return f"{whole // 60} min {whole % 60} s"
-    return f"{whole // 3600} h {whole % 3600 // 60} min" if whole < 2 * 86400 else f"{whole // 86400} days"
+    """Return a time as hours, minutes and seconds."""
+    return "-" if seconds is None else str(timedelta(seconds=round(seconds)))

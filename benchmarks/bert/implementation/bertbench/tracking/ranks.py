@@ -1,19 +1,13 @@
-"""Sample the ranks of a run as Linux sees their processes: alive, how much processor each uses, how much memory."""
+"""Sample a run's ranks on this machine, as Linux sees their processes: alive, how busy, how much memory."""
 
-import json
 import os
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import suppress
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from bertbench.common.atomic import write_state
-
 _TICKS = os.sysconf("SC_CLK_TCK")
 _PAGE = os.sysconf("SC_PAGE_SIZE")
-_FOLDER = "ranks"
-_FRESH_S = 30.0
 
 
 @dataclass(frozen=True, order=True)
@@ -21,7 +15,6 @@ class Rank:
     """A rank's process between two looks."""
 
     rank: int
-    host: str
     pid: int
     busy: float
     """Cores that it kept busy; 0 at the first look."""
@@ -30,11 +23,11 @@ class Rank:
     """proc(5)'s letter: R runs, S sleeps, D waits for a disk, T is stopped, Z has ended."""
 
 
-def sampled(find: Callable[[], Iterable[int]]) -> Iterator[list[Rank]]:
-    """Yield the ranks that run now among the processes that `find` names, and their load since the last look."""
+def sampled(log: Path) -> Iterator[list[Rank]]:
+    """Yield the ranks on this machine of the run that writes `log`, and their load since the last look."""
     before: dict[int, tuple[float, float]] = {}  # of each process: time, and processor seconds until then
     while True:
-        numbers = {pid: number for pid in find() if (number := _rank(pid)) is not None}
+        numbers = {pid: number for pid in _ranks_of(log) if (number := _rank(pid)) is not None}
         found, now = [], {}
         for pid, number in numbers.items():
             fields = _stat(pid)
@@ -43,40 +36,9 @@ def sampled(find: Callable[[], Iterable[int]]) -> Iterator[list[Rank]]:
             time_s, used_s = now[pid] = time.time(), _processor_s(fields)
             before_s, before_used_s = before.get(pid, now[pid])
             busy = (used_s - before_used_s) / (time_s - before_s) if time_s > before_s else 0.0
-            found.append(Rank(number, os.uname().nodename, pid, busy, int(fields[21]) * _PAGE, fields[0]))
+            found.append(Rank(number, pid, busy, int(fields[21]) * _PAGE, fields[0]))
         before = now
         yield sorted(found)
-
-
-def ranks_of(log: Path) -> list[int]:
-    """Return the processes on this machine that are ranks of the run that writes `log`."""
-    wanted = log.resolve()
-    return [pid for path in Path("/proc").glob("[0-9]*") if _result(pid := int(path.name)) == wanted]
-
-
-def ranks_beside(pid: int) -> list[int]:
-    """Return the processes on this machine that were started with `pid`, a rank, by the same launcher."""
-    fields = _stat(pid)
-    parent = int(fields[1]) if fields else 0
-    return [pid, *(child for child in children(parent) if child != pid)] if parent > 1 else [pid]
-
-
-def leave(folder: Path, ranks: Sequence[Rank]) -> None:
-    """Write the ranks of this machine for watchers on others, over the file system they share. Raises OSError."""
-    place = folder / _FOLDER
-    place.mkdir(exist_ok=True)
-    write_state(place / f"{os.uname().nodename}.json", {"time_s": time.time(), "ranks": list(map(vars, ranks))})
-
-
-def elsewhere(folder: Path) -> list[Rank]:
-    """Return the ranks that other machines left within the last half minute; what can't be read is passed over."""
-    found: list[Rank] = []
-    for path in sorted((folder / _FOLDER).glob("*.json")):
-        with suppress(OSError, ValueError, TypeError, KeyError):
-            content = json.loads(path.read_text())
-            if path.stem != os.uname().nodename and time.time() - content["time_s"] < _FRESH_S:
-                found += [Rank(**one) for one in content["ranks"]]
-    return found
 
 
 def processor_s(pid: int) -> float:
@@ -91,6 +53,12 @@ def children(pid: int) -> list[int]:
     except OSError:
         return []
     return [int(child) for text in lists for child in text.split()]
+
+
+def _ranks_of(log: Path) -> list[int]:
+    """Return the processes on this machine that are ranks of the run that writes `log`."""
+    wanted = log.resolve()
+    return [pid for path in Path("/proc").glob("[0-9]*") if _result(pid := int(path.name)) == wanted]
 
 
 def _rank(pid: int) -> int | None:

@@ -1,4 +1,4 @@
-"""Follow a run's files in a side process of each node, and pass their content on to trackers and scrapers.
+"""Follow a run's files in a side process of rank 0, and pass their content on to trackers and scrapers.
 
 It has the lowest priority, reads files that the run writes anyway, and its failures are warnings. If ranks use all
 processors, any other work slows a step, so trackers get a small share of one processor during the run, and the
@@ -24,7 +24,7 @@ from bertbench.report.listing import status
 from bertbench.tracking.feed import Feed
 from bertbench.tracking.openmetrics import address, check_free, serve
 from bertbench.tracking.options import SideWork
-from bertbench.tracking.ranks import children, elsewhere, leave, processor_s, ranks_beside, sampled
+from bertbench.tracking.ranks import children, processor_s
 from bertbench.tracking.reading import FollowedRun
 from bertbench.tracking.state import RunState, earlier_runs, state_of
 from bertbench.tracking.trackers import check_installed, folder_of, open_tracker
@@ -49,13 +49,13 @@ def check(work: SideWork) -> None:
 
 
 @contextmanager
-def side_process(work: SideWork, log: Path, runs: Path, leads: bool) -> Iterator[None]:
-    """Run the side process of a node beside the body; `leads` where rank 0 is: it tracks and serves.
+def side_process(work: SideWork, log: Path, runs: Path) -> Iterator[None]:
+    """Run the side process beside the body.
 
     It is ready when the body begins, so that no import of a tracker is on the clock. Raises ConfigError if it can't do
     its work.
     """
-    words = json.dumps({**asdict(work if leads else SideWork()), "log": str(log), "runs": str(runs)})
+    words = json.dumps({**asdict(work), "log": str(log), "runs": str(runs)})
     command = [sys.executable, "-m", "bertbench.tracking.side", words]
     process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=outside())
     assert process.stdin is not None and process.stdout is not None, "both are pipes"
@@ -119,8 +119,6 @@ class Side:
         self._run = FollowedRun(log)
         self._waiting: list[int] = []
         self._rank = os.getppid()
-        self._samples = sampled(lambda: ranks_beside(self._rank))
-        self._ranks = next(self._samples)
         self._feeds = {
             name: Feed(self._run, open_tracker(name, self._run, folder_of(name, runs))) for name in work.track
         }
@@ -137,11 +135,7 @@ class Side:
         return os.getppid() == self._rank
 
     def look(self) -> None:
-        """Sample this node's ranks, and read and pass on as much of the run's new output as there is time for."""
-        if now := next(self._samples):
-            self._ranks = now
-            with suppress(OSError):  # the run itself says if its disk is full
-                leave(self._run.folder, self._ranks)
+        """Read and pass on as much of the run's new output as there is time for."""
         if self._port:  # a scraper wants today's state, trackers get every step, be it later
             self._waiting += self._run.read()
             self._state = self._stands()
@@ -169,7 +163,7 @@ class Side:
         self._each(lambda feed: feed.close(ended))
 
     def _stands(self) -> RunState:
-        return state_of(self._run, [*self._ranks, *elsewhere(self._run.folder)], self._earlier)
+        return state_of(self._run, earlier=self._earlier)
 
     def _forward(self, steps: list[int]) -> None:
         self._each(lambda feed: feed.forward(steps))
