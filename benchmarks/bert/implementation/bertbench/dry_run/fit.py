@@ -43,7 +43,7 @@ def fit(system: System, gpus: int, limit_gb: float | None, path: Path, card: str
         raise ConfigError(
             f"{f'--gpus {gpus}' if limit_gb is None else f'--memory {limit_gb:g}'}: {system.name} needs {found:.3g} GB "
             f"on each device even with one sample at a time, it has {capacity:g}; use larger devices, or split the "
-            f"model: `bertbench plan {system.argument} --layouts` lists ways"
+            f"model: `bertbench predict {system.argument} --layouts` lists ways"
         )
     try:
         minutes = forecast_walltime(made)
@@ -69,7 +69,7 @@ def _check_divides(system: System, gpus: int) -> None:
     if parallel.pipeline > 1:
         raise ConfigError(
             f"{system.name}: its model is split by a pipeline, which accumulates over parallel.microbatches; "
-            f"`bertbench plan {system.argument} --layouts` lists layouts for its devices"
+            f"`bertbench predict {system.argument} --layouts` lists layouts for its devices"
         )
     if gpus % parallel.tensor:
         raise ConfigError(

@@ -67,7 +67,7 @@ def capacity_gb(system: System) -> float:
 
 
 def listing(asked: System) -> tuple[dict[str, Any], list[str]]:
-    """Return what `plan --layouts` and `predict --layouts` print of a system's layouts: JSON, and a table; or nothing.
+    """Return what `predict --layouts` prints of a system's layouts: JSON, and a table; or nothing.
 
     Raises what `outlooks` raises.
     """

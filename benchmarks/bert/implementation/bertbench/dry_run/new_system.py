@@ -133,7 +133,7 @@ def _finished(content: dict[str, Any], path: Path, notes: list[str]) -> NewSyste
         if _fits(system):
             break
     else:
-        notes.append(f"memory: not even one sample at a time fits; `bertbench plan {path} --layouts` lists other ways")
+        notes.append(f"memory: not even one sample at a time fits; `bertbench predict {path} --layouts` lists ways")
     if capacity_gb(system) == math.inf:
         notes.append(f"memory: set hardware.accelerator_memory_capacity, so that `bertbench plan {path}` can compare")
     if system.parts == 1:
