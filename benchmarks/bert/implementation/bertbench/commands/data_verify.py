@@ -9,7 +9,6 @@ from pathlib import Path
 from bertbench.commands import add_path, emit, say
 from bertbench.commands.download import check_download
 from bertbench.common.progress import Progress
-from bertbench.data.mlcommons.check import STATE_NAME
 from bertbench.data.store.manifest import MANIFEST_NAME
 from bertbench.data.store.verify import differences, verify
 
@@ -18,13 +17,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add what to check."""
     add_path(parser, "folder", "DIR", "dataset, or downloads of MLCommons' files, in subfolders too")
     add_path(parser, "--against", "DIR", "dataset that must hold the same samples, in any order")
-    add_path(parser, "--state", "FILE", f"record of a download's checked files (default DIR/{STATE_NAME})")
 
 
 def run(arguments: argparse.Namespace) -> int:
     """Return 0 without problems (an older tokenizer's dataset gets a warning), 1 with one line per problem."""
     if arguments.against is None and _is_download(arguments.folder):
-        return check_download(arguments.folder, arguments.state, arguments.json)
+        return check_download(arguments.folder, arguments.json)
     with Progress() as progress:
         found = verify(arguments.folder, progress)
         problems = list(found.problems)

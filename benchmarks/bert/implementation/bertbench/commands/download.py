@@ -1,6 +1,5 @@
 """Check that a download of MLCommons' BERT files is complete and correct, for `bertbench data verify`."""
 
-import os
 import posixpath
 import shlex
 from collections.abc import Collection, Iterator, Sequence
@@ -8,13 +7,12 @@ from itertools import groupby
 from pathlib import Path
 
 from bertbench.commands import emit
-from bertbench.common.errors import ConfigError, DataError
+from bertbench.common.errors import DataError
 from bertbench.common.printable import printable
 from bertbench.common.progress import Progress
 from bertbench.data.mlcommons import published as table
-from bertbench.data.mlcommons.check import STATE_NAME, Finding, examine
+from bertbench.data.mlcommons.check import Finding, examine
 from bertbench.data.mlcommons.published import DOWNLOADER, URIS, Group
-from bertbench.data.mlcommons.record import remembered_in
 
 _TITLES: dict[Group, str] = {
     "text": "text (eval.txt, 500 parts)",
@@ -25,34 +23,22 @@ _TITLES: dict[Group, str] = {
     "tfrecord": "TFRecords (not needed)",
 }
 _TO_DOWNLOAD = ("missing", "truncated", "altered", "unreadable", "doubled")
-_MOST_NOTES = 20
 
 
-def check_download(folder: Path, record: Path | None, as_json: bool) -> int:
-    """Return exit code 0 if every needed file is present and correct, 1 if not; `record` keeps what was checked.
-
-    Raises DataError if there is no folder, ConfigError if `record` is another file.
-    """
-    state = record or folder / STATE_NAME
+def check_download(folder: Path, as_json: bool) -> int:
+    """Return exit code 0 if every needed file is present and correct, 1 if not; raises DataError without a folder."""
     if not folder.is_dir():
         found = "something else" if folder.exists() else "nothing"
         raise DataError(
             f"{printable(str(folder))}: found {found} there, expected a dataset's folder or the folder of a download"
         )
-    if record is not None and os.path.lexists(record) and remembered_in(record) is None:
-        raise ConfigError(
-            f"--state {printable(str(record))}: found another file there, expected none or an earlier check's record; "
-            "give another name"
-        )
     with Progress() as progress:
-        findings, read, remembered = examine(folder, state, progress)
+        findings = examine(folder, progress)
     problems = [finding for finding in findings if finding.problem]
     downloads = _downloads(folder, problems)
     content = {
         "path": printable(str(folder)),
         "ok": not problems,
-        "read": read,
-        "remembered": remembered,
         "files": findings,
         "downloads": downloads,
     }
@@ -79,10 +65,7 @@ def _report(
             yield f"{title:30}{len(right & known):4} of {len(known)} right"
     yield from (_line(finding) for finding in problems if finding.state != "missing")
     yield from _missing({(finding.group, finding.name) for finding in problems if finding.state == "missing"})
-    notes = [finding for finding in findings if not finding.problem and finding.state != "right"]
-    yield from (f"note: {_line(finding)}" for finding in notes[:_MOST_NOTES])
-    if len(notes) > _MOST_NOTES:
-        yield f"note: {len(notes) - _MOST_NOTES:,} more such files; --json lists them"
+    yield from (f"note: {_line(finding)}" for finding in findings if not finding.problem and finding.state != "right")
     if downloads:
         yield "To download (with -d FOLDER if the files lie in another folder than the downloader's own):"
         yield from (f"  {command}" for command in downloads.values())

@@ -13,7 +13,6 @@ from contextlib import suppress
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from pathlib import Path
-from time import time_ns
 from typing import Literal
 
 from bertbench.common.printable import printable
@@ -22,12 +21,11 @@ from bertbench.data.formats.tfrecord import begins_as_tfrecord
 from bertbench.data.mlcommons import published as table
 from bertbench.data.mlcommons.listing import CannotReadError, Entry, blocks, listing
 from bertbench.data.mlcommons.published import Group, Published
-from bertbench.data.mlcommons.record import Record
 
 State = Literal[
     "right", "missing", "truncated", "altered", "doubled", "misnamed", "unverified", "unreadable", "foreign"
 ]  # fmt: skip
-STATE_NAME = ".bertbench-doctor.json"
+
 _LIST_NAME = re.compile(r"(?:\.md5|\.md5sums?|md5(?:sums?)?\.txt|md5sums?)\Z", re.IGNORECASE)
 _NOT_A_LIST = "eval.md5"  # published: the MD5 of each held-out article, without names
 _LINE = re.compile(r"^(?:([0-9a-fA-F]{32})[ \t]+\*?(.+?)|MD5 \((.+)\) = ([0-9a-fA-F]{32}))\r?$", re.MULTILINE)
@@ -58,7 +56,7 @@ class Finding:
     md5: str | None = None
     expected_md5: str | None = None
     checked_by: str | None = None
-    """What gives the expected MD5, or else size: MLCommons, or a list."""
+    """What gives the expected MD5: MLCommons, or a list."""
 
     def judge(self, state: State, problem: bool, detail: str, remedy: str = "") -> None:
         """Set state and the words for it."""
@@ -69,13 +67,9 @@ Right = dict[tuple[Group | None, str | None], str]
 """Path of the right file of each published group and name."""
 
 
-def examine(folder: Path, state: Path, progress: Progress) -> tuple[list[Finding], int, int]:
-    """Check `folder`; return what was found, how many files were read, and how many an earlier check read.
-
-    The file `state` keeps their MD5. Raises DataError if the folder can't be listed.
-    """
-    own = {state.absolute(), state.with_suffix(".partial").absolute()}
-    entries = [entry for entry in listing(folder) if (folder / entry.path).absolute() not in own]
+def examine(folder: Path, progress: Progress) -> list[Finding]:
+    """Return a finding for each file of `folder` and each missing one. Raises DataError if it can't be listed."""
+    entries = listing(folder)
     listed = dict(_listed(folder, filter(_is_list, reversed(entries))))  # of two lists, the upper one counts
     by_name: dict[str, list[Published]] = {}
     for file in table.FILES:
@@ -85,7 +79,7 @@ def examine(folder: Path, state: Path, progress: Progress) -> tuple[list[Finding
         for entry in entries
         if not _is_list(entry) and entry.name not in _UNDISTURBING
     ]
-    read, remembered = _add_sums(folder, found, Record(state, progress), progress)
+    _add_sums(folder, found, progress)
     findings = [finding for _, finding in found]
     right: Right = {}
     holders: dict[str, list[str]] = {}
@@ -98,7 +92,7 @@ def examine(folder: Path, state: Path, progress: Progress) -> tuple[list[Finding
     for finding in findings:
         same = (path for path in holders.get(finding.md5 or "", ()) if path != finding.path)
         (_judge if finding.name else _judge_stranger)(finding, next(same, None), right)
-    return [*findings, *_missing(findings), *_total_of_tfrecords(findings)], read, remembered
+    return [*findings, *_missing(findings), *_total_of_tfrecords(findings)]
 
 
 def _is_list(entry: Entry) -> bool:
@@ -129,8 +123,7 @@ def _expected(entry: Entry, published: Published | None, listed: dict[str, tuple
             known = published.md5, "MLCommons"
         elif published.group == "text":
             known = known or listed.get(f"/{entry.name}")
-        elif published.bytes:
-            finding.checked_by = "MLCommons, its size"
+
     if known:
         finding.expected_md5, finding.checked_by = known
     return finding
@@ -149,13 +142,8 @@ def _claimed(folder: Path, entry: Entry, candidates: Sequence[Published]) -> Pub
     return min(candidates, key=unlike, default=None)
 
 
-def _add_sums(
-    folder: Path, found: Sequence[tuple[Entry, Finding]], record: Record, progress: Progress
-) -> tuple[int, int]:
-    """Add the MD5 of files with a known sum and of possible published files or copies; return how many, and from where.
-
-    The first number is of the files read, the second of those remembered.
-    """
+def _add_sums(folder: Path, found: Sequence[tuple[Entry, Finding]], progress: Progress) -> None:
+    """Add the MD5 of files with a known sum, and of possible published files or copies."""
     sizes = {file.bytes for file in table.FILES}
     seen = Counter(entry.bytes for entry, _ in found)
     sizes |= {entry.bytes for entry, finding in found if finding.name and seen[entry.bytes] > 1}
@@ -166,27 +154,17 @@ def _add_sums(
         and finding.expected_bytes in (None, entry.bytes)
         and (finding.expected_md5 or entry.bytes in sizes)
     ]
+    total, done = sum(entry.bytes or 0 for entry, _ in wanted), 0
     for entry, finding in wanted:
-        finding.md5 = record.md5(entry)
-    waiting = [(entry, finding) for entry, finding in wanted if not finding.md5]
-    if remembered := len(wanted) - len(waiting):
-        progress.message(f"{remembered:,} files were checked before and have not changed since")
-    total, done = sum(entry.bytes or 0 for entry, _ in waiting), 0
-    try:
-        for entry, finding in waiting:
-            began_ns, digest = time_ns(), hashlib.md5(usedforsecurity=False)
-            try:
-                for block in blocks(folder, entry):
-                    digest.update(block)
-                    done += len(block)
-                    progress.update(done, total, f"{done / 1e9:.1f} of {total / 1e9:.1f} GB: {finding.path}")
-                finding.md5 = digest.hexdigest()
-                record.add(entry, finding.md5, began_ns)
-            except CannotReadError as error:
-                finding.detail = str(error)
-    finally:
-        record.save()
-    return sum(finding.md5 is not None for _, finding in waiting), remembered
+        digest = hashlib.md5(usedforsecurity=False)
+        try:
+            for block in blocks(folder, entry):
+                digest.update(block)
+                done += len(block)
+                progress.update(done, total, f"{done / 1e9:.1f} of {total / 1e9:.1f} GB: {finding.path}")
+            finding.md5 = digest.hexdigest()
+        except CannotReadError as error:
+            finding.detail = str(error)
 
 
 def _judge(finding: Finding, twin: str | None, right: Right) -> None:
