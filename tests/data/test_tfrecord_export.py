@@ -1,4 +1,4 @@
-"""`data export --layout tfrecord` against the writer of tests/data/published.py, and sizes worked out by hand."""
+"""`data export --size-only` against the writer of tests/data/published.py, and sizes worked out by hand."""
 
 from pathlib import Path
 from random import Random
@@ -6,11 +6,10 @@ from random import Random
 import pytest
 
 from bertbench.cli import main
-from bertbench.common.errors import DataError
-from bertbench.data.formats.reference_files import Written
+from bertbench.data.formats.reference_files import ReferenceFile
 from bertbench.data.formats.reference_files import reference_files as planned
 from bertbench.data.formats.tfrecord import read_tfrecord
-from bertbench.data.formats.tfrecord_write import record_bytes, records, write_tfrecord
+from bertbench.data.formats.tfrecord_size import record_bytes
 from bertbench.data.mlcommons.compare import differences, published_bytes
 from bertbench.data.mlcommons.published import part_name
 from bertbench.data.store.manifest import Manifest
@@ -18,7 +17,7 @@ from bertbench.data.text import mlperf
 from bertbench.data.text.mlperf import MlperfRecipe
 from tests.conftest import Answer, Printed
 from tests.data import published
-from tests.data.datasets import made
+from tests.data.datasets import made, read
 from tests.data.published import SAMPLES
 from tests.tiny import Sample, columns_of, samples_of, tiny_text
 
@@ -28,8 +27,6 @@ EDGES = [
     Sample([128] * 512, [0] * 200 + [1] * 312, [*range(100, 176)], [16384] * 76, 1),
     Sample([16384] * 512, [1] * 512, [127, 128, 511], [1, 16383, 16384], 0),
 ]
-# as create_pretraining_data.py fills its OrderedDict
-REFERENCE_ORDER = ["input_ids", "input_mask", "segment_ids", "masked_lm_positions", "masked_lm_ids", "masked_lm_weights", "next_sentence_labels"]  # fmt: skip  # noqa: E501
 
 
 @pytest.fixture
@@ -39,18 +36,11 @@ def mlperf_width(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.usefixtures("mlperf_width")
-def test_records_are_byte_for_byte_those_of_an_independent_writer(tmp_path: Path) -> None:
+def test_sizes_are_those_of_an_independent_writer_s_records(tmp_path: Path) -> None:
     samples = [*SAMPLES, *EDGES]
-    features = [published.features(sample) for sample in samples]
-    in_order = [{name: one[name] for name in REFERENCE_ORDER} for one in features]
-    expected = [published.example(one) for one in in_order]
-    block = columns_of(samples)
-    assert list(records(block)) == expected
-    write_tfrecord(tmp_path / "ours", [block])
-    published.write_tfrecord(tmp_path / "theirs", expected)
-    assert (tmp_path / "ours").read_bytes() == (tmp_path / "theirs").read_bytes()
-    assert record_bytes(block).tolist() == [16 + len(record) for record in expected]
-    (read_back,) = read_tfrecord(tmp_path / "ours")
+    written = [published.example(published.features(sample)) for sample in samples]
+    assert record_bytes(columns_of(samples)).tolist() == [16 + len(record) for record in written]
+    (read_back,) = read_tfrecord(published.write_tfrecord(tmp_path / "theirs", written))
     assert samples_of(read_back.columns) == samples
 
 
@@ -65,45 +55,34 @@ def prepared(folder: Path, vocab: Path, recipe: MlperfRecipe, *names: str) -> Pa
     return folder / "data"
 
 
+@pytest.mark.usefixtures("mlperf_width")
 def test_a_text_becomes_one_file_whatever_its_shards(
     tmp_path: Path, vocab: Path, monkeypatch: pytest.MonkeyPatch, answer: Answer, printed: Printed
 ) -> None:
     monkeypatch.setattr(mlperf, "SHARD_SAMPLES", 13)
     data = prepared(tmp_path, vocab, MlperfRecipe(dupe_factor=2), "eval.txt", "part-00007-of-00500")
     shards = Manifest.read(data).splits()["train"].shards
+    first = sum(shard.samples for shard in shards if shard.name.startswith("part_00000_"))
+    samples, sizes = read(data), []
     assert len(shards) > 2
-    out, export = tmp_path / "out", ("data", "export", data, "--layout", "tfrecord")
-    content = answer(*export, "--out", out)
-    names = ["eval_intermediate", "part-00007-of-00500"]
-    assert [(file["name"], file["bytes"]) for file in content["files"]] == [
-        (name, (out / name).stat().st_size) for name in names
-    ]
-    assert sorted(path.name for path in out.iterdir()) == names
-    assert [file["samples"] for file in content["files"]] == [
-        sum(shard.samples for shard in shards if shard.name.startswith(f"part_0000{number}_")) for number in (0, 1)
-    ]
-    assert answer(*export, "--size-only") == {**content, "path": None}
-    printed("data", "prepare", "--from-tfrecord", out, "--vocab", vocab, "--out", tmp_path / "back")
+    (tmp_path / "theirs").mkdir()
+    for name, of_text in {"eval_intermediate": samples[:first], "part-00007-of-00500": samples[first:]}.items():
+        written = [published.example(published.features(sample)) for sample in of_text]
+        size = published.write_tfrecord(tmp_path / "theirs" / name, written).stat().st_size
+        sizes.append((name, len(of_text), size))
+    files = answer("data", "export", data, "--layout", "tfrecord", "--size-only")["files"]
+    assert [(file["name"], file["samples"], file["bytes"]) for file in files] == sizes
+    words = ["--from-tfrecord", tmp_path / "theirs", "--vocab", vocab, "--out", tmp_path / "back"]
+    printed("data", "prepare", *words)
     printed("data", "verify", data, "--against", tmp_path / "back")
 
 
 def test_the_picked_evaluation_samples_are_named_as_the_reference_names_them(tmp_path: Path, vocab: Path) -> None:
     data = prepared(tmp_path, vocab, MlperfRecipe(dupe_factor=2, select_eval=7), "eval.txt")
     manifest = Manifest.read(data)
-    assert list(planned(manifest, "eval")) == ["eval_7"]
+    assert [name for name, _ in planned(manifest, "eval")] == ["eval_7"]
     manifest.request["recipe"]["select_eval"] = 10_000
-    assert list(planned(manifest, "eval")) == ["eval_10k"]
-
-
-def test_texts_of_one_name_or_a_name_outside_the_folder_are_numbered(tmp_path: Path, vocab: Path) -> None:
-    data = prepared(tmp_path, vocab, MlperfRecipe(dupe_factor=1), "a", "a")
-    manifest = Manifest.read(data)
-    assert list(planned(manifest, "train")) == ["part-00000-of-00002", "part-00001-of-00002"]
-    manifest.request["source"]["text"] = [["../a", ""], ["b", ""]]
-    assert list(planned(manifest, "train")) == ["part-00000-of-00002", "part-00001-of-00002"]
-    manifest.request["source"]["text"] = [["a", ""]]
-    with pytest.raises(DataError, match="doesn't list the texts of its shards"):
-        planned(manifest, "train")
+    assert [name for name, _ in planned(manifest, "eval")] == ["eval_10k"]
 
 
 def test_a_size_unlike_the_published_one_is_an_error_that_gives_both(
@@ -123,7 +102,7 @@ def test_all_500_parts_are_compared_by_their_total(tmp_path: Path, vocab: Path) 
     manifest = Manifest.read(prepared(tmp_path, vocab, MlperfRecipe(), "part-00000-of-00500"))
     sizes = [514_241_279, *[1] * 498, 898_392_312]  # the two that are published one by one
     sizes[1] = 391_434_110_129 - sum(sizes) + 1
-    files = [Written(part_name(number), 1, size) for number, size in enumerate(sizes)]
+    files = [ReferenceFile(part_name(number), 1, size) for number, size in enumerate(sizes)]
     expected = published_bytes(manifest)
     assert differences(files, expected) == []
     smaller = [*files[:2], files[2]._replace(bytes=0), *files[3:]]

@@ -1,12 +1,12 @@
-"""`bertbench data export DIR`: write a dataset's samples in a published layout."""
+"""`bertbench data export DIR`: write a dataset's samples as HDF5, or compute the sizes of its TFRecords."""
 
 import argparse
 
 from bertbench.commands import add_flag, add_path, emit, say
 from bertbench.common.errors import ConfigError
 from bertbench.common.progress import Progress
-from bertbench.data.formats.export import LAYOUTS, export, export_tfrecords
-from bertbench.data.formats.reference_files import Written
+from bertbench.data.formats.export import LAYOUTS, export, tfrecords
+from bertbench.data.formats.reference_files import ReferenceFile
 from bertbench.data.mlcommons.compare import differences, published_bytes
 from bertbench.data.store.dataset import Dataset
 from bertbench.data.store.manifest import Manifest
@@ -23,30 +23,34 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Write the files. Return 1 if a TFRecord's size differs from MLCommons' published size."""
-    if arguments.size_only and arguments.layout != "tfrecord":
-        raise ConfigError(f"--size-only: found --layout {arguments.layout}, expected tfrecord; give --out instead")
-    dataset, out = Dataset.open(arguments.folder, arguments.split), arguments.out
-    samples, problems, lines = len(dataset), [], list[str]()
-    content: dict[str, object] = {"path": out and str(out), "layout": arguments.layout}
+    """Write HDF5 files, or print TFRecords' sizes. Return 1 if one differs from MLCommons' published size."""
+    if arguments.size_only != (arguments.layout == "tfrecord"):
+        raise ConfigError("expected --layout varlength with --out DIR, or --layout tfrecord with --size-only; give one")
+    dataset = Dataset.open(arguments.folder, arguments.split)
+    if arguments.size_only:
+        return _sizes(dataset, arguments.json)
+    samples = len(dataset)
     with Progress() as progress:
-        if arguments.layout == "tfrecord":
-            files = export_tfrecords(dataset, out, progress)
-            number, published = len(files), published_bytes(Manifest.read(arguments.folder))
-            problems, total = differences(files, published), sum(file.bytes for file in files)
-            sizes = [{**file._asdict(), "published_bytes": published.get(file.name)} for file in files]
-            content |= {"files": sizes, "total_bytes": total, "ok": not problems}
-            lines = [*(_line(file, published.get(file.name)) for file in files), f"total  {total:,} bytes"]
-        else:
-            number = export(dataset, out, progress)
-            content |= {"files": number, "samples": samples, "rows": samples}
-        if out:
-            progress.message(f"wrote {out}: {samples:,} samples in {number:,} files")
-    emit(arguments.json, content, *lines)
+        files = export(dataset, arguments.out, progress)
+        progress.message(f"wrote {arguments.out}: {samples:,} samples in {files:,} files")
+    content = {"path": str(arguments.out), "layout": arguments.layout, "files": files}
+    emit(arguments.json, {**content, "samples": samples, "rows": samples})
+    return 0
+
+
+def _sizes(dataset: Dataset, as_json: bool) -> int:
+    with Progress() as progress:
+        files = tfrecords(dataset, progress)
+    published = published_bytes(Manifest.read(dataset.folder))
+    problems, total = differences(files, published), sum(file.bytes for file in files)
+    sizes = [{**file._asdict(), "published_bytes": published.get(file.name)} for file in files]
+    content = {"path": None, "layout": "tfrecord", "files": sizes, "total_bytes": total, "ok": not problems}
+    lines = (_line(file, published.get(file.name)) for file in files)
+    emit(as_json, content, *lines, f"total  {total:,} bytes")
     say(*problems)
     return 1 if problems else 0
 
 
-def _line(file: Written, expected: int | None) -> str:
+def _line(file: ReferenceFile, expected: int | None) -> str:
     as_published = "  as MLCommons publishes" if file.bytes == expected else ""
     return f"{file.name}  {file.samples:,} samples  {file.bytes:,} bytes{as_published}"

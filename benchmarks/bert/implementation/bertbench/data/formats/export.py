@@ -1,10 +1,6 @@
-"""`bertbench data export`: write a prepared split in a published layout.
-
-HDF5 gets one file per shard, TFRecords one per text, as in the reference.
-"""
+"""`bertbench data export`: write a prepared split as HDF5, a file per shard, or compute its TFRecords' sizes."""
 
 from collections.abc import Iterator
-from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 
 import numpy as np
@@ -12,8 +8,8 @@ import numpy as np
 from bertbench.common.errors import DataError
 from bertbench.common.progress import Progress
 from bertbench.data.formats.hdf5_write import write_varlength
-from bertbench.data.formats.reference_files import Written, reference_files
-from bertbench.data.formats.tfrecord_write import MAX_PREDICTIONS, record_bytes, write_tfrecord
+from bertbench.data.formats.reference_files import ReferenceFile, reference_files
+from bertbench.data.formats.tfrecord_size import MAX_PREDICTIONS, record_bytes
 from bertbench.data.store.columns import Columns
 from bertbench.data.store.dataset import Dataset, shard_blocks
 from bertbench.data.store.manifest import Manifest
@@ -27,8 +23,10 @@ def export(dataset: Dataset, out: Path, progress: Progress) -> int:
 
     Raises DataError if `out` exists, or for a sample that the layouts can't hold.
     """
+    if out.exists():
+        raise DataError(f"{out}: exists already; give another --out, or remove it first")
     shards = dataset.split.shards
-    with _new_folder(out) as folder:
+    with unfinished(out) as folder:
         for number, shard in enumerate(shards):
             path = folder / f"part_{number:05d}_of_{len(shards):05d}.hdf5"
             write_varlength(path, shard.samples, _blocks(dataset, (number,)))
@@ -36,29 +34,17 @@ def export(dataset: Dataset, out: Path, progress: Progress) -> int:
     return len(shards)
 
 
-def export_tfrecords(dataset: Dataset, out: Path | None, progress: Progress) -> list[Written]:
-    """Write a split to the new folder `out` as the reference's TFRecords, one a text; without `out`, compute sizes.
+def tfrecords(dataset: Dataset, progress: Progress) -> list[ReferenceFile]:
+    """Return the TFRecords that the reference would make of a split's samples.
 
-    Raises DataError if `out` exists, or for a sample that the layout can't hold.
+    Raises DataError for a sample that the layout can't hold.
     """
     files, done = reference_files(Manifest.read(dataset.folder), dataset.name), []
-    with _new_folder(out) if out else nullcontext() as folder:
-        for number, (name, shards) in enumerate(files.items(), start=1):
-            blocks = _blocks(dataset, shards)
-            if folder:
-                write_tfrecord(folder / name, blocks)
-                size = (folder / name).stat().st_size
-            else:
-                size = sum(int(record_bytes(block).sum()) for block in blocks)
-            done.append(Written(name, sum(dataset.split.shards[shard].samples for shard in shards), size))
-            progress.update(number, len(files), f"{number} of {len(files)} files")
+    for number, (name, shards) in enumerate(files, start=1):
+        size = sum(int(record_bytes(block).sum()) for block in _blocks(dataset, shards))
+        done.append(ReferenceFile(name, sum(dataset.split.shards[shard].samples for shard in shards), size))
+        progress.update(number, len(files), f"{number} of {len(files)} files")
     return done
-
-
-def _new_folder(out: Path) -> AbstractContextManager[Path]:
-    if out.exists():
-        raise DataError(f"{out}: exists already; give another --out, or remove it first")
-    return unfinished(out)
 
 
 def _blocks(dataset: Dataset, shards: tuple[int, ...]) -> Iterator[Columns]:

@@ -33,7 +33,7 @@ _UNDISTURBING = ("License.txt", "LICENSE.txt")
 _TEXT_GLOB = "part-*-of-00500"  # as docs/data.md gives it to `data prepare`
 _AGAIN = "run the download again: it resumes where the file ends"
 _ANEW = "remove it and run the download again, which keeps files that are long enough"
-_MADE = "make it again with `bertbench data export --layout tfrecord`"
+_MADE = "make it again from text with MLCommons' reference"
 _LIST = "put the .md5 list that the downloader writes beside its files into this folder"
 
 

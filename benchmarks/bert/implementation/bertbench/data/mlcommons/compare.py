@@ -5,7 +5,7 @@ A record's size depends on every id, so equal file sizes are strong evidence for
 
 from collections.abc import Sequence
 
-from bertbench.data.formats.reference_files import Written, mlperf_recipe
+from bertbench.data.formats.reference_files import ReferenceFile, mlperf_recipe
 from bertbench.data.mlcommons import published
 from bertbench.data.store.manifest import Manifest
 
@@ -19,7 +19,7 @@ def published_bytes(manifest: Manifest) -> dict[str, int]:
     return published.TFRECORD_BYTES if as_published else {}
 
 
-def differences(files: Sequence[Written], expected: dict[str, int]) -> list[str]:
+def differences(files: Sequence[ReferenceFile], expected: dict[str, int]) -> list[str]:
     """Return one line per file, and for all 500 parts together, with another than the published size."""
     found = {file.name: file.bytes for file in files}
     if expected and found.keys() == set(map(published.part_name, range(published.TEXT_PARTS))):
