@@ -222,5 +222,5 @@ def test_bad_input_is_one_error_and_leaves_nothing(
     (line,) = [line for line in found.splitlines() if line.startswith("bertbench: ")]
     assert expected in line
     assert str(source) in line
-    finished = ".out.unfinished-train" if "samples of" in expected else "none"  # kept, as the other file was finished
+    finished = ".out.unfinished" if "samples of" in expected else "none"  # kept, as the other file was finished
     assert [path for path in tmp_path.iterdir() if path.name != finished] == [source]

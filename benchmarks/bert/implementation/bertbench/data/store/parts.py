@@ -1,4 +1,4 @@
-"""Write a split from input files, each on its own: workers take files one by one, and a restart makes those missing.
+"""Make a dataset from input files, each on its own: workers take files one by one, and a restart makes those missing.
 
 The shards of a file count as finished once a small file lists them; both lie in a hidden folder beside the dataset.
 """
@@ -11,14 +11,16 @@ from concurrent.futures.process import BrokenProcessPool
 from dataclasses import asdict
 from multiprocessing import get_context
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from bertbench.common.atomic import scratch_folder, write_state
-from bertbench.common.errors import DataError
+from bertbench.common.errors import DataError, system_reason
 from bertbench.common.progress import Progress
 from bertbench.data.store.columns import Columns
-from bertbench.data.store.manifest import ShardFile, SplitName
+from bertbench.data.store.manifest import Manifest, ShardFile, SplitName, existing
 from bertbench.data.store.shards import regrouped, source_sha256, write_shard
+
+_ASKED = "request.json"
 
 
 class Source(NamedTuple):
@@ -46,6 +48,8 @@ class Source(NamedTuple):
 
 Make = Callable[[Path, Source], list[ShardFile]]
 """Write the shards of a file into a folder."""
+Assemble = Callable[[Path, list[list[ShardFile]]], Manifest]
+"""Complete the dataset in a folder, given the shards of each file; return its manifest."""
 
 
 def sources_of(paths: Sequence[Path], progress: Progress) -> list[Source]:
@@ -57,20 +61,44 @@ def sources_of(paths: Sequence[Path], progress: Progress) -> list[Source]:
     return sources
 
 
-def made_parts(
-    work: Path, split: SplitName, sources: list[Source], asked: object, make: Make, workers: int, progress: Progress
-) -> Iterator[Source]:
-    """Yield each file once its shards are in `work`/`split`: those finished before, then the others as they finish.
+def made_of(
+    out: Path, split: SplitName, request: dict[str, Any], sources: list[Source], make: Make, assemble: Assemble,
+    workers: int, progress: Progress,
+) -> tuple[Manifest, bool]:  # fmt: skip
+    """Make the dataset `out`: `make` the shards of each file in the folder `split`, then `assemble` the rest.
 
-    All are made again if those there were `asked` for differently. Raises DataError if a worker was killed.
+    Return its manifest and whether it was already there. Raises DataError if `out` holds another dataset, the disk is
+    full, or a worker was killed. The same command then resumes from the finished files in a hidden folder beside `out`.
     """
-    request = work / "request.json"
-    if not request.exists() or request.read_text() != json.dumps(asked):
+    if out.exists():
+        return existing(out, request), True
+    work = out.with_name(f".{out.name}.unfinished")
+    asked = json.dumps({name: content for name, content in request.items() if name != "source"})
+    try:
+        _make_parts(work, split, sources, asked, make, workers, progress)
+        manifest = assemble(work, [source.shards(work) for source in sources])
+        for path in (work / _ASKED, *work.glob("part_*.json")):  # only a restart needs them
+            path.unlink()
+        manifest.write(work)
+        work.replace(out)
+    except OSError as error:
+        raise DataError(
+            f"{out}: could not be written ({system_reason(error)}); finished files are kept beside it, "
+            "make room and run the same command again"
+        ) from error
+    return manifest, False
+
+
+def _make_parts(
+    work: Path, split: SplitName, sources: list[Source], asked: str, make: Make, workers: int, progress: Progress
+) -> None:
+    """Make the shards of each file in `work`/`split`, unless they are there and the same was `asked` for."""
+    request = work / _ASKED
+    if not request.exists() or request.read_text() != asked:
         shutil.rmtree(work, ignore_errors=True)
     missing = [source for source in sources if not source.finished(work).exists()]
     if len(missing) < len(sources):
         progress.message(f"{len(sources) - len(missing)} of {len(sources)} files were finished before")
-    yield from (source for source in sources if source not in missing)
     if not work.parent.exists():
         work.parent.mkdir(parents=True)
     samples = 0
@@ -81,7 +109,7 @@ def made_parts(
             made = ((source, make(scratch, source)) for source in missing)
         for count, (source, shards) in enumerate(made, start=1):
             (work / split).mkdir(parents=True, exist_ok=True)
-            request.write_text(json.dumps(asked))
+            request.write_text(asked)
             for stale in (*work.glob(f"part_{source.number:05d}_*"), *work.glob(f"{split}/part_{source.number:05d}_*")):
                 stale.unlink()
             for shard in shards:
@@ -89,7 +117,6 @@ def made_parts(
             write_state(source.finished(work), [asdict(shard) for shard in shards])
             samples += sum(shard.samples for shard in shards)
             progress.update(count, len(missing), f"file {count} of {len(missing)}, {samples:,} samples")
-            yield source
 
 
 def _in_workers(
@@ -108,9 +135,3 @@ def _in_workers(
             ) from error
         finally:
             pool.shutdown(cancel_futures=True)
-
-
-def forget_parts(work: Path) -> None:
-    """Remove what only a restart needs."""
-    for path in (work / "request.json", *work.glob("part_*.json")):
-        path.unlink()

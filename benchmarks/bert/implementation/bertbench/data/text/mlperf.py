@@ -8,17 +8,18 @@ import os
 import shutil
 from dataclasses import asdict, dataclass
 from functools import partial
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from bertbench.common.errors import DataError, system_reason
+from bertbench.common.errors import DataError
 from bertbench.common.progress import Progress
 from bertbench.data.store.columns import Columns
 from bertbench.data.store.dataset import MappedShard
-from bertbench.data.store.manifest import TOKENIZER_VERSION, Manifest, ShardFile, existing
-from bertbench.data.store.parts import Source, forget_parts, made_parts, sources_of
+from bertbench.data.store.manifest import TOKENIZER_VERSION, Manifest, ShardFile
+from bertbench.data.store.parts import Source, made_of, sources_of
 from bertbench.data.store.shards import finish_split, write_split
 from bertbench.data.text.corpus import text_articles
 from bertbench.data.text.prepare import best_guess, tokenize
@@ -47,8 +48,7 @@ def prepare_mlperf(
 ) -> tuple[Manifest, bool]:
     """Make the dataset `out`; return its manifest and whether it was already there.
 
-    Raises DataError if `out` holds another dataset, a file can't be read, the disk is full, or a worker was killed.
-    The same command then resumes from the finished files in a hidden folder beside `out`.
+    Raises DataError if a file can't be read, or as `made_of` does.
     """
     vocabulary = Vocabulary.read(vocab)
     texts = sources_of(files, progress)
@@ -57,26 +57,12 @@ def prepare_mlperf(
         "source": {"text": [[text.path.name, text.sha256] for text in texts]},
         "vocab_sha256": vocabulary.sha256,
     }
-    if out.exists():
-        there = existing(out, request)
-        if problem := there.tokenizer_problem():
-            raise DataError(f"{out}: {problem}")
-        return there, True
-    work = out.with_name(f".{out.name}.unfinished")
     os.environ["TOKENIZERS_PARALLELISM"] = "false"  # a worker is one core
-    asked = [asdict(recipe), vocabulary.sha256, TOKENIZER_VERSION]
-    try:
-        make = partial(_make_part, vocab=vocab, recipe=recipe)
-        list(made_parts(work, "train", texts, asked, make, workers, progress))
-        shards = [shard for text in texts for shard in text.shards(work)]
-        manifest = _assemble(work, shards, vocabulary, recipe, request)
-        manifest.write(work)
-        work.replace(out)
-    except OSError as error:
-        raise DataError(
-            f"{work}: {system_reason(error)}; finished files are kept there; make room and run the same command again"
-        ) from error
-    return manifest, False
+    make, assemble = partial(_make_part, vocab=vocab, recipe=recipe), partial(_assemble, vocabulary, recipe, request)
+    manifest, existed = made_of(out, "train", request, texts, make, assemble, workers, progress)
+    if existed and (problem := manifest.tokenizer_problem()):
+        raise DataError(f"{out}: {problem}")
+    return manifest, existed
 
 
 def _make_part(folder: Path, text: Source, vocab: Path, recipe: MlperfRecipe) -> list[ShardFile]:
@@ -89,10 +75,10 @@ def _make_part(folder: Path, text: Source, vocab: Path, recipe: MlperfRecipe) ->
 
 
 def _assemble(
-    work: Path, shards: list[ShardFile], vocabulary: Vocabulary, recipe: MlperfRecipe, request: dict[str, Any]
+    vocabulary: Vocabulary, recipe: MlperfRecipe, request: dict[str, Any], work: Path, parts: list[list[ShardFile]]
 ) -> Manifest:
     """Put the finished parts together, or select the evaluation samples from them."""
-    folder = work / "train"
+    folder, shards = work / "train", [*chain.from_iterable(parts)]
     train, evaluation, guess = None, None, None
     if recipe.select_eval is None:
         train = finish_split(folder, shards)
@@ -101,8 +87,6 @@ def _assemble(
         shutil.rmtree(work / "eval", ignore_errors=True)
         evaluation = write_split(work / "eval", [chosen], SHARD_SAMPLES)
         guess = best_guess(chosen.masked_lm_ids, vocabulary)
-    forget_parts(work)
-    if train is None:
         shutil.rmtree(folder)
     vocabulary.write(work)
     return Manifest(
