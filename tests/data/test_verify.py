@@ -69,7 +69,7 @@ def test_the_digest_is_the_sum_of_the_samples_digests_modulo_2_to_the_128() -> N
 
 def test_a_sound_dataset_verifies_and_says_so_in_json(tiny_folder: Path, answer: Answer) -> None:
     content = answer("data", "verify", tiny_folder)
-    assert (content["ok"], content["problems"], content["warnings"]) == (True, [], [])
+    assert (content["ok"], content["problems"]) == (True, [])
     assert content["splits"]["eval"]["samples"] == 13
 
 
@@ -108,10 +108,6 @@ def test_shards_in_another_order_hold_the_same_samples(copied: Path, printed: Pr
         (fall_back, "masked_offsets: found values that don't rise from 0"),
         (lambda folder: replace_shard(folder, SAMPLES[:1]), "found another length or masked count than the index"),
         (lambda folder: replace_shard(folder, SAMPLES), "offsets: found int64 of shape (4,), expected int64"),
-        (
-            lambda folder: shutil.copy(folder / "train" / "part_00000.h5", folder / "train" / "part_00001.h5"),
-            "part_00001.h5: found the content of part_00000.h5 again",
-        ),
     ],
 )
 def test_damage_is_found_and_said_in_a_line(

@@ -20,7 +20,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Return 0 without problems (an older tokenizer's dataset gets a warning), 1 with one line per problem."""
+    """Return 0 without problems, 1 with one line per problem."""
     if arguments.against is None and _is_download(arguments.folder):
         return check_download(arguments.folder, arguments.json)
     with Progress() as progress:
@@ -33,8 +33,8 @@ def run(arguments: argparse.Namespace) -> int:
     described = ", ".join(f"{split.samples:,} {name} samples" for name, split in found.multisets.items())
     same = f", the same as in {arguments.against}" if arguments.against else ""
     text = f"{arguments.folder}: {described}, all sound, as the manifest says{same}"
-    emit(arguments.json, {**content, "warnings": found.warnings}, "" if problems else text)
-    say(*problems, *(f"warning: {warning}" for warning in found.warnings))
+    emit(arguments.json, content, "" if problems else text)
+    say(*problems)
     return 1 if problems else 0
 
 

@@ -76,7 +76,6 @@ def _assemble(
     manifest = Manifest(
         request=request,
         tokenizer=tokenizer_of(vocabulary) if vocabulary else Tokenizer(conversion.vocab_size, "", {}),
-        tokenizer_version=None,
     )
     if vocabulary is not None:
         vocabulary.write(work)

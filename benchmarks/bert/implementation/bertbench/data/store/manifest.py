@@ -15,7 +15,6 @@ VOCAB_NAME = "vocab.txt"
 TOKENIZER_VERSION = 2
 """Version of splitting text into words: 2 is the reference's; 1, the tokenizers library's, differs on rare letters."""
 FORMAT = "bertbench shards 1"
-_FIRST_TOKENIZER = 1  # of a dataset whose manifest doesn't give a version
 
 
 @dataclass(frozen=True)
@@ -71,7 +70,7 @@ class Manifest:
     """None without evaluation samples."""
     train: Split | None = None
     eval: Split | None = None
-    tokenizer_version: int | None = _FIRST_TOKENIZER
+    tokenizer_version: int | None = None
     """TOKENIZER_VERSION with which text became ids; None if the ids were converted."""
     format: str = FORMAT
 
@@ -79,19 +78,6 @@ class Manifest:
         """Return the existing splits, by name."""
         both: dict[SplitName, Split | None] = {"train": self.train, "eval": self.eval}
         return {name: split for name, split in both.items() if split is not None}
-
-    def tokenizer_problem(self) -> str | None:
-        """Return why samples may differ from the reference's although their recipe promises them, or None."""
-        name = self.request["recipe"].get("name")
-        if self.tokenizer_version in (None, TOKENIZER_VERSION) or name not in ("mlperf", "shuffle"):
-            return None
-        doubt = " if they come from `--recipe mlperf`" if name == "shuffle" else ""
-        return (
-            f"found samples of tokenizer {self.tokenizer_version}, expected {TOKENIZER_VERSION}: they are not the "
-            f"reference's{doubt}, unless the text held no rare character (private use, newer than Unicode 11, ...); "
-            "prepare the text again into another folder, and `bertbench data verify DIR --against` shows whether a "
-            "sample differs"
-        )
 
     def write(self, folder: Path) -> None:
         """Write folder/manifest.json."""

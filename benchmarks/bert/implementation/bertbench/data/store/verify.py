@@ -24,8 +24,6 @@ class Verified(NamedTuple):
     problems: list[str]
     multisets: dict[SplitName, SampleMultiset]
     """Of the readable samples; complete only without problems."""
-    warnings: list[str]
-    """Doubts about a dataset that agrees with its manifest."""
 
 
 def verify(folder: Path, progress: Progress) -> Verified:
@@ -40,8 +38,7 @@ def verify(folder: Path, progress: Progress) -> Verified:
         problems += _split_problems(folder / name, split, manifest.tokenizer.vocab_size, multisets[name], progress)
     if not multisets:
         problems.append(f"{folder}: found no split in {MANIFEST_NAME}, expected train or eval; prepare the data again")
-    doubt = manifest.tokenizer_problem()
-    return Verified(problems, multisets, [f"{folder}: {doubt}"] if doubt else [])
+    return Verified(problems, multisets)
 
 
 def differences(folder: Path, one: Verified, other_folder: Path, other: Verified) -> list[str]:
@@ -67,12 +64,12 @@ def _split_problems(
 ) -> Iterator[str]:
     entries, problems = _index(folder / INDEX_NAME, split)
     yield from problems
-    first, checksums = 0, dict[str, str]()
+    first = 0
     for number, shard in enumerate(split.shards, start=1):
         path = folder / shard.name
         promised = None if entries is None else entries[first : first + shard.samples]
         try:
-            yield from _shard_problems(path, shard, checksums)
+            yield from _change(path, file_sha256(path), shard.sha256)
             yield from _sample_problems(path, shard, promised, vocab_size, found)
         except (DataError, OSError) as error:
             yield str(error) if isinstance(error, DataError) else f"{path}: cannot be read ({system_reason(error)})"
@@ -105,14 +102,6 @@ def _index(path: Path, split: Split) -> tuple[Index | None, list[str]]:
             "prepare the data again"
         ]
     return entries, _change(path, found, split.index_sha256)
-
-
-def _shard_problems(path: Path, shard: ShardFile, checksums: dict[str, str]) -> Iterator[str]:
-    """Yield the faults of a shard as a file; `checksums` are those of the shards before. Raises OSError."""
-    checksum = file_sha256(path)
-    yield from _change(path, checksum, shard.sha256)
-    if (twin := checksums.setdefault(checksum, shard.name)) != shard.name:
-        yield f"{path}: found the content of {twin} again, expected every shard once; prepare the data again"
 
 
 def _sample_problems(
