@@ -125,8 +125,11 @@ def test_prepare_reuses_what_it_made_and_overwrites_and_leaves_nothing(
         (lambda folder: np.save(folder / "train" / "index.npy", np.zeros(3, np.uint16)), "the index holds 3"),
         (lambda folder: (folder / "train" / "index.npy").unlink(), r"index\.npy: cannot be read"),
         (lambda folder: (folder / "manifest.json").unlink(), r"found no manifest\.json"),
-        (lambda folder: (folder / "manifest.json").write_text("{}"), "is damaged"),
-        (lambda folder: (folder / "manifest.json").write_text('{"format": "x"}'), "found format 'x'"),
+        (lambda folder: (folder / "manifest.json").write_text("{}"), r"manifest\.json: request: field required"),
+        (
+            lambda folder: change_manifest(folder, "format", value="x"),
+            "format: input should be 'bertbench shards 1', found 'x'",
+        ),
     ],
 )
 def test_a_damaged_dataset_is_one_error(copied: Path, damage: Callable[[Path], object], expected: str) -> None:

@@ -1,8 +1,10 @@
-"""Read a file that must hold one JSON object."""
+"""Read JSON files: one object, or content of a type."""
 
 import json
 from pathlib import Path
 from typing import Any
+
+from pydantic import TypeAdapter, ValidationError
 
 from bertbench.common.errors import BertbenchError, system_reason
 
@@ -18,3 +20,22 @@ def read_object(path: Path, error: type[BertbenchError], remedy: str) -> dict[st
     if not isinstance(content, dict):
         raise error(f"{path}: found {type(content).__name__}, expected one JSON object; {remedy}")
     return content
+
+
+def read_as(path: Path, kind: Any, error: type[BertbenchError], remedy: str) -> Any:
+    """Return the JSON in `path` as a dataclass or another type that pydantic checks; raise `error` as `read_object`."""
+    try:
+        return TypeAdapter(kind).validate_json(path.read_bytes(), strict=True)
+    except OSError as problem:
+        raise error(f"{path}: cannot be read ({system_reason(problem)}); {remedy}") from problem
+    except ValidationError as problem:
+        raise error(f"{path}: {_first_problem(problem)}; {remedy}") from problem
+
+
+def _first_problem(error: ValidationError) -> str:
+    """Return the place and kind of the first problem: `data[0].paragraphs[2].context: field required`."""
+    problem, *more = error.errors(include_url=False)
+    place = "".join(f"[{part}]" if isinstance(part, int) else f".{part}" for part in problem["loc"]).removeprefix(".")
+    found = "" if problem["type"] in ("missing", "json_invalid") else f", found {str(problem['input'])[:60]!r}"
+    rest = f" (and {len(more)} more problems)" if more else ""
+    return f"{place and place + ': '}{problem['msg'][0].lower()}{problem['msg'][1:]}{found}{rest}"

@@ -9,9 +9,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
 
-from pydantic import BaseModel, ValidationError
+from pydantic import BaseModel
 
-from bertbench.common.errors import DataError, system_reason
+from bertbench.common.errors import DataError
+from bertbench.common.json_object import read_as
 
 
 @dataclass(frozen=True)
@@ -58,12 +59,7 @@ def read_squad(path: Path, check_places: bool = True) -> list[Question]:
     Raises DataError if it can't be read, isn't SQuAD, holds no question, or has an answer to a question marked
     impossible; with `check_places` also if an answer is not at its place in the context.
     """
-    try:
-        content = _File.model_validate_json(path.read_bytes(), strict=True)
-    except OSError as error:
-        raise DataError(f"{path}: cannot be read ({system_reason(error)}); give a file of SQuAD 1.1 or 2.0") from error
-    except ValidationError as error:
-        raise DataError(f"{path}: {_first_problem(error)}; expected the JSON of SQuAD 1.1 or 2.0") from error
+    content: _File = read_as(path, _File, DataError, "give a file of SQuAD 1.1 or 2.0")
     questions = []
     for a, article in enumerate(content.data):
         for p, paragraph in enumerate(article.paragraphs):
@@ -93,12 +89,3 @@ def _check_places(place: str, question: Question) -> None:
                 f"{place}: expected the answer {answer.text!r} at character {start} of the context, found "
                 f"{there!r}; correct answer_start, which counts characters, not bytes"
             )
-
-
-def _first_problem(error: ValidationError) -> str:
-    """Return the place and kind of the first problem: `data[0].paragraphs[2].context: field required`."""
-    problem, *more = error.errors(include_url=False)
-    place = "".join(f"[{part}]" if isinstance(part, int) else f".{part}" for part in problem["loc"]).removeprefix(".")
-    found = "" if problem["type"] in ("missing", "json_invalid") else f", found {str(problem['input'])[:60]!r}"
-    rest = f" (and {len(more)} more problems)" if more else ""
-    return f"{place and place + ': '}{problem['msg'][0].lower()}{problem['msg'][1:]}{found}{rest}"

@@ -2,19 +2,19 @@
 
 import hashlib
 import json
-from dataclasses import asdict, dataclass, fields
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Literal
 
 from bertbench import __version__
 from bertbench.common.errors import DataError
+from bertbench.common.json_object import read_as
 
 SplitName = Literal["train", "eval"]
 MANIFEST_NAME = "manifest.json"
 VOCAB_NAME = "vocab.txt"
 TOKENIZER_VERSION = 2
 """Version of splitting text into words: 2 is the reference's; 1, the tokenizers library's, differs on rare letters."""
-FORMAT = "bertbench shards 1"
 
 
 @dataclass(frozen=True)
@@ -72,7 +72,7 @@ class Manifest:
     eval: Split | None = None
     tokenizer_version: int | None = None
     """TOKENIZER_VERSION with which text became ids; None if the ids were converted."""
-    format: str = FORMAT
+    format: Literal["bertbench shards 1"] = "bertbench shards 1"
 
     def splits(self) -> dict[SplitName, Split]:
         """Return the existing splits, by name."""
@@ -94,26 +94,8 @@ class Manifest:
             raise DataError(
                 f"{folder}: found no {MANIFEST_NAME}, so this is not a dataset; make one with `bertbench data prepare`"
             )
-        try:
-            content = json.loads(path.read_text(encoding="utf-8"))
-            if content["format"] != FORMAT:
-                raise DataError(
-                    f"{path}: found format {content['format']!r}, expected {FORMAT!r}; prepare the data again"
-                )
-            return cls(
-                **{
-                    **content,
-                    "tokenizer": Tokenizer(**content["tokenizer"]),
-                    "most_frequent_token": content["most_frequent_token"] and Guess(**content["most_frequent_token"]),
-                    "train": content["train"] and _split(content["train"]),
-                    "eval": content["eval"] and _split(content["eval"]),
-                }
-            )
-        except (OSError, ValueError, TypeError, KeyError, AttributeError) as error:
-            expected = ", ".join(field.name for field in fields(cls))
-            raise DataError(
-                f"{path}: is damaged ({error}); expected the fields {expected}; prepare the data again"
-            ) from error
+        found: Manifest = read_as(path, cls, DataError, "prepare the data again")
+        return found
 
 
 def existing(out: Path, request: dict[str, Any]) -> Manifest:
@@ -143,10 +125,6 @@ def require_same(out: Path, there: dict[str, Any], asked: dict[str, Any]) -> Non
 def _short(content: object) -> str:
     text = repr(content)
     return text if len(text) <= 80 else f"{text[:77]}..."
-
-
-def _split(content: dict[str, Any]) -> Split:
-    return Split(**{**content, "shards": tuple(ShardFile(**shard) for shard in content["shards"])})
 
 
 def file_sha256(path: Path) -> str:
