@@ -3,7 +3,7 @@
 import argparse
 
 from bertbench.commands import add_path, emit, say
-from bertbench.finetune.score import by_id, read_predictions, summary
+from bertbench.finetune.score import read_predictions, summary
 from bertbench.finetune.squad import read_squad
 
 _SHOWN = 5
@@ -24,16 +24,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(arguments: argparse.Namespace) -> int:
     """Print the scores, in percent."""
     questions, predictions = read_squad(arguments.dev, check_places=False), read_predictions(arguments.predictions)
-    known = by_id(questions)
-    if repeated := len(questions) - len(known):
-        say(
-            f"warning: {arguments.dev}: {repeated} of {len(questions)} questions repeat an earlier id; the last one of "
-            "each id counts",
-        )
-    _warn(f"{arguments.predictions}: no prediction, counted as wrong, for", known.keys() - predictions.keys())
-    _warn(
-        f"{arguments.predictions}: ignored, since {arguments.dev} doesn't ask them,", predictions.keys() - known.keys()
-    )
+    known = {question.id for question in questions}
+    _warn(f"{arguments.predictions}: no prediction, counted as wrong, for", known - predictions.keys())
+    _warn(f"{arguments.predictions}: ignored, since {arguments.dev} doesn't ask them,", predictions.keys() - known)
     found = summary(questions, predictions)
     emit(arguments.json, found, *table(found))
     return 0

@@ -46,8 +46,6 @@ class Prediction:
 
     text: str
     """Empty: no answer."""
-    best_text: str
-    """The best answer that isn't empty."""
     null_odds: float
     """Score of the empty answer minus that of the best other answer."""
     n_best: list[dict[str, object]]
@@ -112,4 +110,4 @@ def _predict(context: str, windows: list[WindowSpans], options: Finetune, may_ab
         for (text, span), weight in zip(ranked, weights, strict=True)
     ]
     abstains = may_abstain and odds > options.null_score_threshold
-    return Prediction("" if abstains else best_text, best_text, odds, n_best)
+    return Prediction("" if abstains else best_text, odds, n_best)

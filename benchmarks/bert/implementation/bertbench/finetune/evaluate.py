@@ -13,8 +13,7 @@ from bertbench.finetune.answers import Prediction, WindowSpans, predict, window_
 from bertbench.finetune.batches import longest_first, span_batch
 from bertbench.finetune.features import Feature
 from bertbench.finetune.inputs import Inputs
-from bertbench.finetune.score import Marks, best_threshold, by_id, marks, summary
-from bertbench.finetune.squad import Question
+from bertbench.finetune.score import summary
 from bertbench.finetune.step import logits_of, span_losses
 from bertbench.model.span import SpanBert
 
@@ -57,17 +56,4 @@ def evaluate(model: SpanBert, system: System, world: World, inputs: Inputs, feat
     answered = predict(inputs.dev, everyone, options, inputs.may_abstain)
     predictions = {question.id: one for question, one in zip(inputs.dev, answered, strict=True)}
     scores = summary(inputs.dev, {name: one.text for name, one in predictions.items()})
-    best = _best(inputs.dev, predictions) if inputs.may_abstain else {}
-    return Evaluated(predictions, scores | best, mean_loss)
-
-
-def _best(questions: Sequence[Question], predictions: dict[str, Prediction]) -> dict[str, float]:
-    """Return the best thresholds on null odds in hindsight, and their scores."""
-    asked = by_id(questions)
-    odds = [predictions[name].null_odds for name in asked]
-    earned = [marks(question, predictions[name].best_text) for name, question in asked.items()]
-    answerable = [bool(question.answers) for question in asked.values()]
-    best = {}
-    for name, of_kind in zip(Marks._fields, zip(*earned, strict=True), strict=True):
-        best[f"best_{name}"], best[f"best_{name}_thresh"] = best_threshold(of_kind, odds, answerable)
-    return best
+    return Evaluated(predictions, scores, mean_loss)

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from bertbench.common.errors import DataError
-from bertbench.common.json_object import read_object
+from bertbench.common.json_object import read_as
 from bertbench.finetune.squad import Question
 
 _ARTICLES = re.compile(r"\b(a|an|the)\b")
@@ -49,19 +49,14 @@ def _f1(gold: str, given: str) -> float:
     return 2 * common / (len(gold_words) + len(given_words))
 
 
-def by_id(questions: Iterable[Question]) -> dict[str, Question]:
-    """Return questions by id; of several with one id the last counts, as in SQuAD 2.0's evaluation."""
-    return {question.id: question for question in questions}
-
-
 def score(questions: Iterable[Question], predictions: Mapping[str, str]) -> dict[str, float]:
     """Return exact match and F1 in percent, and the number of questions.
 
     A question without a prediction counts as wrong, even an unanswerable one.
     """
     earned = [
-        marks(question, predictions[name]) if name in predictions else Marks(0.0, 0.0)
-        for name, question in by_id(questions).items()
+        marks(question, predictions[question.id]) if question.id in predictions else Marks(0.0, 0.0)
+        for question in questions
     ]
     exact, f1 = (100 * sum(kind) / len(earned) for kind in zip(*earned, strict=True))
     return {"exact": exact, "f1": f1, "total": len(earned)}
@@ -71,28 +66,9 @@ def summary(questions: Sequence[Question], predictions: Mapping[str, str]) -> di
     """Return the scores of all, answerable and unanswerable questions, under SQuAD 2.0's names."""
     found = score(questions, predictions)
     for name, answerable in (("HasAns", True), ("NoAns", False)):
-        if group := [question for question in by_id(questions).values() if bool(question.answers) == answerable]:
+        if group := [question for question in questions if bool(question.answers) == answerable]:
             found |= {f"{name}_{key}": value for key, value in score(group, predictions).items()}
     return found
-
-
-def best_threshold(
-    earned: Sequence[float], null_odds: Sequence[float], answerable: Sequence[bool]
-) -> tuple[float, float]:
-    """Return the best mean of marks, in percent, and its threshold: questions with higher null odds stay unanswered.
-
-    `earned` are marks of each question's best answer that isn't empty. The threshold is the null odds of the last
-    answered question; if answering none is best, it lies below all null odds.
-    """
-    current = best = float(sum(not has_answer for has_answer in answerable))
-    threshold = min(null_odds) - 1.0
-    order = sorted(range(len(null_odds)), key=lambda number: null_odds[number])
-    for place, number in enumerate(order):
-        current += earned[number] - (not answerable[number])
-        last_of_equals = place + 1 == len(order) or null_odds[order[place + 1]] > null_odds[number]
-        if last_of_equals and current > best:
-            best, threshold = current, null_odds[number]
-    return 100 * best / len(null_odds), threshold
 
 
 def read_predictions(path: Path) -> dict[str, str]:
@@ -100,8 +76,7 @@ def read_predictions(path: Path) -> dict[str, str]:
 
     Raises DataError if it can't be read or has another form.
     """
-    content = read_object(path, DataError, "give a predictions file, {question id: answer}")
-    wrong = next((name for name, text in content.items() if not isinstance(text, str)), None)
-    if wrong is not None:
-        raise DataError(f'{path}: found {content[wrong]!r} as the answer to {wrong}, expected text; no answer is ""')
+    content: dict[str, str] = read_as(
+        path, dict[str, str], DataError, "give {question id: answer}, for no answer an empty one"
+    )
     return content
