@@ -14,11 +14,10 @@ from typing import Annotated, Any, Self
 from pydantic import Field, PositiveFloat, ValidationError, model_validator
 
 from bertbench.common.errors import ConfigError, system_reason
-from bertbench.common.section import Count, Section
+from bertbench.common.section import Count, Section, Share
 
 STUDIES = Path(__file__).parents[1] / "studies"
 """Our definitions, a JSON file each."""
-Share = Annotated[float, Field(gt=0, lt=1)]
 Values = dict[str, float]
 """What tuning chose for an arm, by setting."""
 

@@ -15,7 +15,7 @@ import torch
 from pydantic import NonNegativeFloat, PositiveFloat, ValidationError, model_validator
 
 from bertbench.common.errors import ConfigError
-from bertbench.common.section import Count, Fraction, Section
+from bertbench.common.section import Count, Fraction, Section, Share
 from bertbench.common.seeding import derive
 from bertbench.config.optimizer import ClipMode, Communication, Compression, LearningRate, OptimizerSettings
 from bertbench.config.sections import Evaluation, Model
@@ -32,7 +32,7 @@ from bertbench.optim.exchange import Exchange
 from bertbench.optim.gradient_sum import sum_class
 from bertbench.optim.reducer import GradientReducer
 from bertbench.training.trainer import tiny_backward
-from lab.study.definition import Share, mistake
+from lab.study.definition import mistake
 from lab.study.engine import Outcome
 from lab.study.language import Language
 from lab.study.virtual_ranks import Reduced, VirtualRanks, add_gradients

@@ -6,6 +6,7 @@ from pydantic import BaseModel, ConfigDict, Field
 
 Count = Annotated[int, Field(ge=1)]
 Fraction = Annotated[float, Field(ge=0, lt=1)]
+Share = Annotated[float, Field(gt=0, lt=1)]
 
 
 class UnsettledError(Exception):

@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from typing import Annotated
 
-from pydantic import Field
+from pydantic import Field, NonNegativeFloat, PositiveFloat
 
 from bertbench.common.section import Count, Fraction, Section
 from bertbench.config.optimizer import OptimizerSettings
@@ -29,12 +29,12 @@ class Finetune(Section):
     """Times that every feature is trained on."""
     global_batch_size: Count = 32
     """Features of one optimizer step over all ranks."""
-    learning_rate: Annotated[float, Field(gt=0)] = 3e-5
+    learning_rate: PositiveFloat = 3e-5
     """Rate at the end of warm-up; it falls to 0 at the last step."""
     warmup_fraction: Fraction = 0.1
     """Share of the steps in which the rate rises from 0."""
-    weight_decay: Annotated[float, Field(ge=0)] = 0.01
-    max_norm: Annotated[float, Field(gt=0)] = 1.0
+    weight_decay: NonNegativeFloat = 0.01
+    max_norm: PositiveFloat = 1.0
     """The reduced gradient is clipped to this norm."""
     max_seq_length: Annotated[int, Field(ge=8, le=512)] | None = None
     """Tokens of a sequence; where it isn't given, 384, or model.max_positions if that is less."""

@@ -5,11 +5,9 @@ stages of the pipeline are furthest apart, because they send least (Narayanan et
 1 and 2).
 """
 
-from typing import Annotated, Literal, NamedTuple
+from typing import Literal, NamedTuple
 
-from pydantic import Field
-
-from bertbench.common.section import Section
+from bertbench.common.section import Count, Section
 
 
 class Coordinate(NamedTuple):
@@ -79,19 +77,19 @@ PipelineSchedule = Literal["gpipe", "1f1b", "interleaved"]
 class Parallel(Section):
     """How the model is split; data parallelism takes the rest of the ranks (docs/parallelism.md)."""
 
-    tensor: Annotated[int, Field(ge=1)] = 1
+    tensor: Count = 1
     """Ranks that share every layer's heads and feed-forward columns; at most those of a node."""
     sequence: bool = False
     """Split LayerNorms, dropout and residuals of every layer by tokens over the ranks of `tensor`: activations shrink,
     and what ranks send stays as much."""
-    pipeline: Annotated[int, Field(ge=1)] = 1
+    pipeline: Count = 1
     """Ranks that share the layers, one after the other."""
     schedule: PipelineSchedule = "1f1b"
     """Order of forward and backward passes: `gpipe` all forward first; `1f1b` in turn, which keeps the activations of
     `pipeline` microbatches instead of all; `interleaved` the same with `virtual_stages` on each rank."""
-    virtual_stages: Annotated[int, Field(ge=1)] = 1
+    virtual_stages: Count = 1
     """Stages on each rank of an interleaved pipeline."""
-    microbatches: Annotated[int, Field(ge=1)] = 1
+    microbatches: Count = 1
     """Parts of one size in tokens that a rank's samples of a step go through the pipeline in."""
     recompute: bool = False
     """Keep only the input of every layer, and compute the layer again in the backward pass."""

@@ -6,7 +6,7 @@ Optimizers and reductions take these sections as they are.
 from dataclasses import dataclass
 from typing import Annotated, ClassVar, Literal
 
-from pydantic import Field
+from pydantic import Field, NonNegativeFloat, NonNegativeInt, PositiveFloat
 
 from bertbench.common.section import Count, Fraction, Section
 
@@ -36,17 +36,17 @@ class OptimizerSettings(Section):
     """The optimiser; the closed division allows LAMB only."""
 
     name: OptimizerName
-    learning_rate: Annotated[float, Field(gt=0)]
+    learning_rate: PositiveFloat
     """Rate at the end of warm-up."""
     beta1: Fraction = 0.9
     beta2: Fraction = 0.999
-    epsilon: Annotated[float, Field(gt=0)] = 1e-6
-    weight_decay: Annotated[float, Field(ge=0)] = 0.01
+    epsilon: PositiveFloat = 1e-6
+    weight_decay: NonNegativeFloat = 0.01
     impl: Implementation = "torch"
     """`triton`: kernels of ours for CUDA, few launches for all tensors (tried on no GPU yet); `apex`: NVIDIA apex's
     FusedLAMB or FusedAdam, which their PyTorch container brings; `auto`: triton on cuda, if it is installed and passes
     the check of a run's fast paths, else torch."""
-    ema_decay: Annotated[float, Field(ge=0, lt=1)] = 0.0
+    ema_decay: Fraction = 0.0
     """Evaluate an exponential moving average of the weights, which keeps this share of itself at each step; 0: the
     weights as they are."""
     muon: MuonSettings = MuonSettings()
@@ -71,7 +71,7 @@ class Clip(Section):
     mode: ClipMode = "after"
     """`after`: the reduced gradient, by its global norm; `before`: every rank's whole gradient, before the all-reduce;
     `bucket`: every rank's gradient bucket by bucket, each just before its all-reduce (formulas in docs/clipping.md)."""
-    max_norm: Annotated[float, Field(gt=0)] = 1.0
+    max_norm: PositiveFloat = 1.0
 
 
 class Communication(Section):
@@ -86,7 +86,7 @@ class Communication(Section):
     """Rank of PowerSGD's factors."""
     powersgd_start_step: Annotated[int, Field(ge=2)] = 10
     """Steps that are summed in full before PowerSGD starts."""
-    bucket_mb: Annotated[float, Field(gt=0)] | None = None
+    bucket_mb: PositiveFloat | None = None
     """Size of a gradient bucket in MiB; where it isn't given, torch's own: 1 for the first, 25 for the rest."""
     hierarchical: bool = False
     """Sum within each node first, then across nodes."""
@@ -108,14 +108,14 @@ class Sync(Section):
     Nesterov's momentum."""
     every_steps: Count = 32
     """Steps that a rank takes alone (local_sgd, diloco)."""
-    outer_learning_rate: Annotated[float, Field(gt=0)] = 0.7
+    outer_learning_rate: PositiveFloat = 0.7
     """Of diloco's outer SGD."""
-    outer_momentum: Annotated[float, Field(ge=0, lt=1)] = 0.9
+    outer_momentum: Fraction = 0.9
     """Of diloco's outer SGD."""
 
-    delay_steps: Annotated[int, Field(ge=0)] = 1
+    delay_steps: NonNegativeInt = 1
     """Age of the gradients that a step applies (delayed); 0 is every_step."""
-    correction_steps: Annotated[int, Field(ge=0)] | None = None
+    correction_steps: NonNegativeInt | None = None
     """Steps in which the learning rate, divided by 1 + `delay_steps` at first, returns to the schedule's (delayed);
     `schedule.warmup_steps` where it isn't given."""
 

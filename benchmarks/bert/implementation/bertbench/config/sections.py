@@ -2,11 +2,11 @@
 
 from typing import TYPE_CHECKING, Annotated, Literal
 
-from pydantic import Field
+from pydantic import Field, NonNegativeFloat, NonNegativeInt, PositiveFloat
 
 from bertbench.balance.deal import Deal
 from bertbench.balance.plan import Method
-from bertbench.common.section import Count, Fraction, Section
+from bertbench.common.section import Count, Fraction, Section, Share
 from bertbench.model.options import CompileMode, PrecisionName, ProductsName, ResidualName
 from bertbench.model.shape import BertShape
 
@@ -26,7 +26,7 @@ class Hardware(Section):
     division: Literal["closed", "open"]
     status: Status
     system_name: str
-    number_of_nodes: int = Field(ge=1)
+    number_of_nodes: Count
     host_processors_per_node: str = ""
     host_processor_model_name: str = ""
     host_processor_core_count: str = ""
@@ -40,7 +40,7 @@ class Hardware(Section):
     host_networking: str = ""
     host_networking_topology: str = ""
     host_memory_configuration: str = ""
-    accelerators_per_node: int = Field(default=0, ge=0)
+    accelerators_per_node: NonNegativeInt = 0
     accelerator_model_name: str = ""
     accelerator_host_interconnect: str = ""
     accelerator_frequency: str = ""
@@ -82,10 +82,10 @@ class Launch(Section):
     """Keep each rank to its own cores: those near its GPU, or its part of the CPU. Linux only."""
     walltime_minutes: Count = 60
     """Minutes that Slurm or Kubernetes grants a run, its initialisation included."""
-    max_restarts: Annotated[int, Field(ge=0)] = 0
+    max_restarts: NonNegativeInt = 0
     """How often ranks are started again, from the last snapshot, after one died (docs/reliability.md)."""
 
-    rank_speeds: Literal["auto"] | tuple[Annotated[float, Field(gt=0)], ...] | None = None
+    rank_speeds: Literal["auto"] | tuple[PositiveFloat, ...] | None = None
     """Relative speed of each rank, by which `data.balance` planned gives it work; `auto` measures them before a run
     (docs/balance.md). Equal where it isn't given."""
     rebalance_every_steps: Count | None = None
@@ -101,7 +101,7 @@ class Power(Section):
     """Readings a second; MLPerf asks for at least one."""
     conversion_efficiency: Annotated[float, Field(gt=0, le=1)] = 1.0
     """Of the power supply, where the meter is on its AC side; readings are multiplied by it."""
-    interconnect_watts: Annotated[float, Field(ge=0)] | None = None
+    interconnect_watts: NonNegativeFloat | None = None
     """Largest power of the interconnect that the run uses, which MLPerf lets a submission estimate."""
 
 
@@ -118,7 +118,7 @@ class Model(Section):
     """Longest sequence."""
     hidden_dropout: Fraction = 0.1
     attention_dropout: Fraction = 0.1
-    initializer_range: Annotated[float, Field(gt=0)] = 0.02
+    initializer_range: PositiveFloat = 0.02
     """Standard deviation of initial matrices."""
     initial_weights: Literal["random", "mimetic"] = "random"
     """`mimetic`: heads first attend to tokens at fixed distances, the token before, the one after and so on, and the
@@ -141,17 +141,17 @@ class Recipe(Section):
     """Number of times that each document is used, with new masks each time."""
     short_seq_prob: Fraction = 0.1
     """Share of the sequences whose target length is drawn at random."""
-    masked_lm_prob: Annotated[float, Field(gt=0, lt=1)] = 0.15
+    masked_lm_prob: Share = 0.15
     """Share of the tokens that are predicted."""
     max_predictions_per_seq: Annotated[int, Field(ge=1, le=127)] = 76
     cut_to_target: bool = False
     """Cut a sequence to its target length, where the MLPerf reference cuts to the maximum only."""
-    held_out_fraction: Annotated[float, Field(gt=0, lt=1)]
+    held_out_fraction: Share
     """Share of the documents kept for evaluation, whole."""
     held_out_samples: Count
     """Evaluation samples made of them."""
     shard_samples: Count = 65_536
-    seed: int = Field(default=12345, ge=0)
+    seed: NonNegativeInt = 12345
 
     def options(self, max_seq_length: int) -> "SampleOptions":
         """Return the part that sample creation takes."""
@@ -170,8 +170,8 @@ class Recipe(Section):
 class Cost(Section):
     """Cost of a sequence of n tokens, linear * n + quadratic * n^2, in any unit."""
 
-    linear: Annotated[float, Field(gt=0)]
-    quadratic: Annotated[float, Field(ge=0)]
+    linear: PositiveFloat
+    quadratic: NonNegativeFloat
 
 
 class Data(Section):
@@ -217,16 +217,16 @@ class Schedule(Section):
     """Steps after which the run gives up."""
     decay_steps: Count | None = None
     """Steps until the rate has reached its end; `max_steps` where it isn't given."""
-    warmup_steps: Annotated[int, Field(ge=0)] = 0
+    warmup_steps: NonNegativeInt = 0
     start_warmup_step: int = 0
     """Step at which warm-up starts; may be negative."""
-    end_learning_rate: Annotated[float, Field(ge=0)] = 0.0
+    end_learning_rate: NonNegativeFloat = 0.0
 
 
 class Evaluation(Section):
     """When a run evaluates, and when it is done."""
 
-    target: Annotated[float, Field(gt=0, lt=1)] = 0.72
+    target: Share = 0.72
     """Masked-LM accuracy at which the run stops; MLPerf's is 0.720."""
     interval_samples: Count | None = None
     """Training samples between evaluations; MLPerf's formula where it isn't given."""
@@ -257,7 +257,7 @@ class Precision(Section):
     residual: ResidualName = "fp32"
     """Format of the hidden states between layers. `bf16` moves 8 % fewer bytes a layer on a GPU, and wants
     `compute` bf16."""
-    initial_loss_scale: Annotated[float, Field(gt=0)] = 4096.0
+    initial_loss_scale: PositiveFloat = 4096.0
     """First factor on the loss where gradients pass through fp16, as MLPerf's published runs count it: for the mean of
     the ranks' means. Too high, and the first steps overflow and are skipped."""
 

@@ -8,7 +8,7 @@ from pydantic import Field
 
 from bertbench.balance.cost import CostModel
 from bertbench.balance.plan import Balance
-from bertbench.common.section import Section, UnsettledError
+from bertbench.common.section import Count, Section, UnsettledError
 from bertbench.config.finetune import Finetune
 from bertbench.config.layout import Layout, Parallel
 from bertbench.config.optimizer import Clip, Communication, LearningRate, OptimizerSettings, Sync
@@ -51,7 +51,7 @@ class Settings(Section):
     """What this system is for, in a line."""
     source: str = ""
     """Where the hyper-parameters come from: a published result, or a reference convergence point."""
-    scale_from_batch: int | None = Field(default=None, ge=1)
+    scale_from_batch: Count | None = None
     """Global batch that `optimizer` and `schedule` were tuned at; they are scaled to this system's
     (config/system.py)."""
     hardware: Hardware
