@@ -17,18 +17,18 @@ _SLOWED = {
 }
 
 
-def gpu_kinds() -> list[str]:
-    """Return model, memory and driver of each GPU: they should be the same on all nodes."""
-    return [
+def gpus_and_problems() -> tuple[list[str], list[str]]:
+    """Return model, memory and driver of each GPU of this node, and what is wrong with them, a line each.
+
+    The former should be the same on all nodes.
+    """
+    gpus = nvidia_gpus()
+    kinds = [
         f"{pynvml.nvmlDeviceGetName(gpu)}, {pynvml.nvmlDeviceGetMemoryInfo(gpu).total / _GIB:.0f} GiB, "
         f"driver {pynvml.nvmlSystemGetDriverVersion()}"
-        for gpu in nvidia_gpus()
+        for gpu in gpus
     ]
-
-
-def gpu_problems() -> list[str]:
-    """Return what is wrong with this node's GPUs, a line each."""
-    return [f"GPU {index}: {what}" for index, gpu in enumerate(nvidia_gpus()) for what in _sick(gpu)]
+    return kinds, [f"GPU {index}: {what}" for index, gpu in enumerate(gpus) for what in _sick(gpu)]
 
 
 def _sick(gpu: Any) -> list[str]:

@@ -12,7 +12,7 @@ from bertbench.common.paths import PACKAGE, data_folder, runs_folder, weights_fi
 from bertbench.config import System
 from bertbench.data.store.manifest import MANIFEST_NAME
 from bertbench.machine.describe import differences
-from bertbench.machine.gpus import gpu_kinds, gpu_problems
+from bertbench.machine.gpus import gpus_and_problems
 from bertbench.machine.provenance import provenance
 
 _CODE = (PACKAGE, Path(compliance.__file__).parent)
@@ -43,14 +43,15 @@ def this_node(system: System, ranks: list[int]) -> Node:
         differences(system.hardware)
     except RunError as error:
         problems.append(str(error))
+    gpus, sick = gpus_and_problems()
     if system.launch.device == "cuda":
-        problems += gpu_problems()
+        problems += sick
     return Node(
         host=socket.gethostname(),
         ranks=ranks,
         code=_code(system),
         data=_data(system, problems),
-        gpus=gpu_kinds(),
+        gpus=gpus,
         disk_free_gb=_disk(problems) / _GB,
         problems=problems,
     )
