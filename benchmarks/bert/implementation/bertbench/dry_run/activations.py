@@ -73,9 +73,11 @@ def model_keeps(system: System, tensor: int = 1, sequence: bool = False) -> Mode
             _MEASURED[key] = model_keeps(system)._replace(layer=layer)
         else:
             shape, positions = system.model.shape(), max(system.model.max_positions, *map(max, _BATCHES))
-            with Uninitialized():
+            with torch.device("meta"):
                 inputs = Embeddings(shape, kernels(system)[1])
                 model = Bert(replace(shape, layers=1, max_positions=positions), *kernels(system))
+            for module in (inputs, model):
+                module.to_empty(device="cpu")  # drawing weights would take most of the time: only their sizes matter
             embeddings = _fitted(
                 system, inputs, lambda lengths_S: inputs(*[torch.zeros(int(lengths_S.sum()), dtype=torch.int32)] * 3)
             )
@@ -102,12 +104,13 @@ def _fitted(system: System, module: nn.Module, compute: Callable[[NDArray[np.int
 def _layer(system: System, tensor: int, token_shares: int) -> Kept:
     shape = system.model.shape()
     hidden, inner = shape.hidden_size, shape.feed_forward_size // tensor
-    with Uninitialized():
+    with torch.device("meta"):
         layer = EncoderLayer(shape, *kernels(system))
         layer.heads //= tensor
         layer.qkv = Linear(hidden, 3 * hidden // tensor)
         layer.attention_output = Linear(hidden // tensor, hidden)
         layer.feed_forward_in, layer.feed_forward_out = Linear(hidden, inner), Linear(inner, hidden)
+    layer.to_empty(device="cpu")
     if token_shares > 1:
         _share_tokens(layer, token_shares)
 
@@ -185,16 +188,6 @@ class _KeptByProduct(torch.autograd.Function):
 def summed_loss(model: Callable[..., Scores], batch: Batch) -> torch.Tensor:
     """Compute the trainer's loss, but for its weights."""
     return weighted_loss(model(*batch.inputs), *batch.labels, 1, 1)
-
-
-class Uninitialized(TorchFunctionMode):
-    """Skip drawing initial weights, most of the time that a model takes: only their sizes matter."""
-
-    def __torch_function__(
-        self, function: Any, types: Any, arguments: Sequence[Any] = (), options: dict[str, Any] | None = None
-    ) -> Any:
-        draws = getattr(function, "__module__", None) == nn.init.__name__
-        return None if draws else function(*arguments, **(options or {}))
 
 
 class _AsCuda(TorchFunctionMode):

@@ -10,7 +10,6 @@ from torch import nn
 
 from bertbench.config import System
 from bertbench.config.optimizer import GRADIENT_BYTES, Communication, Compression, OptimizerSettings, Sync
-from bertbench.dry_run.activations import Uninitialized
 from bertbench.loading.batch import synthetic
 from bertbench.model.bert import Bert
 from bertbench.model.shape import BertShape
@@ -59,8 +58,8 @@ def _buckets(system: System) -> list[list[tuple[int, ...]]]:
     Their order depends on the model's structure alone, so a narrow model shows it.
     """
     shape = system.model.shape()
-    with Uninitialized():
-        narrow = Bert(replace(shape, vocab_size=8, hidden_size=shape.attention_heads, feed_forward_size=1))
+    narrow = Bert(replace(shape, vocab_size=8, hidden_size=shape.attention_heads, feed_forward_size=1))
+    with torch.device("meta"):
         whole = list(Bert(shape).parameters())
     batch = synthetic(1, 8, 8, torch.Generator().manual_seed(1))
 
