@@ -7,7 +7,6 @@ import pytest
 
 from bertbench.machine.oom import oom_kills
 
-V1 = "oom_kill_disable 0\nunder_oom 0\noom_kill {}\n"
 V2 = "low 0\nhigh 0\nmax 3\noom 1\noom_kill {}\noom_group_kill 0\n"
 MACHINE = "nr_free_pages 4711\noom_kill {}\nnuma_hit 12\n"
 
@@ -28,7 +27,7 @@ def kernel(tmp_path: Path) -> Callable[[str, str], Path]:
     ("group", "counter", "form"),
     [
         ("0::/job/step", "sys/fs/cgroup/job/step/memory.events", V2),
-        ("4:memory:/job/step\n0::/", "sys/fs/cgroup/memory/job/step/memory.oom_control", V1),
+        ("4:memory:/job/step\n0::/", "proc/vmstat", MACHINE),  # groups of the first version: the machine's count
         ("0::/../../docker/0a1b", "sys/fs/cgroup/memory.events", V2),  # a container: the path is the host's
         ("0::/", "proc/vmstat", MACHINE),  # the root group counts nothing, the machine does
     ],
