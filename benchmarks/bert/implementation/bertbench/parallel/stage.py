@@ -47,8 +47,7 @@ class Stage(WithHeads):
         self.layers = nn.ModuleDict(
             {str(layer): model.layers[layer] for layer in range(number * share, (number + 1) * share)}
         )
-        for layer in self.layers.values():
-            assert isinstance(layer, EncoderLayer)
+        for layer in self.encoder_layers():
             layer.qkv = Projection(layer.qkv)  # type: ignore[assignment]
         if self.is_first:
             self.embeddings: nn.Module = model.embeddings
@@ -63,8 +62,12 @@ class Stage(WithHeads):
         Their products run as hooks of modules on sharded tensors, which the compiled code doesn't call.
         """
         heads = (self.masked_lm, self.pooler, self.next_sentence) if self.is_last else ()
-        layers = [layer for layer in self.layers.values() if isinstance(layer, EncoderLayer)]
-        self.sum_losses = compile_part(chain((self.embeddings,) if self.is_first else (), heads), layers)
+        pieces = chain((self.embeddings,) if self.is_first else (), heads)
+        self.sum_losses = compile_part(pieces, self.encoder_layers())
+
+    def encoder_layers(self) -> list[EncoderLayer]:
+        """Return this stage's layers, first to last."""
+        return [layer for layer in self.layers.values() if isinstance(layer, EncoderLayer)]
 
     @property
     def words(self) -> nn.Parameter | None:

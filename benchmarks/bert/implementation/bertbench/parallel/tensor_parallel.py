@@ -42,8 +42,7 @@ def split_layers(stage: Stage, mesh: DeviceMesh, sequence: bool) -> None:
     All ranks of the mesh must call it. With `sequence`, the ranks must divide the tokens of every microbatch.
     """
     between = Shard(0) if sequence else Replicate()
-    for layer in stage.layers.values():
-        assert isinstance(layer, EncoderLayer)
+    for layer in stage.encoder_layers():
         plan = {
             # once for all three, so that their gradients are summed before they are sent
             "qkv": PrepareModuleInput(input_layouts=between, desired_input_layouts=Replicate()),
@@ -67,8 +66,7 @@ def norm_parameters(stage: Stage) -> list[nn.Parameter]:
     """Return the LayerNorms' parameters in the layers: with `sequence`, a rank's gradient is of its own tokens."""
     return [
         parameter
-        for layer in stage.layers.values()
-        if isinstance(layer, EncoderLayer)
+        for layer in stage.encoder_layers()
         for norm in (layer.attention_norm, layer.feed_forward_norm)
         for parameter in norm.parameters()
     ]
