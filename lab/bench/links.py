@@ -20,7 +20,7 @@ from bertbench.loading.inputs import open_data
 from lab.bench import delay_line
 from lab.bench.harness import Found, command, option, table
 from lab.bench.network import limit_bandwidth, obstacle, on_two_hosts
-from lab.bench.whole_run import read_run, steps_only, train_quietly
+from lab.bench.whole_run import ALIKE, read_run, steps_only, train_quietly
 
 RANKS = 2
 EVERY_STEP = "every_step"
@@ -34,14 +34,6 @@ WAYS: dict[str, tuple[str, ...]] = {
     "diloco": ("sync.method=diloco", "sync.outer_learning_rate=0.8", "sync.outer_momentum=0.2"),
 }
 """By name: settings that override the system's."""
-# A run that measured its number format could choose another one and need other samples to the target. Local updates are
-# evaluated by the ranks' mean, so no method evaluates an average over steps.
-_ALIKE = (
-    "precision.compute=fp32",
-    "compute.products=torch",
-    "optimizer.ema_decay=0",
-    "checkpoint.final_weights=false",
-)
 _COLUMNS = {
     "Mbit/s": "{0[0].mbit:g}", "latency ms": "{0[0].latency_ms:g}", "way": "{0[0].way}",
     "samples/s": "{0[0].samples_per_s:,.0f}", "samples to target": "{0[1]:,}", "seconds to target": "{0[2]:,.1f}",
@@ -83,7 +75,7 @@ def measure(arguments: argparse.Namespace, progress: Progress) -> Found | None:
 
 def _system(arguments: argparse.Namespace, way: str) -> System:
     """Return the system of a method. Raises ConfigError or DataError if it can't train on two ranks."""
-    settings = (*_ALIKE, *WAYS[way], *arguments.overrides)
+    settings = (*ALIKE, *WAYS[way], *arguments.overrides)
     system = load_system(arguments.system, settings)
     if arguments.steps is not None:
         system = load_system(arguments.system, (*settings, *steps_only(arguments.steps, system.global_batch_size)))

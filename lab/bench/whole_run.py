@@ -12,6 +12,14 @@ from bertbench.training.train import train
 from compliance.log import read_events
 from compliance.run import RunFacts
 
+ALIKE = (
+    "precision.compute=fp32",
+    "compute.products=torch",
+    "optimizer.ema_decay=0",
+    "checkpoint.final_weights=false",
+)
+"""Settings of runs that are compared. A run that measured its number format could choose another one and need other
+samples to the target. Local updates are evaluated by the ranks' mean, so nothing evaluates an average over steps."""
 Course = list[tuple[float, float]]
 """Seconds since training began and accuracy, at each evaluation."""
 

@@ -10,6 +10,7 @@ _BENCHES = {
     "optim": "measure the optimizers",
     "overlap": "measure communication hidden behind the backward pass",
     "links": "compare methods of training over slow links",
+    "parallel": "compare parallel layouts by time",
 }
 _STUDIES = {
     "buckets": "compare numbers of buckets and thresholds of bucket clipping",
@@ -17,7 +18,6 @@ _STUDIES = {
     "compression": "compare compressed gradients by samples to target",
     "optimizer": "compare optimizers by samples and seconds to target",
     "paper": "check the paper's claims one by one",
-    "parallel": "compare parallel layouts by time",
 }
 COMMANDS = (
     *((name, text, "lab.bench") for name, text in _BENCHES.items()),

@@ -44,7 +44,7 @@ COMMANDS = {
     "lab links, far": "lab links --system {tiny} --latency-ms 3",
     "lab clip": "lab clip --out {out}/clip",
     "lab compression": "lab compression --out {out}/compression",
-    "lab parallel": "lab parallel --out {out}/parallel",
+    "lab parallel": "lab parallel --steps 999",
     "lab paper": "lab paper --out {out}/paper",
     "gpu_check": "--only nccl,trainer,convergence --out {out}/gpu",
 }
