@@ -2,10 +2,10 @@
 # What only a GPU shows, in four commands of at most ten minutes each, the most valuable first:
 #   gpu_check.sh --only product     the demo and BERT-Large by run_and_time.sh
 #   gpu_check.sh --only correct     every fast path beside plain arithmetic
-#   gpu_check.sh --only speed       every batch size, the step, the optimizer
-#   gpu_check.sh --only profile     where a step's time goes, 300 steps beside fp32, exposed communication
+#   gpu_check.sh --only speed       the step, the optimizer
+#   gpu_check.sh --only profile     where a step's time goes
 # Each result is in runs/gpu_check/gpu_check.json and .html as soon as it is there; `--out FOLDER` chooses another folder.
-# The last line says what held, what failed and what was not reached. Other options go to `bertbench lab step`.
+# The last line says what held, what failed and what was not reached.
 # Needs a python3 (or PYTHON) with torch, numpy, h5py and pytest; what else is missing comes from wheels/, which
 # `make wheels` fills on a machine with a network. Without a GPU, parts run in small or up to the device.
 set -euo pipefail

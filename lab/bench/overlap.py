@@ -3,7 +3,7 @@
 Each step runs with the sum over the ranks and without; the difference is exposed communication. `before` sums after the
 backward pass and can't hide any, so it is the null: other modes hide what they expose less. Two ranks on two virtual
 hosts take steps of a small BERT: at the middle bandwidth the all-reduce of the gradient lasts as long as the backward
-pass. Several GPUs take steps of BERT-Large in bf16 over their own links, one rank a GPU; tried on none yet.
+pass.
 """
 
 import argparse
@@ -22,15 +22,15 @@ from torch import distributed
 
 from bertbench.common.progress import Progress
 from bertbench.config.optimizer import ClipMode
-from bertbench.distributed.spawn import on_ranks
 from bertbench.distributed.world import World
 from bertbench.loading.batch import synthetic
 from bertbench.loading.loader import LoadedPart
 from bertbench.loading.sampler import Part
-from bertbench.model.shape import SHAPES, BertShape
+from bertbench.machine.processor import processor
+from bertbench.model.shape import BertShape
 from bertbench.optim.exchange import Exchange
 from bertbench.training.trainer import WholeTrainer
-from lab.bench.harness import Found, command, in_turns, machine_name, median_interval, milliseconds, table
+from lab.bench.harness import Found, command, in_turns, median_interval, milliseconds, table
 from lab.bench.network import limit_bandwidth, obstacle, on_two_hosts
 from lab.bench.short_run import short_run
 
@@ -60,8 +60,7 @@ class Overlap:
     """Medians of one mode at one bandwidth, on rank 0."""
 
     mode: ClipMode
-    bandwidth_mbit: float | None
-    """None on GPUs, whose links run at full speed."""
+    bandwidth_mbit: float
     step_ms: float
     exposed_ms: float
     """Time that the sum over the ranks adds to the step."""
@@ -77,17 +76,12 @@ class Overlap:
 
 
 def measure(arguments: argparse.Namespace, progress: Progress) -> Found | None:
-    """Take `rounds` steps of every mode, with `batch` samples a rank, at every bandwidth or on all GPUs."""
-    gpus, given = torch.cuda.device_count(), (arguments.rounds, arguments.batch)
-    if gpus > 1:
-        buckets, rows = on_ranks(gpus, _on_rank, *given, device="cuda")
-    elif reason := obstacle():
+    """Take `rounds` steps of every mode, with `batch` samples a rank, at every bandwidth."""
+    if reason := obstacle():
         progress.message(f"skipped: {reason}")
         return None
-    else:
-        buckets, rows = on_two_hosts(_on_rank, *given)
-    where = machine_name(torch.device("cuda" if gpus > 1 else "cpu"))
-    head = f"{sum(buckets):,} gradients in {len(buckets)} buckets, {max(gpus, 2)} ranks on {where}"
+    buckets, rows = on_two_hosts(_on_rank, arguments.rounds, arguments.batch)
+    head = f"{sum(buckets):,} gradients in {len(buckets)} buckets, 2 ranks on {processor()}"
     found = [row for _, row in rows]
     return Found(found, [head, *table(rows, _COLUMNS), *_verdicts(found)])
 
@@ -97,35 +91,30 @@ def _verdicts(rows: list[Overlap]) -> list[str]:
     lines = []
     for mode in dict.fromkeys(row.mode for row in rows if row.less_ms is not None):
         own = [row for row in rows if row.mode == mode]
-        where = ("own links" if row.bandwidth_mbit is None else f"{row.bandwidth_mbit:,.0f} Mbit/s" for row in own)
-        said = ", ".join(f"{row.verdict} at {place}" for row, place in zip(own, where, strict=True))
+        said = ", ".join(f"{row.verdict} at {row.bandwidth_mbit:,.0f} Mbit/s" for row in own)
         lines.append(f"{mode}: exposed against {_NULL}: {said}")
     return lines
 
 
 def _on_rank(world: World, rounds: int, size: int) -> tuple[tuple[int, ...], list[tuple[float, Overlap]]]:
     """Return the elements of the buckets, and a row a mode and bandwidth."""
-    on_gpu = world.device.type == "cuda"
-    shape, precision, bucket_mb = (SHAPES["large"], "bf16", None) if on_gpu else (_SHAPE, "fp32", _BUCKET_MB)
     run = partial(
-        short_run, shape, size, world.size, world.device.type, rounds, precision={"compute": precision},
-        optimizer={"name": "adam", "learning_rate": 1e-4}, communication={"bucket_mb": bucket_mb},
+        short_run, _SHAPE, size, world.size, "cpu", rounds, optimizer={"name": "adam", "learning_rate": 1e-4},
+        communication={"bucket_mb": _BUCKET_MB},
     )  # fmt: skip
     trainers = {mode: WholeTrainer(run(clip={"mode": mode, "max_norm": _MAX_NORM}), world, seed=1) for mode in MODES}
-    batch = synthetic(size, shape.max_positions, shape.vocab_size, torch.Generator().manual_seed(world.rank))
+    batch = synthetic(size, _SHAPE.max_positions, _SHAPE.vocab_size, torch.Generator().manual_seed(world.rank))
     part = Part(np.arange(size), 1 / len(batch.masked_at_M), 1 / size)
-    loaded = LoadedPart(part, batch.to(world.device))
+    loaded = LoadedPart(part, batch)
 
     def step(mode: ClipMode, summed: bool, number: int) -> float:
         with nullcontext() if summed else patch.object(Exchange, "sum", Exchange.gather):  # sends nothing
             world.barrier()
-            return milliseconds(partial(trainers[mode].step, number, [loaded]), world.device)
+            return milliseconds(partial(trainers[mode].step, number, [loaded]))
 
     steps: Steps = {(mode, summed): partial(step, mode, summed) for mode, summed in product(MODES, (False, True))}
     in_turns(steps, _WARM_UP)
     buckets = trainers["none"].communication().bucket_elements
-    if on_gpu:
-        return buckets, _rows(world, steps, buckets, None, rounds)
     alone = in_turns({"none": steps["none", False]}, _MEASURED)["none"]
     middle, rows = _middle_bandwidth(world, buckets, _BACKWARD * statistics.median(alone)), []
     for bandwidth in (float(f"{factor * middle:.3g}") for factor in _FACTORS):
@@ -136,17 +125,17 @@ def _on_rank(world: World, rounds: int, size: int) -> tuple[tuple[int, ...], lis
 
 
 def _rows(
-    world: World, steps: Steps, buckets: tuple[int, ...], bandwidth: float | None, rounds: int
+    world: World, steps: Steps, buckets: tuple[int, ...], bandwidth: float, rounds: int
 ) -> list[tuple[float, Overlap]]:
     """Return a row a mode, each with the time of all buckets' all-reduces alone."""
     all_reduce_ms, times, rows = _all_reduce_ms(world, buckets), in_turns(steps, rounds), []
     exposed = {mode: np.subtract(times[mode, True], times[mode, False]) for mode in MODES}
-    rivals, factors = len(MODES) - 1, 1 if bandwidth is None else len(_FACTORS)
+    tests = (len(MODES) - 1) * len(_FACTORS)
     for mode in MODES:
         step_ms, exposed_ms = (round(statistics.median(of), 1) for of in (times[mode, True], exposed[mode]))
         less = low = high = hidden = decided = None
         if mode != _NULL:
-            less, low, high = median_interval((exposed[_NULL] - exposed[mode]).tolist(), tests=rivals * factors)
+            less, low, high = median_interval((exposed[_NULL] - exposed[mode]).tolist(), tests=tests)
             hidden, decided = round(less / all_reduce_ms, 3), verdict(low, high)
         rows.append((all_reduce_ms, Overlap(mode, bandwidth, step_ms, exposed_ms, less, low, high, hidden, decided)))
     return rows
@@ -171,11 +160,11 @@ def _middle_bandwidth(world: World, buckets: tuple[int, ...], backward_ms: float
 
 def _all_reduce_ms(world: World, buckets: tuple[int, ...]) -> float:
     """Return the time of all buckets' all-reduces in sequence, without computation."""
-    buffers = [torch.zeros(elements, device=world.device) for elements in buckets]
+    buffers = [torch.zeros(elements) for elements in buckets]
 
     def reduce(_: int) -> float:
         world.barrier()
-        return milliseconds(lambda: [distributed.all_reduce(buffer) for buffer in buffers], world.device)
+        return milliseconds(lambda: [distributed.all_reduce(buffer) for buffer in buffers])
 
     return statistics.median(in_turns({"sum": reduce}, _MEASURED)["sum"])
 

@@ -21,8 +21,6 @@ class Part(NamedTuple):
     limit_s: int
     command: str
     """Words after `python -m`; its standard output is the answer."""
-    gpus: int = 0
-    """GPUs without which it isn't tried; with fewer than 2, a part runs in small on a CPU, or up to the device."""
 
 
 PARTS = (
@@ -43,20 +41,8 @@ PARTS = (
         "lab.bench.gpu.parts graphs.capture",
     ),
     Part(
-        "nccl", "correct", "sums, slices and gathers, on one rank and on all", 40,
-        "lab.bench.gpu.parts ranks.collectives",
-    ),
-    Part(
         "trainer", "correct", "every optimizer in the trainer, on one rank and on all", 140,
         "lab.bench.gpu.parts training.optimizers",
-    ),
-    Part(
-        "contexts", "correct", "one context a process and GPU, the loader's thread included", 40,
-        "lab.bench.gpu.parts ranks.contexts",
-    ),
-    Part(
-        "bins", "speed", "BERT-Large's step in every size of batch, replayed and not", 240,
-        "lab.bench.gpu.parts graphs.bins",
     ),
     Part(
         "step", "speed", "samples/s beside transformers, flash attention among them", 240,
@@ -68,11 +54,6 @@ PARTS = (
     Part(
         "trace", "profile", "where the time of a step of BERT-Large goes", 210, "lab.bench.gpu.parts product.profile"
     ),
-    Part(
-        "convergence", "profile", "300 steps, all on, end where plain fp32 ends", 120,
-        "lab.bench.gpu.parts training.convergence",
-    ),
-    Part("overlap", "profile", "communication behind the backward pass", 180, "bertbench lab overlap --json", gpus=2),
 )  # fmt: skip
 
 GROUPS = {part.group: tuple(one.name for one in PARTS if one.group == part.group) for part in PARTS}

@@ -33,10 +33,6 @@ class Stand(NamedTuple):
     """Samples of one rank in one step."""
     steps: int
     """Steps of a comparison."""
-    learning_steps: int
-    """Steps of the convergence check."""
-    megabytes: int
-    """Buffer size of a collective."""
 
     @property
     def ranks(self) -> list[int]:
@@ -53,9 +49,9 @@ class Stand(NamedTuple):
 def stand() -> Stand:
     """Return the largest stand that this machine allows."""
     if not torch.cuda.is_available():
-        return Stand("cpu", 0, _TINY, 6, 3, 100, 1)
+        return Stand("cpu", 0, _TINY, 6, 3)
     dropless = replace(SHAPES["small"], hidden_dropout=0.0, attention_dropout=0.0)
-    return Stand("cuda", torch.cuda.device_count(), dropless, 32, 6, 300, 256)
+    return Stand("cuda", torch.cuda.device_count(), dropless, 32, 6)
 
 
 def say(row: Row) -> None:

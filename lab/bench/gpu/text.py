@@ -1,4 +1,4 @@
-"""Make text that a model learns within 300 steps: each token follows from its neighbour."""
+"""Make text that a model learns within 200 steps: each token follows from its neighbour."""
 
 from dataclasses import replace
 
