@@ -3,30 +3,19 @@
 The plain alternative is torch's own operator, used as well as it can be, or our code without the idea.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from functools import partial
-from pathlib import Path
-from tempfile import TemporaryDirectory
 
-import numpy as np
 import torch
 from torch import nn
 from torch.nn import functional
 
-from bertbench.data.store.columns import INDEX_NAME
-from bertbench.data.store.dataset import Dataset
-from bertbench.data.store.shards import write_split
-from bertbench.loading.batch import Batch, gather
-from bertbench.loading.filler import filled
-from bertbench.loading.random_samples import samples_of
-from bertbench.model.arithmetic import computing
+from bertbench.loading.batch import Batch
 from bertbench.model.attention import Attention, cpu_attention, plain_attention
 from bertbench.model.bert import Bert, look_up
 from bertbench.model.dropout import DropoutFunction, apply_dropout, plain_dropout
-from bertbench.model.linear import BY_TORCH, Linear, Products, onednn_multiplies
+from bertbench.model.linear import onednn_multiplies
 from bertbench.model.loss import IGNORED, weighted_loss
-from bertbench.model.options import PrecisionName
-from bertbench.model.products import Shape, fastest_products, layer_shapes
 from bertbench.model.sequences import Sequences
 from lab.bench.trial import DIFFERENT_MASKS, FP32, Idea, Setting, Tensors, Trial, Trials, size_of
 
@@ -34,7 +23,6 @@ Read = tuple[torch.Tensor | slice, torch.Tensor]
 """Tokens that the masked-LM head scores, and their labels."""
 
 _RATE = 0.1  # BERT's dropout
-_BF16 = 5e-2  # its numbers have 8 bits, and errors add up over layers
 _TORCH = "torch's attention, by length"
 
 
@@ -102,46 +90,7 @@ def dropout(setting: Setting) -> Trials:
     yield Trial("torch's dropout", size, "model/dropout.py", sides, tolerance=DIFFERENT_MASKS)
 
 
-def products(setting: Setting) -> Trials:
-    """Choose the library of each product."""
-    rows, shape = len(filled(setting.batch("medium")).tokens_T), setting.shapes["medium"]
-    for name, dtype, tolerance in (("fp32", torch.float32, FP32), ("bf16", torch.bfloat16, _BF16)):
-        if shapes := [layer for layer in layer_shapes(shape, dtype) if layer[0] != shape.vocab_size]:
-            chosen = fastest_products(shape, rows, dtype, lambda seconds: seconds)
-            layers = [Linear(inputs, outputs, dtype=dtype) for outputs, inputs in shapes]
-            given = [torch.randn(rows, layer.in_features, dtype=dtype, requires_grad=True) for layer in layers]
-            sides = partial(_products, layers, given, {}), partial(_products, layers, given, chosen)
-            size = f"medium's layer, {name}, {rows:,} tokens"
-            yield Trial("torch's library", size, "model/linear.py", sides, tolerance=tolerance)
-
-
-def bf16(setting: Setting) -> Trials:
-    """Compute in bf16 where that is faster."""
-    model, batch = setting.model("demo"), filled(setting.batch("demo"))
-    sides = partial(_pass, model, batch), partial(_pass, model, batch, precision="bf16")
-    yield Trial("fp32", size_of("demo's pass", batch), "machine/arithmetic.py", sides, tolerance=_BF16)
-
-
-def shards(setting: Setting) -> Trials:
-    """Open shards when their first sample is read."""
-    with TemporaryDirectory() as name:
-        folder = Path(name)
-        split = write_split(folder / "train", [samples_of(np.full(setting.shards, 5), setting.seed)], 1)
-        dataset = Dataset(folder, "train", split, np.load(folder / "train" / INDEX_NAME))
-        ids = np.random.default_rng(setting.seed).permutation(setting.shards)[: setting.demo_sequences]
-
-        def first_batch(opened: int) -> Tensors:
-            samples = dataset.map_samples()
-            for number in range(opened):
-                samples.shard(number)
-            return (gather(samples, ids, dataset.lengths(ids)).tokens_T,)
-
-        size = f"first batch, {len(ids)} samples in {setting.shards} shards"
-        sides = partial(first_batch, setting.shards), partial(first_batch, 0)
-        yield Trial("all opened first", size, "data/store/dataset.py", sides, tolerance=0.0)
-
-
-_ALL: tuple[Idea, ...] = (heads, words, last_layer, attention, squares, dropout, products, bf16, shards)
+_ALL: tuple[Idea, ...] = (heads, words, last_layer, attention, squares, dropout)
 IDEAS = {idea.__name__: idea for idea in _ALL}
 
 
@@ -172,24 +121,14 @@ def _attention(
     return Trial(name, size, file, sides, tolerance=DIFFERENT_MASKS if rate else FP32)
 
 
-def _products(layers: list[Linear], inputs: list[torch.Tensor], libraries: Mapping[Shape, Products]) -> Tensors:
-    results: list[torch.Tensor] = []
-    for layer, input_NI in zip(layers, inputs, strict=True):
-        layer.products = libraries.get((layer.out_features, layer.in_features), BY_TORCH)
-        output_NO = layer(input_NI)
-        results += _results(output_NO, [input_NI, *layer.parameters()], output_NO.detach())
-    return tuple(results)
-
-
-def _pass(model: Bert, batch: Batch, read: Read | None = None, precision: PrecisionName = "fp32") -> Tensors:
+def _pass(model: Bert, batch: Batch, read: Read | None = None) -> Tensors:
     """Return the loss and its gradients; with `read`, the last layer returns all tokens."""
-    with computing(precision, torch.device("cpu")):
-        if read is None:
-            scores, labels_M = model(*batch.inputs), batch.masked_labels_M
-        else:
-            hidden_TD, (places, labels_M) = model.hidden(*batch.inputs[:4]), read
-            first_SD = hidden_TD[batch.sequences.cu_seqlens_S1[:-1]]
-            scores = model.heads(hidden_TD[places], first_SD, model.embeddings.word.weight)
+    if read is None:
+        scores, labels_M = model(*batch.inputs), batch.masked_labels_M
+    else:
+        hidden_TD, (places, labels_M) = model.hidden(*batch.inputs[:4]), read
+        first_SD = hidden_TD[batch.sequences.cu_seqlens_S1[:-1]]
+        scores = model.heads(hidden_TD[places], first_SD, model.embeddings.word.weight)
     weights = 1 / len(batch.masked_at_M), 1 / len(batch.next_sentence_S)
     return _results(weighted_loss(scores, labels_M, batch.next_sentence_S, *weights), list(model.parameters()))
 

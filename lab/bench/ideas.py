@@ -1,7 +1,6 @@
 """`lab ideas`: time each idea of a CPU's step and its plain alternative."""
 
 import argparse
-from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
 
@@ -10,18 +9,17 @@ import torch
 from bertbench.commands import words_of
 from bertbench.common.progress import Progress
 from bertbench.config import load_system
-from bertbench.distributed.affinity import available_cores
 from bertbench.distributed.memory import keep_freed_memory
 from bertbench.distributed.spawn import on_ranks
 from bertbench.distributed.world import World
 from bertbench.machine.processor import processor
-from bertbench.model.encoder import EncoderLayer
 from bertbench.model.shape import SHAPES
 from lab.bench.harness import Found, command, option, table
 from lab.bench.idea_trials import IDEAS
-from lab.bench.trial import Setting, Tensors, Trial, TrialRow, Trials, compare, size_of
+from lab.bench.trial import Setting, Trial, TrialRow, Trials, compare
 
-RankIdea = Callable[[Setting, World], Trials]
+_ON_RANKS = "sums"
+_ALL = (*IDEAS, _ON_RANKS)
 
 _COLUMNS = {
     "idea": "{0.idea}", "plain": "{0.plain}", "ms": "{0.plain_ms:,.4g}", "ours, ms": "{0.ours_ms:,.4g}",
@@ -32,7 +30,7 @@ _COLUMNS = {
 
 def measure(arguments: argparse.Namespace, progress: Progress) -> Found:
     """Return the rows of the ideas; one that this machine can't measure gets none."""
-    names = words_of(arguments.ideas, "--ideas", (*IDEAS, *RANK_IDEAS))
+    names = words_of(arguments.ideas, "--ideas", _ALL)
     torch.set_num_threads(1)
     keep_freed_memory()  # a run does the same
     demo = load_system("cpu_demo")
@@ -47,23 +45,22 @@ def measure(arguments: argparse.Namespace, progress: Progress) -> Found:
         if not found:
             progress.message(f"{name}: not measured, because this machine can't do both")
     machine = {"processor": processor(), "threads": 1, "torch": torch.__version__, "rounds": arguments.rounds}
-    head = f"one thread of {processor()}, sums and threads on two ranks; medians of {arguments.rounds} calls in turns"
+    head = f"one thread of {processor()}, sums on two ranks; medians of {arguments.rounds} calls in turns"
     return Found({"machine": machine, "results": rows}, [head, *table(rows, _COLUMNS)])
 
 
 def rows_of(name: str, setting: Setting, rounds: int) -> list[TrialRow]:
-    """Return an idea's rows, measured on two ranks if it needs them. Raises RunError if results disagree."""
-    if name in RANK_IDEAS:
-        return list(on_ranks(2, measure_on_ranks, name, setting, rounds))
+    """Return an idea's rows. Raises RunError if results disagree."""
+    if name == _ON_RANKS:
+        return list(on_ranks(2, measure_sums, setting, rounds))
     torch.manual_seed(setting.seed)
     return [compare(name, trial, rounds) for trial in IDEAS[name](setting)]
 
 
-def measure_on_ranks(world: World, name: str, setting: Setting, rounds: int) -> list[TrialRow]:
-    """Return the rows of an idea that needs ranks, by this rank's clock."""
+def measure_sums(world: World, setting: Setting, rounds: int) -> list[TrialRow]:
+    """Return the rows of `sums`, by this rank's clock."""
     torch.set_num_threads(1)
-    torch.manual_seed(setting.seed)
-    return [compare(name, trial, rounds) for trial in RANK_IDEAS[name](setting, world)]
+    return [compare(_ON_RANKS, trial, rounds) for trial in sums(setting, world)]
 
 
 def sums(setting: Setting, world: World) -> Trials:
@@ -77,32 +74,13 @@ def sums(setting: Setting, world: World) -> Trials:
             yield Trial("gloo", size, "distributed/shared_memory.py", sides, partial(_together, world, own))
 
 
-def threads(setting: Setting, world: World) -> Trials:
-    """Give each rank its share of the cores."""
-    batch, shape, cores = setting.batch("small"), setting.shapes["small"], available_cores()
-    layer = EncoderLayer(shape).eval()
-    hidden_TD = torch.randn(len(batch.tokens_T), shape.hidden_size)
-
-    def passes(count: int, gradient_TD: torch.Tensor) -> Tensors:
-        torch.set_num_threads(count)
-        output_TD = layer(hidden_TD, batch.sequences)
-        return torch.autograd.grad(output_TD, list(layer.parameters()), gradient_TD)
-
-    sides = partial(passes, cores), partial(passes, max(1, cores // world.size))
-    size = size_of(f"small's layer on {world.size} ranks", batch)
-    yield Trial("all cores for each", size, "distributed/world.py", sides, partial(_together, world, hidden_TD))
-
-
 def _together(world: World, numbers: torch.Tensor) -> tuple[torch.Tensor]:
     """Return a copy, once all ranks are here."""
     world.sum(torch.zeros(1))
     return (numbers.clone(),)
 
 
-RANK_IDEAS: dict[str, RankIdea] = {"sums": sums, "threads": threads}
-
-
-_NAMES = ",".join((*IDEAS, *RANK_IDEAS))
+_NAMES = ",".join(_ALL)
 add_arguments, run = command(
     measure, ("--rounds", 7, "timed calls of each side"),
     more=[option("--ideas", default=_NAMES, metavar="A,B", help=f"of {_NAMES.replace(',', ', ')} (default all)")],

@@ -64,7 +64,6 @@ class Setting:
     demo_short: float  # share of the demo's sequences that have a random length; the others have the longest
     seed: int
     sequences: int = 4  # in a batch of Wikipedia's lengths
-    shards: int = 250
 
     def batch(self, size: str) -> Batch:
         """Return a batch of random tokens with the size's lengths."""
