@@ -17,7 +17,7 @@ from bertbench.config.optimizer import OptimizerSettings
 from bertbench.machine.processor import processor
 from bertbench.model.bert import Bert
 from bertbench.model.shape import BertShape
-from bertbench.optim.adam import MultiTensorAdam, foreach_step
+from bertbench.optim.adam import MultiTensorAdam
 from bertbench.optim.build import build_optimizer, plain_lamb
 from bertbench.optim.fused import CompilerMissing, FusedStep
 from bertbench.optim.state import Step
@@ -43,18 +43,14 @@ def measure(arguments: argparse.Namespace, progress: Progress) -> Found:
     device = torch.device(arguments.device)
     shape = load_system(arguments.system).model.shape() if arguments.system else BertShape()
     times, arithmetic = step_times(shape, device, arguments, progress)
-    peak_gb = round(peak_bytes(device) / 1e9, 3)
+    peak_gb, parameters = round(peak_bytes(device) / 1e9, 3), parameters_of(shape)
     medians = {name: round(statistics.median(taken), 3) for name, taken in times.items()}
     where = machine_name(device) if device.type == "cuda" else f"{torch.get_num_threads()} cores of {processor()}"
-    parameters = parameters_of(shape)
     found = {
         "parameters": parameters,
-        **{f"{name}_ms": medians.get(name) for name in ("adamw_fused", "lamb", "lamb_plain", "lamb_foreach")},
+        **{f"{name}_ms": taken for name, taken in medians.items()},
+        "arithmetic": arithmetic,
         "peak_memory_gb": peak_gb,
-        "lamb_arithmetic": arithmetic["lamb"],
-        "lamb_plain_arithmetic": arithmetic["lamb_plain"],
-        "threads": torch.get_num_threads(),
-        "others_mean_ms": {name: round(statistics.mean(times[name]), 3) for name in arguments.also},
         "machine": where,
     }
     rows = [
@@ -69,7 +65,7 @@ def measure(arguments: argparse.Namespace, progress: Progress) -> Found:
 def step_times(
     shape: BertShape, device: torch.device, arguments: argparse.Namespace, progress: Progress
 ) -> tuple[dict[str, list[float]], dict[str, str]]:
-    """Return milliseconds of each round and arithmetic, by optimizer, --foreach and --also included."""
+    """Return milliseconds of each round and arithmetic, by optimizer, those of --also included."""
     model = _meta(shape).to_empty(device=device)
     generator = torch.Generator(device).manual_seed(1)
     parameters = list(model.parameters())
@@ -80,7 +76,7 @@ def step_times(
     plain, plain_text = plain_lamb(parameters_of(shape), device)
     progress.message("compiling LAMB's passes")
     compiled, text = _lamb_step(device, plain, plain_text, progress)
-    steps = {"lamb": compiled, "lamb_plain": plain, **({"lamb_foreach": foreach_step} if arguments.foreach else {})}
+    steps = {"lamb": compiled, "lamb_plain": plain}
 
     def take_lamb(step: Step) -> None:
         lamb.matrix_step = step
@@ -93,12 +89,12 @@ def step_times(
 
     arms: dict[str, Callable[[], object]] = {"adamw_fused": adamw.step}
     arms |= {name: partial(take_lamb, step) for name, step in steps.items()}
-    for name in arguments.also:
-        optimizer, _ = build_optimizer(model, OptimizerSettings(name=name, learning_rate=_RATE))
-        arms[name] = partial(optimizer.step, _RATE)
+    if "muon" in arguments.also:
+        muon, _ = build_optimizer(model, OptimizerSettings(name="muon", learning_rate=_RATE))
+        arms["muon"] = partial(muon.step, _RATE)
     times = in_turns({name: partial(timed, take) for name, take in arms.items()}, arguments.rounds, _WARM_UP, progress)
     texts = {"adamw_fused": "torch's fused AdamW", "lamb": text, "lamb_plain": plain_text}
-    return times, texts | dict.fromkeys(("lamb_foreach", *arguments.also), "multi-tensor")
+    return times, texts | dict.fromkeys(arguments.also, "multi-tensor")
 
 
 def parameters_of(shape: BertShape) -> int:
@@ -124,10 +120,6 @@ add_arguments, run = command(
     more=[
         option("--system", metavar="SYSTEM", help="parameters of this system's model (default: BERT-Large's)"),
         add_device,
-        option("--foreach", action="store_true", help="also measure LAMB in torch's multi-tensor operations"),
-        option(
-            "--also", nargs="+", default=[], choices=["muon"], metavar="NAME",
-            help="also measure these optimizers: muon",
-        ),
+        option("--also", nargs="+", default=[], choices=["muon"], metavar="NAME", help="also measure muon"),
     ],
 )  # fmt: skip

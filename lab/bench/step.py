@@ -13,10 +13,8 @@ import statistics
 from collections.abc import Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
-from functools import partial
 from itertools import chain
 from itertools import product as pairs
-from typing import Any
 
 import numpy as np
 import torch
@@ -40,7 +38,7 @@ from bertbench.optim.adam import MultiTensorAdam, native_adam_step
 from lab.bench import stock
 from lab.bench.batches import grouped_batches, wikipedia_batches
 from lab.bench.harness import Found, add_device, command, in_turns, machine_name, option, table
-from lab.bench.peak import MatrixProducts, Product, layer_products
+from lab.bench.peak import square_flops
 from lab.bench.program import Program, Step, Took
 from lab.bench.rivals import LEARNING_RATE, Rival, build_rivals, rivals
 
@@ -52,7 +50,7 @@ _TOKENS = 2048  # about the size of a batch
 _COLUMNS = {
     "tokens/s": "{0[1].real_tokens_per_s:,.0f}", "samples/s": "{0[1].samples_per_s:,.2f}",
     "GFLOP/s": "{0[1].useful_gflops:,.1f}", "of gemm": "{0[1].share_of_gemm:.1%}",
-    "of layers": "{0[1].share_of_layer_products:.1%}", "MB": "{0[1].peak_memory_mb:,.0f}", "ours is": "{0[2]:.2f} x",
+    "MB": "{0[1].peak_memory_mb:,.0f}", "ours is": "{0[2]:.2f} x",
 }  # fmt: skip
 
 
@@ -69,8 +67,6 @@ class Measured:
     """Useful work a second, in 10^9 floating-point operations."""
     share_of_gemm: float
     """Useful work over the best rate of large square matrix products in this run, MKL's or oneDNN's."""
-    share_of_layer_products: float
-    """Useful work over the rate of the model's own products, each shape by the faster library."""
     peak_memory_mb: float
     """Peak memory: weights, gradients, moments and a step's temporaries, each program in its own process."""
     biased: bool
@@ -87,14 +83,12 @@ class Contender:
     program: Program
     batches: list[Columns]
 
-    def step(self, products: MatrixProducts, dtype: torch.dtype, layers: list[Product], number: int) -> Took:
-        """Step twice through the batch of a round, and return the second step's time; the peak is tried before.
+    def step(self, number: int) -> Took:
+        """Step twice through the batch of a round, and return the second step's time.
 
         The first one generates code for the batch's sizes, which a run meets often, and fills the caches, as a run's
         last step did.
         """
-        products.try_products(dtype, layers)
-        products.try_again(dtype)
         self.program.step(self.kind.name, self.batches[number])
         return self.program.step(self.kind.name, self.batches[number])
 
@@ -112,9 +106,14 @@ def measure(arguments: argparse.Namespace, progress: Progress) -> Found:
     torch.set_num_threads(arguments.threads)
     if not stock.is_here():
         progress.message("transformers is not installed: measuring bertbench only; `make setup` installs it")
-    products = MatrixProducts(torch.device(arguments.device))
-    results = [measure_size(*which, products, arguments, progress) for which in pairs(sizes, dtypes)]
-    machine = _machine(arguments, products)
+    device = torch.device(arguments.device)
+    flops = {dtype: square_flops(product_type(dtype), device) for dtype in dtypes}
+    results = [measure_size(size, dtype, flops[dtype], arguments, progress) for size, dtype in pairs(sizes, dtypes)]
+    machine = {
+        "name": machine_name(device),
+        "cores": os.cpu_count(), "threads": torch.get_num_threads(), "torch": torch.__version__,
+        "batch": arguments.batch, "gemm_gflops": {dtype: round(most / 1e9, 1) for dtype, most in flops.items()},
+    }  # fmt: skip
     best = ", ".join(f"{name} {rate:,.0f} GFLOP/s" for name, rate in machine["gemm_gflops"].items())
     head = f"{machine['name']}, {arguments.threads} threads; fastest matrix products: {best}"
     lines = [f"{head}; batches of {arguments.batch}", *(line for own in results for line in ("", *table_of(own)))]
@@ -122,12 +121,11 @@ def measure(arguments: argparse.Namespace, progress: Progress) -> Found:
 
 
 def measure_size(
-    size: str, dtype: PrecisionName, products: MatrixProducts, arguments: argparse.Namespace, progress: Progress
+    size: str, dtype: PrecisionName, gemm_flops: float, arguments: argparse.Namespace, progress: Progress
 ) -> list[Measured]:
     """Measure ours and the rivals, if they are installed, at one size in one number format."""
     device, shape, batch, seed = torch.device(arguments.device), SHAPES[size], arguments.batch, arguments.seed
-    batches, number_type = wikipedia_batches(batch, arguments.rounds, seed), product_type(dtype)
-    layers = products_of(shape, batches)
+    batches = wikipedia_batches(batch, arguments.rounds, seed)
     with ExitStack() as programs:
         ours = programs.enter_context(Program(_ours, arguments.threads, device, shape, dtype, seed))
         if device.type == "cpu":  # our memory, never given back, stops growing after about ten steps
@@ -143,11 +141,10 @@ def measure_size(
                 for kind in rivals(arguments.compile, device.type == "cuda")
             ]
         took = in_turns(
-            {arm.kind.name: partial(arm.step, products, number_type, layers) for arm in arms},
+            {arm.kind.name: arm.step for arm in arms},
             arguments.rounds, progress=progress, what=f"{size}, {dtype}: ",
         )  # fmt: skip
-    scales = products.flops[number_type], products.together(number_type, layers)
-    return [_measured(arm, took[arm.kind.name], size, dtype, *scales) for arm in arms]
+    return [_measured(arm, took[arm.kind.name], size, dtype, gemm_flops) for arm in arms]
 
 
 def table_of(results: Sequence[Measured]) -> list[str]:
@@ -174,38 +171,7 @@ def _times(ours: Measured, other: Measured) -> float:
     return _rate(ours) / _rate(other)
 
 
-def _machine(arguments: argparse.Namespace, products: MatrixProducts) -> dict[str, Any]:
-    names = {product_type(name): name for name in _DTYPES}
-    gflops = {
-        "gemm_gflops": {names[dtype]: _billions(flops) for dtype, flops in products.flops.items()},
-        "products": [
-            {
-                "dtype": names[dtype], "rows": product.rows, "inner": product.inner, "columns": product.columns,
-                "gflops": {library: _billions(flops) for library, flops in by_library.items()},
-            }
-            for (dtype, product), by_library in products.rates.items()
-        ],
-    }  # fmt: skip
-    return {
-        "name": machine_name(torch.device(arguments.device)),
-        "cores": os.cpu_count(), "threads": torch.get_num_threads(), "torch": torch.__version__,
-        "batch": arguments.batch, **gflops,
-    }  # fmt: skip
-
-
-def _billions(flops: float) -> float:
-    return round(flops / 1e9, 1)
-
-
-def products_of(shape: BertShape, batches: list[Columns]) -> list[Product]:
-    """Return the layers' products on a mean batch."""
-    tokens, masked = (np.mean([getattr(content, name).sum() for content in batches]) for name in ("lengths", "masked"))
-    return layer_products(shape, round(tokens), round(masked))
-
-
-def _measured(
-    arm: Contender, took: list[Took], size: str, dtype: PrecisionName, gemm_flops: float, layer_flops: float
-) -> Measured:
+def _measured(arm: Contender, took: list[Took], size: str, dtype: PrecisionName, gemm_flops: float) -> Measured:
     shape = SHAPES[size]
     work = np.array(
         [
@@ -226,7 +192,6 @@ def _measured(
         samples_per_s=round(float(samples), 3),
         useful_gflops=round(float(flops) / 1e9, 3),
         share_of_gemm=round(float(flops) / gemm_flops, 4),
-        share_of_layer_products=round(float(flops) / layer_flops, 4),
         peak_memory_mb=round(max(step.memory_bytes for step in took) / 2**20, 1),
         biased=arm.kind.grouped,
         unpadded_or_trimmed=arm.kind.strong,
