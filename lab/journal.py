@@ -4,7 +4,6 @@ A study that resumes repeats none of them.
 """
 
 import json
-import threading
 from collections import Counter
 from collections.abc import Callable, Mapping
 from datetime import UTC, datetime
@@ -36,7 +35,7 @@ class Journal:
         lines = path.read_text(encoding="utf-8").splitlines() if path.exists() else []
         self.records: list[Record] = [json.loads(line) for line in lines]
         """In the order in which the trials finished."""
-        self._lines, self._lock = LineFile(path), threading.Lock()
+        self._lines = LineFile(path)
         self._origin = provenance()  # once: code that changes later isn't what runs
 
     def trial(self, key: Mapping[str, Any], run: Callable[[], Mapping[str, Any]]) -> Record:
@@ -45,9 +44,8 @@ class Journal:
             if key.items() <= record.items():
                 return record
         record = {**key, **run(), "origin": self._origin, "ended": datetime.now(UTC).isoformat(timespec="seconds")}
-        with self._lock:
-            self._lines.append(json.dumps(record) + "\n")
-            self.records.append(record)
+        self._lines.append(json.dumps(record) + "\n")
+        self.records.append(record)
         return record
 
     @property

@@ -6,10 +6,10 @@ from typing import Any
 from bertbench.report.page import page, paragraph, section, table
 
 
-def record_page(title: str, record: Mapping[str, Any], *charts: str) -> str:
-    """Return one self-contained HTML file with a section for each field; `charts` are HTML and come first."""
+def record_page(title: str, record: Mapping[str, Any]) -> str:
+    """Return one self-contained HTML file with a section for each field."""
     shown = {name: value for name, value in record.items() if value or value is False}
-    return page(title, *charts, *(section(name, *_shown(value)) for name, value in shown.items()))
+    return page(title, *(section(name, *_shown(value)) for name, value in shown.items()))
 
 
 def _shown(value: Any, caption: str = "") -> list[str]:

@@ -34,7 +34,7 @@ from bertbench.loading.inputs import open_data
 from bertbench.machine.processor import processor
 from lab.bench.harness import Found, command, in_turns, option
 from lab.bench.train_result import OURS, lines_of, result
-from lab.bench.whole_run import SetUp, Trained, read_run, steps_only
+from lab.bench.whole_run import SetUp, Trained, last_line, steps_only, train_here
 from lab.journal import Journal
 
 _TUNED_ON = (1001, 1002, 1003)  # seeds that no row runs with; values that were best on one missed the target on others
@@ -57,22 +57,17 @@ class Program(NamedTuple):
 class Definition(Section):
     """What a journal's runs have in common; another needs a folder of its own."""
 
-    ours: dict[str, Any]
-    rivals: dict[str, Any]
+    system: dict[str, Any]
     steps: int | None
 
 
 def measure(arguments: argparse.Namespace, progress: Progress) -> Found:
     """Train every program once per seed; the record keeps each run's evaluations. Raises RunError if one fails."""
     system = load_system(arguments.system, arguments.overrides)
-    given = (*arguments.overrides, *arguments.rival_overrides)
-    rivals = load_system(arguments.system, given)
     for values in combinations(arguments.rival_sweeps):
-        load_system(arguments.system, (*given, *values))
+        load_system(arguments.system, (*arguments.overrides, *values))
     open_data(system)  # report bad data before minutes of training
-    definition = Definition(
-        ours=system.model_dump(mode="json"), rivals=rivals.model_dump(mode="json"), steps=arguments.steps
-    )
+    definition = Definition(system=system.model_dump(mode="json"), steps=arguments.steps)
     with tempfile.TemporaryDirectory() as folder:
         comparison = _Comparison(arguments, Journal(arguments.out or Path(folder), definition), progress)
         programs = comparison.programs()
@@ -105,8 +100,7 @@ class _Comparison:
                 "transformers and accelerate are not installed: measuring bertbench only; `make setup` installs them"
             )
             return own
-        tuned = (*given, *self._arguments.rival_overrides)
-        screened = {setup: self._trainer(setup, tuned, steps or _SCREENED_STEPS) for setup in set_ups()}
+        screened = {setup: self._trainer(setup, given, steps or _SCREENED_STEPS) for setup in set_ups()}
         if steps is not None:
             return own | {setup.name: program for setup, program in screened.items()}
         rates = {
@@ -116,8 +110,8 @@ class _Comparison:
             max((setup for setup in rates if setup.grouped == grouped), key=lambda setup: rates[setup])
             for grouped in (False, True)
         )
-        values, seconds = self._swept(ungrouped, tuned)
-        tuned = (*tuned, *values)
+        values, seconds = self._swept(ungrouped, given)
+        tuned = (*given, *values)
         # grouping by length is faster and trains in another order, so it runs to the target too
         strongest = grouped if self._seconds(grouped, tuned) < seconds else ungrouped
         equipped = strongest._replace(ours=True)
@@ -195,13 +189,7 @@ def _ours(system: str, steps: int | None, overrides: Settings, seed: int) -> Tra
     batch = load_system(system, overrides).global_batch_size
     own = () if steps is None else steps_only(steps, batch)
     with tempfile.TemporaryDirectory() as folder:
-        log = Path(folder) / "run_0.txt"
-        words = ["-m", "bertbench", "train", system, "--seed", str(seed), "--result", str(log)]
-        words += [word for override in (*overrides, *own) for word in ("--set", override)]
-        done = subprocess.run([sys.executable, *words], capture_output=True, text=True, check=False)
-        if done.returncode not in (0, 3):
-            raise RunError(f"{OURS}: its run ended with code {done.returncode}: {_last_line(done.stderr)}")
-        return read_run(log, to_target=steps is None)
+        return train_here(system, (*overrides, *own), seed, Path(folder) / "run_0.txt", to_target=steps is None)
 
 
 def _rival(system: str, steps: int | None, setup: SetUp, overrides: Settings, seed: int) -> Trained:
@@ -217,12 +205,8 @@ def _rival(system: str, steps: int | None, setup: SetUp, overrides: Settings, se
     answers = [process.communicate() for process in processes]
     for process, (_, stderr) in zip(processes, answers, strict=True):
         if process.returncode:
-            raise RunError(f"{setup.name}: its run ended with code {process.returncode}: {_last_line(stderr)}")
+            raise RunError(f"{setup.name}: its run ended with code {process.returncode}: {last_line(stderr)}")
     return Trained(*json.loads(answers[0][0].splitlines()[-1]))
-
-
-def _last_line(text: str) -> str:
-    return text.strip().rpartition("\n")[2] or "it printed nothing"
 
 
 add_arguments, run = command(
@@ -230,12 +214,9 @@ add_arguments, run = command(
     more=[
         option("system", nargs="?", default="cpu_demo", metavar="SYSTEM", help=f"{SYSTEM_HELP} (default cpu_demo)"),
         option(
-            "--rival-set", action="append", default=[], dest="rival_overrides", metavar="NAME=VALUE",
-            help="override a setting for AdamW, the Trainer's and ours, such as its learning rate; may be repeated",
-        ),
-        option(
             "--rival-sweep", action="append", default=[], dest="rival_sweeps", metavar="NAME=VALUE,VALUE",
-            help=f"try these values for AdamW first, with seeds {_TUNED_ON[0]} to {_TUNED_ON[-1]}, and keep those with "
+            help=f"set AdamW's, the Trainer's and ours; of several values, first try each with seeds {_TUNED_ON[0]} to "
+            f"{_TUNED_ON[-1]}, and keep those with "
             "the fewest samples to the target; may be repeated for all combinations",
         ),
         option(

@@ -1,8 +1,12 @@
 """Do a whole run for a benchmark, to the target or of a fixed number of steps, and read its times."""
 
+import subprocess
+import sys
+from collections.abc import Iterable
 from pathlib import Path
 from typing import NamedTuple
 
+from bertbench.common.errors import RunError
 from bertbench.common.log_spans import evaluation_s
 from bertbench.config import System
 from bertbench.distributed.world import World
@@ -68,6 +72,21 @@ def steps_only(steps: int, global_batch_size: int) -> tuple[str, ...]:
     return (
         "evaluation.target=0.999999", f"evaluation.max_samples={limit}", f"evaluation.interval_samples={limit}",
     )  # fmt: skip
+
+
+def train_here(system: str, settings: Iterable[str], seed: int, log: Path, to_target: bool = True) -> Trained:
+    """Do a whole run on this machine by `bertbench train`. Raises RunError if it fails."""
+    words = ["-m", "bertbench", "train", system, "--seed", str(seed), "--result", str(log)]
+    words += [word for setting in settings for word in ("--set", setting)]
+    done = subprocess.run([sys.executable, *words], capture_output=True, text=True, check=False)
+    if done.returncode not in (0, 3):
+        raise RunError(f"{log}: the run failed, seed {seed}, with code {done.returncode}: {last_line(done.stderr)}")
+    return read_run(log, to_target)
+
+
+def last_line(text: str) -> str:
+    """Return the last line that a program printed."""
+    return text.strip().rpartition("\n")[2] or "it printed nothing"
 
 
 def train_quietly(world: World, system: System, seed: int, log: Path) -> None:

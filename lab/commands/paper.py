@@ -20,7 +20,7 @@ _ABLATION = {
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the folder of answers."""
-    add_folder_arguments(parser, "paper", defined=False)
+    add_folder_arguments(parser, "paper")
 
 
 def run(arguments: argparse.Namespace) -> int:
@@ -32,7 +32,6 @@ def run(arguments: argparse.Namespace) -> int:
     claims = [verdict._asdict() for verdict in verdicts(answers)]
     answered = [answer._asdict() for answer in questions(answers)]
     ideas = ablation(answers)
-    commands = [{"part": part.name, "command": part.command} for part in PARTS]
     content = {
         "sources": SOURCES,
         "claims": claims,
@@ -41,7 +40,7 @@ def run(arguments: argparse.Namespace) -> int:
         "commands": {part.name: part.command for part in PARTS},
         "origin": provenance(),
     }
-    write_file(folder / "study.html", record_page("The paper, answered", content | {"commands": commands}), "--out")
+    write_file(folder / "study.html", record_page("The paper, answered", content), "--out")
     rows = [[*map(str, row.values())][:-1] for row in (*claims, *answered)]
     lines = (SOURCES, "\n".join(table(ideas, _ABLATION)), *map("\n  ".join, rows))
     emit(arguments.json, content, "\n\n".join(lines))

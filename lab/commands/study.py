@@ -2,7 +2,6 @@
 
 import argparse
 import importlib.util
-from collections.abc import Mapping
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -15,13 +14,12 @@ from bertbench.common.paths import runs_folder
 from bertbench.common.progress import Progress
 from bertbench.config import load_system
 from bertbench.loading.inputs import open_data
-from bertbench.report.charts import Axis, Bar, bars
 from lab.bench.harness import Command, table
 from lab.record_page import record_page
 from lab.study.definition import STUDIES, Arm, Definition, Values, read_definition
 from lab.study.engine import Outcome, RunTrial, Study
 from lab.study.language_run import read_setting, run_setting
-from lab.study.system_run import run_system, trial_system
+from lab.study.system_run import overrides, run_system
 
 _COMPARISONS = {
     "arm": "{0[difference][arm]}", "against": "{0[difference][against]}", "ratio": "{0[ratio]:.3f}",
@@ -48,16 +46,21 @@ _RULE = (
 )
 
 
-def add_folder_arguments(parser: argparse.ArgumentParser, name: str, defined: bool = True) -> None:
-    """Add what the study of this name reads, and the folder that it writes."""
-    if defined:
-        parser.add_argument(
-            "--definition", type=Path, metavar="FILE", help="another study of this form (default: the project's own)"
-        )
+def add_folder_arguments(parser: argparse.ArgumentParser, name: str) -> None:
+    """Add the folder that a study writes."""
     parser.add_argument(
         "--out", type=Path, metavar="DIR",
         help=f"folder of its runs, journal and page; a stopped study resumes there (default: runs/study_{name})",
     )  # fmt: skip
+
+
+def add_study_arguments(parser: argparse.ArgumentParser, name: str) -> None:
+    """Add what the study of this name reads and writes."""
+    add_number(parser, "--seeds", "N", "runs of every arm (default: the definition's)")
+    parser.add_argument(
+        "--definition", type=Path, metavar="FILE", help="another study of this form (default: the project's own)"
+    )
+    add_folder_arguments(parser, name)
 
 
 def study_folder(arguments: argparse.Namespace, name: str) -> Path:
@@ -68,14 +71,10 @@ def study_folder(arguments: argparse.Namespace, name: str) -> Path:
 def study_command(name: str, title: str) -> Command:
     """Return the command of the study that lab/studies/<name>.json defines."""
 
-    def add_arguments(parser: argparse.ArgumentParser) -> None:
-        add_number(parser, "--seeds", "N", "runs of every arm (default: the definition's)")
-        add_folder_arguments(parser, name)
-
     def run(arguments: argparse.Namespace) -> int:
         return run_study(arguments, name, title, definition_of(arguments, name))
 
-    return add_arguments, run
+    return partial(add_study_arguments, name=name), run
 
 
 def check_optuna() -> None:
@@ -84,21 +83,18 @@ def check_optuna() -> None:
         raise ConfigError("studies tune with Optuna, which is not installed; pip install 'bertbench[study]'")
 
 
-def run_study(arguments: argparse.Namespace, name: str, title: str, definition: Definition, parallel: int = 1) -> int:
-    """Run the missing trials of a study, `parallel` at a time; a study of a system prints its rows with --json."""
+def run_study(arguments: argparse.Namespace, name: str, title: str, definition: Definition) -> int:
+    """Run the missing trials of a study; a study of a system prints its rows with --json."""
     if definition.tuning:
         check_optuna()
     folder = study_folder(arguments, name)
-    run_trial = _trials_of(definition, folder, parallel)
+    run_trial = _trials_of(definition, folder)
     with Progress() as progress:
-        study = Study(definition, folder, run_trial, progress, parallel)
-        if definition.stopping and arguments.seeds is None:
-            rows = study.rows_until(definition.stopping)
-        else:
-            rows = study.rows(range(1, 1 + (arguments.seeds or definition.seeds)))
+        study = Study(definition, folder, run_trial, progress)
+        rows = study.rows(range(1, 1 + (arguments.seeds or definition.seeds)))
         record = study.record(rows)
     shown = {"question": definition.question, "limits": definition.limits, "rule": _RULE, **record}
-    write_file(folder / "study.html", record_page(f"Study: {title}", shown, _means(record["arms"])), "--out")
+    write_file(folder / "study.html", record_page(f"Study: {title}", shown), "--out")
     texts = ["\n".join(table(record["arms"], _ARMS))]
     for kind, (heading, columns) in _HEADINGS.items():
         if record[kind]:
@@ -119,7 +115,7 @@ def definition_of(arguments: argparse.Namespace, name: str) -> Definition:
     return definition.model_copy(update={"setting": system, "trained": content})
 
 
-def _trials_of(definition: Definition, folder: Path, parallel: int) -> RunTrial:
+def _trials_of(definition: Definition, folder: Path) -> RunTrial:
     """Return what runs a trial; raises ConfigError or DataError for an arm that can't be trained, before any is."""
     shared = definition.setting
     lowest = [
@@ -128,8 +124,8 @@ def _trials_of(definition: Definition, folder: Path, parallel: int) -> RunTrial:
     ]
     if isinstance(shared, str):
         for settings in lowest:
-            open_data(trial_system(shared, settings))
-        return partial(_run_system, shared, folder / "runs", parallel)
+            open_data(load_system(shared, overrides(settings)))
+        return partial(_run_system, shared, folder / "runs")
     torch.set_num_threads(1)  # the models are tiny: more threads cost more than they compute
     for settings in lowest:
         read_setting(shared, settings)
@@ -140,17 +136,6 @@ def _run_language(shared: dict[str, Any], arm: Arm, values: Values, seed: int, m
     return run_setting(read_setting(shared, arm.settings | values), seed, most)
 
 
-def _run_system(name: str, runs: Path, parallel: int, arm: Arm, values: Values, seed: int, most: float) -> Outcome:
+def _run_system(name: str, runs: Path, arm: Arm, values: Values, seed: int, most: float) -> Outcome:
     named = "_".join((str(seed), *(f"{value:.4g}" for value in values.values())))
-    system = trial_system(name, arm.settings | values, most)
-    return run_system(system, seed, runs / arm.name / f"result_{named}.txt", parallel)
-
-
-def _means(arms: list[Mapping[str, Any]]) -> str:
-    """Draw every arm's mean samples to target."""
-    drawn = [
-        Bar(arm["arm"], {"samples": arm["samples_to_target"]}, f"± {arm['half_width'] or 0:,.0f}")
-        for arm in arms
-        if arm["reached"]
-    ]
-    return bars("Mean samples to target, ± 95 % interval", drawn, Axis("samples", low=0.0))
+    return run_system(name, overrides(arm.settings | values, most), seed, runs / arm.name / f"result_{named}.txt")

@@ -14,7 +14,7 @@ from typing import Annotated, Any, Self
 from pydantic import Field, PositiveFloat, ValidationError, model_validator
 
 from bertbench.common.errors import ConfigError, system_reason
-from bertbench.common.section import Count, Section, Share
+from bertbench.common.section import Count, Section
 
 STUDIES = Path(__file__).parents[1] / "studies"
 """Our definitions, a JSON file each."""
@@ -62,19 +62,6 @@ class Tuning(Section):
     and its decay is over, so that the best decays end near the target."""
 
 
-class Stopping(Section):
-    """When the comparison stops adding seeds: fixed before the first run."""
-
-    half_width: Share
-    """Largest half-width of a difference's 95 % interval, as a share of the reference arm's mean."""
-    first_look: Annotated[int, Field(ge=2)]
-    """Seeds before the first look at the intervals."""
-    look_every: Count
-    """Seeds between two looks."""
-    max_seeds: Count
-    """Seeds at which the comparison ends, however wide its intervals."""
-
-
 class Pair(Section):
     """Two arms whose difference the study reports, in every cell."""
 
@@ -119,8 +106,6 @@ class Definition(Section):
     values for one arm than for another by luck; at equal values only the arms differ."""
     seeds: Count = 5
     """Runs of every arm in the comparison."""
-    stopping: Stopping | None = None
-    """Sets the number of seeds in place of `seeds`."""
     trained: Annotated[dict[str, Any], Field(default_factory=dict)]
     """A system's content, so that a folder holds trials of one; filled in when the definition is read."""
 

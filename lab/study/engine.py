@@ -7,7 +7,6 @@ import math
 import statistics
 from collections import defaultdict
 from collections.abc import Callable, Sequence
-from concurrent.futures import FIRST_EXCEPTION, ThreadPoolExecutor, wait
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -15,7 +14,7 @@ from typing import Any
 from bertbench.common.progress import Progress
 from bertbench.common.seeding import derive
 from lab.journal import Journal, Record
-from lab.study.definition import Arm, Definition, Stopping, Values
+from lab.study.definition import Arm, Definition, Values
 from lab.study.intervals import (
     RATIOS,
     SAMPLES,
@@ -26,7 +25,6 @@ from lab.study.intervals import (
     compare,
     geometric_mean,
     half_interval,
-    half_width,
     holm,
     samples_of,
     verdict,
@@ -62,15 +60,13 @@ RunTrial = Callable[[Arm, Values, int, float], Outcome]
 class Study:
     """The trials of a study in one folder."""
 
-    def __init__(
-        self, definition: Definition, folder: Path, run_trial: RunTrial, progress: Progress, parallel: int = 1
-    ) -> None:
-        """Open the journal, for `parallel` trials at a time; raises ConfigError if the folder holds another study."""
+    def __init__(self, definition: Definition, folder: Path, run_trial: RunTrial, progress: Progress) -> None:
+        """Open the journal; raises ConfigError if the folder holds another study."""
         self.definition, self.arms = definition, definition.all_arms()
         self.journal = Journal(folder, definition)
         self.values: dict[str, Values] = {}
         """What tuning chose, by arm."""
-        self._run_trial, self._progress, self._parallel = run_trial, progress, parallel
+        self._run_trial, self._progress = run_trial, progress
         self._named = {arm.name: arm for arm in self.arms}
 
     def rows(self, seeds: Sequence[int]) -> list[Row]:
@@ -79,24 +75,8 @@ class Study:
         Seed by seed, so that a stopped study has as many of every arm.
         """
         if not self.values:
-            tuned = self._all(self._tuned, [(arm,) for arm in self.arms])
-            self.values = dict(zip(self._named, tuned, strict=True))
-        return self._all(self._row, [(arm, self.values[arm.name], seed) for seed in seeds for arm in self.arms])
-
-    def rows_until(self, stopping: Stopping) -> list[Row]:
-        """Add seeds until every interval is narrow or the seeds run out."""
-        rows: list[Row] = []
-        looks = range(stopping.first_look, stopping.max_seeds + 1, stopping.look_every)
-        for seed in range(1, stopping.max_seeds + 1):
-            rows += self.rows([seed])
-            if seed in looks:
-                found = self.comparisons(rows)
-                widths = ", ".join(f"{pair['difference']['arm']} {half_width(pair):.1%}" for pair in found)
-                self._progress.message(f"look at {seed} seeds: half-widths {widths}")
-                complete = len(found) == sum(len(arm.against) for arm in self.arms)
-                if complete and all(half_width(pair) <= stopping.half_width for pair in found):
-                    break
-        return rows
+            self.values = {arm.name: self._tuned(arm) for arm in self.arms}
+        return [self._row(arm, self.values[arm.name], seed) for seed in seeds for arm in self.arms]
 
     def comparisons(self, rows: Rows) -> list[Comparison]:
         """Return every arm against its reference arms, where at least two seeds of both reached the target."""
@@ -186,14 +166,12 @@ class Study:
         samples, seconds = (compare(rows, arm.name, against, measure) for measure in (SAMPLES, SECONDS))
         if samples is None or seconds is None:
             return None
-        stopping = self.definition.stopping
         return {
             "kind": arm.kind,
             **arm.cell,
             **arm.settings,
             **samples,
             **{f"seconds_{ratio}": seconds[ratio] for ratio in RATIOS},
-            "narrow": None if stopping is None else half_width(samples) <= stopping.half_width,
         }
 
     def _pooled(self, compared: Sequence[Comparison]) -> list[dict[str, Any]]:
@@ -229,16 +207,6 @@ class Study:
             return asdict(outcome)
 
         return self.journal.trial({"kind": kind, "arm": arm.name, **values, "seed": seed}, run)
-
-    def _all(self, function: Callable[..., Any], arguments: Sequence[tuple[Any, ...]]) -> list[Any]:
-        """Call a function with each of `arguments`, `parallel` at a time; after a failure no further one starts."""
-        with ThreadPoolExecutor(self._parallel) as threads:
-            running = [threads.submit(function, *given) for given in arguments]
-            try:
-                wait(running, return_when=FIRST_EXCEPTION)
-            finally:
-                threads.shutdown(cancel_futures=True)
-        return [call.result() for call in running]
 
 
 def _mean_over_cells(arm: str, against: str, cells: str, group: Sequence[Comparison | None]) -> dict[str, Any]:

@@ -46,11 +46,6 @@ def compare(rows: Rows, arm: str, against: str, measure: str = SAMPLES) -> Compa
     }
 
 
-def half_width(pair: Comparison) -> float:
-    """Return half the width of a comparison's interval as a share of the reference."""
-    return float(pair["ratio_high"] - pair["ratio_low"]) / 2
-
-
 def verdict(pair: Comparison, corrected: float) -> str:
     """Return what the seeds show, by the p-value corrected for all tests of the study."""
     if pair["missed"]:

@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 from lab.study.paper import PARTS, Json
-from lab.study.paper_claims import ablation, efficiencies, in_shares
+from lab.study.paper_claims import efficiencies, in_shares
 
 _METHODS = ("none", "stratified_presort", "planned")
 
@@ -21,17 +21,9 @@ class Answer(NamedTuple):
 def questions(answers: Json) -> list[Answer]:
     """Return the answers that the parts give."""
     by_batch = efficiencies(answers["batch"])
-    deals = ("stratified_presort", "stratified_presort_raster")
-    samples = [f"{answers[name]['samples_to_converge']:,.0f}" for name in ("all_ideas", "without_adam")]
     buckets = (f"{pair['difference']['arm']} {in_shares(pair)}" for pair in answers["buckets"]["comparisons"])
-    less = {row["name"]: row["share"] for row in ablation(answers) if row["name"].startswith("without_")}
     return [
         *_local_sort(answers),
-        Answer(
-            "A snake or a raster scan?",
-            "; ".join(f"{batch} samples a GPU: {_methods(by_batch, batch, deals)}" for batch in (2, 16, 48)),
-            ("batch",),
-        ),
         Answer(
             "Why divide the threshold by the root of the number of buckets?",
             "samples less those of one bucket: " + ", ".join(buckets),
@@ -39,16 +31,6 @@ def questions(answers: Json) -> list[Answer]:
         ),
         Answer(
             "How much communication is hidden, by clip mode and bandwidth?", _overlap(answers["overlap"]), ("overlap",)
-        ),
-        Answer(
-            "What does ADAM need?",
-            f"{samples[0]} samples by its published runs, LAMB {samples[1]} by its reference points",
-            ("all_ideas", "without_adam"),
-        ),
-        Answer(
-            "How much does each idea add?",
-            ", ".join(f"{name.replace('_', ' ')}: {share:.2f} times the time" for name, share in less.items()),
-            tuple(less),
         ),
         Answer("2 or 4 samples a GPU?", "; ".join(f"{n}: {_methods(by_batch, n)}" for n in (2, 4)), ("batch",)),
         Answer(
@@ -82,13 +64,13 @@ def _local_sort(answers: Json) -> list[Answer]:
     ]
 
 
-def _methods(found: Mapping[tuple[str, int], float], batch: int, methods: Sequence[str] = _METHODS) -> str:
-    return ", ".join(f"{method} {found[method, batch]:.3f}" for method in methods)
+def _methods(found: Mapping[tuple[str, int], float], batch: int) -> str:
+    return ", ".join(f"{method} {found[method, batch]:.3f}" for method in _METHODS)
 
 
 def _overlap(rows: Sequence[Json]) -> str:
     if not rows:
-        return "not measured: needs two GPUs, or Linux, root and iproute2"
+        return "not measured: needs Linux, root and iproute2"
     found: dict[float | None, list[str]] = {}
     for row in rows:
         if row["hidden"] is not None:  # `before`, which can't hide any, is what the others are compared with

@@ -46,7 +46,7 @@ def test_ours_alone_stops_after_the_steps_asked_for(
 @pytest.mark.parametrize(
     ("words", "named"),
     [
-        (["--rival-set", "optimizer.rate=1"], "optimizer.rate"),
+        (["--rival-sweep", "optimizer.rate=1"], "optimizer.rate"),
         (["--rival-sweep", "optimizer.learning_rate"], "expected NAME=VALUE,VALUE"),
     ],
 )

@@ -31,7 +31,7 @@ STUDY: dict[str, Any] = {
     "tuning": {"trials": 2, "patience": 2.0},
     "comparisons": [{"arm": "before", "against": "after"}, {"arm": "bucket", "against": "before"}],
     "equal_values": True,
-    "stopping": {"half_width": 0.5, "first_look": 2, "look_every": 1, "max_seeds": 2},
+    "seeds": 2,
 }
 
 

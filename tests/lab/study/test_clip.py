@@ -7,14 +7,12 @@ import time
 from pathlib import Path
 
 import pytest
-from torch.multiprocessing.spawn import ProcessRaisedException
 
 from bertbench.common.errors import RunError
 from compliance.log import read_events
 from compliance.run import RunFacts
-from lab.study.system_run import run_system, trial_system
+from lab.study.system_run import overrides, run_system
 from tests.conftest import Answer
-from tests.ranks import run_ranks
 
 LIMIT_S = 120
 TRIALS = 2 * (2 + 2)  # arms times tuning and seeds
@@ -60,26 +58,17 @@ def test_a_killed_study_resumes_and_reports_every_arm(tiny_file: str, tmp_path: 
         assert RunFacts(read_events(log)).status in ("success", "aborted")
 
 
-def test_a_trial_ends_at_its_limit_and_a_rate_too_high_is_a_miss(
-    tiny_file: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("lab.study.system_run.on_ranks", lambda *given: run_ranks(*given)[0])
+def test_a_trial_ends_at_its_limit_and_a_rate_too_high_is_a_miss(tiny_file: str, tmp_path: Path) -> None:
     log = tmp_path / "runs" / "result_0.txt"
-    limited = run_system(
-        trial_system(tiny_file, {"schedule.max_steps": 5000, **ONE_RANK}, most_samples=60.0), 1, log, 1
-    )
+    limited = run_system(tiny_file, overrides({"schedule.max_steps": 5000, **ONE_RANK}, most_samples=60.0), 1, log)
     assert limited.samples is None
     facts = RunFacts(read_events(log))
     assert (facts.status, facts.samples) == ("aborted", 60)
-    assert run_system(trial_system(tiny_file, {"optimizer.learning_rate": 1e30, **ONE_RANK}), 1, log, 1).samples is None
+    too_high = overrides({"optimizer.learning_rate": 1e30, **ONE_RANK})
+    assert run_system(tiny_file, too_high, 1, log).samples is None
 
 
-def test_a_trial_that_takes_no_step_is_a_failure(
-    tiny_file: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def on_ranks(*_: object) -> None:
-        raise ProcessRaisedException("nowhere: cannot be read", 0, 1)
-
-    monkeypatch.setattr("lab.study.system_run.on_ranks", on_ranks)
-    with pytest.raises(RunError, match="the run failed, seed 7: nowhere: cannot be read"):
-        run_system(trial_system(tiny_file, ONE_RANK), 7, tmp_path / "result_0.txt", 1)
+def test_a_trial_that_takes_no_step_is_a_failure(tiny_file: str, tmp_path: Path) -> None:
+    nowhere = overrides({"data.path": "nowhere", **ONE_RANK})
+    with pytest.raises(RunError, match=r"the run failed, seed 7, with code 2: .*nowhere"):
+        run_system(tiny_file, nowhere, 7, tmp_path / "result_0.txt")

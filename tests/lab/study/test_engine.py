@@ -12,11 +12,12 @@ import torch
 
 from bertbench.common.errors import ConfigError, RunError
 from bertbench.common.progress import Progress
-from lab.study.definition import STUDIES, Arm, Stopping, Values, read_definition
+from bertbench.config import load_system
+from lab.study.definition import STUDIES, Arm, Values, read_definition
 from lab.study.engine import Outcome, Study
-from lab.study.intervals import compare, geometric_mean, half_interval, half_width, holm, verdict
+from lab.study.intervals import compare, geometric_mean, half_interval, holm, verdict
 from lab.study.language_run import read_setting
-from lab.study.system_run import trial_system
+from lab.study.system_run import overrides
 from tests.conftest import Answer, Printed
 from tests.lab.study.settings import SETTING, STUDY, defined
 
@@ -30,7 +31,7 @@ def study(folder: Path, samples: Callable[[Arm, Values, int], float | None], **c
         needed = samples(arm, values, seed)
         return Outcome(needed, 0.1, 1.0, 1.0, 2 * (needed or 0.0))
 
-    return Study(defined(**changes), folder, run, Progress(False), parallel=2)
+    return Study(defined(**changes), folder, run, Progress(False))
 
 
 def rows_of(**samples: list[float | None]) -> list[dict[str, Any]]:
@@ -49,7 +50,7 @@ def test_a_difference_is_taken_seed_by_seed_with_students_interval() -> None:
     assert pair is not None
     half = T_OF_2 / math.sqrt(3)  # -20, -22, -21: standard deviation 1
     assert [pair["difference"][end] for end in ("mean", "low", "high")] == pytest.approx([-21, -21 - half, -21 + half])
-    assert (pair["ratio"], half_width(pair)) == pytest.approx((12 / 33, half / 33))
+    assert (pair["ratio"], pair["ratio_high"]) == pytest.approx((12 / 33, (12 + half) / 33))
     assert (pair["reference"], pair["seeds"], pair["missed"]) == (33, 3, 0)
     # t = 21 sqrt(3); of 2 degrees of freedom p = 1 - t / sqrt(2 + t^2)
     assert pair["p"] == pytest.approx(1 - 21 * 3**0.5 / (2 + 3 * 21**2) ** 0.5)
@@ -72,25 +73,25 @@ def test_ratios_are_pooled_by_their_geometric_mean() -> None:
     assert geometric_mean([0.5, 0.5, 2]) == pytest.approx((mean, mean / math.exp(half), mean * math.exp(half)))
 
 
-def test_seeds_are_added_until_the_intervals_are_narrow_and_resumed(tmp_path: Path) -> None:
+def test_arms_of_equal_needs_differ_by_no_more_than_their_seeds_and_no_trial_is_run_twice(tmp_path: Path) -> None:
     ran: list[tuple[str, int]] = []
 
     def samples(arm: Arm, values: Values, seed: int) -> float:
-        """Of `before` 90, else 100, and 10 more or fewer by seed for `bucket`: half-widths of 0 and some."""
+        """Of `before` 90, else 100, and 10 more or fewer by seed for `bucket`."""
         ran.append((arm.name, seed))
         return {"before": 90, "bucket": 100 + 10 * (-1) ** seed}.get(arm.kind, 100)
 
-    # of `bucket` less `before` after n seeds, half is t(0.975, n - 1) * s / sqrt(n): 127, 28.7, 18.4
-    stopping = Stopping(half_width=0.33, first_look=2, look_every=1, max_seeds=9)
     began = study(tmp_path, samples)
-    rows = began.rows_until(stopping)
+    rows = began.rows([1, 2, 3])
     before, bucket = began.comparisons(rows)
-    assert max(row["seed"] for row in rows) == 3
-    assert (before["difference"]["mean"], before["reference"], half_width(before), before["p"]) == (-10, 100, 0, 0)
-    assert half_width(bucket) * bucket["reference"] == pytest.approx(T_OF_2 * 11.547 / 3**0.5, rel=1e-3)
+    assert (before["difference"]["mean"], before["reference"], before["p"]) == (-10, 100, 0)
+    # `bucket` less `before`: 0, 20, 0
+    assert bucket["difference"]["high"] - bucket["difference"]["mean"] == pytest.approx(
+        T_OF_2 * 11.547 / 3**0.5, rel=1e-3
+    )
     assert len(ran) == len(set(ran)) + 3, "two trials of tuning have one seed"
     ran.clear()
-    assert study(tmp_path, samples).rows_until(stopping) == rows
+    assert study(tmp_path, samples).rows([1, 2, 3]) == rows
     assert ran == [], "what ended is not run again"
 
 
@@ -202,7 +203,7 @@ def test_the_command_resumes_and_reports(tmp_path: Path, answer: Answer, printed
         "before_2", "bucket_2", "before_4", "bucket_4"
     ]  # fmt: skip
     assert [pair["ranks"] for pair in found["comparisons"]] == [2, 2, 4, 4]
-    assert {row["seed"] for row in found["rows"]} >= {1, 2}
+    assert {row["seed"] for row in found["rows"]} == {1, 2}
     assert found["origin"]["torch"] == torch.__version__
     lines = out / "trials.jsonl"
     before = lines.read_text()
@@ -236,7 +237,6 @@ def test_a_value_at_the_edge_of_its_range_is_named(tmp_path: Path) -> None:
     [
         ("lab clip --ranks 3", {}, "ranks 3 don't divide global_batch_size 8"),
         ("lab clip --ranks two", {}, "--ranks two: expected positive whole numbers"),
-        ("lab clip --ranks 2 --seeds 4", {}, "drop --seeds and --parallel"),
         ("lab buckets", {"arms": {"only": {}}}, "arms: Dictionary should have at least 2 items"),
         ("lab optimizer", {"space": {"max_norm": {"low": 2, "high": 1}}}, "low 2 is not below high 1"),
         ("lab compression", {"comparisons": [{"arm": "x", "against": "after"}]}, "found no arm x; choose of after"),
@@ -268,7 +268,7 @@ def test_the_studies_that_come_with_the_project_are_whole() -> None:
             if isinstance(definition.setting, dict):
                 read_setting(definition.setting, settings)
             else:
-                system = trial_system(definition.setting, settings)
+                system = load_system(definition.setting, overrides(settings))
                 assert system.world_size > 1, "on a single rank before and after would be the same"
                 limits.add(system.max_steps * system.global_batch_size)
     assert max(limits) <= 1.01 * min(limits), "the same samples for every arm"

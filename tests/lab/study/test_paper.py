@@ -103,7 +103,7 @@ def test_the_command_reads_the_answers_of_its_folder(
     for name, content in answers.items():
         (tmp_path / f"{name}.json").write_text(json.dumps(content))
     found = answer("lab", "paper", "--out", tmp_path)
-    assert (len(found["claims"]), len(found["questions"])) == (11, 10)
+    assert (len(found["claims"]), len(found["questions"])) == (11, 7)
     assert {row["name"]: row["share"] for row in found["ablation"]} == {
         "all_ideas": 1.0, "without_balance": 1.5, "without_bucket": 1.0, "without_adam": 2.0, "planned": 1.0
     }  # fmt: skip
@@ -119,11 +119,10 @@ def test_every_question_is_answered_from_its_parts(answers: dict[str, Any]) -> N
     by_part = {one.parts[-1]: one.answer for one in found}
     assert by_part["buckets"] == "samples less those of one bucket: 4_buckets_e0_5 +1.0% (-2.0% to +4.0%)"
     assert by_part["overlap"] == "750 Mbit/s: bucket 30%; 2,250 Mbit/s: bucket 30% (not decided)"
-    assert "without balance: 1.50 times the time, without bucket: 1.00" in str(found)
     assert by_part["corpus"] == "none 0.500, stratified_presort 0.500, planned 1.000"
     assert by_part["causal"] == "none 0.500, stratified_presort 0.950, planned 0.990"
     answers["overlap"] = []
-    assert "needs two GPUs, or Linux, root and iproute2" in str(questions(answers))
+    assert "needs Linux, root and iproute2" in str(questions(answers))
 
 
 @pytest.mark.slow
