@@ -6,9 +6,8 @@ Both compute the same function of the same inputs, forward and backward, on one 
 import math
 import statistics
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import partial
-from typing import Any
 
 import numpy as np
 import torch
@@ -16,12 +15,12 @@ import torch
 from bertbench.common.errors import RunError
 from bertbench.loading.batch import Batch, batch_of
 from bertbench.loading.random_samples import samples_of
-from bertbench.model.bert import Bert
 from bertbench.model.shape import BertShape
 from lab.bench.batches import wikipedia_batches
 from lab.bench.harness import in_turns, milliseconds, paired_ratio
 
 Tensors = tuple[torch.Tensor, ...]
+Side = Callable[[], Tensors]
 
 FP32 = 1e-4  # allowed difference, as a share of a tensor's largest element
 DIFFERENT_MASKS = math.inf  # results of dropout can't be compared here; tests/model/test_cpu_arithmetic.py checks both
@@ -29,13 +28,12 @@ DIFFERENT_MASKS = math.inf  # results of dropout can't be compared here; tests/m
 
 @dataclass(frozen=True)
 class Trial:
-    """An idea and its plain alternative; both sides take what `inputs` makes before every call, untimed."""
+    """An idea and its plain alternative."""
 
     alternative: str
     size: str
     file: str  # with the idea's code, in bertbench/
-    sides: tuple[Callable[..., Tensors], Callable[..., Tensors]]  # plain, ours
-    inputs: Callable[[], tuple[Any, ...]] = tuple
+    sides: tuple[Side, Side]  # plain, ours
     tolerance: float = FP32
 
 
@@ -59,7 +57,7 @@ class TrialRow:
 class Setting:
     """What the trials compute on."""
 
-    shapes: Mapping[str, BertShape]  # small, medium and demo
+    shapes: Mapping[str, BertShape]  # medium and demo
     demo_sequences: int
     demo_short: float  # share of the demo's sequences that have a random length; the others have the longest
     seed: int
@@ -76,12 +74,6 @@ class Setting:
             lengths = wikipedia_batches(self.sequences, 1, self.seed)[0].lengths
         return batch_of(samples_of(np.minimum(lengths, shape.max_positions), self.seed, shape.vocab_size))
 
-    def model(self, size: str) -> Bert:
-        """Return an untrained model without dropout."""
-        model = Bert(replace(self.shapes[size], hidden_dropout=0.0, attention_dropout=0.0))
-        model.initialize(torch.Generator().manual_seed(self.seed))
-        return model
-
 
 Trials = Iterator[Trial]
 Idea = Callable[[Setting], Trials]
@@ -89,15 +81,15 @@ Idea = Callable[[Setting], Trials]
 
 def compare(idea: str, trial: Trial, rounds: int) -> TrialRow:
     """Time both sides `rounds` times, after one round that warms up. Raises RunError if results disagree."""
-    difference = _difference(*(side(*trial.inputs()) for side in trial.sides))
+    difference = _difference(*(side() for side in trial.sides))
     if not difference <= trial.tolerance:
         raise RunError(
             f"{idea}: differs from {trial.alternative} by {difference:.1e} of a tensor's largest element, expected at "
             f"most {trial.tolerance:.1e}; not timed, because one of them is wrong"
         )
 
-    def timed(side: Callable[..., Tensors], _: int) -> float:
-        return milliseconds(partial(side, *trial.inputs()))
+    def timed(side: Side, _: int) -> float:
+        return milliseconds(side)
 
     times = in_turns({place: partial(timed, side) for place, side in enumerate(trial.sides)}, rounds, warm_up=1)
     plain_ms, ours_ms = (round(statistics.median(own), 4) for own in times.values())

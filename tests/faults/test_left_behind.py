@@ -35,7 +35,6 @@ COMMANDS = {
     "data prepare": "data prepare --recipe mlperf --workers 2 --vocab {vocab} --out {out}/data --text {text} {text}",
     "lab step": "lab step --rounds 99",
     "lab train": "lab train cpu_demo --steps 999",
-    "lab ideas": "lab ideas --ideas sums --rounds 9999",
     "lab balance": "lab balance --steps 999",
     "lab optim": "lab optim --system {tiny} --rounds 9999",
     "lab kernels": "lab kernels",
@@ -52,7 +51,7 @@ COMMANDS = {
 NEEDS = {"train with a side process": "prometheus_client"}
 QUICK = [
     ("data prepare", signal.SIGKILL, 0.5),
-    ("lab ideas", signal.SIGTERM, 0.5),
+    ("lab balance", signal.SIGTERM, 0.5),
     ("preflight", signal.SIGHUP, 0.0),  # it lasts but seconds
 ]
 ALL = [

@@ -8,23 +8,21 @@ import torch
 from bertbench.common.errors import RunError
 from bertbench.model.linear import onednn_multiplies
 from bertbench.model.shape import BertShape
-from lab.bench.idea_trials import IDEAS
-from lab.bench.ideas import measure_sums, rows_of
+from lab.bench.ideas import IDEAS, rows_of
 from lab.bench.trial import Setting, Tensors, Trial, compare
 from tests.conftest import Answer
 from tests.docs.listing import REPOSITORY
-from tests.ranks import run_ranks
 
 TINY = BertShape(vocab_size=61, hidden_size=6, layers=2, attention_heads=2, feed_forward_size=7, max_positions=96)
-SHAPES = {"small": TINY, "medium": TINY, "demo": replace(TINY, max_positions=13)}
+SHAPES = {"medium": TINY, "demo": replace(TINY, max_positions=13)}
 SETTING = Setting(SHAPES, demo_sequences=7, demo_short=0.5, seed=1, sequences=2)
-ROWS = {"attention": 3 if onednn_multiplies(torch.bfloat16) else 2, "squares": 2, "sums": 2}
+ROWS = {"attention": 3 if onednn_multiplies(torch.bfloat16) else 2, "squares": 2}
 PACKAGE = REPOSITORY / "benchmarks" / "bert" / "implementation" / "bertbench"
 
 
-@pytest.mark.parametrize("idea", [*IDEAS, "sums"])
+@pytest.mark.parametrize("idea", IDEAS)
 def test_an_idea_agrees_with_its_plain_alternative_and_is_timed(idea: str) -> None:
-    rows = run_ranks(2, measure_sums, SETTING, 2)[0] if idea == "sums" else rows_of(idea, SETTING, 2)
+    rows = rows_of(idea, SETTING, 2)
     assert len(rows) == ROWS.get(idea, 1)
     for row in rows:
         assert row.idea == idea
