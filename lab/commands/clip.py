@@ -15,10 +15,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(arguments: argparse.Namespace) -> int:
     """Run the missing trials and print a table."""
     if arguments.ranks is None:
-        return run_study(arguments, "clip", "clip", definition_of(arguments, "clip"))
+        return run_study(arguments, "clip", definition_of(arguments, "clip"))
     definition = definition_of(arguments, "clip_ranks")
     known = definition.cells.get("ranks", {})
     ranks = sorted(set(whole_numbers("--ranks", arguments.ranks)))
     cells = {"ranks": {str(number): known.get(str(number), {"ranks": number}) for number in ranks}}
     definition = definition.model_copy(update={"cells": cells})
-    return run_study(arguments, "clip_ranks", "clip modes by number of ranks", definition)
+    return run_study(arguments, "clip_ranks", definition)

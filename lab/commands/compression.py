@@ -2,4 +2,4 @@
 
 from lab.commands.study import study_command
 
-add_arguments, run = study_command("compression", "compressed gradients")
+add_arguments, run = study_command("compression")

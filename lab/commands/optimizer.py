@@ -2,4 +2,4 @@
 
 from lab.commands.study import study_command
 
-add_arguments, run = study_command("optimizer", "optimizers")
+add_arguments, run = study_command("optimizer")

@@ -21,23 +21,15 @@ from lab.study.engine import Outcome, RunTrial, Study
 from lab.study.language_run import read_setting, run_setting
 from lab.study.system_run import overrides, run_system
 
+_PAGE = "study.html"
 _COMPARISONS = {
-    "arm": "{0[difference][arm]}", "against": "{0[difference][against]}", "ratio": "{0[ratio]:.3f}",
-    "95 % from": "{0[ratio_low]:.3f}", "to": "{0[ratio_high]:.3f}", "seeds": "{0[seeds]:d}",
+    "values of": "{0[values_of]}", "arm": "{0[difference][arm]}", "against": "{0[difference][against]}",
+    "ratio": "{0[ratio]:.3f}", "95 % from": "{0[ratio_low]:.3f}", "to": "{0[ratio_high]:.3f}", "seeds": "{0[seeds]:d}",
     "Holm's p": "{0[holm_p]:.2g}", "verdict": "{0[verdict]}",
 }  # fmt: skip
 _ARMS = {
     "arm": "{0[arm]}", "reached": "{0[reached]:d}", "of": "{0[seeds]:d}", "samples": "{0[samples_to_target]:,.0f}",
     "± 95 %": "{0[half_width]:,.0f}", "seconds": "{0[seconds_to_target]:,.2f}", "clipped": "{0[clipped]:.0%}",
-}  # fmt: skip
-_HEADINGS = {
-    "comparisons": ("samples to target, each arm at its own values", _COMPARISONS),
-    "at_equal_values": ("both arms at the values of one", {"values of": "{0[values_of]}", **_COMPARISONS}),
-    "pooled": (
-        "geometric means over cells",
-        {"arm": "{0[arm]}", "against": "{0[against]}", "cells": "{0[cells]}", "ratio": "{0[samples]:.2f}",
-         "95 % from": "{0[low]:.2f}", "to": "{0[high]:.2f}", "seconds": "{0[seconds]:.2f}", "verdict": "{0[verdict]}"},
-    ),
 }  # fmt: skip
 _RULE = (
     "A trial ends at the target. Differences are taken seed by seed where both arms reached it, with Student's 95 % "
@@ -68,11 +60,11 @@ def study_folder(arguments: argparse.Namespace, name: str) -> Path:
     return arguments.out or runs_folder() / f"study_{name}"
 
 
-def study_command(name: str, title: str) -> Command:
+def study_command(name: str) -> Command:
     """Return the command of the study that lab/studies/<name>.json defines."""
 
     def run(arguments: argparse.Namespace) -> int:
-        return run_study(arguments, name, title, definition_of(arguments, name))
+        return run_study(arguments, name, definition_of(arguments, name))
 
     return partial(add_study_arguments, name=name), run
 
@@ -83,7 +75,7 @@ def check_optuna() -> None:
         raise ConfigError("studies tune with Optuna, which is not installed; pip install 'bertbench[study]'")
 
 
-def run_study(arguments: argparse.Namespace, name: str, title: str, definition: Definition) -> int:
+def run_study(arguments: argparse.Namespace, name: str, definition: Definition) -> int:
     """Run the missing trials of a study; a study of a system prints its rows with --json."""
     if definition.tuning:
         check_optuna()
@@ -94,13 +86,11 @@ def run_study(arguments: argparse.Namespace, name: str, title: str, definition: 
         rows = study.rows(range(1, 1 + (arguments.seeds or definition.seeds)))
         record = study.record(rows)
     shown = {"question": definition.question, "limits": definition.limits, "rule": _RULE, **record}
-    write_file(folder / "study.html", record_page(f"Study: {title}", shown), "--out")
-    texts = ["\n".join(table(record["arms"], _ARMS))]
-    for kind, (heading, columns) in _HEADINGS.items():
-        if record[kind]:
-            texts.append("\n".join([heading, *table(record[kind], columns)]))
+    write_file(folder / _PAGE, record_page(f"Study: {name}", shown), "--out")
     content = rows if definition.trained else {**record, "rule": _RULE, "limits": definition.limits}
-    emit(arguments.json, content, "\n\n".join(texts))
+    compared = [{"values_of": "each its own", **pair} for pair in (*record["comparisons"], *record["at_equal_values"])]
+    lines = [*table(record["arms"], _ARMS), "", *table(compared, _COMPARISONS), "", f"all of it: {folder / _PAGE}"]
+    emit(arguments.json, content, "\n".join(lines))
     return 0
 
 
