@@ -12,4 +12,4 @@ def test_a_file_in_place_of_the_folder_of_runs_is_one_clear_error(tmp_path: Path
     (tmp_path / "toy").mkdir()
     (tmp_path / "toy" / "bert").touch()
     with pytest.raises(RunError, match=r"toy/bert: cannot be written \(File exists\); set LOGDIR to a folder that can"):
-        reserve(tmp_path, "toy", "bert", "result")
+        reserve(tmp_path, "toy")

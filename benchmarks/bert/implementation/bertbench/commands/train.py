@@ -109,7 +109,7 @@ def outcome(files: ResultFiles) -> dict[str, object]:
 def _reserved(system: System, arguments: argparse.Namespace) -> ResultFiles:
     short = arguments.short
     if arguments.result is None:
-        return reserve(runs_folder(), system.name, short or "bert", short or "result")
+        return reserve(runs_folder(), system.name, short)
     files = ResultFiles(arguments.result)
     if short and files.log.match(LOG_PATTERN):
         raise ConfigError(f"--result {files.log}: --{short} makes no result; give it another name than {LOG_PATTERN}")

@@ -72,17 +72,17 @@ class ResultFiles:
             self.timeline.write_bytes(timeline)
 
 
-def reserve(runs: Path, system: str, folder_name: str, kind: str) -> ResultFiles:
-    """Take the next free number under runs/<system>/bert; the log exists, empty, when this returns.
+def reserve(runs: Path, system: str, short: str | None = None) -> ResultFiles:
+    """Take the next free number under runs/<system>/bert, or under that of a short run; the log exists then, empty.
 
-    Other kinds of runs than results have other names. Raises RunError if the folder can't be written.
+    Raises RunError if the folder can't be written.
     """
-    folder = runs / system / folder_name
+    folder = runs / system / (short or "bert")
     number = 0
     with _writing(folder):
         folder.mkdir(parents=True, exist_ok=True)
         while True:
-            log = folder / f"{kind}_{number}.txt"
+            log = folder / f"{short or 'result'}_{number}.txt"
             with suppress(FileExistsError):
                 log.open("x").close()
                 return ResultFiles(log)
