@@ -105,12 +105,7 @@ def _table(forecasts: list[Forecast]) -> list[str]:
             lines.append(f"{part:>20}{value:>10.1f} s{100 * value / forecasts[0].seconds.total:>6.1f} %")
         lines.append(f"samples to converge: {forecasts[0].samples.source}")
         lines.append(f"minutes: a range that holds nine of ten results, by the errors on {forecasts[0].range.source}")
-    found: dict[str, list[str]] = {}  # each warning once, with its systems
-    for one in forecasts:
-        for warning in _warnings(one):
-            found.setdefault(warning, []).append(one.system.name)
-    lines += [f"warning: {', '.join(names)}: {warning}" for warning, names in found.items()]
-    return lines
+    return lines + [f"warning: {one.system.name}: {warning}" for one in forecasts for warning in _warnings(one)]
 
 
 @cache
