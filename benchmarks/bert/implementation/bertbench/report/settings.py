@@ -80,9 +80,9 @@ def divided(name: str, runs: Runs) -> list[Group]:
     for number in sorted(range(len(runs)), key=lambda number: -len(known[number])):  # runs with the most settings first
         settings = known[number]
         agreeing = [group for group in found if _agree(group[0], settings)]
-        same = [group for group in agreeing if group[0].keys() == settings.keys()]
-        if len(same or agreeing) == 1:
-            (same or agreeing)[0][1].append(number)
+        agreeing = [group for group in agreeing if group[0].keys() == settings.keys()] or agreeing
+        if len(agreeing) == 1:
+            agreeing[0][1].append(number)
         else:
             found.append((settings, [number]))
     differing = differing_keys([settings for settings, _ in found])
