@@ -157,6 +157,10 @@ def test_watch_shows_a_run_that_has_no_step_yet(
     assert "no step was recorded yet" in printed("watch", "--once")
 
 
+def test_a_log_of_any_name_is_watched(tmp_path: Path, answer: Answer) -> None:
+    assert answer("watch", write_run(tmp_path).rename(tmp_path / "mine.txt"))["status"] == "success"
+
+
 def test_a_half_written_log_is_shown_as_far_as_it_goes(tmp_path: Path, answer: Answer) -> None:
     log = write_run(tmp_path, steps=2, until_ms=500, status=None)
     log.write_text(log_lines(3500) + log_lines()[-60:-20])

@@ -12,12 +12,13 @@ from typing import Any
 
 from bertbench.common.log_spans import evaluation_s, startup_s
 from bertbench.report.beside import accuracies
-from bertbench.report.listing import run_logs, silence_s, status, system_name
+from bertbench.report.listing import silence_s, status, system_name
 from bertbench.report.settings import configured
 from bertbench.report.straggler import mean_times, straggler
 from bertbench.tracking.forecast import Forecast, forecast
 from bertbench.tracking.ranks import Rank
 from bertbench.tracking.reading import FollowedRun, Row
+from compliance.judge import LOG_PATTERN
 from compliance.log import CannotJudge, read_events
 from compliance.run import RunFacts, as_integer, number
 
@@ -118,7 +119,7 @@ def earlier_runs(log: Path) -> list[float]:
         return system_name(log, facts), configured(log).get("evaluation.target")
 
     wanted, found = kind(log, RunFacts([])), []
-    others = (other for other in reversed(run_logs(log.parent)) if other != log)
+    others = (other for other in sorted(log.parent.glob(LOG_PATTERN), reverse=True) if other != log)
     for other in islice(others, _MOST_EARLIER):
         with suppress(CannotJudge):
             facts = RunFacts(read_events(other))
