@@ -28,26 +28,21 @@ def end_write(written: "Future[object]") -> None:
         raise CheckpointError(_reason(error)) from error
 
 
-def read(state: dict[str, torch.Tensor], folder: Path, group: ProcessGroup) -> None:
-    """Fill the state; raises CheckpointError if a file isn't a snapshot's, or doesn't fit the state. Collective."""
+def read(state: dict[str, torch.Tensor], folder: Path, group: ProcessGroup | None) -> None:
+    """Fill the state; collective in `group`, and alone without one.
+
+    Raises CheckpointError if a file isn't a snapshot's, or doesn't fit the state.
+    """
     reader = SnapshotReader(folder)
     reader.read_metadata()  # refuse other files here, before a collective begins
     try:
-        checkpoint.load(state, storage_reader=reader, process_group=group)
+        with warnings.catch_warnings():  # torch warns that no_dist is on, as requested
+            warnings.filterwarnings("ignore", message="torch.distributed is disabled")
+            checkpoint.load(state, storage_reader=reader, process_group=group, no_dist=group is None)
     except CheckpointException as error:
         raise CheckpointError(
             f"{folder}: doesn't fit this run ({_reason(error)}); undo the changes of model, optimizer and precision"
         ) from error
-
-
-def read_alone(state: dict[str, torch.Tensor], folder: Path) -> None:
-    """Fill the state in one process, without a process group; raises CheckpointError as `read` does."""
-    try:
-        with warnings.catch_warnings():  # torch warns that no_dist is on, as requested
-            warnings.filterwarnings("ignore", message="torch.distributed is disabled")
-            checkpoint.load(state, storage_reader=SnapshotReader(folder), no_dist=True)
-    except CheckpointException as error:
-        raise CheckpointError(f"{folder}: doesn't hold the model of its configuration ({error})") from error
 
 
 def _reason(error: CheckpointException) -> str:
