@@ -162,13 +162,19 @@ def test_two_tensors_of_one_name_are_refused(tmp_path: Path, config: Path) -> No
 @pytest.mark.parametrize(
     ("content", "expected"),
     [
-        ("{", "is not valid JSON"),
-        (json.dumps({**CONFIG, "hidden_size": None}), "hidden_size: found None, expected a whole number"),
-        (json.dumps({key: CONFIG[key] for key in CONFIG if key != "vocab_size"}), "vocab_size: found nothing"),
+        ("{", "invalid JSON"),
+        (json.dumps({**CONFIG, "hidden_size": None}), "hidden_size: input should be a valid integer, found 'None'"),
+        (json.dumps({key: CONFIG[key] for key in CONFIG if key != "vocab_size"}), "vocab_size: field required"),
         (json.dumps({**CONFIG, "num_attention_heads": 3}), "hidden_size 14 is not a multiple of num_attention_heads 3"),
-        (json.dumps({**CONFIG, "hidden_act": "relu"}), "hidden_act: found 'relu', expected one of gelu"),
-        (json.dumps({**CONFIG, "hidden_dropout_prob": 2}), "hidden_dropout_prob: found 2"),
-        (json.dumps({**CONFIG, "layer_norm_eps": 1e-5}), "layer_norm_eps: found 1e-05, expected 1e-12"),
+        (json.dumps({**CONFIG, "hidden_act": "relu"}), "hidden_act: input should be 'gelu'"),
+        (
+            json.dumps({**CONFIG, "hidden_dropout_prob": 2}),
+            "hidden_dropout_prob: input should be less than 1, found '2'",
+        ),
+        (
+            json.dumps({**CONFIG, "layer_norm_eps": 1e-5}),
+            "layer_norm_eps: input should be less than or equal to 0.000000000001",
+        ),
     ],
 )
 def test_a_bad_configuration_is_one_error(tmp_path: Path, config: Path, content: str, expected: str) -> None:

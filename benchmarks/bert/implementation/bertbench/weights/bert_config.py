@@ -1,31 +1,40 @@
 """Read bert_config.json, or a Hugging Face config.json: the sizes of a checkpoint's model."""
 
+from dataclasses import asdict, fields
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field
 
 from bertbench.common.errors import CheckpointError
-from bertbench.common.json_object import read_object
+from bertbench.common.json_object import read_as
+from bertbench.common.section import Count, Fraction
 from bertbench.model.shape import BertShape
 
-SIZES = {
-    "vocab_size": "vocab_size",
-    "hidden_size": "hidden_size",
-    "num_hidden_layers": "layers",
-    "num_attention_heads": "attention_heads",
-    "intermediate_size": "feed_forward_size",
-    "max_position_embeddings": "max_positions",
-    "type_vocab_size": "token_types",
-}
-"""Sizes that weights depend on, under the names of the file and of BertShape; dropout, for instance, may differ."""
-_RATES = {
-    "hidden_dropout_prob": "hidden_dropout",
-    "attention_probs_dropout_prob": "attention_dropout",
-    "initializer_range": "initializer_range",
-}
-_ACTIVATIONS = ("gelu", "gelu_new", "gelu_pytorch_tanh")
-"""google-research/bert's `gelu` is the tanh approximation; Hugging Face's is the exact function."""
-_ONLY = {"layer_norm_eps": BertShape.layer_norm_eps, "position_embedding_type": "absolute", "tie_word_embeddings": True}
 HUGGING_FACE_ACTIVATION = "gelu_pytorch_tanh"
+"""google-research/bert's `gelu` is the tanh approximation, too; Hugging Face's is the exact function."""
+_EPS = BertShape.layer_norm_eps
+
+
+class _Config(BaseModel):
+    """The fields of BertShape under the names of the file, and what this model supports of others."""
+
+    model_config = ConfigDict(strict=True, validate_by_name=True, validate_by_alias=True)
+
+    vocab_size: Count
+    hidden_size: Count
+    layers: Count = Field(alias="num_hidden_layers")
+    attention_heads: Count = Field(alias="num_attention_heads")
+    feed_forward_size: Count = Field(alias="intermediate_size")
+    max_positions: Count = Field(alias="max_position_embeddings")
+    token_types: Count = Field(alias="type_vocab_size")
+    hidden_dropout: Fraction = Field(BertShape.hidden_dropout, alias="hidden_dropout_prob")
+    attention_dropout: Fraction = Field(BertShape.attention_dropout, alias="attention_probs_dropout_prob")
+    initializer_range: Fraction = BertShape.initializer_range
+    layer_norm_eps: Annotated[float, Field(ge=_EPS, le=_EPS)] = _EPS
+    hidden_act: Literal["gelu", "gelu_new", "gelu_pytorch_tanh"] = "gelu"
+    position_embedding_type: Literal["absolute"] = "absolute"
+    tie_word_embeddings: Literal[True] = True
 
 
 def read_bert_config(path: Path) -> tuple[BertShape, str]:
@@ -33,47 +42,17 @@ def read_bert_config(path: Path) -> tuple[BertShape, str]:
 
     Raises CheckpointError if the file can't be read, lacks a size, or describes a model other than this BERT.
     """
-    config = read_object(path, CheckpointError, "give the checkpoint's bert_config.json, or copy it again")
-    sizes = {ours: _size(path, config, theirs) for theirs, ours in SIZES.items()}
-    if sizes["hidden_size"] % sizes["attention_heads"]:
+    config: _Config = read_as(path, _Config, CheckpointError, "give the configuration of such a BERT, or copy it again")
+    if config.hidden_size % config.attention_heads:
         raise CheckpointError(
-            f"{path}: hidden_size {sizes['hidden_size']} is not a multiple of num_attention_heads "
-            f"{sizes['attention_heads']}; copy the file again"
+            f"{path}: hidden_size {config.hidden_size} is not a multiple of num_attention_heads "
+            f"{config.attention_heads}; copy the file again"
         )
-    rates: dict[str, Any] = {ours: _rate(path, config, theirs) for theirs, ours in _RATES.items() if theirs in config}
-    activation = config.get("hidden_act", "gelu")
-    if activation not in _ACTIVATIONS:
-        raise CheckpointError(f"{path}: hidden_act: found {activation!r}, expected one of {', '.join(_ACTIVATIONS)}")
-    for name, expected in _ONLY.items():
-        if config.get(name, expected) != expected:
-            raise CheckpointError(
-                f"{path}: {name}: found {config[name]!r}, expected {expected!r}; this model supports no other"
-            )
-    return BertShape(**sizes, **rates), activation
+    return BertShape(**{field.name: getattr(config, field.name) for field in fields(BertShape)}), config.hidden_act
 
 
 def hugging_face_config(shape: BertShape) -> dict[str, Any]:
     """Return config.json of BertForPreTraining for a shape whose vocab_size is the real vocabulary."""
-    return {
-        "architectures": ["BertForPreTraining"],
-        "model_type": "bert",
-        "hidden_act": HUGGING_FACE_ACTIVATION,
-        **{theirs: getattr(shape, ours) for theirs, ours in (SIZES | _RATES).items()},
-        **_ONLY,
-        "pad_token_id": 0,
-    }
-
-
-def _size(path: Path, config: dict[str, Any], name: str) -> int:
-    value = config.get(name)
-    if not isinstance(value, int) or isinstance(value, bool) or value < 1:
-        found = "nothing" if name not in config else repr(value)
-        raise CheckpointError(f"{path}: {name}: found {found}, expected a whole number from 1; copy it again")
-    return value
-
-
-def _rate(path: Path, config: dict[str, Any], name: str) -> float:
-    value = config[name]
-    if not isinstance(value, int | float) or not 0 <= value < 1:
-        raise CheckpointError(f"{path}: {name}: found {value!r}, expected a number from 0 up to 1; copy it again")
-    return float(value)
+    config = _Config.model_validate({**asdict(shape), "hidden_act": HUGGING_FACE_ACTIVATION})
+    kind = {"architectures": ["BertForPreTraining"], "model_type": "bert", "pad_token_id": 0}
+    return kind | config.model_dump(by_alias=True)

@@ -18,7 +18,6 @@ from bertbench.data.store.manifest import VOCAB_NAME, file_sha256
 from bertbench.model.bert import Bert
 from bertbench.model.shape import BertShape
 from bertbench.model.span import head_tensors
-from bertbench.weights.bert_config import SIZES
 from bertbench.weights.output import save_tensors, writing
 
 FORMAT = "bertbench-weights-1"
@@ -81,11 +80,13 @@ class Weights:
 
     def check_fits(self, shape: BertShape) -> None:
         """Raise CheckpointError if a model of that shape can't take these weights."""
-        differing = [name for name in SIZES.values() if getattr(self.shape, name) != getattr(shape, name)]
-        if differing:
-            found = ", ".join(
-                f"{name} {getattr(self.shape, name)} (the model has {getattr(shape, name)})" for name in differing
-            )
+        sizes = {name: size for name, size in asdict(shape).items() if isinstance(size, int)}  # rates may differ
+        found = ", ".join(
+            f"{name} {getattr(self.shape, name)} (the model has {size})"
+            for name, size in sizes.items()
+            if getattr(self.shape, name) != size
+        )
+        if found:
             raise CheckpointError(f"{self.path}: found {found}; set model.* to the file's sizes, or name another file")
 
     def read(self) -> dict[str, torch.Tensor]:
