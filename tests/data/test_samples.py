@@ -3,7 +3,7 @@ from random import Random
 import pytest
 
 from bertbench.data.store.columns import Columns
-from bertbench.data.text.samples import Document, SampleOptions, _shuffle, create_samples
+from bertbench.data.text.samples import Document, SampleOptions, create_samples
 from tests.data.plain_samples import plain_samples
 from tests.tiny import Sample, samples_of
 
@@ -26,16 +26,6 @@ def samples(options: SampleOptions = OPTIONS, seed: int = 7) -> list[Sample]:
 def test_one_document_alone_is_enough() -> None:
     (block,) = create_samples([[[7, 8], [9]]], IDS, OPTIONS, 7)
     assert len(block) >= 3
-
-
-@pytest.mark.parametrize("length", [0, 1, 2, 3, 7, 8, 9, 100, 509])
-def test_our_shuffle_draws_as_pythons_does(length: int) -> None:
-    ours, theirs = Random(length), Random(length)
-    mine, expected = list(range(length)), list(range(length))
-    _shuffle(mine, ours.getrandbits)
-    theirs.shuffle(expected)
-    assert mine == expected
-    assert ours.random() == theirs.random()
 
 
 def test_pairs_are_cut_to_the_maximum_or_to_their_target_on_request() -> None:

@@ -40,7 +40,7 @@ def read_hdf5(path: Path) -> Iterator[Block]:
     """
     try:
         with h5py.File(path, "r") as file:
-            layout = _layout(path, file)
+            layout = _layout(file)
             fields = {name: _field(path, file, name, kind) for name, kind in layout.items()}
             _require_equal_rows(path, fields)
             for first in range(0, len(fields["input_ids"]), BLOCK_ROWS):
@@ -53,12 +53,7 @@ def read_hdf5(path: Path) -> Iterator[Block]:
         ) from error
 
 
-def _layout(path: Path, file: h5py.File) -> dict[str, Kind]:
-    if "offsets" in file:
-        raise DataError(
-            f"{path}: found one of bertbench's own shards, expected a published layout; "
-            "use its dataset folder without conversion"
-        )
+def _layout(file: h5py.File) -> dict[str, Kind]:
     if "packed_input_len" in file or "packed_masked_lm_len" in file:
         return PACKED
     tokens = file.get("input_ids")
