@@ -2,13 +2,18 @@
 
 import os
 import signal
+from collections.abc import Callable, Mapping
 
 import pytest
 
-from bertbench.common.errors import StoppedError
+from bertbench.common.errors import ConfigError, StoppedError
+from bertbench.config import System
 from bertbench.distributed.preemption import Preemption, stop_at_once
+from bertbench.distributed.rendezvous import launched_ranks
+from bertbench.distributed.spawn import environments_of
 from bertbench.distributed.world import World
-from tests.ranks import run_ranks
+from bertbench.launch.rank import as_rank
+from tests.ranks import CONTEXT, run_ranks
 
 
 def steps_until_stopped(world: World, every: int) -> tuple[int, str, str | None]:
@@ -46,3 +51,21 @@ def stopped_at_once(world: World) -> str:
 
 def test_a_rank_that_has_not_begun_to_train_stops_at_once() -> None:
     assert run_ranks(1, stopped_at_once) == ["stopped by SIGUSR1, 75"]
+
+
+def test_a_rank_that_leaves_with_a_mistake_keeps_its_exit_code_when_it_is_stopped(tiny: Callable[..., System]) -> None:
+    process = CONTEXT.Process(target=mistaken, args=(*environments_of(1), tiny("launch.ranks_per_node=1")))
+    process.start()
+    process.join(60)
+    assert process.exitcode == 2
+
+
+def mistaken(environment: Mapping[str, str], system: System) -> None:
+    os.environ.update(environment)
+    ranks = launched_ranks(os.environ)
+    assert ranks is not None
+    with as_rank(system, ranks) as world:
+        stop_at_once()
+        # another rank may end with the cause before it is reported here: then the agent stops this one
+        world.failure.let_others_read = lambda lost=0: os.kill(os.getpid(), signal.SIGTERM)  # type: ignore[method-assign]
+        raise ConfigError("a mistake")

@@ -1,10 +1,13 @@
-"""When a run is given up: for its own faults, never for signals from outside."""
+"""How an attempt ended, and when a run is given up: for its own faults, never for signals from outside."""
 
 import signal
+from pathlib import Path
 
 import pytest
+from torch.distributed.elastic.multiprocessing.errors import ProcessFailure
 
-from bertbench.launch.local import from_outside, hopeless
+from bertbench.distributed.failure import report_to_launcher
+from bertbench.launch.local import from_outside, hopeless, how_ended
 
 NAN, DISK = "rank 0: the loss of step 6 is nan on rank 0 of 2", "rank 0: result_0.txt: No space left on device"
 
@@ -31,3 +34,35 @@ def test_a_crash_and_a_kill_for_lack_of_memory_are_the_programs_own_other_signal
     own = {signal.SIGSEGV, signal.SIGABRT, signal.SIGBUS}
     assert {number for number in outside | own if from_outside(number, out_of_memory=False)} == outside
     assert not from_outside(signal.SIGKILL, out_of_memory=True)
+
+
+MISTAKE = "rank 1: the model doesn't fit this run"
+
+
+@pytest.mark.parametrize(
+    ("ranks", "expected"),
+    [
+        ([(75, "rank 0: stopped by SIGTERM"), (2, MISTAKE)], (2, MISTAKE, True)),
+        ([(1, MISTAKE), (2, MISTAKE)], (2, MISTAKE, True)),  # rank 0 ended with rank 1's cause, and before it
+        ([(-signal.SIGTERM, ""), (2, "")], (2, "rank 1 ended with exit code 2", False)),
+        ([(75, ""), (1, NAN)], (1, NAN, True)),
+        ([(-signal.SIGSEGV, ""), (1, NAN)], (1, NAN, True)),
+        ([(75, ""), (-signal.SIGKILL, "")], (1, "rank 1 was killed by SIGKILL", False)),
+        ([(-signal.SIGTERM, ""), (75, "rank 1: stopped by SIGUSR1, after step 4")], (75, None, False)),
+        ([(-signal.SIGTERM, ""), (3, "")], (3, None, False)),
+        ([(1, ""), (-signal.SIGTERM, "")], (1, "rank 1 was killed by SIGTERM", False)),
+        ([(5, "")], (1, "rank 0 ended with exit code 5", False)),
+    ],
+)
+def test_an_attempt_ends_by_the_rank_that_knows_the_cause(
+    ranks: list[tuple[int, str]], expected: tuple[object, ...], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A rank is its exit code and the cause that it recorded."""
+    failures = {}
+    for rank, (code, cause) in enumerate(ranks):
+        file = str(tmp_path / f"{rank}.json")
+        monkeypatch.setenv("TORCHELASTIC_ERROR_FILE", file)
+        if cause:
+            report_to_launcher(cause)
+        failures[rank] = ProcessFailure(rank, 1, code, file)
+    assert how_ended(failures, out_of_memory=False)[:3] == expected

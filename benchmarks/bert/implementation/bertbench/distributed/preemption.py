@@ -28,11 +28,15 @@ def stop_at_once() -> None:
     _on_signal(stop)
 
 
+def ignore_stops() -> None:
+    """Ignore signals on the way out: a launcher that stops ranks still leaving must not change their exit code."""
+    _on_signal(signal.SIG_IGN)
+
+
 class Preemption:
     """In the body, only note a signal: the ranks end together, at most two rounds of steps later.
 
-    After a body without an error, ignore signals: a launcher that stops ranks still leaving must not change their exit
-    code. A round is at least `every` steps.
+    After a body without an error, ignore signals. A round is at least `every` steps.
     """
 
     def __init__(self, world: World, every: int = 1) -> None:
@@ -48,7 +52,7 @@ class Preemption:
 
     def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
         if kind is None:
-            _on_signal(signal.SIG_IGN)
+            ignore_stops()
 
     def stops_after(self, step: int) -> bool:
         """Return whether all ranks end after this step; every rank must ask after every step."""

@@ -13,7 +13,7 @@ import signal
 import socket
 import sys
 import uuid
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from types import FrameType
 from typing import NamedTuple
@@ -145,25 +145,27 @@ def _attempt(agent: elastic_launch, words: list[str]) -> Ended:
         agent("-m", "bertbench", *words)
         return Ended(0)
     except ChildFailedError as failed:
-        codes = {failure.exitcode for failure in failed.failures.values()}
-        # A rank says so only after all have ended in order; the agent may stop those still leaving with SIGTERM.
-        if TARGET_MISSED in codes:
-            return Ended(TARGET_MISSED)
-        mistaken = BertbenchError.exit_code in codes  # the agent stops ranks that haven't come to the mistake
-        if PREEMPTED in codes and not mistaken and not any(code < 0 and -code not in SIGNALS for code in codes):
-            return Ended(PREEMPTED)
-        rank, failure = min(failed.failures.items(), key=_cause_first)
-        if failure.exitcode < 0:
-            number, out_of_memory = signal.Signals(-failure.exitcode), oom_kills() > killed_before
-            killed = f"rank {rank} was killed by {number.name}"
-            if number == signal.SIGKILL and out_of_memory:
-                killed += f" for lack of memory; {_MORE_MEMORY}"
-            return Ended(RunError.exit_code, killed, outside=from_outside(number, out_of_memory))
-        known = failure.exitcode == BertbenchError.exit_code
-        code = failure.exitcode if known else RunError.exit_code
-        if _reported(failure):
-            return Ended(code, failure.message, reported=True)
-        return Ended(code, f"rank {rank} ended with exit code {failure.exitcode}")
+        return how_ended(failed.failures, oom_kills() > killed_before)
+
+
+def how_ended(failures: Mapping[int, ProcessFailure], out_of_memory: bool) -> Ended:
+    """Return how an attempt ended whose ranks failed: by the rank that knows most of the cause.
+
+    Others lost contact with it or ended with its cause, perhaps before it did; the agent stops the rest with SIGTERM.
+    """
+    rank, failure = min(failures.items(), key=_cause_first)
+    code = failure.exitcode
+    if code in (TARGET_MISSED, PREEMPTED):
+        return Ended(code)
+    if code < 0:
+        number = signal.Signals(-code)
+        killed = f"rank {rank} was killed by {number.name}"
+        if number == signal.SIGKILL and out_of_memory:
+            killed += f" for lack of memory; {_MORE_MEMORY}"
+        return Ended(RunError.exit_code, killed, outside=from_outside(number, out_of_memory))
+    reported = _reported(failure)
+    reason = failure.message if reported else f"rank {rank} ended with exit code {code}"
+    return Ended(code if code == BertbenchError.exit_code else RunError.exit_code, reason, reported)
 
 
 def _stop(number: int, frame: FrameType | None) -> None:
@@ -178,13 +180,13 @@ def _last_step(metrics: Path) -> int:
     return max((json.loads(line)["step"] for line in lines if line.endswith("\n")), default=0)
 
 
-def _cause_first(failed: tuple[int, ProcessFailure]) -> tuple[bool, bool, bool, int]:
-    """Sort ranks that recorded the cause first, then ranks that were killed.
-
-    The others lost contact with that rank and may have exited before it; the agent ends the rest with SIGTERM.
-    """
-    failure = failed[1]
-    return not _reported(failure), failure.exitcode >= 0, failure.exitcode == -signal.SIGTERM, failure.timestamp
+def _cause_first(failed: tuple[int, ProcessFailure]) -> tuple[float, ...]:
+    """Sort ranks: a missed target, mistakes, other causes that a rank recorded, kills, stops, kills by a stop."""
+    failure, code = failed[1], failed[1].exitcode
+    mistaken, killed = code == BertbenchError.exit_code, code < 0 and -code not in SIGNALS
+    # a rank says that the target is missed only after all have ended in order
+    known = (code == TARGET_MISSED, mistaken, _reported(failure), killed, code == PREEMPTED, code < 0)
+    return *(not one for one in known), failure.timestamp
 
 
 def _reported(failure: ProcessFailure) -> bool:

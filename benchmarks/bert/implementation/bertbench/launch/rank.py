@@ -9,6 +9,7 @@ from typing import NoReturn
 from bertbench.common.errors import BertbenchError, RunError, StoppedError, system_reason
 from bertbench.config import System
 from bertbench.distributed.failure import end_process, report_to_launcher
+from bertbench.distributed.preemption import ignore_stops
 from bertbench.distributed.rendezvous import Ranks
 from bertbench.distributed.watchdog import Limits
 from bertbench.distributed.world import World, join, lost_contact
@@ -61,6 +62,7 @@ def agreed_seed(world: World, seed: int | None) -> int:
 
 def _leave(world: World | None, message: str, code: int) -> NoReturn:
     """End this process; the first rank to do so prints the cause, and the others end with it."""
+    ignore_stops()
     if world is None:
         end_process(message, code)
     world.failure.begin()
