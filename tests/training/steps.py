@@ -1,6 +1,9 @@
 """The first steps of a tiny system on this rank: loaded as a run loads them, and trained."""
 
 from collections.abc import Iterator
+from typing import NamedTuple
+
+from torch.nn.utils import parameters_to_vector
 
 from bertbench.config import System
 from bertbench.distributed.world import World
@@ -26,9 +29,33 @@ def losses_of(world: World, system: System, trainer: Trainer, steps: int, seed: 
     return [world.sum(trainer.step(number, step.parts).loss).item() for number, step in steps_loaded]
 
 
-def losses(world: World, system: System, steps: int, seed: int = SEED) -> list[float]:
-    """The losses of a new trainer of the whole model."""
-    trainer = WholeTrainer(system, world, seed)
-    answer = losses_of(world, system, trainer, steps, seed)
-    trainer.close()
-    return answer
+class Trained(NamedTuple):
+    """A trainer of the whole model after some steps."""
+
+    losses: list[float]
+    """Over all ranks, as metrics.jsonl has them."""
+    clipping: list[tuple[float, float]]
+    """Norm and share of clipped buckets of each step."""
+    weights: list[float]
+    state: set[str]
+    """The kinds of tensors that its snapshot holds."""
+    buckets: tuple[int, ...]
+
+
+def trained(world: World, steps: int, *systems: System, seed: int = SEED) -> list[Trained]:
+    """Take the first steps of each system."""
+    answers = []
+    for system in systems:
+        trainer = WholeTrainer(system, world, seed)
+        reports = [trainer.step(number, step.parts) for number, step in enumerate(loaded(world, system, steps, seed))]
+        answers.append(
+            Trained(
+                [world.sum(report.loss).item() for report in reports],
+                [(float(report.norm), float(report.clipped)) for report in reports],
+                parameters_to_vector(trainer.model.parameters()).tolist(),
+                {name.split(".")[0] for name in trainer.state()},
+                trainer.communication().bucket_elements,
+            )
+        )
+        trainer.close()
+    return answers

@@ -5,7 +5,6 @@ from collections.abc import Callable
 import pytest
 import torch
 from torch import nn
-from torch.nn.utils import parameters_to_vector
 
 from bertbench.config import System
 from bertbench.config.optimizer import Communication
@@ -13,24 +12,11 @@ from bertbench.distributed.world import World
 from bertbench.optim.delayed import DelayedSum
 from bertbench.optim.exchange import Exchange
 from bertbench.optim.gradient_sum import ElementSum
-from bertbench.training.trainer import WholeTrainer
 from tests.optim.reducing import reducer_of
 from tests.ranks import run_ranks
-from tests.training.steps import losses_of
+from tests.training.steps import trained
 
 DROPOUT = "model.hidden_dropout=0.1"
-
-
-def ended(world: World, systems: list[System], steps: int) -> list[tuple[list[float], list[float], set[str]]]:
-    """Of each system: losses, weights, and what kinds of tensors its snapshot holds."""
-    answers = []
-    for system in systems:
-        trainer = WholeTrainer(system, world, 11)
-        losses = losses_of(world, system, trainer, steps)
-        weights = parameters_to_vector(trainer.model.parameters()).tolist()
-        answers.append((losses, weights, {name.split(".")[0] for name in trainer.state()}))
-        trainer.close()
-    return answers
 
 
 def test_age_zero_is_every_step_to_the_bit_and_its_snapshot_holds_no_more(tiny: Callable[..., System]) -> None:
@@ -39,23 +25,22 @@ def test_age_zero_is_every_step_to_the_bit_and_its_snapshot_holds_no_more(tiny: 
         tiny(DROPOUT, "sync.method=delayed", "sync.delay_steps=0"),
         tiny(DROPOUT, "sync.every_steps=7", "sync.outer_momentum=0.5", "sync.delay_steps=3"),  # of methods that are off
     ]
-    plain, *others = run_ranks(2, ended, systems, 5)[0]
+    plain, *others = run_ranks(2, trained, 5, *systems)[0]
     assert others == [plain, plain]
-    assert plain[2] == {"model", "optimizer"}
+    assert plain.state == {"model", "optimizer"}
 
 
 def test_age_two_waits_two_steps_and_is_the_same_by_seed(tiny: Callable[..., System]) -> None:
     late = tiny("sync.method=delayed", "sync.delay_steps=2")
-    first, second = run_ranks(2, ended, [late, late, tiny()], 6)
+    first, second = run_ranks(2, trained, 6, late, late, tiny())
     once, again, plain = first
     assert once == again == second[0]
-    assert once[2] == {"model", "optimizer", "delayed"}
-    ((_, before, _),) = run_ranks(2, ended, [late], 2)[0]
-    ((_, untouched, _),) = run_ranks(2, ended, [late], 0)[0]
+    assert once.state == {"model", "optimizer", "delayed"}
+    before, untouched = (run_ranks(2, trained, steps, late)[0][0].weights for steps in (2, 0))
     assert before == untouched
-    assert once[1] != untouched
-    assert once[0][0] == plain[0][0]
-    assert once[0] != plain[0]
+    assert once.weights != untouched
+    assert once.losses[0] == plain.losses[0]
+    assert once.losses != plain.losses
 
 
 def test_a_step_gets_the_sum_of_the_step_that_was_so_long_ago() -> None:

@@ -7,7 +7,7 @@ import pytest
 
 from bertbench.config import System
 from bertbench.distributed.spawn import on_ranks
-from tests.training.steps import losses
+from tests.training.steps import trained
 from tests.training.test_accuracy_unharmed import DEMO_SIZES
 
 STEPS, LAST = 200, 40
@@ -18,10 +18,10 @@ def test_two_hundred_steps_with_halved_gradients_end_where_those_in_fp32_end(tin
     lamb = ("optimizer.name=lamb", *DEMO_SIZES, "launch.ranks_per_node=2")
     halved = "communication.compression=bf16"
     ways = {"fp32": (), "bf16": (halved,), "bf16 in slices": (halved, "optimizer.sharded=true")}
-    curves = {name: np.array(on_ranks(2, losses, tiny(*lamb, *overrides), STEPS)) for name, overrides in ways.items()}
-    full = curves.pop("fp32")
+    systems = (tiny(*lamb, *overrides) for overrides in ways.values())
+    full, *curves = (np.array(one.losses) for one in on_ranks(2, trained, STEPS, *systems))
     assert full[-LAST:].mean() < 0.75 * full[0]
-    for name, curve in curves.items():
+    for name, curve in zip([*ways][1:], curves, strict=True):
         ends, expected = curve[-LAST:].mean(), full[-LAST:].mean()
         print(f"{name}: {expected:.4f} in fp32, {ends:.4f}; apart by {np.abs(curve - full).max():.1e} at most")
         assert curve[-1] != full[-1], name

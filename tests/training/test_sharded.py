@@ -10,29 +10,13 @@ from bertbench.config import System
 from bertbench.distributed.world import World
 from bertbench.training.trainer import WholeTrainer
 from tests.ranks import run_ranks
-from tests.training.steps import loaded
+from tests.training.steps import loaded, trained
 
 STEPS = 4
 # fp32 sums of a tensor's norm in another order, and over 4 steps what follows from that
 TOLERANCE = 2e-5
 SEVERAL_BUCKETS = "communication.bucket_mb=0.003"
 CLIPPED = ("clip.max_norm=0.3", SEVERAL_BUCKETS)
-
-Trained = tuple[list[list[float]], list[float], tuple[int, ...]]
-"""Loss, norm and share of clipped buckets by step; the weights; the buckets."""
-
-
-def trained(world: World, *systems: System) -> list[Trained]:
-    answers = []
-    for system in systems:
-        trainer = WholeTrainer(system, world, 11)
-        reports = [trainer.step(number, step.parts) for number, step in enumerate(loaded(world, system, STEPS))]
-        numbers = [[world.sum(one.loss).item(), float(one.norm), float(one.clipped)] for one in reports]
-        weights = parameters_to_vector(trainer.model.parameters()).tolist()
-        answers.append((numbers, weights, trainer.communication().bucket_elements))
-        trainer.close()
-    return answers
-
 
 MUON = "optimizer.name=muon"
 FOUR = "launch.ranks_per_node=4"
@@ -61,26 +45,26 @@ def test_ranks_train_alike_in_every_clip_mode_and_with_accumulation(
         for overrides in ways.values()
         for flag in ("false", "true")
     ]
-    for answers in run_ranks(ranks, trained, *systems):
+    for answers in run_ranks(ranks, trained, STEPS, *systems):
         for name, whole, sliced in zip(ways, answers[::2], answers[1::2], strict=True):
-            assert len(sliced[2]) == len(whole[2]), name
-            assert sliced[2] == whole[2], "the same buckets, which clipping bucket by bucket depends on"
-            for numbers, expected in zip(sliced[0], whole[0], strict=True):
+            assert sliced.buckets == whole.buckets, "the same buckets, which clipping bucket by bucket depends on"
+            assert sliced.losses == pytest.approx(whole.losses, abs=TOLERANCE, rel=TOLERANCE), name
+            for numbers, expected in zip(sliced.clipping, whole.clipping, strict=True):
                 assert numbers == pytest.approx(expected, abs=TOLERANCE, rel=TOLERANCE), name
-            assert sliced[1] == pytest.approx(whole[1], abs=1e-4), name
+            assert sliced.weights == pytest.approx(whole.weights, abs=1e-4), name
             if "clip.max_norm=0.3" in ways[name]:
-                assert any(clipped > 0 for _, _, clipped in sliced[0]), name
-    weights = [answers[-1][1] for answers in run_ranks(ranks, trained, systems[-1])]
+                assert any(clipped > 0 for _, clipped in sliced.clipping), name
+    weights = [answers[-1].weights for answers in run_ranks(ranks, trained, STEPS, systems[-1])]
     assert all(own == weights[0] for own in weights), "all ranks end with the same weights, to the last bit"
 
 
 def test_sums_in_bf16_stay_near_sums_in_fp32(tiny: Callable[..., System]) -> None:
     sharded = ("optimizer.name=lamb", "optimizer.sharded=true", "schedule.warmup_steps=3")
     systems = [tiny(*sharded, f"communication.compression={kind}") for kind in ("none", "bf16", "fp16")]
-    (full, *_), (bf16, *_), (fp16, *_) = run_ranks(2, trained, *systems)[0]
+    full, bf16, fp16 = (one.losses for one in run_ranks(2, trained, STEPS, *systems)[0])
     assert bf16 != full != fp16
     for halved, tolerance in ((bf16, 0.02), (fp16, 0.003)):  # 8 and 11 bits
-        assert [row[0] for row in halved] == pytest.approx([row[0] for row in full], rel=tolerance)
+        assert halved == pytest.approx(full, rel=tolerance)
 
 
 def test_an_overflow_on_one_rank_makes_all_skip_the_step(tiny: Callable[..., System]) -> None:
@@ -113,5 +97,7 @@ def overflowing(world: World, system: System) -> tuple[list[float], list[float],
 @pytest.mark.slow  # torch.compile takes half a minute
 def test_compiled_pieces_read_their_weights_from_the_buckets(tiny: Callable[..., System]) -> None:
     compiled = ("optimizer.name=lamb", "optimizer.sharded=true", "compute.compile=default", *CLIPPED)
-    plain, ours = run_ranks(2, trained, tiny("optimizer.name=lamb", *CLIPPED), tiny(*compiled))[0]
-    assert [row[:2] for row in ours[0]] == [pytest.approx(row[:2], rel=TOLERANCE) for row in plain[0]]
+    plain, ours = run_ranks(2, trained, STEPS, tiny("optimizer.name=lamb", *CLIPPED), tiny(*compiled))[0]
+    assert ours.losses == pytest.approx(plain.losses, rel=TOLERANCE)
+    norms, expected = ([norm for norm, _ in one.clipping] for one in (ours, plain))
+    assert norms == pytest.approx(expected, rel=TOLERANCE)

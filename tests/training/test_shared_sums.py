@@ -7,11 +7,12 @@ from bertbench.config import System
 from bertbench.distributed.world import World
 from bertbench.training.trainer import WholeTrainer
 from tests.ranks import run_ranks
-from tests.training.test_sharded import SEVERAL_BUCKETS, Trained, trained
+from tests.training.steps import Trained, trained
+from tests.training.test_sharded import SEVERAL_BUCKETS, STEPS
 
 
 def both_ways(world: World, system: System) -> tuple[Trained, Trained]:
-    (by_memory,), (by_gloo,) = trained(world, system), trained(replace(world, shared=None), system)
+    (by_memory,), (by_gloo,) = (trained(each, STEPS, system) for each in (world, replace(world, shared=None)))
     return by_memory, by_gloo
 
 

@@ -20,8 +20,7 @@ from bertbench.training.build import make_sampler
 from bertbench.training.evaluate import Evaluator
 from bertbench.training.trainer import WholeTrainer
 from tests.ranks import run_ranks
-from tests.training import steps
-from tests.training.steps import loaded
+from tests.training.steps import loaded, trained
 
 # fp32 sums in another order: 1e-6 of a loss near 9, growing a little over 5 steps
 LOSS_TOLERANCE = 2e-5
@@ -30,7 +29,7 @@ EQUAL = "data.equal_counts=true"
 
 def losses(world: World, *runs: tuple[System, int]) -> list[list[float]]:
     """Losses of the first steps of each run, a system and a seed, as metrics.jsonl has them."""
-    return [steps.losses(world, system, 5, seed) for system, seed in runs]
+    return [one.losses for system, seed in runs for one in trained(world, 5, system, seed=seed)]
 
 
 def accuracy(world: World, system: System) -> float:
