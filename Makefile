@@ -19,7 +19,7 @@ demo: $(VENV)/.run-ready ## prepare data, train to the target, check the log, pr
 	-@$(BIN)/bertbench fill-mask "The [MASK] of the function" # a flourish: its failure fails no demo
 
 test: $(VENV)/.dev-ready ## the tests that finish in minutes
-	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 --dist loadfile --no-loadscope-reorder -m "not slow and not faults"
+	OMP_NUM_THREADS=1 OMP_WAIT_POLICY=passive $(BIN)/python -m pytest -n 2 --dist loadfile --no-loadscope-reorder -m "not slow and not faults"
 
 test-faults: $(VENV)/.dev-ready ## runs that lose ranks, disks or data, from a seed
 	$(BIN)/python -m pytest -m faults
@@ -29,13 +29,13 @@ test-track: $(VENV)/.dev-ready ## trackers and Prometheus' client, which it inst
 	$(BIN)/python -m pytest tests/tracking
 
 test-floor: $(FLOOR)/.ready ## the oldest torch that we promise, built for CUDA as on a GPU machine; 6 GB
-	OMP_NUM_THREADS=1 $(FLOOR)/bin/python -m pytest -n 2 --dist loadfile --no-loadscope-reorder -m "not slow and not faults" $(FLOOR_TESTS)
-	OMP_NUM_THREADS=1 $(FLOOR)/bin/python -m pytest -m "slow and not faults" $(FLOOR_TESTS)
+	OMP_NUM_THREADS=1 OMP_WAIT_POLICY=passive $(FLOOR)/bin/python -m pytest -n 2 --dist loadfile --no-loadscope-reorder -m "not slow and not faults" $(FLOOR_TESTS)
+	OMP_NUM_THREADS=1 OMP_WAIT_POLICY=passive $(FLOOR)/bin/python -m pytest -m "slow and not faults" $(FLOOR_TESTS)
 
 test-all: $(VENV)/.dev-ready ## every test, Slurm's included where it is or can be installed; the slow ones alone, one at a time
 	tests/slurm/install.sh
 	$(MAKE) test
-	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -m "slow or faults"
+	OMP_NUM_THREADS=1 OMP_WAIT_POLICY=passive $(BIN)/python -m pytest -m "slow or faults"
 	$(MAKE) test-floor
 
 image: ## docker's image, on NVIDIA's PyTorch container; its runs record the commit

@@ -13,13 +13,15 @@ from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any
 
+import torch
+
 from bertbench.cli import main
 from bertbench.distributed.spawn import environments_of
 from bertbench.distributed.world import join
 
 CONTEXT = multiprocessing.get_context("forkserver")
 # Importing torch takes seconds: the server does it once, ranks are forked from it. DDP imports torch._dynamo.
-CONTEXT.set_forkserver_preload(["torch._dynamo", "bertbench.training.train", "pytest"])
+CONTEXT.set_forkserver_preload(["torch._dynamo.testing", "bertbench.training.train", "pytest", "tests.frozen"])
 _LIMIT_S = 180  # against hangs only: the slowest test's ranks take 40 s on two idle cores, twice that on busy ones
 
 
@@ -95,4 +97,5 @@ def _command(environment: Mapping[str, str], words: Sequence[str], file: Path) -
 
 def _joined(function: Callable[..., Any], arguments: Any) -> Any:
     with join("cpu", timeout_s=20) as world:
+        torch.set_num_threads(1)  # one rank's second thread would wait busily for a core that another test has
         return function(world, *arguments)
