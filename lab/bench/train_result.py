@@ -4,7 +4,7 @@ import statistics
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from scipy import stats
+from scipy import special
 
 from lab.bench.harness import Ratio, table
 from lab.bench.whole_run import Trained
@@ -70,7 +70,7 @@ def fieller(above: Sequence[float], below: Sequence[float]) -> Ratio:
     spread_above, spread_below = (statistics.variance(values) / len(values) for values in (above, below))
     parts = spread_above, ratio**2 * spread_below
     freedom = sum(parts) ** 2 / (parts[0] ** 2 / (len(above) - 1) + parts[1] ** 2 / (len(below) - 1))
-    square = stats.t.ppf(0.975, freedom) ** 2
+    square = special.stdtrit(freedom, 0.975) ** 2
     over = mean_below**2 - square * spread_below
     root = max(0.0, (mean_above * mean_below) ** 2 - over * (mean_above**2 - square * spread_above)) ** 0.5
     if over <= 0:  # our mean may be 0

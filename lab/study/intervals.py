@@ -8,7 +8,7 @@ import statistics
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from scipy import stats
+from scipy import special
 
 _CONFIDENCE = 0.95
 SAMPLES, SECONDS = "samples_to_target", "seconds_to_target"
@@ -41,7 +41,7 @@ def compare(rows: Rows, arm: str, against: str, measure: str = SAMPLES) -> Compa
         "reference": reference,
         "seeds": len(seeds),
         "missed": len({row["seed"] for row in rows if row["arm"] in (arm, against)}) - len(seeds),
-        "p": float(2 * stats.t.sf(statistic, len(seeds) - 1)),
+        "p": float(2 * special.stdtr(len(seeds) - 1, -statistic)),
         **dict(zip(RATIOS, (1 + end / reference for end in (mean, low, high)), strict=True)),
     }
 
@@ -64,7 +64,7 @@ def half_interval(values: Sequence[float]) -> float | None:
     """Return half the width of a mean's 95 % interval, by Student's t; None for fewer than 2 values."""
     if len(values) < 2:
         return None
-    quantile = stats.t.ppf((1 + _CONFIDENCE) / 2, len(values) - 1)
+    quantile = special.stdtrit(len(values) - 1, (1 + _CONFIDENCE) / 2)
     return float(quantile * statistics.stdev(values) / len(values) ** 0.5)
 
 
