@@ -34,14 +34,6 @@ SHAPES = ((131, 127), (128, 64), (23, 3), (5, 4), (97,), (8,))
 FLOAT32_ROUNDING = 2e-6  # relative to a tensor's largest weight, after a few steps
 
 
-def interpreted(count: int, function: Any) -> list[Any]:
-    """What each rank answers, in new processes: Triton reads once, when it is imported, whether it is to interpret."""
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("TRITON_INTERPRET", "1")
-        patch.setattr(ranks, "CONTEXT", multiprocessing.get_context("spawn"))
-        return ranks.run_ranks(count, function)
-
-
 def kernels() -> Any:
     return importlib.import_module("bertbench.optim.triton_step")
 
@@ -115,10 +107,6 @@ def test_the_trust_ratio_is_one_where_a_norm_is_zero(alone: dict[str, Any]) -> N
     assert grows == pytest.approx([-0.1, 0.1, -0.1, 0.1])
 
 
-def both_in_slices(world: World) -> list[float]:
-    return [slices_beside_plain_ones(world, options) for options in BOTH]
-
-
 def slices_beside_plain_ones(world: World, options: OptimizerSettings) -> float:
     """How far two ranks' slices are from the plain optimizer, after three steps."""
     plain, sliced = parameters(), parameters()
@@ -140,9 +128,9 @@ def slices_beside_plain_ones(world: World, options: OptimizerSettings) -> float:
     return parted(plain, sliced)
 
 
-def test_slices_on_two_ranks_are_updated_alike() -> None:
-    for both in interpreted(2, both_in_slices):
-        assert max(both) < FLOAT32_ROUNDING
+def test_slices_on_two_ranks_are_updated_alike(interpreted: list[dict[str, Any]]) -> None:
+    for found in interpreted:
+        assert max(found["slices"]) < FLOAT32_ROUNDING
 
 
 class _Counted:
@@ -241,9 +229,13 @@ def test_the_norm_is_torchs_and_infinite_where_an_element_is(alone: dict[str, An
         assert ours == pytest.approx(expected, rel=1e-6)
 
 
-def on_one_rank(_: World) -> dict[str, Any]:
+def on_ranks(world: World) -> dict[str, Any]:
+    slices = [slices_beside_plain_ones(world, options) for options in BOTH]
+    if not world.leads:
+        return {"slices": slices}
     cases = [(options, scales) for options in BOTH for scales in (False, True)]
     return {
+        "slices": slices,
         "beside plain ones": {case: steps_beside_plain_ones(*case) for case in cases},
         "zero norms": zero_norms(),
         "launches and bytes": [launches_and_bytes(count) for count in (1, 4)],
@@ -252,10 +244,18 @@ def on_one_rank(_: World) -> dict[str, Any]:
 
 
 @pytest.fixture(scope="module")
-def alone() -> dict[str, Any]:
-    """What one process with Triton's interpreter found."""
-    (found,) = interpreted(1, on_one_rank)
-    return dict(found)
+def interpreted() -> list[dict[str, Any]]:
+    """What two new processes found: Triton reads once, when it is imported, whether it is to interpret."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("TRITON_INTERPRET", "1")
+        patch.setattr(ranks, "CONTEXT", multiprocessing.get_context("spawn"))
+        return ranks.run_ranks(2, on_ranks)
+
+
+@pytest.fixture
+def alone(interpreted: list[dict[str, Any]]) -> dict[str, Any]:
+    """What the first of them found by itself."""
+    return interpreted[0]
 
 
 _TABLES = {"table": "*i64", "chunk_tensors": "*i64", "chunk_numbers": "*i64", "first_chunk": "i32", "tensors": "i32"}
