@@ -58,9 +58,12 @@ def _after_attention(
     layer: EncoderLayer, context_RD: torch.Tensor, hidden_RD: torch.Tensor | Normalised
 ) -> tuple[torch.Tensor, torch.Tensor]:
     """Return the layer's output, and the same normalised."""
+    # Before the residual: torch 2.11 takes the number of tokens from what is read first, and counts that as kept for
+    # the backward pass. From a kept residual it would add up LayerNorm's input again, which moves 252 MB more.
+    attended_RD = _linear(layer.attention_output, context_RD)
     residual_RD: torch.Tensor = _Restored.apply(*hidden_RD) if isinstance(hidden_RD, Normalised) else hidden_RD
     rate = layer.hidden_dropout if layer.training else 0.0
-    added_RD = hashed_dropout(_linear(layer.attention_output, context_RD), rate, residual_RD)
+    added_RD = hashed_dropout(attended_RD, rate, residual_RD)
     hidden_RD, _ = _layer_norm(layer.attention_norm, added_RD, layer.residual_type)
     hidden_RD = in_format(hidden_RD, layer.residual_type)
     expanded_RF = _BiasGelu.apply(*_product(layer.feed_forward_in, hidden_RD))

@@ -106,7 +106,8 @@ def hashed_dropout(hidden: torch.Tensor, rate: float, residual: torch.Tensor | N
     # of 2^32 values. A scale from whole numbers is a constant to the compiler, from the rate one more tensor to read
     drops = round(rate * 2**32)
     dropped = hidden * ((hashed >= drops - 2**31) * (2**32 / (2**32 - drops)))
-    return dropped if residual is None else residual + dropped
+    # the sum's shape is that of its first term: see _after_attention in model/compiled_layer.py
+    return dropped if residual is None else dropped + residual
 
 
 def hashed_numbers(shape: torch.Size, keys: torch.Tensor) -> torch.Tensor:
