@@ -53,7 +53,7 @@ class GraphTrainer(WholeTrainer):
     ) -> None:
         """Build, warm up and record; `record` replaces CUDA graphs in tests."""
         self._bins, device = bins, world.device
-        self._stream = torch.cuda.Stream(device) if device.type == "cuda" else None
+        self._stream = self._new_stream(device)
         self._record: Record = record or (_cuda_graphs(self._stream) if self._stream else lambda work: work)
         _check_attention(system, device)
         self._loss_sum = torch.zeros((), device=device)
@@ -66,6 +66,10 @@ class GraphTrainer(WholeTrainer):
             super().__init__(system, world, seed, startup, products)
         if self._stream is not None:
             torch.cuda.current_stream(device).wait_stream(self._stream)
+
+    @staticmethod
+    def _new_stream(device: torch.device) -> torch.cuda.Stream | None:
+        return torch.cuda.Stream(device) if device.type == "cuda" else None
 
     def step(self, number: int, parts: Sequence[LoadedPart]) -> StepReport:
         """Take step `number`; the device keeps its own count."""
