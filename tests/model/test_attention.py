@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 import torch
 from torch._subclasses.fake_tensor import FakeTensorMode
+from torch.nn.attention import varlen
 
 from bertbench.model.attention import cpu_attention, flash_attention, flash_takes, kernel_for
 from bertbench.model.sequences import Sequences
@@ -33,3 +34,7 @@ def test_the_flash_operator_has_the_arguments_that_we_give_it_and_a_gradient() -
     assert context.shape == (71, 3, 8)
     assert qkv.grad is not None
     assert qkv.grad.shape == qkv.shape
+
+
+def test_torch_itself_keeps_cudnn_from_sequences_of_different_lengths() -> None:
+    assert not varlen._should_use_cudnn(0), "torch trusts cuDNN's attention now: try it beside the flash kernel"

@@ -55,7 +55,8 @@ def flash_attention(qkv_T3HK: torch.Tensor, sequences: Sequences, dropout: float
     """Run all sequences in one kernel that never stores a probability (Dao, arXiv 2307.08691).
 
     The public `torch.nn.attention.varlen.varlen_attn` lacks dropout, which BERT needs; the operator behind it has it.
-    Its first ten arguments are the same in torch 2.11 to 2.13.
+    Its first ten arguments are the same in torch 2.11 to 2.13. cuDNN's kernel would be faster on Hopper, but torch
+    takes the width of a head for the longest sequence in its backward pass, and so writes past its memory.
     """
     # The backward pass stacks the three gradients, 302 MB at 24,576 tokens of BERT-Large: the operator takes no outputs
     # to write into. A product for each of the three would move as much: it reads the layer's input twice more (100 MB)
