@@ -11,7 +11,7 @@ from bertbench.distributed.world import World
 from bertbench.machine.arithmetic import Arithmetic
 from bertbench.model.linear import Products
 from bertbench.model.products import Shape
-from bertbench.training.self_check import Step, check, fastest_of, take_step
+from bertbench.training.self_check import Step, check, fastest_of, length_of, take_step
 from tests.ranks import run_ranks
 
 ONEDNN = Products("onednn", "onednn", "onednn")
@@ -107,3 +107,7 @@ def test_auto_is_the_fastest_path_that_the_other_settings_allow(name: str, mode:
     system = load_system(name)
     found = fastest_of(system, arithmetic(precision=system.precision.compute))
     assert (found.compile, found.impl) == (mode, impl)
+
+
+def test_a_gpu_is_checked_on_sequences_as_long_as_the_run_s() -> None:
+    assert [length_of(load_system(name)) for name in ("dgxh200_n1", "cpu_demo")] == [512, 32]
