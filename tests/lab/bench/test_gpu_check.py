@@ -7,6 +7,7 @@ import math
 import os
 import subprocess
 import sys
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -104,6 +105,56 @@ def test_a_part_ends_as_its_rows_and_its_exit_say(
     report = Report(tmp_path, [part])
     assert run_part(part, report) == f"{status} {reason}".rstrip()
     assert report.failed == (status == "failed")
+
+
+REHEARSED = """
+import sys
+from bertbench.common import children
+from lab.bench import gpu_check
+from lab.bench.gpu.parts import Part
+gpu_check.PARTS = [Part(name, name, "", 90, f"speaker {name}") for name in ("quick", "long", "never")]
+children.begin()
+sys.exit(gpu_check.main(["--only", ",".join(sys.argv[2:]), "--out", sys.argv[1]]))
+"""
+SLOW_SPEAKER = """
+import os, sys, time
+print('{"part": "%s", "pid": %d, "holds": true}' % (sys.argv[1], os.getpid()), flush=True)
+time.sleep(80 * (sys.argv[1] == "long"))
+"""
+
+
+def test_a_command_killed_in_a_part_loses_no_row_and_leaves_no_process(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "speaker.py").write_text(SLOW_SPEAKER)
+    (tmp_path / "rehearsed.py").write_text(REHEARSED)
+    monkeypatch.setenv("PYTHONPATH", os.pathsep.join([str(tmp_path), *sys.path]))
+
+    def parts() -> list[tuple[str, str, int]]:
+        report = tmp_path / "gpu_check.json"
+        found = json.loads(report.read_text())["parts"] if report.exists() else []
+        return [(part["name"], part["status"], len(part["rows"])) for part in found]
+
+    command = [sys.executable, str(tmp_path / "rehearsed.py"), str(tmp_path)]
+    process = subprocess.Popen([*command, "quick", "long"])
+    both = [("quick", "held", 1), ("long", "failed", 1)]
+    assert became(lambda: parts() == both), parts()
+    process.kill()  # as a harness does at its limit
+    process.wait()
+    long = json.loads((tmp_path / "gpu_check.json").read_text())["parts"][1]
+    assert long["reason"] == "the command ended while it ran"
+    assert became(lambda: not Path("/proc", str(long["rows"][0]["pid"])).exists()), "it would keep the GPU"
+    subprocess.run([*command, "never"], check=True, capture_output=True)
+    assert parts() == [*both, ("never", "held", 1)]
+    assert "never" in (tmp_path / "gpu_check.html").read_text()
+
+
+def became(holds: Callable[[], bool], limit_s: float = 60) -> bool:
+    """Wait until something holds."""
+    end = time.monotonic() + limit_s
+    while not holds() and time.monotonic() < end:
+        time.sleep(0.1)
+    return holds()
 
 
 def test_a_choice_that_fails_says_so_and_leaves_the_others(capsys: pytest.CaptureFixture[str]) -> None:
