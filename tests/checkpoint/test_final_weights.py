@@ -1,6 +1,7 @@
 """The model that a run leaves, and everything that takes it: by file, by run, by log, by snapshot."""
 
 import json
+import os
 import shutil
 from collections.abc import Callable
 from pathlib import Path
@@ -194,24 +195,23 @@ def test_fill_mask_predicts_what_transformers_predicts_with_the_exported_model(
         assert list(predictions.values()) == sorted(predictions.values(), reverse=True)
 
 
-def test_fill_mask_takes_the_newest_run_of_the_demo_or_of_the_only_system(
+def test_fill_mask_takes_the_newest_run_with_weights(
     trained: ResultFiles, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, printed: Printed
 ) -> None:
     monkeypatch.setenv("LOGDIR", str(tmp_path))
     none = "found no run with weights; train one with `bertbench launch cpu_demo`"
     assert none in printed("fill-mask", "a [MASK]", code=2)
-    for system, run in (("tiny", "result_9"), ("tiny", "result_10"), ("tiny", "result_11")):
-        shutil.copytree(trained.folder, tmp_path / system / "bert" / run)
-        (tmp_path / system / "bert" / f"{run}.txt").touch()
-    shutil.rmtree(tmp_path / "tiny" / "bert" / "result_11" / "snapshots")
-    (tmp_path / "tiny" / "bert" / "result_11" / "weights.safetensors").unlink()  # one that goes on
-    assert newest_run(tmp_path, "cpu_demo").name == "result_10"
-    assert "result_10/weights.safetensors, from tiny, seed 5" in printed("fill-mask", "a [MASK]", "--top", "1")
-    shutil.copytree(tmp_path / "tiny", tmp_path / "other")
-    with pytest.raises(CheckpointError, match="found runs with weights of other, tiny"):
-        newest_run(tmp_path, "cpu_demo")
-    (tmp_path / "other").rename(tmp_path / "cpu_demo")
-    assert newest_run(tmp_path, "cpu_demo").parent.parent.name == "cpu_demo"
+    runs = [
+        tmp_path / system / "bert" / run for system, run in (("a", "result_9"), ("b", "result_3"), ("a", "result_10"))
+    ]
+    for time, run in enumerate(runs):
+        shutil.copytree(trained.folder, run)
+        run.with_suffix(".txt").touch()
+        os.utime(run.with_suffix(".txt"), (time, time))
+    shutil.rmtree(runs[2] / "snapshots")
+    (runs[2] / "weights.safetensors").unlink()  # one that goes on
+    assert newest_run(tmp_path) == runs[1]
+    assert "result_3/weights.safetensors, from tiny, seed 5" in printed("fill-mask", "a [MASK]", "--top", "1")
 
 
 def test_fill_mask_refuses_what_it_cannot_predict(copy: ResultFiles, tmp_path: Path, printed: Printed) -> None:

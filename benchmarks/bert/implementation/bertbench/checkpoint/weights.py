@@ -38,24 +38,18 @@ def open_weights(path: Path) -> Weights:
     return Weights.open(path)
 
 
-def newest_run(runs: Path, preferred: str) -> Path:
-    """Return the folder of the newest run with weights: of system `preferred`, else of the only system that has any.
-
-    Raises CheckpointError if there is none, or several systems have runs but not `preferred`.
-    """
-    from compliance.judge import LOG_PATTERN  # noqa: PLC0415 - of `fill-mask` only
-
-    found: dict[str, Path] = {}
-    for log in sorted(runs.glob(f"*/bert/{LOG_PATTERN}"), key=lambda log: (len(log.name), log.name)):
+def newest_run(runs: Path) -> Path:
+    """Return the folder of the newest run with weights. Raises CheckpointError if there is none."""
+    found = []
+    for log in runs.glob("*/bert/result_*.txt"):
         files = ResultFiles(log)
         if files.weights.exists() or any(files.snapshots.glob(f"*/{META_NAME}")):
-            found[log.parent.parent.name] = files.folder
-    if preferred in found:
-        return found[preferred]
-    if len(found) == 1:
-        return next(iter(found.values()))
-    there = f"runs with weights of {', '.join(sorted(found))}" if found else "no run with weights"
-    raise CheckpointError(f"{runs}: found {there}; train one with `bertbench launch {preferred}`, or give --checkpoint")
+            found.append((log.stat().st_mtime, files.folder))
+    if not found:
+        raise CheckpointError(
+            f"{runs}: found no run with weights; train one with `bertbench launch cpu_demo`, or give --checkpoint"
+        )
+    return max(found)[1]
 
 
 @dataclass(frozen=True)

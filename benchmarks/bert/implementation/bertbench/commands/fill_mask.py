@@ -10,8 +10,6 @@ from bertbench.common.paths import runs_folder, shown_path
 from bertbench.data.text.vocabulary import Vocabulary
 from bertbench.finetune.fill_mask import MASK, fill_mask
 
-_DEMO = "cpu_demo"
-
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the text and the model."""
@@ -20,7 +18,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         parser,
         "--checkpoint",
         "PATH",
-        f"{WEIGHTS_HELP} (default: the newest run of {_DEMO}, or of the only system with runs)",
+        f"{WEIGHTS_HELP} (default: the newest run)",
     )
     add_path(parser, "--vocab", "FILE", "the model's vocab.txt (default: the one beside the weights)")
     add_number(parser, "--top", "N", "predictions for each word (default 5)", default=5)
@@ -28,7 +26,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     """Print a line for each prediction, best first."""
-    weights = open_weights(arguments.checkpoint or newest_run(runs_folder(), _DEMO))
+    weights = open_weights(arguments.checkpoint or newest_run(runs_folder()))
     vocab = arguments.vocab or weights.vocabulary
     if arguments.vocab is None and not vocab.exists():
         raise ConfigError(f"{vocab}: not found; give --vocab the vocab.txt that the model was trained with")
