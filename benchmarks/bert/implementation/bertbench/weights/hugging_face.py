@@ -13,7 +13,7 @@ from bertbench.common.errors import CheckpointError
 from bertbench.weights.bert_config import HUGGING_FACE_ACTIVATION, hugging_face_config, read_bert_config
 from bertbench.weights.file import Weights
 from bertbench.weights.names import Piece, pieces, take_apart
-from bertbench.weights.origin import Origin
+from bertbench.weights.origin import SKIPPED, Origin
 from bertbench.weights.output import save_tensors, writing
 
 _CONFIG, _TENSORS = "config.json", "model.safetensors"
@@ -58,7 +58,7 @@ def open_hugging_face(folder: Path) -> Origin:
         shape=shape,
         used={key: needed[name].parameter for name, key in keys.items() if name in needed},
         skipped={
-            key: f"the same as {_TIED[name]}" if name in _TIED else "not a tensor of BERT for pre-training"
+            key: f"the same as {_TIED[name]}" if name in _TIED else SKIPPED
             for name, key in keys.items()
             if name not in needed
         },

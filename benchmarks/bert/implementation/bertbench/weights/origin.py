@@ -9,6 +9,8 @@ import torch
 from bertbench.model.shape import BertShape
 from bertbench.weights.names import Piece
 
+SKIPPED = "not a tensor of BERT for pre-training"
+
 
 @dataclass(frozen=True)
 class Origin:

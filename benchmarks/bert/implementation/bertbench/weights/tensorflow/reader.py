@@ -11,18 +11,9 @@ from bertbench.common.errors import CheckpointError
 from bertbench.model.shape import BertShape
 from bertbench.weights.bert_config import read_bert_config
 from bertbench.weights.names import Piece, pieces
-from bertbench.weights.origin import Origin
+from bertbench.weights.origin import SKIPPED, Origin
 from bertbench.weights.tensorflow.object_names import OBJECT_GRAPH, VALUE_SUFFIX, own_names, variable_name
 from bertbench.weights.tensorflow.tensorbundle import Bundle
-
-_SLOTS = {"adam_m", "adam_v", "lamb_m", "lamb_v", "m", "v"}
-_STATE = {
-    "global_step": "step counter",
-    "save_counter": "step counter",
-    "beta1_power": "optimizer state",
-    "beta2_power": "optimizer state",
-    OBJECT_GRAPH: "graph of objects",
-}
 
 
 def open_tensorflow(prefix: Path, config: Path) -> Origin:
@@ -48,7 +39,7 @@ def open_tensorflow(prefix: Path, config: Path) -> Origin:
         source=f"TensorFlow {2 if by_objects else 1} checkpoint {prefix.name}",
         shape=shape,
         used={keys[name]: piece.parameter for name, piece in needed.items() if name in keys},
-        skipped={key: _why_skipped(key, bundle) for key in bundle.entries if key not in used},
+        skipped=dict.fromkeys(sorted(bundle.entries.keys() - used), SKIPPED),
         missing=tuple(name for name in needed if name not in keys),
         notes=(),
         read=partial(_read, bundle, keys, shape, by_objects),
@@ -68,23 +59,9 @@ def _object_based(bundle: Bundle, layers: int) -> dict[str, str]:
     names = {
         key: variable_name(key, own.get(key), layers)
         for key in bundle.entries
-        if key.endswith(VALUE_SUFFIX) and not _is_slot(key, bundle)
+        if key.endswith(VALUE_SUFFIX) and not key.startswith("optimizer/") and "/.OPTIMIZER_SLOT/" not in key
     }
     return {key: name for key, name in names.items() if name is not None}
-
-
-def _why_skipped(key: str, bundle: Bundle) -> str:
-    if key.startswith("\0"):
-        return "slice of a partitioned variable"
-    if state := _STATE.get(key.split("/", maxsplit=1)[0]):
-        return state
-    return "optimizer slot" if _is_slot(key, bundle) else "not a tensor of BERT for pre-training"
-
-
-def _is_slot(key: str, bundle: Bundle) -> bool:
-    """Return whether a tensor is an optimizer's; TensorFlow 1 names it after its variable."""
-    variable, _, last = key.rpartition("/")
-    return variable in bundle.entries or last in _SLOTS or key.startswith("optimizer/") or "/.OPTIMIZER_SLOT/" in key
 
 
 def _read(bundle: Bundle, keys: dict[str, str], shape: BertShape, by_objects: bool, piece: Piece) -> torch.Tensor:
