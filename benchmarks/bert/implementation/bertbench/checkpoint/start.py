@@ -27,17 +27,20 @@ def check_start(system: System) -> None:
         )
 
 
-def check_weights(system: System, path: Path) -> Weights:
-    """Open weights and check that they fit the system's model and its dataset; reads no tensor.
+def check_weights(system: System, path: Path, entries: int | None = None) -> Weights:
+    """Open weights and check that they fit the system's model, and a vocabulary of `entries`; reads no tensor.
+
+    Without `entries`, the vocabulary is that of the system's dataset.
 
     Raises CheckpointError if they can't be read or belong to another model, ConfigError if to another vocabulary.
     """
     weights = open_weights(path)
     weights.check_fits(system.model.shape())
-    entries = Manifest.read(data_folder(system.data.path)).tokenizer.vocab_size
+    if entries is None:
+        entries = Manifest.read(data_folder(system.data.path)).tokenizer.vocab_size
     if entries > weights.real_vocab_size:
         raise ConfigError(
-            f"{path}: has a vocabulary of {weights.real_vocab_size:,} entries, the dataset's has {entries:,}; "
-            "prepare the data with the vocabulary of the checkpoint"
+            f"{path}: has a vocabulary of {weights.real_vocab_size:,} entries, the data's has {entries:,}; "
+            "use the vocabulary of the checkpoint, also to prepare a dataset"
         )
     return weights

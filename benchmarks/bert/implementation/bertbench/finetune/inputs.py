@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Self
 
-from bertbench.checkpoint.weights import open_weights
+from bertbench.checkpoint.start import check_weights
 from bertbench.common.errors import ConfigError
 from bertbench.common.paths import weights_file
 from bertbench.config import System
@@ -44,15 +44,7 @@ class Inputs:
             )
         if init is None and system.model.checkpoint is not None:
             init = weights_file(system.model.checkpoint)
-        weights = None
-        if init is not None:
-            weights = open_weights(init)
-            weights.check_fits(system.model.shape())
-            if len(vocabulary) > weights.real_vocab_size:
-                raise ConfigError(
-                    f"{init}: has a vocabulary of {weights.real_vocab_size:,} entries, {vocab} has "
-                    f"{len(vocabulary):,}; give the vocabulary of the checkpoint"
-                )
+        weights = check_weights(system, init, len(vocabulary)) if init else None
         return cls(train, dev, vocab, read_squad(train), read_squad(dev), vocabulary, weights)
 
     @property
