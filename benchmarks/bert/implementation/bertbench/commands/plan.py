@@ -1,11 +1,15 @@
 """`bertbench plan SYSTEM`: dry-run any rank without its machine."""
 
 import argparse
+from itertools import groupby
 from typing import Any
 
 from bertbench.commands import emit, system_of
 from bertbench.dry_run.dry_run import DryRun, dry_run
 from bertbench.dry_run.steps import STEPS
+
+_MIB = 2**20
+_GRADIENT_BYTES = 4
 
 
 def run(arguments: argparse.Namespace) -> int:
@@ -68,7 +72,8 @@ def _lines(plan: DryRun) -> list[str]:
         f"{steps.tokens.max():,} tokens a step (mean {steps.tokens.mean():,.0f}); load efficiency "
         f"{steps.load_efficiency:.4f}, from {steps.source}, {STEPS} steps",
         f"gradients   {counted.bytes_per_step:,} bytes a rank and step, {plan.link_bytes_per_step:,} over each link "
-        f"of a ring; {len(counted.bucket_elements)} buckets",
+        f"of a ring; {len(counted.bucket_elements)} buckets:",
+        *_bucket_table(counted.bucket_elements),
         f"evaluation  every {system.evaluation_interval:,} samples: after steps {first}; "
         f"at most {share:,} of {plan.evaluation_samples:,} samples on a rank",
     ]
@@ -99,3 +104,14 @@ def _grid(plan: DryRun) -> list[str]:
         *(f"  {line}" for line in layout.lines()),
         f"sent        bytes a step: {sent}",
     ]
+
+
+def _bucket_table(elements: tuple[int, ...]) -> list[str]:
+    """Return the buckets' sizes, equal neighbours on one line."""
+    lines, first = [], 0
+    for size, same in groupby(elements):
+        last = first + len(list(same))
+        numbers = f"{first + 1}" if last == first + 1 else f"{first + 1} to {last}"
+        lines.append(f"  {numbers:>10}  {size:>12,} elements  {_GRADIENT_BYTES * size / _MIB:>8.1f} MiB")
+        first = last
+    return lines
