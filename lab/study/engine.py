@@ -7,7 +7,7 @@ import math
 import statistics
 from collections import defaultdict
 from collections.abc import Callable, Sequence
-from concurrent.futures import FIRST_EXCEPTION, ThreadPoolExecutor, wait
+from concurrent.futures import FIRST_EXCEPTION, CancelledError, ThreadPoolExecutor, wait
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -71,6 +71,7 @@ class Study:
         self.values: dict[str, Values] = {}
         """What tuning chose, by arm."""
         self._run_trial, self._progress, self._parallel = run_trial, progress, parallel
+        self._is_stopped = False
         self._named = {arm.name: arm for arm in self.arms}
 
     def rows(self, seeds: Sequence[int]) -> list[Row]:
@@ -223,6 +224,8 @@ class Study:
 
     def _trial(self, kind: str, arm: Arm, values: Values, seed: int, most: float = math.inf) -> Record:
         def run() -> dict[str, Any]:
+            if self._is_stopped:
+                raise CancelledError
             outcome = self._run_trial(arm, values, seed, most)
             how = "missed or stopped" if outcome.samples is None else f"{outcome.samples:,.0f} samples"
             self._progress.message(f"{kind} {arm.name}, seed {seed}: {how}")
@@ -236,6 +239,9 @@ class Study:
             running = [threads.submit(function, *given) for given in arguments]
             try:
                 wait(running, return_when=FIRST_EXCEPTION)
+            except BaseException:  # a signal: a search would go on with its arm
+                self._is_stopped = True
+                raise
             finally:
                 threads.shutdown(cancel_futures=True)
         return [call.result() for call in running]

@@ -2,6 +2,7 @@
 
 import json
 import math
+import threading
 from collections.abc import Callable
 from datetime import datetime
 from pathlib import Path
@@ -118,6 +119,27 @@ def test_after_a_failure_no_further_trial_starts(tmp_path: Path) -> None:
     with pytest.raises(RunError, match="the run failed"):
         failing.rows([1])
     assert failing.journal.records == []
+
+
+def test_a_stopped_study_ends_after_its_running_trials(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    began, stopped = threading.Semaphore(0), threading.Event()
+
+    def samples(*_: object) -> float:
+        began.release()
+        stopped.wait(20)
+        return 100.0
+
+    def interrupt(*_: object, **__: object) -> None:
+        for _ in range(2):  # both threads are in a trial
+            assert began.acquire(timeout=20)
+        threading.Timer(0.2, stopped.set).start()
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("lab.study.engine.wait", interrupt)
+    interrupted = study(tmp_path, samples, tuning={"trials": 8, "patience": 2.0})
+    with pytest.raises(KeyboardInterrupt):
+        interrupted.rows([1])
+    assert len(interrupted.journal.records) == 2, "each search had seven more to go"
 
 
 def test_a_miss_costs_tuning_more_than_any_hit_and_leaves_a_comparison_undecided(tmp_path: Path) -> None:
