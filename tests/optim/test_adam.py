@@ -1,12 +1,15 @@
 import copy
 import math
+from collections.abc import Callable
 
 import pytest
 import torch
 from torch import nn
 
 from bertbench.optim.adam import MultiTensorAdam
+from bertbench.optim.state import Optimizer
 from tests.optim.drawn import adam, draw_gradients, lamb, matrices
+from tests.optim.test_muon import optimizer_of as muon_of
 
 
 def test_adam_equals_torchs_adamw() -> None:
@@ -50,14 +53,15 @@ def test_the_trust_ratio_is_one_where_a_norm_is_zero(zero: str) -> None:
     torch.testing.assert_close(weight.detach(), torch.tensor(expected))
 
 
-def test_a_fused_query_key_value_matrix_counts_as_three_tensors() -> None:
-    (fused,) = matrices((6, 5))
+@pytest.mark.parametrize("optimizer_of", [lambda *given: MultiTensorAdam(given[0], lamb(), *given[1:]), muon_of])
+def test_a_fused_query_key_value_matrix_counts_as_three_tensors(optimizer_of: Callable[..., Optimizer]) -> None:
+    (fused,) = matrices((12, 5))
     draw_gradients([fused], 2)
     parts = [nn.Parameter(part.clone()) for part in fused.detach().chunk(3)]
     for part, gradient in zip(parts, fused.grad.chunk(3), strict=True):
         part.grad = gradient.clone()
-    MultiTensorAdam([fused], lamb(), fused={fused: 3}).step(0.1)
-    MultiTensorAdam(parts, lamb()).step(0.1)
+    optimizer_of([fused], {fused: 3}).step(0.1)
+    optimizer_of(parts).step(0.1)
     assert torch.equal(fused, torch.cat(list(parts)))
 
 

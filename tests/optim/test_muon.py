@@ -69,17 +69,6 @@ def test_an_update_has_adams_size() -> None:
     assert size == pytest.approx(0.2 * 0.01, rel=0.15)  # AdamW's, where singular values were 1
 
 
-def test_query_key_and_value_are_three_matrices() -> None:
-    (packed,) = matrices((12, 5))
-    apart = [nn.Parameter(part.clone()) for part in packed.detach().chunk(3)]
-    draw_gradients([packed], 2)
-    for part, gradient in zip(apart, packed.grad.chunk(3), strict=True):
-        part.grad = gradient.clone()
-    optimizer_of([packed], {packed: 3}).step(0.1)
-    optimizer_of(apart).step(0.1)
-    assert torch.equal(packed, torch.cat(list(apart)))
-
-
 def test_a_zero_gradient_leaves_the_decay_alone() -> None:
     ours = matrices((4, 3))
     before = ours[0].detach().clone()

@@ -30,6 +30,7 @@ from tests.training.test_synchronisation import READING, noting, reads_of
 # fp32 sums over batches with filler, in another order, of a loss near 5 over 5 steps
 TOLERANCE = 2e-5
 GRAPHS = ("compute.compile=graphs", "data.equal_counts=true")
+ALONE = ("launch.ranks_per_node=1", *GRAPHS)
 
 
 def dense_attention(qkv_T3HK: torch.Tensor, sequences: Sequences, dropout: float) -> torch.Tensor:
@@ -103,11 +104,15 @@ def both(world: World, plain: System, graphs: System) -> tuple[list[float], list
 def test_a_batch_trains_alike_in_every_bin_and_its_operations_depend_on_the_bin_alone(
     tiny: Callable[..., System],
 ) -> None:
-    run_ranks(1, check_bins, tiny("launch.ranks_per_node=1", "optimizer.name=lamb", *GRAPHS))
+    run_ranks(1, with_bins, check_bins, tiny(*ALONE, "optimizer.name=lamb"))
 
 
-def check_bins(world: World, system: System) -> None:
-    bins = make_bins(system, open_data(system)[0])
+def with_bins(world: World, check: Callable[[World, System, Bins], None], *systems: System) -> None:
+    for system in systems:
+        check(world, system, make_bins(system, open_data(system)[0]))
+
+
+def check_bins(world: World, system: System, bins: Bins) -> None:
     (part, first), (_, second), *_ = raw_batches(world, system, 2)
     sizes = [size for size in bins.all if bins.holds(size, first) and bins.holds(size, second)]
     assert len(sizes) >= 3
@@ -137,11 +142,10 @@ def raw_batches(world: World, system: System, count: int) -> list[LoadedPart]:
 
 
 def test_nothing_is_read_back_in_a_replayed_step(tiny: Callable[..., System]) -> None:
-    run_ranks(1, check_reads, tiny("launch.ranks_per_node=1", *GRAPHS))
+    run_ranks(1, with_bins, check_reads, tiny(*ALONE))
 
 
-def check_reads(world: World, system: System) -> None:
-    bins = make_bins(system, open_data(system)[0])
+def check_reads(world: World, system: System, bins: Bins) -> None:
     parts = [LoadedPart(part, bins.fill(batch)) for part, batch in raw_batches(world, system, 3)]
     with AsOnAGpu():
         trainer = GraphTrainer(system, world, SEED, bins)
@@ -154,12 +158,11 @@ _UNRECORDABLE = READING | {"aten::lift_fresh", "aten::_unique2", "aten::unique_d
 
 
 def test_what_is_recorded_asks_nothing_of_the_host(tiny: Callable[..., System]) -> None:
-    for choices in (("optimizer.name=lamb",), ("optimizer.name=adam", "data.gradient_accumulation_steps=2")):
-        run_ranks(1, check_recorded, tiny("launch.ranks_per_node=1", *GRAPHS, *choices))
+    choices = (("optimizer.name=lamb",), ("optimizer.name=adam", "data.gradient_accumulation_steps=2"))
+    run_ranks(1, with_bins, check_recorded, *(tiny(*ALONE, *choice) for choice in choices))
 
 
-def check_recorded(world: World, system: System) -> None:
-    bins = make_bins(system, open_data(system)[0])
+def check_recorded(world: World, system: System, bins: Bins) -> None:
     noted: list[str] = []
 
     def record(work: Callable[[], torch.Tensor]) -> Callable[[], torch.Tensor]:
@@ -173,11 +176,10 @@ def check_recorded(world: World, system: System) -> None:
 
 
 def test_a_closed_trainer_lets_go_of_its_graphs_before_the_process_group_ends(tiny: Callable[..., System]) -> None:
-    run_ranks(1, check_lifetime, tiny("launch.ranks_per_node=1", *GRAPHS))
+    run_ranks(1, with_bins, check_lifetime, tiny(*ALONE))
 
 
-def check_lifetime(world: World, system: System) -> None:
-    bins = make_bins(system, open_data(system)[0])
+def check_lifetime(world: World, system: System, bins: Bins) -> None:
     graphs: list[weakref.ref[partial[torch.Tensor]]] = []
 
     def record(work: Callable[[], torch.Tensor]) -> Callable[[], torch.Tensor]:
@@ -195,16 +197,15 @@ def check_lifetime(world: World, system: System) -> None:
 
 
 def test_an_epoch_of_bins_compiles_nothing_after_initialisation(tiny: Callable[..., System]) -> None:
-    run_ranks(1, check_compilations, tiny("launch.ranks_per_node=1", *GRAPHS))
+    run_ranks(1, with_bins, check_compilations, tiny(*ALONE))
 
 
-def check_compilations(world: World, system: System) -> None:
+def check_compilations(world: World, system: System, bins: Bins) -> None:
     graphs, original = CompileCounter(), torch.compile
 
     def counted(function: Callable[..., object], dynamic: bool = False, fullgraph: bool = False, **_: object) -> object:
         return original(function, backend=graphs, dynamic=dynamic, fullgraph=fullgraph)
 
-    bins = make_bins(system, open_data(system)[0])
     with mock.patch.object(torch, "compile", counted):
         trainer = GraphTrainer(system, world, SEED, bins)
         after_init = graphs.frame_count

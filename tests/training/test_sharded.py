@@ -1,16 +1,12 @@
 """Training with optimizer state in slices is training with whole state, but for rounding."""
 
-import math
 from collections.abc import Callable
 
 import pytest
-from torch.nn.utils import parameters_to_vector
 
 from bertbench.config import System
-from bertbench.distributed.world import World
-from bertbench.training.trainer import WholeTrainer
 from tests.ranks import run_ranks
-from tests.training.steps import loaded, trained
+from tests.training.steps import trained
 
 STEPS = 4
 # fp32 sums of a tensor's norm in another order, and over 4 steps what follows from that
@@ -65,33 +61,6 @@ def test_sums_in_bf16_stay_near_sums_in_fp32(tiny: Callable[..., System]) -> Non
     assert bf16 != full != fp16
     for halved, tolerance in ((bf16, 0.02), (fp16, 0.003)):  # 8 and 11 bits
         assert halved == pytest.approx(full, rel=tolerance)
-
-
-def test_an_overflow_on_one_rank_makes_all_skip_the_step(tiny: Callable[..., System]) -> None:
-    system = tiny("optimizer.name=lamb", "optimizer.sharded=true", "communication.compression=fp16", "clip.mode=bucket")
-    for norms, scales, before, after in run_ranks(2, overflowing, system):
-        assert [math.isfinite(norm) for norm in norms] == [True, False, True]
-        assert scales == [8192.0, 8192.0, 4096.0]
-        assert before == after
-
-
-def overflowing(world: World, system: System) -> tuple[list[float], list[float], list[float], list[float]]:
-    """Norms and loss scales of three steps, the second with an overflow on rank 1; weights before and after that."""
-    trainer = WholeTrainer(system, world, 11)
-    (step,) = loaded(world, system, 1)
-    reports, weights = [], []
-    for overflows in (False, True, False):
-        handle = None
-        if overflows and world.rank == 1:
-            handle = trainer.model.pooler.weight.register_hook(lambda gradient: gradient * math.inf)
-        reports.append(trainer.step(0, step.parts))
-        weights.append(parameters_to_vector(trainer.model.parameters()).tolist())
-        if handle:
-            handle.remove()
-    trainer.close()
-    norms = [float(one.norm) for one in reports]
-    scales = [float(one.loss_scale) for one in reports if one.loss_scale is not None]
-    return norms, scales, weights[0], weights[1]
 
 
 @pytest.mark.slow  # torch.compile takes half a minute
