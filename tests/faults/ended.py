@@ -2,7 +2,6 @@
 
 import os
 import sys
-import time
 from collections.abc import Callable, Mapping, Sequence
 from multiprocessing.process import BaseProcess
 from pathlib import Path
@@ -18,7 +17,7 @@ from bertbench.results.progress import RunProgress
 from bertbench.training.build import Options
 from bertbench.training.train import train
 from compliance.log import Event, read_events
-from tests.ranks import CONTEXT
+from tests.ranks import CONTEXT, LIMIT_S
 
 SEED = 5
 
@@ -40,7 +39,7 @@ class Ended(NamedTuple):
         return told.removeprefix("bertbench: ")
 
 
-def trained(limit_s: float, folder: Path, system: System, damage: Callable[[World], None], **options: Any) -> Ended:
+def trained(folder: Path, system: System, damage: Callable[[World], None], **options: Any) -> Ended:
     """Train on two ranks, after `damage(world)` was called on each, and wait until both have ended."""
     log, said = folder / "result_0.txt", folder / "said"
     processes = [
@@ -49,17 +48,18 @@ def trained(limit_s: float, folder: Path, system: System, damage: Callable[[Worl
     ]
     for process in processes:
         process.start()
-    return ended(processes, limit_s, said, log)
+    return ended(processes, said, log)
 
 
-def ended(processes: Sequence[BaseProcess], limit_s: float, said: Path, log: Path) -> Ended:
-    """Wait until all processes have ended, or kill them."""
-    end = time.monotonic() + limit_s
+def ended(processes: Sequence[BaseProcess], said: Path, log: Path) -> Ended:
+    """Wait until all processes have ended."""
     for process in processes:
-        process.join(max(0.0, end - time.monotonic()))
+        process.join(LIMIT_S)
+    codes = [process.exitcode for process in processes]
+    for process in processes:
         process.kill()
-        process.join()
-    return Ended([process.exitcode for process in processes], said.read_text(), read_events(log))
+    assert None not in codes, f"ended within {LIMIT_S} s: {codes}; they said: {said.read_text()}"
+    return Ended(codes, said.read_text(), read_events(log))
 
 
 def as_launched(

@@ -15,7 +15,8 @@ from random import Random
 from typing import Any, NamedTuple
 
 from bertbench.config import load_system
-from tests.faults.launched import START_S, wait_for_steps
+from tests.faults.launched import wait_for_steps
+from tests.ranks import LIMIT_S
 from tests.training.test_run import BERTBENCH, children
 
 _LATEST = 1.3  # moment of a kill, as a multiple of the time that the first start took
@@ -55,7 +56,7 @@ def run_and_kill(words: Sequence[str], log: Path, kills: int, seed: int) -> Kill
             time.sleep(max(0.0, began + moment - time.monotonic()))
             os.kill(ranks[victim], signal.SIGKILL)
             made.append(victim)
-        return Killed(launcher.wait(START_S + 600), made, submitted)
+        return Killed(launcher.wait(2 * LIMIT_S), made, submitted)
     finally:
         launcher.terminate()
         launcher.wait()
@@ -63,7 +64,7 @@ def run_and_kill(words: Sequence[str], log: Path, kills: int, seed: int) -> Kill
 
 def started(launcher: subprocess.Popen[Any], count: int, before: dict[int, int]) -> dict[int, int]:
     """Process ids by rank, once all ranks are there and none of them is of `before`."""
-    end = time.monotonic() + START_S
+    end = time.monotonic() + LIMIT_S
     while time.monotonic() < end:
         assert launcher.poll() is None, f"the run ended with {launcher.returncode} before all kills were made"
         try:
@@ -73,4 +74,4 @@ def started(launcher: subprocess.Popen[Any], count: int, before: dict[int, int])
         if len(found) == count and not set(found.values()) & set(before.values()):
             return found
         time.sleep(0.01)
-    raise AssertionError(f"no ranks within {START_S} s")
+    raise AssertionError(f"no ranks within {LIMIT_S} s")

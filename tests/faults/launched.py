@@ -9,8 +9,6 @@ from pathlib import Path
 from bertbench.results.files import ResultFiles
 from tests.training.test_run import BERTBENCH, metrics, wait_for
 
-START_S = 180  # of ranks, on a machine that others use
-
 
 def words(overrides: Sequence[str]) -> list[str]:
     return [word for override in overrides for word in ("--set", override)]
@@ -35,4 +33,4 @@ def finished(*command: object) -> subprocess.CompletedProcess[str]:
 
 
 def wait_for_steps(log: Path, steps: int) -> None:
-    wait_for(lambda: ResultFiles(log).metrics.exists() and len(metrics(log)) >= steps, START_S)
+    wait_for(lambda: ResultFiles(log).metrics.exists() and len(metrics(log)) >= steps)

@@ -28,7 +28,6 @@ from tests.faults.ended import SEED, trained
 from tests.tiny import Sample, columns_of
 from tests.training.test_run import metrics
 
-BOUND_S = 120
 # vocabulary of 9; lengths 4, 3, 5
 SAMPLES = [
     Sample([1, 5, 6, 2], [0, 0, 0, 0], [1], [7], 0),
@@ -116,7 +115,7 @@ def test_a_shard_damaged_in_mid_epoch_ends_all_ranks_by_one_message(
     damaged: tuple[System, Path, int], tmp_path: Path
 ) -> None:
     system, path, sample = damaged
-    ended = trained(BOUND_S, tmp_path, system, partial(flip, path, sample))
+    ended = trained(tmp_path, system, partial(flip, path, sample))
     assert all(code not in (0, None) for code in ended.codes)
     told = ended.told()
     assert f"{path}: sample {sample}: found a token id outside 0 to 88" in told
@@ -128,7 +127,7 @@ def test_a_sample_that_is_left_out_is_counted_in_metrics_and_log_and_judged(
     damaged: tuple[System, Path, int], tmp_path: Path
 ) -> None:
     system, path, sample = damaged
-    ended = trained(BOUND_S, tmp_path, system, partial(flip, path, sample), on_bad_sample="skip")
+    ended = trained(tmp_path, system, partial(flip, path, sample), on_bad_sample="skip")
     assert ended.codes == [0, 0], ended.said
     log = tmp_path / "result_0.txt"
     assert [row["skipped"] for row in metrics(log)] == [0, 0, 0, 0, 1, 0]
@@ -162,7 +161,7 @@ def poison(what: str, world: World) -> None:
 def test_a_number_that_is_none_on_one_rank_stops_all_at_that_step(
     tiny: Callable[..., System], tmp_path: Path, what: str, expected: str
 ) -> None:
-    ended = trained(BOUND_S, tmp_path, tiny(), partial(poison, what))
+    ended = trained(tmp_path, tiny(), partial(poison, what))
     assert ended.codes == [1, 1]
     assert expected in ended.told()
     assert [row["step"] for row in metrics(tmp_path / "result_0.txt")] == [1, 2, 3, 4]

@@ -14,9 +14,8 @@ from bertbench.results.files import ResultFiles
 from bertbench.results.linefile import LineFile
 from compliance.log import read_events
 from tests.faults.launched import launched, words
+from tests.ranks import LIMIT_S
 from tests.training.test_run import metrics, wait_for
-
-BOUND_S = 120
 
 
 @pytest.fixture
@@ -60,9 +59,9 @@ def test_a_full_disk_costs_snapshots_first_and_then_ends_the_run_with_one_messag
     log = disk / "tiny" / "bert" / "result_0.txt"
     files = ResultFiles(log)
     with launched(tiny_file, *endless, LOGDIR=str(disk)) as launcher:
-        wait_for((files.snapshots / "step_20").exists, limit_s=BOUND_S)
+        wait_for((files.snapshots / "step_20").exists)
         fill(disk, "filler", leave=24_000)  # lines fit, a snapshot doesn't
-        _, text = launcher.communicate(timeout=BOUND_S)
+        _, text = launcher.communicate(timeout=LIMIT_S)
     assert launcher.returncode == 1
     assert "Traceback" not in text, text
     assert "can't be written (rank " in text

@@ -18,12 +18,12 @@ from tests.data.datasets import vocabulary_of_words
 from tests.faults.launched import finished, launched, wait_for_steps
 from tests.faults.test_restarts import assert_as_if_undisturbed, lasting, resumptions
 from tests.finetune.conftest import QUESTIONS
+from tests.ranks import LIMIT_S
 from tests.tiny import tiny_text
 from tests.training.test_run import BERTBENCH, children, wait_for
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
 MARK = "BERTBENCH_TEST_ROW"
-START_S, END_S = 240, 60
 COMMANDS = {
     "train": "train {tiny} --set schedule.max_steps=99999 --set evaluation.interval_samples=9999999",
     "train with a side process": "train {tiny} --metrics-port 127.0.0.1:{port} --set schedule.max_steps=99999 "
@@ -115,13 +115,13 @@ def stopped(
     with said.open("w") as stream:
         command = subprocess.Popen(words, env=environment, stdout=subprocess.DEVNULL, stderr=stream)
     try:
-        wait_for(lambda: command.poll() is not None or has_started_one(command.pid), START_S)
+        wait_for(lambda: command.poll() is not None or has_started_one(command.pid))
         assert command.poll() is None, said.read_text()
         time.sleep(after_s)
         command.send_signal(number)
-        command.wait(END_S)
-        began = time.monotonic()
-        wait_for(lambda: not marked(str(temporary)) or time.monotonic() > began + END_S, 2 * END_S)
+        command.wait(LIMIT_S)
+        end = time.monotonic() + LIMIT_S
+        wait_for(lambda: not marked(str(temporary)) or time.monotonic() > end, 2 * LIMIT_S)
         names = [read(Path(f"/proc/{one}/cmdline")).replace(b"\0", b" ") for one in marked(str(temporary))]
         assert names == []
     finally:
@@ -173,7 +173,7 @@ def test_a_launcher_killed_in_its_steps_leaves_no_rank_and_a_run_that_goes_on(
     with launched(*run, "--result", log, **{"TMPDIR": str(temporary), MARK: str(temporary)}) as launcher:
         wait_for_steps(log, 100)
         os.kill(children(launcher.pid)[1], signal.SIGSTOP)  # could not end by itself
-    wait_for(lambda: not marked(str(temporary)), 10)
+    wait_for(lambda: not marked(str(temporary)))
     assert finished(*run, "--result", log, "--resume", "auto").returncode == 0
     assert resumptions(log) == [(1, "the run left no word")]
     assert_as_if_undisturbed(log, *run)

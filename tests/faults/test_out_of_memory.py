@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from tests.faults.launched import words
+from tests.ranks import LIMIT_S
 from tests.training.test_run import BERTBENCH
 
 CONTROL = Path("/sys/fs/cgroup/memory")  # cgroup v1
@@ -39,7 +40,7 @@ def test_a_run_that_the_kernel_kills_for_lack_of_memory_is_given_up_and_says_so(
     entering = ["bash", "-c", 'echo $$ > "$0/cgroup.procs" && exec "$@"', str(limited)]
     done = subprocess.run(
         [*entering, *command, "--result", str(tmp_path / "result_0.txt")],
-        capture_output=True, text=True, check=False, timeout=300,
+        capture_output=True, text=True, check=False, timeout=LIMIT_S,
     )  # fmt: skip
     assert done.returncode == 1, done.stderr
     assert done.stderr.count("for lack of memory; give the job more, or raise data.gradient_accumulation_steps") == 3

@@ -18,7 +18,8 @@ from bertbench.results.files import ResultFiles
 from compliance.judge import judge
 from compliance.log import read_events
 from tests.faults.kill import run_and_kill
-from tests.faults.launched import START_S, finished, launched, wait_for_steps, words
+from tests.faults.launched import finished, launched, wait_for_steps, words
+from tests.ranks import LIMIT_S
 from tests.training.test_run import children, metrics
 
 pytestmark = [
@@ -99,7 +100,7 @@ def test_a_rank_told_to_stop_stops_all_with_a_snapshot_and_code_75(tiny_file: st
     with launched(*run, "--result", log) as launcher:
         wait_for_steps(log, 20)
         os.kill(children(launcher.pid)[1], signal.SIGUSR1)
-        _, said = launcher.communicate(timeout=60)
+        _, said = launcher.communicate(timeout=LIMIT_S)
     assert launcher.returncode == 75, said
     stopped = len(metrics(log))
     assert stopped < 600
@@ -163,7 +164,7 @@ def test_under_torchrun_restarted_ranks_go_on_with_the_run_that_they_began(tiny_
         for victim, steps in ((1, 100), (0, 300)):
             wait_for_steps(log, steps)
             os.kill(children(launcher.pid)[victim], signal.SIGKILL)
-        assert launcher.wait(2 * START_S) == 0
+        assert launcher.wait(LIMIT_S) == 0
     finally:
         launcher.terminate()
         launcher.wait()

@@ -19,6 +19,7 @@ import compliance
 from bertbench.checkpoint.reading import SnapshotReader
 from bertbench.common.errors import CheckpointError
 from tests.faults.launched import words
+from tests.ranks import LIMIT_S
 from tests.training.test_run import BERTBENCH, children, metrics, wait_for
 
 
@@ -98,11 +99,11 @@ def test_a_run_on_one_machine_listens_on_loopback_only_and_writes_no_secret(tiny
         launcher = subprocess.Popen([*BERTBENCH, "train", tiny_file, *endless], env=env, stderr=said, stdout=said)
     log = tmp_path / "runs" / "tiny" / "bert" / "result_0.txt"
     try:
-        wait_for((log.with_suffix("") / "snapshots" / "step_10").exists, limit_s=180)
+        wait_for((log.with_suffix("") / "snapshots" / "step_10").exists)
         ranks = children(launcher.pid)
         found = [listening(pid) for pid in (launcher.pid, *ranks.values())]
         os.kill(ranks[1], signal.SIGKILL)
-        launcher.wait(60)
+        launcher.wait(LIMIT_S)
     finally:
         launcher.kill()
     assert len(found) == 3

@@ -19,7 +19,7 @@ import torch
 from bertbench.cli import main
 from compliance.judge import judge
 from compliance.log import read_events
-from tests.ranks import run_command
+from tests.ranks import LIMIT_S, run_command
 
 pytest.importorskip("pydantic", reason="starts commands that read a system")
 
@@ -32,7 +32,9 @@ def bertbench(tmp_path: Path) -> Callable[..., subprocess.CompletedProcess[str]]
 
     def call(*words: str, **environment: str) -> subprocess.CompletedProcess[str]:
         env = {**os.environ, "LOGDIR": str(tmp_path / "runs"), **environment}
-        return subprocess.run([*BERTBENCH, *words], capture_output=True, text=True, env=env, timeout=120, check=False)
+        return subprocess.run(
+            [*BERTBENCH, *words], capture_output=True, text=True, env=env, timeout=LIMIT_S, check=False
+        )
 
     return call
 
@@ -47,7 +49,7 @@ def despite_hang_ups(words: list[str], log: Path) -> tuple[dict[str, Any], str]:
             assert launcher.poll() is None
             for process in (launcher.pid, *children(launcher.pid).values()):
                 os.kill(process, signal.SIGHUP)
-        out, said = launcher.communicate(timeout=120)
+        out, said = launcher.communicate(timeout=LIMIT_S)
     assert launcher.returncode == 0, said
     return json.loads(out), said
 
@@ -140,7 +142,7 @@ def test_when_a_rank_dies_all_stop_and_the_log_says_so(
     words = ["train", tiny_file, "--set", "schedule.max_steps=100000", "--set", "evaluation.interval_samples=600000"]
     with training(words, tmp_path, 5) as (launcher, log):
         os.kill(launcher.pid if victim is None else children(launcher.pid)[victim], number)
-        _, said = launcher.communicate(timeout=30)
+        _, said = launcher.communicate(timeout=LIMIT_S)
     assert launcher.returncode == (1 if number == signal.SIGKILL else 75)
     assert "Traceback" not in said, said
     lines = log.read_text().splitlines()
@@ -154,7 +156,7 @@ def test_ctrl_c_ends_with_the_way_to_go_on(tiny_file: str, tmp_path: Path, every
     words = ["train", tiny_file, "--set", "schedule.max_steps=100000", "--set", f"checkpoint.every_steps={every}"]
     with training(words, tmp_path, 12, start_new_session=True) as (launcher, _):
         os.killpg(launcher.pid, signal.SIGINT)  # a terminal sends it to the ranks too
-        _, said = launcher.communicate(timeout=60)
+        _, said = launcher.communicate(timeout=LIMIT_S)
     assert launcher.returncode == 130
     assert "Traceback" not in said, said
     if every == "null":
@@ -182,10 +184,10 @@ def training(
         launcher.kill()
 
 
-def wait_for(condition: Callable[[], bool], limit_s: float = 180) -> None:
+def wait_for(condition: Callable[[], bool], limit_s: float = LIMIT_S) -> None:
     end = time.monotonic() + limit_s
     while not condition():
-        assert time.monotonic() < end, "it never happened"
+        assert time.monotonic() < end, f"it didn't happen within {limit_s:g} s"
         time.sleep(0.05)
 
 

@@ -24,7 +24,7 @@ from bertbench.training.short_run import shortened
 from bertbench.training.train import train
 from compliance.judge import judge
 from tests.compliance.logs import compliance
-from tests.ranks import run_ranks
+from tests.ranks import LIMIT_S, run_ranks
 from tests.training.test_run import BERTBENCH, metrics
 
 WITHOUT_RESULT = {"not-a-result", "run-success"}
@@ -40,7 +40,7 @@ def test_a_smoke_run_takes_a_few_steps_of_everything_and_is_no_result(tiny_file:
     overrides = [word for one in settings for word in ("--set", one)]
     words = ["train", tiny_file, "--smoke", "--seed", "5", "--json", *overrides]
     env = {**os.environ, "LOGDIR": str(tmp_path / "runs")}
-    done = subprocess.run([*BERTBENCH, *words], capture_output=True, text=True, env=env, timeout=120, check=False)
+    done = subprocess.run([*BERTBENCH, *words], capture_output=True, text=True, env=env, timeout=LIMIT_S, check=False)
     assert done.returncode == 0, done.stderr
     assert done.stderr.splitlines()[-1] == "smoke test passed: a few steps of everything ran (no result)"
     assert "aborted" not in done.stderr
