@@ -13,9 +13,8 @@ from bertbench.common.errors import RunError
 from bertbench.results.files import ResultFiles
 from bertbench.results.linefile import LineFile
 from compliance.log import read_events
-from tests.faults.launched import launched, words
 from tests.ranks import LIMIT_S
-from tests.training.test_run import metrics, wait_for
+from tests.training.test_run import launched, metrics, wait_for, words
 
 
 @pytest.fixture
@@ -58,7 +57,7 @@ def test_a_full_disk_costs_snapshots_first_and_then_ends_the_run_with_one_messag
     endless = words(["schedule.max_steps=100000", "evaluation.interval_samples=600000", "checkpoint.every_steps=10"])
     log = disk / "tiny" / "bert" / "result_0.txt"
     files = ResultFiles(log)
-    with launched(tiny_file, *endless, LOGDIR=str(disk)) as launcher:
+    with launched("train", tiny_file, *endless, LOGDIR=str(disk)) as launcher:
         wait_for((files.snapshots / "step_20").exists)
         fill(disk, "filler", leave=24_000)  # lines fit, a snapshot doesn't
         _, text = launcher.communicate(timeout=LIMIT_S)

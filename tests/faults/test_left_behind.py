@@ -15,12 +15,11 @@ import pytest
 
 from bertbench.common import watcher
 from tests.data.datasets import vocabulary_of_words
-from tests.faults.launched import finished, launched, wait_for_steps
 from tests.faults.test_restarts import assert_as_if_undisturbed, lasting, resumptions
 from tests.finetune.conftest import QUESTIONS
 from tests.ranks import LIMIT_S
 from tests.tiny import tiny_text
-from tests.training.test_run import BERTBENCH, children, wait_for
+from tests.training.test_run import BERTBENCH, children, finished, launched, wait_for, wait_for_steps
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
 MARK = "BERTBENCH_TEST_ROW"
@@ -170,10 +169,10 @@ def test_a_launcher_killed_in_its_steps_leaves_no_rank_and_a_run_that_goes_on(
     run = [tiny_file, *lasting(600)]
     log = tmp_path / "run" / "result_0.txt"
     log.parent.mkdir()
-    with launched(*run, "--result", log, **{"TMPDIR": str(temporary), MARK: str(temporary)}) as launcher:
+    with launched("train", *run, "--result", log, **{"TMPDIR": str(temporary), MARK: str(temporary)}) as launcher:
         wait_for_steps(log, 100)
         os.kill(children(launcher.pid)[1], signal.SIGSTOP)  # could not end by itself
     wait_for(lambda: not marked(str(temporary)))
-    assert finished(*run, "--result", log, "--resume", "auto").returncode == 0
+    assert finished("train", *run, "--result", log, "--resume", "auto").returncode == 0
     assert resumptions(log) == [(1, "the run left no word")]
     assert_as_if_undisturbed(log, *run)

@@ -11,8 +11,8 @@ from bertbench.config import System
 from bertbench.distributed.world import World
 from lab.bench import network
 from tests.faults.ended import as_launched, ended
-from tests.faults.launched import wait_for_steps
 from tests.ranks import CONTEXT
+from tests.training.test_run import wait_for_steps
 
 SILENT_S = 4
 

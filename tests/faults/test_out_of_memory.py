@@ -8,9 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.faults.launched import words
 from tests.ranks import LIMIT_S
-from tests.training.test_run import BERTBENCH
+from tests.training.test_run import BERTBENCH, words
 
 CONTROL = Path("/sys/fs/cgroup/memory")  # cgroup v1
 LIMIT_MB = 1000

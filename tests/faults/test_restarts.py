@@ -18,9 +18,8 @@ from bertbench.results.files import ResultFiles
 from compliance.judge import judge
 from compliance.log import read_events
 from tests.faults.kill import run_and_kill
-from tests.faults.launched import finished, launched, wait_for_steps, words
 from tests.ranks import LIMIT_S
-from tests.training.test_run import children, metrics
+from tests.training.test_run import children, finished, launched, metrics, wait_for_steps, words
 
 pytestmark = [
     pytest.mark.faults,
@@ -43,7 +42,7 @@ def assert_as_if_undisturbed(log: Path, *command: str) -> None:
     """The same losses and weights, bit for bit, and the same log but for the resumptions, as the command gives."""
     straight = log.parent / "straight" / "result_0.txt"
     straight.parent.mkdir()
-    done = finished(*command, "--result", straight)
+    done = finished("train", *command, "--result", straight)
     assert done.returncode == 0, done.stderr
     assert without_times(log) == without_times(straight)
     assert [row["step"] for row in metrics(log)] == list(range(1, len(metrics(straight)) + 1))
@@ -97,7 +96,7 @@ def test_a_rank_told_to_stop_stops_all_with_a_snapshot_and_code_75(tiny_file: st
     run = [tiny_file, *lasting(600, "checkpoint.every_steps=null")]
     log = tmp_path / "run" / "result_0.txt"
     log.parent.mkdir()
-    with launched(*run, "--result", log) as launcher:
+    with launched("train", *run, "--result", log) as launcher:
         wait_for_steps(log, 20)
         os.kill(children(launcher.pid)[1], signal.SIGUSR1)
         _, said = launcher.communicate(timeout=LIMIT_S)
@@ -114,19 +113,19 @@ def test_a_rank_told_to_stop_stops_all_with_a_snapshot_and_code_75(tiny_file: st
     wrong = ["--allow-config-change", *words(("model.feed_forward_size=29", "launch.max_restarts=2"))]
     copy = tmp_path / "copy" / "result_0.txt"
     shutil.copytree(log.parent, copy.parent)
-    done = finished(*run, "--result", copy, "--resume", "auto", *wrong)
+    done = finished("train", *run, "--result", copy, "--resume", "auto", *wrong)
     assert done.returncode == 2, done.stderr
     assert "doesn't fit this run" in done.stderr
     assert "restarts left" not in done.stderr
 
     at_the_end = words(["checkpoint.every_steps=600"])
-    done = finished(*run, "--result", log, "--resume", "auto", *at_the_end)
+    done = finished("train", *run, "--result", log, "--resume", "auto", *at_the_end)
     assert done.returncode == 0, done.stderr
     assert resumptions(log) == [(1, "rank 1: stopped by SIGUSR1")]
     assert_as_if_undisturbed(log, *run, *at_the_end)
     # it is over: the same command once more finds nothing to do
     before = log.read_bytes()
-    assert finished(*run, "--result", log, "--resume", "auto").returncode == 0
+    assert finished("train", *run, "--result", log, "--resume", "auto").returncode == 0
     assert log.read_bytes() == before
 
 
@@ -135,7 +134,7 @@ def test_a_run_that_dies_three_times_by_one_fault_after_the_same_step_is_given_u
 ) -> None:
     log = tmp_path / "result_0.txt"
     diverging = ("optimizer.learning_rate=1e30", "clip.mode=none", "launch.max_restarts=9")
-    done = finished(tiny_file, *words(diverging), "--result", log)
+    done = finished("train", tiny_file, *words(diverging), "--result", log)
     assert done.returncode == 1
     assert "restarts left: 7" in done.stderr
     assert "restarts left: 6" not in done.stderr

@@ -18,9 +18,8 @@ import bertbench
 import compliance
 from bertbench.checkpoint.reading import SnapshotReader
 from bertbench.common.errors import CheckpointError
-from tests.faults.launched import words
 from tests.ranks import LIMIT_S
-from tests.training.test_run import BERTBENCH, children, metrics, wait_for
+from tests.training.test_run import BERTBENCH, children, metrics, wait_for, words
 
 
 def test_nothing_of_ours_reads_tensors_with_an_unlimited_pickle() -> None:

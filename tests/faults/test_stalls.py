@@ -21,8 +21,7 @@ from bertbench.distributed.world import World
 from bertbench.loading.batch import SampleCheck
 from compliance.log import read_events
 from tests.faults.ended import Ended, trained
-from tests.faults.launched import launched, wait_for_steps, words
-from tests.training.test_run import children, metrics
+from tests.training.test_run import children, launched, metrics, wait_for_steps, words
 
 pytestmark = [pytest.mark.faults, pytest.mark.skipif(sys.platform != "linux", reason="reads /proc to find the ranks")]
 
@@ -38,7 +37,7 @@ def run_with(tiny_file: str, folder: Path, hit: Callable[[dict[int, int]], None]
     """Start an endless run of two ranks, and after a few steps do something to its processes."""
     log = folder / "tiny" / "bert" / "result_0.txt"
     began = time.monotonic()
-    with launched(tiny_file, *words(ENDLESS), LOGDIR=str(folder)) as launcher:
+    with launched("train", tiny_file, *words(ENDLESS), LOGDIR=str(folder)) as launcher:
         wait_for_steps(log, 6)
         start_s = time.monotonic() - began
         hit(children(launcher.pid))

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.training.test_run import BERTBENCH
+from tests.training.test_run import BERTBENCH, words
 
 LIMIT_S = 1800
 
@@ -39,9 +39,8 @@ def demo_data(tmp_path_factory: pytest.TempPathFactory) -> Path:
     ids=" ".join,
 )
 def test_the_demo_reaches_its_target(demo_data: Path, tmp_path: Path, settings: list[str]) -> None:
-    words = [word for setting in settings for word in ("--set", setting)]
     environment = {**os.environ, "DATADIR": str(demo_data), "LOGDIR": str(tmp_path)}
-    command = [*BERTBENCH, "train", "cpu_demo", "--seed", "1", "--json", *words]
+    command = [*BERTBENCH, "train", "cpu_demo", "--seed", "1", "--json", *words(settings)]
     done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=LIMIT_S, check=False)
     assert done.returncode == 0, done.stderr
     assert json.loads(done.stdout)["accuracy"] >= 0.4
@@ -53,8 +52,8 @@ def test_the_demo_reaches_its_target_on_two_nodes_of_two_ranks(demo_data: Path, 
         probe.bind(("127.0.0.1", 0))
         port = str(probe.getsockname()[1])
     settings = ["hardware.number_of_nodes=2", "communication.hierarchical=true", "launch.timeout_s=300"]
-    words = [word for setting in settings for word in ("--set", setting)]
-    command = [*BERTBENCH, "train", "cpu_demo", "--seed", "1", "--result", str(tmp_path / "result_0.txt"), *words]
+    result = ["--result", str(tmp_path / "result_0.txt")]
+    command = [*BERTBENCH, "train", "cpu_demo", "--seed", "1", *result, *words(settings)]
     ranks = []
     for rank in range(4):
         place = {"RANK": str(rank), "WORLD_SIZE": "4", "LOCAL_RANK": str(rank % 2), "LOCAL_WORLD_SIZE": "2"}

@@ -32,6 +32,7 @@ from bertbench.training.build import make_sampler
 from bertbench.training.trainer import WholeTrainer
 from tests.quota import processor_quota
 from tests.ranks import run_command, run_ranks
+from tests.training.test_run import words
 from tests.training.test_trainer import LOSS_TOLERANCE, losses
 
 LINEAR = CostModel(1.0, 0.0).of_length
@@ -157,8 +158,7 @@ def shares_beside_a_slow_rank(world: World, system: System) -> list[float]:
 
 def test_a_run_measures_its_ranks_and_goes_to_its_end(tiny_file: str, tmp_path: Path) -> None:
     settings = ("launch.rank_speeds=auto", "launch.rebalance_every_steps=2", "checkpoint.every_steps=6")
-    words = [word for setting in settings for word in ("--set", setting)]
-    done = run_command(2, ["train", tiny_file, "--seed", "3", *words], tmp_path)
+    done = run_command(2, ["train", tiny_file, "--seed", "3", *words(settings)], tmp_path)
     assert done.returncode == TARGET_MISSED  # out of reach in 6 steps
     assert re.search(r"rank speeds: \d+\.\d%, \d+\.\d% of the work", done.stderr)
     (meta,) = (tmp_path / "runs").glob("tiny/bert/result_0/snapshots/step_6/meta.json")

@@ -8,7 +8,7 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
@@ -26,17 +26,34 @@ pytest.importorskip("pydantic", reason="starts commands that read a system")
 BERTBENCH = [sys.executable, "-m", "bertbench"]
 
 
-@pytest.fixture
-def bertbench(tmp_path: Path) -> Callable[..., subprocess.CompletedProcess[str]]:
-    """Run a command with LOGDIR in the test's folder."""
+def words(overrides: Iterable[str]) -> list[str]:
+    return [word for override in overrides for word in ("--set", override)]
 
-    def call(*words: str, **environment: str) -> subprocess.CompletedProcess[str]:
-        env = {**os.environ, "LOGDIR": str(tmp_path / "runs"), **environment}
-        return subprocess.run(
-            [*BERTBENCH, *words], capture_output=True, text=True, env=env, timeout=LIMIT_S, check=False
-        )
 
-    return call
+def finished(*command: object, **environment: str) -> subprocess.CompletedProcess[str]:
+    """Run `bertbench` with these words to its end."""
+    return subprocess.run(
+        [*BERTBENCH, *map(str, command)], env={**os.environ, **environment},
+        capture_output=True, text=True, timeout=2 * LIMIT_S, check=False,
+    )  # fmt: skip
+
+
+@contextmanager
+def launched(*command: object, **environment: str) -> Iterator[subprocess.Popen[str]]:
+    """Begin `bertbench` with these words in a session of its own; it is gone after the body."""
+    launcher = subprocess.Popen(
+        [*BERTBENCH, *map(str, command)], env={**os.environ, **environment}, stderr=subprocess.PIPE, text=True,
+        start_new_session=True,
+    )  # fmt: skip
+    try:
+        yield launcher
+    finally:
+        launcher.kill()
+        launcher.wait()
+
+
+def wait_for_steps(log: Path, steps: int) -> None:
+    wait_for(lambda: (log.with_suffix("") / "metrics.jsonl").exists() and len(metrics(log)) >= steps)
 
 
 def despite_hang_ups(words: list[str], log: Path) -> tuple[dict[str, Any], str]:
@@ -100,19 +117,18 @@ def test_a_run_reaches_its_target_and_leaves_a_log_that_the_official_checker_pas
 
 
 @pytest.mark.slow
-def test_runs_draw_their_own_seeds_and_a_seed_repeats_its_run(
-    bertbench: Callable[..., subprocess.CompletedProcess[str]], tiny_file: str
-) -> None:
-    done = bertbench("launch", tiny_file, "--runs", "2", "--json")
+def test_runs_draw_their_own_seeds_and_a_seed_repeats_its_run(tiny_file: str, tmp_path: Path) -> None:
+    runs = {"LOGDIR": str(tmp_path)}
+    done = finished("launch", tiny_file, "--runs", 2, "--json", **runs)
     assert done.returncode == 3, done.stderr  # the target is out of reach in 6 steps
     first, second = json.loads(done.stdout)
     assert first["seed"] != second["seed"]
     assert first["status"] == second["status"] == "aborted"
-    again = json.loads(bertbench("train", tiny_file, "--json", "--seed", str(first["seed"])).stdout)
+    again = json.loads(finished("train", tiny_file, "--json", "--seed", first["seed"], **runs).stdout)
     losses = [[row["loss"] for row in metrics(Path(run["log"]))] for run in (first, second, again)]
     assert losses[0] == losses[2]
     assert losses[0] != losses[1]
-    table = bertbench("report").stdout
+    table = finished("report", **runs).stdout
     assert "result_2" in table
     assert "0 of 3 runs reached the target" in table
 
@@ -139,8 +155,10 @@ def children(launcher: int) -> dict[int, int]:
 def test_when_a_rank_dies_all_stop_and_the_log_says_so(
     tiny_file: str, tmp_path: Path, victim: int | None, number: signal.Signals, reason: str
 ) -> None:
-    words = ["train", tiny_file, "--set", "schedule.max_steps=100000", "--set", "evaluation.interval_samples=600000"]
-    with training(words, tmp_path, 5) as (launcher, log):
+    endless = words(("schedule.max_steps=100000", "evaluation.interval_samples=600000"))
+    log = tmp_path / "tiny" / "bert" / "result_0.txt"
+    with launched("train", tiny_file, *endless, LOGDIR=str(tmp_path)) as launcher:
+        wait_for_steps(log, 6)
         os.kill(launcher.pid if victim is None else children(launcher.pid)[victim], number)
         _, said = launcher.communicate(timeout=LIMIT_S)
     assert launcher.returncode == (1 if number == signal.SIGKILL else 75)
@@ -153,8 +171,9 @@ def test_when_a_rank_dies_all_stop_and_the_log_says_so(
 
 @pytest.mark.parametrize("every", ["5", pytest.param("null", marks=pytest.mark.faults)])
 def test_ctrl_c_ends_with_the_way_to_go_on(tiny_file: str, tmp_path: Path, every: str) -> None:
-    words = ["train", tiny_file, "--set", "schedule.max_steps=100000", "--set", f"checkpoint.every_steps={every}"]
-    with training(words, tmp_path, 12, start_new_session=True) as (launcher, _):
+    endless = words(("schedule.max_steps=100000", f"checkpoint.every_steps={every}"))
+    with launched("train", tiny_file, *endless, LOGDIR=str(tmp_path)) as launcher:
+        wait_for_steps(tmp_path / "tiny" / "bert" / "result_0.txt", 13)
         os.killpg(launcher.pid, signal.SIGINT)  # a terminal sends it to the ranks too
         _, said = launcher.communicate(timeout=LIMIT_S)
     assert launcher.returncode == 130
@@ -169,21 +188,6 @@ def test_ctrl_c_ends_with_the_way_to_go_on(tiny_file: str, tmp_path: Path, every
     assert going_on.returncode == 3, "it is the same run that goes on"
 
 
-@contextmanager
-def training(
-    words: list[str], folder: Path, steps: int, **options: Any
-) -> Iterator[tuple[subprocess.Popen[str], Path]]:
-    """A run and its log, once it has taken more than so many steps; killed at the end, if it still runs."""
-    env = {**os.environ, "LOGDIR": str(folder)}
-    launcher = subprocess.Popen([*BERTBENCH, *words], env=env, stderr=subprocess.PIPE, text=True, **options)
-    log = folder / "tiny" / "bert" / "result_0.txt"
-    try:
-        wait_for(lambda: (log.with_suffix("") / "metrics.jsonl").exists() and len(metrics(log)) > steps)
-        yield launcher, log
-    finally:
-        launcher.kill()
-
-
 def wait_for(condition: Callable[[], bool], limit_s: float = LIMIT_S) -> None:
     end = time.monotonic() + limit_s
     while not condition():
@@ -192,8 +196,8 @@ def wait_for(condition: Callable[[], bool], limit_s: float = LIMIT_S) -> None:
 
 
 def test_a_loss_that_is_not_finite_ends_the_run_with_its_step(tiny_file: str, tmp_path: Path) -> None:
-    words = ["train", tiny_file, "--set", "optimizer.learning_rate=1e30", "--set", "clip.mode=none"]
-    done = run_command(2, words, tmp_path)
+    diverging = words(("optimizer.learning_rate=1e30", "clip.mode=none"))
+    done = run_command(2, ["train", tiny_file, *diverging], tmp_path)
     assert done.returncode == 1
     assert "the loss of step" in done.stderr
     assert "Traceback" not in done.stderr
@@ -216,7 +220,10 @@ def test_a_loss_that_is_not_finite_ends_the_run_with_its_step(tiny_file: str, tm
             ["data", "prepare", "--system", "TINY", "--text", "/nowhere/text", "--out", "OUT"],
             "/nowhere/text: cannot be read",
         ),
-        (["lab", "parallel", "--system", "TINY"], "found 12 and 2; change them, or choose another system"),
+        (
+            ["lab", "parallel", "--system", "TINY"],
+            "not a multiple of data.gradient_accumulation_steps 8",
+        ),
     ],
 )
 def test_a_mistake_is_one_error(
@@ -235,8 +242,8 @@ def test_a_mistake_is_one_error(
     assert told.out == ""
 
 
-def test_a_mistake_has_no_traceback(bertbench: Callable[..., subprocess.CompletedProcess[str]], tmp_path: Path) -> None:
-    done = bertbench("train", "no_such_system")
+def test_a_mistake_has_no_traceback(tmp_path: Path) -> None:
+    done = finished("train", "no_such_system", LOGDIR=str(tmp_path))
     assert (done.returncode, done.stdout) == (2, "")
     assert "Traceback" not in done.stderr
     assert len(done.stderr.splitlines()) == 1
@@ -285,8 +292,9 @@ def test_the_power_of_a_run_is_sampled_beside_it(
     program.write_text('#!/bin/sh\necho "Instantaneous power reading:   250 Watts"\n')
     program.chmod(0o755)
     settings = ("power.measure=true", "power.hz=20", "power.interconnect_watts=20", "schedule.max_steps=40")
-    words = ["train", tiny_file, *(word for setting in settings for word in ("--set", setting))]
-    done = run_command(2, words, tmp_path, PATH=f"{program.parent}:{os.environ['PATH']}")
+    done = run_command(
+        2, ["train", tiny_file, *words(settings)], tmp_path, PATH=f"{program.parent}:{os.environ['PATH']}"
+    )
     assert done.returncode == 3, done.stderr
     log = str(tmp_path / "runs" / "tiny" / "bert" / "result_0.txt")
     assert "without measuring energy" not in done.stderr

@@ -1,8 +1,6 @@
 """`train --smoke` and `--profile`: a few real steps, whose logs nobody can take for results."""
 
 import json
-import os
-import subprocess
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -24,8 +22,8 @@ from bertbench.training.short_run import shortened
 from bertbench.training.train import train
 from compliance.judge import judge
 from tests.compliance.logs import compliance
-from tests.ranks import LIMIT_S, run_ranks
-from tests.training.test_run import BERTBENCH, metrics
+from tests.ranks import run_ranks
+from tests.training.test_run import finished, metrics, words
 
 WITHOUT_RESULT = {"not-a-result", "run-success"}
 
@@ -37,10 +35,8 @@ def rules(log: Path) -> set[str]:
 def test_a_smoke_run_takes_a_few_steps_of_everything_and_is_no_result(tiny_file: str, tmp_path: Path) -> None:
     # evaluations every 36 samples, and a target that this seed reaches at once: else the run would be aborted anyway
     settings = ("evaluation.target=1e-9", "checkpoint.every_steps=1000", "schedule.max_steps=1000")
-    overrides = [word for one in settings for word in ("--set", one)]
-    words = ["train", tiny_file, "--smoke", "--seed", "5", "--json", *overrides]
-    env = {**os.environ, "LOGDIR": str(tmp_path / "runs")}
-    done = subprocess.run([*BERTBENCH, *words], capture_output=True, text=True, env=env, timeout=LIMIT_S, check=False)
+    command = ["train", tiny_file, "--smoke", "--seed", 5, "--json", *words(settings)]
+    done = finished(*command, LOGDIR=str(tmp_path / "runs"))
     assert done.returncode == 0, done.stderr
     assert done.stderr.splitlines()[-1] == "smoke test passed: a few steps of everything ran (no result)"
     assert "aborted" not in done.stderr
