@@ -173,9 +173,9 @@ def errors_of_kernel(world: World) -> list[float]:
 
 def test_the_gpu_s_kernel_computes_the_same_in_triton_s_interpreter() -> None:
     pytest.importorskip("triton", reason="Triton is not installed (bertbench[kernels] brings it)")
-    from tests.optim.test_triton import interpreted  # noqa: PLC0415
+    from tests.optim.test_triton import by_interpreter  # noqa: PLC0415
 
-    ((narrow, narrow_sums, wide, wide_sums),) = interpreted(1, errors_of_kernel)
+    ((narrow, narrow_sums, wide, wide_sums),) = by_interpreter(1, errors_of_kernel)
     assert narrow < 1e-5
     assert wide <= 2**-5, "one bfloat16 rounding of values below 8"
     assert max(narrow_sums, wide_sums) < 1e-4, "float32 sums of 128 values"

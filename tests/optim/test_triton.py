@@ -243,13 +243,18 @@ def on_ranks(world: World) -> dict[str, Any]:
     }
 
 
-@pytest.fixture(scope="module")
-def interpreted() -> list[dict[str, Any]]:
-    """What two new processes found: Triton reads once, when it is imported, whether it is to interpret."""
+def by_interpreter(count: int, function: Any) -> list[Any]:
+    """What each rank answers, in new processes: Triton reads once, when it is imported, whether it is to interpret."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("TRITON_INTERPRET", "1")
         patch.setattr(ranks, "CONTEXT", multiprocessing.get_context("spawn"))
-        return ranks.run_ranks(2, on_ranks)
+        return ranks.run_ranks(count, function)
+
+
+@pytest.fixture(scope="module")
+def interpreted() -> list[dict[str, Any]]:
+    """What two processes found."""
+    return by_interpreter(2, on_ranks)
 
 
 @pytest.fixture
