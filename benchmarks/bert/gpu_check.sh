@@ -2,7 +2,7 @@
 # What only a GPU shows, in four commands of at most ten minutes each, the most valuable first:
 #   gpu_check.sh --only product     the demo and BERT-Large by run_and_time.sh
 #   gpu_check.sh --only correct     every fast path beside plain arithmetic
-#   gpu_check.sh --only speed       the step, the optimizer
+#   gpu_check.sh --only speed       the step and the optimizer timed, beside what their kernels predict
 #   gpu_check.sh --only profile     where a step's time goes
 # Each result is in runs/gpu_check/gpu_check.json and .html as soon as it is there; `--out FOLDER` chooses another folder.
 # The last line says what held, what failed and what was not reached.

@@ -17,6 +17,9 @@ from lab.bench.gpu.child import Ended, run
 from lab.bench.gpu.parts import GROUPS, PARTS, Part
 from lab.bench.gpu.report import Report
 
+_LACKS = {"found no GPU": "needs a GPU", "needs Triton": "needs Triton"}
+"""What a command's last line says of a machine without a GPU, and the reason that is reported."""
+
 
 def main(words: list[str]) -> int:
     """Run the parts; return 0 if none failed, 1 if one did."""
@@ -65,8 +68,10 @@ def _judged(report: Report, part: Part, ended: Ended) -> tuple[str, str]:
     verdicts = [row["holds"] for row in rows if "holds" in row]
     if ended.code is None:
         return "failed", f"exceeded its {part.limit_s} s"
-    if not torch.cuda.is_available() and ended.code == 2 and "found no GPU" in last:
-        return "not reached", "needs a GPU"
+    if not torch.cuda.is_available() and ended.code == 2:
+        for text, lacks in _LACKS.items():
+            if text in last:
+                return "not reached", lacks
     if ended.code and all(verdicts):
         return "failed", f"ended with {ended.code}{last}"
     if not verdicts:

@@ -52,6 +52,10 @@ PARTS = (
         "optim", "speed", "LAMB beside torch's fused AdamW", 60, "bertbench lab optim --json --device cuda"
     ),
     Part(
+        "computed", "speed", "the steps that kernels' bytes and launches predict, to read beside those timed", 150,
+        "bertbench predict --from-kernels --json",
+    ),
+    Part(
         "trace", "profile", "where the time of a step of BERT-Large goes", 210, "lab.bench.gpu.parts product.profile"
     ),
 )  # fmt: skip

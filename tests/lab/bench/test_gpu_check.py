@@ -56,7 +56,7 @@ def test_without_a_gpu_the_whole_check_runs_to_its_end(tmp_path: Path) -> None:
     done = check(tmp_path)
     assert done.returncode == 0, done.stderr
     ended = {part["name"]: part["status"] for part in json.loads(done.stdout)["parts"]}
-    assert {name for name, status in ended.items() if status == "held"} == {"trainer"}
+    assert {name for name, status in ended.items() if status == "held"} == {"trainer", "computed"}
     assert "failed" not in ended.values()
 
 
@@ -92,6 +92,7 @@ SPEAKER = "import sys, time; print('{}', flush=True); print('why', file=sys.stde
     ('{"a": "bf16", "holds": false}', "", "failed", "bf16: doesn't hold"),
     ('{"a": 1, "holds": true}', "sys.exit(3)", "failed", "ended with 3: why"),
     ('{"a": 1, "holds": true}', "time.sleep(60)", "failed", "exceeded its 1 s"),
+    ("", "sys.stderr.write('counting kernels needs Triton'); sys.exit(2)", "not reached", "needs Triton"),
     ('{"not_reached": "no such thing"}', "", "not reached", "no such thing"),
     ("[1]", "", "held", ""),
     ("no answer", "", "failed", "found nothing: why"),
@@ -101,6 +102,7 @@ def test_a_part_ends_as_its_rows_and_its_exit_say(
 ) -> None:
     (tmp_path / "speaker.py").write_text(SPEAKER.replace("{}", row, 1).replace("{}", then))
     monkeypatch.setenv("PYTHONPATH", str(tmp_path))
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
     part = Part("made up", "product", "", 1 if "sleep" in then else 60, command="speaker")
     report = Report(tmp_path, [part])
     assert run_part(part, report) == f"{status} {reason}".rstrip()
