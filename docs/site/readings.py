@@ -132,7 +132,9 @@ def _bench_claims() -> Rows:
         for table in "\n".join(record["printed"]).split("\n\n"):
             size = table.split("  ")[0] + ": " if path.stem == "step" else ""
             for line in re.findall(
-                r"^.*\d x as fast.*|^.*as fast to the target.*|^.*95 % interval .*", table, re.MULTILINE
+                r"^.*\d x as fast.*|^.*as fast to the target.*|^.*times the samples/s.*|^.*95 % interval .*",
+                table,
+                re.MULTILINE,
             ):
                 found = re.search(r"([-+]?\d+\.\d+) (x|times|%)(?: \((?:95 % interval )?(\S+) to (\S+).*?\))?", line)
                 assert found, line
