@@ -257,4 +257,4 @@ def test_the_studies_that_come_with_the_project_are_whole() -> None:
                 limits.add(system.max_steps * system.global_batch_size)
     assert max(limits) <= 1.01 * min(limits), "the same samples for every arm"
     rates = {arm.kind: arm.space["optimizer.learning_rate"] for arm in found["optimizer"].all_arms()}
-    assert {round(bounds.high / bounds.low, 6) for bounds in rates.values()} == {100}, "ranges of one ratio"
+    assert {round(bounds.high / bounds.low, 6) for bounds in rates.values()} == {30}, "ranges of one ratio"
