@@ -20,6 +20,7 @@ from lab.study.intervals import holm
 _RESULTS = Path(__file__).parents[2] / "results"
 _STUDIES = {"clip_ranks": "clip --ranks 2,16,64", "buckets": "buckets", "compression": "compression"}
 """Studies of paired differences in samples, and the `bertbench lab` command of each."""
+_RACE = _RESULTS / "studies" / "optimizer.json"
 _OPTIMIZERS = {"lamb": "LAMB", "muon": "Muon"}
 _STARTS = {"start random": "from random weights", "start checkpoint": "from a checkpoint"}
 
@@ -60,7 +61,8 @@ def claims() -> str:
         *_overlap_claims(),
         *(row for name in _STUDIES for row in _study_claims(name)),
     ]
-    return _table(["claim", "figure (95 % interval)", "seeds", "shown", "command", "record"], [*rows, *_optimizers()])
+    heads = ["claim", "figure (95 % interval)", "seeds", "shown", "command", "record"]
+    return _table(heads, [*rows, *_optimizer_claims()])
 
 
 def steps() -> str:
@@ -178,19 +180,42 @@ def _study_claims(name: str) -> Rows:
         ]
 
 
-def _optimizers() -> Rows:
-    path = _RESULTS / "studies" / "optimizer.json"
-    study = _read(path)
-    pairs, seeds = {(pair["arm"], pair["cells"]): pair for pair in study["pooled"]}, study["arms"][0]["seeds"]
+def _optimizer_claims() -> Rows:
+    study = _read(_RACE)
+    arms, batches = {arm["arm"]: arm for arm in study["arms"]}, study["definition"]["cells"]["batch"]
+    seeds, where = study["arms"][0]["seeds"], ("bertbench lab optimizer", _link(_RACE))
+    for name, start, samples, seconds, cells, shown in _races(study):
+        claim, figure = f"Samples of {name} over ADAM's, {start}", f"{samples}; seconds {seconds}"
+        yield [claim, figure, f"{seeds} x {cells} cells", shown, *where]
+    places = sorted(
+        row["samples_to_target"] / arms[row["arm"]]["values"]["decay_samples"]
+        for row in study["rows"]
+        if row["reached"]
+    )
+    tenth, *_, last = statistics.quantiles(places, n=10)
+    figure = f"{statistics.median(places):.2f} (eight of ten runs: {tenth:.2f} to {last:.2f})"
+    yield ["Optimizers: samples to the target over those of the decay", figure, str(seeds), "median", *where]
+    evaluations = min(
+        arm["samples_to_target"] / batches[arm["batch"]]["evaluation.interval_samples"] for arm in arms.values()
+    )
+    yield ["Optimizers: evaluations to the target", f"{evaluations:.0f}", str(seeds), "least mean of an arm", *where]
+    edges = sum(len(of["at_edge"]) for of in study["tuned"])
+    values = sum(len(arm["values"]) for arm in arms.values())
+    yield ["Optimizers: tuned values at the edge of their range", f"{edges} of {values}", "-", "counted", *where]
+
+
+def _races(study: dict[str, Any]) -> Rows:
+    """Yield optimizer, start, ratios of samples and seconds to ADAM's, number of cells, and whether samples differ."""
+    pairs = {(pair["arm"], pair["cells"]): pair for pair in study["pooled"]}
     chosen = [pairs[arm, cells] for arm in _OPTIMIZERS for cells in _STARTS]
     p_values = [_p_value(math.log(pair["samples"]), math.log(pair["low"]), pair["counted"] - 1) for pair in chosen]
     for pair, p_value in zip(chosen, holm(p_values), strict=True):
-        figure = f"{pair['samples']:.2f} ({pair['low']:.2f} to {pair['high']:.2f}); seconds {pair['seconds']:.2f}"
+        samples, seconds = (
+            f"{pair[mean]:.2f} ({pair[low]:.2f} to {pair[high]:.2f})"
+            for mean, low, high in (("samples", "low", "high"), ("seconds", "seconds_low", "seconds_high"))
+        )
         shown = _shown(p_value > 0.05 or pair["verdict"].startswith("not decided"))
-        yield [
-            f"Samples of {_OPTIMIZERS[pair['arm']]} over ADAM's, {_STARTS[pair['cells']]}", figure,
-            f"{seeds} x {pair['counted']} cells", shown, "bertbench lab optimizer", _link(path),
-        ]  # fmt: skip
+        yield [_OPTIMIZERS[pair["arm"]], _STARTS[pair["cells"]], samples, seconds, str(pair["counted"]), shown]
 
 
 def _p_value(mean: float, low: float, freedom: int) -> float:
