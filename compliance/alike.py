@@ -18,6 +18,7 @@ from compliance.run import RunFacts, number
 MEND = "run the benchmark again; from more than ten runs, take ten consecutive ones"
 _FINE = 5  # decimals: accuracies with fewer can agree by chance
 _ACCURACY = 2e-6  # two accuracies that differ by less are the same
+_RATE, _LONG = 1e-6, 9  # samples/s; characters of a rate that isn't rounded
 _CROWDED = 0.005  # numbers in the range of a set, as a share: denser ones agree by chance
 _FEWEST = {"accuracies": 3}  # shared numbers, and half of the smaller set; of other kinds, one more
 _MOST = 1_000  # evaluations compared; a run has some tens
@@ -50,12 +51,14 @@ def trace(name: str, closed: bool, facts: RunFacts | None) -> Trace:
     samples = [one.samples for one in evaluations if one.samples is not None]
     packed = 2 * len({b - a for a, b in pairwise(samples)}) > len(samples)  # others count alike in all runs
     found = [one for event in facts.events() for one in measured(event)]
-    losses = [number(value) or 0.0 for kind, _, value in found if kind == "loss"]
+    losses, rates = ([number(value) or 0.0 for was, _, value in found if was == kind] for kind in ("loss", "rate"))
     began = facts.started_ms or 0.0
     blocks = [(event.time_ms - began) / 1e3 for event in facts.all("block_start")[:_MOST]]
     kinds = {
         "accuracies": [one / _ACCURACY for one in fine],
         "losses": [one / _ACCURACY for one in losses if round(one, _FINE) != one],
+        "changes of loss": [(b - a) / _ACCURACY for a, b in pairwise(losses) if round(a, _FINE) != a],
+        "throughputs": [one / _RATE for one in rates if len(repr(one)) > _LONG],
         "rises of accuracy": [(b - a) / _ACCURACY for a, b in pairwise(accuracies)] if len(fine) > 1 else [],
         "intervals": [(b - a) * 1e3 for a, b in pairwise([0.0, *times])],
         "samples": samples if packed else [],

@@ -95,10 +95,10 @@ def test_runs_are_compared_across_systems(tmp_path: Path) -> None:
     assert ("copied-run", "error") in found(logs)
 
 
-def logged_losses(seed: int) -> Text:
+def logged_losses(seed: int, name: str = "train_loss", offset: float = 0.0) -> Text:
     chance = random.Random(seed)
     return lambda text: "".join(
-        found + (f"{line('train_loss', chance.uniform(1, 7), 50_000)}\n" if "eval_stop" in found else "")
+        found + (f"{line(name, chance.uniform(1, 7) + offset, 50_000)}\n" if "eval_stop" in found else "")
         for found in text.splitlines(True)
     )
 
@@ -114,6 +114,17 @@ def test_runs_with_the_losses_or_blocks_of_another_are_copies(tmp_path: Path) ->
     blocks = iter(one for one in (logs / "result_4.txt").read_text().splitlines(True) if "block_" in one)
     lines = run_log(seconds=109, seed=10).splitlines(True)
     log.write_text("".join(next(blocks) if "block_" in one else one for one in lines))
+    assert ("copied-run", "error") in found(logs)
+
+
+@pytest.mark.parametrize(("name", "offset"), [("train_loss", 0.01), ("throughput", 0.0)])
+def test_runs_with_later_losses_or_the_throughputs_of_another_are_copies(
+    tmp_path: Path, name: str, offset: float
+) -> None:
+    logs = write_package(tmp_path)
+    for run in (0, 3):
+        log = logs / f"result_{run}.txt"
+        log.write_text(logged_losses(4, name, run * offset)(log.read_text()))
     assert ("copied-run", "error") in found(logs)
 
 
