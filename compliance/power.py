@@ -26,6 +26,7 @@ _LONGEST_GAP_MS = 1_000 * 1.1  # a reading at least every second, and a tenth fo
 # Physics: power supplies lose up to 30 % at low load; one node draws no less than a fan, and no more than a rack.
 _LEAST_EFFICIENCY, _LEAST_W, _MOST_W = 0.7, 10, 150_000
 _LEAST_SHARE = 0.12  # of the median; an idle node of accelerators draws a fifth of its power in training
+_LEAST_OF_HALF = 0.6  # of the other half of a run
 _APART = 0.15  # from the median of a system's runs
 _FEWEST_STEPS = 3  # a meter in whole watts goes up, down, or stays
 _FEWEST_ALIKE = 20  # sequences of readings; a meter with few values repeats some by chance
@@ -123,6 +124,10 @@ def _node(name: str, node: Readings, facts: RunFacts) -> Findings:
     if len(timed) >= LEAST_READINGS and (len(different) < len(timed) / 4 or len(steps) < _FEWEST_STEPS):
         found = f"{name}: the same readings again and again"
         yield _finding("power-plausible", found, "readings that vary", "warning")
+    halves = [median(half) for at in [len(levels) // 2] for half in (levels[:at], levels[at:]) if half]
+    if halves and min(halves) < _LEAST_OF_HALF * max(halves):
+        found = f"{name}: half of the run at {min(halves):,.0f} W, half at {max(halves):,.0f} W"
+        yield _finding("power-plausible", found, "a run that draws about as much throughout", "warning")
     gap = max((now - then for then, now in pairwise([began, *timed, ended])), default=0.0)
     if gap > _LONGEST_GAP_MS:
         yield _finding("power-rate", f"{name}: {gap / 1e3:.1f} s without a reading", "a reading at least every second")

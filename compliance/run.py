@@ -125,7 +125,7 @@ def number(value: Any) -> float | None:
 
 def numeric(value: Any) -> float | None:
     """Return a number, also one that is spelled as text, or None."""
-    if isinstance(value, str):
+    if isinstance(value, str) and value.isascii():  # not other scripts' digits
         with suppress(ValueError):
             return number(float(value[:100]))
     return number(value)
@@ -138,7 +138,7 @@ def alone(value: Any) -> Any:
 
 def as_integer(value: Any) -> int | None:
     """Return a value's whole number from any type or spelling, or None."""
-    for base in (10, 0) if isinstance(value, str) else ():
+    for base in (10, 0) if isinstance(value, str) and value.isascii() else ():
         with suppress(ValueError):
             return int(value, base)
     found = numeric(value) if not isinstance(value, int) or isinstance(value, bool) else value

@@ -125,7 +125,7 @@ def test_a_long_value_does_not_hang_the_convergence_check(tmp_path: Path) -> Non
 @pytest.mark.parametrize(
     ("eighth", "fourth"),
     [("8.0", '"8"'), ("8", '" 8"'), ("8", "8.0"), ("8", '"0x8"'), ("8", "null"), ("8", '"eight"'),
-     ("8", '8, "metadata": {"file": "y.py", "lineno": 7}')],
+     ("8", '"\\u0664"'), ("8", '8, "metadata": {"file": "y.py", "lineno": 7}')],
 )  # fmt: skip
 def test_seeds_differ_in_more_than_their_spelling_and_place(tmp_path: Path, eighth: str, fourth: str) -> None:
     logs = write_package(tmp_path)

@@ -173,9 +173,13 @@ def noisy(seed: int, watts: float = WATTS) -> Callable[[int], float]:
         lambda _: node_file(RUN_S + 5, lambda second: 290 + second % 5),
         lambda _: node_file(RUN_S + 5, lambda second: 290 + second / 8),
         lambda _: node_file(RUN_S + 5, lambda second: noisy(5)(second) * (0.1 if 20 < second < 25 else 1)),
+        lambda _: node_file(RUN_S + 5, lambda second: noisy(5)(second) * (1.31 if second < 53 else 0.7)),
     ],
-    ids=["efficiency", "kilowatts", "another power", "another efficiency", "one power", "a pattern", "a line", "a gap"],
-)
+    ids=[
+        "efficiency", "kilowatts", "another power", "another efficiency", "one power", "a pattern", "a line", "a gap",
+        "a half",
+    ],
+)  # fmt: skip
 def test_power_is_bounded_by_physics_and_by_the_other_runs(power: Path, change: Callable[[str], str]) -> None:
     file = power / "result_5" / "node_0.txt"
     file.write_text(change(file.read_text()))
