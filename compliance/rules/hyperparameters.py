@@ -62,6 +62,9 @@ def _batch(case: Case) -> Breaches:
             yield Breach(
                 event.line, f"global_batch_size {shown(event.value)}", expected, "error" if absurd else "warning"
             )
+    if case.closed and case.batch:
+        batch = case.batch
+        yield from odd(case, "d_batch_size", lambda local: (number(local) or 0.0) <= batch, "at most the global batch")
     parts = case.first("gradient_accumulation_steps")
     count = case.number("gradient_accumulation_steps") or 0.0
     if case.closed and case.batch and parts and count > case.batch:  # rows of packed sequences may divide unequally

@@ -2,7 +2,7 @@
 
 import math
 import re
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Iterator, Sequence
 from itertools import pairwise
 from math import gcd
@@ -11,14 +11,16 @@ from typing import NamedTuple
 
 from compliance import hardware
 from compliance.finding import Breach, Breaches, Case, Rule
-from compliance.rules.quantities import THROUGHPUT, disagreements
+from compliance.rules.quantities import THROUGHPUT, disagreements, measured
 from compliance.rules.samples import FEWEST_SAMPLES, by_interval, reaching, reference_samples
+from compliance.run import number
 
 _CLOCK = "training_rules.adoc: run results"
 _FEWEST_INTERVALS = 3  # for a median
 # A published run's intervals took 0.35 s at first and 0.2 s in the end: lines may be written that late.
 _LEAST_CUT_MS = 200.0
 _LEAST_CUT, _LEAST_SAVED = 0.1, 0.05  # of an interval, and of a run: published runs lack 3 %
+_FEWEST_SIDE = 4  # intervals at a pace, before or after it changes at once
 _DEVIATIONS, _AS_DEVIATION = 6.0, 1.4826  # of the run's own intervals; the median of deviations as a standard one
 _AT_ONCE = 0.01  # of the first interval: the others, where evaluations are logged after the last
 _EVEN = 5e-5  # of an interval: what all differ by at least
@@ -29,6 +31,7 @@ _REPEATING = re.compile(r"([1-8])\1{7}|(?!(\d)\2{3})(?:(\d\d)\3{4}|(\d{3})\4{3}|
 _PREDICTIONS, _ROUNDED = 428_235, 0.02
 _COARSE_MS, _LEAST_SPAN_MS = 10, 1_000.0  # shorter evaluations take equal milliseconds by chance
 _REGULAR_MS, _FEWEST_REGULAR = 5_000.0, 5  # shorter intervals repeat by chance
+_LONG = 9  # characters of a figure that isn't rounded: they don't repeat by chance
 _FINE = 6  # decimals: accuracies with fewer can agree by chance
 # Between evaluations; a pass of 64 nodes rises by 0.16 at once.
 _LARGEST_FALL, _LARGEST_RISE, _PLATEAU, _HIGHEST = 0.05, 0.35, 0.7, 0.78
@@ -67,6 +70,12 @@ def _short(intervals: Sequence[_Interval]) -> Iterator[tuple[int, str]]:
             found = f"{one.took_ms / 1e3:.3f} s up to this evaluation, where the run's pace takes"
             yield one.line, f"{found} {one.expected_ms / 1e3:.3f} s"
         balance = max(0.0, balance)
+    later = [one.took_ms / one.expected_ms for one in intervals[1:] if one.expected_ms > 0]
+    for at in range(_FEWEST_SIDE, len(later) - _FEWEST_SIDE + 1):
+        slow, fast = later[:at], later[at:]
+        faster = min(slow) - max(fast)
+        if faster > max(_LEAST_SAVED, max(slow) - min(slow), max(fast) - min(fast)):
+            yield intervals[-1].line, f"the last {len(fast)} intervals faster than all before, by {faster:.0%}"
     total = sum(one.took_ms for one in intervals)
     if saved > max(_LEAST_CUT_MS, _LEAST_SAVED * total) + late:
         found = f"{saved / 1e3:.3f} s of {total / 1e3:.3f} s missing in intervals faster than the run's pace"
@@ -92,8 +101,25 @@ def _even(case: Case) -> Breaches:
         spans = [round(stop.time_ms - start.time_ms, 3) for start, stop in zip(starts, stops, strict=False)]
         if len(spans) > _FEWEST_REGULAR and len(set(spans)) == 1 and spans[0] >= _LEAST_SPAN_MS:
             yield Breach(stops[-1].line, f"{kind}s of {spans[0]:,} ms each", "times that differ")
-    measured = list({(one.accuracy, one.samples): one for one in evaluations if 0 <= one.accuracy < 1}.values())
-    accuracies = [one.accuracy for one in measured]
+    yield from _repeated(case, last)
+    yield from _accuracies(case, last)
+
+
+def _repeated(case: Case, last: int | None) -> Breaches:
+    figures: dict[str, set[tuple[float, float]]] = defaultdict(set)
+    for event in case.log.events:
+        for kind, name, value in measured(event):
+            if kind in ("rate", "loss", "step_time") and (figure := number(value)) and len(repr(figure)) > _LONG:
+                figures[name].add((figure, event.time_ms // 1e3))  # ranks may log it at once
+    for name, values in figures.items():
+        usual, often = Counter(figure for figure, _ in values).most_common(1)[0]
+        if often > _FEWEST_REGULAR and 3 * often > len(values):
+            yield Breach(last, f"{name} {usual!r} {often} times", "figures that vary")
+
+
+def _accuracies(case: Case, last: int | None) -> Breaches:
+    different = list({(one.accuracy, one.samples): one for one in case.evaluations if 0 <= one.accuracy < 1}.values())
+    accuracies = [one.accuracy for one in different]
     fine = sorted(one for one in accuracies if round(one, _FINE) != one)
     twice = [one for one, other in pairwise(fine) if one == other]
     tails = {round(one * 1e3 % 1, _FINE) for one in fine}
@@ -102,16 +128,17 @@ def _even(case: Case) -> Breaches:
     whole = [abs(part - round(part)) < _ROUNDED for part in parts]
     counted = 2 * sum(whole) > len(whole) > 3  # others average over batches
     expected = f"the digits of a measurement: a whole number of {_PREDICTIONS:,} predictions"
-    for one, is_whole in zip(measured, whole, strict=True):
+    for one, is_whole in zip(different, whole, strict=True):
         found = f"accuracy {one.accuracy!r}"
         if _REPEATING.search(found) or (counted and not is_whole):
             yield Breach(one.line, found, expected)
     # Of 10,000 samples, two accuracies near the target agree by chance in some of a hundred runs.
     chance = len(twice) < 2 and min(twice, default=_PLATEAU) >= _PLATEAU and len(tails) >= len(fine) - 1
     formula = 2 * sum(round(one, _FINE - 2) != one for one in accuracies) > len(rises) and _regular(rises, 9)
+    formula |= len({round(b - a, 9) for a, b in pairwise(rises)}) < 3 and len(rises) > _FEWEST_REGULAR
     if not chance or formula or 2 * len(set(rises)) < len(rises):
         yield Breach(last, "accuracies with the same digits, or the same rise", "accuracies that vary")
-    for before, one in pairwise(measured if case.closed and reaching(case) else ()):
+    for before, one in pairwise(different if case.closed and reaching(case) else ()):
         rise = one.accuracy - before.accuracy
         fell = rise < -_LARGEST_FALL and before.accuracy > _PLATEAU - _LARGEST_FALL
         if one.accuracy > _HIGHEST or rise > _LARGEST_RISE or fell:

@@ -10,7 +10,7 @@ from collections import defaultdict
 from collections.abc import Iterator
 from functools import lru_cache
 from itertools import pairwise
-from statistics import harmonic_mean
+from statistics import harmonic_mean, mean
 from typing import Any, NamedTuple
 
 from compliance.description import in_all
@@ -39,6 +39,8 @@ _KINDS = re.compile(
     "(throughput|(samples|seqs?|sequences|examples)_(per_)?s(ec(ond)?)?)|tracked_stats)"
     "|(?P<seconds>(time_to_train|ttt|run_duration|((raw_)?(train|training)|run)_time)(_ms|_s|_seconds|_minutes)?)"
     "|(?P<elapsed>((elapsed|wall_clock)(_time)?|total_time)(_ms|_s|_seconds|_minutes)?)"
+    "|(?P<step_time>((train|training|avg|average|mean)_)*(step|iteration)_time(_ms|_s|_seconds)?"
+    "|(ms|milliseconds|s|sec|seconds)_per_(step|iteration))"
     "|(?P<steps>((global|train|training)_)?(step|steps|step_num|iterations?))"
     "|(?P<samples>epoch_num|samples|samples_(count|seen))"
     "|(?P<accuracy>(final|best)_accuracy|(final_|best_)?eval_((mlm|masked_lm)_)?accuracy)"
@@ -53,13 +55,16 @@ _OTHERWISE = 4  # counts that differ by as many times count something else
 
 
 class _Stated(NamedTuple):
-    """Samples trained on, as one event gives them; None if in words. `share` of a difference is allowed."""
+    """Samples trained on, as one event gives them; None if in words. `share` of a difference is allowed.
+
+    `surplus` may be beyond: two intervals, as some implementations train on until they know the accuracy.
+    """
 
     event: Event
     source: str
     samples: float | None
     share: float = 0.01
-    surplus: int = 2  # intervals; some implementations train on until they know the accuracy
+    surplus: float | None = None
 
 
 @lru_cache(maxsize=1024)
@@ -81,27 +86,38 @@ def measured(event: Event) -> Iterator[tuple[str, str, Any]]:
 
 
 def _in_the_end(case: Case) -> Iterator[tuple[Event, str, str, Any]]:
-    """Yield what is measured over the whole run: after the last evaluation, with it, or as the last of its name."""
+    """Yield what is measured over the whole run: after the last evaluation, with it, or as the last of its name.
+
+    Steps are also yielded as the last before it, which are no more than those of the run.
+    """
     last = max((one.line for one in case.evaluations), default=0)
     start = case.first("run_start")
     rates: dict[str, list[tuple[Event, str, str, Any]]] = defaultdict(list)
+    steps: dict[str, tuple[Event, str, str, Any]] = {}
     for event in case.log.events:
         for kind, name, value in measured(event) if start and event.line > start.line else ():
-            if kind == "rate":
+            if kind in ("rate", "step_time"):
                 rates[name].append((event, kind, name, value))
             elif event.line >= last or event.key == "run_stop":
                 yield event, kind, name, value
+            elif kind == "steps":
+                steps[name] = event, kind, name, value
+    yield from steps.values()
     for name, stated in rates.items():
         each = [numeric(value) or 0.0 for *_, value in stated]
         before = sum(event.line <= last for event, *_ in stated)
         if before > 2 and 2 * len(each) >= len(case.evaluations):  # one for each interval
-            yield stated[-1][0], "rate", name, harmonic_mean(each) if min(each) >= 0 else math.nan
+            event, kind, *_ = stated[-1]
+            average = harmonic_mean if kind == "rate" else mean
+            yield event, kind, name, average(each) if min(each) >= 0 else math.nan
         else:
             yield from stated[before:] or stated[-1:]
 
 
 def _stated(case: Case, batch: float) -> Iterator[_Stated]:
     seconds = case.time_to_train_s or 0.0
+    evaluating = min(seconds, _evaluating_s(case))  # a rate may leave it out
+    parts = case.number("gradient_accumulation_steps") or 1.0
     planned = batch * (case.number(TRAINING_STEPS) or 0.0)
     for event in case.all("train_samples"):
         samples = numeric(alone(event.value)) or 0.0
@@ -114,11 +130,25 @@ def _stated(case: Case, batch: float) -> Iterator[_Stated]:
     for event, kind, name, value in _in_the_end(case):
         found = numeric(value)
         if kind == "rate":
-            yield _Stated(event, THROUGHPUT, found and found * seconds, 0.03, 0)
+            yield _Stated(event, THROUGHPUT, found and found * seconds, 0.03, (found or 0.0) * evaluating)
+        elif kind == "step_time" and found and found > 0 and parts == 1:
+            for done in (batch * seconds / found / unit for unit in (1.0, 1e-3)):
+                if _comparable(case, done):
+                    yield _Stated(event, f"time by {name}", done, 0.1, done * evaluating / seconds)
         elif kind in ("steps", "samples") and found:
             done = found * (batch if kind == "steps" else 1.0)
-            if done >= batch and 1 / _OTHERWISE < done / (case.samples or math.inf) < _OTHERWISE:
+            ended = event.line >= case.evaluations[-1].line or (parts == 1 and done > (case.samples or math.inf))
+            if done >= batch and ended and _comparable(case, done):
                 yield _Stated(event, f"{name} of {event.key}", done, 0.03)
+
+
+def _comparable(case: Case, samples: float) -> bool:
+    return 1 / _OTHERWISE < samples / (case.samples or math.inf) < _OTHERWISE
+
+
+def _evaluating_s(case: Case) -> float:
+    starts, stops = ([event.time_ms for event in case.all(key)] for key in ("eval_start", "eval_stop"))
+    return max(0.0, sum(stops) - sum(starts)) / 1e3 if len(starts) == len(stops) else 0.0
 
 
 def disagreements(case: Case) -> list[tuple[int, str, float]]:
@@ -132,7 +162,7 @@ def disagreements(case: Case) -> list[tuple[int, str, float]]:
     wrong = []
     for event, source, stated, share, surplus in _stated(case, batch):
         found, allowed = stated or math.nan, share * last + slack
-        if not last - allowed <= found <= last + allowed + surplus * gap:
+        if not last - allowed <= found <= last + allowed + (2 * gap if surplus is None else surplus):
             wrong.append((event.line, f"{source} {found:,.0f}, last evaluation after {last:,.0f}", found / last))
     return wrong
 

@@ -130,6 +130,13 @@ LOGS = [
     Forgery("a schedule that hardly begins", "samples", setting("opt_learning_rate_training_steps", 10**8)),
     Forgery("blocks of half their samples", "blocks-contiguous",
             every("block_start", lambda _, one: one["metadata"].update(epoch_count=75_040))),
+    Forgery("blocks that begin after half an interval", "blocks-contiguous",
+            both(every("block_start", lambda _, one: one["metadata"].update(
+                     first_epoch_num=one["metadata"]["first_epoch_num"] + 75_040)),
+                 every("block_stop", lambda _, one: one["metadata"].update(
+                     first_epoch_num=one["metadata"]["first_epoch_num"] + 75_040)))),
+    Forgery("a rank's batch of two whole ones", "batch-size", beside("seed", "d_batch_size", 896), "error"),
+    Forgery("more steps before the last evaluation", "samples", beside("eval_stop", "train_step", 9_000)),
     Forgery("half a sample", "samples", telling("eval_accuracy", 4, epoch_num=5 * 150_080 + 0.5)),
     # 2: time
     Forgery("20 minutes of initialisation and 20 of waiting", "init-time",
@@ -142,6 +149,8 @@ LOGS = [
             both(beside("init_stop", "learning_rate", 1e-4), telling("learning_rate", step_num=120))),
     Forgery("a second start half a second later", "run-once", again("run_start", 500), "error"),
     Forgery("a part of many intervals", "pace", cut_in_many),
+    Forgery("a faster second half", "pace", evaluated_at(
+        lambda number: 9_400 * min(number, 7) + 8_400 * max(0, number - 7) + 37 * number**2 % 91)),
     Forgery("a cut that contradicts the throughput", "pace", both(stats(), from_key("block_stop", -6_500, 6)), "error"),
     # 3: noise
     Forgery("equal intervals", "noise", evenly),
@@ -155,6 +164,11 @@ LOGS = [
     Forgery("the same sixteen digits twice", "noise",
             both(setting("eval_accuracy", 0.6512345678901234, 9), setting("eval_accuracy", 0.6512345678901234, 11))),
     Forgery("a straight line", "noise", accuracies(lambda index, one: one if index == 13 else 0.4 + 0.0175 * index)),
+    Forgery("a rounded parabola", "noise",
+            accuracies(lambda index, _: round(0.7215 - 0.0018 * (13 - index) ** 2, 4))),
+    Forgery("one loss at all evaluations", "noise",
+            lambda records: [line for one in records for line in (
+                [one, {**one, "key": "train_loss", "value": 3.123456789}] if one["key"] == "eval_stop" else [one])]),
     Forgery("the same last digits", "noise", accuracies(lambda index, one: round(one, 3) + 0.00012345678)),
     Forgery("a third of the way at once", "noise",
             accuracies(lambda index, one: one if index > 4 else 0.05 + index / 17 % 0.1)),
@@ -190,6 +204,7 @@ LOGS = [
         ("samples_per_second", 12_000), ("Throughput", "12000"), ("train_throughput", [{"throughput": 8_000}]),
         ("sequences/sec", 12_000),
         ("tracked_stats", {"train": {"training_sequences_per_second": 12_000}}), ("global_step", 2_345),
+        ("ms_per_step", 40), ("tracked_stats", {"avg_step_time": 0.04}),
     )),
     *(Forgery(f"{key} {value}", "stated-twice", added(key, value)) for key, value in (
         ("time_to_train", 0.8 * SECONDS), ("run_duration", 2 * SECONDS),

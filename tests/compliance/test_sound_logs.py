@@ -21,7 +21,7 @@ from tests.compliance.logs import (
     text,
     write,
 )
-from tests.compliance.mutations import counts, later, setting
+from tests.compliance.mutations import counts, from_key, later, setting
 
 Manner = Callable[[list[Record]], str]
 
@@ -218,12 +218,24 @@ def other_events(records: list[Record]) -> str:
     return text([*began, *during, *records[start + 1 :], *events(stop, after)])
 
 
+def rates_without_evaluation(records: list[Record]) -> str:
+    """Evaluations take 10 % of the time, and throughput and step time leave them out."""
+    started = records[at(records, "run_start")]["time_ms"]
+    trained = records[at(records, "run_stop")]["time_ms"] - started
+    for number in range(14):
+        trained -= records[at(records, "eval_stop", number)]["time_ms"]
+        trained += records[at(records, "eval_start", number)]["time_ms"]
+        records = from_key("eval_accuracy", 1_000 + 17 * number % 30, number)(records)
+    stats = {"throughput": 2_101_120 / trained * 1e3, "avg_step_time_ms": trained * 448 / 2_101_120}
+    return text([*records, {**records[-1], "key": "tracked_stats", "value": stats, "metadata": {}}])
+
+
 MANNERS: tuple[Manner, ...] = (
     prefixed, cr_only, crlf_without_a_last_end, among_other_output, late_writers, times_out_of_order,
     keys_after_run_stop, one_block, bare_fields, every_rank, values_of_other_types, small_epoch_nums, nominal_samples,
     packed_samples, batches_rounded_down, evaluated_beyond_the_target, evaluated_in_parallel, block_stops_at_the_end,
     late_first_evaluation, block_after_the_target, multiples_of_a_part, planned_samples_before_the_run, late_line,
-    other_events,
+    other_events, rates_without_evaluation,
 )  # fmt: skip
 
 
