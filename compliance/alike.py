@@ -18,7 +18,7 @@ from compliance.run import RunFacts, number
 MEND = "run the benchmark again; from more than ten runs, take ten consecutive ones"
 _FINE = 5  # decimals: accuracies with fewer can agree by chance
 _ACCURACY = 2e-6  # two accuracies that differ by less are the same
-_RATE, _LONG = 1e-6, 9  # samples/s; characters of a rate that isn't rounded
+_EQUAL = {"intervals": 1e-3, "samples": 1.0}  # two numbers of other kinds
 _CROWDED = 0.005  # numbers in the range of a set, as a share: denser ones agree by chance
 _FEWEST = {"accuracies": 3}  # shared numbers, and half of the smaller set; of other kinds, one more
 _MOST = 1_000  # evaluations compared; a run has some tens
@@ -46,7 +46,6 @@ def trace(name: str, closed: bool, facts: RunFacts | None) -> Trace:
     facts = facts or RunFacts([])
     evaluations = facts.evaluations[:_MOST]
     accuracies = [one.accuracy for one in evaluations]
-    fine = [one for one in accuracies if round(one, _FINE) != one]
     times = [time for time, _ in facts.course[:_MOST]]
     samples = [one.samples for one in evaluations if one.samples is not None]
     packed = 2 * len({b - a for a, b in pairwise(samples)}) > len(samples)  # others count alike in all runs
@@ -55,20 +54,24 @@ def trace(name: str, closed: bool, facts: RunFacts | None) -> Trace:
     began = facts.started_ms or 0.0
     blocks = [(event.time_ms - began) / 1e3 for event in facts.all("block_start")[:_MOST]]
     kinds = {
-        "accuracies": [one / _ACCURACY for one in fine],
-        "losses": [one / _ACCURACY for one in losses if round(one, _FINE) != one],
-        "changes of loss": [(b - a) / _ACCURACY for a, b in pairwise(losses) if round(a, _FINE) != a],
-        "throughputs": [one / _RATE for one in rates if len(repr(one)) > _LONG],
-        "rises of accuracy": [(b - a) / _ACCURACY for a, b in pairwise(accuracies)] if len(fine) > 1 else [],
-        "intervals": [(b - a) * 1e3 for a, b in pairwise([0.0, *times])],
+        "accuracies": [one for one in accuracies if _is_fine(one)],
+        "losses": [one for one in losses if _is_fine(one)],
+        "throughputs": [one for one in rates if _is_fine(one)],
+        "changes of loss": [b - a for a, b in pairwise(losses) if _is_fine(a)],
+        "rises of accuracy": [b - a for a, b in pairwise(accuracies)] if sum(map(_is_fine, accuracies)) > 1 else [],
+        "intervals": [b - a for a, b in pairwise([0.0, *times])],
         "samples": samples if packed else [],
     }
-    sets = {kind: _numbers(values) for kind, values in kinds.items()}
+    sets = {kind: _numbers(values, _EQUAL.get(kind, _ACCURACY)) for kind, values in kinds.items()}
     return Trace(name, closed, accuracies, times, blocks, sets)
 
 
-def _numbers(values: Sequence[float]) -> frozenset[int]:
-    found = frozenset(round(value) for value in values if abs(value) < 1e15)
+def _is_fine(value: float) -> bool:
+    return round(value, _FINE) != value
+
+
+def _numbers(values: Sequence[float], equal: float) -> frozenset[int]:
+    found = frozenset(round(value / equal) for value in values if abs(value) < 1e15 * equal)
     return found if found and len(found) < _CROWDED * (max(found) - min(found)) else frozenset()
 
 

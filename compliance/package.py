@@ -38,13 +38,8 @@ class PackageJudgement:
 
     def as_json(self) -> dict[str, Any]:
         """Return the fields that `--json` prints."""
-        return {
-            "path": str(self.path),
-            "ruleset": self.ruleset,
-            "verdict": self.verdict,
-            "findings": self.findings,
-            "results": [result.as_json() for result in self.results],
-        }
+        shown = {name: getattr(self, name) for name in ("ruleset", "verdict", "findings")}
+        return {"path": str(self.path), **shown, "results": [result.as_json() for result in self.results]}
 
 
 def judge_package(root: Path, ruleset: str) -> PackageJudgement:

@@ -42,16 +42,8 @@ class Result:
 
     def as_json(self) -> dict[str, Any]:
         """Return the fields that `--json` prints."""
-        return {
-            "system": self.system,
-            "benchmark": self.benchmark,
-            "division": self.division,
-            "time_to_train_s": self.time_to_train_s,
-            "energy_j": self.energy_j,
-            "convergence": self.convergence,
-            "findings": self.findings,
-            "logs": [log.as_json() for log in self.logs],
-        }
+        shown = ("system", "benchmark", "division", "time_to_train_s", "energy_j", "convergence", "findings")
+        return {name: getattr(self, name) for name in shown} | {"logs": [log.as_json() for log in self.logs]}
 
 
 def judge_result(folder: Path, name: str, division: str | None, ruleset: str, nodes: int | None = None) -> Result:

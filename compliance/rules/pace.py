@@ -135,7 +135,6 @@ def _accuracies(case: Case, last: int | None) -> Breaches:
     # Of 10,000 samples, two accuracies near the target agree by chance in some of a hundred runs.
     chance = len(twice) < 2 and min(twice, default=_PLATEAU) >= _PLATEAU and len(tails) >= len(fine) - 1
     formula = 2 * sum(round(one, _FINE - 2) != one for one in accuracies) > len(rises) and _regular(rises, 9)
-    formula |= len({round(b - a, 9) for a, b in pairwise(rises)}) < 3 and len(rises) > _FEWEST_REGULAR
     if not chance or formula or 2 * len(set(rises)) < len(rises):
         yield Breach(last, "accuracies with the same digits, or the same rise", "accuracies that vary")
     for before, one in pairwise(different if case.closed and reaching(case) else ()):

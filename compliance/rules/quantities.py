@@ -10,7 +10,7 @@ from collections import defaultdict
 from collections.abc import Iterator
 from functools import lru_cache
 from itertools import pairwise
-from statistics import harmonic_mean, mean
+from statistics import harmonic_mean
 from typing import Any, NamedTuple
 
 from compliance.description import in_all
@@ -32,6 +32,7 @@ _EQUAL = (
     ("opt_lamb_weight_decay_rate", "weight_decay_rate", "weight_decay"),
     ("opt_lamb_beta_1", "lamb_beta_1", "beta_1"), ("opt_lamb_beta_2", "lamb_beta_2", "beta_2"),
 )  # fmt: skip
+_LIMITS = ("max_steps", "total_steps", "num_train_steps")
 _IN_ALL = ("num_accelerators", "num_gpus")
 # How loggers name what they measure; `data`: a file that was opened.
 _KINDS = re.compile(
@@ -47,6 +48,7 @@ _KINDS = re.compile(
     "|(?P<loss>((train|training|eval|final|mean|mlm|nsp|masked_lm)_)*loss(_mlm|_nsp)?|grad(ient)?_norm|samples_skipped)"
     "|(?P<data>(train_|training_)?data_file)"
 )
+_ONE_STEP = ("step", "iteration", "train")  # without "average", the time of one step; it may be a slow one
 _UNITS = (1.0, 60.0, 1e-3)  # seconds
 _LEAST_SAME, _MOST_SAME, _TRAINING_ALONE = 0.25, 10.0, 0.5  # of the run; other times are of something else
 _ALIKE = 1e-3  # accuracies
@@ -107,16 +109,16 @@ def _in_the_end(case: Case) -> Iterator[tuple[Event, str, str, Any]]:
         each = [numeric(value) or 0.0 for *_, value in stated]
         before = sum(event.line <= last for event, *_ in stated)
         if before > 2 and 2 * len(each) >= len(case.evaluations):  # one for each interval
-            event, kind, *_ = stated[-1]
-            average = harmonic_mean if kind == "rate" else mean
-            yield event, kind, name, average(each) if min(each) >= 0 else math.nan
-        else:
+            yield *stated[-1][:3], harmonic_mean(each) if min(each) >= 0 else math.nan
+        elif stated[-1][1] == "rate" or not name.lower().startswith(_ONE_STEP):
             yield from stated[before:] or stated[-1:]
 
 
 def _stated(case: Case, batch: float) -> Iterator[_Stated]:
     seconds = case.time_to_train_s or 0.0
-    evaluating = min(seconds, _evaluating_s(case))  # a rate may leave it out
+    starts, stops = ([event.time_ms for event in case.all(key)] for key in ("eval_start", "eval_stop"))
+    evaluating = (sum(stops) - sum(starts)) / 1e3 if len(starts) == len(stops) else 0.0  # a rate may leave it out
+    evaluating = min(seconds, max(0.0, evaluating))
     parts = case.number("gradient_accumulation_steps") or 1.0
     planned = batch * (case.number(TRAINING_STEPS) or 0.0)
     for event in case.all("train_samples"):
@@ -132,7 +134,7 @@ def _stated(case: Case, batch: float) -> Iterator[_Stated]:
         if kind == "rate":
             yield _Stated(event, THROUGHPUT, found and found * seconds, 0.03, (found or 0.0) * evaluating)
         elif kind == "step_time" and found and found > 0 and parts == 1:
-            for done in (batch * seconds / found / unit for unit in (1.0, 1e-3)):
+            for done in (batch * seconds / found / unit for unit in _UNITS):
                 if _comparable(case, done):
                     yield _Stated(event, f"time by {name}", done, 0.1, done * evaluating / seconds)
         elif kind in ("steps", "samples") and found:
@@ -144,11 +146,6 @@ def _stated(case: Case, batch: float) -> Iterator[_Stated]:
 
 def _comparable(case: Case, samples: float) -> bool:
     return 1 / _OTHERWISE < samples / (case.samples or math.inf) < _OTHERWISE
-
-
-def _evaluating_s(case: Case) -> float:
-    starts, stops = ([event.time_ms for event in case.all(key)] for key in ("eval_start", "eval_stop"))
-    return max(0.0, sum(stops) - sum(starts)) / 1e3 if len(starts) == len(stops) else 0.0
 
 
 def disagreements(case: Case) -> list[tuple[int, str, float]]:
@@ -177,12 +174,12 @@ def _samples(case: Case) -> Breaches:
         return
     # An open run of bertbench may train beyond the horizon of its decay.
     last, at = counted[-1]
-    most = case.number("bertbench_max_steps") or case.number(TRAINING_STEPS) or math.nan
-    schedule = f"{most:,.0f} steps x batch {batch:,.0f}"
-    if at > 1.02 * most * batch:
-        yield Breach(last.line, f"{at:,.0f} samples", f"at most {schedule}")
-    if case.closed and most * batch > _LONGEST_HORIZON * at:
-        yield Breach(last.line, f"{at:,.0f} samples of {schedule}", "most of the schedule")
+    most = batch * (case.number("bertbench_max_steps") or case.number(TRAINING_STEPS) or math.nan)
+    for limit in (most, *(batch * (case.number(name) or 0.0) for name in _LIMITS)):
+        if at > 1.02 * limit and (limit == most or _comparable(case, limit)):
+            yield Breach(last.line, f"{at:,.0f} samples", f"at most {limit:,.0f}, by the steps that are planned")
+    if case.closed and most > _LONGEST_HORIZON * at:
+        yield Breach(last.line, f"{at:,.0f} of {most:,.0f} samples that are planned", "most of the schedule")
     for one, at in counted:
         if at % 1:
             yield Breach(one.line, f"{at:,} samples", "a whole number")

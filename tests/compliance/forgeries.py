@@ -135,7 +135,8 @@ LOGS = [
                      first_epoch_num=one["metadata"]["first_epoch_num"] + 75_040)),
                  every("block_stop", lambda _, one: one["metadata"].update(
                      first_epoch_num=one["metadata"]["first_epoch_num"] + 75_040)))),
-    Forgery("a rank's batch of two whole ones", "batch-size", beside("seed", "d_batch_size", 896), "error"),
+    *(Forgery(f"{key} of two whole ones", "batch-size", beside("seed", key, 896))
+      for key in ("d_batch_size", "micro_batch_size")),
     Forgery("more steps before the last evaluation", "samples", beside("eval_stop", "train_step", 9_000)),
     Forgery("half a sample", "samples", telling("eval_accuracy", 4, epoch_num=5 * 150_080 + 0.5)),
     # 2: time
@@ -164,8 +165,6 @@ LOGS = [
     Forgery("the same sixteen digits twice", "noise",
             both(setting("eval_accuracy", 0.6512345678901234, 9), setting("eval_accuracy", 0.6512345678901234, 11))),
     Forgery("a straight line", "noise", accuracies(lambda index, one: one if index == 13 else 0.4 + 0.0175 * index)),
-    Forgery("a rounded parabola", "noise",
-            accuracies(lambda index, _: round(0.7215 - 0.0018 * (13 - index) ** 2, 4))),
     Forgery("one loss at all evaluations", "noise",
             lambda records: [line for one in records for line in (
                 [one, {**one, "key": "train_loss", "value": 3.123456789}] if one["key"] == "eval_stop" else [one])]),
@@ -204,7 +203,7 @@ LOGS = [
         ("samples_per_second", 12_000), ("Throughput", "12000"), ("train_throughput", [{"throughput": 8_000}]),
         ("sequences/sec", 12_000),
         ("tracked_stats", {"train": {"training_sequences_per_second": 12_000}}), ("global_step", 2_345),
-        ("ms_per_step", 40), ("tracked_stats", {"avg_step_time": 0.04}),
+        ("max_steps", 2_345), ("ms_per_step", 40), ("tracked_stats", {"avg_step_time": 0.04}),
     )),
     *(Forgery(f"{key} {value}", "stated-twice", added(key, value)) for key, value in (
         ("time_to_train", 0.8 * SECONDS), ("run_duration", 2 * SECONDS),
