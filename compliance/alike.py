@@ -53,10 +53,8 @@ def trace(name: str, closed: bool, facts: RunFacts | None) -> Trace:
     losses, rates = ([number(value) or 0.0 for was, _, value in found if was == kind] for kind in ("loss", "rate"))
     began = facts.started_ms or 0.0
     blocks = [(event.time_ms - began) / 1e3 for event in facts.all("block_start")[:_MOST]]
-    kinds = {
-        "accuracies": [one for one in accuracies if _is_fine(one)],
-        "losses": [one for one in losses if _is_fine(one)],
-        "throughputs": [one for one in rates if _is_fine(one)],
+    measurements = ("accuracies", accuracies), ("losses", losses), ("throughputs", rates)
+    kinds = {kind: list(filter(_is_fine, values)) for kind, values in measurements} | {
         "changes of loss": [b - a for a, b in pairwise(losses) if _is_fine(a)],
         "rises of accuracy": [b - a for a, b in pairwise(accuracies)] if sum(map(_is_fine, accuracies)) > 1 else [],
         "intervals": [b - a for a, b in pairwise([0.0, *times])],

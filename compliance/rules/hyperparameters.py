@@ -44,7 +44,7 @@ _LAMB = re.compile(
     "(nv|fused|distributed|multi|tensor|apex|tf|bert|optim(izers?)?|contrib|torch|mixedprecision|b?fp?16)*lamb(optimizer)?"
 )
 _OTHER_OPTIMIZER = re.compile("(opt_)?(adamw?|sgd|lars|adafactor|adagrad)_")
-_LOCAL = ("d_batch_size", "local_batch_size", "micro_batch_size", "train_batch_size")
+_LOCAL = ("d_batch_size", "local_batch_size", "micro_batch_size")
 _USUAL_BATCHES = (32, 33_000)
 _POSSIBLE_BATCHES = (8, 65_536)  # the largest reference convergence point is at 16,384
 _NAMES = ("submission_benchmark", "submission_org", "submission_platform")  # loggers may repeat them, but not change
@@ -64,8 +64,10 @@ def _batch(case: Case) -> Breaches:
                 event.line, f"global_batch_size {shown(event.value)}", expected, "error" if absurd else "warning"
             )
     for key in _LOCAL:
-        sound = lambda local: not case.batch or (number(local) or 0.0) <= case.batch  # noqa: E731
-        yield from odd(case, key, sound, "at most the global batch", "warning")
+        yield from odd(
+            case, key, lambda local: not case.batch or (number(local) or 0.0) <= case.batch, "at most the global batch",
+            "warning",
+        )  # fmt: skip
     parts = case.first("gradient_accumulation_steps")
     count = case.number("gradient_accumulation_steps") or 0.0
     if case.closed and case.batch and parts and count > case.batch:  # rows of packed sequences may divide unequally

@@ -20,7 +20,8 @@ _FEWEST_INTERVALS = 3  # for a median
 # A published run's intervals took 0.35 s at first and 0.2 s in the end: lines may be written that late.
 _LEAST_CUT_MS = 200.0
 _LEAST_CUT, _LEAST_SAVED = 0.1, 0.05  # of an interval, and of a run: published runs lack 3 %
-_FEWEST_SIDE = 4  # intervals at a pace, before or after it changes at once
+_FEWEST_SIDE = 5  # intervals before and after the pace changes
+_LEAST_FASTER = 0.08  # of the pace; by less, a run may become faster
 _DEVIATIONS, _AS_DEVIATION = 6.0, 1.4826  # of the run's own intervals; the median of deviations as a standard one
 _AT_ONCE = 0.01  # of the first interval: the others, where evaluations are logged after the last
 _EVEN = 5e-5  # of an interval: what all differ by at least
@@ -71,11 +72,12 @@ def _short(intervals: Sequence[_Interval]) -> Iterator[tuple[int, str]]:
             yield one.line, f"{found} {one.expected_ms / 1e3:.3f} s"
         balance = max(0.0, balance)
     later = [one.took_ms / one.expected_ms for one in intervals[1:] if one.expected_ms > 0]
-    for at in range(_FEWEST_SIDE, len(later) - _FEWEST_SIDE + 1):
-        slow, fast = later[:at], later[at:]
-        faster = min(slow) - max(fast)
-        if faster > max(_LEAST_SAVED, max(slow) - min(slow), max(fast) - min(fast)):
-            yield intervals[-1].line, f"the last {len(fast)} intervals faster than all before, by {faster:.0%}"
+    if len(later) >= 2 * _FEWEST_SIDE:
+        noise = median(abs(b - a) for a, b in pairwise(later))
+        sides = range(_FEWEST_SIDE, len(later) - _FEWEST_SIDE + 1)
+        faster = max(median(later[:at]) - median(later[at:]) for at in sides)
+        if faster > max(_LEAST_FASTER, 3 * noise):
+            yield intervals[-1].line, f"later intervals faster than the first, by {faster:.0%}"
     total = sum(one.took_ms for one in intervals)
     if saved > max(_LEAST_CUT_MS, _LEAST_SAVED * total) + late:
         found = f"{saved / 1e3:.3f} s of {total / 1e3:.3f} s missing in intervals faster than the run's pace"

@@ -99,13 +99,14 @@ def _in_the_end(case: Case) -> Iterator[tuple[Event, str, str, Any]]:
     for event in case.log.events:
         for kind, name, value in measured(event) if start and event.line > start.line else ():
             if kind in ("rate", "step_time"):
-                rates[name].append((event, kind, name, value))
+                rates[event.key + name].append((event, kind, name, value))
             elif event.line >= last or event.key == "run_stop":
                 yield event, kind, name, value
             elif kind == "steps":
                 steps[name] = event, kind, name, value
     yield from steps.values()
-    for name, stated in rates.items():
+    for stated in rates.values():
+        name = stated[0][2]
         each = [numeric(value) or 0.0 for *_, value in stated]
         before = sum(event.line <= last for event, *_ in stated)
         if before > 2 and 2 * len(each) >= len(case.evaluations):  # one for each interval
@@ -117,8 +118,8 @@ def _in_the_end(case: Case) -> Iterator[tuple[Event, str, str, Any]]:
 def _stated(case: Case, batch: float) -> Iterator[_Stated]:
     seconds = case.time_to_train_s or 0.0
     starts, stops = ([event.time_ms for event in case.all(key)] for key in ("eval_start", "eval_stop"))
-    evaluating = (sum(stops) - sum(starts)) / 1e3 if len(starts) == len(stops) else 0.0  # a rate may leave it out
-    evaluating = min(seconds, max(0.0, evaluating))
+    paired = len(starts) == len(stops)
+    evaluating = min(seconds, max(0.0, sum(stops) - sum(starts)) / 1e3) if paired else 0.0  # a rate may leave it out
     parts = case.number("gradient_accumulation_steps") or 1.0
     planned = batch * (case.number(TRAINING_STEPS) or 0.0)
     for event in case.all("train_samples"):
@@ -133,7 +134,7 @@ def _stated(case: Case, batch: float) -> Iterator[_Stated]:
         found = numeric(value)
         if kind == "rate":
             yield _Stated(event, THROUGHPUT, found and found * seconds, 0.03, (found or 0.0) * evaluating)
-        elif kind == "step_time" and found and found > 0 and parts == 1:
+        elif kind == "step_time" and found and parts == 1:
             for done in (batch * seconds / found / unit for unit in _UNITS):
                 if _comparable(case, done):
                     yield _Stated(event, f"time by {name}", done, 0.1, done * evaluating / seconds)

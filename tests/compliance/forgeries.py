@@ -108,6 +108,8 @@ LOGS = [
     Forgery("a throughput event that contradicts the time", "samples", added("throughput", 0.9 * SAMPLES / SECONDS)),
     Forgery("statistics of other samples", "samples", stats(samples=SAMPLES - 450_240)),
     Forgery("statistics of other steps", "samples", stats(steps=3_000)),
+    Forgery("a rate that run_stop adds to those of intervals", "samples",
+            both(stated_at_each(1.0), telling("run_stop", throughput=1.2 * SAMPLES / SECONDS))),
     Forgery("a decoy beside the true throughput", "samples", both(stats(10_000), stats())),
     Forgery("an epoch that ends elsewhere", "samples", added("epoch_stop", None, epoch_num=1_500_000)),
     Forgery("blocks of fewer samples", "samples",
@@ -152,6 +154,8 @@ LOGS = [
     Forgery("a part of many intervals", "pace", cut_in_many),
     Forgery("a faster second half", "pace", evaluated_at(
         lambda number: 9_400 * min(number, 7) + 8_400 * max(0, number - 7) + 37 * number**2 % 91)),
+    Forgery("intervals that shrink little by little", "pace",
+            evaluated_at(lambda number: 9_800 * number - 91 * number**2 + 37 * number**2 % 91)),
     Forgery("a cut that contradicts the throughput", "pace", both(stats(), from_key("block_stop", -6_500, 6)), "error"),
     # 3: noise
     Forgery("equal intervals", "noise", evenly),
