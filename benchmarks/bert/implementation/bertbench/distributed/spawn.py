@@ -10,6 +10,7 @@ from torch import multiprocessing
 from bertbench.distributed.world import join
 
 _TIMEOUT_S = 300
+_LOOK_S = 0.1
 
 
 def environments_of(count: int) -> list[dict[str, str]]:
@@ -37,8 +38,11 @@ def on_ranks(
     """
     answers = multiprocessing.get_context("spawn").SimpleQueue()
     given = (environments_of(count), prepare, answers, device, function, arguments)
-    multiprocessing.spawn(_rank, given, nprocs=count)
-    return answers.get()
+    ranks, found = multiprocessing.spawn(_rank, given, nprocs=count, join=False), []
+    while not ranks.join(_LOOK_S):  # raises if a rank failed
+        if not answers.empty():  # an answer above a pipe's 64 KB holds rank 0 until somebody reads it
+            found.append(answers.get())
+    return found[0] if found else answers.get()
 
 
 def _rank(

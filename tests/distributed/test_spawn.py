@@ -1,0 +1,12 @@
+"""What ranks started as processes of this machine hand back."""
+
+from bertbench.distributed.spawn import on_ranks
+from bertbench.distributed.world import World
+
+
+def numbers(world: World, count: int) -> list[int]:
+    return [world.rank, *range(1, count)]
+
+
+def test_an_answer_larger_than_a_pipe_holds_comes_back() -> None:
+    assert on_ranks(1, numbers, 100_003) == [*range(100_003)]
