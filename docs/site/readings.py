@@ -71,9 +71,9 @@ def steps() -> str:
     for path in sorted((_RESULTS / "bench").glob("*/step.json")):
         record = _read(path)
         for table in "\n".join(record["printed"]).split("\n\n")[1:]:
-            rival, stock = re.findall(r"([\d.]+ x) as fast", table)
-            lines.append(f"{record['processor']:<30} {table.split('  ')[0]:<14} {rival:>16} {stock:>20}")
-    return fenced(f"{'':<45} {'strongest rival':>16} {'best unbiased stock':>20}", *lines)
+            rival, stock = re.findall(r"([\d.]+ x(?: \(.*?\))?) as fast", table)
+            lines.append(f"{record['processor']:<30} {table.split('  ')[0]:<14} {rival:>21} {stock:>22}")
+    return fenced(f"{'':<45} {'strongest rival':>21} {'best unbiased stock':>22}", *lines)
 
 
 def rules() -> str:
@@ -134,7 +134,7 @@ def _bench_claims() -> Rows:
         for table in "\n".join(record["printed"]).split("\n\n"):
             size = table.split("  ")[0] + ": " if path.stem == "step" else ""
             for line in re.findall(
-                r"^.*\d x as fast.*|^.*as fast to the target.*|^.*times the samples/s.*|^.*95 % interval .*",
+                r"^.*(?:\d x (?:\(.*\) )?as fast|as fast to the target|times the samples/s|95 % interval ).*",
                 table,
                 re.MULTILINE,
             ):

@@ -1,6 +1,6 @@
 """Measure a program in its own process, so that its memory and allocator settings are its own."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from functools import partial
 from multiprocessing.connection import Connection
 from typing import Any, NamedTuple, Self
@@ -10,6 +10,7 @@ from torch import multiprocessing
 
 from bertbench.common.errors import RunError
 from bertbench.data.store.columns import Columns
+from bertbench.distributed.memory import keep_freed_memory
 from lab.bench.harness import milliseconds
 from lab.bench.peak import peak_bytes, reset_peak
 
@@ -25,27 +26,28 @@ class Took(NamedTuple):
 
 
 class Program:
-    """Run variants of a program in one process; `build(device, *arguments)` returns them by name there."""
+    """Run a program in a process; `build(device, *arguments)` returns its step there."""
 
     def __init__(
-        self, build: Callable[..., Mapping[str, Step]], threads: int, device: torch.device, *arguments: Any
+        self, name: str, build: Callable[..., Step], threads: int, device: torch.device, *arguments: Any
     ) -> None:
         context = multiprocessing.get_context("spawn")
+        self._name = name
         self._connection, there = context.Pipe()
         self._process = context.Process(target=_serve, args=(there, build, threads, device, arguments), daemon=True)
         self._process.start()
         there.close()
 
-    def step(self, variant: str, content: Columns) -> Took:
-        """Train a variant on a batch; raises RunError if the process ended, after its own message."""
-        self._connection.send((variant, content))
+    def step(self, content: Columns) -> Took:
+        """Train on a batch; raises RunError if the process ended, after its own message."""
+        self._connection.send(content)
         try:
             took: Took = self._connection.recv()
         except EOFError as error:
             self._process.join()
             raise RunError(
-                f"{variant}: its process ended with code {self._process.exitcode}; if it was killed, memory was short: "
-                "choose a smaller --batch or --sizes"
+                f"{self._name}: its process ended with code {self._process.exitcode}; if it was killed, memory was "
+                "short: choose a smaller --batch or --sizes"
             ) from error
         return took
 
@@ -59,19 +61,21 @@ class Program:
 
 def _serve(
     connection: Connection,
-    build: Callable[..., Mapping[str, Step]],
+    build: Callable[..., Step],
     threads: int,
     device: torch.device,
     arguments: tuple[Any, ...],
 ) -> None:
     torch.set_num_threads(threads)
+    if device.type == "cpu":
+        keep_freed_memory()  # as a run of ours does; a rival gets the same
     before = peak_bytes(device)
-    variants = build(device, *arguments)
+    step = build(device, *arguments)
     while True:
         try:
-            variant, content = connection.recv()
+            content = connection.recv()
         except EOFError:
             return
         reset_peak(device)
-        seconds = milliseconds(partial(variants[variant], content), device) / 1e3
+        seconds = milliseconds(partial(step, content), device) / 1e3
         connection.send(Took(seconds, peak_bytes(device) - before))

@@ -148,7 +148,7 @@ class _Samples(TorchDataset[PaddedBatch]):
 
     def __getitems__(self, ids: list[int]) -> PaddedBatch:
         """Return the samples of these ids, padded to their longest; torch's loader calls it for whole batches."""
-        return padded(self._content.take(np.array(ids)), None)
+        return padded(self._content.take(np.array(ids)))
 
 
 class _Trainer(transformers.Trainer):

@@ -1,8 +1,9 @@
 """Build the rivals of `lab step`: transformers' BertForPreTraining, from stock use to the strongest variant.
 
-The strong ones pass only masked positions to the head, and either pad to the longest of a batch or, like ModernBERT,
-not at all: then the layers see one row of tokens, and torch's scaled_dot_product_attention runs on each sequence, or on
-a GPU its flash kernel on all of them at once.
+They pad to the longest of a batch: of five and more of Wikipedia's lengths, one has 512 tokens, the model's most. The
+strong ones pass only masked positions to the head, and either pad too or, like ModernBERT, don't pad: then the layers
+see one row of tokens, and torch's scaled_dot_product_attention runs on each sequence, or on a GPU its flash kernel on
+all of them at once.
 Shapes: S sequences, N tokens of the longest, T tokens in all, M masked tokens, D features, K heads, H features of one.
 """
 
@@ -34,57 +35,42 @@ class Rival(NamedTuple):
 
     name: str
     attention: str
-    whole: bool = False
-    """Whether batches are padded to the model's positions, instead of to their longest sequence or not at all."""
     strong: bool = False
-    """Whether heads read only masked positions, in batches padded to at most their longest sequence."""
+    """Whether heads read only masked positions."""
     grouped: bool = False
     """Whether batches group similar lengths, and so aren't a random draw of the data."""
     compiled: bool = False
-    on_gpu: bool = False
-    """Whether it needs a GPU."""
+    devices: tuple[str, ...] = ("cpu", "cuda")
+    """Where it runs."""
 
 
 RIVALS = (
-    Rival("transformers eager, padded to 512", "eager", whole=True),
-    Rival("transformers sdpa, padded to 512", "sdpa", whole=True),
     Rival("transformers eager, padded to the longest", "eager"),
     Rival("transformers sdpa, padded to the longest", "sdpa"),
-    Rival("transformers sdpa + torch.compile, padded to 512", "sdpa", whole=True, compiled=True),
+    Rival("transformers sdpa + torch.compile, padded to the longest", "sdpa", compiled=True),
     Rival("transformers sdpa, group_by_length", "sdpa", grouped=True),
     Rival("masked heads, padded to the longest", "sdpa", strong=True),
     Rival("masked heads, group_by_length", "sdpa", strong=True, grouped=True),
     Rival("masked heads, unpadded", _UNPADDED, strong=True),
-    Rival("masked heads, unpadded, flash attention", _FLASH, strong=True, on_gpu=True),
+    Rival("masked heads, unpadded, flash attention", _FLASH, strong=True, devices=("cuda",)),
 )
 
 
-def rivals(compiled: bool, on_gpu: bool) -> list[Rival]:
-    """Return the rivals to measure; `compiled` includes the one under torch.compile."""
-    return [rival for rival in RIVALS if (compiled or not rival.compiled) and (on_gpu or not rival.on_gpu)]
-
-
-def build_rivals(
-    device: torch.device, shape: BertShape, dtype: PrecisionName, compiled: bool, seed: int
-) -> dict[str, Step]:
-    """Return steps of all rivals on one model, by name."""
+def build_rival(device: torch.device, rival: Rival, shape: BertShape, dtype: PrecisionName, seed: int) -> Step:
+    """Return a step of a rival."""
     torch.manual_seed(seed)
     model = stock.stock_model(shape).to(device)
     optimizer = torch.optim.AdamW(model.parameters(), lr=LEARNING_RATE, weight_decay=0.01, fused=True)
+    program = torch.compile(model) if rival.compiled else model
 
-    def stepper(rival: Rival) -> Step:
-        program = torch.compile(model) if rival.compiled else model
+    def step(content: Columns) -> None:
+        with computing(dtype, device):
+            loss = rival_loss(rival, program, content, device)
+        loss.backward()
+        optimizer.step()
+        optimizer.zero_grad()
 
-        def step(content: Columns) -> None:
-            with computing(dtype, device):
-                loss = rival_loss(rival, program, content, device)
-            loss.backward()
-            optimizer.step()
-            optimizer.zero_grad()
-
-        return step
-
-    return {rival.name: stepper(rival) for rival in rivals(compiled, device.type == "cuda")}
+    return step
 
 
 def rival_loss(rival: Rival, model: Any, content: Columns, device: torch.device) -> Tensor:
@@ -92,8 +78,7 @@ def rival_loss(rival: Rival, model: Any, content: Columns, device: torch.device)
     if rival.attention in (_UNPADDED, _FLASH):
         return _unpadded_loss(model, rival.attention, content, device)
     model.set_attn_implementation(rival.attention)
-    width = model.config.max_position_embeddings if rival.whole else None
-    tensors = {name: tensor.to(device) for name, tensor in stock.padded(content, width).items()}
+    tensors = {name: tensor.to(device) for name, tensor in stock.padded(content).items()}
     if not rival.strong:
         loss: Tensor = model(**tensors).loss
         return loss

@@ -1,20 +1,21 @@
-"""`lab step`: time training steps of ours and of transformers' BERT on the same batches, in turns, one process each.
+"""`lab step`: time training steps of ours and of transformers' BERT on the same batches, one process each, in pairs.
 
 A batch has Wikipedia's lengths: it draws one sequence from each equal quantile of their distribution, so every batch
 resembles the whole. A step is forward and backward pass and the optimizer, Adam with decoupled weight decay. Rivals are
 transformers' stock variants and strong ones (rivals.py); those that group batches by length train on other batches than
-ours and are marked as biased. Useful work counts unpadded sequences and heads on masked tokens, like published results,
-even if a program does more (padding) or less (our last layer skips tokens that no head reads).
+ours and are marked as biased. Each is measured in turns with ours, after both have trained on every batch once: by then
+code for the batches' sizes is generated, and memory, which a CPU process keeps, has grown to its full size. Useful work
+counts unpadded sequences and heads on masked tokens, like published results, even if a program does more (padding) or
+less (our last layer skips tokens that no head reads).
 """
 
 import argparse
 import os
 import statistics
-from collections.abc import Sequence
-from contextlib import ExitStack
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from itertools import chain
-from itertools import product as pairs
+from functools import partial
+from itertools import chain, product
 
 import numpy as np
 import torch
@@ -24,7 +25,6 @@ from bertbench.common.errors import ConfigError
 from bertbench.common.progress import Progress
 from bertbench.config.optimizer import OptimizerSettings
 from bertbench.data.store.columns import Columns
-from bertbench.distributed.memory import keep_freed_memory
 from bertbench.loading.batch import batch_of
 from bertbench.loading.filler import filled
 from bertbench.model.arithmetic import autocast_type, computing, set_arithmetic
@@ -37,20 +37,19 @@ from bertbench.model.shape import SHAPES, BertShape
 from bertbench.optim.adam import MultiTensorAdam, native_adam_step
 from lab.bench import stock
 from lab.bench.batches import grouped_batches, wikipedia_batches
-from lab.bench.harness import Found, add_device, command, in_turns, machine_name, option, table
+from lab.bench.harness import Found, Ratio, add_device, command, in_turns, machine_name, option, paired_ratio, table
 from lab.bench.peak import square_flops
 from lab.bench.program import Program, Step, Took
-from lab.bench.rivals import LEARNING_RATE, Rival, build_rivals, rivals
+from lab.bench.rivals import LEARNING_RATE, RIVALS, Rival, build_rival
 
 _DTYPES: tuple[PrecisionName, ...] = ("fp32", "bf16", "fp16")
 _CPU_DTYPES = ("fp32", "bf16")
 _OURS = Rival("bertbench", "ours")
-_WARM_UP = 10
 _TOKENS = 2048  # about the size of a batch
 _COLUMNS = {
     "tokens/s": "{0[1].real_tokens_per_s:,.0f}", "samples/s": "{0[1].samples_per_s:,.2f}",
     "GFLOP/s": "{0[1].useful_gflops:,.1f}", "of gemm": "{0[1].share_of_gemm:.1%}",
-    "MB": "{0[1].peak_memory_mb:,.0f}", "ours is": "{0[2]:.2f} x",
+    "MB": "{0[1].peak_memory_mb:,.0f}", "ours is": "{0[1].ours_is!s:}",
 }  # fmt: skip
 
 
@@ -73,24 +72,8 @@ class Measured:
     """Whether batches hold other samples than bertbench's: grouped by length, they aren't a random draw."""
     unpadded_or_trimmed: bool
     """Whether it is a strong rival: heads on masked positions, batches padded to at most their longest."""
-
-
-@dataclass
-class Contender:
-    """One variant of a program and its batches."""
-
-    kind: Rival
-    program: Program
-    batches: list[Columns]
-
-    def step(self, number: int) -> Took:
-        """Step twice through the batch of a round, and return the second step's time.
-
-        The first one generates code for the batch's sizes, which a run meets often, and fills the caches, as a run's
-        last step did.
-        """
-        self.program.step(self.kind.name, self.batches[number])
-        return self.program.step(self.kind.name, self.batches[number])
+    ours_is: Ratio
+    """How many times as fast as this bertbench is, measured in pairs."""
 
 
 def measure(arguments: argparse.Namespace, progress: Progress) -> Found:
@@ -101,14 +84,12 @@ def measure(arguments: argparse.Namespace, progress: Progress) -> Found:
     if not on_gpu and (wrong := [dtype for dtype in dtypes if dtype not in _CPU_DTYPES]):
         raise ConfigError(f"--dtypes {','.join(wrong)}: not on a CPU; choose of {', '.join(_CPU_DTYPES)}")
     arguments.batch = arguments.batch or (48 if on_gpu else 8)
-    if arguments.compile is None:
-        arguments.compile = on_gpu
     torch.set_num_threads(arguments.threads)
     if not stock.is_here():
         progress.message("transformers is not installed: measuring bertbench only; `make setup` installs it")
     device = torch.device(arguments.device)
-    flops = {dtype: square_flops(product_type(dtype), device) for dtype in dtypes}
-    results = [measure_size(size, dtype, flops[dtype], arguments, progress) for size, dtype in pairs(sizes, dtypes)]
+    flops = {dtype: square_flops(operand_type(dtype), device) for dtype in dtypes}
+    results = [measure_size(size, dtype, flops[dtype], arguments, progress) for size, dtype in product(sizes, dtypes)]
     machine = {
         "name": machine_name(device),
         "cores": os.cpu_count(), "threads": torch.get_num_threads(), "torch": torch.__version__,
@@ -124,90 +105,102 @@ def measure_size(
     size: str, dtype: PrecisionName, gemm_flops: float, arguments: argparse.Namespace, progress: Progress
 ) -> list[Measured]:
     """Measure ours and the rivals, if they are installed, at one size in one number format."""
-    device, shape, batch, seed = torch.device(arguments.device), SHAPES[size], arguments.batch, arguments.seed
-    batches = wikipedia_batches(batch, arguments.rounds, seed)
-    with ExitStack() as programs:
-        ours = programs.enter_context(Program(_ours, arguments.threads, device, shape, dtype, seed))
-        if device.type == "cpu":  # our memory, never given back, stops growing after about ten steps
-            progress.message(f"{size}, {dtype}: bertbench warms up")
-            for content in wikipedia_batches(batch, _WARM_UP, seed + 1):
-                ours.step(_OURS.name, content)
-        arms = [Contender(_OURS, ours, batches)]
-        if stock.is_here():
-            made = Program(build_rivals, arguments.threads, device, shape, dtype, arguments.compile, seed)
-            rival, grouped = programs.enter_context(made), grouped_batches(batch, arguments.rounds, seed)
-            arms += [
-                Contender(kind, rival, grouped if kind.grouped else batches)
-                for kind in rivals(arguments.compile, device.type == "cuda")
-            ]
-        took = in_turns(
-            {arm.kind.name: arm.step for arm in arms},
-            arguments.rounds, progress=progress, what=f"{size}, {dtype}: ",
-        )  # fmt: skip
-    return [_measured(arm, took[arm.kind.name], size, dtype, gemm_flops) for arm in arms]
+    device, rounds, seed = torch.device(arguments.device), arguments.rounds, arguments.seed
+    batches, grouped = (made(arguments.batch, rounds, seed) for made in (wikipedia_batches, grouped_batches))
+    where, built = (arguments.threads, device), (SHAPES[size], dtype, seed)
+    turns = partial(in_turns, rounds=rounds, warm_up=rounds, progress=progress, what=f"{size}, {dtype}: ")
+    measured = partial(_measured, size=size, dtype=dtype, gemm_flops=gemm_flops)
+    rows = []
+    with Program(_OURS.name, _ours, *where, *built) as our_program:
+        ours = {_OURS.name: _visits(our_program, batches)}
+        all_of_ours = turns(ours)[_OURS.name]
+        for kind in _rivals(arguments.compile, device):
+            own = grouped if kind.grouped else batches
+            with Program(kind.name, build_rival, *where, kind, *built) as program:
+                took = turns({**ours, kind.name: _visits(program, own)})
+            beside, theirs = took[_OURS.name], took[kind.name]
+            if kind.grouped:
+                ours_is = Ratio(_seconds_a_token(own, theirs) / _seconds_a_token(batches, beside))
+            else:
+                ours_is = paired_ratio([step.seconds for step in theirs], [step.seconds for step in beside])
+            rows.append(measured(kind, own, theirs, ours_is))
+            all_of_ours += beside
+    return [measured(_OURS, batches * (1 + len(rows)), all_of_ours, Ratio(1.0)), *rows]
+
+
+def _rivals(compiled: bool, device: torch.device) -> list[Rival]:
+    if not stock.is_here():
+        return []
+    return [rival for rival in RIVALS if (compiled or not rival.compiled) and device.type in rival.devices]
+
+
+def _visits(program: Program, batches: list[Columns]) -> Callable[[int], Took]:
+    return lambda number: program.step(batches[number % len(batches)])
+
+
+def _seconds_a_token(batches: list[Columns], took: list[Took]) -> float:
+    return sum(step.seconds for step in took) / sum(int(content.lengths.sum()) for content in batches)
 
 
 def table_of(results: Sequence[Measured]) -> list[str]:
     """Return the table of a size and number format, and how much faster ours is than the fastest unbiased rivals."""
     ours, *others = results
-    rows = [(result.name + " (biased)" * result.biased, result, _times(ours, result)) for result in results]
+    rows = [(result.name + " (biased)" * result.biased, result) for result in results]
     lines = table(rows, {f"{ours.size}, {ours.dtype}": "{0[0]}", **_COLUMNS})
     unbiased = [result for result in others if not result.biased]
     if unbiased:
-        strongest = max(unbiased, key=_rate)
-        stock_one = max((result for result in unbiased if not result.unpadded_or_trimmed), key=_rate)
+        strongest = min(unbiased, key=_lead)
+        stock_one = min((result for result in unbiased if not result.unpadded_or_trimmed), key=_lead)
         lines += [
-            f"bertbench is {_times(ours, strongest):.2f} x as fast as the strongest unbiased rival, {strongest.name}",
-            f"and {_times(ours, stock_one):.2f} x as fast as the best unbiased stock variant, {stock_one.name}",
+            f"bertbench is {strongest.ours_is} as fast as the strongest unbiased rival, {strongest.name}",
+            f"and {stock_one.ours_is} as fast as the best unbiased stock variant, {stock_one.name}",
         ]
     return lines
 
 
-def _rate(result: Measured) -> float:
-    return result.real_tokens_per_s
+def _lead(result: Measured) -> float:
+    return result.ours_is.ratio
 
 
-def _times(ours: Measured, other: Measured) -> float:
-    return _rate(ours) / _rate(other)
-
-
-def _measured(arm: Contender, took: list[Took], size: str, dtype: PrecisionName, gemm_flops: float) -> Measured:
+def _measured(
+    kind: Rival, batches: list[Columns], took: list[Took], ours_is: Ratio,
+    size: str, dtype: PrecisionName, gemm_flops: float,
+) -> Measured:  # fmt: skip
     shape = SHAPES[size]
     work = np.array(
         [
             (content.lengths.sum(), len(content.lengths), training_flops(shape, content.lengths, content.masked.sum()))
-            for content in arm.batches
+            for content in batches
         ]
     )
     seconds = np.array([step.seconds for step in took])
-    if arm.kind.grouped:  # its batches are short, medium and long
+    if kind.grouped:  # its batches are short, medium and long
         tokens, samples, flops = work.sum(0) / seconds.sum()
     else:
         tokens, samples, flops = (statistics.median(column / seconds) for column in work.T)
     return Measured(
         size=size,
         dtype=dtype,
-        name=arm.kind.name,
+        name=kind.name,
         real_tokens_per_s=round(float(tokens), 1),
         samples_per_s=round(float(samples), 3),
         useful_gflops=round(float(flops) / 1e9, 3),
         share_of_gemm=round(float(flops) / gemm_flops, 4),
         peak_memory_mb=round(max(step.memory_bytes for step in took) / 2**20, 1),
-        biased=arm.kind.grouped,
-        unpadded_or_trimmed=arm.kind.strong,
+        biased=kind.grouped,
+        unpadded_or_trimmed=kind.strong,
+        ours_is=ours_is,
     )
 
 
-def _ours(device: torch.device, shape: BertShape, dtype: PrecisionName, seed: int) -> dict[str, Step]:
-    if device.type == "cpu":
-        keep_freed_memory()  # a run does the same
+def _ours(device: torch.device, shape: BertShape, dtype: PrecisionName, seed: int) -> Step:
     torch.manual_seed(seed)
     model = Bert(shape)
     model.initialize(torch.Generator().manual_seed(seed))
     model.to(device)
     set_arithmetic(model, device, dtype, None)
     if device.type == "cpu":  # a run does the same
-        set_products(model, fastest_products(shape, _TOKENS, product_type(dtype), lambda seconds: seconds))
+        set_products(model, fastest_products(shape, _TOKENS, operand_type(dtype), lambda seconds: seconds))
     fills = wants_few_sizes(device.type, dtype, default_mode(device.type), shape.hidden_size)
     adam = OptimizerSettings(name="adam", learning_rate=LEARNING_RATE)
     optimizer = MultiTensorAdam(model.parameters(), adam, model.fused_parameters(), native_adam_step)
@@ -222,10 +215,10 @@ def _ours(device: torch.device, shape: BertShape, dtype: PrecisionName, seed: in
         optimizer.step(LEARNING_RATE)
         model.zero_grad()
 
-    return {_OURS.name: step}
+    return step
 
 
-def product_type(dtype: PrecisionName) -> torch.dtype:
+def operand_type(dtype: PrecisionName) -> torch.dtype:
     """Return the format of the operands of matrix products."""
     return autocast_type(dtype) or torch.float32
 
@@ -238,9 +231,8 @@ add_arguments, run = command(
         option("--dtypes", metavar="A,B", help=f"of {', '.join(_DTYPES)} (default fp32,bf16 on a CPU, bf16 on a GPU)"),
         add_device,
         option(
-            "--compile", action=argparse.BooleanOptionalAction, default=None,
-            help="also measure transformers under torch.compile (default on a GPU only: on a CPU it takes minutes and "
-            "didn't help)",
+            "--compile", action=argparse.BooleanOptionalAction, default=True,
+            help="measure transformers under torch.compile too (default), which takes minutes",
         ),
     ],
     seeds="lengths, tokens and weights",

@@ -1,6 +1,6 @@
 """Build the stock alternative: transformers' BertForPreTraining on padded batches.
 
-Shapes: S sequences, N tokens of the longest sequence, or all 512.
+Shapes: S sequences, N tokens of the longest sequence.
 """
 
 import importlib.util
@@ -30,9 +30,9 @@ def stock_model(shape: BertShape) -> Any:
     return transformers.BertForPreTraining(config).train()
 
 
-def padded(content: Columns, length: int | None) -> PaddedBatch:
-    """Return samples in transformers' format, [S, N] each, padded to `length` or by default to their longest."""
-    samples, width = len(content.lengths), length or int(content.lengths.max())
+def padded(content: Columns) -> PaddedBatch:
+    """Return samples in transformers' format, [S, N] each."""
+    samples, width = len(content.lengths), int(content.lengths.max())
     at_S1 = offsets(content.lengths)
     row_T = np.repeat(np.arange(samples), content.lengths)
     column_T = np.arange(len(content.input_ids)) - np.repeat(at_S1[:-1], content.lengths)

@@ -1,9 +1,8 @@
 import argparse
 import os
 import sys
-from collections.abc import Callable, Mapping
-from typing import Any, Self
-from unittest.mock import Mock
+from collections.abc import Callable
+from typing import Any, ClassVar, Self
 
 import numpy as np
 import pytest
@@ -20,13 +19,13 @@ from bertbench.model.shape import SHAPES, BertShape
 from lab.bench import peak, rivals, stock
 from lab.bench import step as bench
 from lab.bench.batches import wikipedia_batches
-from lab.bench.harness import CPU
+from lab.bench.harness import CPU, Ratio
 from lab.bench.program import Program, Step, Took
 from tests.conftest import Answer, Printed
 
 TINY = BertShape(30_522, 6, 1, 2, 7, 512)
 CONTENT = wikipedia_batches(5, 1, seed=2)[0]
-ONE_ROUND = {"device": "cpu", "threads": 1, "batch": 2, "rounds": 1, "compile": False, "seed": 1}
+ROUNDS = {"device": "cpu", "threads": 1, "batch": 2, "rounds": 3, "compile": False, "seed": 1}
 
 
 def test_useful_work_of_bert_large_is_the_published_500_gflop_a_sample() -> None:
@@ -43,7 +42,7 @@ def test_every_batch_has_wikipedias_lengths() -> None:
 
 
 def test_rivals_get_the_same_tokens_and_labels_padded() -> None:
-    padded, batch = stock.padded(CONTENT, None), batch_of(CONTENT)
+    padded, batch = stock.padded(CONTENT), batch_of(CONTENT)
     assert padded["input_ids"].shape == (5, CONTENT.lengths.max())
     assert padded["input_ids"][padded["attention_mask"].bool()].tolist() == batch.tokens_T.tolist()
     assert padded["labels"][padded["labels"] >= 0].tolist() == batch.masked_labels_M.tolist()
@@ -55,7 +54,7 @@ def _without_a_gpu(
     return plain_attention(torch.stack((query_TKH, key_TKH, value_TKH), 1), sequences, dropout)
 
 
-@pytest.mark.parametrize("rival", rivals.rivals(False, True), ids=lambda rival: rival.name)
+@pytest.mark.parametrize("rival", rivals.RIVALS, ids=lambda rival: rival.name)
 def test_every_rival_computes_the_loss_of_the_stock_one(rival: rivals.Rival, monkeypatch: pytest.MonkeyPatch) -> None:
     pytest.importorskip("transformers")
     monkeypatch.setattr(rivals, "flash_kernel", _without_a_gpu)
@@ -63,7 +62,7 @@ def test_every_rival_computes_the_loss_of_the_stock_one(rival: rivals.Rival, mon
     shape = BertShape(30_522, 8, 2, 2, 16, 512, hidden_dropout=0.0, attention_dropout=0.0, initializer_range=0.5)
     torch.manual_seed(3)
     model = stock.stock_model(shape)
-    expected = model(**stock.padded(CONTENT, None)).loss
+    expected = model(**stock.padded(CONTENT)).loss
     loss = rivals.rival_loss(rival, model, CONTENT, CPU)
     assert loss.item() == pytest.approx(expected.item(), rel=1e-5)
 
@@ -79,26 +78,29 @@ def test_unpadded_attention_drops_as_the_stock_model_is_told_to() -> None:
 def test_the_headline_is_the_ratio_to_the_strongest_unbiased_rival() -> None:
     lines = bench.table_of(
         [
-            bench.Measured("small", "fp32", name, tokens_per_s, 1.0, 1.0, 0.1, 1.0, biased, strong)
-            for name, tokens_per_s, biased, strong in (
-                ("bertbench", 2400.0, False, False),
-                ("slow", 400.0, False, False),
-                ("sorted", 600.0, True, False),
-                ("strong", 960.0, False, True),
-                ("strong, sorted", 1200.0, True, True),
+            bench.Measured("small", "fp32", name, 1.0, 1.0, 1.0, 0.1, 1.0, biased, strong, Ratio(*ratio))
+            for name, biased, strong, *ratio in (
+                ("bertbench", False, False, 1.0),
+                ("slower", False, False, 7.0, 6.5, 7.5),
+                ("slow", False, False, 6.0, 5.5, 6.5),
+                ("sorted", True, False, 4.0),
+                ("strong", False, True, 2.5, 2.25, 2.75),
+                ("strong, sorted", True, True, 2.0),
             )
         ]
     )
-    assert [line.split()[-2] for line in lines[1:6]] == ["1.00", "6.00", "4.00", "2.50", "2.00"]
-    assert lines[-2] == "bertbench is 2.50 x as fast as the strongest unbiased rival, strong"
-    assert lines[-1] == "and 6.00 x as fast as the best unbiased stock variant, slow"
+    assert [line.split(" x")[0].split()[-1] for line in lines[1:7]] == ["1.00", "7.00", "6.00", "4.00", "2.50", "2.00"]
+    assert lines[-2] == "bertbench is 2.50 x (2.25 to 2.75) as fast as the strongest unbiased rival, strong"
+    assert lines[-1] == "and 6.00 x (5.50 to 6.50) as fast as the best unbiased stock variant, slow"
 
 
 class Here:
-    """Stand in for a program in a process of its own."""
+    """Stand in for a program in a process of its own: slow in the first pass, then 1 s a step, a rival 2 s."""
 
-    def __init__(self, build: Callable[..., Mapping[str, Step]], _: int, *arguments: Any) -> None:
-        self._steps = build(*arguments)
+    visits: ClassVar[list[tuple[str, int]]] = []
+
+    def __init__(self, name: str, build: Callable[..., Step], _: int, *arguments: Any) -> None:
+        self._name, self._step, self._done = name, build(*arguments), 0
 
     def __enter__(self) -> Self:
         return self
@@ -106,50 +108,56 @@ class Here:
     def __exit__(self, *_: object) -> None:
         pass
 
-    def step(self, variant: str, content: Columns) -> Took:
-        self._steps[variant](content)
-        return Took(1.0, 2**20)
+    def step(self, content: Columns) -> Took:
+        self._step(content)
+        self._done += 1
+        self.visits.append((self._name, id(content)))
+        return Took(99.0 if self._done <= ROUNDS["rounds"] else 1.0 if self._name == "bertbench" else 2.0, 2**20)
 
 
-def test_ours_is_measured_beside_the_rivals_and_the_biased_one_is_marked(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_each_rival_is_paired_with_ours_on_its_batches_after_a_pass_over_all_of_them(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     pytest.importorskip("transformers")
     monkeypatch.setitem(bench.SHAPES, "tiny", TINY)
     monkeypatch.setattr(bench, "Program", Here)
-    arguments = argparse.Namespace(**ONE_ROUND)
+    monkeypatch.setattr(Here, "visits", [])
     kinds = [rival for rival in rivals.RIVALS if rival.name in (
         "transformers sdpa, padded to the longest", "transformers sdpa, group_by_length", "masked heads, unpadded",
     )]  # fmt: skip
-    monkeypatch.setattr(bench, "rivals", lambda *_: kinds)
-    results = bench.measure_size("tiny", "fp32", 1e9, arguments, Progress(False))
+    monkeypatch.setattr(bench, "RIVALS", kinds)
+    results = bench.measure_size("tiny", "fp32", 1e9, argparse.Namespace(**ROUNDS), Progress(False))
     assert [result.name for result in results] == ["bertbench", *(kind.name for kind in kinds)]
     assert [result.biased for result in results] == [False, False, True, False]
     assert [result.unpadded_or_trimmed for result in results] == [False, False, False, True]
+    assert [result.samples_per_s for result in results] == [2, 1, 1, 1]
+    assert results[1].ours_is == results[3].ours_is == (2, None, None)  # too few rounds for an interval
     for result in results:
         assert result.share_of_gemm == pytest.approx(result.useful_gflops, abs=1e-3)
-        assert (result.samples_per_s, result.peak_memory_mb) == (2, 1)  # 2 a batch
+        assert result.peak_memory_mb == 1
+    batches = [content for name, content in Here.visits if name == "bertbench"]
+    assert [content for name, content in Here.visits if name == kinds[2].name] == batches[:6]
 
 
-def memory_and_death(_: torch.device) -> dict[str, Step]:
-    """Return what a program's process does: keep 64 MB, or die."""
+def remember_or_die(_: torch.device) -> Step:
+    """Return what a program's process does: keep 64 MB, then die."""
     kept: list[torch.Tensor] = []
-    return {"keeps": lambda _: kept.append(torch.ones(2**24)), "dies": lambda _: os._exit(3)}
+
+    def step(_: Columns) -> None:
+        if kept:
+            os._exit(3)
+        kept.append(torch.ones(2**24))
+
+    return step
 
 
 def test_a_program_has_a_process_of_its_own_whose_memory_is_measured_and_whose_death_is_an_error() -> None:
-    with Program(memory_and_death, 1, CPU) as program:
-        took = program.step("keeps", CONTENT)
+    with Program("rival", remember_or_die, 1, CPU) as program:
+        took = program.step(CONTENT)
         assert took.seconds > 0
         assert took.memory_bytes >= 2**26
-        with pytest.raises(RunError, match=r"dies: its process ended with code 3; .* choose a smaller --batch"):
-            program.step("dies", CONTENT)
-
-
-def test_the_first_step_on_a_batch_does_not_count() -> None:
-    batches = wikipedia_batches(2, 3, 1)
-    program = Mock(step=Mock(side_effect=range(6)))
-    arm = bench.Contender(rivals.Rival("slow", ""), program, batches)
-    assert [arm.step(number) for number in range(3)] == [1, 3, 5]
-    assert [id(step.args[1]) for step in program.step.call_args_list] == [id(batches[at // 2]) for at in range(6)]
+        with pytest.raises(RunError, match=r"rival: its process ended with code 3; .* choose a smaller --batch"):
+            program.step(CONTENT)
 
 
 def test_the_command_runs_where_no_rival_is_installed(monkeypatch: pytest.MonkeyPatch, answer: Answer) -> None:
