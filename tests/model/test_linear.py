@@ -52,7 +52,7 @@ def test_odd_sizes_and_double_precision_are_left_to_torch() -> None:
     rows, weight = torch.zeros(2 * SIZE_STEP, 7), torch.zeros(11, 7)
     assert onednn_takes(rows, weight)
     assert not onednn_takes(rows[1:], weight)
-    assert onednn_takes(rows[1:], torch.zeros(16 * 7, 7))  # so wide that a copy of the input is worth it
+    assert onednn_takes(rows[1:], torch.zeros(16 * 7, 7))  # so wide that code for one size pays
     assert not onednn_takes(rows.double(), weight.double())
     assert not onednn_takes(rows.half(), weight.half())
 

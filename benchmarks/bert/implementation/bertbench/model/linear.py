@@ -25,7 +25,8 @@ from torch.nn import functional
 
 from bertbench.model.options import SIZE_STEP
 
-# An output this much wider than its input (the vocabulary's scores) is worth copying the input to a static size.
+# Products with an output this much wider than the input, the vocabulary's scores, take longer than code for their size:
+# the input's gradient of 311 rows, 256 features and 30,522 words in float32 takes 26 ms on an EPYC, by MKL 48.
 _MUCH_WIDER = 16
 
 Library = Literal["torch", "onednn", "copied"]
@@ -120,26 +121,23 @@ def forward_product(
     """Return input @ weight.T + bias: [N, O]."""
     if library == "torch":
         return torch.addmm(bias_O, input_NI, weight_OI.T)
-    rows = len(input_NI)
-    if filler := -rows % SIZE_STEP:  # pad copies even by 0 rows
-        input_NI = functional.pad(input_NI, (0, 0, 0, filler))
-    return _onednn(input_NI, weight_OI, bias_O)[:rows]
+    return _onednn(input_NI, weight_OI, bias_O)
 
 
 def input_product(gradient_NO: torch.Tensor, weight_OI: torch.Tensor, library: Library) -> torch.Tensor:
-    """Return the input's gradient, gradient @ weight: [N, I]; by torch if N has no static size."""
-    if library == "torch" or len(gradient_NO) % SIZE_STEP:
+    """Return the input's gradient, gradient @ weight: [N, I]."""
+    if library == "torch":
         return gradient_NO @ weight_OI
     return _onednn(gradient_NO, weight_OI.T, None)
 
 
 def weight_product(gradient_NO: torch.Tensor, input_NI: torch.Tensor, library: Library) -> torch.Tensor:
-    """Return the weight's gradient, gradient.T @ input: [O, I]; by torch if N has no static size."""
+    """Return the weight's gradient, gradient.T @ input: [O, I]."""
     if library == "copied":
         if gradient_NO.shape[1] <= input_NI.shape[1]:
             return gradient_NO.T.contiguous() @ input_NI
         return (input_NI.T.contiguous() @ gradient_NO).T.contiguous()
-    if library == "torch" or len(gradient_NO) % SIZE_STEP:
+    if library == "torch":
         return gradient_NO.T @ input_NI
     return _onednn(gradient_NO.T, input_NI.T, None)
 
