@@ -131,8 +131,8 @@ def test_a_system_that_is_made_without_a_file_is_held_to_the_same_rules(path: Pa
 
 
 NO_SYSTEMS = {
-    "{": "is not valid JSON",
-    "[]": "expected one JSON object",
+    "{": "invalid JSON",
+    "[]": "input should be an object",
     '{"extends": "none"}': "cannot be read",
 }
 

@@ -193,7 +193,7 @@ def test_an_unknown_system_is_refused(tmp_path: Path, printed: Printed, system: 
 
 @pytest.mark.parametrize(
     ("content", "expected"),
-    [(None, "cannot be read"), ("{", "is not valid JSON"), ("[]", "expected one JSON object"), ("{}", "differs from")],
+    [(None, "cannot be read"), ("{", "invalid JSON"), ("[]", "input should be an object"), ("{}", "differs from")],
 )
 def test_runs_without_one_description_are_refused(
     tmp_path: Path, printed: Printed, content: str | None, expected: str

@@ -1,6 +1,5 @@
 """Read JSON files: one object, or content of a type."""
 
-import json
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -12,19 +11,12 @@ from bertbench.common.errors import BertbenchError, system_reason
 
 def read_object(path: Path, error: type[BertbenchError], remedy: str) -> dict[str, Any]:
     """Return the object in `path`; raise `error`, whose message ends with `remedy`, if there is none."""
-    try:
-        content = json.loads(path.read_text(encoding="utf-8"))
-    except OSError as problem:
-        raise error(f"{path}: cannot be read ({system_reason(problem)}); {remedy}") from problem
-    except (ValueError, RecursionError) as problem:
-        raise error(f"{path}: is not valid JSON ({problem}); {remedy}") from problem
-    if not isinstance(content, dict):
-        raise error(f"{path}: found {type(content).__name__}, expected one JSON object; {remedy}")
+    content: dict[str, Any] = read_as(path, dict[str, Any], error, remedy)
     return content
 
 
 def read_as(path: Path, kind: Any, error: type[BertbenchError], remedy: str) -> Any:
-    """Return the JSON in `path` as a dataclass or another type that pydantic checks; raise `error` as `read_object`."""
+    """Return the JSON in `path` as a dataclass or another type that pydantic checks; raise `error` if it can't be."""
     try:
         return _adapter(kind).validate_json(path.read_bytes(), strict=True)
     except OSError as problem:
