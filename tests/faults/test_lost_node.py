@@ -46,4 +46,4 @@ def test_a_node_whose_network_is_gone_is_named_by_those_that_stay(tiny: Callable
     assert f"no sign of life for {SILENT_S} s; stopped, or lost with its node or network" in told
     on_second = [line for line in (tmp_path / "said_1").read_text().splitlines() if line.startswith("bertbench: ")]
     assert len(on_second) == 1
-    assert f"rank 0 of 2: no sign of life of it and its store for {SILENT_S} s" in on_second[0]
+    assert f"rank 0 of 2: no sign of life of it or its store for {SILENT_S} s" in on_second[0]

@@ -9,7 +9,7 @@ from bertbench.distributed.world import World
 from bertbench.model.bert import Bert
 from bertbench.model.shape import BertShape
 from bertbench.optim import build
-from bertbench.optim.adam import MultiTensorAdam, blocks_step, foreach_step
+from bertbench.optim.adam import MultiTensorAdam
 from tests.optim.drawn import adam, lamb
 from tests.ranks import run_ranks
 
@@ -33,15 +33,9 @@ def test_another_project_called_apex_is_not_taken_for_nvidias(tmp_path: Path, mo
 @pytest.mark.slow
 def test_where_one_rank_has_no_compiler_all_ranks_fall_back_and_say_so() -> None:
     texts = run_ranks(2, arithmetic_without_a_compiler_on_rank_1)
-    assert all("torch's multi-tensor operations, 3 to 5 times slower" in text for text in texts)
+    assert all("torch's multi-tensor operations, slower" in text for text in texts)
     assert "another rank has no compiler" in texts[0]
     assert "No working C++ compiler found" in texts[1]
-
-
-def test_large_models_take_blocks_where_nothing_is_compiled() -> None:
-    cpu, gpu = torch.device("cpu"), torch.device("cuda")
-    assert build.plain_lamb(2_000_000, cpu)[0] is blocks_step
-    assert build.plain_lamb(1_999_999, cpu)[0] is build.plain_lamb(2_000_000, gpu)[0] is foreach_step
 
 
 def arithmetic_without_a_compiler_on_rank_1(world: World) -> str:

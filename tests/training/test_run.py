@@ -209,20 +209,14 @@ def test_a_loss_that_is_not_finite_ends_the_run_with_its_step(tiny_file: str, tm
 @pytest.mark.parametrize(
     ("words", "expected"),
     [
-        (["train", "no_such_system"], "found no system 'no_such_system'"),
         (["train", "TINY", "--set", "data.path=/nowhere"], "found no dataset; make it with `bertbench data prepare"),
         (["train", "TINY", "--set", "model.max_positions=20"], "model.max_positions is 20; raise it"),
         (["train", "TINY", "--set", "data.recipe=null", "--set", "model.vocab_size=50"], "raise model.vocab_size"),
         (["train", "TINY", "--set", "hardware.number_of_nodes=2"], "has 2 nodes and this is one"),
-        (["launch", "TINY", "--runs", "0"], "expected at least 1"),
         (["launch", "TINY", "--runs", "2", "--seed", "1"], "leave one of them out"),
         (
             ["data", "prepare", "--system", "TINY", "--text", "/nowhere/text", "--out", "OUT"],
             "/nowhere/text: cannot be read",
-        ),
-        (
-            ["lab", "parallel", "--system", "TINY"],
-            "not a multiple of data.gradient_accumulation_steps 8",
         ),
     ],
 )
@@ -281,7 +275,7 @@ def test_another_number_of_ranks_than_the_system_s_is_refused(
     assert "1 ranks were started, tiny describes 2" in done.stderr
     monkeypatch.setenv("RANK", "0")
     assert main(["train", tiny_file]) == 1
-    assert "set RANK but not " in capsys.readouterr().err
+    assert "torchrun must set all of RANK" in capsys.readouterr().err
 
 
 def test_the_power_of_a_run_is_sampled_beside_it(
@@ -304,9 +298,8 @@ def test_the_power_of_a_run_is_sampled_beside_it(
     assert run["energy"]["watts"] == pytest.approx({"node_0": 250.0, "interconnect": 20.0})
     assert run["energy"]["joules"] == pytest.approx(270 * run["time_to_train_s"])
     assert "ipmi" in run["energy"]["meters"]
-    assert main(["report", log, "--details", "--html", str(tmp_path / "page.html")]) == 0
+    assert main(["report", log, "--details"]) == 0
     assert "energy: joules from run_start to run_stop, and mean watts" in capsys.readouterr().out
-    assert "energy: joules from run_start to run_stop, and mean watts" in (tmp_path / "page.html").read_text()
 
 
 def test_a_run_on_a_machine_without_a_meter_says_so_and_goes_on(

@@ -45,7 +45,7 @@ _SLURM: tuple[str, ...] = (
 def launched_ranks(environment: Mapping[str, str]) -> Ranks | None:
     """Return this process's ranks as torchrun or Slurm set them; None if neither started it.
 
-    Raises RunError if a launcher's variable is missing, not a number, or out of range.
+    Raises RunError if a launcher's variable is missing, no number, or out of range.
     """
     if "RANK" in environment:
         launcher, names = "torchrun", _TORCHRUN
@@ -55,16 +55,13 @@ def launched_ranks(environment: Mapping[str, str]) -> Ranks | None:
         return None
     try:
         values = [environment[name] for name in names]
-    except KeyError as error:
-        raise RunError(
-            f"{launcher} set {names[0]} but not {error.args[0]}; start with run_and_time.sh, or set {', '.join(names)}"
-        ) from error
-    try:
         if launcher == "Slurm":
             values[3:] = [_tasks_per_node(values[3])[int(values[4])]]
-        ranks = Ranks(*(int(value) for value in values))
-    except (ValueError, IndexError) as error:
-        raise RunError(f"{launcher}'s variables {', '.join(names)} must be whole numbers: {error}") from error
+        ranks = Ranks(*map(int, values))
+    except (KeyError, ValueError, IndexError) as error:
+        raise RunError(
+            f"{launcher} must set all of {', '.join(names)}, to whole numbers ({error!r}); start with run_and_time.sh"
+        ) from error
     if not (0 <= ranks.rank < ranks.size and 0 <= ranks.local_rank < ranks.local_size <= ranks.size):
         raise RunError(
             f"{launcher} says rank {ranks.rank} of {ranks.size}, {ranks.local_rank} of {ranks.local_size} on its node; "

@@ -138,8 +138,8 @@ class Watchdog:
             if self._answers == heard:
                 unanswered += 1
                 if unanswered >= self._rounds:
-                    who = "its store" if self._ranks.rank == 0 else "it and its store"
-                    self._end(f"rank 0 of {self._ranks.size}: {self._silence(who)}", store_lives=False)
+                    silence = self._silence(" of it or its store")
+                    self._end(f"rank 0 of {self._ranks.size}: {silence}", store_lives=False)
                 continue
             heard, unanswered = self._answers, 0
             for rank, beat in zip(self._watched, self._beats, strict=True):
@@ -161,11 +161,8 @@ class Watchdog:
                     "there, or raise launch.progress_timeout_s",
                 )
 
-    def _silence(self, who: str = "") -> str:
-        return (
-            f"no sign of life{who and ' of '}{who} for {self._limits.silent_s:g} s; "
-            "stopped, or lost with its node or network"
-        )
+    def _silence(self, of: str = "") -> str:
+        return f"no sign of life{of} for {self._limits.silent_s:g} s; stopped, or lost with its node or network"
 
     def _end_for(self, ranks: list[int], cause: str) -> NoReturn:
         hosts = sorted({_read(self._beats[rank])[1] for rank in ranks})
