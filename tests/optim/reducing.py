@@ -40,6 +40,7 @@ def reducer_of(
     local_size: int = 1,
     scale: Scalar = 1.0,
     way: GradientSum | None = None,
+    in_place: bool = False,
 ) -> GradientReducer:
     """Return a reducer by torch's collectives; `way` replaces the sum that the options describe. Collective."""
     parameters = list(model.parameters())
@@ -47,4 +48,4 @@ def reducer_of(
     clip = make_clip(mode, max_norm, ranks, len(buckets.all), scale)
     among = exchange(False, options.hierarchical, local_size, None)
     way = way or sum_class(options.compression)(options, among)
-    return GradientReducer(buckets, clip, way, partial(gradient_norm, parameters), scale)
+    return GradientReducer(buckets, clip, way, partial(gradient_norm, parameters), scale, in_place)

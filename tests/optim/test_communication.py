@@ -1,5 +1,6 @@
 """Each way to sum a gradient over real gloo ranks, against the plain sum."""
 
+import math
 from typing import Any
 
 import pytest
@@ -72,7 +73,7 @@ def test_every_way_gives_all_ranks_the_sum_for_the_bytes_that_it_says() -> None:
         for name, (error, alike, sent) in found.items():
             assert alike, name
             assert error < TOLERANCE[name], name
-            expected = bytes_per_step(WAYS[name], SHAPES)
+            expected = bytes_per_step(WAYS[name], SHAPES, list(map(math.prod, SHAPES)), 4)
             if WAYS[name].hierarchical:  # all of it within a node, half between nodes; padded to equal slices
                 assert sent == pytest.approx(1.5 * expected, abs=1.5 * 12 * len(SHAPES))
             else:
@@ -82,6 +83,5 @@ def test_every_way_gives_all_ranks_the_sum_for_the_bytes_that_it_says() -> None:
 
 def test_powersgd_sends_factors_of_the_matrices_that_are_worth_it() -> None:
     # 100 x 50 at rank 4: 4 x 150 elements in place of 5,000; 6 x 5: its factors would be more than half of it
-    assert bytes_per_step(Communication(compression="powersgd", powersgd_rank=4), [(100, 50), (6, 5), (7,)]) == 4 * (
-        600 + 30 + 7
-    )
+    options = Communication(compression="powersgd", powersgd_rank=4)
+    assert bytes_per_step(options, [(100, 50), (6, 5), (7,)], [], 1) == 4 * (600 + 30 + 7)

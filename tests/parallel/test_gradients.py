@@ -8,6 +8,7 @@ from torch import distributed, nn
 
 from bertbench.config.layout import Layout
 from bertbench.distributed.world import World
+from bertbench.optim.buckets import bucket_table
 from bertbench.optim.clip import Clip
 from bertbench.parallel import gradients
 from bertbench.parallel.process_groups import ProcessGroups
@@ -25,7 +26,7 @@ def reduce_on_two(world: World) -> list[int]:
     """Return how many of two parts' 6 gradients each had arrived as each bucket was sent."""
     model = nn.Sequential(nn.Linear(5, 7), nn.Linear(7, 5), nn.Linear(5, 3))
     groups = ProcessGroups(Layout(2, 1, 1, 1), world, False)
-    with mock.patch.object(gradients, "_BUCKET_ELEMENTS", 42):
+    with mock.patch.object(gradients, "bucket_table", lambda parameters, _: bucket_table(parameters, 80 / 2**20)):
         summed = gradients.SplitReducer(list(model.parameters()), None, groups, Clip(), False, parts=2)
     arrived: list[torch.Tensor] = []
     for parameter in model.parameters():

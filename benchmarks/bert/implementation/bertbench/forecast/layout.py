@@ -35,7 +35,7 @@ _STEPS = 20  # simulated steps
 _SEED = 1
 _EITHER = (False, True)
 _COLLECTIVE_S = 20e-6  # assumed: start of an all-reduce inside a node, or of a send to another node
-_BUCKET_ELEMENTS = 25 * 2**20 // 4  # as in parallel/gradients.py
+_BUCKET_ELEMENTS = 25 * 2**20 // 4  # as torch's DDP fills them
 _RECOMPUTED = 4 / 3  # a second forward pass, half as long as the backward pass
 
 

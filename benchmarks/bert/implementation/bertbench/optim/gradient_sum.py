@@ -5,7 +5,6 @@ mean: see clip.py. Compressed sums stand in error_feedback.py and powersgd.py, d
 adds a class and an entry of the registry; a run loads only its own.
 """
 
-import math
 from collections.abc import Sequence
 from pkgutil import resolve_name
 
@@ -30,8 +29,8 @@ class GradientSum:
     @staticmethod
     def bytes_per_step(options: Communication, shapes: Shapes, buckets: Sequence[int], ranks: int) -> int:
         """Return the bytes that one rank contributes to a step's sums of `buckets`, given by their elements."""
-        del options, buckets, ranks
-        return GRADIENT_BYTES * elements_of(shapes)
+        del options, shapes, ranks
+        return GRADIENT_BYTES * sum(buckets)
 
     def begin(self, bucket: Bucket, factor: torch.Tensor | None) -> None:
         """Start the sum of one bucket in place; this rank contributes `factor` times its content."""
@@ -120,11 +119,6 @@ class HalfSum(ElementSum):
         return restore
 
 
-def elements_of(shapes: Shapes) -> int:
-    """Return the elements of all parameters of these shapes."""
-    return sum(math.prod(shape) for shape in shapes)
-
-
 def scaled(buffer: torch.Tensor, factor: torch.Tensor | None) -> torch.Tensor:
     """Multiply a buffer in place by a factor; None is 1."""
     return buffer if factor is None else buffer.mul_(factor)
@@ -148,8 +142,8 @@ def sum_class(compression: Compression) -> type[GradientSum]:
 def bytes_per_step(
     options: Communication,
     shapes: Shapes,
-    buckets: Sequence[int] = (),
-    ranks: int = 1,
+    buckets: Sequence[int],
+    ranks: int,
     sync: Sync = Sync(),  # noqa: B008 - immutable
 ) -> int:
     """Return the bytes that one rank contributes to a step's sums of buckets of these elements.
@@ -157,5 +151,5 @@ def bytes_per_step(
     Ranks that train alone send weights instead of gradients, spread over the outer interval.
     """
     if sync.outer is not None:
-        return -(-GRADIENT_BYTES * elements_of(shapes) // sync.every_steps)
+        return -(-GRADIENT_BYTES * sum(buckets) // sync.every_steps)
     return sum_class(options.compression).bytes_per_step(options, shapes, buckets, ranks)

@@ -9,7 +9,7 @@ One path for every device and every owner of the result: the whole gradient on e
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
-from typing import NamedTuple, Protocol
+from typing import NamedTuple
 
 import torch
 from torch import nn
@@ -32,17 +32,26 @@ class Reduced(NamedTuple):
     """Share of this rank's clipping decisions that reduced a gradient."""
 
 
-class Reducer(Protocol):
+class Reducer:
     """Reduces the gradients of one rank's model, or of its part of one."""
+
+    def __init__(self, parameters: Sequence[nn.Parameter], elements: Iterable[int]) -> None:
+        self._parameters = parameters
+        self.elements = tuple(elements)
+        """Elements of each bucket, in the order of reduction."""
 
     def finish(self) -> Reduced:
         """End a step's reduction, after its last backward pass. Collective."""
+        raise NotImplementedError
 
     def drop(self) -> None:
-        """Drop the gradients after a step."""
+        """Drop the gradients: a new one is copied into its bucket, an old one would be zeroed, read and added to."""
+        for parameter in self._parameters:
+            parameter.grad = None
 
     def state(self) -> dict[str, torch.Tensor]:
         """Return the tensors in memory on which later reductions depend."""
+        return {}
 
     def reset(self) -> None:
         """Forget the state of earlier steps; call it after a warm-up and before the process group ends."""
@@ -96,7 +105,7 @@ class BucketCountdown:
             self._paused = False
 
 
-class GradientReducer:
+class GradientReducer(Reducer):
     """Clips and sums the gradients of one model's buckets; `norm` computes the norm of the summed gradient."""
 
     def __init__(
@@ -106,8 +115,14 @@ class GradientReducer:
         gradient_sum: GradientSum,
         norm: Callable[[], torch.Tensor],
         scale: Scalar = 1.0,
+        in_place: bool = False,
     ) -> None:
-        """Watch the buckets' parameters; `scale` is the factor on the loss, a tensor where it changes."""
+        """Watch the buckets' parameters; `scale` is the factor on the loss, a tensor where it changes.
+
+        `in_place`: `drop` zeroes gradients where they are, for recorded backward passes that add to them.
+        """
+        super().__init__(buckets.parameters, (bucket.elements for bucket in buckets.all))
+        self._in_place = in_place
         self._buckets, self._clip, self._sum, self._norm, self._scale = buckets, clip, gradient_sum, norm, scale
         self._countdown = BucketCountdown([len(bucket.parameters) for bucket in buckets.all], self._full)
         for bucket in buckets.all:
@@ -130,18 +145,11 @@ class GradientReducer:
         return Reduced(norm, *self._clip.reduced(norm))
 
     def drop(self) -> None:
-        """Drop the gradients: a new one is copied into its bucket, an old one would be zeroed, read and added to."""
-        for parameter in self._buckets.parameters:
-            parameter.grad = None
-
-    def zero(self) -> None:
-        """Make all gradients zero where they are, for recorded backward passes that add to them."""
-        torch._foreach_zero_([bucket.gradients for bucket in self._buckets.all])
-
-    @property
-    def elements(self) -> tuple[int, ...]:
-        """Return the elements of each bucket, in the order of reduction."""
-        return tuple(bucket.elements for bucket in self._buckets.all)
+        """See `Reducer`."""
+        if self._in_place:
+            torch._foreach_zero_([bucket.gradients for bucket in self._buckets.all])
+        else:
+            super().drop()
 
     def state(self) -> dict[str, torch.Tensor]:
         """See `Reducer`."""

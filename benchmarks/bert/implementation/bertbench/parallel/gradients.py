@@ -12,12 +12,11 @@ from torch.distributed._functional_collectives import all_reduce
 from torch.distributed.tensor import DTensor, Shard
 
 from bertbench.common.ranges import ALL_REDUCE, named
+from bertbench.optim.buckets import bucket_table
 from bertbench.optim.clip import Clip
-from bertbench.optim.reducer import BucketCountdown, Reduced
+from bertbench.optim.reducer import BucketCountdown, Reduced, Reducer
 from bertbench.optim.state import local
 from bertbench.parallel.process_groups import ProcessGroups
-
-_BUCKET_ELEMENTS = 25 * 2**20 // 4  # as DDP's buckets, 25 MiB
 
 
 def shares(parameters: Sequence[torch.Tensor], shards: distributed.ProcessGroup) -> torch.Tensor:
@@ -30,8 +29,8 @@ def _sharded(parameter: torch.Tensor) -> bool:
     return isinstance(parameter, DTensor) and any(isinstance(place, Shard) for place in parameter.placements)
 
 
-class SplitReducer:
-    """Reduces the gradients of this rank's part of the model; see `optim.reducer.Reducer`.
+class SplitReducer(Reducer):
+    """Reduces the gradients of this rank's part of the model.
 
     `words` are the word embeddings on the first and the last stage: each of the two computes a part of their gradient,
     so that their bucket waits for the end of the step. `of_shares` are those whose gradient each tensor-parallel rank
@@ -49,12 +48,12 @@ class SplitReducer:
         parts: int,
         of_shares: Sequence[nn.Parameter] = (),
     ) -> None:
-        self._parameters, self._of_shares = parameters, of_shares
+        self._of_shares = of_shares
         self._words = words if groups.layout.pipeline > 1 else None
         self._groups, self._clip = groups, clip
         self._shares = shares(parameters, groups.shards)
         others = [parameter for parameter in parameters if parameter is not self._words]
-        self.buckets = [] if fully_shard else _buckets(others)
+        self.buckets = [] if fully_shard else bucket_table(others[::-1], None)
         """The parameters whose gradients are reduced together, in the order of reduction."""
         counts = [parts * len(bucket) for bucket in self.buckets]
         if self._words is not None:
@@ -62,6 +61,8 @@ class SplitReducer:
             counts.append(1)
             if groups.place.pipeline > 0:  # the first stage counts them
                 self._shares[[parameter is self._words for parameter in parameters].index(True)] = 0.0
+        elements = [sum(local(parameter).numel() for parameter in bucket) for bucket in self.buckets]
+        super().__init__(parameters, elements or [sum(parameter.numel() for parameter in parameters)])
         self._sums: list[tuple[list[torch.Tensor], torch.Tensor, distributed.Work]] = []
         self._countdown = BucketCountdown(counts, self._send)
         self._reduces = groups.layout.data > 1 and not fully_shard
@@ -70,23 +71,11 @@ class SplitReducer:
                 self._countdown.watch(number, bucket)
 
     def finish(self) -> Reduced:
-        """See `optim.reducer.Reducer`."""
+        """See `Reducer`."""
         with named(ALL_REDUCE):
             self._reduce()
             norm = self.norm()
         return Reduced(norm, *self._clip.reduced(norm))
-
-    def drop(self) -> None:
-        """See `optim.reducer.Reducer`."""
-        for parameter in self._parameters:
-            parameter.grad = None
-
-    def state(self) -> dict[str, torch.Tensor]:
-        """Return nothing: no state stays between steps."""
-        return {}
-
-    def reset(self) -> None:
-        """Do nothing: no state stays between steps."""
 
     @torch.no_grad()
     def _reduce(self) -> None:
@@ -129,17 +118,3 @@ def _gradients(parameters: Sequence[nn.Parameter]) -> list[torch.Tensor]:
         assert parameter.grad is not None, "every trained parameter takes part in every step"
         gradients.append(local(parameter.grad))
     return gradients
-
-
-def _buckets(parameters: Sequence[nn.Parameter]) -> list[list[nn.Parameter]]:
-    """Fill buckets from the last parameter on, about the order in which a backward pass gives gradients."""
-    buckets: list[list[nn.Parameter]] = [[]]
-    filled = 0
-    for parameter in reversed(parameters):
-        size = local(parameter).numel()
-        if buckets[-1] and filled + size > _BUCKET_ELEMENTS:
-            buckets.append([])
-            filled = 0
-        buckets[-1].append(parameter)
-        filled += size
-    return buckets

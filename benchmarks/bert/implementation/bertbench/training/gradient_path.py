@@ -52,7 +52,8 @@ def build_path(
     scale = _scale(system, world)
     clip = make_clip(system.clip.mode, system.clip.max_norm, world.size, len(buckets.all), scale.factor)
     norm = build_norm(model, system.optimizer.impl, buckets)
-    reducer = GradientReducer(buckets, clip, _sum(system, among), norm, scale.factor)
+    added_to = system.compute.compile == "graphs" and system.data.gradient_accumulation_steps > 1
+    reducer = GradientReducer(buckets, clip, _sum(system, among), norm, scale.factor, in_place=added_to)
     half = world.device.type == "cuda" or system.precision.compute == "bf16"
     product = torch.bfloat16 if half else torch.float32
     optimizer, text = build_optimizer(model, system.optimizer, buckets if sharded else None, product)

@@ -124,13 +124,6 @@ class GraphTrainer(WholeTrainer):
         self._loss_sum.zero_()
         return report_4
 
-    def _drop_gradients(self) -> None:
-        """Zero gradients where recorded parts add to them; else as in `Trainer`."""
-        if self._system.data.gradient_accumulation_steps > 1:
-            self._reducer.zero()
-        else:
-            super()._drop_gradients()
-
 
 class _Slot:
     """The memory of one bin's batches."""

@@ -11,7 +11,6 @@ import torch
 from torch import nn
 
 from bertbench.common.ranges import BACKWARD, FORWARD, named
-from bertbench.common.seeding import derive
 from bertbench.config import System
 from bertbench.distributed.startup import Startup
 from bertbench.distributed.world import World
@@ -23,7 +22,7 @@ from bertbench.model.bert import Bert
 from bertbench.model.encoder import recompute
 from bertbench.optim.average import AverageView, EvaluationView, Weights
 from bertbench.optim.clip import make_clip
-from bertbench.optim.state import LogicalTensors, local
+from bertbench.optim.state import LogicalTensors
 from bertbench.optim.step_scale import FixedScale
 from bertbench.parallel.fsdp import shard
 from bertbench.parallel.gather import gathered_model
@@ -34,7 +33,6 @@ from bertbench.parallel.pipeline import Pipeline
 from bertbench.parallel.process_groups import ProcessGroups
 from bertbench.parallel.stage import Stage, logical_name
 from bertbench.parallel.tensor_parallel import norm_parameters, split_layers
-from bertbench.results.communication import Communication
 from bertbench.training.gradient_path import GradientPath
 from bertbench.training.trainer import Trainer, initial_model
 
@@ -47,7 +45,6 @@ class LayoutTrainer(Trainer):
 
     def __init__(self, system: System, world: World, seed: int, tokens: int, startup: Startup | None = None) -> None:
         """Build and warm up; `startup` gets a mark at the end of each."""
-        startup = startup or Startup()
         self._system = system
         self._world = world
         parallel, layout = system.parallel, system.layout
@@ -83,10 +80,7 @@ class LayoutTrainer(Trainer):
         self.pipeline = (
             Pipeline(stages, self.groups, system, -(-tokens // shares) * shares) if layout.pipeline > 1 else None
         )
-        startup.mark("model")
-        self._warm_up(seed)
-        startup.mark("warm-up")
-        torch.manual_seed(derive(seed, "dropout", layout.stream(world.rank)))
+        self._warm_up(seed, startup)
 
     def _build_stages(self, whole: Bert) -> list[Stage]:
         system, layout, parallel = self._system, self.groups.layout, self._system.parallel
@@ -111,19 +105,6 @@ class LayoutTrainer(Trainer):
     def model(self) -> nn.Module:
         """Return this rank's stages."""
         return self._stages
-
-    def communication(self) -> Communication:
-        """Return how gradients are sent and applied, for the run's output and records."""
-        buckets = [sum(local(parameter).numel() for parameter in bucket) for bucket in self.reducer.buckets]
-        buckets = buckets or [sum(parameter.numel() for parameter in self.parameters)]
-        return Communication(
-            clip=self._system.clip.mode,
-            compression="none",
-            bucket_elements=tuple(buckets),
-            bytes_per_step=4 * sum(buckets),
-            model_arithmetic=self._model_arithmetic,
-            optimizer_arithmetic=self._path.arithmetic,
-        )
 
     def _accumulate(self, parts: Sequence[LoadedPart]) -> torch.Tensor:
         loss = self._run_stage(parts) if self.pipeline is None else self.pipeline.run(parts)
@@ -171,10 +152,6 @@ class LayoutTrainer(Trainer):
     def _named(self) -> dict[str, nn.Parameter]:
         """Return the parameters by name: all layouts use the same, so that a state moves between layouts."""
         return self._parameters_by_name
-
-    def _weights(self) -> dict[str, torch.Tensor]:
-        """Return the weights; sharded ones are DTensors."""
-        return {name: parameter.detach() for name, parameter in self._parameters_by_name.items()}
 
     def whole(self) -> Bert | None:
         """See `Trainer.whole`."""

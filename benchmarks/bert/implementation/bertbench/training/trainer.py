@@ -43,7 +43,10 @@ WARMUP_STEPS = 2  # the first makes kernels and memory, the second finds them
 class Trainer(ABC):
     """The model of one rank, or its part of it, and the path from its gradients to updated weights."""
 
+    _system: System
+    _world: World
     _path: GradientPath
+    _model_arithmetic: str
     passes_per_s = 1.0
     """Forward and backward passes a second in the warm-up, measured where ranks' speeds are."""
 
@@ -52,9 +55,20 @@ class Trainer(ABC):
     def model(self) -> nn.Module:
         """Return the module whose parameters this rank updates."""
 
-    @abstractmethod
     def communication(self) -> Communication:
         """Return how gradients are sent and applied, for the run's output and records."""
+        options, sync, elements = self._system.communication, self._system.sync, self._path.reducer.elements
+        shapes = [parameter.shape for parameter in self._named().values()]
+        return Communication(
+            clip=self._system.clip.mode,
+            compression=options.compression,
+            bucket_elements=elements,
+            bytes_per_step=bytes_per_step(options, shapes, elements, self._world.size, sync),
+            model_arithmetic=self._model_arithmetic,
+            optimizer_arithmetic=self._path.arithmetic,
+            sync=sync.method,
+            transport=self._path.transport,
+        )
 
     @abstractmethod
     def whole(self) -> Bert | None:
@@ -68,9 +82,9 @@ class Trainer(ABC):
     def _named(self) -> dict[str, nn.Parameter]:
         """Return this rank's parameters by the names that a snapshot gives them."""
 
-    @abstractmethod
     def _weights(self) -> dict[str, torch.Tensor]:
-        """Return this rank's logical weights by the names that a snapshot gives them."""
+        """Return this rank's logical weights by the names that a snapshot gives them; sharded ones are DTensors."""
+        return {name: parameter.detach() for name, parameter in self._named().items()}
 
     @abstractmethod
     def _take_warm_up_steps(self, generator: torch.Generator) -> None:
@@ -93,12 +107,9 @@ class Trainer(ABC):
             rate, loss_scale = scale.step(optimizer, number, reduced)
             weights.publish()
             view.after_step(number + 1)
-        self._drop_gradients()
+        reducer.drop()
         loss = view.reported_loss(loss, reduced.norm)
         return StepReport(loss, reduced.norm, rate, reduced.clipped, loss_scale)
-
-    def _drop_gradients(self) -> None:
-        self._path.reducer.drop()
 
     def evaluating(self) -> AbstractContextManager[None]:
         """Return a context in which the model holds the weights to evaluate: all arrived, or an average. Collective."""
@@ -126,8 +137,10 @@ class Trainer(ABC):
         self._path.weights.ready()
         self._path.reducer.reset()
 
-    def _warm_up(self, seed: int) -> None:
-        """Take untimed steps, then restore weights and optimizer."""
+    def _warm_up(self, seed: int, startup: Startup | None) -> None:
+        """Take untimed steps, then restore weights and optimizer, and seed this rank's dropout."""
+        startup = startup or Startup()
+        startup.mark("model")
         weights = [(parameter.detach(), local(parameter.detach()).clone()) for parameter in self._named().values()]
         self._take_warm_up_steps(torch.Generator().manual_seed(derive(seed, "warm-up")))
         scale, reducer, optimizer, in_flight, view, *_ = self._path
@@ -137,6 +150,8 @@ class Trainer(ABC):
                 local(parameter).copy_(weight)
         for part in (optimizer, reducer, scale, view):
             part.reset()
+        startup.mark("warm-up")
+        torch.manual_seed(derive(seed, "dropout", self._system.layout.stream(self._world.rank)))
 
 
 class WholeTrainer(Trainer):
@@ -154,7 +169,6 @@ class WholeTrainer(Trainer):
         products: dict[Shape, Products] | None = None,
     ) -> None:
         """Build and warm up; `startup` gets a mark at the end of each. `products` defaults to torch's own."""
-        startup = startup or Startup()
         self._system, self._world = system, world
         self._computing = computing(system.precision.compute, world.device)
         self._model = initial_model(system, seed).to(world.device)
@@ -168,31 +182,13 @@ class WholeTrainer(Trainer):
         if system.parallel.recompute:
             recompute(self._model.layers)
             self._model.between = None  # a layer would keep two inputs
-        startup.mark("model")
-        self._warm_up(seed)
-        startup.mark("warm-up")
-        torch.manual_seed(derive(seed, "dropout", world.rank))
+        self._warm_up(seed, startup)
 
     @property
     def model(self) -> Bert:
         """Return the whole model, once all its weights are here. Collective."""
         self._path.weights.ready()
         return self._model
-
-    def communication(self) -> Communication:
-        """See `Trainer.communication`."""
-        options, sync = self._system.communication, self._system.sync
-        shapes, elements = [parameter.shape for parameter in self._model.parameters()], self._reducer.elements
-        return Communication(
-            clip=self._system.clip.mode,
-            compression=options.compression,
-            bucket_elements=elements,
-            bytes_per_step=bytes_per_step(options, shapes, elements, self._world.size, sync),
-            model_arithmetic=self._model_arithmetic,
-            optimizer_arithmetic=self._path.arithmetic,
-            sync=sync.method,
-            transport=self._path.transport,
-        )
 
     def whole(self) -> Bert | None:
         """See `Trainer.whole`."""
