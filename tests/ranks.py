@@ -17,7 +17,7 @@ import torch
 
 from bertbench.cli import main
 from bertbench.distributed.spawn import environments_of
-from bertbench.distributed.world import join
+from bertbench.distributed.world import World, join
 
 CONTEXT = multiprocessing.get_context("forkserver")
 # Importing torch takes seconds: the server does it once, ranks are forked from it. DDP imports torch._dynamo.
@@ -32,6 +32,15 @@ def run_ranks(count: int, function: Callable[..., Any], *arguments: Any) -> list
     failures = [text for failed, text in answers if failed]
     assert not failures, "\n".join(failures)
     return [value for _, value in answers]
+
+
+def run_each(count: int, function: Callable[..., Any], *runs: tuple[Any, ...]) -> list[list[Any]]:
+    """As `run_ranks`, for each of these tuples of arguments in turn: every rank's answers."""
+    return run_ranks(count, _each, function, runs)
+
+
+def _each(world: World, function: Callable[..., Any], runs: Sequence[tuple[Any, ...]]) -> list[Any]:
+    return [function(world, *run) for run in runs]
 
 
 def answers_of(

@@ -41,10 +41,13 @@ class EvaluationView:
         if (seen := self._seen()) is None:
             yield
             return
-        with replaced(self._held, seen):
+        with torch.no_grad():
+            kept = [weight.clone() for weight in self._held]
+            torch._foreach_copy_(self._held, seen)
             self._weights.publish()
             yield
             self._weights.ready()
+            torch._foreach_copy_(self._held, kept)
         self._weights.publish()
 
     def _seen(self) -> list[Tensor] | None:
@@ -94,15 +97,3 @@ class AverageView(EvaluationView):
     def reset(self) -> None:
         """See `EvaluationView`."""
         torch._foreach_copy_(self._averages, self._held)
-
-
-@contextmanager
-def replaced(weights: list[Tensor], others: list[Tensor]) -> Iterator[None]:
-    """Replace weights by other tensors inside the context, and restore the same bits afterwards."""
-    with torch.no_grad():
-        kept = [weight.clone() for weight in weights]
-        torch._foreach_copy_(weights, others)
-        try:
-            yield
-        finally:
-            torch._foreach_copy_(weights, kept)

@@ -1,7 +1,6 @@
 """Compute masked-LM accuracy over the whole evaluation set: each sample once, on any number of ranks."""
 
 import math
-from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -29,14 +28,14 @@ class Evaluator:
         batch_size: int,
         world: World,
         fill: Fill = unfilled,
-        rank: int | None = None,
-        ranks: int | None = None,
+        share: tuple[int, int] | None = None,
     ) -> None:
-        """Take one rank's share of `ranks`, by default this rank's of all."""
+        """Take one rank's share, by default this rank's of all: the first sample, and the step to the next."""
         self.dataset = dataset
         self._world = world
         self._fill = fill
-        ids = np.arange(world.rank if rank is None else rank, len(dataset), ranks or world.size)
+        first, step = share or (world.rank, world.size)
+        ids = np.arange(first, len(dataset), step)
         # Samples of similar length share a batch: fewer different lengths, less work; the sums don't depend on order.
         ids = ids[np.argsort(dataset.lengths(ids), kind="stable")]
         self._ids = [ids[start : start + batch_size] for start in range(0, len(ids), batch_size)]
@@ -45,31 +44,21 @@ class Evaluator:
 
     def accuracy(self, model: nn.Module, precision: PrecisionName) -> float:
         """Return correct predictions over all masked tokens of the set, the same number on every rank."""
-        correct, masked, samples = self.sums(model, precision, _counts, 3)
-        assert samples == len(self.dataset), "every evaluation sample is evaluated once"
-        return correct / masked
-
-    def sums(
-        self,
-        model: nn.Module,
-        precision: PrecisionName,
-        measure: Callable[[torch.Tensor, Batch], torch.Tensor],
-        numbers: int,
-    ) -> list[float]:
-        """Return the sums over the set, on every rank, of `measure`'s `numbers` values for scores [M, V] and batch."""
         self._world.watchdog.at("evaluating")
         if not self._batches:
             self._read()
-        totals = torch.zeros(numbers, dtype=torch.float64, device=self._world.device)  # exact for counts to 2^53
+        totals = torch.zeros(3, dtype=torch.float64, device=self._world.device)  # exact for counts to 2^53
         model.eval()
         with torch.no_grad(), computing(precision, self._world.device):
             for number, batch in enumerate(self._batches):
                 self._world.watchdog.goes_on()
                 scores = self._scores(model, number, batch)
                 if scores is not None:
-                    totals += measure(scores, batch)
+                    totals += _counts(scores, batch)
         model.train()
-        return self._world.sum(totals).tolist()
+        correct, masked, samples = self._world.sum(totals).tolist()
+        assert samples == len(self.dataset), "every evaluation sample is evaluated once"
+        return correct / masked
 
     def _scores(self, model: nn.Module, number: int, batch: Batch) -> torch.Tensor | None:
         """Return masked-LM scores of batch `number`, [M, V]; None if another rank counts it."""
@@ -90,7 +79,7 @@ class LayoutEvaluator(Evaluator):
 
     def __init__(self, dataset: Dataset, batch_size: int, trainer: "LayoutTrainer") -> None:
         place, layout = trainer.groups.place, trainer.groups.layout
-        super().__init__(dataset, batch_size, trainer.groups.world, rank=place.data, ranks=layout.data)
+        super().__init__(dataset, batch_size, trainer.groups.world, share=(place.data, layout.data))
         self._layout_scores = trainer.scores
         self._counts = place.tensor == 0
         # ranks that gather each other's weights must run equally many batches: the extra ones don't count
