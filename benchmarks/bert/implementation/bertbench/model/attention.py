@@ -10,7 +10,7 @@ model/sequences.py.
 
 import math
 from collections.abc import Callable, Iterator
-from typing import Any, NamedTuple
+from typing import Any
 
 import torch
 from torch.autograd.function import once_differentiable
@@ -103,13 +103,8 @@ def cpu_attention(qkv_T3HK: torch.Tensor, sequences: Sequences, dropout: float) 
     return context_THK
 
 
-class _Block(NamedTuple):
-    """Tensors that share a product; all are views, so that results are written in place."""
-
-    views_BNK: list[torch.Tensor]
-    mask_n11W: torch.Tensor | None
-    keys: int
-    """See Square in model/sequences.py."""
+_Block = tuple[list[torch.Tensor], torch.Tensor | None, int]
+"""Tensors that share a product, views, so that results are written in place; mask and keys as in Square."""
 
 
 class _Attention(torch.autograd.Function):
@@ -188,13 +183,13 @@ def _blocks(
                 tokens = slice(start, start + group.length)
                 for head in range(0, heads, some):
                     views = [tensor[tokens, head : head + some].transpose(0, 1) for tensor in flat]
-                    yield _Block(views, None, group.length)
+                    yield views, None, group.length
     by_square = zip(*(squares.split(tensor_PK, heads) for tensor_PK in rows), strict=True)
     for square, tensors in zip(squares.squares, by_square, strict=True):
         count, width = tensors[0].shape[:2]
         some = count if width <= SHORT else _heads_together(width, heads)
         for parts in zip(*(tensor.split(some) for tensor in tensors), strict=True):
-            yield _Block(list(parts), square.mask_n11W, square.keys)
+            yield list(parts), square.mask_n11W, square.keys
 
 
 def _heads_together(length: int, heads: int) -> int:

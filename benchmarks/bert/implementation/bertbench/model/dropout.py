@@ -9,7 +9,8 @@ Compiled layers hash two random keys and the elements' numbers to a mask, so tha
 again instead of reading it. A hash takes 12 operations an element, torch's own generator (Philox) about 100.
 """
 
-from typing import Any, Protocol
+from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 import torch
@@ -19,11 +20,8 @@ from torch.nn import functional
 _VALUES = 1 << 16
 
 
-class DropoutFunction(Protocol):
-    """The type of the model's dropout function."""
-
-    def __call__(self, hidden: torch.Tensor, rate: float, residual: torch.Tensor | None = None) -> torch.Tensor:
-        """See `drop`."""
+DropoutFunction = Callable[..., torch.Tensor]
+"""Takes hidden states, a rate and, if the layer has one, the residual; see `apply_dropout`."""
 
 
 def keep_mask(shape: torch.Size, rate: float, dtype: torch.dtype) -> torch.Tensor:
@@ -97,7 +95,7 @@ class _HalfDropout(torch.autograd.Function):
         return times_mask(by_hidden, mask, by_hidden), None, gradient if ctx.adds else None
 
 
-def hashed_dropout(hidden: torch.Tensor, rate: float, residual: torch.Tensor | None = None) -> torch.Tensor:
+def hashed_dropout(hidden: torch.Tensor, rate: float, residual: torch.Tensor) -> torch.Tensor:
     """Compute `apply_dropout` with a mask that depends only on two keys drawn here, for torch's compiler."""
     if rate == 0:
         return plain_dropout(hidden, rate, residual)
@@ -107,7 +105,7 @@ def hashed_dropout(hidden: torch.Tensor, rate: float, residual: torch.Tensor | N
     drops = round(rate * 2**32)
     dropped = hidden * ((hashed >= drops - 2**31) * (2**32 / (2**32 - drops)))
     # the sum's shape is that of its first term: see _after_attention in model/compiled_layer.py
-    return dropped if residual is None else dropped + residual
+    return dropped + residual
 
 
 def hashed_numbers(shape: torch.Size, keys: torch.Tensor) -> torch.Tensor:

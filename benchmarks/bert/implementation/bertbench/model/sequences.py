@@ -17,6 +17,7 @@ token or filler; R of the T tokens.
 import math
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import groupby
 from typing import NamedTuple
 
 import numpy as np
@@ -177,14 +178,11 @@ class Sequences:
         """
         cu_seqlens_S1 = np.zeros(len(lengths_S) + 1, dtype=np.int32)
         np.cumsum(lengths_S, out=cu_seqlens_S1[1:])
-        changes = np.flatnonzero(np.diff(lengths_S)) + 1
-        firsts = np.concatenate(([0], changes))
-        counts = np.diff(np.concatenate((firsts, [len(lengths_S)])))
-        groups = tuple(
-            EqualLengths(int(cu_seqlens_S1[first]), int(count), int(lengths_S[first]))
-            for first, count in zip(firsts, counts, strict=True)
-        )
-        return cls(torch.from_numpy(cu_seqlens_S1), groups)
+        groups, start = [], 0
+        for length, equal in groupby(lengths_S.tolist()):
+            groups.append(EqualLengths(start, len(list(equal)), length))
+            start += groups[-1].sequences * length
+        return cls(torch.from_numpy(cu_seqlens_S1), tuple(groups))
 
 
 def _square(start_n: np.ndarray, length_n: np.ndarray, width: int) -> Square:

@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 
+import numpy as np
 import torch
 
 from bertbench.optim.state import Scalar, scalar_tensor
@@ -19,32 +20,26 @@ class Chunks:
 
     def __init__(self, lists: Sequence[Sequence[torch.Tensor]], chunk: int) -> None:
         self._addresses = _addresses(lists)
-        sizes = [tensor.numel() for tensor in lists[0]]
+        sizes, addresses = np.array([tensor.numel() for tensor in lists[0]]), np.array(self._addresses)
         self._device = lists[0][0].device
         self.size = len(sizes)
         """Tensors of a list."""
-        aligned = [
-            size % _ALIGNED_ELEMENTS == 0 and all(row[place] % _ALIGNED_BYTES == 0 for row in self._addresses)
-            for place, size in enumerate(sizes)
-        ]
-        order = sorted(range(self.size), key=lambda place: not aligned[place])
-        assert max(sizes) < _MOST_ELEMENTS, "kernels count in 32 bits"
-        pieces = [(place, number) for place in order for number in range(-(-sizes[place] // chunk))]
-        self.count = len(pieces)
+        assert sizes.max() < _MOST_ELEMENTS, "kernels count in 32 bits"
+        aligned = (sizes % _ALIGNED_ELEMENTS == 0) & (addresses % _ALIGNED_BYTES == 0).all(0)
+        order, counts = np.argsort(~aligned, kind="stable"), -(-sizes // chunk)
+        stops = np.empty_like(counts)
+        stops[order] = counts[order].cumsum()
+        firsts, places = stops - counts, order.repeat(counts[order])
+        self.count = len(places)
         """Chunks of all tensors."""
-        wide = sum(aligned[place] for place, _ in pieces)
+        wide = int(counts[aligned].sum())
         both = (0, wide, True), (wide, self.count - wide, False)
         self.launches = tuple(launch for launch in both if launch[1])
         """For each launch its first chunk, their number, and whether loads of their tensors can be 16 bytes wide."""
-        places, numbers = (self._tensor(column) for column in zip(*pieces, strict=True))
-        self.tables = self._tensor([sizes, *self._addresses]), places, numbers
+        numbers = np.arange(self.count) - firsts[places]
+        self.tables = self._tensor(np.vstack((sizes, addresses))), self._tensor(places), self._tensor(numbers)
         """Sizes and addresses [1 + lists, tensors]; for each chunk, its tensor and its number within that tensor."""
-        firsts: dict[int, int] = {}
-        stops: dict[int, int] = {}
-        for at, (place, _) in enumerate(pieces):
-            firsts.setdefault(place, at)
-            stops[place] = at + 1
-        self.chunk_ranges = self._tensor([[ends[place] for place in range(self.size)] for ends in (firsts, stops)])
+        self.chunk_ranges = self._tensor(np.stack((firsts, stops)))
         """First chunk of each tensor, and the one after its last: [2, tensors]."""
         self._one = torch.ones((), device=self._device)
 
@@ -60,8 +55,8 @@ class Chunks:
         """Return a number as a tensor for a kernel to load, 1 for None; doesn't wait for the device."""
         return self._one if scalar is None else scalar_tensor(scalar, self._device)
 
-    def _tensor(self, numbers: object) -> torch.Tensor:
-        return torch.tensor(numbers, dtype=torch.int64).to(self._device)
+    def _tensor(self, numbers: np.ndarray) -> torch.Tensor:
+        return torch.from_numpy(numbers).to(self._device)
 
 
 def _addresses(lists: Sequence[Sequence[torch.Tensor]]) -> list[list[int]]:
