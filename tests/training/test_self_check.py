@@ -1,9 +1,12 @@
 """A run's fast paths, checked before its clock starts: sound ones stay, and one that computes wrongly is refused."""
 
+import sys
 from collections.abc import Callable
 from dataclasses import replace
+from unittest import mock
 
 import pytest
+import torch
 
 from bertbench.common.errors import ConfigError
 from bertbench.config import System, load_system
@@ -83,6 +86,19 @@ def test_a_wrong_path_is_refused_by_all_ranks_in_one_line_and_the_others_stay(
 
 def check_wrong(world: World, system: System, wanted: Arithmetic, name: str, factor: float) -> Arithmetic:
     return check(system, world, wanted, wrong(name, factor))
+
+
+def test_apex_without_moments_to_show_is_no_obstacle(tiny: Callable[..., System]) -> None:
+    (found,) = run_ranks(1, check_beside_apex, tiny("launch.ranks_per_node=1"))
+    assert (found.checked, found.refused, found.impl) == (("bf16",), (), "apex")
+
+
+def check_beside_apex(world: World, system: System) -> Arithmetic:
+    """Check bf16 in a run whose optimizer is apex's; torch's stands for it here."""
+    optimizer = system.optimizer.model_copy(update={"impl": "apex"})
+    with mock.patch.dict(sys.modules, {"apex": mock.Mock(), "apex.optimizers": mock.Mock(FusedAdam=torch.optim.AdamW)}):
+        wanted = arithmetic(precision="bf16", impl="apex")
+        return check(system.model_copy(update={"optimizer": optimizer}), world, wanted)
 
 
 def test_a_record_keeps_what_was_checked_and_refused_and_what_a_resumed_run_uses() -> None:

@@ -13,7 +13,6 @@ from bertbench.common.errors import ConfigError
 from bertbench.config.optimizer import OptimizerSettings
 from bertbench.optim.state import LogicalTensors, Scalar, matrices_and_vectors
 
-_NO_SNAPSHOT = "optimizer.impl apex can't be saved or resumed; set it to torch"
 _NO_CLIP = 1e30  # FusedLAMB always clips; our gradient is already clipped
 
 
@@ -64,12 +63,12 @@ class ApexAdam:
         self._optimizer.step()
 
     def moments(self, names: Mapping[torch.Tensor, str]) -> dict[str, torch.Tensor]:
-        """Raise ConfigError: apex's state can't be saved under our names."""
-        raise ConfigError(_NO_SNAPSHOT)
+        """Return none: apex keeps them under its own names, and the configuration refuses snapshots."""
+        del names
+        return {}
 
     def resume(self, steps: Scalar) -> None:
-        """Raise ConfigError: apex counts its own steps."""
-        raise ConfigError(_NO_SNAPSHOT)
+        """Do nothing: apex counts its own steps."""
 
     def reset(self) -> None:
         """Forget all steps, as if the optimizer were new; call it after a warm-up."""
