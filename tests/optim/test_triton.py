@@ -4,7 +4,6 @@ import importlib
 import math
 import multiprocessing
 import re
-import subprocess
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -16,6 +15,7 @@ from torch.utils._python_dispatch import _disable_current_modes
 
 from bertbench.config.optimizer import OptimizerSettings
 from bertbench.distributed.world import World
+from bertbench.forecast.kernels.machine_code import Resources, usage
 from bertbench.optim.adam import MultiTensorAdam
 from bertbench.optim.buckets import Buckets
 from bertbench.optim.chunks import Chunks
@@ -279,21 +279,25 @@ _SIGNATURES = {
 @pytest.mark.parametrize("name", _SIGNATURES)
 def test_machine_code_has_no_spills_and_loads_16_bytes_at_a_time(name: str, arch: int, tmp_path: Path) -> None:
     module = kernels()
-    kernel = getattr(module, name)
     constants: dict[str, Any] = {"ALIGNED": True, "CHUNK": module.CHUNK, "BLOCK": module.BLOCK}
     if name == "update_chunks":
         constants["LAMB"] = True
+    ptx, used = machine_code(getattr(module, name), _SIGNATURES[name], constants, arch, tmp_path)
+    wide = sum(".v4." in load for load in re.findall(r"ld\.global\S*", ptx))
+    assert wide >= {"update_chunks": 8, "apply_chunks": 4, "square_chunks": 2}[name], "a thread's 8 elements: 2 loads"
+    assert used.spill_bytes == 0
+    assert used.registers <= 96, "5 blocks of 128 threads on a multiprocessor"
+
+
+def machine_code(
+    kernel: Any, signature: dict[str, str], constants: dict[str, Any], arch: int, folder: Path, divisible: Any = ()
+) -> tuple[str, Resources]:
+    """Return a kernel's PTX, and what its machine code takes; arguments at `divisible` are multiples of 16."""
     source = triton.compiler.ASTSource(
         kernel,
-        {**_SIGNATURES[name], **dict.fromkeys(constants, "constexpr")},
+        {**signature, **dict.fromkeys(constants, "constexpr")},
         constexprs={(kernel.arg_names.index(constant),): value for constant, value in constants.items()},
+        attrs={(place,): [["tt.divisibility", 16]] for place in divisible},
     )
     compiled = triton.compile(source, target=triton.backends.compiler.GPUTarget("cuda", arch, 32))
-    wide = sum(".v4." in load for load in re.findall(r"ld\.global\S*", compiled.asm["ptx"]))
-    assert wide >= {"update_chunks": 8, "apply_chunks": 4, "square_chunks": 2}[name], "a thread's 8 elements: 2 loads"
-    cubin = tmp_path / "kernel.cubin"
-    cubin.write_bytes(compiled.asm["cubin"])
-    tool = Path(triton.__file__).parent / "backends" / "nvidia" / "bin" / "cuobjdump"
-    usage = subprocess.run([tool, "-res-usage", cubin], capture_output=True, text=True, check=True).stdout
-    assert int(re.findall(r"LOCAL:(\d+)", usage)[0]) == int(re.findall(r"STACK:(\d+)", usage)[0]) == 0, "spills"
-    assert int(re.findall(r"REG:(\d+)", usage)[0]) <= 96, "5 blocks of 128 threads on a multiprocessor"
+    return compiled.asm["ptx"], usage(compiled.asm["cubin"], folder)

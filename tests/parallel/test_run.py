@@ -1,14 +1,12 @@
 """A run whose ranks share the model, through the command line, judged as any other."""
 
 import json
-import os
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 
 from compliance.judge import judge
+from tests.training.test_run import finished, words
 
 ONE_BY_TWO_BY_TWO = (
     "launch.ranks_per_node=4", "model.feed_forward_size=22", "parallel.tensor=2", "parallel.pipeline=2",
@@ -18,11 +16,7 @@ ONE_BY_TWO_BY_TWO = (
 
 @pytest.mark.slow
 def test_four_ranks_that_share_the_model_reach_the_target_and_leave_a_sound_log(tiny_file: str, tmp_path: Path) -> None:
-    overrides = [word for setting in ONE_BY_TWO_BY_TWO for word in ("--set", setting)]
-    done = subprocess.run(
-        [sys.executable, "-m", "bertbench", "train", tiny_file, "--json", *overrides],
-        capture_output=True, text=True, timeout=240, check=False, env={**os.environ, "LOGDIR": str(tmp_path)},
-    )  # fmt: skip
+    done = finished("train", tiny_file, "--json", *words(ONE_BY_TWO_BY_TWO), LOGDIR=str(tmp_path))
     assert done.returncode == 0, done.stderr
     outcome = json.loads(done.stdout)
     assert outcome["status"] == "success"

@@ -24,7 +24,7 @@ from bertbench.model.sequences import Sequences
 from bertbench.optim.state import local
 from bertbench.training.layout_trainer import LayoutTrainer
 from tests.parallel.test_equality import SHAPE, check, trained, whole
-from tests.ranks import run_ranks
+from tests.ranks import run_each, run_ranks
 
 SEQUENCE = ("parallel.tensor=2", "parallel.sequence=true")
 ON_TWO_RANKS = {"1x2x1 accumulated": (*SEQUENCE, "data.gradient_accumulation_steps=2")}
@@ -74,9 +74,9 @@ def test_each_token_is_dropped_once_and_recomputation_drops_the_same(tiny: Calla
     settings = ("model.feed_forward_size=22", "model.hidden_dropout=0.5", "model.attention_dropout=0.2")
     tensor, recomputed = "parallel.tensor=2", "parallel.recompute=true"
     systems = [
-        tiny(*settings, *others) for others in (SEQUENCE, (*SEQUENCE, recomputed), (tensor,), (tensor, recomputed))
+        (tiny(*settings, *others),) for others in (SEQUENCE, (*SEQUENCE, recomputed), (tensor,), (tensor, recomputed))
     ]
-    first, second = run_ranks(2, dropped, *systems)
+    first, second = run_each(2, dropped, *systems)
     for mine, other, rows in zip(first[::2], second[::2], (9, 17), strict=True):  # 17 tokens and a filler are 9 and 9
         assert mine.rows[:4] == [rows] * 4  # two dropouts in each of two layers
         assert mine.masks[0] == other.masks[0]  # the embeddings', of all tokens
@@ -89,11 +89,7 @@ def test_each_token_is_dropped_once_and_recomputation_drops_the_same(tiny: Calla
         assert once.masks == again.masks[:5]
 
 
-def dropped(world: World, *systems: System) -> list[Seen]:
-    return [_dropped(world, system) for system in systems]
-
-
-def _dropped(world: World, system: System) -> Seen:
+def dropped(world: World, system: System) -> Seen:
     trainer = LayoutTrainer(system, world, 11, 0)
     seen = Seen(0.0, [], [], [])
 
@@ -127,19 +123,16 @@ LENGTHS = (200, 200)  # the plan measures full and half sequences; between them 
 @pytest.mark.slow
 def test_a_layer_keeps_as_many_bytes_as_the_plan_says(tiny: Callable[..., System]) -> None:
     shape = (*SEQUENCE, "model.feed_forward_size=22", "model.hidden_dropout=0.1", "model.max_positions=200")
-    systems = [tiny(*shape, f"model.layers={layers}") for layers in (1, 2)]
-    one, two = run_ranks(2, kept, *systems)[0]
-    formula = model_keeps(systems[0], 2, sequence=True).layer
+    systems = [(tiny(*shape, f"model.layers={layers}"),) for layers in (1, 2)]
+    one, two = run_each(2, kept, *systems)[0]
+    formula = model_keeps(*systems[0], 2, sequence=True).layer
     assert two - one == pytest.approx(formula.bytes(sum(LENGTHS), sum(n * n for n in LENGTHS)), rel=1e-4)
-    assert formula.token < 0.85 * model_keeps(systems[0], 2).layer.token
+    assert formula.token < 0.85 * model_keeps(*systems[0], 2).layer.token
 
 
-def kept(world: World, *systems: System) -> list[int]:
+def kept(world: World, system: System) -> int:
     parts = [LoadedPart(Part(np.arange(2), 0.1, 0.1), batch_of_lengths(np.array(LENGTHS)))]
-    return [_kept(LayoutTrainer(system, world, 11, 0), parts) for system in systems]
-
-
-def _kept(trainer: LayoutTrainer, parts: list[LoadedPart]) -> int:
+    trainer = LayoutTrainer(system, world, 11, 0)
     storages: dict[int, torch.UntypedStorage] = {}
 
     def keep(tensor: torch.Tensor) -> torch.Tensor:

@@ -14,7 +14,7 @@ from bertbench.optim.exchange import Exchange
 from bertbench.optim.local_updates import OuterStepView
 from bertbench.optim.state import LogicalTensors
 from bertbench.training.trainer import WholeTrainer
-from tests.ranks import run_ranks
+from tests.ranks import run_each, run_ranks
 from tests.training.steps import loaded, losses_of
 
 STEPS = 5
@@ -53,17 +53,13 @@ def trained(world: World, system: System, sgd: bool, evaluates: bool = False) ->
     return losses, weights
 
 
-def all_trained(world: World, *runs: tuple[System, bool, bool]) -> list[tuple[list[float], list[float]]]:
-    return [trained(world, *run) for run in runs]
-
-
 def test_plain_sgd_with_an_outer_step_after_every_step_is_every_step(tiny: Callable[..., System]) -> None:
     outer = ("sync.outer_learning_rate=1", "sync.outer_momentum=0")
     systems = [
         tiny(UNCLIPPED, "optimizer.learning_rate=0.3", f"sync.method={method}", "sync.every_steps=1", *outer)
         for method in ("every_step", "local_sgd", "diloco")
     ]
-    (losses, weights), *others = run_ranks(2, all_trained, *((system, True, False) for system in systems))[0]
+    (losses, weights), *others = run_each(2, trained, *((system, True) for system in systems))[0]
     assert losses[-1] < losses[0] - 0.1
     for other_losses, other_weights in others:
         assert other_losses == pytest.approx(losses, abs=2e-5)  # fp32 sums in another order
@@ -74,8 +70,8 @@ def test_an_outer_step_after_several_is_another_run_the_same_by_seed_whether_eva
     tiny: Callable[..., System],
 ) -> None:
     every_step, diloco = (tiny(f"sync.method={method}", "sync.every_steps=3") for method in ("every_step", "diloco"))
-    runs = ((every_step, False, False), (diloco, False, False), (diloco, False, False), (diloco, False, True))
-    first, second = run_ranks(2, all_trained, *runs)
+    runs = ((every_step, False), (diloco, False), (diloco, False), (diloco, False, True))
+    first, second = run_each(2, trained, *runs)
     plain, once, again, evaluated = first
     assert once == again == evaluated
     assert once[0] != plain[0]

@@ -15,7 +15,7 @@ from bertbench.distributed.world import World
 from bertbench.results.metrics import Metrics
 from bertbench.results.mlperf_log import MlperfLog
 from bertbench.training.trainer import WholeTrainer
-from tests.ranks import run_ranks
+from tests.ranks import run_each, run_ranks
 from tests.training.steps import loaded
 from tests.watching import Watching
 
@@ -59,7 +59,7 @@ def test_reads_are_seen() -> None:
 def test_steps_and_their_metrics_read_nothing_back(tiny: Callable[..., System]) -> None:
     common = ("launch.ranks_per_node=1", "data.gradient_accumulation_steps=2")
     choices = [("clip.mode=before", "optimizer.name=lamb"), ("clip.mode=bucket", "precision.compute=fp16")]
-    run_ranks(1, check_all, *(tiny(*common, *choice) for choice in choices))
+    run_each(1, check_steps, *((tiny(*common, *choice),) for choice in choices))
 
 
 def test_gradients_are_copied_into_their_buckets_and_neither_zeroed_nor_added_to(tiny: Callable[..., System]) -> None:
@@ -75,11 +75,6 @@ def check_gradients(world: World, system: System) -> None:
     assert noted == []
     assert all(parameter.grad is None for parameter in trainer.model.parameters())
     trainer.close()
-
-
-def check_all(world: World, *systems: System) -> None:
-    for system in systems:
-        check_steps(world, system)
 
 
 def check_steps(world: World, system: System) -> None:
