@@ -45,13 +45,3 @@ def test_loss_and_gradients_are_those_of_a_linear_layer_and_cross_entropy(dtype:
     found = loss, *(gradient / scale for gradient in torch.autograd.grad(loss * (WEIGHT * scale), leaves))
     for mine, right in zip(found, exact(*leaves), strict=True):
         assert (mine - right).norm() <= 8 * torch.finfo(dtype).eps * right.norm(), "sums of 24 roundings"
-
-
-def test_gradients_keep_the_formats_of_their_tensors_under_autocast() -> None:
-    tensors = inputs(torch.float32)
-    hidden = tensors[0].detach().bfloat16().requires_grad_()
-    with torch.autocast("cpu", torch.bfloat16):
-        head_loss(hidden, *tensors[1:], LABELS).backward()
-    assert [tensor.grad.dtype for tensor in (hidden, *tensors[1:]) if tensor.grad is not None] == [
-        torch.bfloat16, torch.float32, torch.float32,
-    ]  # fmt: skip

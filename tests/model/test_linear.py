@@ -2,7 +2,6 @@
 
 import pytest
 import torch
-from torch.nn import functional
 
 from bertbench.model import products as measured
 from bertbench.model.bert import Bert
@@ -66,9 +65,7 @@ def test_a_layer_multiplies_by_the_library_chosen_for_its_shape(monkeypatch: pyt
     measured.set_products(model, {(WIDE, 12): ALL_ONEDNN})
     assert (layer.attention_output.products, model.masked_lm.products) == (BY_TORCH, ALL_ONEDNN)
     layer, hidden = Linear(WIDE, WIDE), torch.randn(SIZE_STEP, WIDE)
-    expected = functional.linear(hidden, layer.weight, layer.bias)
     layer.products = ALL_ONEDNN
-    torch.testing.assert_close(layer(hidden), expected)
     monkeypatch.setattr("bertbench.model.linear._onednn", lambda *_: torch.zeros(SIZE_STEP, WIDE))
     assert not layer(hidden).any()
 

@@ -63,15 +63,3 @@ def test_a_fused_query_key_value_matrix_counts_as_three_tensors(optimizer_of: Ca
     optimizer_of([fused], {fused: 3}).step(0.1)
     optimizer_of(parts).step(0.1)
     assert torch.equal(fused, torch.cat(list(parts)))
-
-
-def test_reset_forgets_every_step() -> None:
-    once, twice = matrices((4, 3)), matrices((4, 3))
-    optimizer = MultiTensorAdam(twice, adam())
-    draw_gradients(twice, 1)
-    optimizer.step(0.0)
-    optimizer.reset()
-    for parameters, its in ((once, MultiTensorAdam(once, adam())), (twice, optimizer)):
-        draw_gradients(parameters, 1)
-        its.step(0.1)
-    assert torch.equal(once[0], twice[0])

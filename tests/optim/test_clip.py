@@ -103,32 +103,19 @@ def finite_after_overflow(world: World) -> list[bool]:
     return found
 
 
-def test_the_reducer_reads_nothing_back_from_the_device() -> None:
-    for seen in run_ranks(2, operations_of_a_step):
-        for names in seen:
-            assert {"c10d::allreduce_", "c10d::_reduce_scatter_base_"} & set(names), "the sum was watched"
-            assert "aten::linalg_vector_norm" in names or "aten::_foreach_norm" in names, "it clipped"
-            assert "aten::_local_scalar_dense" not in names  # what .item() and a condition on a tensor call
-
-
 def test_clipping_into_half_the_bytes_takes_no_pass_of_its_own() -> None:
-    for _, full, bf16, fp16, _ in run_ranks(2, operations_of_a_step):
+    for full, bf16, fp16 in run_ranks(2, operations_of_a_step):
         assert "aten::mul_" in full, "the bucket is scaled where it is"
         for names in (bf16, fp16[: fp16.index("c10d::allreduce_")]):
             assert not {"aten::mul_", "aten::_foreach_mul_"} & set(names)
 
 
 def operations_of_a_step(world: World) -> list[list[str]]:
-    """Operations of a backward pass and its reduction, for modes and compressions that are ours."""
+    """Operations of a backward pass and its reduction, in fp32, bf16 and fp16."""
     seen = list[list[str]]()
-    for mode, options in (
-        ("before", Communication()), ("bucket", Communication()), ("bucket", Communication(compression="bf16")),
-        ("bucket", Communication(compression="fp16")), ("bucket", Communication(hierarchical=True)),
-    ):  # fmt: skip
+    for options in (Communication(), Communication(compression="bf16"), Communication(compression="fp16")):
         model = small_model()
-        reducer = reducer_of(
-            model, world.size, BUCKET_MB, mode=mode, options=options, local_size=2, scale=torch.tensor(8.0)
-        )
+        reducer = reducer_of(model, world.size, BUCKET_MB, mode="bucket", options=options, scale=torch.tensor(8.0))
         loss = loss_of(model, world.rank, 0)
         seen.append([])
         with noting(seen[-1]):

@@ -1,13 +1,8 @@
 """Fused passes and passes over blocks against the multi-tensor ones; compiling takes seconds: a test sees all of it."""
 
 import copy
-import importlib.util
-import json
-import subprocess
-import sys
 from collections.abc import Callable
 from typing import Any
-from unittest import mock
 
 import pytest
 import torch
@@ -15,14 +10,9 @@ from torch import nn
 from torch._dynamo.testing import CompileCounter
 
 import bertbench.optim.adam
-from bertbench.model.bert import Bert
-from bertbench.model.shape import BertShape
 from bertbench.optim.adam import MultiTensorAdam, blocks_step, foreach_step, native_adam_step
-from bertbench.optim.buckets import Buckets, bucket_table
 from bertbench.optim.fused import CompilerMissing, FusedStep
-from bertbench.optim.state import State, Step, StepScalars, matrices_and_vectors
-from bertbench.optim.zero1 import LogicalSlices
-from lab.bench.budgets import budgets
+from bertbench.optim.state import State, Step, StepScalars
 from tests.optim.drawn import adam, lamb
 
 OPTIONS = lamb(beta1=0.8, beta2=0.95, weight_decay=0.1)
@@ -101,14 +91,6 @@ def test_blocks_take_norms_of_tensors_that_ranks_share() -> None:
     torch.testing.assert_close(half_of(whole, blocks_step), half_of(whole, foreach_step), atol=1e-6, rtol=1e-5)
 
 
-def test_a_nan_gradient_spoils_only_its_own_tensor_where_blocks_share_their_scratch() -> None:
-    parameters = [nn.Parameter(torch.ones(3, 2)) for _ in range(2)]
-    parameters[0].grad, parameters[1].grad = torch.full((3, 2), torch.nan), torch.ones(3, 2)
-    MultiTensorAdam(parameters, OPTIONS, matrix_step=blocks_step).step(0.01)
-    assert parameters[0].isnan().all()
-    assert parameters[1].isfinite().all()
-
-
 def test_blocks_give_the_same_bits_wherever_a_tensor_lies_in_memory() -> None:
     # copies of the weights on different ranks must not drift apart
     generator = torch.Generator().manual_seed(5)
@@ -131,54 +113,3 @@ def test_without_a_compiler_that_is_said_in_a_line() -> None:
         pytest.raises(CompilerMissing, match=r"^[^\n]*No working C[+][+] compiler found[^\n]*$"),
     ):
         FusedStep(torch.device("cpu"))
-
-
-def shares(ranks: int) -> list[list[int]]:
-    """Elements of the matrices, or parts of them, that each rank's slices of BERT-Large's buckets hold, in order."""
-    with torch.device("meta"):
-        model = Bert(BertShape())
-    with mock.patch("torch.distributed.broadcast"):
-        buckets = Buckets(bucket_table(list(model.parameters())[::-1], None), True, ranks, 0)
-    matrices, _ = matrices_and_vectors(model.parameters())
-    found = []
-    for buckets.place in range(ranks):
-        slices = LogicalSlices(buckets, matrices, model.fused_parameters())
-        found.append([weight.numel() for weight in slices.weights])
-    return found
-
-
-GENERATED = """
-import json, sys
-from contextlib import nullcontext
-from unittest import mock
-import torch
-from torch._subclasses.fake_tensor import FakeTensorMode
-from bertbench.forecast.kernels.absent_gpu import GPUS
-from bertbench.forecast.kernels.codegen import generated
-from bertbench.optim.fused import CompilerMissing, FusedStep
-from bertbench.optim.state import State, StepScalars
-from tests.optim.drawn import lamb
-
-for sizes in json.loads(sys.argv[1]):
-    torch._dynamo.reset()
-    on_a_gpu = mock.patch.object(torch.compiler, "is_compiling", lambda: True)
-    with FakeTensorMode(), generated(GPUS["sm_90"], lambda *_: None, nullcontext) as graphs, on_a_gpu:
-        step, lists = FusedStep(torch.device("cpu")), [[torch.empty(size) for size in sizes] for _ in range(4)]
-        step(State(*lists), lamb(), StepScalars(0.1, 0.2, 0.05, torch.ones(()), None, 1))
-    print(json.dumps([kernel.elements_of_one_block for graph in graphs for kernel in graph.kernels]))
-"""
-
-
-@pytest.mark.slow
-@pytest.mark.skipif(importlib.util.find_spec("triton") is None, reason="Triton is not installed: the extra `kernels`")
-def test_no_kernel_on_a_rank_s_share_has_one_block_for_much() -> None:
-    # code depends on the first tensor that the step takes: the least favourable rank's is the smallest
-    held = [min(shares(ranks), key=max) for ranks in (8, 16, 64)]
-    assert [max(sizes) for sizes in held] == [3_445_248, 1_458_432, 465_024]
-    assert any(sizes[0] == 2048 for sizes in shares(8)), "token types of 2 rows come first on one rank"
-    command = [sys.executable, "-c", GENERATED, json.dumps([*held, [2048, 4_194_304]])]
-    done = subprocess.run(command, capture_output=True, text=True, check=True)
-    for line in done.stdout.splitlines():
-        blocks_of_one = json.loads(line)
-        assert len(blocks_of_one) == 5, "the trial, a sum in two kernels, the update, the subtraction"
-        assert max(blocks_of_one) <= budgets()["every_kernel"]["elements_of_one_block"]

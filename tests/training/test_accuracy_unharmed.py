@@ -50,14 +50,11 @@ def test_two_hundred_losses_of_the_demo_s_size_are_those_of_plain_training(tiny:
     # same sums in another order, is the control: what it parts by isn't harm (0.26 at the end, on torch 2.11).
     for name, other, optimised in (("halves", in_halves, False), ("all", system, True), ("compiled", compiled, True)):
         found = np.array(on_ranks(1, losses, other, optimised, 200))
-        parted = np.abs(found - plain)
-        print(name, *(f"{parted[:steps].max():.1e} to step {steps}" for steps in (100, 125, 150, 175, 200)))
-        assert parted[:125].max() < 1e-3, name
+        assert np.abs(found - plain)[:125].max() < 1e-3, name
         assert found[-50:].mean() < 1.05 * plain[-50:].mean(), name
     # Half precision rounds each product to 8 bits, so its curve lies near the plain one.
     in_bf16 = tiny("launch.ranks_per_node=1", *DEMO_SIZES, "precision.compute=bf16")
     half = np.array(on_ranks(1, losses, in_bf16, True, 200))
-    print("bf16", *(f"{np.abs(half - plain)[:steps].max():.1e} to step {steps}" for steps in (50, 100, 150, 200)))
     assert np.abs(half - plain)[:100].max() < 0.05
     # in these steps the loss falls by a third: a tenth, as seen on torch 2.11, is a lag of 12 steps
     assert half[-50:].mean() < 1.2 * plain[-50:].mean()
@@ -70,10 +67,8 @@ def test_two_hundred_steps_with_a_16_bit_residual_learn_as_much(tiny: Callable[.
         np.array(on_ranks(1, losses, tiny(*settings, f"precision.residual={residual}"), True, 200))
         for residual in ("fp32", "bf16")
     )
-    parted = np.abs(rounded - wide)
-    print(*(f"{parted[:steps].max():.1e} to step {steps}" for steps in (100, 150, 200)), wide[-25:].mean())
     assert wide[-25:].mean() < 0.2 * wide[0]
-    assert parted[:100].max() < 0.05
+    assert np.abs(rounded - wide)[:100].max() < 0.05
     assert rounded[-25:].mean() < 1.1 * wide[-25:].mean() + 0.02
 
 

@@ -218,7 +218,3 @@ def check_compilations(world: World, system: System, bins: Bins) -> None:
             trainer.step(0, [LoadedPart(part, one)])
         trainer.close()
     assert graphs.frame_count == after_init
-
-
-def test_the_plain_path_is_what_a_system_gets_unless_it_asks(tiny: Callable[..., System]) -> None:
-    assert tiny().compute.compile is None

@@ -25,6 +25,7 @@ NOT_COMPRESSED = (
     ((ALONE, "communication.compression=bf16"), "communication.compression bf16 does nothing"),
     ((ALONE, "parallel.fully_shard=true"), "one rank a model"),
     (("launch.rank_speeds=[1.0]",), "has 1 speeds for 2 ranks; give one a rank, or auto"),
+    ((MEASURED, "parallel.tensor=2", "model.feed_forward_size=22", "clip.mode=after"), "ranks of a split model"),
     (("launch.rebalance_every_steps=5",), "does nothing without launch.rank_speeds"),
     ((MEASURED, "data.balance=none"), "data.balance none doesn't; choose planned"),
     ((MEASURED, "data.equal_counts=true"), "set data.equal_counts to false"),
