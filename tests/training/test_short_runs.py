@@ -52,11 +52,11 @@ def test_a_smoke_run_takes_a_few_steps_of_everything_and_is_no_result(tiny_file:
     assert [evaluation.samples for evaluation in judgement.facts.evaluations] == [60]
     started = startup(judgement.facts)
     assert started is not None
-    assert list(started.untimed_s) == [
+    assert list(started["untimed_s"]) == [
         "launcher", "imports", "meeting", "files", "caches", "data", "model", "warm-up", "rest", "waiting",
     ]  # fmt: skip
-    assert list(started.timed_s) == ["plan", "shards", "first batch", "first step"]
-    assert all(0 <= seconds <= started.slowest_s[piece] for piece, seconds in started.timed_s.items())
+    assert list(started["timed_s"]) == ["plan", "shards", "first batch", "first step"]
+    assert all(0 <= seconds <= started["slowest_s"][piece] for piece, seconds in started["timed_s"].items())
 
     assert rules(log) == WITHOUT_RESULT
     judged = compliance(str(log))

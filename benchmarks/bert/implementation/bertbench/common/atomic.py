@@ -46,9 +46,8 @@ def write_state(path: Path, content: object) -> None:
     The temporary name is always the same, so interrupted work leaves no further files.
     """
     partial = path.with_suffix(".partial")
-    partial.unlink(
-        missing_ok=True
-    )  # a killed process may leave it; "x" below never writes through a link or into a FIFO
+    # a killed process may leave it; "x" below never writes through a link or into a FIFO
+    partial.unlink(missing_ok=True)
     with partial.open("x") as stream:
         json.dump(content, stream)
     partial.replace(path)

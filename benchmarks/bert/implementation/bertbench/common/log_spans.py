@@ -6,7 +6,7 @@ bertbench logs the pieces, from launch to first step, as event `startup`; anybod
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 from bertbench.common.timeline import STARTUP_KEY
 
@@ -19,27 +19,22 @@ TIMED = ("plan", "shards", "first batch", "first step")
 """From run_start to the end of the first step."""
 
 
-class Startup(NamedTuple):
-    """Seconds of each piece on the logging rank, and on each piece's slowest rank."""
+def startup(facts: RunFacts) -> dict[str, dict[str, float]] | None:
+    """Return the seconds of start-up's pieces that the log gives, or None without any on the clock.
 
-    untimed_s: dict[str, float]
-    timed_s: dict[str, float]
-    slowest_s: dict[str, float]
-
-
-def startup(facts: RunFacts) -> Startup | None:
-    """Return the pieces of start-up that the log gives, or None without any on the clock."""
+    `untimed_s` and `timed_s` are the logging rank's, `slowest_s` each piece's slowest rank's.
+    """
     event = facts.first(STARTUP_KEY)
     first, slowest = (_seconds(event.metadata.get(name)) if event else {} for name in ("seconds", "slowest"))
     timed = {piece: first[piece] for piece in TIMED if piece in first}
     untimed = {piece: first[piece] for piece in UNTIMED if piece in first}
-    return Startup(untimed, timed, slowest) if timed else None
+    return {"untimed_s": untimed, "timed_s": timed, "slowest_s": slowest} if timed else None
 
 
 def startup_s(facts: RunFacts) -> float | None:
     """Return the seconds from run_start to the start of the first step, or else to the first block."""
     if pieces := startup(facts):
-        return sum(seconds for piece, seconds in pieces.timed_s.items() if piece != TIMED[-1])
+        return sum(seconds for piece, seconds in pieces["timed_s"].items() if piece != TIMED[-1])
     first = next((event for event in facts.events() if event.key in ("block_start", "epoch_start")), None)
     if first is None or facts.started_ms is None or not math.isfinite(first.time_ms):
         return None

@@ -92,7 +92,7 @@ def _row(log: Path, facts: RunFacts) -> dict[str, Any]:
         "steps_s": steps,
         "evaluation_s": evaluation_s(facts),
         "initialisation_s": init_s(facts),
-        "startup": pieces and pieces._asdict(),
+        "startup": pieces,
         "ledger": _ledger(log),
         "energy": energy(log, facts),
         "load_efficiency": mean(efficiency) if efficiency else None,
