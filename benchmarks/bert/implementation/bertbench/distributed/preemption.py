@@ -10,6 +10,7 @@ from types import FrameType
 from typing import Self
 
 import torch
+from torch import Tensor
 
 from bertbench.common.errors import StoppedError
 from bertbench.distributed.world import World
@@ -43,7 +44,7 @@ class Preemption:
         self._world = world
         self._round = max(_ROUND[world.device.type], every)
         self._signal: str | None = None
-        self._sum: torch.Tensor | None = None
+        self._sum: Tensor | None = None
         self._copied = torch.cuda.Event() if world.device.type == "cuda" else None
 
     def __enter__(self) -> Self:

@@ -16,6 +16,7 @@ from functools import partial
 from typing import Self
 
 import torch
+from torch import Tensor
 from torch.distributed.distributed_c10d import Store
 
 PIECE_BYTES = 2**22
@@ -72,7 +73,7 @@ class SharedMemory:
         _close(connections)
         return None
 
-    def sum(self, tensor: torch.Tensor) -> None:
+    def sum(self, tensor: Tensor) -> None:
         """Sum a contiguous CPU tensor over the ranks in place, always in the ranks' order; every rank must call it.
 
         Raises RuntimeError if another rank has gone or is silent.

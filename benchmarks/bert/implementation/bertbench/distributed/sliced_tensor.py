@@ -7,6 +7,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple, Self
 
 import torch
+from torch import Tensor
 
 if TYPE_CHECKING:  # at run time it takes 0.4 s, and the methods that need it run once it is there
     from torch.distributed.checkpoint.metadata import ChunkStorageMetadata, MetadataIndex
@@ -19,10 +20,10 @@ class Rectangle(NamedTuple):
     """A part of a tensor of one or two dimensions, as a view of a segment."""
 
     offsets: tuple[int, ...]
-    tensor: torch.Tensor
+    tensor: Tensor
 
 
-def rectangles(shape: Sequence[int], start: int, flat: torch.Tensor) -> Iterator[Rectangle]:
+def rectangles(shape: Sequence[int], start: int, flat: Tensor) -> Iterator[Rectangle]:
     """Yield views of `flat`, the elements from `start` on of a tensor of `shape`, as rectangles of that tensor."""
     if len(shape) == 1:
         yield Rectangle((start,), flat)
@@ -37,7 +38,7 @@ def rectangles(shape: Sequence[int], start: int, flat: torch.Tensor) -> Iterator
         place = end
 
 
-class SlicedTensor(torch.Tensor):
+class SlicedTensor(Tensor):
     """The rectangles of a tensor that this process holds; torch's distributed checkpoint saves and loads them.
 
     It has a shape but no memory of its own. The three methods are torch's protocol for such tensors.
@@ -90,6 +91,6 @@ class SlicedTensor(torch.Tensor):
 
         return [ChunkStorageMetadata(torch.Size(offsets), tensor.size()) for offsets, tensor in self.rectangles]
 
-    def __get_tensor_shard__(self, index: "MetadataIndex") -> torch.Tensor:
+    def __get_tensor_shard__(self, index: "MetadataIndex") -> Tensor:
         """Return the rectangle at an offset."""
         return next(tensor for offsets, tensor in self.rectangles if torch.Size(offsets) == index.offset)

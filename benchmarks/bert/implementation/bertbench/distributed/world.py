@@ -10,7 +10,7 @@ from datetime import timedelta
 from typing import TypeVar
 
 import torch
-from torch import distributed
+from torch import Tensor, distributed
 from torch.distributed.distributed_c10d import PrefixStore
 
 from bertbench.common.errors import RunError, StoppedError
@@ -66,7 +66,7 @@ class World:
         """Return whether this rank logs."""
         return self.ranks.rank == 0
 
-    def sum(self, tensor: torch.Tensor) -> torch.Tensor:
+    def sum(self, tensor: Tensor) -> Tensor:
         """Sum the tensor over all ranks, in place."""
         if self.shared is None:
             distributed.all_reduce(tensor)

@@ -13,13 +13,14 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import torch
+from torch import Tensor
 from torch.autograd.function import once_differentiable
 from torch.nn import functional
 
 from bertbench.model.dropout import keep_mask, keep_share, times_mask
 from bertbench.model.sequences import SHORT, Sequences, Squares
 
-Attention = Callable[[torch.Tensor, Sequences, float], torch.Tensor]
+Attention = Callable[[Tensor, Sequences, float], Tensor]
 """Softmax attention of every sequence over its own tokens: query, key and value [T, 3, H, K] in, [T, H, K] out.
 
 The number is the dropout on the attention probabilities: 0 outside training.
@@ -31,7 +32,7 @@ _SCORES = 2**21
 _LINE = 16  # 4-byte numbers in a cache line
 
 
-def attention(qkv_T3HK: torch.Tensor, sequences: Sequences, dropout: float) -> torch.Tensor:
+def attention(qkv_T3HK: Tensor, sequences: Sequences, dropout: float) -> Tensor:
     """Run attention by the fastest kernel that takes these tensors."""
     kernel = kernel_for(qkv_T3HK.device, qkv_T3HK.dtype, qkv_T3HK.shape[-1])
     return kernel(qkv_T3HK, sequences, dropout)
@@ -51,7 +52,7 @@ def flash_takes(dtype: torch.dtype, width: int) -> bool:
     return dtype in (torch.bfloat16, torch.float16) and width % 8 == 0 and width <= 256
 
 
-def flash_attention(qkv_T3HK: torch.Tensor, sequences: Sequences, dropout: float) -> torch.Tensor:
+def flash_attention(qkv_T3HK: Tensor, sequences: Sequences, dropout: float) -> Tensor:
     """Run all sequences in one kernel that never stores a probability (Dao, arXiv 2307.08691).
 
     The public `torch.nn.attention.varlen.varlen_attn` lacks dropout, which BERT needs; the operator behind it has it.
@@ -65,19 +66,17 @@ def flash_attention(qkv_T3HK: torch.Tensor, sequences: Sequences, dropout: float
     return flash_kernel(query_THK, key_THK, value_THK, sequences, dropout)
 
 
-def flash_kernel(
-    query_THK: torch.Tensor, key_THK: torch.Tensor, value_THK: torch.Tensor, sequences: Sequences, dropout: float
-) -> torch.Tensor:
+def flash_kernel(query_THK: Tensor, key_THK: Tensor, value_THK: Tensor, sequences: Sequences, dropout: float) -> Tensor:
     """Run the same kernel on three separate tensors."""
     ends, longest = sequences.cu_seqlens_S1, sequences.longest
-    context_THK: torch.Tensor
+    context_THK: Tensor
     context_THK, *_ = torch.ops.aten._flash_attention_forward(
         query_THK, key_THK, value_THK, ends, ends, longest, longest, dropout, False, False
     )
     return context_THK
 
 
-def plain_attention(qkv_T3HK: torch.Tensor, sequences: Sequences, dropout: float) -> torch.Tensor:
+def plain_attention(qkv_T3HK: Tensor, sequences: Sequences, dropout: float) -> Tensor:
     """Run matrix products, batched over neighbouring sequences of equal length as a view of the flat tensor.
 
     Sequences of different lengths never share a product, so none is padded.
@@ -86,7 +85,7 @@ def plain_attention(qkv_T3HK: torch.Tensor, sequences: Sequences, dropout: float
     return torch.cat(outputs) if len(outputs) > 1 else outputs[0]
 
 
-def _equal_lengths(qkv_GN3HK: torch.Tensor, dropout: float) -> torch.Tensor:
+def _equal_lengths(qkv_GN3HK: Tensor, dropout: float) -> Tensor:
     query_GHNK, key_GHNK, value_GHNK = qkv_GN3HK.permute(2, 0, 3, 1, 4)
     scores_GHNN = (query_GHNK / math.sqrt(query_GHNK.shape[-1])) @ key_GHNK.transpose(-2, -1)
     probabilities_GHNN = functional.dropout(scores_GHNN.softmax(dim=-1), dropout)
@@ -94,22 +93,22 @@ def _equal_lengths(qkv_GN3HK: torch.Tensor, dropout: float) -> torch.Tensor:
     return context_GHNK.transpose(1, 2).flatten(0, 1)
 
 
-def cpu_attention(qkv_T3HK: torch.Tensor, sequences: Sequences, dropout: float) -> torch.Tensor:
+def cpu_attention(qkv_T3HK: Tensor, sequences: Sequences, dropout: float) -> Tensor:
     """Compute softmax attention of every sequence over its own tokens: [T, 3, H, K] in, [T, H, K] out.
 
     Softmax overwrites the scores, and the backward pass overwrites tensors after their last use.
     """
-    context_THK: torch.Tensor = _Attention.apply(qkv_T3HK, sequences, dropout)
+    context_THK: Tensor = _Attention.apply(qkv_T3HK, sequences, dropout)
     return context_THK
 
 
-_Block = tuple[list[torch.Tensor], torch.Tensor | None, int]
+_Block = tuple[list[Tensor], Tensor | None, int]
 """Tensors that share a product, views, so that results are written in place; mask and keys as in Square."""
 
 
 class _Attention(torch.autograd.Function):
     @staticmethod
-    def forward(ctx: Any, qkv_T3HK: torch.Tensor, sequences: Sequences, dropout: float) -> torch.Tensor:
+    def forward(ctx: Any, qkv_T3HK: Tensor, sequences: Sequences, dropout: float) -> Tensor:
         half, heads = qkv_T3HK.itemsize == 2, qkv_T3HK.shape[2]
         squares = sequences.squares if half else sequences.short
         context_THK = torch.empty_like(qkv_T3HK[:, 0], memory_format=torch.contiguous_format)
@@ -144,7 +143,7 @@ class _Attention(torch.autograd.Function):
 
     @staticmethod
     @once_differentiable
-    def backward(ctx: Any, gradient_THK: torch.Tensor) -> tuple[torch.Tensor, None, None]:
+    def backward(ctx: Any, gradient_THK: Tensor) -> tuple[Tensor, None, None]:
         qkv_T3HK, context_THK, rows_3PK, *saved = ctx.saved_tensors
         squares, heads, enlarged = ctx.squares, ctx.shape[2], 1 / keep_share(ctx.dropout)
         gradient_T3HK, gradient_3PK = gradient_THK.new_empty(ctx.shape), torch.empty_like(rows_3PK)
@@ -173,7 +172,7 @@ class _Attention(torch.autograd.Function):
 
 
 def _blocks(
-    sequences: Sequences, squares: Squares, heads: int, flat: list[torch.Tensor], rows: list[torch.Tensor]
+    sequences: Sequences, squares: Squares, heads: int, flat: list[Tensor], rows: list[Tensor]
 ) -> Iterator[_Block]:
     """Yield what shares a product: views of long sequences in `flat`, [T, H, K] each, and squares in `rows`, [P, K]."""
     for group in sequences.groups:
@@ -197,7 +196,7 @@ def _heads_together(length: int, heads: int) -> int:
     return max(some for some in range(1, heads + 1) if heads % some == 0 and (some == 1 or some * length**2 <= _SCORES))
 
 
-def _rows(like_BNK: torch.Tensor) -> torch.Tensor:
+def _rows(like_BNK: Tensor) -> Tensor:
     """Return [B, N, W] for scores; long rows take an odd number of cache lines, or MKL would read columns slowly.
 
     Not in half precision: oneDNN, which multiplies there, would copy such rows first.
@@ -209,19 +208,17 @@ def _rows(like_BNK: torch.Tensor) -> torch.Tensor:
     return like_BNK.new_empty((*like_BNK.shape[:2], width))
 
 
-def _product(
-    left: torch.Tensor, right: torch.Tensor, scale: float, into: torch.Tensor, add: torch.Tensor | None = None
-) -> None:
+def _product(left: Tensor, right: Tensor, scale: float, into: Tensor, add: Tensor | None = None) -> None:
     """Overwrite a tensor with scale * left @ right, or add to it if `add` is given."""
     torch.baddbmm(into, left, right, beta=0 if add is None else 1, alpha=scale, out=into)
 
 
 def _through_softmax(
-    by_kept_BNW: torch.Tensor,
-    probabilities_BNW: torch.Tensor,
-    kept_BNW: torch.Tensor | None,
-    sums_BN1: torch.Tensor | None = None,
-) -> torch.Tensor:
+    by_kept_BNW: Tensor,
+    probabilities_BNW: Tensor,
+    kept_BNW: Tensor | None,
+    sums_BN1: Tensor | None = None,
+) -> Tensor:
     """Overwrite the gradient of the probabilities after dropout by that of the scores; return those probabilities.
 
     `kept_BNW` is what the forward pass kept of dropout: None without dropout, probabilities after it with `sums_BN1`,

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from typing import Any
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 from torch.autograd.function import once_differentiable
 from torch.nn import functional
 
@@ -21,9 +21,9 @@ from bertbench.model.options import ResidualName
 from bertbench.model.sequences import Sequences
 from bertbench.model.shape import BertShape
 
-Between = Callable[[EncoderLayer, EncoderLayer, torch.Tensor, Normalised], tuple[torch.Tensor, torch.Tensor]]
+Between = Callable[[EncoderLayer, EncoderLayer, Tensor, Normalised], tuple[Tensor, Tensor]]
 """A layer's end and the next one's beginning, as in model/compiled_layer.py."""
-CrossEntropySum = Callable[[torch.Tensor, torch.Tensor], torch.Tensor]
+CrossEntropySum = Callable[[Tensor, Tensor], Tensor]
 
 
 class Embeddings(nn.Module):
@@ -41,8 +41,8 @@ class Embeddings(nn.Module):
         self.norm = nn.LayerNorm(shape.hidden_size, eps=shape.layer_norm_eps)
 
     def forward(
-        self, tokens_T: torch.Tensor, segments_T: torch.Tensor, positions_T: torch.Tensor, tie: bool = False
-    ) -> torch.Tensor | tuple[torch.Tensor, torch.Tensor]:
+        self, tokens_T: Tensor, segments_T: Tensor, positions_T: Tensor, tie: bool = False
+    ) -> Tensor | tuple[Tensor, Tensor]:
         """Embed flat tokens: three [T] in, [T, D] out; to `tie`, also return the word embeddings for the head."""
         if tie:
             word_TD, word_VD = look_up(self.word.weight, tokens_T)
@@ -53,7 +53,7 @@ class Embeddings(nn.Module):
         hidden_TD = in_format(hidden_TD, self.residual_type)
         return (hidden_TD, word_VD) if tie else hidden_TD
 
-    def _of_token_type(self, segments_T: torch.Tensor) -> torch.Tensor:
+    def _of_token_type(self, segments_T: Tensor) -> Tensor:
         if not (torch.compiler.is_compiling() and self.token_type.num_embeddings == 2):
             return self.token_type(segments_T)
         # A lookup's gradient needs T x D atomic additions into two rows; this one needs two sums in a fixed order
@@ -72,9 +72,7 @@ class MaskedLmHead(nn.Module):
         self.norm = nn.LayerNorm(shape.hidden_size, eps=shape.layer_norm_eps)
         self.bias = nn.Parameter(torch.zeros(shape.vocab_size))
 
-    def forward(
-        self, hidden_MD: torch.Tensor, word_VD: torch.Tensor, labels_M: torch.Tensor | None = None
-    ) -> torch.Tensor:
+    def forward(self, hidden_MD: Tensor, word_VD: Tensor, labels_M: Tensor | None = None) -> Tensor:
         """Return scores over the vocabulary, [M, D] in, [M, V] out; with labels, the sum of their cross-entropies."""
         hidden_MD = self.norm(functional.gelu(self.dense(hidden_MD), approximate="tanh"))
         if labels_M is not None:
@@ -91,9 +89,7 @@ class WithHeads(nn.Module):
     sum_losses: CrossEntropySum | None = None
     """Sums the sentence pairs' losses where pieces are compiled; the heads then return losses for labels."""
 
-    def heads(
-        self, masked_MD: torch.Tensor, first_SD: torch.Tensor, word_VD: torch.Tensor, labels: Labels | None = None
-    ) -> Any:
+    def heads(self, masked_MD: Tensor, first_SD: Tensor, word_VD: Tensor, labels: Labels | None = None) -> Any:
         """Return Scores from hidden states of masked tokens and of each sequence's first.
 
         With labels, compiled heads return LossSums instead.
@@ -133,7 +129,7 @@ class Bert(WithHeads):
             if isinstance(module, nn.Linear):
                 nn.init.zeros_(module.bias)
 
-    def fused_parameters(self) -> dict[torch.Tensor, int]:
+    def fused_parameters(self) -> dict[Tensor, int]:
         """Return parameters that stack several logical tensors along their first dimension: query, key and value."""
         return {parameter: 3 for layer in self.encoder_layers() for parameter in layer.qkv.parameters()}
 
@@ -161,9 +157,7 @@ class Bert(WithHeads):
         """Return the layers, first to last."""
         return [layer for layer in self.layers if isinstance(layer, EncoderLayer)]
 
-    def hidden(
-        self, tokens_T: torch.Tensor, segments_T: torch.Tensor, positions_T: torch.Tensor, sequences: Sequences
-    ) -> torch.Tensor:
+    def hidden(self, tokens_T: Tensor, segments_T: Tensor, positions_T: Tensor, sequences: Sequences) -> Tensor:
         """Return the last layer's output for every token: [T, D]."""
         hidden_TD = self.embeddings(tokens_T, segments_T, positions_T)
         for layer in self.layers:
@@ -172,11 +166,11 @@ class Bert(WithHeads):
 
     def forward(
         self,
-        tokens_T: torch.Tensor,
-        segments_T: torch.Tensor,
-        positions_T: torch.Tensor,
+        tokens_T: Tensor,
+        segments_T: Tensor,
+        positions_T: Tensor,
         sequences: Sequences,
-        masked_at_M: torch.Tensor,
+        masked_at_M: Tensor,
         labels: Labels | None = None,
     ) -> Any:
         """Return Scores of the masked tokens, at masked_at_M in the flat batch, and of each sequence's pair.
@@ -201,9 +195,7 @@ class Bert(WithHeads):
         masked_MD, first_SD = read_MSD.split((len(masked_at_M), len(read_MS) - len(masked_at_M)))
         return self.heads(masked_MD, first_SD, word_VD, labels)
 
-    def _joined(
-        self, between: Between, hidden_TD: torch.Tensor, sequences: Sequences, read_R: torch.Tensor
-    ) -> torch.Tensor:
+    def _joined(self, between: Between, hidden_TD: Tensor, sequences: Sequences, read_R: Tensor) -> Tensor:
         """Return the last layer's output for the tokens at read_R: [R, D]."""
         layer, *others = self.encoder_layers()
         _await_weights(layer)
@@ -224,7 +216,7 @@ def _await_weights(layer: EncoderLayer) -> None:
         hook(layer, ())
 
 
-def look_up(word_VD: torch.Tensor, tokens_T: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+def look_up(word_VD: Tensor, tokens_T: Tensor) -> tuple[Tensor, Tensor]:
     """Return the tokens' rows [T, D], and the matrix for the head, which must use it once.
 
     torch gives a matrix that is used twice two gradients and adds them up. BERT's word embeddings are its largest
@@ -236,19 +228,19 @@ def look_up(word_VD: torch.Tensor, tokens_T: torch.Tensor) -> tuple[torch.Tensor
     return rows_TD, matrix_VD
 
 
-def _is_plain(word_VD: torch.Tensor) -> bool:
+def _is_plain(word_VD: Tensor) -> bool:
     """Return whether it is a CPU's own parameter: not spread over ranks, not one of torch.func's."""
     return type(word_VD) is nn.Parameter and word_VD.device.type == "cpu"
 
 
 class _Tied(torch.autograd.Function):
     @staticmethod
-    def forward(ctx: Any, word_VD: torch.Tensor, tokens_T: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+    def forward(ctx: Any, word_VD: Tensor, tokens_T: Tensor) -> tuple[Tensor, Tensor]:
         ctx.save_for_backward(tokens_T)
         return word_VD.index_select(0, tokens_T), word_VD.view_as(word_VD)
 
     @staticmethod
     @once_differentiable
-    def backward(ctx: Any, by_rows_TD: torch.Tensor, by_matrix_VD: torch.Tensor) -> tuple[torch.Tensor, None]:
+    def backward(ctx: Any, by_rows_TD: Tensor, by_matrix_VD: Tensor) -> tuple[Tensor, None]:
         # The head's one use of the matrix has just made this tensor, and nothing else reads it.
         return by_matrix_VD.index_add_(0, ctx.saved_tensors[0], by_rows_TD), None

@@ -10,7 +10,7 @@ from functools import partial
 from typing import Any
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 from bertbench.model import compiled_layer
 from bertbench.model.bert import Bert, CrossEntropySum
@@ -96,5 +96,5 @@ def obstacle(device: torch.device) -> str | None:
     return None
 
 
-def _tried(numbers: torch.Tensor) -> torch.Tensor:
+def _tried(numbers: Tensor) -> Tensor:
     return numbers.sin() + 1

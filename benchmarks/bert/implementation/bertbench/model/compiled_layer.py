@@ -18,7 +18,7 @@ from functools import reduce
 from typing import Any
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 from torch.autograd.function import once_differentiable
 from torch.nn import functional
 
@@ -29,22 +29,20 @@ from bertbench.model.linear import Linear, product_type
 from bertbench.model.options import BIAS_COLUMNS
 
 
-def before_attention(layer: EncoderLayer, hidden_TD: torch.Tensor) -> torch.Tensor:
+def before_attention(layer: EncoderLayer, hidden_TD: Tensor) -> Tensor:
     """Return query, key and value of all heads: [T, D] in, [T, 3 D] out."""
     return _linear(layer.qkv, hidden_TD, with_ones=True)
 
 
-def after_attention(
-    layer: EncoderLayer, context_RD: torch.Tensor, hidden_RD: torch.Tensor | Normalised
-) -> torch.Tensor:
+def after_attention(layer: EncoderLayer, context_RD: Tensor, hidden_RD: Tensor | Normalised) -> Tensor:
     """Return the layer's output from attention's output and the layer's input: [R, D]."""
     output_RD, _ = _after_attention(layer, context_RD, hidden_RD)
     return in_format(output_RD, layer.output_type)
 
 
 def between_attentions(
-    layer: EncoderLayer, following: EncoderLayer, context_TD: torch.Tensor, hidden_TD: torch.Tensor | Normalised
-) -> tuple[torch.Tensor, torch.Tensor]:
+    layer: EncoderLayer, following: EncoderLayer, context_TD: Tensor, hidden_TD: Tensor | Normalised
+) -> tuple[Tensor, Tensor]:
     """Compute a layer's end and the next one's beginning: hidden states [T, D], query, key and value [T, 3 D].
 
     Hidden states are normalised, in the residual's format. As one compiled piece it casts the hidden states and
@@ -54,14 +52,12 @@ def between_attentions(
     return given_TD, _linear(following.qkv, output_TD, with_ones=True)
 
 
-def _after_attention(
-    layer: EncoderLayer, context_RD: torch.Tensor, hidden_RD: torch.Tensor | Normalised
-) -> tuple[torch.Tensor, torch.Tensor]:
+def _after_attention(layer: EncoderLayer, context_RD: Tensor, hidden_RD: Tensor | Normalised) -> tuple[Tensor, Tensor]:
     """Return the layer's output, and the same normalised."""
     # Before the residual: torch 2.11 takes the number of tokens from what is read first, and counts that as kept for
     # the backward pass. From a kept residual it would add up LayerNorm's input again, which moves 252 MB more.
     attended_RD = _linear(layer.attention_output, context_RD)
-    residual_RD: torch.Tensor = _Restored.apply(*hidden_RD) if isinstance(hidden_RD, Normalised) else hidden_RD
+    residual_RD: Tensor = _Restored.apply(*hidden_RD) if isinstance(hidden_RD, Normalised) else hidden_RD
     rate = layer.hidden_dropout if layer.training else 0.0
     added_RD = hashed_dropout(attended_RD, rate, residual_RD)
     hidden_RD, _ = _layer_norm(layer.attention_norm, added_RD, layer.residual_type)
@@ -72,22 +68,20 @@ def _after_attention(
     return _layer_norm(layer.feed_forward_norm, added_RD, layer.residual_type)
 
 
-def _linear(module: nn.Module, input_NI: torch.Tensor, with_ones: bool = False) -> torch.Tensor:
+def _linear(module: nn.Module, input_NI: Tensor, with_ones: bool = False) -> Tensor:
     """Return a linear layer's output; `with_ones`, its bias's gradient is a column of the weights' product."""
     if not isinstance(module, Linear):  # a split model's query, key and value
-        output_NO: torch.Tensor = module(input_NI)
+        output_NO: Tensor = module(input_NI)
         return output_NO
     return _Linear.apply(input_NI.to(product_type(input_NI)), module.weight, module.bias, with_ones)
 
 
-def _product(module: Linear, input_NI: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+def _product(module: Linear, input_NI: Tensor) -> tuple[Tensor, Tensor]:
     """Return a linear layer's product, and the bias that is still to be added."""
     return _Product.apply(input_NI.to(product_type(input_NI)), module.weight), module.bias
 
 
-def _layer_norm(
-    norm: nn.LayerNorm, values_RD: torch.Tensor, kept: torch.dtype | None
-) -> tuple[torch.Tensor, torch.Tensor]:
+def _layer_norm(norm: nn.LayerNorm, values_RD: Tensor, kept: torch.dtype | None) -> tuple[Tensor, Tensor]:
     """Return hidden states, and the same normalised in the format in which they are kept, their own if None."""
     wide_RD = values_RD.to(torch.promote_types(values_RD.dtype, torch.float32))
     return _LayerNorm.apply(wide_RD, norm.weight, norm.bias, norm.eps, kept or wide_RD.dtype)
@@ -98,7 +92,7 @@ def widens(device_type: str) -> bool:
     return device_type == "cuda"
 
 
-def _weight_gradient(gradient_NO: torch.Tensor, input_NI: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
+def _weight_gradient(gradient_NO: Tensor, input_NI: Tensor, dtype: torch.dtype) -> Tensor:
     if widens(input_NI.device.type) and dtype == torch.float32 != input_NI.dtype:
         return torch.mm(gradient_NO.T, input_NI, out_dtype=dtype)
     return (gradient_NO.T @ input_NI).to(dtype)
@@ -106,7 +100,7 @@ def _weight_gradient(gradient_NO: torch.Tensor, input_NI: torch.Tensor, dtype: t
 
 class _Product(torch.autograd.Function):
     @staticmethod
-    def forward(ctx: Any, input_NI: torch.Tensor, weight_OI: torch.Tensor) -> torch.Tensor:
+    def forward(ctx: Any, input_NI: Tensor, weight_OI: Tensor) -> Tensor:
         matrix_OI = weight_OI.to(input_NI.dtype)
         ctx.save_for_backward(input_NI, matrix_OI)
         ctx.weight_type = weight_OI.dtype
@@ -114,16 +108,14 @@ class _Product(torch.autograd.Function):
 
     @staticmethod
     @once_differentiable
-    def backward(ctx: Any, gradient_NO: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+    def backward(ctx: Any, gradient_NO: Tensor) -> tuple[Tensor, Tensor]:
         input_NI, matrix_OI = ctx.saved_tensors
         return gradient_NO @ matrix_OI, _weight_gradient(gradient_NO, input_NI, ctx.weight_type)
 
 
 class _Linear(torch.autograd.Function):
     @staticmethod
-    def forward(
-        ctx: Any, input_NI: torch.Tensor, weight_OI: torch.Tensor, bias_O: torch.Tensor, with_ones: bool
-    ) -> torch.Tensor:
+    def forward(ctx: Any, input_NI: Tensor, weight_OI: Tensor, bias_O: Tensor, with_ones: bool) -> Tensor:
         matrix_OI = weight_OI.to(input_NI.dtype)
         width = input_NI.shape[1]
         if with_ones:
@@ -134,7 +126,7 @@ class _Linear(torch.autograd.Function):
 
     @staticmethod
     @once_differentiable
-    def backward(ctx: Any, gradient_NO: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor, None]:
+    def backward(ctx: Any, gradient_NO: Tensor) -> tuple[Tensor, Tensor, Tensor, None]:
         input_NI, matrix_OI = ctx.saved_tensors
         to_input_NI = gradient_NO @ matrix_OI
         if ctx.with_ones:
@@ -147,13 +139,13 @@ class _Linear(torch.autograd.Function):
 
 class _BiasGelu(torch.autograd.Function):
     @staticmethod
-    def forward(ctx: Any, product_RF: torch.Tensor, bias_F: torch.Tensor) -> torch.Tensor:
+    def forward(ctx: Any, product_RF: Tensor, bias_F: Tensor) -> Tensor:
         ctx.save_for_backward(product_RF, bias_F)
         return in_format(functional.gelu(product_RF + bias_F, approximate="tanh"), product_RF.dtype)
 
     @staticmethod
     @once_differentiable
-    def backward(ctx: Any, gradient_RF: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+    def backward(ctx: Any, gradient_RF: Tensor) -> tuple[Tensor, Tensor]:
         to_product_RF, sums_BF = gelu_gradient(gradient_RF, *ctx.saved_tensors)
         return to_product_RF, sums_BF.sum(0)
 
@@ -164,12 +156,12 @@ class _LayerNorm(torch.autograd.Function):
     @staticmethod
     def forward(
         ctx: Any,
-        values_RD: torch.Tensor,
-        weight_D: torch.Tensor,
-        bias_D: torch.Tensor,
+        values_RD: Tensor,
+        weight_D: Tensor,
+        bias_D: Tensor,
         epsilon: float,
         kept: torch.dtype,
-    ) -> tuple[torch.Tensor, torch.Tensor]:
+    ) -> tuple[Tensor, Tensor]:
         variance_R1, mean_R1 = torch.var_mean(values_RD, -1, correction=0, keepdim=True)
         scale_R1 = (variance_R1 + epsilon).rsqrt()
         normalised_RD = (values_RD - mean_R1) * scale_R1
@@ -180,9 +172,7 @@ class _LayerNorm(torch.autograd.Function):
 
     @staticmethod
     @once_differentiable
-    def backward(
-        ctx: Any, *gradients_RD: torch.Tensor | None
-    ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor, None, None]:
+    def backward(ctx: Any, *gradients_RD: Tensor | None) -> tuple[Tensor, Tensor, Tensor, None, None]:
         normalised_RD, scale_R1, weight_D = ctx.saved_tensors
         gradient_RD = reduce(torch.add, (one for one in gradients_RD if one is not None))
         to_normalised_RD = gradient_RD * weight_D
@@ -194,11 +184,11 @@ class _LayerNorm(torch.autograd.Function):
 
 class _Restored(torch.autograd.Function):
     @staticmethod
-    def forward(ctx: Any, normalised_RD: torch.Tensor, scale_D: torch.Tensor, shift_D: torch.Tensor) -> torch.Tensor:
+    def forward(ctx: Any, normalised_RD: Tensor, scale_D: Tensor, shift_D: Tensor) -> Tensor:
         ctx.kept = normalised_RD.dtype
         return normalised_RD * scale_D + shift_D
 
     @staticmethod
     @once_differentiable
-    def backward(ctx: Any, gradient_RD: torch.Tensor) -> tuple[torch.Tensor, None, None]:
+    def backward(ctx: Any, gradient_RD: Tensor) -> tuple[Tensor, None, None]:
         return gradient_RD.to(ctx.kept), None, None

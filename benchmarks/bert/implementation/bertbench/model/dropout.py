@@ -14,17 +14,18 @@ from typing import Any
 
 import numpy as np
 import torch
+from torch import Tensor
 from torch.autograd.function import once_differentiable
 from torch.nn import functional
 
 _VALUES = 1 << 16
 
 
-DropoutFunction = Callable[..., torch.Tensor]
+DropoutFunction = Callable[..., Tensor]
 """Takes hidden states, a rate and, if the layer has one, the residual; see `apply_dropout`."""
 
 
-def keep_mask(shape: torch.Size, rate: float, dtype: torch.dtype) -> torch.Tensor:
+def keep_mask(shape: torch.Size, rate: float, dtype: torch.dtype) -> Tensor:
     """Draw 0 for a share `rate` of the elements, which are dropped, and 1 for the others; for `times_mask`.
 
     Comparing into int16, the type of the bits, takes 0.06 ns an element, into torch's bool 0.5 ns. For a 2-byte type
@@ -41,7 +42,7 @@ def keep_mask(shape: torch.Size, rate: float, dtype: torch.dtype) -> torch.Tenso
     return stays if dtype.itemsize == stays.itemsize else stays.to(dtype)
 
 
-def times_mask(values: torch.Tensor, mask: torch.Tensor, into: torch.Tensor) -> torch.Tensor:
+def times_mask(values: Tensor, mask: Tensor, into: Tensor) -> Tensor:
     """Return `into`, which may be `values` or the mask, with the values where the mask is 1, and 0 elsewhere."""
     torch.mul(values.view(mask.dtype), mask, out=into.view(mask.dtype))
     return into.view(values.dtype)
@@ -52,10 +53,10 @@ def keep_share(rate: float) -> float:
     return 1 - _drop_count(rate) / _VALUES
 
 
-def _random_bits(numbers: int) -> torch.Tensor:
+def _random_bits(numbers: int) -> Tensor:
     """Return numbers of 16 random bits, as int16."""
     seed = torch.empty((), dtype=torch.int64).random_()
-    if type(seed) is not torch.Tensor:  # a dry run's tensors hold no numbers
+    if type(seed) is not Tensor:  # a dry run's tensors hold no numbers
         return torch.empty(numbers, dtype=torch.int16)
     return torch.from_numpy(np.random.SFC64(int(seed)).random_raw(-(-numbers // 4)).view(np.int16)[:numbers])
 
@@ -64,13 +65,13 @@ def _drop_count(rate: float) -> int:
     return round(rate * _VALUES)
 
 
-def apply_dropout(hidden: torch.Tensor, rate: float, residual: torch.Tensor | None = None) -> torch.Tensor:
+def apply_dropout(hidden: Tensor, rate: float, residual: Tensor | None = None) -> Tensor:
     """Return dropout of `hidden`, plus `residual` if given; `rate` is 0 outside training."""
     # bits are faster on a CPU, unless torch's compiler fuses dropout with its neighbours
     if rate == 0 or hidden.device.type != "cpu" or torch.compiler.is_compiling():
         return plain_dropout(hidden, rate, residual)
     if hidden.itemsize == 2:
-        halved: torch.Tensor = _HalfDropout.apply(hidden, rate, residual)
+        halved: Tensor = _HalfDropout.apply(hidden, rate, residual)
         return halved
     stays, enlarged = keep_mask(hidden.shape, rate, hidden.dtype), 1 / keep_share(rate)
     return hidden * stays.mul_(enlarged) if residual is None else torch.addcmul(residual, hidden, stays, value=enlarged)
@@ -80,7 +81,7 @@ class _HalfDropout(torch.autograd.Function):
     """Dropout of a 2-byte type plus a residual of any type, by the whole-number mask of `keep_mask`."""
 
     @staticmethod
-    def forward(ctx: Any, hidden: torch.Tensor, rate: float, residual: torch.Tensor | None) -> torch.Tensor:
+    def forward(ctx: Any, hidden: Tensor, rate: float, residual: Tensor | None) -> Tensor:
         mask, ctx.enlarged = keep_mask(hidden.shape, rate, hidden.dtype), 1 / keep_share(rate)
         ctx.save_for_backward(mask)
         ctx.dtype, ctx.adds = hidden.dtype, residual is not None
@@ -89,13 +90,13 @@ class _HalfDropout(torch.autograd.Function):
 
     @staticmethod
     @once_differentiable
-    def backward(ctx: Any, gradient: torch.Tensor) -> tuple[torch.Tensor, None, torch.Tensor | None]:
+    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, None, Tensor | None]:
         (mask,) = ctx.saved_tensors
         by_hidden = (gradient * ctx.enlarged).to(ctx.dtype)
         return times_mask(by_hidden, mask, by_hidden), None, gradient if ctx.adds else None
 
 
-def hashed_dropout(hidden: torch.Tensor, rate: float, residual: torch.Tensor) -> torch.Tensor:
+def hashed_dropout(hidden: Tensor, rate: float, residual: Tensor) -> Tensor:
     """Compute `apply_dropout` with a mask that depends only on two keys drawn here, for torch's compiler."""
     if rate == 0:
         return plain_dropout(hidden, rate, residual)
@@ -108,7 +109,7 @@ def hashed_dropout(hidden: torch.Tensor, rate: float, residual: torch.Tensor) ->
     return dropped + residual
 
 
-def hashed_numbers(shape: torch.Size, keys: torch.Tensor) -> torch.Tensor:
+def hashed_numbers(shape: torch.Size, keys: Tensor) -> Tensor:
     """Hash each element's number with two int32 keys, to int32; compare whole hashes, since low bits mix less.
 
     Multiplications by odd numbers alternate with shifts, as in MurmurHash3's finalizer; keys enter at both ends.
@@ -119,7 +120,7 @@ def hashed_numbers(shape: torch.Size, keys: torch.Tensor) -> torch.Tensor:
     return (hashed ^ (hashed >> 15 & 0x1FFFF)) * 0x2C1B3C6D
 
 
-def plain_dropout(hidden: torch.Tensor, rate: float, residual: torch.Tensor | None = None) -> torch.Tensor:
+def plain_dropout(hidden: Tensor, rate: float, residual: Tensor | None = None) -> Tensor:
     """Compute `apply_dropout` by torch's operations."""
     dropped = functional.dropout(hidden, rate)
     return dropped if residual is None else residual + dropped

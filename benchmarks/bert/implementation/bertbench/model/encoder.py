@@ -8,7 +8,7 @@ from functools import partial
 from typing import NamedTuple
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 from torch.nn import functional
 from torch.utils.checkpoint import checkpoint
 
@@ -26,9 +26,9 @@ class Normalised(NamedTuple):
     In the backward pass, the gradient of `normalised_TD` stands for the gradient of the hidden states.
     """
 
-    normalised_TD: torch.Tensor
-    scale_D: torch.Tensor
-    shift_D: torch.Tensor
+    normalised_TD: Tensor
+    scale_D: Tensor
+    shift_D: Tensor
 
 
 class EncoderLayer(nn.Module):
@@ -57,9 +57,7 @@ class EncoderLayer(nn.Module):
         self.feed_forward_out = Linear(shape.feed_forward_size, shape.hidden_size)
         self.feed_forward_norm = nn.LayerNorm(shape.hidden_size, eps=shape.layer_norm_eps)
 
-    def forward(
-        self, hidden_TD: torch.Tensor, sequences: Sequences, read_R: torch.Tensor | None = None
-    ) -> torch.Tensor:
+    def forward(self, hidden_TD: Tensor, sequences: Sequences, read_R: Tensor | None = None) -> Tensor:
         """Run one layer: [T, D] in, [T, D] out; [R, D] if only the tokens at read_R will be read.
 
         Attention needs the keys and values of all tokens; the rest of the layer needs only the tokens that it returns.
@@ -69,31 +67,31 @@ class EncoderLayer(nn.Module):
             context_TD, hidden_TD = context_TD.index_select(0, read_R), hidden_TD.index_select(0, read_R)
         return self.after_attention(context_TD, hidden_TD)
 
-    def attend(self, qkv_T3D: torch.Tensor, sequences: Sequences) -> torch.Tensor:
+    def attend(self, qkv_T3D: Tensor, sequences: Sequences) -> Tensor:
         """Return attention's output from query, key and value of all heads: [T, 3 D] in, [T, D] out."""
         dropout = self.attention_dropout if self.training else 0.0
         with named(ATTENTION):
             context_THK = self.attention(qkv_T3D.unflatten(-1, (3, self.heads, -1)), sequences, dropout)
         return context_THK.flatten(1)
 
-    def before_attention(self, hidden_TD: torch.Tensor) -> torch.Tensor:
+    def before_attention(self, hidden_TD: Tensor) -> Tensor:
         """Return query, key and value of all heads: [T, D] in, [T, 3 D] out."""
         return self.qkv(hidden_TD)
 
-    def after_attention(self, context_RD: torch.Tensor, hidden_RD: torch.Tensor | Normalised) -> torch.Tensor:
+    def after_attention(self, context_RD: Tensor, hidden_RD: Tensor | Normalised) -> Tensor:
         """Return the layer's output from attention's output and the layer's input: [R, D]."""
-        assert isinstance(hidden_RD, torch.Tensor), "normalised states are for compiled pieces"
+        assert isinstance(hidden_RD, Tensor), "normalised states are for compiled pieces"
         attended_RD = self.attention_norm(self._add(hidden_RD, self.attention_output(context_RD)))
         attended_RD = in_format(attended_RD, self.residual_type)
         expanded_RF = functional.gelu(self.feed_forward_in(attended_RD), approximate="tanh")
         output_RD = self.feed_forward_norm(self._add(attended_RD, self.feed_forward_out(expanded_RF)))
         return in_format(output_RD, self.output_type)
 
-    def _add(self, residual_RD: torch.Tensor, hidden_RD: torch.Tensor) -> torch.Tensor:
+    def _add(self, residual_RD: Tensor, hidden_RD: Tensor) -> Tensor:
         return self.apply_dropout(hidden_RD, self.hidden_dropout if self.training else 0.0, residual_RD)
 
 
-def in_format(tensor: torch.Tensor, dtype: torch.dtype | None) -> torch.Tensor:
+def in_format(tensor: Tensor, dtype: torch.dtype | None) -> Tensor:
     """Return the tensor in `dtype`, or unchanged if that is None.
 
     What an autograd.Function returns is converted by this: torch 2.11's compiler drops an output's gradient behind a

@@ -6,14 +6,13 @@ Shapes: T tokens, F feed-forward size, B blocks of ROWS tokens, the last one per
 """
 
 import torch
+from torch import Tensor
 
 ROWS = 128  # a program's: 3,072 programs at 24,576 tokens of BERT-Large, and block sums of 1.6 % of what they sum
 
 
 @torch.library.custom_op("bertbench::gelu_gradient", mutates_args=())
-def gelu_gradient(
-    gradient_TF: torch.Tensor, product_TF: torch.Tensor, bias_F: torch.Tensor
-) -> tuple[torch.Tensor, torch.Tensor]:
+def gelu_gradient(gradient_TF: Tensor, product_TF: Tensor, bias_F: Tensor) -> tuple[Tensor, Tensor]:
     """Return the product's gradient [T, F], and its sums over blocks of rows [B, F], in float32 at least.
 
     `gradient_TF` is that of gelu(product + bias) by tanh (Hendrycks and Gimpel, arXiv 1606.08415).
@@ -24,18 +23,14 @@ def gelu_gradient(
 
 
 @gelu_gradient.register_fake
-def _described(
-    gradient_TF: torch.Tensor, product_TF: torch.Tensor, bias_F: torch.Tensor
-) -> tuple[torch.Tensor, torch.Tensor]:
+def _described(gradient_TF: Tensor, product_TF: Tensor, bias_F: Tensor) -> tuple[Tensor, Tensor]:
     rows, width = product_TF.shape
     dtype = torch.promote_types(product_TF.dtype, bias_F.dtype)
     return torch.empty_like(product_TF), product_TF.new_empty((rows + ROWS - 1) // ROWS, width, dtype=dtype)
 
 
 @gelu_gradient.register_kernel("cuda")
-def _by_triton(
-    gradient_TF: torch.Tensor, product_TF: torch.Tensor, bias_F: torch.Tensor
-) -> tuple[torch.Tensor, torch.Tensor]:
+def _by_triton(gradient_TF: Tensor, product_TF: Tensor, bias_F: Tensor) -> tuple[Tensor, Tensor]:
     from bertbench.model.gelu_kernel import run  # noqa: PLC0415 - Triton, which is optional
 
     result_TF, sums_BF = _described(gradient_TF, product_TF, bias_F)

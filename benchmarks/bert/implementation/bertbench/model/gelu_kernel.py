@@ -1,8 +1,8 @@
 """The Triton kernel of model/gelu_gradient.py. Shapes: as there."""
 
-import torch
 import triton
 import triton.language as tl
+from torch import Tensor
 
 COLUMNS = 256
 STEP = 8  # rows at a time: with 256 columns 16 elements of each thread
@@ -35,11 +35,11 @@ def gelu_gradient_blocks(
 
 
 def run(
-    gradient_TF: torch.Tensor,
-    product_TF: torch.Tensor,
-    bias_F: torch.Tensor,
-    result_TF: torch.Tensor,
-    sums_BF: torch.Tensor,
+    gradient_TF: Tensor,
+    product_TF: Tensor,
+    bias_F: Tensor,
+    result_TF: Tensor,
+    sums_BF: Tensor,
     rows: int,
 ) -> None:
     """Fill `result_TF` and `sums_BF`."""

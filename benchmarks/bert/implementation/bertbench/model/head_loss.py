@@ -9,6 +9,7 @@ Shapes: M masked tokens, V vocabulary rows, D hidden size, E = D + BIAS_COLUMNS.
 from typing import Any
 
 import torch
+from torch import Tensor
 from torch.autograd.function import once_differentiable
 from torch.nn import functional
 
@@ -17,14 +18,12 @@ from bertbench.model.loss import IGNORED
 from bertbench.model.options import BIAS_COLUMNS
 
 
-def head_loss(
-    hidden_MD: torch.Tensor, word_VD: torch.Tensor, bias_V: torch.Tensor, labels_M: torch.Tensor
-) -> torch.Tensor:
+def head_loss(hidden_MD: Tensor, word_VD: Tensor, bias_V: Tensor, labels_M: Tensor) -> Tensor:
     """Return the sum over rows of -log softmax(hidden @ word.T + bias)[label] without rows whose label is IGNORED.
 
     Products are made in autocast's format, everything else in float32 at least.
     """
-    total: torch.Tensor = _HeadLoss.apply(hidden_MD, word_VD, bias_V, labels_M, product_type(hidden_MD))
+    total: Tensor = _HeadLoss.apply(hidden_MD, word_VD, bias_V, labels_M, product_type(hidden_MD))
     return total
 
 
@@ -32,12 +31,12 @@ class _HeadLoss(torch.autograd.Function):
     @staticmethod
     def forward(
         ctx: Any,
-        hidden_MD: torch.Tensor,
-        word_VD: torch.Tensor,
-        bias_V: torch.Tensor,
-        labels_M: torch.Tensor,
+        hidden_MD: Tensor,
+        word_VD: Tensor,
+        bias_V: Tensor,
+        labels_M: Tensor,
         dtype: torch.dtype,
-    ) -> torch.Tensor:
+    ) -> Tensor:
         hidden_ME = functional.pad(hidden_MD.to(dtype), (0, BIAS_COLUMNS), value=1.0)
         matrix_VE = torch.cat((word_VD.to(dtype), functional.pad(bias_V.to(dtype)[:, None], (0, BIAS_COLUMNS - 1))), 1)
         scores_MV = hidden_ME @ matrix_VE.T
@@ -57,7 +56,7 @@ class _HeadLoss(torch.autograd.Function):
 
     @staticmethod
     @once_differentiable
-    def backward(ctx: Any, gradient: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor, None, None]:
+    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, Tensor, Tensor, None, None]:
         gradient_MV, hidden_ME, matrix_VE = ctx.saved_tensors
         hidden_type, weight_type = ctx.formats
         width = hidden_ME.shape[1] - BIAS_COLUMNS

@@ -19,7 +19,7 @@ from functools import cache
 from typing import Any, Literal, NamedTuple
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 from torch.autograd.function import once_differentiable
 from torch.nn import functional
 
@@ -49,25 +49,23 @@ class Linear(nn.Linear):
 
     products = BY_TORCH
 
-    def forward(self, input_NI: torch.Tensor) -> torch.Tensor:
+    def forward(self, input_NI: Tensor) -> Tensor:
         """Multiply: [N, I] in, [N, O] out."""
         return linear(input_NI, self.weight, self.bias, self.products)
 
 
-def linear(
-    input_NI: torch.Tensor, weight_OI: torch.Tensor, bias_O: torch.Tensor, products: Products = BY_TORCH
-) -> torch.Tensor:
+def linear(input_NI: Tensor, weight_OI: Tensor, bias_O: Tensor, products: Products = BY_TORCH) -> Tensor:
     """Return input @ weight.T + bias by the libraries in `products` if `onednn_takes` the tensors, else by torch."""
     if products != BY_TORCH and torch.is_autocast_enabled("cpu"):
         dtype = torch.get_autocast_dtype("cpu")
         input_NI, weight_OI, bias_O = input_NI.to(dtype), weight_OI.to(dtype), bias_O.to(dtype)
     if products == BY_TORCH or not onednn_takes(input_NI, weight_OI):
         return functional.linear(input_NI, weight_OI, bias_O)
-    output_NO: torch.Tensor = _ByProducts.apply(input_NI, weight_OI, bias_O, products)
+    output_NO: Tensor = _ByProducts.apply(input_NI, weight_OI, bias_O, products)
     return output_NO
 
 
-def product_type(values: torch.Tensor) -> torch.dtype:
+def product_type(values: Tensor) -> torch.dtype:
     """Return the type in which products of these values are computed: autocast's, or their own."""
     device = values.device.type
     return torch.get_autocast_dtype(device) if torch.is_autocast_enabled(device) else values.dtype
@@ -83,29 +81,27 @@ def onednn_multiplies(dtype: torch.dtype) -> bool:
     )
 
 
-def onednn_takes(input_NI: torch.Tensor, weight_OI: torch.Tensor) -> bool:
+def onednn_takes(input_NI: Tensor, weight_OI: Tensor) -> bool:
     """Return whether oneDNN can multiply these: on a CPU, outside torch.compile, of a static size."""
     return (
         not torch.compiler.is_compiling()
         and input_NI.device.type == "cpu"
         and onednn_multiplies(weight_OI.dtype)
-        and type(weight_OI) in (torch.Tensor, nn.Parameter)  # not a DTensor, which is spread over ranks
+        and type(weight_OI) in (Tensor, nn.Parameter)  # not a DTensor, which is spread over ranks
         and (len(input_NI) % SIZE_STEP == 0 or len(weight_OI) >= _MUCH_WIDER * weight_OI.shape[1])
     )
 
 
 class _ByProducts(torch.autograd.Function):
     @staticmethod
-    def forward(
-        ctx: Any, input_NI: torch.Tensor, weight_OI: torch.Tensor, bias_O: torch.Tensor, products: Products
-    ) -> torch.Tensor:
+    def forward(ctx: Any, input_NI: Tensor, weight_OI: Tensor, bias_O: Tensor, products: Products) -> Tensor:
         ctx.save_for_backward(input_NI, weight_OI)
         ctx.products = products
         return forward_product(input_NI, weight_OI, bias_O, products.forward)
 
     @staticmethod
     @once_differentiable
-    def backward(ctx: Any, gradient_NO: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor, None]:
+    def backward(ctx: Any, gradient_NO: Tensor) -> tuple[Tensor, Tensor, Tensor, None]:
         input_NI, weight_OI = ctx.saved_tensors
         return (
             input_product(gradient_NO, weight_OI, ctx.products.to_input),
@@ -115,23 +111,21 @@ class _ByProducts(torch.autograd.Function):
         )
 
 
-def forward_product(
-    input_NI: torch.Tensor, weight_OI: torch.Tensor, bias_O: torch.Tensor, library: Library
-) -> torch.Tensor:
+def forward_product(input_NI: Tensor, weight_OI: Tensor, bias_O: Tensor, library: Library) -> Tensor:
     """Return input @ weight.T + bias: [N, O]."""
     if library == "torch":
         return torch.addmm(bias_O, input_NI, weight_OI.T)
     return _onednn(input_NI, weight_OI, bias_O)
 
 
-def input_product(gradient_NO: torch.Tensor, weight_OI: torch.Tensor, library: Library) -> torch.Tensor:
+def input_product(gradient_NO: Tensor, weight_OI: Tensor, library: Library) -> Tensor:
     """Return the input's gradient, gradient @ weight: [N, I]."""
     if library == "torch":
         return gradient_NO @ weight_OI
     return _onednn(gradient_NO, weight_OI.T, None)
 
 
-def weight_product(gradient_NO: torch.Tensor, input_NI: torch.Tensor, library: Library) -> torch.Tensor:
+def weight_product(gradient_NO: Tensor, input_NI: Tensor, library: Library) -> Tensor:
     """Return the weight's gradient, gradient.T @ input: [O, I]."""
     if library == "copied":
         if gradient_NO.shape[1] <= input_NI.shape[1]:
@@ -142,6 +136,6 @@ def weight_product(gradient_NO: torch.Tensor, input_NI: torch.Tensor, library: L
     return _onednn(gradient_NO.T, input_NI.T, None)
 
 
-def _onednn(left_NI: torch.Tensor, right_OI: torch.Tensor, bias_O: torch.Tensor | None) -> torch.Tensor:
-    product_NO: torch.Tensor = torch.ops.mkldnn._linear_pointwise(left_NI, right_OI, bias_O, "none", [], "")
+def _onednn(left_NI: Tensor, right_OI: Tensor, bias_O: Tensor | None) -> Tensor:
+    product_NO: Tensor = torch.ops.mkldnn._linear_pointwise(left_NI, right_OI, bias_O, "none", [], "")
     return product_NO

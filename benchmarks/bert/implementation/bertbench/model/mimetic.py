@@ -12,7 +12,7 @@ Shapes: P positions, D hidden size, K of a head, F = D / 2 frequencies.
 import math
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 from bertbench.model.bert import Bert
 
@@ -44,7 +44,7 @@ def imitate_training(model: Bert) -> None:
             key_KD.copy_(query_KD @ _rotation(frequencies_F * (distance if head % 2 else -distance)))
 
 
-def _rotation(angles_F: torch.Tensor) -> torch.Tensor:
+def _rotation(angles_F: Tensor) -> Tensor:
     """Return the [D, D] matrix that turns each frequency's pair of sine and cosine back by its angle."""
     sine_FF, cosine_FF = torch.diag(angles_F.sin()), torch.diag(angles_F.cos())
     return torch.cat((torch.cat((cosine_FF, -sine_FF), 1), torch.cat((sine_FF, cosine_FF), 1)))

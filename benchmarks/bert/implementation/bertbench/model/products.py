@@ -5,6 +5,7 @@ from collections.abc import Callable
 from functools import partial
 
 import torch
+from torch import Tensor
 
 from bertbench.model.bert import Bert, MaskedLmHead
 from bertbench.model.linear import (
@@ -28,7 +29,7 @@ _TOKENS = {2: 2048, 4: 1024}
 _MASKED = 7  # the head reads one token in 7
 _CLEARLY = 0.97  # of torch's time at most: below that, differences are noise
 
-Agree = Callable[[torch.Tensor], torch.Tensor]
+Agree = Callable[[Tensor], Tensor]
 """Sums a tensor over all ranks."""
 
 Shape = tuple[int, int]
@@ -44,7 +45,7 @@ def layer_shapes(shape: BertShape, dtype: torch.dtype) -> list[Shape]:
     return sorted(layers | {(shape.vocab_size, hidden)})
 
 
-def measure(rows: dict[Shape, int], dtype: torch.dtype) -> torch.Tensor:
+def measure(rows: dict[Shape, int], dtype: torch.dtype) -> Tensor:
     """Return seconds [shapes, 3 products, 3 libraries], float64: the best of two rounds after a warm-up.
 
     `rows` gives the rows of each shape's products, which are rounded up to a static size.
@@ -73,7 +74,7 @@ def measure(rows: dict[Shape, int], dtype: torch.dtype) -> torch.Tensor:
     return seconds
 
 
-def fastest(seconds: torch.Tensor) -> list[Products]:
+def fastest(seconds: Tensor) -> list[Products]:
     """Return the fastest library of each product; torch's unless another one is clearly faster."""
     weighed = torch.cat((_CLEARLY * seconds[..., :1], seconds[..., 1:]), -1)
     return [Products(*(_FOR_WEIGHTS[library] for library in layer)) for layer in weighed.argmin(-1).tolist()]

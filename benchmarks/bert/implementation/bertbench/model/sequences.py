@@ -22,6 +22,7 @@ from typing import NamedTuple
 
 import numpy as np
 import torch
+from torch import Tensor
 
 SHORT = 64
 """The longest sequence, in tokens, that shares products and is gathered in every format."""
@@ -43,7 +44,7 @@ class Square(NamedTuple):
     tokens_nW: np.ndarray
     """Places in the flat batch; filler repeats its sequence's last token, so that not even a NaN leaves a sequence."""
     filler_nW: np.ndarray
-    mask_n11W: torch.Tensor | None
+    mask_n11W: Tensor | None
     """-inf at the filler's keys, 0 elsewhere; None where all sequences have the same keys."""
     keys: int
     """The first place that has no key in any sequence."""
@@ -52,11 +53,11 @@ class Square(NamedTuple):
 class Indices(NamedTuple):
     """Where rows of K numbers come from and go to, for a number of parts and heads."""
 
-    gather: torch.Tensor
+    gather: Tensor
     """[p P]: the row of [T, p, H] for each row of [p, P]; P is ordered by sequence, then head, then place."""
-    scatter: list[tuple[slice, torch.Tensor]]
+    scatter: list[tuple[slice, Tensor]]
     """Runs of neighbouring tokens, and the row of [p, P] for each of their rows of [T, p, H]."""
-    filler: torch.Tensor
+    filler: Tensor
     """The rows of [P] that are filler."""
 
 
@@ -83,22 +84,22 @@ class Squares:
         """Return whether sequences of this length are gathered."""
         return self._every or length <= SHORT
 
-    def gather(self, flat_TpHK: torch.Tensor) -> torch.Tensor:
+    def gather(self, flat_TpHK: Tensor) -> Tensor:
         """Return the rows of all squares: [T, p, H, K] in, [p, P, K] out."""
         parts, heads = flat_TpHK.shape[1:3]
         return flat_TpHK.flatten(0, 2).index_select(0, self.indices(parts, heads).gather).unflatten(0, (parts, -1))
 
-    def scatter(self, rows_pPK: torch.Tensor, into_TpHK: torch.Tensor) -> None:
+    def scatter(self, rows_pPK: Tensor, into_TpHK: Tensor) -> None:
         """Write the rows of all squares to their tokens, without filler: the reverse of `gather`."""
         parts, heads, width = into_TpHK.shape[1:]
         for tokens, index in self.indices(parts, heads).scatter:
             torch.index_select(rows_pPK.flatten(0, 1), 0, index, out=into_TpHK[tokens].view(-1, width))
 
-    def clear_filler(self, rows_PK: torch.Tensor, heads: int) -> None:
+    def clear_filler(self, rows_PK: Tensor, heads: int) -> None:
         """Zero the rows of filler."""
         rows_PK.index_fill_(0, self.indices(1, heads).filler, 0)
 
-    def split(self, rows_PK: torch.Tensor, heads: int) -> list[torch.Tensor]:
+    def split(self, rows_PK: Tensor, heads: int) -> list[Tensor]:
         """Return the rows as one [n H, W, K] for each square."""
         sizes = [heads * square.tokens_nW.size for square in self.squares]
         return [
@@ -147,7 +148,7 @@ class Squares:
 class Sequences:
     """The layout of a flat batch: sequence i owns tokens cu_seqlens[i] up to, not including, cu_seqlens[i + 1]."""
 
-    cu_seqlens_S1: torch.Tensor
+    cu_seqlens_S1: Tensor
     groups: tuple[EqualLengths, ...]
 
     @property
@@ -155,7 +156,7 @@ class Sequences:
         """Return the length of the longest sequence."""
         return max(group.length for group in self.groups)
 
-    def grouped(self, flat_T: torch.Tensor) -> list[torch.Tensor]:
+    def grouped(self, flat_T: Tensor) -> list[Tensor]:
         """Return views of a tensor of all tokens, [sequences, length, ...] for each group."""
         parts = flat_T.split([group.sequences * group.length for group in self.groups])
         return [part.unflatten(0, group[1:]) for part, group in zip(parts, self.groups, strict=True)]

@@ -4,7 +4,7 @@ Shapes: as in model/bert.py; G sequences of one length N.
 """
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 from bertbench.model.bert import Bert
 from bertbench.model.sequences import Sequences
@@ -29,13 +29,11 @@ class SpanBert(nn.Module):
         nn.init.trunc_normal_(self.span.weight, 0.0, deviation, -2 * deviation, 2 * deviation, generator)
         nn.init.zeros_(self.span.bias)
 
-    def fused_parameters(self) -> dict[torch.Tensor, int]:
+    def fused_parameters(self) -> dict[Tensor, int]:
         """See `Bert.fused_parameters`."""
         return self.bert.fused_parameters()
 
-    def forward(
-        self, tokens_T: torch.Tensor, segments_T: torch.Tensor, positions_T: torch.Tensor, sequences: Sequences
-    ) -> torch.Tensor:
+    def forward(self, tokens_T: Tensor, segments_T: Tensor, positions_T: Tensor, sequences: Sequences) -> Tensor:
         """Return logits of the answer's first and last token: [T, 2]."""
         return self.span(self.bert.hidden(tokens_T, segments_T, positions_T, sequences))
 
@@ -45,6 +43,6 @@ def head_tensors(shape: BertShape) -> dict[str, tuple[int, ...]]:
     return {f"{HEAD}.weight": (2, shape.hidden_size), f"{HEAD}.bias": (2,)}
 
 
-def log_softmax(logits_T2: torch.Tensor, sequences: Sequences) -> torch.Tensor:
+def log_softmax(logits_T2: Tensor, sequences: Sequences) -> Tensor:
     """Return log-probabilities among each sequence's own tokens, column by column: [T, 2]."""
     return torch.cat([logits_GN2.log_softmax(1).flatten(0, 1) for logits_GN2 in sequences.grouped(logits_T2)])

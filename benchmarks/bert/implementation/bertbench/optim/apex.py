@@ -7,7 +7,7 @@ import importlib
 from collections.abc import Mapping, Sequence
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 from bertbench.common.errors import ConfigError
 from bertbench.config.optimizer import OptimizerSettings
@@ -26,7 +26,7 @@ class ApexAdam:
         self,
         parameters: Sequence[nn.Parameter],
         options: OptimizerSettings,
-        fused: Mapping[torch.Tensor, int],
+        fused: Mapping[Tensor, int],
     ) -> None:
         try:
             optimizers = importlib.import_module("apex.optimizers")
@@ -47,9 +47,7 @@ class ApexAdam:
         self.reset()
 
     @torch.no_grad()
-    def step(
-        self, learning_rate: Scalar, coefficient: torch.Tensor | None = None, taken: torch.Tensor | None = None
-    ) -> None:
+    def step(self, learning_rate: Scalar, coefficient: Tensor | None = None, taken: Tensor | None = None) -> None:
         """Update every parameter; see `state.Optimizer`. apex can't skip a step without asking the device."""
         assert taken is None, "the configuration refuses loss scaling with apex"
         for tensors, parameters in zip(self._tensors, self._parameters, strict=True):
@@ -62,7 +60,7 @@ class ApexAdam:
             group["lr"] = learning_rate
         self._optimizer.step()
 
-    def moments(self, names: Mapping[torch.Tensor, str]) -> dict[str, torch.Tensor]:
+    def moments(self, names: Mapping[Tensor, str]) -> dict[str, Tensor]:
         """Return none: apex keeps them under its own names, and the configuration refuses snapshots."""
         del names
         return {}

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator, Sequence
 from itertools import accumulate, pairwise
 
 import torch
-from torch import distributed, nn
+from torch import Tensor, distributed, nn
 
 from bertbench.config.optimizer import bucket_limits
 from bertbench.optim.exchange import slice_of
@@ -74,9 +74,7 @@ def bucket_table(parameters: Sequence[nn.Parameter], bucket_mb: float | None) ->
 class Bucket:
     """Parameters whose gradients one collective moves; `gradients` is flat and divides into equal slices."""
 
-    def __init__(
-        self, number: int, parameters: Sequence[nn.Parameter], starts: Sequence[int], flat: torch.Tensor
-    ) -> None:
+    def __init__(self, number: int, parameters: Sequence[nn.Parameter], starts: Sequence[int], flat: Tensor) -> None:
         """Take `starts`, the offsets of the parameters in the zeros `flat`."""
         self.number, self.parameters, self.starts = number, tuple(parameters), tuple(starts)
         self.gradients = flat
@@ -89,7 +87,7 @@ class Bucket:
         ends = [0, *(end for span in zip(starts, stops, strict=True) for end in span), flat.numel()]
         self._gaps = [flat[begin:stop] for begin, stop in list(pairwise(ends))[::2] if begin < stop]
 
-    def views_of(self, flat: torch.Tensor) -> Iterator[torch.Tensor]:
+    def views_of(self, flat: Tensor) -> Iterator[Tensor]:
         """Yield each parameter's part of a flat tensor that is laid out like the gradients."""
         for start, parameter in zip(self.starts, self.parameters, strict=True):
             yield flat.narrow(0, start, parameter.numel()).view(parameter.shape)
@@ -128,7 +126,7 @@ class Buckets:
             Bucket(number, parameters, starts_of(bucket, alignment)[:-1], flat)
             for number, (parameters, bucket, flat) in enumerate(zip(table, sizes, flats, strict=True))
         )
-        self.weights: tuple[torch.Tensor, ...] = ()
+        self.weights: tuple[Tensor, ...] = ()
         """The flat weights of each bucket, if ranks own slices of them."""
         if sliced:
             self._move_weights(torch.zeros(sum(lengths), device=device).split(lengths))
@@ -138,12 +136,12 @@ class Buckets:
         """Return all parameters, bucket by bucket."""
         return [parameter for bucket in self.all for parameter in bucket.parameters]
 
-    def own(self, flat: torch.Tensor) -> torch.Tensor:
+    def own(self, flat: Tensor) -> Tensor:
         """Return this rank's slice of a bucket's weights or gradients, on the same memory."""
         return slice_of(flat, self.place, self.slices)
 
     @torch.no_grad()
-    def _move_weights(self, flats: tuple[torch.Tensor, ...]) -> None:
+    def _move_weights(self, flats: tuple[Tensor, ...]) -> None:
         self.weights = flats
         for bucket, flat in zip(self.all, flats, strict=True):
             for parameter, weight in zip(bucket.parameters, bucket.views_of(flat), strict=True):

@@ -7,7 +7,7 @@ from types import ModuleType
 from typing import TYPE_CHECKING
 
 import torch
-from torch import distributed, nn
+from torch import Tensor, distributed, nn
 
 from bertbench.common.errors import ConfigError
 from bertbench.config.optimizer import Implementation, OptimizerSettings
@@ -86,7 +86,7 @@ def _steps(
     return step, None, text
 
 
-def build_norm(model: nn.Module, impl: Implementation, buckets: Buckets) -> Callable[[], torch.Tensor]:
+def build_norm(model: nn.Module, impl: Implementation, buckets: Buckets) -> Callable[[], Tensor]:
     """Return a function that computes the norm of a model's whole gradient, on the device."""
     if buckets.weights:
         from bertbench.optim.zero1 import sliced_norm  # noqa: PLC0415

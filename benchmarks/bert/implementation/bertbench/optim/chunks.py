@@ -4,6 +4,7 @@ from collections.abc import Sequence
 
 import numpy as np
 import torch
+from torch import Tensor
 
 from bertbench.optim.state import Scalar, scalar_tensor
 
@@ -18,7 +19,7 @@ class Chunks:
     on the tensors' device.
     """
 
-    def __init__(self, lists: Sequence[Sequence[torch.Tensor]], chunk: int) -> None:
+    def __init__(self, lists: Sequence[Sequence[Tensor]], chunk: int) -> None:
         self._addresses = _addresses(lists)
         sizes, addresses = np.array([tensor.numel() for tensor in lists[0]]), np.array(self._addresses)
         self._device = lists[0][0].device
@@ -43,21 +44,21 @@ class Chunks:
         """First chunk of each tensor, and the one after its last: [2, tensors]."""
         self._one = torch.ones((), device=self._device)
 
-    def are_of(self, lists: Sequence[Sequence[torch.Tensor]]) -> bool:
+    def are_of(self, lists: Sequence[Sequence[Tensor]]) -> bool:
         """Return whether these are the planned tensors, at the same addresses."""
         return self._addresses == _addresses(lists)
 
-    def new(self, *shape: int) -> torch.Tensor:
+    def new(self, *shape: int) -> Tensor:
         """Return fp32 memory on the tensors' device."""
         return torch.empty(shape, device=self._device)
 
-    def number(self, scalar: Scalar | None) -> torch.Tensor:
+    def number(self, scalar: Scalar | None) -> Tensor:
         """Return a number as a tensor for a kernel to load, 1 for None; doesn't wait for the device."""
         return self._one if scalar is None else scalar_tensor(scalar, self._device)
 
-    def _tensor(self, numbers: np.ndarray) -> torch.Tensor:
+    def _tensor(self, numbers: np.ndarray) -> Tensor:
         return torch.from_numpy(numbers).to(self._device)
 
 
-def _addresses(lists: Sequence[Sequence[torch.Tensor]]) -> list[list[int]]:
+def _addresses(lists: Sequence[Sequence[Tensor]]) -> list[list[int]]:
     return [[tensor.data_ptr() for tensor in tensors] for tensors in lists]

@@ -19,7 +19,7 @@ rank sees it after the reduction.
 """
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 from bertbench.config.optimizer import ClipMode
 from bertbench.optim.state import Scalar
@@ -33,7 +33,7 @@ def contribution_limit(max_norm: float, ranks: int, buckets: int = 1, exponent: 
     return max_norm / (ranks * buckets**exponent)
 
 
-def after_coefficient(norm: torch.Tensor, max_norm: float) -> torch.Tensor:
+def after_coefficient(norm: Tensor, max_norm: float) -> Tensor:
     """Return the factor that clips a gradient of this norm, as torch's clip_grad_norm_ computes it."""
     return (max_norm / (norm + 1e-6)).clamp(max=1)
 
@@ -44,12 +44,12 @@ class Clip:
     waits_for_all = False
     """Whether it needs a rank's whole gradient before the reduction."""
 
-    def contribution(self, buffers: list[torch.Tensor]) -> torch.Tensor | None:
+    def contribution(self, buffers: list[Tensor]) -> Tensor | None:
         """Return the factor on this rank's contribution, one bucket or all of them; None for 1."""
         del buffers
         return None
 
-    def reduced(self, norm: torch.Tensor) -> tuple[torch.Tensor | None, torch.Tensor]:
+    def reduced(self, norm: Tensor) -> tuple[Tensor | None, Tensor]:
         """Return the factor that the optimizer must still apply, None for 1, and the share of decisions that clipped.
 
         `norm` is the reduced gradient's, without loss scale.
@@ -63,7 +63,7 @@ class ClipAfter(Clip):
     def __init__(self, max_norm: float) -> None:
         self._max_norm = max_norm
 
-    def reduced(self, norm: torch.Tensor) -> tuple[torch.Tensor | None, torch.Tensor]:
+    def reduced(self, norm: Tensor) -> tuple[Tensor | None, Tensor]:
         """See `Clip`."""
         return after_coefficient(norm, self._max_norm), (norm > self._max_norm).float()
 
@@ -74,16 +74,16 @@ class ClipContribution(Clip):
     def __init__(self, limit: float, scale: Scalar, waits_for_all: bool) -> None:
         """Take the limit of a contribution's norm, and the loss scale, a tensor where it changes."""
         self._limit, self._scale, self.waits_for_all = limit, scale, waits_for_all
-        self._decisions: list[torch.Tensor] = []
+        self._decisions: list[Tensor] = []
 
     @torch.no_grad()
-    def contribution(self, buffers: list[torch.Tensor]) -> torch.Tensor | None:
+    def contribution(self, buffers: list[Tensor]) -> Tensor | None:
         """See `Clip`."""
         norm, limit = nn.utils.get_total_norm(buffers, foreach=True), self._scale * self._limit
         self._decisions.append((norm > limit).float())
         return (limit / norm).clamp(max=1)
 
-    def reduced(self, norm: torch.Tensor) -> tuple[torch.Tensor | None, torch.Tensor]:
+    def reduced(self, norm: Tensor) -> tuple[Tensor | None, Tensor]:
         """See `Clip`."""
         del norm
         decisions, self._decisions = self._decisions, []
@@ -99,6 +99,6 @@ def make_clip(mode: ClipMode, max_norm: float, ranks: int, buckets: int, scale: 
 
 
 @torch.no_grad()
-def gradient_norm(parameters: list[nn.Parameter]) -> torch.Tensor:
+def gradient_norm(parameters: list[nn.Parameter]) -> Tensor:
     """Return the global norm of the gradient, on the device."""
     return nn.utils.get_total_norm([p.grad for p in parameters if p.grad is not None], foreach=True)

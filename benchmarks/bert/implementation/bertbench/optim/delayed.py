@@ -5,6 +5,7 @@ The delay is fixed, so the result depends on the seed, not on the link's speed. 
 """
 
 import torch
+from torch import Tensor
 
 from bertbench.common.ranges import ALL_REDUCE, named
 from bertbench.optim.buckets import Bucket
@@ -18,12 +19,12 @@ class DelayedSum(GradientSum):
     def __init__(self, whole: ElementSum, delay_steps: int) -> None:
         """Delay the sums of `whole`, which has its own options."""
         self._sum, self._places, self._step = whole, delay_steps + 1, 0
-        self._rings: dict[int, list[torch.Tensor]] = {}
+        self._rings: dict[int, list[Tensor]] = {}
         """Buffers by bucket: step t uses index t modulo their number."""
         self._waits: dict[tuple[int, int], Wait] = {}
         """Sums in progress, by bucket and index."""
 
-    def begin(self, bucket: Bucket, factor: torch.Tensor | None) -> None:
+    def begin(self, bucket: Bucket, factor: Tensor | None) -> None:
         """See `GradientSum`."""
         number, place = bucket.number, self._step % self._places
         if number not in self._rings:
@@ -43,7 +44,7 @@ class DelayedSum(GradientSum):
                 self._arrived(number, place).zero_()
         self._step = 0
 
-    def state(self) -> dict[str, torch.Tensor]:
+    def state(self) -> dict[str, Tensor]:
         """Return the sums not applied yet, by bucket and age in steps; the same on every rank."""
         return {
             f"delayed.{number}.{age}": self._arrived(number, (self._step - age) % self._places)
@@ -51,7 +52,7 @@ class DelayedSum(GradientSum):
             for age in range(1, self._places)
         }
 
-    def _arrived(self, number: int, place: int) -> torch.Tensor:
+    def _arrived(self, number: int, place: int) -> Tensor:
         if wait := self._waits.pop((number, place), None):
             with named(ALL_REDUCE):
                 wait()

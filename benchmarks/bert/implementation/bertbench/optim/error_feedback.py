@@ -16,7 +16,7 @@ from collections.abc import Sequence
 from typing import Any
 
 import torch
-from torch import distributed
+from torch import Tensor, distributed
 
 from bertbench.config.optimizer import Communication
 from bertbench.optim.buckets import Bucket
@@ -35,16 +35,16 @@ class ErrorFeedback(GradientSum):
     def __init__(self, options: Communication, exchange: Exchange) -> None:
         super().__init__(options, exchange)
         self._rank, self._ranks = distributed.get_rank(), distributed.get_world_size()
-        self._carried: dict[tuple[str, int], torch.Tensor] = {}
-        self._begun: list[tuple[Bucket, torch.Tensor, Any]] = []
+        self._carried: dict[tuple[str, int], Tensor] = {}
+        self._begun: list[tuple[Bucket, Tensor, Any]] = []
         """Buckets, what they receive, and what waits for the first exchange."""
 
-    def _error(self, kind: str, bucket: Bucket, elements: int) -> torch.Tensor:
+    def _error(self, kind: str, bucket: Bucket, elements: int) -> Tensor:
         if (kind, bucket.number) not in self._carried:
             self._carried[kind, bucket.number] = bucket.gradients.new_zeros(elements)
         return self._carried[kind, bucket.number]
 
-    def _with_gradient(self, bucket: Bucket, elements: int, factor: torch.Tensor | None) -> torch.Tensor:
+    def _with_gradient(self, bucket: Bucket, elements: int, factor: Tensor | None) -> Tensor:
         """Return a bucket's error, of at least its elements, with `factor` times the gradient added."""
         error = self._error("error", bucket, elements)
         own = error[: bucket.gradients.numel()]
@@ -56,7 +56,7 @@ class ErrorFeedback(GradientSum):
         for tensor in self._carried.values():
             tensor.zero_()
 
-    def state(self) -> dict[str, torch.Tensor]:
+    def state(self) -> dict[str, Tensor]:
         """Return this rank's errors: of its gradients, and in int8 of its slices of the sums."""
         return {f"{kind}.{self._rank}.{number}": tensor for (kind, number), tensor in self._carried.items()}
 
@@ -71,7 +71,7 @@ class Int8Sum(ErrorFeedback):
         slices = [int8_slice(elements, ranks) for elements in buckets]
         return ranks * sum(length + _SCALE_BYTES * -(-length // _BLOCK) for length in slices)
 
-    def begin(self, bucket: Bucket, factor: torch.Tensor | None) -> None:
+    def begin(self, bucket: Bucket, factor: Tensor | None) -> None:
         """See `GradientSum`."""
         length = int8_slice(bucket.gradients.numel(), self._ranks)
         rows_RL = self._with_gradient(bucket, self._ranks * length, factor).view(self._ranks, length)
@@ -108,7 +108,7 @@ class TopKSum(ErrorFeedback):
         del shapes, ranks
         return _PLACED_BYTES * sum(topk_elements(elements, options.topk_share) for elements in buckets)
 
-    def begin(self, bucket: Bucket, factor: torch.Tensor | None) -> None:
+    def begin(self, bucket: Bucket, factor: Tensor | None) -> None:
         """See `GradientSum`."""
         elements = bucket.gradients.numel()
         error = self._with_gradient(bucket, elements, factor)
@@ -139,7 +139,7 @@ def topk_elements(elements: int, share: float) -> int:
     return max(1, math.ceil(share * elements))
 
 
-def encoded(rows_RL: torch.Tensor) -> torch.Tensor:
+def encoded(rows_RL: Tensor) -> Tensor:
     """Return rows as bytes [R, L + 4 B]: a signed byte an element, then an fp32 scale a block.
 
     A block's largest element becomes 127 or -127. A non-finite element makes its block's scale non-finite, and the
@@ -153,7 +153,7 @@ def encoded(rows_RL: torch.Tensor) -> torch.Tensor:
     return torch.cat((codes_RL.view(torch.uint8), scales_RB.view(torch.uint8)), dim=1)
 
 
-def decoded(message: torch.Tensor, length: int) -> torch.Tensor:
+def decoded(message: Tensor, length: int) -> Tensor:
     """Return the rows [R, L] that bytes encode, each of `length` elements."""
     rows = message.shape[0]
     scales_RB = message[:, length:].clone(memory_format=torch.contiguous_format).view(torch.float32)

@@ -8,7 +8,7 @@ from contextlib import nullcontext
 from typing import Any
 
 import torch
-from torch import distributed
+from torch import Tensor, distributed
 
 from bertbench.common.ranges import ALL_REDUCE, named
 from bertbench.distributed.shared_memory import SharedMemory
@@ -22,7 +22,7 @@ all_gather: Callable[..., Any] = getattr(distributed, "all_gather_single", distr
 """Both take (output, input, group=, async_op=), flat tensors that may share memory, so nothing is copied."""
 
 
-def slice_of(buffer: torch.Tensor, place: int, slices: int) -> torch.Tensor:
+def slice_of(buffer: Tensor, place: int, slices: int) -> Tensor:
     """Return the slice of a buffer at `place`, on the same memory."""
     length = buffer.numel() // slices
     return buffer.narrow(0, place * length, length)
@@ -34,11 +34,11 @@ class Exchange:
     slices, place = 1, 0
     """The slices of a buffer, whose elements are a multiple of them, and the index of this rank's own."""
 
-    def sum(self, buffer: torch.Tensor) -> Wait:
+    def sum(self, buffer: Tensor) -> Wait:
         """Start summing over the ranks into this rank's slice; other slices become undefined."""
         return _wait(distributed.all_reduce(buffer, async_op=True))
 
-    def gather(self, buffer: torch.Tensor) -> Wait:
+    def gather(self, buffer: Tensor) -> Wait:
         """Start filling every slice with its owner's content."""
         del buffer
         return _nothing
@@ -50,7 +50,7 @@ class SharedMemorySum(Exchange):
     def __init__(self, shared: SharedMemory) -> None:
         self._shared = shared
 
-    def sum(self, buffer: torch.Tensor) -> Wait:
+    def sum(self, buffer: Tensor) -> Wait:
         """See `Exchange`."""
         with named(ALL_REDUCE):
             self._shared.sum(buffer)
@@ -63,11 +63,11 @@ class ReduceScatter(Exchange):
     def __init__(self) -> None:
         self.slices, self.place = distributed.get_world_size(), distributed.get_rank()
 
-    def sum(self, buffer: torch.Tensor) -> Wait:
+    def sum(self, buffer: Tensor) -> Wait:
         """See `Exchange`."""
         return _wait(reduce_scatter(slice_of(buffer, self.place, self.slices), buffer, async_op=True))
 
-    def gather(self, buffer: torch.Tensor) -> Wait:
+    def gather(self, buffer: Tensor) -> Wait:
         """See `Exchange`."""
         return _wait(all_gather(buffer, slice_of(buffer, self.place, self.slices), async_op=True))
 
@@ -88,7 +88,7 @@ class AllReduceByNode(Exchange):
         self._across = _own_group([list(group) for group in zip(*nodes, strict=True)], self._local_rank)
         self._stream = torch.cuda.Stream() if torch.cuda.is_initialized() else None
 
-    def sum(self, buffer: torch.Tensor) -> Wait:
+    def sum(self, buffer: Tensor) -> Wait:
         """See `Exchange`."""
         padding = -buffer.numel() % self._local_size
         padded = torch.nn.functional.pad(buffer, (0, padding)) if padding else buffer
@@ -106,7 +106,7 @@ class AllReduceByNode(Exchange):
 
         return join
 
-    def _aside(self, buffer: torch.Tensor) -> Any:
+    def _aside(self, buffer: Tensor) -> Any:
         if self._stream is None:
             return nullcontext()
         self._stream.wait_stream(torch.cuda.current_stream())

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from pkgutil import resolve_name
 
 import torch
-from torch import distributed
+from torch import Tensor, distributed
 
 from bertbench.config.optimizer import GRADIENT_BYTES, Communication, Compression, Sync
 from bertbench.optim.buckets import Bucket
@@ -32,7 +32,7 @@ class GradientSum:
         del options, shapes, ranks
         return GRADIENT_BYTES * sum(buckets)
 
-    def begin(self, bucket: Bucket, factor: torch.Tensor | None) -> None:
+    def begin(self, bucket: Bucket, factor: Tensor | None) -> None:
         """Start the sum of one bucket in place; this rank contributes `factor` times its content."""
         raise NotImplementedError
 
@@ -42,7 +42,7 @@ class GradientSum:
     def reset(self) -> None:
         """Forget the state of earlier steps; call it after a warm-up and before the process group ends."""
 
-    def state(self) -> dict[str, torch.Tensor]:
+    def state(self) -> dict[str, Tensor]:
         """Return the tensors in memory on which later steps depend."""
         return {}
 
@@ -50,7 +50,7 @@ class GradientSum:
 class OwnGradient(GradientSum):
     """Estimate the sum without communication: this rank's own gradient times the number of ranks."""
 
-    def begin(self, bucket: Bucket, factor: torch.Tensor | None) -> None:
+    def begin(self, bucket: Bucket, factor: Tensor | None) -> None:
         """See `GradientSum`."""
         scaled(bucket.gradients.mul_(distributed.get_world_size()), factor)
 
@@ -62,7 +62,7 @@ class ElementSum(GradientSum):
         super().__init__(options, exchange)
         self._begun: list[Wait] = []
 
-    def begin(self, bucket: Bucket, factor: torch.Tensor | None) -> None:
+    def begin(self, bucket: Bucket, factor: Tensor | None) -> None:
         """See `GradientSum`."""
         self._begun.append(self.start(bucket.number, bucket.gradients, factor))
 
@@ -72,7 +72,7 @@ class ElementSum(GradientSum):
         for wait in begun:
             wait()
 
-    def start(self, number: int, buffer: torch.Tensor, factor: torch.Tensor | None) -> Wait:
+    def start(self, number: int, buffer: Tensor, factor: Tensor | None) -> Wait:
         """Start the sum of a buffer in place; buffers that are on their way at once need different numbers."""
         del number
         return self._exchange.sum(scaled(buffer, factor))
@@ -91,14 +91,14 @@ class HalfSum(ElementSum):
         self._wire = torch.float16 if fp16 else torch.bfloat16
         self._divisor = distributed.get_world_size() if fp16 else 1
         # kept between steps: torch's watchdog frees a collective's buffer late
-        self._halves: dict[int, torch.Tensor] = {}
+        self._halves: dict[int, Tensor] = {}
 
     @staticmethod
     def bytes_per_step(options: Communication, shapes: Shapes, buckets: Sequence[int], ranks: int) -> int:
         """See `GradientSum`."""
         return GradientSum.bytes_per_step(options, shapes, buckets, ranks) // 2
 
-    def start(self, number: int, buffer: torch.Tensor, factor: torch.Tensor | None) -> Wait:
+    def start(self, number: int, buffer: Tensor, factor: Tensor | None) -> Wait:
         """See `ElementSum`. Rounds once: clipping needs no pass of its own."""
         half = self._halves.get(number)
         if half is None:
@@ -119,7 +119,7 @@ class HalfSum(ElementSum):
         return restore
 
 
-def scaled(buffer: torch.Tensor, factor: torch.Tensor | None) -> torch.Tensor:
+def scaled(buffer: Tensor, factor: Tensor | None) -> Tensor:
     """Multiply a buffer in place by a factor; None is 1."""
     return buffer if factor is None else buffer.mul_(factor)
 

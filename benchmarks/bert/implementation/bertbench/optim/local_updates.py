@@ -14,7 +14,7 @@ own moments.
 from collections.abc import Mapping
 
 import torch
-from torch import distributed
+from torch import Tensor, distributed
 
 from bertbench.common.ranges import ALL_REDUCE, named
 from bertbench.config.optimizer import Sync
@@ -59,14 +59,14 @@ class OuterStepView(EvaluationView):
             self._anchor.lerp_(mean, self._rate)  # exactly the mean at rate 1
         torch._foreach_copy_(self._held, self._pieces(self._anchor))
 
-    def _seen(self) -> list[torch.Tensor] | None:
+    def _seen(self) -> list[Tensor] | None:
         return None if self._agreed else self._pieces(self._mean())
 
-    def reported_loss(self, loss: torch.Tensor, norm: torch.Tensor) -> torch.Tensor:
+    def reported_loss(self, loss: Tensor, norm: Tensor) -> Tensor:
         """See `EvaluationView`: each rank has its own norm, and one that isn't finite reaches all through the loss."""
         return loss + 0 * norm
 
-    def state(self, names: Mapping[torch.Tensor, str], own: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]:
+    def state(self, names: Mapping[Tensor, str], own: dict[str, Tensor]) -> dict[str, Tensor]:
         """Return `own` under this rank's name, and what ranks share.
 
         That is `model.*`, the weights after the last outer step, and `outer.*`, its velocity.
@@ -84,11 +84,11 @@ class OuterStepView(EvaluationView):
         """See `EvaluationView`."""
         self._agreed = steps % self._every == 0
 
-    def _mean(self) -> torch.Tensor:
+    def _mean(self) -> Tensor:
         flat = torch.cat(self._held)
         with named(ALL_REDUCE):
             self._exchange.sum(flat)()
         return flat.div_(distributed.get_world_size())
 
-    def _pieces(self, flat: torch.Tensor) -> list[torch.Tensor]:
+    def _pieces(self, flat: Tensor) -> list[Tensor]:
         return list(flat.split([weight.numel() for weight in self._held]))

@@ -6,7 +6,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import torch
-from torch import distributed
+from torch import Tensor, distributed
 from torch.distributed.algorithms.ddp_comm_hooks.powerSGD_hook import PowerSGDState, powerSGD_hook
 
 from bertbench.config.optimizer import GRADIENT_BYTES, Communication
@@ -25,7 +25,7 @@ class PowerSgdSum(GradientSum):
 
     def __init__(self, options: Communication, exchange: Exchange) -> None:
         super().__init__(options, exchange)
-        self._begun: list[tuple[Bucket, torch.futures.Future[torch.Tensor]]] = []
+        self._begun: list[tuple[Bucket, torch.futures.Future[Tensor]]] = []
         self.reset()
 
     @staticmethod
@@ -34,7 +34,7 @@ class PowerSgdSum(GradientSum):
         del buckets, ranks
         return GRADIENT_BYTES * sum(_elements(shape, options.powersgd_rank) for shape in shapes)
 
-    def begin(self, bucket: Bucket, factor: torch.Tensor | None) -> None:
+    def begin(self, bucket: Bucket, factor: Tensor | None) -> None:
         """See `GradientSum`; the sum is an approximation."""
         scaled(bucket.gradients, factor)
         torchs: Any = SimpleNamespace(  # the part of torch's GradBucket that its hook uses

@@ -12,7 +12,7 @@ from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import NamedTuple
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 from bertbench.common.ranges import ALL_REDUCE, named
 from bertbench.optim.buckets import Buckets
@@ -24,11 +24,11 @@ from bertbench.optim.state import Scalar
 class Reduced(NamedTuple):
     """The result of a step's reduction, on the device."""
 
-    norm: torch.Tensor
+    norm: Tensor
     """Norm of the reduced gradient, without loss scale."""
-    factor: torch.Tensor | None
+    factor: Tensor | None
     """Factor by which the optimizer still clips; None for 1."""
-    clipped: torch.Tensor
+    clipped: Tensor
     """Share of this rank's clipping decisions that reduced a gradient."""
 
 
@@ -49,7 +49,7 @@ class Reducer:
         for parameter in self._parameters:
             parameter.grad = None
 
-    def state(self) -> dict[str, torch.Tensor]:
+    def state(self) -> dict[str, Tensor]:
         """Return the tensors in memory on which later reductions depend."""
         return {}
 
@@ -80,7 +80,7 @@ class BucketCountdown:
     def watch(self, number: int, parameters: Iterable[nn.Parameter]) -> None:
         """Count every gradient of these parameters as one of bucket `number`."""
 
-        def count(_: torch.Tensor) -> None:
+        def count(_: Tensor) -> None:
             self.arrive(number)
 
         for parameter in parameters:
@@ -113,7 +113,7 @@ class GradientReducer(Reducer):
         buckets: Buckets,
         clip: Clip,
         gradient_sum: GradientSum,
-        norm: Callable[[], torch.Tensor],
+        norm: Callable[[], Tensor],
         scale: Scalar = 1.0,
         in_place: bool = False,
     ) -> None:
@@ -151,7 +151,7 @@ class GradientReducer(Reducer):
         else:
             super().drop()
 
-    def state(self) -> dict[str, torch.Tensor]:
+    def state(self) -> dict[str, Tensor]:
         """See `Reducer`."""
         return self._sum.state()
 

@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 from bertbench.model.bert import Bert
 
@@ -15,21 +15,19 @@ if TYPE_CHECKING:
 # Biases and LayerNorm parameters have one dimension; everything else is a matrix.
 _MATRIX_DIMENSIONS = 2
 
-Scalar = float | torch.Tensor
+Scalar = float | Tensor
 """A number, or a tensor without dimensions whose value the host doesn't know."""
 
 
-def scalar_tensor(scalar: Scalar, device: torch.device) -> torch.Tensor:
+def scalar_tensor(scalar: Scalar, device: torch.device) -> Tensor:
     """Return a number as a float32 tensor without dimensions; torch.tensor would wait for a GPU."""
-    return scalar.float() if isinstance(scalar, torch.Tensor) else torch.full((), scalar, device=device)
+    return scalar.float() if isinstance(scalar, Tensor) else torch.full((), scalar, device=device)
 
 
 class Optimizer(Protocol):
     """Updates parameters from their gradients, and overwrites the gradients."""
 
-    def step(
-        self, learning_rate: Scalar, coefficient: torch.Tensor | None = None, taken: torch.Tensor | None = None
-    ) -> None:
+    def step(self, learning_rate: Scalar, coefficient: Tensor | None = None, taken: Tensor | None = None) -> None:
         """Take one step with the gradient times `coefficient`.
 
         `taken` is 1, or 0 to skip: then weights, moments and the count of steps stay, even if gradients aren't finite.
@@ -39,7 +37,7 @@ class Optimizer(Protocol):
     def reset(self) -> None:
         """Forget all steps, as if the optimizer were new; call it after a warm-up."""
 
-    def moments(self, names: Mapping[torch.Tensor, str]) -> dict[str, torch.Tensor]:
+    def moments(self, names: Mapping[Tensor, str]) -> dict[str, Tensor]:
         """Return this rank's moments themselves, under names derived from the parameters'."""
 
     def resume(self, steps: Scalar) -> None:
@@ -49,10 +47,10 @@ class Optimizer(Protocol):
 class State(NamedTuple):
     """Equally long lists of flat tensors; the same index in all lists is one logical tensor."""
 
-    weights: list[torch.Tensor]
-    gradients: list[torch.Tensor]
-    firsts: list[torch.Tensor]
-    seconds: list[torch.Tensor]
+    weights: list[Tensor]
+    gradients: list[Tensor]
+    firsts: list[Tensor]
+    seconds: list[Tensor]
 
 
 class StepScalars(NamedTuple):
@@ -63,9 +61,9 @@ class StepScalars(NamedTuple):
     correction1: Scalar
     """1 - beta1 ** t, where t counts the steps taken."""
     correction2: Scalar
-    coefficient: torch.Tensor | None
+    coefficient: Tensor | None
     """Factor on the gradient, finite; 0 in a skipped step."""
-    taken: torch.Tensor | None
+    taken: Tensor | None
     """1, or 0 in a skipped step; None in a run that never skips."""
     steps: Scalar
     """Steps taken, including this one."""
@@ -94,7 +92,7 @@ class LogicalTensors:
     a parameter that is sharded over ranks (a DTensor, never fused), it holds this rank's shard.
     """
 
-    def __init__(self, parameters: Sequence[nn.Parameter], fused: Mapping[torch.Tensor, int]) -> None:
+    def __init__(self, parameters: Sequence[nn.Parameter], fused: Mapping[Tensor, int]) -> None:
         self._parameters = parameters
         self._parts = [fused.get(parameter, 1) for parameter in parameters]
         weights = [parameter.detach() for parameter in parameters]
@@ -104,11 +102,11 @@ class LogicalTensors:
         self.shapes = [part.shape for wholes in several for part in wholes.values()]
         """Shapes of the logical tensors that this rank computes updates of, one by one."""
 
-    def spread(self, updates: Sequence[torch.Tensor]) -> list[torch.Tensor]:
+    def spread(self, updates: Sequence[Tensor]) -> list[Tensor]:
         """Return the flat updates of `weights`, given those of the tensors of `shapes`."""
         return [update.reshape(-1) for update in updates]
 
-    def named(self, names: Mapping[torch.Tensor, str], flat: Sequence[torch.Tensor]) -> dict[str, torch.Tensor]:
+    def named(self, names: Mapping[Tensor, str], flat: Sequence[Tensor]) -> dict[str, Tensor]:
         """Return tensors that match `weights`, under names derived from the parameters', in the weights' shapes.
 
         They are views of the given tensors, and DTensors where the parameters are.
@@ -120,7 +118,7 @@ class LogicalTensors:
             for name, part in logical(names[parameter], parameter.detach(), parts).items()
         }
 
-    def gradients(self) -> list[torch.Tensor]:
+    def gradients(self) -> list[Tensor]:
         """Return the gradients of `weights`; all parameters must have one."""
         gradients = []
         for parameter in self._parameters:
@@ -128,7 +126,7 @@ class LogicalTensors:
             gradients.append(parameter.grad)
         return self._flat(gradients)
 
-    def _flat(self, tensors: list[torch.Tensor]) -> list[torch.Tensor]:
+    def _flat(self, tensors: list[Tensor]) -> list[Tensor]:
         return [
             part
             for tensor, parts in zip(tensors, self._parts, strict=True)
@@ -136,28 +134,28 @@ class LogicalTensors:
         ]
 
 
-Hold = Callable[[Sequence[nn.Parameter], Mapping[torch.Tensor, int]], LogicalTensors]
+Hold = Callable[[Sequence[nn.Parameter], Mapping[Tensor, int]], LogicalTensors]
 """Turns parameters and their numbers of logical tensors into the tensors that this rank updates."""
 
 
-def local(tensor: torch.Tensor) -> torch.Tensor:
+def local(tensor: Tensor) -> Tensor:
     """Return this rank's shard of a DTensor, or any other tensor itself."""
     return tensor.to_local() if _sharded(tensor) else tensor
 
 
-def logical(name: str, tensor: torch.Tensor, parts: int) -> dict[str, torch.Tensor]:
+def logical(name: str, tensor: Tensor, parts: int) -> dict[str, Tensor]:
     """Return a parameter's logical tensors by name: its own, or `<name>.0`, `<name>.1` and so on."""
     if parts == 1:
         return {name: tensor}
     return {f"{name}.{part}": piece for part, piece in enumerate(tensor.chunk(parts))}
 
 
-def whole_tensor(tensor: torch.Tensor) -> torch.Tensor:
+def whole_tensor(tensor: Tensor) -> Tensor:
     """Return a DTensor in full (collective over its mesh), or any other tensor itself."""
     return tensor.full_tensor() if _sharded(tensor) else tensor
 
 
-def logical_weights(model: Bert) -> dict[str, torch.Tensor]:
+def logical_weights(model: Bert) -> dict[str, Tensor]:
     """Return the logical tensors of a whole model by name, as views."""
     fused = model.fused_parameters()
     return {
@@ -167,7 +165,7 @@ def logical_weights(model: Bert) -> dict[str, torch.Tensor]:
     }
 
 
-def _like(weight: torch.Tensor, flat: torch.Tensor) -> torch.Tensor:
+def _like(weight: Tensor, flat: Tensor) -> Tensor:
     if not _sharded(weight):
         return flat.view(weight.shape)
     return type(weight).from_local(
@@ -176,6 +174,6 @@ def _like(weight: torch.Tensor, flat: torch.Tensor) -> torch.Tensor:
     )  # fmt: skip
 
 
-def _sharded(tensor: torch.Tensor) -> "TypeIs[DTensor]":
+def _sharded(tensor: Tensor) -> "TypeIs[DTensor]":
     """Return whether a tensor is spread over ranks; importing DTensor to ask its type would take a start 0.4 s."""
     return hasattr(tensor, "to_local")

@@ -4,6 +4,7 @@ Nothing is read back from the device: with a loss scale the host never learns wh
 """
 
 import torch
+from torch import Tensor
 
 from bertbench.config.optimizer import LearningRate
 from bertbench.optim.reducer import Reduced
@@ -12,7 +13,7 @@ from bertbench.optim.state import Optimizer, Scalar
 _GROWTH_INTERVAL = 2_000  # steps without overflow before the scale doubles (Micikevicius et al. 2018)
 
 
-Applied = tuple[Scalar, torch.Tensor | None]
+Applied = tuple[Scalar, Tensor | None]
 """The learning rate with which a gradient was applied, and the factor on the loss; None without loss scaling."""
 
 
@@ -26,7 +27,7 @@ class FixedScale:
         """Hold the rates of `steps` steps; the last one's holds beyond them."""
         self._rates, self._delay = [schedule.rate(step) for step in range(steps)], delay
 
-    def backward(self, loss: torch.Tensor) -> None:
+    def backward(self, loss: Tensor) -> None:
         """Run the backward pass of a loss, times the factor."""
         loss.backward()
 
@@ -41,7 +42,7 @@ class FixedScale:
         """Continue as after `steps` steps, once the state is restored; return how many updates they made."""
         return max(steps - self._delay, 0)
 
-    def state(self) -> dict[str, torch.Tensor]:
+    def state(self) -> dict[str, Tensor]:
         """Return its state tensors themselves."""
         return {}
 
@@ -77,7 +78,7 @@ class RecordedScale(FixedScale):
         """See `FixedScale`."""
         self._taken.zero_()
 
-    def _rate(self) -> torch.Tensor:
+    def _rate(self) -> Tensor:
         return torch.take(self._on_device, self._taken.clamp(max=len(self._on_device) - 1))
 
 
@@ -92,11 +93,11 @@ class LossScaler(RecordedScale):
         """Keep the rates of `steps` steps on the device: the host doesn't know how many were skipped."""
         super().__init__(schedule, steps, device, torch.float64)
         self._first = initial * ranks
-        self.factor: torch.Tensor = torch.full((), self._first, device=device)
+        self.factor: Tensor = torch.full((), self._first, device=device)
         """The current factor, updated in place: others may hold the tensor."""
         self._quiet = torch.zeros((), dtype=torch.int64, device=device)
 
-    def backward(self, loss: torch.Tensor) -> None:
+    def backward(self, loss: Tensor) -> None:
         """See `FixedScale`."""
         (loss * self.factor).backward()
 
@@ -110,7 +111,7 @@ class LossScaler(RecordedScale):
         self.update(taken)
         return rate, scale
 
-    def update(self, finite: torch.Tensor) -> None:
+    def update(self, finite: Tensor) -> None:
         """Adjust the scale after a step whose gradient was finite or not."""
         quiet = torch.where(finite, self._quiet + 1, 0)
         grows = quiet == _GROWTH_INTERVAL
@@ -123,7 +124,7 @@ class LossScaler(RecordedScale):
         del steps
         return self._taken.double()
 
-    def state(self) -> dict[str, torch.Tensor]:
+    def state(self) -> dict[str, Tensor]:
         """See `FixedScale`."""
         return {"scale": self.factor, "quiet": self._quiet, "taken": self._taken}
 

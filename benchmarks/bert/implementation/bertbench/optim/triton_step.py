@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 import torch
 import triton
 import triton.language as tl
-from torch import nn
+from torch import Tensor, nn
 
 from bertbench.config.optimizer import OptimizerSettings
 from bertbench.optim.chunks import Chunks
@@ -141,14 +141,14 @@ class TritonStep:
     def __init__(self) -> None:
         self._plans: dict[int, _Plan] = {}  # by the address of the first weight: matrices and vectors have their own
         self._scalars: StepScalars | None = None
-        self._numbers: list[torch.Tensor] = []
+        self._numbers: list[Tensor] = []
 
     def __call__(
         self,
         state: State,
         options: OptimizerSettings,
         scalars: StepScalars,
-        whole_norms: Callable[[torch.Tensor], torch.Tensor] = lambda norms: norms,
+        whole_norms: Callable[[Tensor], Tensor] = lambda norms: norms,
     ) -> None:
         """Update weights and moments as `adam.foreach_step` does; it overwrites the gradients."""
         address = state.weights[0].data_ptr()
@@ -181,7 +181,7 @@ class TritonNorm:
         self._parameters = parameters
         self._plan: _Plan | None = None
 
-    def __call__(self) -> torch.Tensor:
+    def __call__(self) -> Tensor:
         """Return the norm on the device; every parameter has a gradient."""
         gradients = [[parameter.grad for parameter in self._parameters if parameter.grad is not None]]
         if self._plan is None or not self._plan[0].are_of(gradients):
@@ -195,16 +195,16 @@ class TritonNorm:
         return torch.linalg.vector_norm(norms)
 
 
-_Plan = tuple[Chunks, torch.Tensor, torch.Tensor]
+_Plan = tuple[Chunks, Tensor, Tensor]
 """Chunks, with memory for a kernel's results for each chunk, [rows, chunks], and each tensor, [rows, tensors]."""
 
 
-def _planned(lists: Sequence[Sequence[torch.Tensor]], rows: int) -> _Plan:
+def _planned(lists: Sequence[Sequence[Tensor]], rows: int) -> _Plan:
     chunks = Chunks(lists, CHUNK)
     return chunks, chunks.new(rows, chunks.count), chunks.new(rows, chunks.size)
 
 
-def _norms(chunks: Chunks, squares: torch.Tensor, norms: torch.Tensor) -> None:
+def _norms(chunks: Chunks, squares: Tensor, norms: Tensor) -> None:
     norm_tensors[(chunks.size, len(norms))](
         squares, chunks.chunk_ranges, chunks.count, chunks.size, norms, BLOCK=_SUM_BLOCK
     )

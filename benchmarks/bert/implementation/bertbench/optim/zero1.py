@@ -14,7 +14,7 @@ from functools import partial
 from itertools import accumulate
 
 import torch
-from torch import distributed, nn
+from torch import Tensor, distributed, nn
 
 from bertbench.common.ranges import ALL_REDUCE, named
 from bertbench.distributed.sliced_tensor import SlicedTensor, rectangles
@@ -30,7 +30,7 @@ class LogicalSlices(LogicalTensors):
     `fused` gives the number of logical tensors that a parameter stacks along its first dimension, if more than one.
     """
 
-    def __init__(self, buckets: Buckets, parameters: Sequence[nn.Parameter], fused: Mapping[torch.Tensor, int]) -> None:
+    def __init__(self, buckets: Buckets, parameters: Sequence[nn.Parameter], fused: Mapping[Tensor, int]) -> None:
         self._counts = {parameter: fused.get(parameter, 1) for parameter in parameters}
         self.tensors = sum(self._counts.values())
         """Number of logical tensors of all the parameters, over all ranks."""
@@ -58,13 +58,13 @@ class LogicalSlices(LogicalTensors):
                 length = parameter.numel() // parts
                 yield parameter, place + part * length, place + (part + 1) * length, part
 
-    def gradients(self) -> list[torch.Tensor]:
+    def gradients(self) -> list[Tensor]:
         """Return the gradients of `weights`, as views of the buckets."""
         return list(self._gradients)
 
-    def named(self, names: Mapping[torch.Tensor, str], flat: Sequence[torch.Tensor]) -> dict[str, torch.Tensor]:
+    def named(self, names: Mapping[Tensor, str], flat: Sequence[Tensor]) -> dict[str, Tensor]:
         """Return tensors that match `weights`, each as this rank's part of a tensor of the logical one's size."""
-        named: dict[str, torch.Tensor] = {}
+        named: dict[str, Tensor] = {}
         for (parameter, part, start), tensor in zip(self._places, flat, strict=True):
             wholes = logical(names[parameter], parameter.detach(), self._counts[parameter])
             name, whole = list(wholes.items())[part]
@@ -96,7 +96,7 @@ class SlicedWeights(Weights):
                     wait()
 
 
-def sliced_norm(own: Sequence[torch.Tensor]) -> torch.Tensor:
+def sliced_norm(own: Sequence[Tensor]) -> Tensor:
     """Return the norm of a gradient on the device, given this rank's slices. Collective."""
     # in fp64 the square of a scaled norm stays in range
     square = nn.utils.get_total_norm(own, foreach=True).double().square()
@@ -105,7 +105,7 @@ def sliced_norm(own: Sequence[torch.Tensor]) -> torch.Tensor:
     return square.sqrt().float()
 
 
-def norms_over_slices(buckets: Buckets, fused: Mapping[torch.Tensor, int]) -> Callable[[torch.Tensor], torch.Tensor]:
+def norms_over_slices(buckets: Buckets, fused: Mapping[Tensor, int]) -> Callable[[Tensor], Tensor]:
     """Return a collective function: norms of this rank's segments of matrices in, of whole logical tensors out.
 
     Both are [2, segments]; a rank that holds no matrix takes part with none.
@@ -115,7 +115,7 @@ def norms_over_slices(buckets: Buckets, fused: Mapping[torch.Tensor, int]) -> Ca
     numbers = torch.tensor(slices.numbers, dtype=torch.int64, device=device)
     squares = torch.zeros(2, slices.tensors, device=device)
 
-    def whole_norms(norms: torch.Tensor) -> torch.Tensor:
+    def whole_norms(norms: Tensor) -> Tensor:
         squares.zero_().index_copy_(1, numbers, norms.to(device).square())
         with named(ALL_REDUCE):
             distributed.all_reduce(squares)

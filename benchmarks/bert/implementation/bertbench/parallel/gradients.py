@@ -6,7 +6,7 @@ A bucket of gradients is sent as soon as the last backward pass of a step has fi
 from collections.abc import Sequence
 
 import torch
-from torch import distributed, nn
+from torch import Tensor, distributed, nn
 from torch._utils import _flatten_dense_tensors, _unflatten_dense_tensors
 from torch.distributed._functional_collectives import all_reduce
 from torch.distributed.tensor import DTensor, Shard
@@ -19,13 +19,13 @@ from bertbench.optim.state import local
 from bertbench.parallel.process_groups import ProcessGroups
 
 
-def shares(parameters: Sequence[torch.Tensor], shards: distributed.ProcessGroup) -> torch.Tensor:
+def shares(parameters: Sequence[Tensor], shards: distributed.ProcessGroup) -> Tensor:
     """Return by what to multiply each tensor's square norm so that its sum over `shards` counts every element once."""
     copies = distributed.get_world_size(shards)
     return torch.tensor([1.0 if _sharded(one) else 1 / copies for one in parameters], device=parameters[0].device)
 
 
-def _sharded(parameter: torch.Tensor) -> bool:
+def _sharded(parameter: Tensor) -> bool:
     return isinstance(parameter, DTensor) and any(isinstance(place, Shard) for place in parameter.placements)
 
 
@@ -63,7 +63,7 @@ class SplitReducer(Reducer):
                 self._shares[[parameter is self._words for parameter in parameters].index(True)] = 0.0
         elements = [sum(local(parameter).numel() for parameter in bucket) for bucket in self.buckets]
         super().__init__(parameters, elements or [sum(parameter.numel() for parameter in parameters)])
-        self._sums: list[tuple[list[torch.Tensor], torch.Tensor, distributed.Work]] = []
+        self._sums: list[tuple[list[Tensor], Tensor, distributed.Work]] = []
         self._countdown = BucketCountdown(counts, self._send)
         self._reduces = groups.layout.data > 1 and not fully_shard
         if self._reduces:
@@ -98,7 +98,7 @@ class SplitReducer(Reducer):
             torch._foreach_copy_(gradients, list(_unflatten_dense_tensors(flat, gradients)))
 
     @torch.no_grad()
-    def norm(self) -> torch.Tensor:
+    def norm(self) -> Tensor:
         """Return the norm of the whole model's gradient, every element counted once, on the device."""
         squares = torch.stack(torch._foreach_norm(_gradients(self._parameters))).square()
         total = squares @ self._shares
@@ -112,7 +112,7 @@ class SplitReducer(Reducer):
         self._sums.append((gradients, flat, distributed.all_reduce(flat, group=self._groups.data, async_op=True)))
 
 
-def _gradients(parameters: Sequence[nn.Parameter]) -> list[torch.Tensor]:
+def _gradients(parameters: Sequence[nn.Parameter]) -> list[Tensor]:
     gradients = []
     for parameter in parameters:
         assert parameter.grad is not None, "every trained parameter takes part in every step"

@@ -2,8 +2,7 @@
 
 from collections.abc import Sequence
 
-import torch
-from torch import distributed, nn
+from torch import Tensor, distributed, nn
 
 from bertbench.config.optimizer import OptimizerSettings
 from bertbench.optim.adam import MultiTensorAdam
@@ -18,7 +17,7 @@ def shard_optimizer(
     matrices, _ = matrices_and_vectors(parameters)
     counted = shares(matrices, shards)
 
-    def whole_norms(norms: torch.Tensor) -> torch.Tensor:
+    def whole_norms(norms: Tensor) -> Tensor:
         squares = norms.square() * counted
         distributed.all_reduce(squares, group=shards)
         return squares.sqrt()

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 import numpy as np
 import torch
-from torch import distributed
+from torch import Tensor, distributed
 
 from bertbench.config import System
 from bertbench.loading.batch import Batch
@@ -67,18 +67,18 @@ class Pipeline:
             kind = ScheduleGPipe if schedule == "gpipe" else Schedule1F1B
             self._schedule = kind(self.staged[0], microbatches, _sum, scale_grads=False)
 
-    def run(self, parts: Sequence[LoadedPart]) -> torch.Tensor:
+    def run(self, parts: Sequence[LoadedPart]) -> Tensor:
         """Run a step's forward and backward passes; return the loss on the last stage, 0 elsewhere."""
         parts = [LoadedPart(part, filled(batch, self.tokens)) for part, batch in parts]
         for stage in self.stages:
             stage.microbatches = parts
-        losses: list[torch.Tensor] = []
+        losses: list[Tensor] = []
         first = [self._places] if self.stages[0].is_first else []
         self._schedule.step(*first, target=self._places, losses=losses, return_outputs=False, place=self._places)
         return torch.stack(losses).sum().detach() if losses else torch.zeros((), device=self._device)
 
     @torch.no_grad()
-    def scores(self, batch: Batch) -> torch.Tensor | None:
+    def scores(self, batch: Batch) -> Tensor | None:
         """Return masked-LM scores of a batch, [M, V], on the last stage; the model must be in evaluation mode.
 
         Where tensor-parallel ranks share tokens, they must divide the batch's.
@@ -101,5 +101,5 @@ class Pipeline:
         return range(self._groups.place.pipeline, self._groups.layout.stages, self._groups.layout.pipeline)
 
 
-def _sum(losses_1: torch.Tensor, _: torch.Tensor) -> torch.Tensor:
+def _sum(losses_1: Tensor, _: Tensor) -> Tensor:
     return losses_1.sum()

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from itertools import chain
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 from bertbench.loading.loader import LoadedPart
 from bertbench.model.arithmetic import computing
@@ -29,7 +29,7 @@ class Projection(nn.ModuleList):
             part.weight, part.bias = nn.Parameter(weight.clone()), nn.Parameter(bias.clone())
             self.append(part)
 
-    def forward(self, hidden_TD: torch.Tensor) -> torch.Tensor:
+    def forward(self, hidden_TD: Tensor) -> Tensor:
         """[T, D] in, [T, 3 D] out, or a rank's heads of it."""
         return torch.cat([part(hidden_TD) for part in self], dim=-1)
 
@@ -74,7 +74,7 @@ class Stage(WithHeads):
         """The word embeddings, which the first and the last stage hold."""
         return self.get_parameter("embeddings.word.weight") if self.is_first or self.is_last else None
 
-    def forward(self, received: torch.Tensor, place: torch.Tensor) -> torch.Tensor:
+    def forward(self, received: Tensor, place: Tensor) -> Tensor:
         """Compute microbatch `place`, [1], from the previous stage's hidden states: [T, D] in and out.
 
         The first stage ignores `received`. The last returns the loss, [1], or in evaluation mode the scores of the

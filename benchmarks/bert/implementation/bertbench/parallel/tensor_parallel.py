@@ -17,7 +17,7 @@ the ranks would send a vocabulary, in place of a microbatch's tokens.
 from typing import Any
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 from torch.distributed.device_mesh import DeviceMesh
 from torch.distributed.tensor import Replicate, Shard
 from torch.distributed.tensor.parallel import (
@@ -88,9 +88,9 @@ def _own_stream(layer: EncoderLayer, rank: int, until: nn.Module) -> None:
 
     Its seed comes from the shared stream, which recomputation restores, so the draws repeat.
     """
-    held: list[tuple[torch.Generator, torch.Tensor]] = []
+    held: list[tuple[torch.Generator, Tensor]] = []
 
-    def leave(_: nn.Module, __: Any, output: torch.Tensor) -> None:
+    def leave(_: nn.Module, __: Any, output: Tensor) -> None:
         if not layer.training:
             return
         seed = derive(int(torch.randint(_SEED_LIMIT, ()).item()), "tensor", rank)

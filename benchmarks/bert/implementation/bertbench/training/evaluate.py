@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 from bertbench.data.store.dataset import Dataset
 from bertbench.distributed.world import World
@@ -60,10 +60,10 @@ class Evaluator:
         assert samples == len(self.dataset), "every evaluation sample is evaluated once"
         return correct / masked
 
-    def _scores(self, model: nn.Module, number: int, batch: Batch) -> torch.Tensor | None:
+    def _scores(self, model: nn.Module, number: int, batch: Batch) -> Tensor | None:
         """Return masked-LM scores of batch `number`, [M, V]; None if another rank counts it."""
         del number
-        masked_lm_MV: torch.Tensor = model(*batch.inputs).masked_lm_MV
+        masked_lm_MV: Tensor = model(*batch.inputs).masked_lm_MV
         return masked_lm_MV
 
     def _read(self) -> None:
@@ -87,12 +87,12 @@ class LayoutEvaluator(Evaluator):
         most = math.ceil(math.ceil(len(dataset) / layout.data) / batch_size)
         self._ids += [np.zeros(1, np.int64)] * (most - self._counted)
 
-    def _scores(self, model: nn.Module, number: int, batch: Batch) -> torch.Tensor | None:
+    def _scores(self, model: nn.Module, number: int, batch: Batch) -> Tensor | None:
         scores = self._layout_scores(batch)
         return scores if self._counts and number < self._counted else None
 
 
-def _counts(masked_lm_MV: torch.Tensor, batch: Batch) -> torch.Tensor:
+def _counts(masked_lm_MV: Tensor, batch: Batch) -> Tensor:
     """Count correct predictions, masked tokens and samples."""
     correct = masked_lm_MV.argmax(dim=-1) == batch.masked_labels_M
     wanted = batch.masked_labels_M != IGNORED

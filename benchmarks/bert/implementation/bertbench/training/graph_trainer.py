@@ -16,6 +16,7 @@ from functools import partial
 from typing import Any
 
 import torch
+from torch import Tensor
 
 from bertbench.common.errors import ConfigError
 from bertbench.config import System
@@ -31,7 +32,7 @@ from bertbench.model.sequences import EqualLengths, Sequences
 from bertbench.results.metrics import StepReport
 from bertbench.training.trainer import WARMUP_STEPS, WholeTrainer
 
-Record = Callable[[Callable[[], torch.Tensor]], Callable[[], torch.Tensor]]
+Record = Callable[[Callable[[], Tensor]], Callable[[], Tensor]]
 """Takes work; returns a function that repeats it on the same memory and returns the same tensor."""
 
 
@@ -58,7 +59,7 @@ class GraphTrainer(WholeTrainer):
         _check_attention(system, device)
         self._loss_sum = torch.zeros((), device=device)
         self._slots: dict[Bin, _Slot] = {}
-        self._replays: dict[tuple[Bin, bool], Callable[[], torch.Tensor]] = {}
+        self._replays: dict[tuple[Bin, bool], Callable[[], Tensor]] = {}
         if self._stream is not None:  # the tensors above were filled on this one
             self._stream.wait_stream(torch.cuda.current_stream(device))
         # autograd adds up a gradient on the stream that first used its weight, which must be the recording's
@@ -110,7 +111,7 @@ class GraphTrainer(WholeTrainer):
         self._loss_sum.zero_()
         self._evaluate_once(slot.batch)
 
-    def _part(self, slot: "_Slot", last: bool) -> torch.Tensor:
+    def _part(self, slot: "_Slot", last: bool) -> Tensor:
         """Add one part's gradient; in a step's last part, update and return [loss, norm, rate, clipped]."""
         loss = self._loss_of(slot.batch, *slot.weights_2.unbind())
         with self._reducer.accumulating(last):
@@ -151,13 +152,13 @@ def _cuda_graphs(stream: torch.cuda.Stream) -> Record:
     """Record CUDA graphs on a stream and those that it forks to, in one memory pool: only one graph runs at a time."""
     pool: Any = torch.cuda.graph_pool_handle()
 
-    def record(work: Callable[[], torch.Tensor]) -> Callable[[], torch.Tensor]:
+    def record(work: Callable[[], Tensor]) -> Callable[[], Tensor]:
         graph = torch.cuda.CUDAGraph()
         # NCCL's watchdog queries events from its own thread, which other modes forbid while recording
         with torch.cuda.graph(graph, pool, stream, capture_error_mode="thread_local"):
             answer = work()
 
-        def replay() -> torch.Tensor:
+        def replay() -> Tensor:
             graph.replay()
             return answer
 

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 
 import numpy as np
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 from bertbench.common.ranges import BACKWARD, FORWARD, named
 from bertbench.config import System
@@ -106,12 +106,12 @@ class LayoutTrainer(Trainer):
         """Return this rank's stages."""
         return self._stages
 
-    def _accumulate(self, parts: Sequence[LoadedPart]) -> torch.Tensor:
+    def _accumulate(self, parts: Sequence[LoadedPart]) -> Tensor:
         loss = self._run_stage(parts) if self.pipeline is None else self.pipeline.run(parts)
         # one of the ranks that compute the same reports
         return loss if self.groups.place.tensor == 0 else torch.zeros_like(loss)
 
-    def _run_stage(self, parts: Sequence[LoadedPart]) -> torch.Tensor:
+    def _run_stage(self, parts: Sequence[LoadedPart]) -> Tensor:
         shares = self.groups.layout.token_shares
         self._stage.microbatches = [LoadedPart(part, even(batch, shares)) for part, batch in parts]
         total = torch.zeros((), device=self._world.device)
@@ -124,14 +124,14 @@ class LayoutTrainer(Trainer):
         return total
 
     @torch.no_grad()
-    def scores(self, batch: Batch) -> torch.Tensor | None:
+    def scores(self, batch: Batch) -> Tensor | None:
         """Return masked-LM scores of a batch, [M, V], on the last stage's ranks; expects evaluation mode."""
         batch = even(batch, self.groups.layout.token_shares)
         if self.pipeline is not None:
             return self.pipeline.scores(batch)
         self._stage.microbatches = (LoadedPart(Part(np.empty(0, np.int64), 0.0, 0.0), batch),)
         place = torch.zeros(1, dtype=torch.int64)
-        scores: torch.Tensor = self._stage(place, place)
+        scores: Tensor = self._stage(place, place)
         return scores
 
     def _take_warm_up_steps(self, generator: torch.Generator) -> None:

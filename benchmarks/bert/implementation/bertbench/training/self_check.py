@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import torch
+from torch import Tensor
 
 from bertbench.common.errors import ConfigError
 from bertbench.config import System
@@ -67,7 +68,7 @@ PATHS = (
 )  # fmt: skip
 """In the order in which they are checked."""
 
-Step = dict[str, torch.Tensor]
+Step = dict[str, Tensor]
 """What a step computed, by name: the loss, the first moments, and the updates of weights."""
 Take = Callable[[System, World, dict[Shape, Products]], Step]
 
@@ -194,5 +195,5 @@ def difference(found: Step, expected: Step, bound: float, updates: bool) -> str:
     return max(problems, default=(0.0, ""))[1]
 
 
-def _norm(tensors: list[torch.Tensor]) -> float:
+def _norm(tensors: list[Tensor]) -> float:
     return float(torch.stack([tensor.double().norm() for tensor in tensors]).norm()) if tensors else 0.0

@@ -11,7 +11,7 @@ from functools import partial
 from typing import Any
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 from bertbench.common.paths import weights_file
 from bertbench.common.ranges import BACKWARD, FORWARD, OPTIMIZER, named
@@ -75,14 +75,14 @@ class Trainer(ABC):
         """Return the model with all its weights on rank 0, None on the others. Collective."""
 
     @abstractmethod
-    def _accumulate(self, parts: Sequence[LoadedPart]) -> torch.Tensor:
+    def _accumulate(self, parts: Sequence[LoadedPart]) -> Tensor:
         """Run forward and backward passes; return this rank's part of the loss."""
 
     @abstractmethod
     def _named(self) -> dict[str, nn.Parameter]:
         """Return this rank's parameters by the names that a snapshot gives them."""
 
-    def _weights(self) -> dict[str, torch.Tensor]:
+    def _weights(self) -> dict[str, Tensor]:
         """Return this rank's logical weights by the names that a snapshot gives them; sharded ones are DTensors."""
         return {name: parameter.detach() for name, parameter in self._named().items()}
 
@@ -99,7 +99,7 @@ class Trainer(ABC):
         """Take step `number`, counted from 0, with this rank's samples; all of the timed work."""
         return self._update(number, self._accumulate(parts))
 
-    def _update(self, number: int, loss: torch.Tensor) -> StepReport:
+    def _update(self, number: int, loss: Tensor) -> StepReport:
         scale, reducer, optimizer, weights, view, *_ = self._path
         reduced = reducer.finish()
         with named(OPTIMIZER):
@@ -115,10 +115,10 @@ class Trainer(ABC):
         """Return a context in which the model holds the weights to evaluate: all arrived, or an average. Collective."""
         return self._path.view.evaluating()
 
-    def state(self) -> dict[str, torch.Tensor]:
+    def state(self) -> dict[str, Tensor]:
         """Return the tensors in memory on which later steps depend: weights, moments, loss scale, sums in progress."""
         self._path.weights.ready()
-        names: dict[torch.Tensor, str] = {parameter: name for name, parameter in self._named().items()}
+        names: dict[Tensor, str] = {parameter: name for name, parameter in self._named().items()}
         parts = {
             "model": self._weights(),
             "optimizer": self.optimizer.moments(names),
@@ -198,10 +198,10 @@ class WholeTrainer(Trainer):
     def _named(self) -> dict[str, nn.Parameter]:
         return dict(self._model.named_parameters())
 
-    def _weights(self) -> dict[str, torch.Tensor]:
+    def _weights(self) -> dict[str, Tensor]:
         return logical_weights(self._model)
 
-    def _accumulate(self, parts: Sequence[LoadedPart]) -> torch.Tensor:
+    def _accumulate(self, parts: Sequence[LoadedPart]) -> Tensor:
         total = torch.zeros((), device=self._world.device)
         for place, loaded in enumerate(parts, start=1):
             with named(FORWARD):
@@ -211,10 +211,10 @@ class WholeTrainer(Trainer):
             total += loss.detach()
         return total
 
-    def _loss(self, loaded: LoadedPart) -> torch.Tensor:
+    def _loss(self, loaded: LoadedPart) -> Tensor:
         return self._loss_of(loaded.batch, loaded.part.masked_lm_weight, loaded.part.next_sentence_weight)
 
-    def _loss_of(self, batch: Batch, masked_lm_weight: Scalar, next_sentence_weight: Scalar) -> torch.Tensor:
+    def _loss_of(self, batch: Batch, masked_lm_weight: Scalar, next_sentence_weight: Scalar) -> Tensor:
         scores = self._score(batch, batch.labels)
         return weighted_loss(scores, *batch.labels, masked_lm_weight, next_sentence_weight)
 
