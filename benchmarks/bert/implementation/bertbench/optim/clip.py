@@ -22,7 +22,7 @@ import torch
 from torch import Tensor, nn
 
 from bertbench.config.optimizer import ClipMode
-from bertbench.optim.state import Scalar
+from bertbench.optim.state import Scalar, gradients_of
 
 
 def contribution_limit(max_norm: float, ranks: int, buckets: int = 1, exponent: float = 0.5) -> float:
@@ -101,4 +101,4 @@ def make_clip(mode: ClipMode, max_norm: float, ranks: int, buckets: int, scale: 
 @torch.no_grad()
 def gradient_norm(parameters: list[nn.Parameter]) -> Tensor:
     """Return the global norm of the gradient, on the device."""
-    return nn.utils.get_total_norm([p.grad for p in parameters if p.grad is not None], foreach=True)
+    return nn.utils.get_total_norm(gradients_of(parameters), foreach=True)

@@ -96,8 +96,9 @@ class LogicalTensors:
         self._parameters = parameters
         self._parts = [fused.get(parameter, 1) for parameter in parameters]
         weights = [parameter.detach() for parameter in parameters]
-        assert all(local(weight).is_contiguous() for weight in weights), "an update of a copy would be lost"
-        self.weights = self._flat(weights)
+        held = [local(weight) for weight in weights]
+        assert all(weight.is_contiguous() for weight in held), "an update of a copy would be lost"
+        self.weights = self._flat(held)
         several = [logical("", weight, parts) for weight, parts in zip(weights, self._parts, strict=True)]
         self.shapes = [part.shape for wholes in several for part in wholes.values()]
         """Shapes of the logical tensors that this rank computes updates of, one by one."""
@@ -120,17 +121,11 @@ class LogicalTensors:
 
     def gradients(self) -> list[Tensor]:
         """Return the gradients of `weights`; all parameters must have one."""
-        gradients = []
-        for parameter in self._parameters:
-            assert parameter.grad is not None, "every trained parameter takes part in every step"
-            gradients.append(parameter.grad)
-        return self._flat(gradients)
+        return self._flat(gradients_of(self._parameters))
 
     def _flat(self, tensors: list[Tensor]) -> list[Tensor]:
         return [
-            part
-            for tensor, parts in zip(tensors, self._parts, strict=True)
-            for part in local(tensor).reshape(-1).chunk(parts)
+            part for tensor, parts in zip(tensors, self._parts, strict=True) for part in tensor.reshape(-1).chunk(parts)
         ]
 
 
@@ -141,6 +136,15 @@ Hold = Callable[[Sequence[nn.Parameter], Mapping[Tensor, int]], LogicalTensors]
 def local(tensor: Tensor) -> Tensor:
     """Return this rank's shard of a DTensor, or any other tensor itself."""
     return tensor.to_local() if _sharded(tensor) else tensor
+
+
+def gradients_of(parameters: Sequence[nn.Parameter]) -> list[Tensor]:
+    """Return the gradients, this rank's shards of DTensors; all parameters must have one."""
+    gradients = []
+    for parameter in parameters:
+        assert parameter.grad is not None, "every trained parameter takes part in every step"
+        gradients.append(local(parameter.grad))
+    return gradients
 
 
 def logical(name: str, tensor: Tensor, parts: int) -> dict[str, Tensor]:

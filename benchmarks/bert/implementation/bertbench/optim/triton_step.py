@@ -15,7 +15,7 @@ from torch import Tensor, nn
 
 from bertbench.config.optimizer import OptimizerSettings
 from bertbench.optim.chunks import Chunks
-from bertbench.optim.state import State, StepScalars
+from bertbench.optim.state import State, StepScalars, gradients_of
 
 CHUNK = 8192  # elements of one program: 41,000 programs for BERT-Large, so that the last wave is short
 BLOCK = 1024  # elements at a time: 8 a thread
@@ -183,7 +183,7 @@ class TritonNorm:
 
     def __call__(self) -> Tensor:
         """Return the norm on the device; every parameter has a gradient."""
-        gradients = [[parameter.grad for parameter in self._parameters if parameter.grad is not None]]
+        gradients = [gradients_of(self._parameters)]
         if self._plan is None or not self._plan[0].are_of(gradients):
             self._plan = _planned(gradients, rows=1)
         chunks, squares, norms = self._plan

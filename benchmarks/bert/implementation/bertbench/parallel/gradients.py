@@ -15,7 +15,7 @@ from bertbench.common.ranges import ALL_REDUCE, named
 from bertbench.optim.buckets import bucket_table
 from bertbench.optim.clip import Clip
 from bertbench.optim.reducer import BucketCountdown, Reduced, Reducer
-from bertbench.optim.state import local
+from bertbench.optim.state import gradients_of, local
 from bertbench.parallel.process_groups import ProcessGroups
 
 
@@ -55,7 +55,7 @@ class SplitReducer(Reducer):
         others = [parameter for parameter in parameters if parameter is not self._words]
         self.buckets = [] if fully_shard else bucket_table(others[::-1], None)
         """The parameters whose gradients are reduced together, in the order of reduction."""
-        counts = [parts * len(bucket) for bucket in self.buckets]
+        counts, in_backward = [parts * len(bucket) for bucket in self.buckets], list(self.buckets)
         if self._words is not None:
             self.buckets.append([self._words])
             counts.append(1)
@@ -67,7 +67,7 @@ class SplitReducer(Reducer):
         self._countdown = BucketCountdown(counts, self._send)
         self._reduces = groups.layout.data > 1 and not fully_shard
         if self._reduces:
-            for number, bucket in enumerate(self.buckets[: len(self.buckets) - (self._words is not None)]):
+            for number, bucket in enumerate(in_backward):
                 self._countdown.watch(number, bucket)
 
     def finish(self) -> Reduced:
@@ -81,7 +81,7 @@ class SplitReducer(Reducer):
     def _reduce(self) -> None:
         """Sum every gradient over the ranks that have a part of it."""
         if self._words is not None:
-            (gradient,) = _gradients([self._words])
+            (gradient,) = gradients_of([self._words])
             distributed.all_reduce(gradient, group=self._groups.tied)
         if self._reduces:
             if self._words is not None:  # they are whole now
@@ -92,7 +92,7 @@ class SplitReducer(Reducer):
                 torch._foreach_copy_(gradients, list(_unflatten_dense_tensors(flat, gradients)))
             self._sums = []
         if self._of_shares:
-            gradients = _gradients(self._of_shares)
+            gradients = gradients_of(self._of_shares)
             # functional, as DTensor's collectives are: both count as tensor parallelism's
             flat = all_reduce(_flatten_dense_tensors(gradients), "sum", self._groups.tensor)
             torch._foreach_copy_(gradients, list(_unflatten_dense_tensors(flat, gradients)))
@@ -100,21 +100,13 @@ class SplitReducer(Reducer):
     @torch.no_grad()
     def norm(self) -> Tensor:
         """Return the norm of the whole model's gradient, every element counted once, on the device."""
-        squares = torch.stack(torch._foreach_norm(_gradients(self._parameters))).square()
+        squares = torch.stack(torch._foreach_norm(gradients_of(self._parameters))).square()
         total = squares @ self._shares
         distributed.all_reduce(total, group=self._groups.model)
         return total.sqrt()
 
     @torch.no_grad()
     def _send(self, number: int) -> None:
-        gradients = _gradients(self.buckets[number])
+        gradients = gradients_of(self.buckets[number])
         flat = _flatten_dense_tensors(gradients)
         self._sums.append((gradients, flat, distributed.all_reduce(flat, group=self._groups.data, async_op=True)))
-
-
-def _gradients(parameters: Sequence[nn.Parameter]) -> list[Tensor]:
-    gradients = []
-    for parameter in parameters:
-        assert parameter.grad is not None, "every trained parameter takes part in every step"
-        gradients.append(local(parameter.grad))
-    return gradients
