@@ -2,7 +2,8 @@
 
 import gc
 import weakref
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from functools import partial
 from typing import Any
 from unittest import mock
@@ -44,22 +45,16 @@ def dense_attention(qkv_T3HK: torch.Tensor, sequences: Sequences, dropout: float
     return (scores_HTT.softmax(-1) @ value_HTK).transpose(0, 1)
 
 
-class AsOnAGpu:
-    """Attention of fixed size, none of the CPU's own operations, nothing compiled."""
-
-    def __enter__(self) -> None:
-        self._patches = [
-            mock.patch.object(attention, "kernel_for", lambda *_: dense_attention),
-            mock.patch.object(torch.compiler, "is_compiling", lambda: True),
-            mock.patch.object(torch, "compile", lambda function, **_: function),
-            mock.patch.object(exchange, "_wait", _wait_unseen),
-        ]
-        for patch in self._patches:
-            patch.start()
-
-    def __exit__(self, *_: object) -> None:
-        for patch in self._patches:
-            patch.stop()
+@contextmanager
+def as_on_a_gpu() -> Iterator[None]:
+    """In the body, attention of fixed size, none of the CPU's own operations, nothing compiled."""
+    with (
+        mock.patch.object(attention, "kernel_for", lambda *_: dense_attention),
+        mock.patch.object(torch.compiler, "is_compiling", lambda: True),
+        mock.patch.object(torch, "compile", lambda function, **_: function),
+        mock.patch.object(exchange, "_wait", _wait_unseen),
+    ):
+        yield
 
 
 def _wait_unseen(work: Any) -> Callable[[], None]:
@@ -96,7 +91,7 @@ def test_replayed_steps_of_fixed_sizes_train_as_plain_ones(
 
 def both(world: World, plain: System, graphs: System) -> tuple[list[float], list[float]]:
     expected = losses(world, WholeTrainer(plain, world, SEED), plain)
-    with AsOnAGpu():
+    with as_on_a_gpu():
         bins = make_bins(graphs, open_data(graphs)[0])
         return expected, losses(world, GraphTrainer(graphs, world, SEED, bins, record=tape), graphs, bins)
 
@@ -117,7 +112,7 @@ def check_bins(world: World, system: System, bins: Bins) -> None:
     sizes = [size for size in bins.all if bins.holds(size, first) and bins.holds(size, second)]
     assert len(sizes) >= 3
     found = []
-    with AsOnAGpu():
+    with as_on_a_gpu():
         trainer = GraphTrainer(system, world, SEED, bins)
         weights = {name: tensor.clone() for name, tensor in trainer.model.state_dict().items()}
         for size in sizes:
@@ -147,7 +142,7 @@ def test_nothing_is_read_back_in_a_replayed_step(tiny: Callable[..., System]) ->
 
 def check_reads(world: World, system: System, bins: Bins) -> None:
     parts = [LoadedPart(part, bins.fill(batch)) for part, batch in raw_batches(world, system, 3)]
-    with AsOnAGpu():
+    with as_on_a_gpu():
         trainer = GraphTrainer(system, world, SEED, bins)
         assert reads_of(lambda: [trainer.step(0, [part]) for part in parts]) == []
         trainer.close()
@@ -170,7 +165,7 @@ def check_recorded(world: World, system: System, bins: Bins) -> None:
             work()
         return work
 
-    with AsOnAGpu():
+    with as_on_a_gpu():
         GraphTrainer(system, world, SEED, bins, record=record).close()
     assert noted == []
 
@@ -187,7 +182,7 @@ def check_lifetime(world: World, system: System, bins: Bins) -> None:
         graphs.append(weakref.ref(graph))
         return graph
 
-    with AsOnAGpu():
+    with as_on_a_gpu():
         trainer = GraphTrainer(system, world, SEED, bins, record=record)
     assert all(graph() is not None for graph in graphs)
     trainer.close()

@@ -24,7 +24,7 @@ from bertbench.training.graph_trainer import GraphTrainer
 from tests.ranks import run_ranks
 from tests.training.steps import SEED
 from tests.training.tape import tape
-from tests.training.test_graphs import GRAPHS, AsOnAGpu, raw_batches
+from tests.training.test_graphs import GRAPHS, as_on_a_gpu, raw_batches
 
 
 class Stream:
@@ -141,7 +141,7 @@ def check_recorded(world: World, system: System) -> list[bool]:
             trainer.step(0, [part])
         trainer.close()
 
-    with AsOnAGpu():
+    with as_on_a_gpu():
         return problems_by_dropped_wait(work, waits=2)
 
 
