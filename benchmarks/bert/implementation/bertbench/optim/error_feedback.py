@@ -12,7 +12,6 @@ elements of a bucket, R ranks, L elements of a slice, B blocks of a slice.
 """
 
 import math
-from collections.abc import Sequence
 from typing import Any
 
 import torch
@@ -21,7 +20,7 @@ from torch import Tensor, distributed
 from bertbench.config.optimizer import Communication
 from bertbench.optim.buckets import Bucket
 from bertbench.optim.exchange import Exchange, all_gather
-from bertbench.optim.gradient_sum import GradientSum, Shapes
+from bertbench.optim.gradient_sum import GradientSum, Handed
 
 _LARGEST = 127
 _BLOCK = 512  # elements that share a scale in int8
@@ -65,11 +64,10 @@ class Int8Sum(ErrorFeedback):
     """Sum buckets as 8-bit integers, with one fp32 scale for each block of 512."""
 
     @staticmethod
-    def bytes_per_step(options: Communication, shapes: Shapes, buckets: Sequence[int], ranks: int) -> int:
+    def bytes_per_step(handed: Handed) -> int:
         """See `GradientSum`: a byte an element and a scale a block, for each rank's slice."""
-        del options, shapes
-        slices = [int8_slice(elements, ranks) for elements in buckets]
-        return ranks * sum(length + _SCALE_BYTES * -(-length // _BLOCK) for length in slices)
+        slices = [int8_slice(elements, handed.ranks) for elements in handed.buckets]
+        return handed.ranks * sum(length + _SCALE_BYTES * -(-length // _BLOCK) for length in slices)
 
     def begin(self, bucket: Bucket, factor: Tensor | None) -> None:
         """See `GradientSum`."""
@@ -103,10 +101,9 @@ class TopKSum(ErrorFeedback):
     """Sum the largest `topk_share` of each rank's elements; the rest waits in the error until it is large enough."""
 
     @staticmethod
-    def bytes_per_step(options: Communication, shapes: Shapes, buckets: Sequence[int], ranks: int) -> int:
+    def bytes_per_step(handed: Handed) -> int:
         """See `GradientSum`."""
-        del shapes, ranks
-        return _PLACED_BYTES * sum(topk_elements(elements, options.topk_share) for elements in buckets)
+        return _PLACED_BYTES * sum(topk_elements(elements, handed.options.topk_share) for elements in handed.buckets)
 
     def begin(self, bucket: Bucket, factor: Tensor | None) -> None:
         """See `GradientSum`."""

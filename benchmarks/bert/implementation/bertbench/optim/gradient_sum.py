@@ -7,6 +7,7 @@ adds a class and an entry of the registry; a run loads only its own.
 
 from collections.abc import Sequence
 from pkgutil import resolve_name
+from typing import NamedTuple
 
 import torch
 from torch import Tensor, distributed
@@ -15,8 +16,16 @@ from bertbench.config.optimizer import GRADIENT_BYTES, Communication, Compressio
 from bertbench.optim.buckets import Bucket
 from bertbench.optim.exchange import Exchange, Wait, slice_of
 
-Shapes = Sequence[Sequence[int]]
-"""The shapes of parameters."""
+
+class Handed(NamedTuple):
+    """What decides how many bytes one rank hands to a step's sums."""
+
+    options: Communication
+    shapes: Sequence[Sequence[int]]
+    """Of all parameters."""
+    buckets: Sequence[int]
+    """Elements of each."""
+    ranks: int
 
 
 class GradientSum:
@@ -27,10 +36,9 @@ class GradientSum:
         self._options, self._exchange = options, exchange
 
     @staticmethod
-    def bytes_per_step(options: Communication, shapes: Shapes, buckets: Sequence[int], ranks: int) -> int:
-        """Return the bytes that one rank contributes to a step's sums of `buckets`, given by their elements."""
-        del options, shapes, ranks
-        return GRADIENT_BYTES * sum(buckets)
+    def bytes_per_step(handed: Handed) -> int:
+        """Return the bytes that one rank contributes to a step's sums."""
+        return GRADIENT_BYTES * sum(handed.buckets)
 
     def begin(self, bucket: Bucket, factor: Tensor | None) -> None:
         """Start the sum of one bucket in place; this rank contributes `factor` times its content."""
@@ -94,9 +102,9 @@ class HalfSum(ElementSum):
         self._halves: dict[int, Tensor] = {}
 
     @staticmethod
-    def bytes_per_step(options: Communication, shapes: Shapes, buckets: Sequence[int], ranks: int) -> int:
+    def bytes_per_step(handed: Handed) -> int:
         """See `GradientSum`."""
-        return GradientSum.bytes_per_step(options, shapes, buckets, ranks) // 2
+        return GradientSum.bytes_per_step(handed) // 2
 
     def start(self, number: int, buffer: Tensor, factor: Tensor | None) -> Wait:
         """See `ElementSum`. Rounds once: clipping needs no pass of its own."""
@@ -141,7 +149,7 @@ def sum_class(compression: Compression) -> type[GradientSum]:
 
 def bytes_per_step(
     options: Communication,
-    shapes: Shapes,
+    shapes: Sequence[Sequence[int]],
     buckets: Sequence[int],
     ranks: int,
     sync: Sync = Sync(),  # noqa: B008 - immutable
@@ -152,4 +160,4 @@ def bytes_per_step(
     """
     if sync.outer is not None:
         return -(-GRADIENT_BYTES * sum(buckets) // sync.every_steps)
-    return sum_class(options.compression).bytes_per_step(options, shapes, buckets, ranks)
+    return sum_class(options.compression).bytes_per_step(Handed(options, shapes, buckets, ranks))

@@ -12,7 +12,7 @@ from torch.distributed.algorithms.ddp_comm_hooks.powerSGD_hook import PowerSGDSt
 from bertbench.config.optimizer import GRADIENT_BYTES, Communication
 from bertbench.optim.buckets import Bucket
 from bertbench.optim.exchange import Exchange
-from bertbench.optim.gradient_sum import GradientSum, Shapes, scaled
+from bertbench.optim.gradient_sum import GradientSum, Handed, scaled
 
 _LEAST_SAVING = 2  # torch's hook compresses a tensor only if its factors take less than half its size
 
@@ -29,10 +29,9 @@ class PowerSgdSum(GradientSum):
         self.reset()
 
     @staticmethod
-    def bytes_per_step(options: Communication, shapes: Shapes, buckets: Sequence[int], ranks: int) -> int:
+    def bytes_per_step(handed: Handed) -> int:
         """See `GradientSum`: once it has started."""
-        del buckets, ranks
-        return GRADIENT_BYTES * sum(_elements(shape, options.powersgd_rank) for shape in shapes)
+        return GRADIENT_BYTES * sum(_elements(shape, handed.options.powersgd_rank) for shape in handed.shapes)
 
     def begin(self, bucket: Bucket, factor: Tensor | None) -> None:
         """See `GradientSum`; the sum is an approximation."""

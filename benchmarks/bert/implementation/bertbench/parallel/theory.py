@@ -8,10 +8,9 @@ import math
 
 from bertbench.config import System
 from bertbench.config.layout import Coordinate, Layout
+from bertbench.config.optimizer import GRADIENT_BYTES
 from bertbench.model.shape import BertShape
 from bertbench.weights.names import pieces
-
-_GRADIENT_BYTES = 4
 
 
 def bubble(pipeline: int, microbatches: int, virtual_stages: int = 1) -> float:
@@ -30,15 +29,15 @@ def sent_bytes(system: System, place: Coordinate, tokens: int) -> dict[str, int]
     if system.parallel.fully_shard:
         # weights gathered twice and gradients scattered in every part: 3 (d - 1) / d, rows rounded up to d
         rows = sum(-(-piece.shape[0] // layout.data) * math.prod(piece.shape[1:]) for piece in pieces(shape))
-        return {"data": 3 * system.parts * _GRADIENT_BYTES * rows * (layout.data - 1)}
+        return {"data": 3 * system.parts * GRADIENT_BYTES * rows * (layout.data - 1)}
     tied = layout.pipeline > 1 and place.pipeline in (0, layout.pipeline - 1)
     sent = {
         "tensor": tensor_bytes(system, place, tokens),
         "pipeline": pipeline_bytes(system, place, tokens),
         # the gradient of this rank's part (section 3.3.1)
-        "data": round(_GRADIENT_BYTES * stage_parameters(shape, layout, place.pipeline) * ring(layout.data)),
+        "data": round(GRADIENT_BYTES * stage_parameters(shape, layout, place.pipeline) * ring(layout.data)),
         # the word embeddings' gradient, summed over the first and the last stage
-        "tied words": tied * _GRADIENT_BYTES * shape.vocab_size * shape.hidden_size,
+        "tied words": tied * GRADIENT_BYTES * shape.vocab_size * shape.hidden_size,
     }
     return {dimension: size for dimension, size in sent.items() if size}
 
@@ -54,13 +53,13 @@ def tensor_bytes(system: System, place: Coordinate, tokens: int) -> int:
     layers, numbers = system.model.layers // layout.pipeline, tokens * system.model.hidden_size
     forward = _forward_bytes(system)
     if not layout.sequence:
-        width = 2 * forward * (1 + recompute) + 2 * _GRADIENT_BYTES
+        width = 2 * forward * (1 + recompute) + 2 * GRADIENT_BYTES
         return round(layers * numbers * width * ring(layout.tensor))
     # hidden states are gathered as they stay, products are scattered as they come; backward the reverse
-    width = 2 * (forward + _GRADIENT_BYTES)
+    width = 2 * (forward + GRADIENT_BYTES)
     ends = (place.pipeline == 0) + (place.pipeline == layout.pipeline - 1)
-    gathered = layers * numbers * width * (2 + recompute) + ends * numbers * _GRADIENT_BYTES
-    norms = 4 * layers * system.model.hidden_size * _GRADIENT_BYTES
+    gathered = layers * numbers * width * (2 + recompute) + ends * numbers * GRADIENT_BYTES
+    norms = 4 * layers * system.model.hidden_size * GRADIENT_BYTES
     return round(gathered * ring(layout.tensor) / 2 + norms * ring(layout.tensor))
 
 
