@@ -12,14 +12,11 @@ from bertbench.commands import add_number, emit, write_file
 from bertbench.common.errors import ConfigError
 from bertbench.common.paths import runs_folder
 from bertbench.common.progress import Progress
-from bertbench.config import load_system
-from bertbench.loading.inputs import open_data
 from lab.bench.harness import Command, table
 from lab.record_page import record_page
 from lab.study.definition import STUDIES, Arm, Definition, Values, read_definition
-from lab.study.engine import Outcome, RunTrial, Study
+from lab.study.engine import Outcome, Study
 from lab.study.language_run import read_setting, run_setting
-from lab.study.system_run import overrides, run_system
 
 _PAGE = "study.html"
 _COMPARISONS = {
@@ -76,56 +73,35 @@ def check_optuna() -> None:
 
 
 def run_study(arguments: argparse.Namespace, name: str, definition: Definition) -> int:
-    """Run the missing trials of a study; a study of a system prints its rows with --json."""
+    """Run the missing trials of a study, write its page and print its tables."""
     if definition.tuning:
         check_optuna()
+    check_arms(definition)
+    torch.set_num_threads(1)  # the models are tiny: more threads cost more than they compute
     folder = study_folder(arguments, name)
-    run_trial = _trials_of(definition, folder)
     with Progress() as progress:
-        study = Study(definition, folder, run_trial, progress)
+        study = Study(definition, folder, partial(_run_trial, definition.setting), progress)
         rows = study.rows(range(1, 1 + (arguments.seeds or definition.seeds)))
         record = study.record(rows)
     shown = {"question": definition.question, "limits": definition.limits, "rule": _RULE, **record}
     write_file(folder / _PAGE, record_page(f"Study: {name}", shown), "--out")
-    content = rows if definition.trained else {**record, "rule": _RULE, "limits": definition.limits}
     compared = [{"values_of": "each its own", **pair} for pair in (*record["comparisons"], *record["at_equal_values"])]
     lines = [*table(record["arms"], _ARMS), "", *table(compared, _COMPARISONS), "", f"all of it: {folder / _PAGE}"]
-    emit(arguments.json, content, "\n".join(lines))
+    emit(arguments.json, shown, "\n".join(lines))
     return 0
 
 
 def definition_of(arguments: argparse.Namespace, name: str) -> Definition:
-    """Read a study's definition, with the content of its system and with a path relative to its folder."""
-    path = arguments.definition or STUDIES / f"{name}.json"
-    definition = read_definition(path)
-    if not isinstance(definition.setting, str):
-        return definition
-    system = str(path.parent / definition.setting) if definition.setting.endswith(".json") else definition.setting
-    content = load_system(system).model_dump(mode="json", by_alias=True)
-    return definition.model_copy(update={"setting": system, "trained": content})
+    """Read the definition that --definition gives a study, or the project's own."""
+    return read_definition(arguments.definition or STUDIES / f"{name}.json")
 
 
-def _trials_of(definition: Definition, folder: Path) -> RunTrial:
-    """Return what runs a trial; raises ConfigError or DataError for an arm that can't be trained, before any is."""
-    shared = definition.setting
-    lowest = [
-        arm.settings | {name: bounds.value(bounds.low) for name, bounds in arm.space.items()}
-        for arm in definition.all_arms()
-    ]
-    if isinstance(shared, str):
-        for settings in lowest:
-            open_data(load_system(shared, overrides(settings)))
-        return partial(_run_system, shared, folder / "runs")
-    torch.set_num_threads(1)  # the models are tiny: more threads cost more than they compute
-    for settings in lowest:
-        read_setting(shared, settings)
-    return partial(_run_language, shared)
+def check_arms(definition: Definition) -> None:
+    """Raise ConfigError for an arm that can't be trained, before any is."""
+    for arm in definition.all_arms():
+        lowest = {name: bounds.value(bounds.low) for name, bounds in arm.space.items()}
+        read_setting(definition.setting, arm.settings | lowest)
 
 
-def _run_language(shared: dict[str, Any], arm: Arm, values: Values, seed: int, most: float) -> Outcome:
+def _run_trial(shared: dict[str, Any], arm: Arm, values: Values, seed: int, most: float) -> Outcome:
     return run_setting(read_setting(shared, arm.settings | values), seed, most)
-
-
-def _run_system(name: str, runs: Path, arm: Arm, values: Values, seed: int, most: float) -> Outcome:
-    named = "_".join((str(seed), *(f"{value:.4g}" for value in values.values())))
-    return run_system(name, overrides(arm.settings | values, most), seed, runs / arm.name / f"result_{named}.txt")

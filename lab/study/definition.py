@@ -91,9 +91,8 @@ class Definition(Section):
     question: str
     limits: tuple[str, ...] = ()
     """What its answer doesn't cover."""
-    setting: str | dict[str, Any]
-    """What every run trains: a system, with a path relative to the definition's folder, or a setting of the made-up
-    language (language_run.py)."""
+    setting: dict[str, Any]
+    """What every run trains: a setting of the made-up language (language_run.py)."""
     arms: Annotated[dict[str, Settings], Field(min_length=2)]
     cells: Annotated[dict[str, dict[str, Settings]], Field(default_factory=dict)]
     """Dimensions and their levels, such as ranks: all arms are tuned and compared at each combination."""
@@ -106,8 +105,6 @@ class Definition(Section):
     values for one arm than for another by luck; at equal values only the arms differ."""
     seeds: Count = 5
     """Runs of every arm in the comparison."""
-    trained: Annotated[dict[str, Any], Field(default_factory=dict)]
-    """A system's content, so that a folder holds trials of one; filled in when the definition is read."""
 
     @model_validator(mode="after")
     def _fits_together(self) -> Self:
