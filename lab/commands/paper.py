@@ -8,14 +8,7 @@ from bertbench.machine.provenance import provenance
 from lab.bench.harness import table
 from lab.commands.study import add_folder_arguments, check_optuna, study_folder
 from lab.record_page import record_page
-from lab.study.paper import PARTS, SOURCES, run_parts
-from lab.study.paper_claims import ablation, verdicts
-from lab.study.paper_questions import questions
-
-_ABLATION = {
-    "1,024 A100s, batch 16,384": "{0[idea]}", "seconds": "{0[seconds]:.1f}", "samples": "{0[samples]:,.0f}",
-    "of all ideas' time": "{0[share]:.2f}",
-}  # fmt: skip
+from lab.study.paper import PARTS, SOURCES, published_rows, rows_of, run_parts
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -24,24 +17,23 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Run the missing parts, write the page, and print claims and verdicts."""
+    """Run the missing parts, and write the page of their answers."""
     check_optuna()
     folder = study_folder(arguments, "paper")
     with Progress() as progress:
         answers = run_parts(folder, PARTS, progress)
-    claims = [verdict._asdict() for verdict in verdicts(answers)]
-    answered = [answer._asdict() for answer in questions(answers)]
-    ideas = ablation(answers)
+    asked = [part for part in PARTS if part.asks]
     content = {
         "sources": SOURCES,
-        "claims": claims,
-        "ablation": ideas,
-        "questions": answered,
-        "commands": {part.name: part.command for part in PARTS},
+        "published": published_rows(),
+        "answers": [
+            {"part": part.name, "asks": part.asks, "command": part.command, "rows": rows_of(answers[part.name])}
+            for part in asked
+        ],
         "origin": provenance(),
     }
-    write_file(folder / "study.html", record_page("The paper, answered", content), "--out")
-    rows = [[*map(str, row.values())][:-1] for row in (*claims, *answered)]
-    lines = (SOURCES, "\n".join(table(ideas, _ABLATION)), *map("\n  ".join, rows))
-    emit(arguments.json, content, "\n\n".join(lines))
+    page = folder / "study.html"
+    write_file(page, record_page("The paper, answered", content), "--out")
+    lines = table(asked, {"part": "{0.name}", "question": "{0.asks}", "command": "{0.command}"})
+    emit(arguments.json, content, SOURCES, *lines, f"all answers: {page}")
     return 0

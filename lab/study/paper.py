@@ -1,4 +1,4 @@
-"""Run the commands that check arXiv 2402.02447; paper_claims.py and paper_questions.py read their answers.
+"""Run the commands that check arXiv 2402.02447; docs/paper.md says what their answers show.
 
 Every part is a command of this program with --json. Its answer stays in a file, so a resumed study runs only the
 missing parts.
@@ -8,12 +8,14 @@ import json
 import subprocess
 import sys
 from collections.abc import Mapping, Sequence
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from bertbench.common.atomic import new_file
 from bertbench.common.errors import RunError
 from bertbench.common.progress import Progress
+from bertbench.report.published import published
 
 _BALANCE = ("balance", "--gpus", "1024", "--steps", "50")
 _OTHERS = ("--batch", "16", "--methods", "none,stratified_presort,global_exchange,planned")
@@ -30,6 +32,8 @@ class Part(NamedTuple):
     """One command of the study."""
 
     name: str
+    asks: str
+    """What its answer bears on; empty if it only prepares another part."""
     words: tuple[str, ...]
     keeps_runs: bool = False
     """Whether it takes a folder for its runs."""
@@ -41,23 +45,29 @@ class Part(NamedTuple):
 
 
 PARTS = (
-    Part("batch", (*_BALANCE, "--batch", "2,4,8,16,48", "--methods",
-                   "none,stratified,stratified_presort,stratified_presort_raster,global_exchange,planned")),
-    *(Part(f"strata_{number}", (*_BALANCE, "--batch", "16", "--methods", "stratified,stratified_presort",
-                                "--strata-edges", edges)) for number, edges in _EDGES.items()),
-    *(Part(f"node_{number}", (*_BALANCE, "--batch", "16", "--methods", "presort,stratified_presort",
-                              "--gpus-per-node", str(number))) for number in _NODES),
-    Part("causal", (*_BALANCE, *_OTHERS, "--causal")),
-    Part("corpus_data", ("data", "prepare", "--system", "cpu_demo")),
-    Part("corpus", (*_BALANCE, *_OTHERS, "--lengths", "data/cpu_demo", "--strata-edges", "8,16,24,32")),
-    Part("all_ideas", _OPEN),
-    Part("without_balance", (*_OPEN, "--set", "data.balance=none")),
-    Part("without_bucket", (*_OPEN, "--set", "clip.mode=before")),
-    Part("without_adam", (*_OPEN, "--set", "optimizer.name=lamb", "--set", "optimizer.learning_rate=0.002")),
-    Part("planned", (*_OPEN, "--set", "data.balance=planned")),
-    Part("overlap", ("lab", "overlap")),
-    Part("buckets", ("lab", "buckets"), keeps_runs=True),
-    Part("clip", ("lab", "clip", "--ranks", "2,16,64"), keeps_runs=True),
+    Part("batch", "Do strata and a sort in the node balance as a global sort does? Snake or raster? 2 or 4 samples?",
+         (*_BALANCE, "--batch", "2,4,8,16,48", "--methods",
+          "none,stratified,stratified_presort,stratified_presort_raster,global_exchange,planned")),
+    *(Part(f"strata_{number}", "How many strata?", (
+        *_BALANCE, "--batch", "16", "--methods", "stratified,stratified_presort", "--strata-edges", edges,
+    )) for number, edges in _EDGES.items()),
+    *(Part(f"node_{number}", "How many GPUs in a node?", (
+        *_BALANCE, "--batch", "16", "--methods", "presort,stratified_presort", "--gpus-per-node", str(number),
+    )) for number in _NODES),
+    Part("causal", "A causal model's cost?", (*_BALANCE, *_OTHERS, "--causal")),
+    Part("corpus_data", "", ("data", "prepare", "--system", "cpu_demo")),
+    Part("corpus", "Other lengths: the demo's corpus, up to 32 tokens?",
+         (*_BALANCE, *_OTHERS, "--lengths", "data/cpu_demo", "--strata-edges", "8,16,24,32")),
+    Part("all_ideas", "How long would all ideas take on 1,024 A100s, at a batch of 16,384?", _OPEN),
+    Part("without_balance", "Without strata and sort?", (*_OPEN, "--set", "data.balance=none")),
+    Part("without_bucket", "With clipping before the sum?", (*_OPEN, "--set", "clip.mode=before")),
+    Part("without_adam", "With LAMB in place of ADAM?",
+         (*_OPEN, "--set", "optimizer.name=lamb", "--set", "optimizer.learning_rate=0.002")),
+    Part("planned", "Dealt by cost, as ours?", (*_OPEN, "--set", "data.balance=planned")),
+    Part("overlap", "How much communication is hidden, by clip mode and bandwidth?", ("lab", "overlap")),
+    Part("buckets", "Why divide the threshold by the root of the number of buckets?", ("lab", "buckets"), True),
+    Part("clip", "Does clipping before the sum need fewer samples, and does clipping by bucket keep that gain?",
+         ("lab", "clip", "--ranks", "2,16,64"), True),
 )  # fmt: skip
 """In running order: parts of minutes first, the part of an hour last. `corpus_data` makes the data of `corpus`."""
 
@@ -94,3 +104,17 @@ def run_parts(folder: Path, parts: Sequence[Part], progress: Progress) -> dict[s
         progress.update(number, len(parts), f"{number} of {len(parts)} parts: {part.name}")
         answers[part.name] = json.loads(answer.read_text(encoding="utf-8"))
     return answers
+
+
+def rows_of(answer: Any) -> list[Json]:
+    """Return an answer as rows: a study's comparisons, or a list as it is."""
+    if isinstance(answer, list):
+        return answer
+    return [*answer["comparisons"], *answer["at_equal_values"]] if "comparisons" in answer else [answer]
+
+
+def published_rows() -> list[Json]:
+    """Return the published results on 1,024 A100s, by which the paper's ratios can be checked."""
+    fields = ("rounds", "submitter", "division", "seconds", "global_batch_size")
+    rows = [asdict(row) for row in published() if row.accelerators == 1024 and "A100" in row.accelerator]
+    return [{name: row[name] for name in fields} for row in rows]
