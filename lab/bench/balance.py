@@ -23,7 +23,7 @@ from bertbench.loading.sampler import Part
 from bertbench.machine.processor import processor
 from bertbench.model.shape import SHAPES
 from bertbench.training.trainer import WholeTrainer
-from lab.bench.harness import Found, command, in_turns, milliseconds, option, paired_ratio
+from lab.bench.harness import Found, command, in_turns, milliseconds, paired_ratio
 from lab.bench.short_run import short_run
 
 METHODS: tuple[Method, Method] = ("none", "planned")
@@ -32,24 +32,26 @@ _RANKS = 2
 
 def measure(arguments: argparse.Namespace, _: Progress) -> Found:
     """Train `steps` steps with each method on CPU ranks, `batch` samples a rank."""
-    size, batch, steps, seed = arguments.size, arguments.batch, arguments.steps, arguments.seed
-    optimizer = {"name": "lamb", "learning_rate": 1e-4}
-    system = short_run(SHAPES[size], batch, _RANKS, "cpu", steps + 1, optimizer=optimizer)
+    batch, steps, seed = arguments.batch, arguments.steps, arguments.seed
+    system = short_run(
+        SHAPES["small"], batch, _RANKS, "cpu", steps + 1, optimizer={"name": "lamb", "learning_rate": 1e-4}
+    )
     content = wikipedia_like((steps + 1) * batch * _RANKS, seed)
     times = on_ranks(_RANKS, _on_rank, system, content, steps, seed)
     planners = _planners(system, content, seed).values()
     none, planned = ([efficiency(own.loads(own.plan(step))) for step in range(1, steps + 1)] for own in planners)
-    ratio, step_ms = paired_ratio(*times.values()), {method: statistics.median(own) for method, own in times.items()}
+    measured, simulated = paired_ratio(*times.values()), paired_ratio(planned, none).ratio
+    step_ms = {method: statistics.median(own) for method, own in times.items()}
     found = {
-        "ranks": _RANKS, "batch": batch, "step_ms": step_ms, "ratio": ratio.ratio, "ratio_low": ratio.low,
-        "ratio_high": ratio.high, "simulated_ratio": paired_ratio(planned, none).ratio,
+        "machine": processor(), "ranks": _RANKS, "batch": batch, "step_ms": step_ms, "ratio": measured.ratio,
+        "ratio_low": measured.low, "ratio_high": measured.high, "simulated_ratio": simulated,
     }  # fmt: skip
     shown = ", ".join(f"{method} {taken:,.0f} ms" for method, taken in step_ms.items())
     return Found(
-        {"machine": processor(), "size": size, **found},
+        found,
         [
-            f"{size}, {_RANKS} ranks x {batch} samples on {processor()}: {shown} a step",
-            f"none over planned, {steps} pairs: {ratio}; the cost model predicts {found['simulated_ratio']:.3f}",
+            f"small, {_RANKS} ranks x {batch} samples on {processor()}: {shown} a step",
+            f"none over planned, {steps} pairs: {measured}; the cost model predicts {simulated:.3f}",
         ],
     )
 
@@ -82,6 +84,5 @@ def _on_rank(world: World, system: System, content: Columns, steps: int, seed: i
 
 add_arguments, run = command(
     measure, ("--batch", 8, "samples a rank and step"), ("--steps", 15, "steps with each method"),
-    more=[option("--size", choices=SHAPES, default="small", help="size of the model (default small)")],
     seeds="lengths, tokens and order",
 )  # fmt: skip

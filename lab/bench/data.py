@@ -8,11 +8,11 @@ import importlib.util
 import statistics
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
 from functools import partial
 from itertools import cycle
 from pathlib import Path
 from tempfile import TemporaryDirectory
+from typing import Any
 
 import numpy as np
 import torch
@@ -40,27 +40,18 @@ Ids = NDArray[np.int64]
 Reader = Callable[[Ids], object]
 
 
-@dataclass(frozen=True)
-class Rate:
-    """The rate of one reader."""
-
-    name: str
-    samples_per_s: float
-
-
 def measure(arguments: argparse.Namespace, progress: Progress) -> Found:
     """Write the samples in every format, then read them."""
     if arguments.samples < _FEWEST:
         raise ConfigError(f"--samples {arguments.samples}: expected at least {_FEWEST}, ten batches")
     with TemporaryDirectory() as folder:
         rates = _rates(Path(folder), arguments.samples, arguments.seed, progress)
-    columns = {"reader": "{0.name}", "samples/s": "{0.samples_per_s:,.0f}"}
+    columns = {"reader": "{0[name]}", "samples/s": "{0[samples_per_s]:,.0f}"}
     head = f"samples/s into unpadded batches of {_BATCH} drawn at random, one core of {processor()}"
-    machine = {"processor": processor(), "cores_used": 1}
-    return Found({"machine": machine, "results": rates}, [head, *table(rates, columns)])
+    return Found(rates, [head, *table(rates, columns)])
 
 
-def _rates(folder: Path, samples: int, seed: int, progress: Progress) -> list[Rate]:
+def _rates(folder: Path, samples: int, seed: int, progress: Progress) -> list[dict[str, Any]]:
     """Read every format in turns; report a missing rival and skip it."""
     torch.set_num_threads(1)
     content = wikipedia_like(samples, seed)
@@ -79,7 +70,7 @@ def _rates(folder: Path, samples: int, seed: int, progress: Progress) -> list[Ra
     found = in_turns(
         {name: partial(_rate, reader, ids) for name, reader in readers.items()}, _ROUNDS, progress=progress
     )
-    return [Rate(name, statistics.median(values)) for name, values in found.items()]
+    return [{"name": name, "samples_per_s": statistics.median(values)} for name, values in found.items()]
 
 
 def _rate(reader: Reader, ids: Ids, _: int) -> float:

@@ -2,62 +2,145 @@
 
 The plain alternative is torch's own operator, used as well as it can be, or our code without the idea. Ideas that
 compute or send less on any processor aren't timed: heads on masked tokens, a last layer of what they read, sums in
-shared memory. Nor are those that a run itself measures: number format and library of products.
+shared memory. Nor are those that a run itself measures: number format and library of products. Both sides compute the
+same function of the same inputs, forward and backward, on one thread; medians count.
 """
 
 import argparse
-from collections.abc import Sequence
+import statistics
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from functools import partial
+from typing import Any
 
+import numpy as np
 import torch
 from torch import nn
 from torch.nn import functional
 
-from bertbench.commands import words_of
+from bertbench.common.errors import RunError
 from bertbench.common.progress import Progress
 from bertbench.config import load_system
 from bertbench.distributed.memory import keep_freed_memory
+from bertbench.loading.batch import Batch, batch_of
+from bertbench.loading.random_samples import samples_of
 from bertbench.machine.processor import processor
 from bertbench.model.attention import Attention, cpu_attention, plain_attention
 from bertbench.model.bert import look_up
 from bertbench.model.dropout import DropoutFunction, apply_dropout, plain_dropout
 from bertbench.model.linear import onednn_multiplies
 from bertbench.model.sequences import Sequences
-from bertbench.model.shape import SHAPES
-from lab.bench.harness import Found, command, option, table
-from lab.bench.trial import DIFFERENT_MASKS, FP32, Idea, Setting, Tensors, Trial, TrialRow, Trials, compare, size_of
+from bertbench.model.shape import SHAPES, BertShape
+from lab.bench.batches import wikipedia_batches
+from lab.bench.harness import Found, command, in_turns, milliseconds, paired_ratio, table
 
 _RATE = 0.1  # BERT's dropout
+_TOLERANCE = 1e-4  # allowed difference in fp32, as a share of a tensor's largest element
 _TORCH = "torch's attention, by length"
 _COLUMNS = {
-    "idea": "{0.idea}", "plain": "{0.plain}", "ms": "{0.plain_ms:,.4g}", "ours, ms": "{0.ours_ms:,.4g}",
-    "ratio": "{0.ratio:.2f} x",
-    "95 %": "{0.ratio_low:.2f} to {0.ratio_high:.2f}", "size": "{0.size}", "file": "{0.file}",
+    "idea": "{0[idea]}", "plain": "{0[plain]}", "ms": "{0[plain_ms]:,.4g}", "ours, ms": "{0[ours_ms]:,.4g}",
+    "ratio": "{0[ratio]:.2f} x", "95 %": "{0[ratio_low]:.2f} to {0[ratio_high]:.2f}", "size": "{0[size]}",
 }  # fmt: skip
+
+Tensors = tuple[torch.Tensor, ...]
+Side = Callable[[], Tensors]
+
+
+@dataclass(frozen=True)
+class Trial:
+    """An idea and its plain alternative."""
+
+    plain: str
+    """The alternative in words."""
+    size: str
+    sides: tuple[Side, Side]
+    """Plain, ours."""
+    comparable: bool = True
+    """Whether results agree; masks of dropout can't: tests/model/test_cpu_arithmetic.py checks both."""
+
+
+@dataclass(frozen=True)
+class Setting:
+    """What the trials compute on."""
+
+    shapes: Mapping[str, BertShape]
+    """Medium and demo."""
+    demo_sequences: int
+    demo_short: float
+    """Share of the demo's sequences that have a random length; the others have the longest."""
+    seed: int
+    sequences: int = 4
+    """In a batch of Wikipedia's lengths."""
+
+    def batch(self, size: str) -> Batch:
+        """Return a batch of random tokens with the size's lengths."""
+        shape, random = self.shapes[size], np.random.default_rng(self.seed)
+        if size == "demo":
+            drawn = random.integers(5, shape.max_positions, self.demo_sequences, endpoint=True)
+            short = random.random(self.demo_sequences) < self.demo_short
+            lengths = np.sort(np.where(short, drawn, shape.max_positions))[::-1]
+        else:
+            lengths = wikipedia_batches(self.sequences, 1, self.seed)[0].lengths
+        return batch_of(samples_of(np.minimum(lengths, shape.max_positions), self.seed, shape.vocab_size))
+
+
+Trials = Iterator[Trial]
 
 
 def measure(arguments: argparse.Namespace, progress: Progress) -> Found:
-    """Return the rows of the ideas."""
-    names = words_of(arguments.ideas, "--ideas", tuple(IDEAS))
+    """Return the rows of all ideas."""
     torch.set_num_threads(1)
     keep_freed_memory()  # a run does the same
     demo = load_system("cpu_demo")
     assert demo.data.recipe is not None
     shapes = {**SHAPES, "demo": demo.model.shape()}
     setting = Setting(shapes, demo.local_batch, demo.data.recipe.short_seq_prob, arguments.seed)
-    rows: list[TrialRow] = []
-    for number, name in enumerate(names):
-        progress.update(number, len(names), f"measuring {name}")
+    rows = []
+    for number, name in enumerate(IDEAS):
+        progress.update(number, len(IDEAS), f"measuring {name}")
         rows += rows_of(name, setting, arguments.rounds)
-    machine = {"processor": processor(), "threads": 1, "torch": torch.__version__, "rounds": arguments.rounds}
     head = f"one thread of {processor()}; medians of {arguments.rounds} calls in turns"
-    return Found({"machine": machine, "results": rows}, [head, *table(rows, _COLUMNS)])
+    return Found(rows, [head, *table(rows, _COLUMNS)])
 
 
-def rows_of(name: str, setting: Setting, rounds: int) -> list[TrialRow]:
+def rows_of(name: str, setting: Setting, rounds: int) -> list[dict[str, Any]]:
     """Return an idea's rows. Raises RunError if results disagree."""
     torch.manual_seed(setting.seed)
-    return [compare(name, trial, rounds) for trial in IDEAS[name](setting)]
+    return [{"idea": name, **compare(name, trial, rounds)} for trial in IDEAS[name](setting)]
+
+
+def compare(idea: str, trial: Trial, rounds: int) -> dict[str, Any]:
+    """Time both sides `rounds` times, after one round that warms up. Raises RunError if results disagree."""
+    difference = _difference(*(side() for side in trial.sides)) if trial.comparable else 0.0
+    if not difference <= _TOLERANCE:
+        raise RunError(
+            f"{idea}: differs from {trial.plain} by {difference:.1e} of a tensor's largest element, expected at "
+            f"most {_TOLERANCE:.1e}; not timed, because one of them is wrong"
+        )
+
+    def timed(side: Side, _: int) -> float:
+        return milliseconds(side)
+
+    times = in_turns({place: partial(timed, side) for place, side in enumerate(trial.sides)}, rounds, warm_up=1)
+    plain_ms, ours_ms = (round(statistics.median(own), 4) for own in times.values())
+    ratio, low, high = paired_ratio(*times.values())
+    return {
+        "plain": trial.plain, "size": trial.size, "plain_ms": plain_ms, "ours_ms": ours_ms, "ratio": ratio,
+        "ratio_low": low, "ratio_high": high,
+    }  # fmt: skip
+
+
+def _difference(plain: Tensors, ours: Tensors) -> float:
+    """Return the largest difference, as a share of its tensor's largest element; nan if a number is."""
+    shares = [
+        (own.double() - its.double()).abs().max() / its.double().abs().max().clamp(min=1e-30)
+        for its, own in zip(plain, ours, strict=True)
+    ]
+    return float(torch.stack(shares).max())
+
+
+def _size_of(text: str, batch: Batch) -> str:
+    return f"{text}, {len(batch.tokens_T):,} tokens"
 
 
 def words(setting: Setting) -> Trials:
@@ -76,7 +159,7 @@ def words(setting: Setting) -> Trials:
         lambda: passes(functional.embedding(batch.tokens_T, word_VD), word_VD),
         lambda: passes(*look_up(word_VD, batch.tokens_T)),
     )
-    yield Trial("a gradient for each use", size_of("medium's words", batch), "model/bert.py", sides)
+    yield Trial("a gradient for each use", _size_of("medium's words", batch), sides)
 
 
 def attention(setting: Setting) -> Trials:
@@ -85,13 +168,13 @@ def attention(setting: Setting) -> Trials:
     if onednn_multiplies(torch.bfloat16):
         kinds.append((_RATE, torch.bfloat16))
     for rate, dtype in kinds:
-        yield _attention(setting, "medium", _TORCH, torch_attention, rate, "model/attention.py", dtype)
+        yield _attention(setting, "medium", _TORCH, torch_attention, rate, dtype)
 
 
 def squares(setting: Setting) -> Trials:
     """Let short sequences share products, in squares."""
     for name, plain in (("a product per length", plain_attention), (_TORCH, torch_attention)):
-        yield _attention(setting, "demo", name, plain, 0.0, "model/sequences.py", torch.float32)
+        yield _attention(setting, "demo", name, plain, 0.0, torch.float32)
 
 
 def dropout(setting: Setting) -> Trials:
@@ -104,8 +187,7 @@ def dropout(setting: Setting) -> Trials:
         return _results(function(hidden_TD, _RATE, residual_TD), [hidden_TD], gradient_TD)
 
     sides = partial(passes, plain_dropout), partial(passes, apply_dropout)
-    size = size_of("medium's hidden states", batch)
-    yield Trial("torch's dropout", size, "model/dropout.py", sides, tolerance=DIFFERENT_MASKS)
+    yield Trial("torch's dropout", _size_of("medium's hidden states", batch), sides, comparable=False)
 
 
 def torch_attention(qkv_T3HK: torch.Tensor, sequences: Sequences, dropout: float) -> torch.Tensor:
@@ -119,9 +201,7 @@ def torch_attention(qkv_T3HK: torch.Tensor, sequences: Sequences, dropout: float
     return torch.cat(contexts)
 
 
-def _attention(
-    setting: Setting, size: str, name: str, plain: Attention, rate: float, file: str, dtype: torch.dtype
-) -> Trial:
+def _attention(setting: Setting, size: str, name: str, plain: Attention, rate: float, dtype: torch.dtype) -> Trial:
     batch, shape = setting.batch(size), setting.shapes[size]
     heads, width = shape.attention_heads, shape.hidden_size // shape.attention_heads
     qkv_T3HK = torch.randn(len(batch.tokens_T), 3, heads, width, dtype=dtype, requires_grad=True)
@@ -130,9 +210,8 @@ def _attention(
     def passes(function: Attention) -> Tensors:
         return _results(function(qkv_T3HK, batch.sequences, rate), [qkv_T3HK], gradient_THK)
 
-    size = size_of(f"{size}'s, dropout {rate:g}{', bf16' if dtype == torch.bfloat16 else ''}", batch)
-    sides = partial(passes, plain), partial(passes, cpu_attention)
-    return Trial(name, size, file, sides, tolerance=DIFFERENT_MASKS if rate else FP32)
+    size = _size_of(f"{size}'s, dropout {rate:g}{', bf16' if dtype == torch.bfloat16 else ''}", batch)
+    return Trial(name, size, (partial(passes, plain), partial(passes, cpu_attention)), comparable=not rate)
 
 
 def _results(output: torch.Tensor, inputs: Sequence[torch.Tensor], gradient: torch.Tensor | None = None) -> Tensors:
@@ -140,11 +219,7 @@ def _results(output: torch.Tensor, inputs: Sequence[torch.Tensor], gradient: tor
     return output.detach(), *torch.autograd.grad(output, inputs, gradient)
 
 
-_ALL: tuple[Idea, ...] = (words, attention, squares, dropout)
-IDEAS = {idea.__name__: idea for idea in _ALL}
-_NAMES = ",".join(IDEAS)
-add_arguments, run = command(
-    measure, ("--rounds", 7, "timed calls of each side"),
-    more=[option("--ideas", default=_NAMES, metavar="A,B", help=f"of {_NAMES.replace(',', ', ')} (default all)")],
-    seeds="lengths, tokens and weights",
-)  # fmt: skip
+IDEAS: dict[str, Callable[[Setting], Trials]] = {
+    "words": words, "attention": attention, "squares": squares, "dropout": dropout,
+}  # fmt: skip
+add_arguments, run = command(measure, ("--rounds", 7, "timed calls of each side"), seeds="lengths, tokens and weights")

@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from bertbench.commands import SYSTEM_HELP, add_system_arguments, words_of
+from bertbench.commands import SYSTEM_HELP, add_system_arguments
 from bertbench.common.errors import ConfigError
 from bertbench.common.progress import Progress
 from bertbench.config import System, load_system
@@ -60,12 +60,11 @@ class LinkRow:
 
 def measure(arguments: argparse.Namespace, progress: Progress) -> Found | None:
     """Run every method over every link; needs root."""
-    ways = words_of(arguments.ways, "--ways", tuple(WAYS))
     mbits, latencies_ms = _numbers("--mbit", arguments.mbit, 0), _numbers("--latency-ms", arguments.latency_ms, -1)
     if reason := obstacle() or (delay_line.obstacle() if any(latencies_ms) else None):
         progress.message(f"skipped: {reason}")
         return None
-    systems = {way: _system(arguments, way) for way in ways}
+    systems = {way: _system(arguments, way) for way in WAYS}
     rows: list[LinkRow] = []
     for latency_ms in latencies_ms:
         given = systems, arguments.seed, arguments.steps is None, mbits, latency_ms
@@ -118,8 +117,8 @@ def table_of(rows: Sequence[LinkRow]) -> list[str]:
     plain = {(row.mbit, row.latency_ms): row for row in rows if row.way == EVERY_STEP}
     lines = []
     for row in rows:
-        base, times = plain.get((row.mbit, row.latency_ms)), None
-        if base and base.reached == row.reached:
+        base, times = plain[row.mbit, row.latency_ms], None
+        if base.reached == row.reached:
             times = base.seconds / row.seconds if row.reached else row.samples_per_s / base.samples_per_s
         lines.append((row, *((row.samples, row.seconds) if row.reached else (None, None)), times))
     return table(lines, _COLUMNS)
@@ -136,7 +135,6 @@ def _numbers(option: str, text: str, above: float) -> list[float]:
     return numbers
 
 
-_NAMES = ",".join(WAYS)
 add_arguments, run = command(
     measure, ("--steps", None, "time N steps of each instead of training to the target"),
     more=[
@@ -147,7 +145,6 @@ add_arguments, run = command(
             help="bandwidths in megabits a second (default 10,100,1000)",
         ),
         option("--latency-ms", default="0", metavar="L,...", help="one-way latencies in milliseconds (default 0)"),
-        option("--ways", default=_NAMES, metavar="W,...", help=f"of {_NAMES} (default all)"),
     ],
     seeds="every run",
 )  # fmt: skip

@@ -42,8 +42,11 @@ def measure(arguments: argparse.Namespace, progress: Progress) -> Found:
     """Time the optimizers that the options name."""
     device = torch.device(arguments.device)
     shape = load_system(arguments.system).model.shape() if arguments.system else BertShape()
-    times, arithmetic = step_times(shape, device, arguments, progress)
-    peak_gb, parameters = round(peak_bytes(device) / 1e9, 3), parameters_of(shape)
+    with torch.device("meta"):
+        model = Bert(shape)
+    parameters = sum(parameter.numel() for parameter in model.parameters())
+    times, arithmetic = step_times(model.to_empty(device=device), parameters, arguments, progress)
+    peak_gb = round(peak_bytes(device) / 1e9, 3)
     medians = {name: round(statistics.median(taken), 3) for name, taken in times.items()}
     where = machine_name(device) if device.type == "cuda" else f"{torch.get_num_threads()} cores of {processor()}"
     found = {
@@ -63,20 +66,23 @@ def measure(arguments: argparse.Namespace, progress: Progress) -> Found:
 
 
 def step_times(
-    shape: BertShape, device: torch.device, arguments: argparse.Namespace, progress: Progress
+    model: Bert, total: int, arguments: argparse.Namespace, progress: Progress
 ) -> tuple[dict[str, list[float]], dict[str, str]]:
     """Return milliseconds of each round and arithmetic, by optimizer, those of --also included."""
-    model = _meta(shape).to_empty(device=device)
-    generator = torch.Generator(device).manual_seed(1)
     parameters = list(model.parameters())
+    device = parameters[0].device
+    generator = torch.Generator(device).manual_seed(1)
     for parameter in parameters:
         parameter.detach().normal_(0.0, 0.02, generator=generator)
     adamw = torch.optim.AdamW(parameters, lr=_RATE, weight_decay=0.01, fused=True)
     lamb = MultiTensorAdam(parameters, OptimizerSettings(name="lamb", learning_rate=_RATE), model.fused_parameters())
-    plain, plain_text = plain_lamb(parameters_of(shape), device)
+    plain, plain_text = plain_lamb(total, device)
     progress.message("compiling LAMB's passes")
-    compiled, text = _lamb_step(device, plain, plain_text, progress)
-    steps = {"lamb": compiled, "lamb_plain": plain}
+    steps: dict[str, Step] = {"lamb": plain, "lamb_plain": plain}
+    try:
+        steps["lamb"], text = FusedStep(device), "passes fused by torch.compile"
+    except CompilerMissing as error:
+        text = f"{plain_text} ({error})"
 
     def take_lamb(step: Step) -> None:
         lamb.matrix_step = step
@@ -95,24 +101,6 @@ def step_times(
     times = in_turns({name: partial(timed, take) for name, take in arms.items()}, arguments.rounds, _WARM_UP, progress)
     texts = {"adamw_fused": "torch's fused AdamW", "lamb": text, "lamb_plain": plain_text}
     return times, texts | dict.fromkeys(arguments.also, "multi-tensor")
-
-
-def parameters_of(shape: BertShape) -> int:
-    """Return the number of a model's parameters."""
-    return sum(parameter.numel() for parameter in _meta(shape).parameters())
-
-
-def _meta(shape: BertShape) -> Bert:
-    with torch.device("meta"):
-        return Bert(shape)
-
-
-def _lamb_step(device: torch.device, plain: Step, plain_text: str, progress: Progress) -> tuple[Step, str]:
-    try:
-        return FusedStep(device), "passes fused by torch.compile"
-    except CompilerMissing as error:
-        progress.message(f"LAMB falls back to {plain_text}: {error}")
-        return plain, f"{plain_text} ({error})"
 
 
 add_arguments, run = command(

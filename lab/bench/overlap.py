@@ -37,16 +37,17 @@ from lab.bench.short_run import short_run
 MODES: tuple[ClipMode, ...] = get_args(ClipMode)
 # As in BERT-Large, a tenth of the parameters are embeddings, whose gradients are sent last and can't overlap.
 _SHAPE = BertShape(2_048, 256, 6, 4, 1_024, 128, hidden_dropout=0.0, attention_dropout=0.0)
+_BATCH = 4  # samples of a rank in a step
 _BUCKET_MB = 2.0
 _MAX_NORM = 0.1  # small enough to clip always
 _BANDWIDTHS = (600.0, 1_800.0, 5_400.0)  # megabits a second
 _MEASURED = 5  # all-reduces alone
 _WARM_UP = 3  # turns: torch.compile and the allocator need them
 _COLUMNS = {
-    "Mbit/s": "{0[1].bandwidth_mbit:,.0f}", "all-reduce ms": "{0[0]:,.0f}", "clip": "{0[1].mode}",
-    "step ms": "{0[1].step_ms:,.0f}", "exposed ms": "{0[1].exposed_ms:,.0f}",
-    "less than before": "{0[1].less_ms:+,.0f}", "at least": "{0[1].less_low_ms:+,.0f}",
-    "at most": "{0[1].less_high_ms:+,.0f}", "hidden": "{0[1].hidden:.0%}",
+    "Mbit/s": "{0.bandwidth_mbit:,.0f}", "all-reduce ms": "{0.all_reduce_ms:,.0f}", "clip": "{0.mode}",
+    "step ms": "{0.step_ms:,.0f}", "exposed ms": "{0.exposed_ms:,.0f}", "less than before": "{0.less_ms:+,.0f}",
+    "at least": "{0.less_low_ms:+,.0f}", "at most": "{0.less_high_ms:+,.0f}", "exposes": "{0.verdict:s}",
+    "hidden": "{0.hidden:.0%}",
 }  # fmt: skip
 _NULL: ClipMode = "before"
 
@@ -60,6 +61,8 @@ class Overlap:
 
     mode: ClipMode
     bandwidth_mbit: float
+    all_reduce_ms: float
+    """Time of all buckets' all-reduces alone."""
     step_ms: float
     exposed_ms: float
     """Time that the sum over the ranks adds to the step."""
@@ -69,41 +72,30 @@ class Overlap:
     less_high_ms: float | None
     """The intervals of all rows hold together at 95 % (sign test, Bonferroni); None where turns are too few."""
     hidden: float | None
-    """`less_ms` as a share of the time of the all-reduces alone."""
+    """`less_ms` as a share of `all_reduce_ms`."""
     verdict: str | None
     """Whether it exposes `less` or `more` than `before`, or `not decided`; None for `before`."""
 
 
 def measure(arguments: argparse.Namespace, progress: Progress) -> Found | None:
-    """Take `rounds` steps of every mode, with `batch` samples a rank, at every bandwidth."""
+    """Take `rounds` steps of every mode at every bandwidth."""
     if reason := obstacle():
         progress.message(f"skipped: {reason}")
         return None
-    buckets, rows = on_two_hosts(_on_rank, arguments.rounds, arguments.batch)
+    buckets, rows = on_two_hosts(_on_rank, arguments.rounds)
     head = f"{sum(buckets):,} gradients in {len(buckets)} buckets, 2 ranks on {processor()}"
-    found = [row for _, row in rows]
-    return Found(found, [head, *table(rows, _COLUMNS), *_verdicts(found)])
+    return Found(rows, [head, *table(rows, _COLUMNS)])
 
 
-def _verdicts(rows: list[Overlap]) -> list[str]:
-    """Return a line a mode: whether it exposes less than `before`, at every bandwidth."""
-    lines = []
-    for mode in dict.fromkeys(row.mode for row in rows if row.less_ms is not None):
-        own = [row for row in rows if row.mode == mode]
-        said = ", ".join(f"{row.verdict} at {row.bandwidth_mbit:,.0f} Mbit/s" for row in own)
-        lines.append(f"{mode}: exposed against {_NULL}: {said}")
-    return lines
-
-
-def _on_rank(world: World, rounds: int, size: int) -> tuple[tuple[int, ...], list[tuple[float, Overlap]]]:
+def _on_rank(world: World, rounds: int) -> tuple[tuple[int, ...], list[Overlap]]:
     """Return the elements of the buckets, and a row a mode and bandwidth."""
     run = partial(
-        short_run, _SHAPE, size, world.size, "cpu", rounds, optimizer={"name": "adam", "learning_rate": 1e-4},
+        short_run, _SHAPE, _BATCH, world.size, "cpu", rounds, optimizer={"name": "adam", "learning_rate": 1e-4},
         communication={"bucket_mb": _BUCKET_MB},
     )  # fmt: skip
     trainers = {mode: WholeTrainer(run(clip={"mode": mode, "max_norm": _MAX_NORM}), world, seed=1) for mode in MODES}
-    batch = synthetic(size, _SHAPE.max_positions, _SHAPE.vocab_size, torch.Generator().manual_seed(world.rank))
-    part = Part(np.arange(size), 1 / len(batch.masked_at_M), 1 / size)
+    batch = synthetic(_BATCH, _SHAPE.max_positions, _SHAPE.vocab_size, torch.Generator().manual_seed(world.rank))
+    part = Part(np.arange(_BATCH), 1 / len(batch.masked_at_M), 1 / _BATCH)
     loaded = LoadedPart(part, batch)
 
     def step(mode: ClipMode, summed: bool, number: int) -> float:
@@ -121,11 +113,9 @@ def _on_rank(world: World, rounds: int, size: int) -> tuple[tuple[int, ...], lis
     return buckets, rows
 
 
-def _rows(
-    world: World, steps: Steps, buckets: tuple[int, ...], bandwidth: float, rounds: int
-) -> list[tuple[float, Overlap]]:
-    """Return a row a mode, each with the time of all buckets' all-reduces alone."""
-    all_reduce_ms, times, rows = _all_reduce_ms(world, buckets), in_turns(steps, rounds), []
+def _rows(world: World, steps: Steps, buckets: tuple[int, ...], bandwidth: float, rounds: int) -> list[Overlap]:
+    """Return a row a mode."""
+    all_reduce_ms, times, rows = round(_all_reduce_ms(world, buckets), 1), in_turns(steps, rounds), []
     exposed = {mode: np.subtract(times[mode, True], times[mode, False]) for mode in MODES}
     tests = (len(MODES) - 1) * len(_BANDWIDTHS)
     for mode in MODES:
@@ -134,7 +124,8 @@ def _rows(
         if mode != _NULL:
             less, low, high = median_interval((exposed[_NULL] - exposed[mode]).tolist(), tests=tests)
             hidden, decided = round(less / all_reduce_ms, 3), verdict(low, high)
-        rows.append((all_reduce_ms, Overlap(mode, bandwidth, step_ms, exposed_ms, less, low, high, hidden, decided)))
+        own = step_ms, exposed_ms, less, low, high, hidden, decided
+        rows.append(Overlap(mode, bandwidth, all_reduce_ms, *own))
     return rows
 
 
@@ -156,6 +147,4 @@ def _all_reduce_ms(world: World, buckets: tuple[int, ...]) -> float:
     return statistics.median(in_turns({"sum": reduce}, _MEASURED)["sum"])
 
 
-add_arguments, run = command(
-    measure, ("--rounds", 50, "steps of each mode and bandwidth"), ("--batch", 4, "samples a rank and step")
-)
+add_arguments, run = command(measure, ("--rounds", 50, "steps of each mode and bandwidth"))

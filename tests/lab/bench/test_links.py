@@ -76,6 +76,5 @@ def test_wrong_numbers_are_refused(printed: Printed) -> None:
     for option, value, expected in (
         ("--mbit", 0, "--mbit 0: expected numbers above 0"),
         ("--latency-ms", "fast", "--latency-ms fast: expected numbers"),
-        ("--ways", "gossip", "--ways: unknown 'gossip'; choose of every_step"),
     ):
         assert expected in printed("lab", "links", option, value, code=2)
