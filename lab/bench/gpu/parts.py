@@ -38,7 +38,7 @@ PARTS = (
     ),
     Part(
         "capture", "correct", "whole steps as CUDA graphs: legal, and the same losses", 240,
-        "lab.bench.gpu.parts graphs.capture",
+        "lab.bench.gpu.parts training.capture",
     ),
     Part(
         "trainer", "correct", "every optimizer in the trainer, on one rank and on all", 140,

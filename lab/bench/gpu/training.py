@@ -1,4 +1,4 @@
-"""Train whole trainers on made-up text: every optimizer against the plain one."""
+"""Train whole trainers on made-up text: every optimizer, and steps recorded as CUDA graphs, against plain ones."""
 
 import statistics
 import time
@@ -18,9 +18,8 @@ from bertbench.machine.device import wait
 from bertbench.model.options import CompileMode, PrecisionName
 from bertbench.training.graph_trainer import GraphTrainer
 from bertbench.training.trainer import WholeTrainer
-from lab.bench.gpu.stand import Stand, attempt, say
+from lab.bench.gpu.stand import Row, Stand, attempt, say
 from lab.bench.gpu.text import learnable, part_of
-from lab.bench.peak import peak_bytes, reset_peak
 from lab.bench.short_run import short_run
 
 _IMPLEMENTATIONS: tuple[Implementation, ...] = ("torch", "triton", "apex")
@@ -28,6 +27,7 @@ _SEED = 7
 _RATE = 1e-2  # LAMB: a hundredth of a matrix's norm a step, enough to learn
 _TOLERANCE = 1e-4  # share of a loss: fp32 sums in another order, over a few steps
 _HALF_TOLERANCE = 0.05  # share of a loss, in 16 bits
+_RECORDED_TOLERANCE = 2e-3  # share of a loss in bf16, against compiled steps
 
 
 class Choice(NamedTuple):
@@ -48,27 +48,14 @@ class Choice(NamedTuple):
         changed = [f"{name} {value}" for name, value in self._asdict().items() if value != plain[name]]
         return ", ".join([self.optimizer, self.impl, *changed])
 
-    def system(self, stand: Stand, ranks: int, steps: int) -> System:
+    def system(self, stand: Stand, ranks: int) -> System:
         """Return the system of a run with it."""
         optimizer = {"name": self.optimizer, "learning_rate": _RATE, "impl": self.impl, "sharded": self.sharded}
         data = {"gradient_accumulation_steps": self.accumulation, "equal_counts": True}
         return short_run(
-            stand.shape, stand.batch, ranks, stand.device, steps, data=data, optimizer=optimizer,
+            stand.shape, stand.batch, ranks, stand.device, stand.steps, data=data, optimizer=optimizer,
             clip={"mode": self.clip}, precision={"compute": self.precision}, compute={"compile": self.compile},
         )  # fmt: skip
-
-
-class Took(NamedTuple):
-    """The steps that a trainer took."""
-
-    choice: str
-    ranks: int
-    losses: list[float]
-    """Loss of the global batch, by step."""
-    step_ms: float
-    """Median without the first two steps; every step is synchronized."""
-    peak_megabytes: float
-    """The process's peak of device memory."""
 
 
 def choices(stand: Stand) -> list[Choice]:
@@ -85,6 +72,22 @@ def choices(stand: Stand) -> list[Choice]:
     if stand.device == "cuda":  # a CPU would compile for minutes, and doesn't scale losses
         wanted += [Choice("lamb", precision="bf16", compile="default"), Choice("lamb", precision="fp16", clip="bucket")]
     return wanted
+
+
+def recorded() -> list[Choice]:
+    """Return the trainers whose steps are recorded."""
+    impls: list[Implementation] = ["triton", "torch"] if find_spec("triton") else ["torch"]
+    graphs = Choice(precision="bf16", compile="graphs")
+    others = graphs._replace(accumulation=2), graphs._replace(clip="bucket"), graphs._replace(sharded=True)
+    return [*(graphs._replace(impl=impl) for impl in impls), *others]
+
+
+def capture(stand: Stand) -> None:
+    """Record and replay steps with each optimizer, on one rank and on all: losses must be those of plain steps."""
+    stand.need_gpu()
+    for choice in recorded():
+        plain = Choice(precision="bf16", compile="default", clip=choice.clip)
+        compare(stand, plain, choice, _RECORDED_TOLERANCE)
 
 
 def optimizers(stand: Stand) -> None:
@@ -120,30 +123,29 @@ def compare(stand: Stand, plain: Choice, choice: Choice, allowed: float) -> None
 
 def compare_on_rank(world: World, stand: Stand, plain: Choice, choice: Choice, allowed: float) -> None:
     """Take the same steps with both on this rank; rank 0 says the row."""
-    expected, took = (take(world, stand, one, stand.steps) for one in (plain, choice))
-    apart = max(abs(loss - exact) / abs(exact) for loss, exact in zip(took.losses, expected.losses, strict=True))
+    expected, took = (take(world, stand, one) for one in (plain, choice))
+    apart = max(abs(loss - exact) / abs(exact) for loss, exact in zip(took["losses"], expected["losses"], strict=True))
     if world.leads:
-        say({**took._asdict(), "plain_step_ms": expected.step_ms, "from_plain": round(apart, 6),
-             "allowed": allowed, "holds": apart <= allowed})  # fmt: skip
+        say({**took, "plain_step_ms": expected["step_ms"], "from_plain": round(apart, 6), "allowed": allowed,
+             "holds": apart <= allowed})  # fmt: skip
 
 
-def build(world: World, stand: Stand, choice: Choice, steps: int) -> tuple[WholeTrainer, Fill]:
-    """Return a warmed-up trainer and its batch filler."""
-    system = choice.system(stand, world.size, steps)
-    if choice.compile != "graphs":
-        return WholeTrainer(system, world, _SEED), fill_of(system)
-    content = learnable(stand.shape, 2_000, _SEED)
-    samples = stand.batch // choice.accumulation
-    bins = Bins(content.lengths, content.masked, samples, stand.shape.max_positions)
-    return GraphTrainer(system, world, _SEED, bins), bins.fill
+def take(world: World, stand: Stand, choice: Choice) -> Row:
+    """Train a new model for the stand's steps, every rank on its own samples.
 
-
-def take(world: World, stand: Stand, choice: Choice, steps: int) -> Took:
-    """Train a new model for `steps` steps, every rank on its own samples."""
-    reset_peak(world.device)
-    trainer, fill = build(world, stand, choice, steps)
+    Returns losses of the global batch, and the median step without the first two; every step is synchronized.
+    """
+    system = choice.system(stand, world.size)
+    trainer: WholeTrainer
+    fill: Fill
+    if choice.compile == "graphs":
+        content, samples = learnable(stand.shape, 2_000, _SEED), stand.batch // choice.accumulation
+        bins = Bins(content.lengths, content.masked, samples, stand.shape.max_positions)
+        trainer, fill = GraphTrainer(system, world, _SEED, bins), bins.fill
+    else:
+        trainer, fill = WholeTrainer(system, world, _SEED), fill_of(system)
     losses, times, parts, rows = [], [], choice.accumulation, np.arange(stand.batch)
-    for number in range(steps):
+    for number in range(stand.steps):
         content = learnable(stand.shape, stand.batch, _SEED + number * world.size + world.rank)
         loaded = [
             part_of(content.take(rows[part::parts]), world.size, parts, fill, world.device) for part in range(parts)
@@ -155,7 +157,5 @@ def take(world: World, stand: Stand, choice: Choice, steps: int) -> Took:
         times.append(1e3 * (time.perf_counter() - began))
         losses.append(round(world.sum(report.loss).item(), 6))
     trainer.close()
-    return Took(
-        choice.name, world.size, losses, round(statistics.median(times[2:] or times), 3),
-        round(peak_bytes(world.device) / 2**20, 1),
-    )  # fmt: skip
+    step_ms = round(statistics.median(times[2:] or times), 3)
+    return {"choice": choice.name, "ranks": world.size, "losses": losses, "step_ms": step_ms}

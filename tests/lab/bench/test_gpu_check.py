@@ -17,7 +17,7 @@ import torch
 
 from bertbench.distributed.world import World
 from bertbench.model.shape import BertShape
-from lab.bench.gpu import graphs, product, training
+from lab.bench.gpu import product, training
 from lab.bench.gpu.parts import GROUPS, PARTS, Part
 from lab.bench.gpu.report import Report
 from lab.bench.gpu.stand import Row, Stand, attempt, say, stand
@@ -180,8 +180,8 @@ def test_a_choice_takes_the_same_steps_as_the_plain_one() -> None:
 @pytest.mark.parametrize("gpus", [1, 8])
 def test_every_choice_is_a_system_that_a_gpu_may_run(gpus: int) -> None:
     there = stand()._replace(device="cuda", gpus=gpus)
-    for choice in (*training.choices(there), *graphs.recorded()):
-        assert choice.system(there, gpus, 3).world_size == gpus
+    for choice in (*training.choices(there), *training.recorded()):
+        assert choice.system(there, gpus).world_size == gpus
 
 
 def test_the_product_is_run_and_its_losses_and_rate_are_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
