@@ -184,9 +184,16 @@ def _optimizer_claims() -> Rows:
     study = _read(_RACE)
     arms, batches = {arm["arm"]: arm for arm in study["arms"]}, study["definition"]["cells"]["batch"]
     seeds, where = study["arms"][0]["seeds"], ("bertbench lab optimizer", _link(_RACE))
-    for name, start, samples, seconds, cells, shown in _races(study):
-        claim, figure = f"Samples of {name} over ADAM's, {start}", f"{samples}; seconds {seconds}"
-        yield [claim, figure, f"{seeds} x {cells} cells", shown, *where]
+    pairs = {(pair["arm"], pair["cells"]): pair for pair in study["pooled"]}
+    chosen = [pairs[arm, cells] for arm in _OPTIMIZERS for cells in _STARTS]
+    for pair, p_value in zip(chosen, holm([*map(_p_value, chosen)]), strict=True):
+        samples, seconds = (
+            f"{pair[mean]:.2f} ({pair[low]:.2f} to {pair[high]:.2f})"
+            for mean, low, high in (("samples", "low", "high"), ("seconds", "seconds_low", "seconds_high"))
+        )
+        claim = f"Samples of {_OPTIMIZERS[pair['arm']]} over ADAM's, {_STARTS[pair['cells']]}"
+        shown = _shown(p_value > 0.05 or pair["verdict"].startswith("not decided"))
+        yield [claim, f"{samples}; seconds {seconds}", f"{seeds} x {pair['counted']} cells", shown, *where]
     places = sorted(
         row["samples_to_target"] / arms[row["arm"]]["values"]["decay_samples"]
         for row in study["rows"]
@@ -204,23 +211,10 @@ def _optimizer_claims() -> Rows:
     yield ["Optimizers: tuned values at the edge of their range", f"{edges} of {values}", "-", "counted", *where]
 
 
-def _races(study: dict[str, Any]) -> Rows:
-    """Yield optimizer, start, ratios of samples and seconds to ADAM's, number of cells, and whether samples differ."""
-    pairs = {(pair["arm"], pair["cells"]): pair for pair in study["pooled"]}
-    chosen = [pairs[arm, cells] for arm in _OPTIMIZERS for cells in _STARTS]
-    p_values = [_p_value(math.log(pair["samples"]), math.log(pair["low"]), pair["counted"] - 1) for pair in chosen]
-    for pair, p_value in zip(chosen, holm(p_values), strict=True):
-        samples, seconds = (
-            f"{pair[mean]:.2f} ({pair[low]:.2f} to {pair[high]:.2f})"
-            for mean, low, high in (("samples", "low", "high"), ("seconds", "seconds_low", "seconds_high"))
-        )
-        shown = _shown(p_value > 0.05 or pair["verdict"].startswith("not decided"))
-        yield [_OPTIMIZERS[pair["arm"]], _STARTS[pair["cells"]], samples, seconds, str(pair["counted"]), shown]
-
-
-def _p_value(mean: float, low: float, freedom: int) -> float:
-    """Return the two-sided p-value of a mean with this end of its 95 % interval by Student's t."""
-    error = (mean - low) / stats.t.ppf(0.975, freedom)
+def _p_value(pair: dict[str, Any]) -> float:
+    """Return the two-sided p-value of a mean over cells, from its 95 % interval by Student's t."""
+    freedom, mean = pair["counted"] - 1, math.log(pair["samples"])
+    error = (mean - math.log(pair["low"])) / stats.t.ppf(0.975, freedom)
     return float(2 * stats.t.sf(abs(mean) / error, freedom))
 
 

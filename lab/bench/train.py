@@ -16,7 +16,7 @@ import os
 import subprocess
 import sys
 import tempfile
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -47,11 +47,13 @@ Settings = tuple[str, ...]
 
 
 class Program(NamedTuple):
-    """What trains, and with which overrides of the system file."""
+    """What trains: ours, or the Trainer with a set-up."""
 
-    train: Callable[[Settings, int], Trained]
-    """Trains once with overrides and a seed."""
+    name: str
     overrides: Settings
+    setup: SetUp | None = None
+    steps: int | None = None
+    """None trains to the target."""
 
 
 class Definition(Section):
@@ -71,15 +73,14 @@ def measure(arguments: argparse.Namespace, progress: Progress) -> Found:
     with tempfile.TemporaryDirectory() as folder:
         comparison = _Comparison(arguments, Journal(arguments.out or Path(folder), definition), progress)
         programs = comparison.programs()
-        arms = {name: partial(comparison.run, name, program) for name, program in programs.items()}
-        runs = in_turns(arms, arguments.seeds)
+        runs = in_turns({program.name: partial(comparison.run, program) for program in programs}, arguments.seeds)
     results = [result(name, done, runs[OURS]) for name, done in runs.items()]
     courses = {name: [run.course for run in done] for name, done in runs.items()}
     lines = [f"{system.name} on {processor()}; means of {arguments.seeds} seeds each", *lines_of(results)]
     origins, records = comparison.journal.origins, comparison.journal.records
     if len(origins) > 1:
         lines.append(f"runs of {len(origins)} commits or machines, which the record lists")
-    settings = {name: program.overrides for name, program in programs.items()}
+    settings = {program.name: program.overrides for program in programs}
     tuning = [record for record in records if record["kind"] != "comparison"]
     return Found(results, lines, {"settings": settings, "courses": courses, "tuning": tuning, "origins": origins})
 
@@ -90,22 +91,19 @@ class _Comparison:
     def __init__(self, arguments: argparse.Namespace, journal: Journal, progress: Progress) -> None:
         self._arguments, self.journal, self._progress = arguments, journal, progress
 
-    def programs(self) -> dict[str, Program]:
-        """Return what runs in turns, by name; tune the Trainer first."""
-        system, steps = self._arguments.system, self._arguments.steps
-        given = tuple(self._arguments.overrides)
-        own = {OURS: Program(partial(_ours, system, steps), given)}
+    def programs(self) -> list[Program]:
+        """Return what runs in turns; tune the Trainer first."""
+        steps, given = self._arguments.steps, tuple(self._arguments.overrides)
+        ours = Program(OURS, given, steps=steps)
         if not all(importlib.util.find_spec(name) for name in ("transformers", "accelerate")):
             self._progress.message(
                 "transformers and accelerate are not installed: measuring bertbench only; `make setup` installs them"
             )
-            return own
-        screened = {setup: self._trainer(setup, given, steps or _SCREENED_STEPS) for setup in set_ups()}
+            return [ours]
+        screened = {setup: Program(setup.name, given, setup, steps or _SCREENED_STEPS) for setup in set_ups()}
         if steps is not None:
-            return own | {setup.name: program for setup, program in screened.items()}
-        rates = {
-            setup: self._trial(setup.name, program, _TUNED_ON[0], "set-up").rate for setup, program in screened.items()
-        }
+            return [ours, *screened.values()]
+        rates = {setup: self._trial("set-up", program, _TUNED_ON[0]).rate for setup, program in screened.items()}
         ungrouped, grouped = (
             max((setup for setup in rates if setup.grouped == grouped), key=lambda setup: rates[setup])
             for grouped in (False, True)
@@ -115,11 +113,12 @@ class _Comparison:
         # grouping by length is faster and trains in another order, so it runs to the target too
         strongest = grouped if self._seconds(grouped, tuned) < seconds else ungrouped
         equipped = strongest._replace(ours=True)
-        return own | {
-            f"{OURS}, AdamW, not averaged": Program(partial(_ours, system, None), (*tuned, *_PLAIN_ADAM)),
-            strongest.name: self._trainer(strongest, tuned),
-            equipped.name: self._trainer(equipped, given),
-        }
+        return [
+            ours,
+            Program(f"{OURS}, AdamW, not averaged", (*tuned, *_PLAIN_ADAM)),
+            Program(strongest.name, tuned, strongest),
+            Program(equipped.name, given, equipped),
+        ]
 
     def _swept(self, setup: SetUp, overrides: Settings) -> tuple[Settings, float]:
         """Return the values with which the Trainer needs the fewest samples over the tuning seeds, and its seconds.
@@ -131,7 +130,7 @@ class _Comparison:
             least = math.inf
             for values, trials in list(found.items()):
                 limit = [] if least == math.inf else [f"evaluation.max_samples={int(_LOST_AT * least)}"]
-                trained = self._trial(setup.name, self._trainer(setup, (*overrides, *values, *limit)), seed, "sweep")
+                trained = self._trial("sweep", Program(setup.name, (*overrides, *values, *limit), setup), seed)
                 if trained.reached:
                     trials.append(trained)
                     least = min(least, trained.samples)
@@ -144,25 +143,21 @@ class _Comparison:
 
     def _seconds(self, setup: SetUp, overrides: Settings) -> float:
         """Return a set-up's seconds to the target over the tuning seeds, infinity if it misses one."""
-        program = self._trainer(setup, overrides)
-        trials = [self._trial(setup.name, program, seed, "grouping") for seed in _TUNED_ON]
+        trials = [self._trial("grouping", Program(setup.name, overrides, setup), seed) for seed in _TUNED_ON]
         return sum(trained.seconds if trained.reached else math.inf for trained in trials)
 
-    def _trainer(self, setup: SetUp, overrides: Settings, steps: int | None = None) -> Program:
-        """Return the Trainer with a set-up, to the target or for some steps."""
-        return Program(partial(_rival, self._arguments.system, steps, setup), overrides)
-
-    def run(self, name: str, program: Program, number: int) -> Trained:
+    def run(self, program: Program, number: int) -> Trained:
         """Return the run of a row with seed `number` + 1."""
-        return self._trial(name, program, number + 1, "comparison")
+        return self._trial("comparison", program, number + 1)
 
-    def _trial(self, name: str, program: Program, seed: int, kind: str) -> Trained:
+    def _trial(self, kind: str, program: Program, seed: int) -> Trained:
         """Return the run of a program with a seed, from the journal if it finished before."""
-        key = {"kind": kind, "program": name, "settings": " ".join(program.overrides), "seed": seed}
-        record = self.journal.trial(key, lambda: program.train(program.overrides, seed)._asdict())
+        key = {"kind": kind, "program": program.name, "settings": " ".join(program.overrides), "seed": seed}
+        record = self.journal.trial(key, lambda: _trained(self._arguments.system, program, seed)._asdict())
         trained = Trained(*(record[field] for field in Trained._fields))
         rate = f"{trained.rate:,.0f} samples/s"
-        self._progress.message(f"seed {seed}: {name}: {trained.seconds:,.1f} s, {trained.samples:,} samples, {rate}")
+        ran = f"seed {seed}: {program.name}: {trained.seconds:,.1f} s, {trained.samples:,} samples, {rate}"
+        self._progress.message(ran)
         return trained
 
 
@@ -183,6 +178,12 @@ def combinations(sweeps: Sequence[str]) -> list[Settings]:
             raise ConfigError(f"--rival-sweep {sweep}: expected NAME=VALUE,VALUE")
         choices.append([f"{name}={value}" for value in values.split(",")])
     return [*itertools.product(*choices)]
+
+
+def _trained(system: str, program: Program, seed: int) -> Trained:
+    if program.setup is None:
+        return _ours(system, program.steps, program.overrides, seed)
+    return _rival(system, program.steps, program.setup, program.overrides, seed)
 
 
 def _ours(system: str, steps: int | None, overrides: Settings, seed: int) -> Trained:
