@@ -11,9 +11,10 @@ from itertools import product
 from pathlib import Path
 from typing import Annotated, Any, Self
 
-from pydantic import Field, PositiveFloat, ValidationError, model_validator
+from pydantic import Field, PositiveFloat, model_validator
 
-from bertbench.common.errors import ConfigError, system_reason
+from bertbench.common.errors import ConfigError
+from bertbench.common.json_object import read_as
 from bertbench.common.section import Count, Section
 
 STUDIES = Path(__file__).parents[1] / "studies"
@@ -143,16 +144,5 @@ class Definition(Section):
 
 def read_definition(path: Path) -> Definition:
     """Read a definition; raises ConfigError if the file can't be read or isn't one."""
-    try:
-        return Definition.model_validate_json(path.read_text(encoding="utf-8"))
-    except OSError as error:
-        raise ConfigError(f"{path}: cannot be read ({system_reason(error)}); give the file of a study") from error
-    except ValidationError as error:
-        raise mistake(str(path), error) from error
-
-
-def mistake(where: str, error: ValidationError) -> ConfigError:
-    """Return the first problem that pydantic found as one message."""
-    problem = error.errors(include_url=False)[0]
-    place = ".".join(str(part) for part in problem["loc"])
-    return ConfigError(f"{where}: {place}: {problem['msg']}; correct it there")
+    definition: Definition = read_as(path, Definition, ConfigError, "correct it, or give another study")
+    return definition

@@ -15,6 +15,7 @@ import torch
 from pydantic import NonNegativeFloat, PositiveFloat, ValidationError, model_validator
 
 from bertbench.common.errors import ConfigError
+from bertbench.common.json_object import first_problem
 from bertbench.common.section import Count, Fraction, Section, Share
 from bertbench.common.seeding import derive
 from bertbench.config.optimizer import ClipMode, Communication, Compression, LearningRate, OptimizerSettings
@@ -32,7 +33,6 @@ from bertbench.optim.exchange import Exchange
 from bertbench.optim.gradient_sum import sum_class
 from bertbench.optim.reducer import GradientReducer
 from bertbench.training.trainer import tiny_backward
-from lab.study.definition import mistake
 from lab.study.engine import Outcome
 from lab.study.language import Language
 from lab.study.virtual_ranks import Reduced, VirtualRanks, add_gradients
@@ -135,7 +135,7 @@ def read_setting(shared: dict[str, Any], changes: Mapping[str, Any]) -> Setting:
     try:
         return Setting.model_validate(content)
     except ValidationError as error:
-        raise mistake("setting", error) from error
+        raise ConfigError(f"setting: {first_problem(error)}; correct it in the definition") from error
 
 
 def run_setting(setting: Setting, seed: int, most_samples: float = math.inf) -> Outcome:

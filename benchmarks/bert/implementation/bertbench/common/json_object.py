@@ -22,7 +22,7 @@ def read_as(path: Path, kind: Any, error: type[BertbenchError], remedy: str) -> 
     except OSError as problem:
         raise error(f"{path}: cannot be read ({system_reason(problem)}); {remedy}") from problem
     except ValidationError as problem:
-        raise error(f"{path}: {_first_problem(problem)}; {remedy}") from problem
+        raise error(f"{path}: {first_problem(problem)}; {remedy}") from problem
 
 
 @cache
@@ -31,7 +31,7 @@ def _adapter(kind: Any) -> TypeAdapter[Any]:
     return TypeAdapter(kind)
 
 
-def _first_problem(error: ValidationError) -> str:
+def first_problem(error: ValidationError) -> str:
     """Return the place and kind of the first problem: `data[0].paragraphs[2].context: field required`."""
     problem, *more = error.errors(include_url=False)
     place = "".join(f"[{part}]" if isinstance(part, int) else f".{part}" for part in problem["loc"]).removeprefix(".")
