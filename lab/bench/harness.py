@@ -13,7 +13,7 @@ import time
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from datetime import UTC, datetime
-from itertools import accumulate
+from itertools import accumulate, takewhile
 from math import comb
 from operator import methodcaller
 from pathlib import Path
@@ -27,6 +27,7 @@ from bertbench.common.progress import Progress
 from bertbench.machine.device import wait
 from bertbench.machine.processor import processor
 from bertbench.machine.provenance import provenance
+from bertbench.report.markup import aligned
 
 Name = TypeVar("Name", bound=Hashable)
 Answer = TypeVar("Answer")
@@ -192,15 +193,11 @@ def median_interval(values: Sequence[float], tests: int = 1) -> tuple[float, flo
 def table(rows: Sequence[object], columns: Mapping[str, str]) -> list[str]:
     """Return a head and a line a row; a column maps its head to a format of the row `0`, as in `{0.name}`.
 
-    Columns of numbers, whose format has a colon, are aligned to the right; a number that is None is shown as -.
+    The columns before the first number, whose format has a colon, are aligned to the left; a number that is None is
+    shown as -.
     """
-    cells = [[*columns], *([_cell(form, row) for form in columns.values()] for row in rows)]
-    widths = [max(map(len, column)) for column in zip(*cells, strict=True)]
-    sides = [str.rjust if ":" in form else str.ljust for form in columns.values()]
-    return [
-        "  ".join(side(cell, width) for side, cell, width in zip(sides, line, widths, strict=True)).rstrip()
-        for line in cells
-    ]
+    left = len([*takewhile(lambda form: ":" not in form, columns.values())])
+    return aligned([*columns], [[_cell(form, row) for form in columns.values()] for row in rows], left)
 
 
 def _cell(form: str, row: object) -> str:
