@@ -8,7 +8,6 @@ machine has cores are left out: there ranks would share a core, and times would 
 import argparse
 import statistics
 import tempfile
-from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
@@ -25,20 +24,11 @@ _LAYOUTS = {"data 1": (1, 1), "data 2": (2, 1), "data 4": (4, 1), "pipeline 2": 
 _COLUMNS = {"layout": "{0[0]}", "samples/s": "{0[1]:,.0f}", "over one rank": "{0[2]}"}
 
 
-@dataclass(frozen=True)
-class Row:
-    """One layout with one seed."""
-
-    layout: str
-    seed: int
-    samples_per_s: float
-    """Over the whole run, without its evaluation."""
-    accuracy: float
-    """Of the evaluation at the end."""
-
-
 def measure(arguments: argparse.Namespace, progress: Progress) -> Found:
-    """Train in every layout that this machine has cores for, once per seed."""
+    """Train in every layout that this machine has cores for, once per seed.
+
+    Rates are of whole runs without their evaluation, accuracies of the evaluation at the end.
+    """
     system = load_system(arguments.system)
     open_data(system)  # report bad data before ranks start
     alike = (*ALIKE, *steps_only(arguments.steps, system.global_batch_size))
@@ -60,7 +50,7 @@ def measure(arguments: argparse.Namespace, progress: Progress) -> Found:
         }
         runs = in_turns(arms, arguments.seeds, progress=progress)
     rows = [
-        Row(layout, seed, round(run.rate, 1), run.course[-1][1])
+        {"layout": layout, "seed": seed, "samples_per_s": round(run.rate, 1), "accuracy": run.course[-1][1]}
         for layout, own in runs.items()
         for seed, run in enumerate(own, start=1)
     ]
