@@ -20,7 +20,7 @@ from bertbench.model.shape import BertShape
 from lab.bench.gpu import product, training
 from lab.bench.gpu.parts import GROUPS, PARTS, Part
 from lab.bench.gpu.report import Report
-from lab.bench.gpu.stand import Row, Stand, attempt, say, stand
+from lab.bench.gpu.stand import Stand, attempt, say, stand
 from lab.bench.gpu_check import run_part
 from tests.ranks import run_ranks
 from tests.training.test_graphs import AsOnAGpu
@@ -64,24 +64,6 @@ def test_every_group_fits_into_a_command_of_600_s() -> None:
     seconds = {group: sum(part.limit_s for part in PARTS if part.group == group) for group in GROUPS}
     assert len(seconds) <= 4
     assert max(seconds.values()) < 590, seconds  # the script starts within ten
-
-
-def test_a_kill_keeps_every_row_and_the_next_command_adds_to_them(tmp_path: Path) -> None:
-    def kept() -> list[tuple[str, str, str, list[Row]]]:
-        parts = json.loads((tmp_path / "gpu_check.json").read_text())["parts"]
-        return [(part["name"], part["status"], part["reason"], part["rows"]) for part in parts]
-
-    first, second, third = (Part(name, "product", "", 60, "") for name in ("first", "second", "third"))
-    report = Report(tmp_path, [first, second])
-    report.begin(first)
-    report.take(first, '{"a": 1, "holds": true}')
-    killed = kept()
-    assert killed == [
-        ("first", "failed", "the command ended while it ran", [{"a": 1, "holds": True}]),
-        ("second", "not reached", "", []),
-    ]
-    Report(tmp_path, [third])
-    assert kept() == [*killed, ("third", "not reached", "", [])]
 
 
 SPEAKER = "import sys, time; print('{}', flush=True); print('why', file=sys.stderr); {}"
