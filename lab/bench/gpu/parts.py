@@ -8,7 +8,7 @@ from collections.abc import Callable
 from pkgutil import resolve_name
 from typing import NamedTuple
 
-from lab.bench.gpu.stand import Stand, Unfit, say, stand
+from lab.bench.gpu.stand import Unfit, say
 
 
 class Part(NamedTuple):
@@ -65,9 +65,9 @@ GROUPS = {part.group: tuple(one.name for one in PARTS if one.group == part.group
 
 def main(function: str) -> None:
     """Run one of our parts in this process."""
-    run: Callable[[Stand], None] = resolve_name(f"lab.bench.gpu.{function}")
+    run: Callable[[], None] = resolve_name(f"lab.bench.gpu.{function}")
     try:
-        run(stand())
+        run()
     except Unfit as reason:
         say({"not_reached": str(reason)})
 

@@ -18,7 +18,7 @@ from bertbench.data.store.manifest import Manifest, Tokenizer
 from bertbench.data.store.shards import write_split
 from bertbench.model.shape import SHAPES, BertShape
 from lab.bench.gpu.child import run
-from lab.bench.gpu.stand import Row, Stand, Unfit, attempt, say
+from lab.bench.gpu.stand import Row, Unfit, attempt, say
 from lab.bench.gpu.text import learnable
 from lab.bench.short_run import model_section
 
@@ -33,16 +33,15 @@ _FALLS = 0.8  # a run must end below this share of its first loss
 _WARM_UP = 20  # steps before the rate is read
 
 
-def demo(stand: Stand) -> None:
+def demo() -> None:
     """Train the demo to its target on a GPU."""
-    del stand
     with _folder():
         words = [sys.executable, "-m", "bertbench", "data", "prepare", "--system", "cpu_demo"]
         subprocess.run(words, check=True, stdout=sys.stderr)
         say(trained("cpu_demo", _ONE_GPU))
 
 
-def large(stand: Stand) -> None:
+def large() -> None:
     """Train BERT-Large for 200 steps: fast as it comes, then plainly."""
     with _folder() as folder:
         system = write_system(folder, SHAPES["large"], _BATCH, _STEPS)
@@ -54,9 +53,8 @@ def _say_trained(choice: str, system: str, settings: Sequence[str]) -> None:
     say({"choice": choice, **trained(system, settings, (_TARGET_REACHED, _TARGET_MISSED))})
 
 
-def profile(stand: Stand) -> None:
+def profile() -> None:
     """Profile a step of BERT-Large."""
-    del stand
     with _folder() as folder:
         system = write_system(folder, SHAPES["large"], _BATCH, _STEPS)
         log = Path(_run([str(system), "--profile"])["log"])

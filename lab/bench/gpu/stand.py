@@ -40,11 +40,6 @@ class Stand(NamedTuple):
         most = self.gpus if self.device == "cuda" else 2
         return sorted({1, most})
 
-    def need_gpu(self) -> None:
-        """Raise Unfit on a machine without a GPU."""
-        if self.device != "cuda":
-            raise Unfit("needs a GPU")
-
 
 def stand() -> Stand:
     """Return the largest stand that this machine allows."""

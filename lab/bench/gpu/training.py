@@ -18,7 +18,7 @@ from bertbench.machine.device import wait
 from bertbench.model.options import CompileMode, PrecisionName
 from bertbench.training.graph_trainer import GraphTrainer
 from bertbench.training.trainer import WholeTrainer
-from lab.bench.gpu.stand import Row, Stand, attempt, say
+from lab.bench.gpu.stand import Row, Stand, Unfit, attempt, say, stand
 from lab.bench.gpu.text import learnable, part_of
 from lab.bench.short_run import short_run
 
@@ -48,17 +48,17 @@ class Choice(NamedTuple):
         changed = [f"{name} {value}" for name, value in self._asdict().items() if value != plain[name]]
         return ", ".join([self.optimizer, self.impl, *changed])
 
-    def system(self, stand: Stand, ranks: int) -> System:
+    def system(self, here: Stand, ranks: int) -> System:
         """Return the system of a run with it."""
         optimizer = {"name": self.optimizer, "learning_rate": _RATE, "impl": self.impl, "sharded": self.sharded}
         data = {"gradient_accumulation_steps": self.accumulation, "equal_counts": True}
         return short_run(
-            stand.shape, stand.batch, ranks, stand.device, stand.steps, data=data, optimizer=optimizer,
+            here.shape, here.batch, ranks, here.device, here.steps, data=data, optimizer=optimizer,
             clip={"mode": self.clip}, precision={"compute": self.precision}, compute={"compile": self.compile},
         )  # fmt: skip
 
 
-def choices(stand: Stand) -> list[Choice]:
+def choices(device: str) -> list[Choice]:
     """Return the trainers to compare with plain ones."""
     wanted = [
         *(Choice("lamb", impl) for impl in _IMPLEMENTATIONS),
@@ -69,7 +69,7 @@ def choices(stand: Stand) -> list[Choice]:
         Choice("lamb", accumulation=2),
         Choice("muon"),
     ]
-    if stand.device == "cuda":  # a CPU would compile for minutes, and doesn't scale losses
+    if device == "cuda":  # a CPU would compile for minutes, and doesn't scale losses
         wanted += [Choice("lamb", precision="bf16", compile="default"), Choice("lamb", precision="fp16", clip="bucket")]
     return wanted
 
@@ -82,21 +82,24 @@ def recorded() -> list[Choice]:
     return [*(graphs._replace(impl=impl) for impl in impls), *others]
 
 
-def capture(stand: Stand) -> None:
+def capture() -> None:
     """Record and replay steps with each optimizer, on one rank and on all: losses must be those of plain steps."""
-    stand.need_gpu()
+    here = stand()
+    if here.device != "cuda":
+        raise Unfit("needs a GPU")
     for choice in recorded():
         plain = Choice(precision="bf16", compile="default", clip=choice.clip)
-        compare(stand, plain, choice, _RECORDED_TOLERANCE)
+        compare(here, plain, choice, _RECORDED_TOLERANCE)
 
 
-def optimizers(stand: Stand) -> None:
+def optimizers() -> None:
     """Take the same steps with every optimizer, on one rank and on all: losses must agree with torch's in fp32."""
-    here = {"torch": True, "triton": stand.device == "cuda" and find_spec("triton") is not None, "apex": _has_apex()}
-    for choice in choices(stand):
-        if here[choice.impl]:
+    here = stand()
+    has = {"torch": True, "triton": here.device == "cuda" and find_spec("triton") is not None, "apex": _has_apex()}
+    for choice in choices(here.device):
+        if has[choice.impl]:
             allowed = _TOLERANCE if choice.precision == "fp32" else _HALF_TOLERANCE
-            compare(stand, Choice(choice.optimizer, clip=choice.clip), choice, allowed)
+            compare(here, Choice(choice.optimizer, clip=choice.clip), choice, allowed)
         else:
             say({"choice": choice.name, "not_reached": "not installed"})
 
@@ -109,44 +112,44 @@ def _has_apex() -> bool:
         return False
 
 
-def compare(stand: Stand, plain: Choice, choice: Choice, allowed: float) -> None:
+def compare(here: Stand, plain: Choice, choice: Choice, allowed: float) -> None:
     """Take the same steps with both, on one rank and on all: losses differ by at most the share `allowed`.
 
     A process for each choice: an error on the device, or a failed recording, breaks all that its process does later.
     """
-    for ranks in stand.ranks:
+    for ranks in here.ranks:
         attempt(
             f"{choice.name}, {ranks} ranks",
-            partial(on_ranks, ranks, compare_on_rank, stand, plain, choice, allowed, device=stand.device),
+            partial(on_ranks, ranks, compare_on_rank, here, plain, choice, allowed, device=here.device),
         )
 
 
-def compare_on_rank(world: World, stand: Stand, plain: Choice, choice: Choice, allowed: float) -> None:
+def compare_on_rank(world: World, here: Stand, plain: Choice, choice: Choice, allowed: float) -> None:
     """Take the same steps with both on this rank; rank 0 says the row."""
-    expected, took = (take(world, stand, one) for one in (plain, choice))
+    expected, took = (take(world, here, one) for one in (plain, choice))
     apart = max(abs(loss - exact) / abs(exact) for loss, exact in zip(took["losses"], expected["losses"], strict=True))
     if world.leads:
         say({**took, "plain_step_ms": expected["step_ms"], "from_plain": round(apart, 6), "allowed": allowed,
              "holds": apart <= allowed})  # fmt: skip
 
 
-def take(world: World, stand: Stand, choice: Choice) -> Row:
+def take(world: World, here: Stand, choice: Choice) -> Row:
     """Train a new model for the stand's steps, every rank on its own samples.
 
     Returns losses of the global batch, and the median step without the first two; every step is synchronized.
     """
-    system = choice.system(stand, world.size)
+    system = choice.system(here, world.size)
     trainer: WholeTrainer
     fill: Fill
     if choice.compile == "graphs":
-        content, samples = learnable(stand.shape, 2_000, _SEED), stand.batch // choice.accumulation
-        bins = Bins(content.lengths, content.masked, samples, stand.shape.max_positions)
+        content, samples = learnable(here.shape, 2_000, _SEED), here.batch // choice.accumulation
+        bins = Bins(content.lengths, content.masked, samples, here.shape.max_positions)
         trainer, fill = GraphTrainer(system, world, _SEED, bins), bins.fill
     else:
         trainer, fill = WholeTrainer(system, world, _SEED), fill_of(system)
-    losses, times, parts, rows = [], [], choice.accumulation, np.arange(stand.batch)
-    for number in range(stand.steps):
-        content = learnable(stand.shape, stand.batch, _SEED + number * world.size + world.rank)
+    losses, times, parts, rows = [], [], choice.accumulation, np.arange(here.batch)
+    for number in range(here.steps):
+        content = learnable(here.shape, here.batch, _SEED + number * world.size + world.rank)
         loaded = [
             part_of(content.take(rows[part::parts]), world.size, parts, fill, world.device) for part in range(parts)
         ]

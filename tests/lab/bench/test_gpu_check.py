@@ -162,7 +162,7 @@ def test_a_choice_takes_the_same_steps_as_the_plain_one() -> None:
 @pytest.mark.parametrize("gpus", [1, 8])
 def test_every_choice_is_a_system_that_a_gpu_may_run(gpus: int) -> None:
     there = stand()._replace(device="cuda", gpus=gpus)
-    for choice in (*training.choices(there), *training.recorded()):
+    for choice in (*training.choices(there.device), *training.recorded()):
         assert choice.system(there, gpus).world_size == gpus
 
 
