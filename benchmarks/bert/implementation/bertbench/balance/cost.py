@@ -14,9 +14,8 @@ from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
-from numpy.typing import NDArray
 
-from bertbench.data.store.columns import MAX_LENGTH
+from bertbench.data.store.columns import MAX_LENGTH, Floats
 from bertbench.model.flops import FlopTerms
 from bertbench.model.shape import BertShape
 
@@ -42,7 +41,7 @@ class CostModel:
         return cls(terms.token + read * terms.masked, attended * _ATTENTION_SLOWDOWN * terms.pair)
 
     @cached_property
-    def of_length(self) -> NDArray[np.float64]:
+    def of_length(self) -> Floats:
         """Return the cost by length: [MAX_LENGTH + 1]."""
         lengths = np.arange(MAX_LENGTH + 1, dtype=np.float64)
         return self.linear * lengths + self.quadratic * lengths**2

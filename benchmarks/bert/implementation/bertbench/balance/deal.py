@@ -6,9 +6,8 @@ Shapes: G groups that deal among themselves (nodes, or the whole world as one), 
 from typing import Literal
 
 import numpy as np
-from numpy.typing import NDArray
 
-from bertbench.data.store.columns import offsets
+from bertbench.data.store.columns import Floats, Integers, offsets
 
 Deal = Literal["snake", "raster"]
 
@@ -22,7 +21,7 @@ _MOST_PASSES, _LEAST_PASSES, _SAMPLES_OF_ONE_PASS = 32, 8, 1 << 16
 _PARTNER_STEP = 7  # another partner in every pass
 
 
-def by_length(lengths_GS: NDArray[np.int64], ranks: int, deal: Deal) -> NDArray[np.int64]:
+def by_length(lengths_GS: Integers, ranks: int, deal: Deal) -> Integers:
     """Sort each group's samples, longest first, and deal them in rows of one sample a rank; S is a multiple of R.
 
     A raster deals every row from rank 0 to R - 1, so rank 0 gets the longest of every row; a snake turns at the end
@@ -37,9 +36,7 @@ def by_length(lengths_GS: NDArray[np.int64], ranks: int, deal: Deal) -> NDArray[
     return dealt_GS
 
 
-def by_cost(
-    lengths_GS: NDArray[np.int64], ranks: int, cost_of_length: NDArray[np.float64], equal_counts: bool
-) -> NDArray[np.int64]:
+def by_cost(lengths_GS: Integers, ranks: int, cost_of_length: Floats, equal_counts: bool) -> Integers:
     """Give the costliest samples first, each to the least loaded rank (Graham's LPT rule, 1969), then swap.
 
     Samples go out in rounds, each round's to as many different ranks. `equal_counts` makes a round one sample for
@@ -63,9 +60,7 @@ def by_cost(
     return dealt_GS
 
 
-def by_speed(
-    lengths_S: NDArray[np.int64], share_R: NDArray[np.float64], cost_of_length: NDArray[np.float64]
-) -> NDArray[np.int64]:
+def by_speed(lengths_S: Integers, share_R: Floats, cost_of_length: Floats) -> Integers:
     """Give the costliest samples first, each to the rank that would be done with it first (LPT on uniform machines).
 
     `share_R`: the work that each rank does while all do 1. Every rank gets a sample where there are as many. It takes
@@ -88,13 +83,13 @@ def by_speed(
     return dealt_S
 
 
-def longest_first(lengths_GS: NDArray[np.int64]) -> NDArray[np.int64]:
+def longest_first(lengths_GS: Integers) -> Integers:
     """Order each group's samples, longest first; samples of equal length keep their order."""
     # numpy sorts 16-bit numbers by radix: 0.1 ms for 16,384
     return np.argsort((-lengths_GS).astype(np.int16), axis=1, kind="stable")
 
 
-def _least_loaded(loads_GR: NDArray[np.float64], count: int) -> NDArray[np.int64]:
+def _least_loaded(loads_GR: Floats, count: int) -> Integers:
     """Return the `count` least loaded ranks of each group, least first."""
     if count == loads_GR.shape[1]:
         return np.argsort(loads_GR, axis=1)
@@ -102,9 +97,7 @@ def _least_loaded(loads_GR: NDArray[np.float64], count: int) -> NDArray[np.int64
     return np.take_along_axis(least, np.argsort(np.take_along_axis(loads_GR, least, axis=1), axis=1), axis=1)
 
 
-def _swap(
-    rank_GS: NDArray[np.int64], costs_GS: NDArray[np.float64], loads_GR: NDArray[np.float64], equal_counts: bool
-) -> None:
+def _swap(rank_GS: Integers, costs_GS: Floats, loads_GR: Floats, equal_counts: bool) -> None:
     """Pair the most loaded ranks with the least loaded and let each pair make its best swap, or move; in place."""
     groups, ranks = loads_GR.shape
     first_rank = ranks * np.arange(groups)[:, None]
@@ -140,12 +133,12 @@ def _swap(
 
 
 def _held(
-    order: NDArray[np.int64],
-    bounds: NDArray[np.int64],
-    costs: NDArray[np.float64],
-    ranks: NDArray[np.int64],
+    order: Integers,
+    bounds: Integers,
+    costs: Floats,
+    ranks: Integers,
     absent: float,
-) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
+) -> tuple[Integers, Floats]:
     """Return the samples of each of `ranks` and their costs: [ranks, most held + 1], padded by -1 and `absent`."""
     counts = bounds[ranks + 1] - bounds[ranks]
     place = np.arange(counts.max() + 1)

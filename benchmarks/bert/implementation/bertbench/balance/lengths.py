@@ -4,16 +4,16 @@ import json
 from pathlib import Path
 
 import numpy as np
-from numpy.typing import NDArray
 
 from bertbench.common.errors import DataError
+from bertbench.data.store.columns import Floats, Integers
 
 WIKIPEDIA = Path(__file__).with_name("wikipedia_lengths.json")
 _LENGTHS_PER_PREDICTION = 0.15
 _MOST_PREDICTIONS = 76
 
 
-def length_counts(path: Path) -> NDArray[np.float64]:
+def length_counts(path: Path) -> Floats:
     """Read the number of sequences of length i + 1, for every i, from a JSON file with `counts`.
 
     Raises DataError if the file isn't such a histogram.
@@ -29,18 +29,18 @@ def length_counts(path: Path) -> NDArray[np.float64]:
     return counts
 
 
-def length_shares(path: Path = WIKIPEDIA) -> NDArray[np.float64]:
+def length_shares(path: Path = WIKIPEDIA) -> Floats:
     """Return the share of sequences of length i + 1, for every i. Raises DataError as `length_counts` does."""
     counts = length_counts(path)
     return np.asarray(counts / counts.sum())
 
 
-def draw_lengths(count: int, seed: int, shares: NDArray[np.float64] | None = None) -> NDArray[np.int64]:
+def draw_lengths(count: int, seed: int, shares: Floats | None = None) -> Integers:
     """Draw the lengths of `count` sequences from the shares (default: Wikipedia's)."""
     known = length_shares() if shares is None else shares
     return np.random.default_rng(seed).choice(len(known), size=count, p=known) + 1
 
 
-def predictions(lengths: NDArray[np.int64]) -> NDArray[np.int64]:
+def predictions(lengths: Integers) -> Integers:
     """Return the masked tokens of sequences of these lengths: 15 %, at least 1, at most 76."""
     return np.clip(np.rint(_LENGTHS_PER_PREDICTION * lengths), 1, _MOST_PREDICTIONS).astype(np.int64)

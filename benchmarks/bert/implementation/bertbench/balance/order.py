@@ -7,12 +7,11 @@ from collections.abc import Callable
 from functools import lru_cache
 
 import numpy as np
-from numpy.typing import NDArray
 
 from bertbench.balance.deal import longest_first
 from bertbench.common.errors import ConfigError
 from bertbench.common.seeding import derive, permuted
-from bertbench.data.store.columns import Index, lengths_of
+from bertbench.data.store.columns import Index, Integers, lengths_of
 
 # Samples that are stratified together. In 2^18 random samples a stratum's share is the dataset's to 0.1 %, and
 # planning them takes 30 ms, once every 16 steps at a global batch of 16,384.
@@ -27,11 +26,11 @@ class RandomOrder:
         self._batch = global_batch_size
         self._seed = seed
 
-    def step(self, step: int) -> NDArray[np.int64]:
+    def step(self, step: int) -> Integers:
         """Return the ids of a step's samples in the order in which ranks draw them: [B]. Steps count from 0."""
         return self.places(step * self._batch, (step + 1) * self._batch)
 
-    def places(self, start: int, stop: int) -> NDArray[np.int64]:
+    def places(self, start: int, stop: int) -> Integers:
         """Return the ids at places `start` to `stop` - 1 of the endless order."""
         epochs, within = np.divmod(np.arange(start, stop), self._samples)
         ids = np.empty_like(within)
@@ -41,7 +40,7 @@ class RandomOrder:
         return ids
 
 
-Plan = Callable[[Index, int, int, range], NDArray[np.int64]]
+Plan = Callable[[Index, int, int, range], Integers]
 """Return the ids of all samples of some steps of an epoch, from index, global batch and the epoch's seed: [K, B]."""
 
 
@@ -59,20 +58,20 @@ class WindowedOrder:
         self._window_steps = max(1, _WINDOW // global_batch_size)
         self._planned = lru_cache(maxsize=1)(self._plan_window)
 
-    def step(self, step: int) -> NDArray[np.int64]:
+    def step(self, step: int) -> Integers:
         """Return the ids of a step's samples in the order in which ranks draw them: [B]. Steps count from 0."""
         epoch, within = divmod(step, self._steps_per_epoch)
         window, place = divmod(within, self._window_steps)
         return self._planned(epoch, window)[place]
 
-    def _plan_window(self, epoch: int, window: int) -> NDArray[np.int64]:
+    def _plan_window(self, epoch: int, window: int) -> Integers:
         """Return the ids of a window: [K, B]."""
         first = window * self._window_steps
         steps = range(first, min(first + self._window_steps, self._steps_per_epoch))
         return self._plan(self._entries_N, self._batch, derive(self._seed, "order", epoch), steps)
 
 
-def plan_strata(edges: tuple[int, ...], entries_N: Index, batch: int, seed: int, steps: range) -> NDArray[np.int64]:
+def plan_strata(edges: tuple[int, ...], entries_N: Index, batch: int, seed: int, steps: range) -> Integers:
     """Keep the dataset's shares of each stratum of length in every run of consecutive samples, up to rounding.
 
     The samples of a stratum, in random order, are spread evenly over the window: the i-th of n stands at (i + 1/2) / n.
@@ -87,7 +86,7 @@ def plan_strata(edges: tuple[int, ...], entries_N: Index, batch: int, seed: int,
     return ids[spread].reshape(len(steps), batch)
 
 
-def plan_nodes(nodes: int, entries_N: Index, batch: int, seed: int, steps: range) -> NDArray[np.int64]:
+def plan_nodes(nodes: int, entries_N: Index, batch: int, seed: int, steps: range) -> Integers:
     """Let each node draw from its own share of the data, one sample from each of its quantiles of length.
 
     Shares: every B consecutive ids are sorted by length and dealt to the nodes, one of every M neighbours to each at
@@ -105,6 +104,6 @@ def plan_nodes(nodes: int, entries_N: Index, batch: int, seed: int, steps: range
     return generator.permuted(strata_MSK, axis=2).transpose(2, 0, 1).reshape(len(steps), batch)
 
 
-def _sorted(entries_N: Index, ids: NDArray[np.int64]) -> NDArray[np.int64]:
+def _sorted(entries_N: Index, ids: Integers) -> Integers:
     """Sort each row of ids by length, longest first."""
     return np.take_along_axis(ids, longest_first(lengths_of(entries_N[ids])), axis=1)

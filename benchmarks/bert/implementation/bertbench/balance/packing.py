@@ -6,11 +6,10 @@ Shapes: R ranks, P rows of a window.
 from collections import Counter
 
 import numpy as np
-from numpy.typing import NDArray
 
 from bertbench.balance.order import RandomOrder
 from bertbench.common.seeding import derive
-from bertbench.data.store.columns import Index, lengths_of, offsets
+from bertbench.data.store.columns import Index, Integers, lengths_of, offsets
 
 MOST_PER_ROW = 3
 _WINDOW = 1 << 19  # samples packed together; 0.2 s, once every 32 steps at a global batch of 16,384
@@ -18,7 +17,7 @@ _WINDOW = 1 << 19  # samples packed together; 0.2 s, once every 32 steps at a gl
 Row = tuple[int, ...]
 
 
-def pack_lengths(counts: NDArray[np.int64], row_length: int) -> Counter[Row]:
+def pack_lengths(counts: Integers, row_length: int) -> Counter[Row]:
     """Return how many rows to make of each combination of lengths; `counts[n]` sequences have n <= `row_length` tokens.
 
     The longest sequence begins a row; the one or two that fill it best join it. Of two, the most unequal are taken,
@@ -38,7 +37,7 @@ def pack_lengths(counts: NDArray[np.int64], row_length: int) -> Counter[Row]:
     return rows
 
 
-def _best_fill(left: NDArray[np.int64], longest: int, space: int) -> Row:
+def _best_fill(left: Integers, longest: int, space: int) -> Row:
     """Return one or two lengths, none above `longest`, that fill the space as far as the remaining ones allow."""
     for total in range(space, 0, -1):
         first = np.arange(min(total - 1, longest), (total - 1) // 2, -1)
@@ -70,7 +69,7 @@ class PackedOrder:
         rows_of_batch = len(self._rows_P3) / self._window * global_batch_size
         self._step_rows = ranks * max(1, round(rows_of_batch / ranks))
 
-    def step(self, step: int) -> NDArray[np.int64]:
+    def step(self, step: int) -> Integers:
         """Return the ids of a step's samples by rank, -1 where a row has fewer than three: [R, places]."""
         if step < self._first_step:
             self._restart()
@@ -91,7 +90,7 @@ class PackedOrder:
         fresh = self._order.places(self._number * self._window, (self._number + 1) * self._window)
         self._rows_P3 = self._pack(np.concatenate((left_over[left_over >= 0], fresh)))
 
-    def _pack(self, ids: NDArray[np.int64]) -> NDArray[np.int64]:
+    def _pack(self, ids: Integers) -> Integers:
         """Pack these samples into rows in random order: [P, 3], -1 where a row has fewer."""
         lengths = lengths_of(self._entries_N[ids])
         counts = np.bincount(lengths, minlength=self._row_length + 1)

@@ -17,7 +17,7 @@ from bertbench.balance.deal import Deal, by_cost, by_length, by_speed
 from bertbench.balance.order import RandomOrder, WindowedOrder, plan_nodes, plan_strata
 from bertbench.balance.speeds import Speeds
 from bertbench.common.errors import ConfigError
-from bertbench.data.store.columns import Index, lengths_of, offsets
+from bertbench.data.store.columns import Floats, Index, Integers, lengths_of, offsets
 
 if TYPE_CHECKING:
     from bertbench.balance import packing
@@ -48,14 +48,14 @@ class Balance:
 class Shares:
     """The samples of a step, rank by rank."""
 
-    ids_S: NDArray[np.int64]
-    bounds_R1: NDArray[np.int64]
+    ids_S: Integers
+    bounds_R1: Integers
 
-    def of(self, rank: int) -> NDArray[np.int64]:
+    def of(self, rank: int) -> Integers:
         """Return the ids of one rank's samples."""
         return self.ids_S[self.bounds_R1[rank] : self.bounds_R1[rank + 1]]
 
-    def sums(self, values_S: NDArray[np.number]) -> NDArray[np.float64]:
+    def sums(self, values_S: NDArray[np.number]) -> Floats:
         """Sum a value of each sample by rank: [R]."""
         return np.diff(np.concatenate(([0.0], np.cumsum(values_S)))[self.bounds_R1])
 
@@ -130,27 +130,27 @@ class Planner:
                 f"by {what}: resume with {begun}, or restart with data.balance planned, which resumes with any number"
             )
 
-    def lengths(self, shares: Shares) -> NDArray[np.int64]:
+    def lengths(self, shares: Shares) -> Integers:
         """Return the tokens of the samples, in their order: [S]."""
         return lengths_of(self._entries_N[shares.ids_S])
 
-    def loads(self, plan: StepPlan) -> NDArray[np.float64]:
+    def loads(self, plan: StepPlan) -> Floats:
         """Return the cost of each rank's samples: [R]."""
         return plan.dealt.sums(self.balance.cost.of_length[self.lengths(plan.dealt)])
 
-    def _drawn(self, ids: NDArray[np.int64]) -> Shares:
+    def _drawn(self, ids: Integers) -> Shares:
         if ids.ndim == 1:
             return Shares(ids, np.arange(self.ranks + 1) * (len(ids) // self.ranks))
         there_RC = ids >= 0  # packed rows
         return Shares(ids[there_RC], offsets(there_RC.sum(axis=1)))
 
-    def efficiency(self, loads_R: NDArray[np.float64], step: int) -> float:
+    def efficiency(self, loads_R: Floats, step: int) -> float:
         """Return the share of a step in which the ranks work: the time it would take at best over the slowest's."""
         if self.speeds is None:
             return efficiency(loads_R)
         return float(loads_R.sum() / (loads_R / self.speeds.at(step)).max())
 
-    def _dealt(self, ids_S: NDArray[np.int64], step: int) -> Shares:
+    def _dealt(self, ids_S: Integers, step: int) -> Shares:
         balance, ranks = self.balance, self.ranks // self.groups
         lengths_GS = lengths_of(self._entries_N[ids_S]).reshape(self.groups, -1)
         if balance.method in EXCHANGING:
@@ -164,6 +164,6 @@ class Planner:
         return Shares(ids_S[by_rank], offsets(np.bincount(rank_S, minlength=self.ranks)))
 
 
-def efficiency(loads_R: NDArray[np.float64]) -> float:
+def efficiency(loads_R: Floats) -> float:
     """Return mean load over largest load: the share of the step in which the average rank works."""
     return float(loads_R.mean() / loads_R.max())

@@ -6,7 +6,6 @@ from pathlib import Path
 
 import numpy as np
 from numpy.random import default_rng
-from numpy.typing import NDArray
 
 from bertbench.balance.cost import BERT_LARGE, CostModel
 from bertbench.balance.lengths import draw_lengths, length_counts, predictions
@@ -14,7 +13,7 @@ from bertbench.balance.plan import METHODS, Balance, Planner, efficiency
 from bertbench.balance.wire import bytes_received
 from bertbench.common.errors import DataError
 from bertbench.common.seeding import derive
-from bertbench.data.store.columns import MAX_LENGTH, Index, pack
+from bertbench.data.store.columns import MAX_LENGTH, Floats, Index, pack
 from bertbench.data.store.dataset import Dataset
 
 _FEWEST, _MOST = 1 << 20, 1 << 25  # sequences drawn for a histogram unless steps take more: 64 MB at most
@@ -70,7 +69,7 @@ def population(path: Path, seed: int, samples: int) -> Index:
     return drawn_index(max(samples, int(np.clip(total, _FEWEST, _MOST))), seed, counts / total)
 
 
-def drawn_index(samples: int, seed: int, shares: NDArray[np.float64] | None = None) -> Index:
+def drawn_index(samples: int, seed: int, shares: Floats | None = None) -> Index:
     """Return the index of samples with lengths drawn from the shares (default: Wikipedia's)."""
     lengths = draw_lengths(samples, seed, shares)
     return pack(lengths, predictions(lengths))

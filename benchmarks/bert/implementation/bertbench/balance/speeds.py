@@ -5,7 +5,8 @@ unplanned step. Shapes: R ranks.
 """
 
 import numpy as np
-from numpy.typing import NDArray
+
+from bertbench.data.store.columns import Floats
 
 _MOST_SHOWN = 16  # ranks
 
@@ -19,7 +20,7 @@ class Speeds:
     def __init__(self, speeds_R: tuple[float, ...]) -> None:
         self._changes: list[Change] = [(0, speeds_R)]
 
-    def at(self, step: int) -> NDArray[np.float64]:
+    def at(self, step: int) -> Floats:
         """Return the share of a step's work that each rank is fast enough for: [R], 1 in all."""
         speeds_R = np.array(next(speeds for first, speeds in reversed(self._changes) if first <= step))
         return speeds_R / speeds_R.sum()

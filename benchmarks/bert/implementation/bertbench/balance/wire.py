@@ -1,15 +1,14 @@
 """Size an exchange of samples; the simulation counts by it and the exchange is built by it."""
 
 import numpy as np
-from numpy.typing import NDArray
 
 from bertbench.balance.plan import EXCHANGING, Planner, Shares, StepPlan
-from bertbench.data.store.columns import Index, lengths_of, masked_of
+from bertbench.data.store.columns import Index, Integers, lengths_of, masked_of
 
 BYTES_OF_WORD = 2
 
 
-def words(entries_N: Index, shares: Shares) -> NDArray[np.int64]:
+def words(entries_N: Index, shares: Shares) -> Integers:
     """Return the 16-bit words of each rank's samples: [R].
 
     A sample has ids, masked positions and labels in words, segments and pair labels in half words.

@@ -12,12 +12,12 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 from torch import nn
 from torch.nn import functional
 from torch.overrides import TorchFunctionMode
 
 from bertbench.config import System
+from bertbench.data.store.columns import Integers
 from bertbench.loading.batch import Batch, batch_of
 from bertbench.loading.random_samples import samples_of
 from bertbench.model.arithmetic import autocast_type, computing
@@ -89,7 +89,7 @@ def model_keeps(system: System, tensor: int = 1, sequence: bool = False) -> Mode
 _MEASURED: dict[tuple[BertShape, str, str, int, bool], ModelKept] = {}
 
 
-def _fitted(system: System, module: nn.Module, compute: Callable[[NDArray[np.int64]], torch.Tensor]) -> Kept:
+def _fitted(system: System, module: nn.Module, compute: Callable[[Integers], torch.Tensor]) -> Kept:
     """Measure a module on each batch, by a function that computes sequences of these lengths."""
     batches = [np.array(lengths) for lengths in _BATCHES]
     if system.launch.device == "cpu":
@@ -114,7 +114,7 @@ def _layer(system: System, tensor: int, token_shares: int) -> Kept:
     if token_shares > 1:
         _share_tokens(layer, token_shares)
 
-    def compute(lengths_S: NDArray[np.int64]) -> torch.Tensor:
+    def compute(lengths_S: Integers) -> torch.Tensor:
         hidden_TD = torch.zeros(-(-int(lengths_S.sum()) // token_shares), hidden, requires_grad=True)
         output_TD: torch.Tensor = layer(hidden_TD, Sequences.of(lengths_S))
         return output_TD
@@ -217,6 +217,6 @@ class _AsCuda(TorchFunctionMode):
         return function(*arguments, **options)
 
 
-def batch_of_lengths(lengths_S: NDArray[np.int64]) -> Batch:
+def batch_of_lengths(lengths_S: Integers) -> Batch:
     """Return sequences of these lengths with Wikipedia's share of masked tokens; content doesn't matter."""
     return batch_of(samples_of(np.sort(lengths_S)[::-1], seed=1, vocabulary=6))

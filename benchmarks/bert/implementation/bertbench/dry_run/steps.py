@@ -6,13 +6,12 @@ Without the data, Wikipedia's lengths replace it, cut to the model's positions.
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 
 from bertbench.balance.lengths import draw_lengths, predictions
 from bertbench.balance.plan import Shares, efficiency
 from bertbench.common.errors import ConfigError
 from bertbench.config import System
-from bertbench.data.store.columns import Index, pack
+from bertbench.data.store.columns import Index, Integers, pack
 from bertbench.data.store.dataset import Dataset
 from bertbench.loading.sampler import make_planner
 
@@ -29,11 +28,11 @@ class Steps:
     """Where the lengths come from."""
     load_efficiency: float
     """Mean over largest load of all ranks, by the cost model; mean of the steps."""
-    tokens: NDArray[np.int64]
+    tokens: Integers
     """Tokens of the rank's share, by step."""
-    samples: NDArray[np.int64]
+    samples: Integers
     """Samples of the rank's share, by step."""
-    longest_part: NDArray[np.int64]
+    longest_part: Integers
     """Lengths of the sequences of the rank's largest forward and backward pass."""
     problems: list[str]
 

@@ -9,11 +9,11 @@ from dataclasses import dataclass
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 from torch.nn import functional
 
 from bertbench.balance.cost import CostModel
 from bertbench.common.progress import Progress
+from bertbench.data.store.columns import Floats
 from bertbench.loading.batch import Batch, synthetic
 from bertbench.machine.device import wait
 from bertbench.model.bert import Bert
@@ -60,9 +60,7 @@ def measure(shape: BertShape, device: torch.device, seed: int, progress: Progres
     return fit(lengths, tokens, np.median(rounds[1:], axis=0), CostModel.of_shape(shape))
 
 
-def fit(
-    lengths: NDArray[np.float64], tokens: NDArray[np.float64], times_ms: NDArray[np.float64], by_shape: CostModel
-) -> Fit:
+def fit(lengths: Floats, tokens: Floats, times_ms: Floats, by_shape: CostModel) -> Fit:
     """Fit `times_ms` of batches of `tokens` tokens in sequences of equal `lengths` by least squares: [batches].
 
     Weighted by 1 / time, so that short and long batches count by their relative error.

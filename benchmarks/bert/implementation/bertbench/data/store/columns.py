@@ -22,6 +22,10 @@ Index = NDArray[np.uint16]
 """One entry a sample: masked count in the high 7 bits, length - 1 in the low 9."""
 
 Array = NDArray[np.integer]
+Integers = NDArray[np.int64]
+"""Such as lengths, ids and ranks."""
+Floats = NDArray[np.float64]
+"""Such as costs, loads and speeds."""
 FIELDS: dict[str, np.dtype[Any]] = {
     "offsets": np.dtype("<i8"),
     "masked_offsets": np.dtype("<i8"),
