@@ -46,9 +46,9 @@ REFUSED = {
     "parallel.pipeline=2 parallel.microbatches=4": "more than the 3 samples",
     "parallel.pipeline=2 data.local_batch=4 data.gradient_accumulation_steps=2": "a pipeline accumulates over",
     "parallel.fully_shard=true parallel.tensor=2": "not combined with",
-    "parallel.tensor=2 clip.mode=bucket": "set it to after",
+    "parallel.tensor=2 clip.mode=bucket": "set it to none or after, or parallel to one",
     "parallel.tensor=2 data.balance=packed": "choose one of none, stratified, planned",
-    "parallel.tensor=2 precision.compute=fp16": "use bf16",
+    "parallel.tensor=2 precision.compute=fp16": "set it to fp32 or bf16 or auto",
     "parallel.tensor=2 compute.compile=default": "compile layers whose products are sharded; set it to none",
     "parallel.tensor=2 data.global_batch_size=14": "not a multiple of 4 data-parallel ranks",
 }

@@ -17,18 +17,17 @@ NOT_COMPRESSED = (
 
 @pytest.mark.parametrize(("settings", "named"), [
     ((DELAYED, "communication.compression=powersgd"), "can't be delayed"),
-    ((DELAYED, "communication.compression=fp16"), "delayed can't skip the steps that overflow in fp16"),
+    ((DELAYED, "communication.compression=fp16"), "communication.compression fp16 exchanges twice in a step"),
     ((DELAYED, "optimizer.sharded=true"), "optimizer.sharded"),
     ((ALONE, "optimizer.sharded=true"), "optimizer.sharded"),
-    ((ALONE, "precision.compute=fp16"), "local_sgd can't skip the steps that overflow in fp16"),
-    ((ALONE, "optimizer.ema_decay=0.9"), "optimizer.ema_decay averages one rank's steps"),
-    ((ALONE, "communication.compression=bf16"), "communication.compression bf16 does nothing"),
+    ((ALONE, "precision.compute=fp16"), "precision.compute fp16 goes with sync.method every_step only"),
+    ((ALONE, "optimizer.ema_decay=0.9"), "optimizer.ema_decay 0.9 doesn't go with weights that ranks train alone"),
+    ((ALONE, "communication.compression=bf16"), "communication.compression bf16 doesn't go with"),
     ((ALONE, "parallel.fully_shard=true"), "one rank a model"),
     (("launch.rank_speeds=[1.0]",), "has 1 speeds for 2 ranks; give one a rank, or auto"),
-    ((MEASURED, "parallel.tensor=2", "model.feed_forward_size=22", "clip.mode=after"), "ranks of a split model"),
-    (("launch.rebalance_every_steps=5",), "does nothing without launch.rank_speeds"),
-    ((MEASURED, "data.balance=none"), "data.balance none doesn't; choose planned"),
-    ((MEASURED, "data.equal_counts=true"), "set data.equal_counts to false"),
+    ((MEASURED, "parallel.tensor=2", "model.feed_forward_size=22", "clip.mode=after"), "belongs to whole models"),
+    ((MEASURED, "data.balance=none"), "set it to planned, or leave launch.rank_speeds out"),
+    ((MEASURED, "data.equal_counts=true"), "data.equal_counts true doesn't go with launch.rank_speeds"),
     *(
         ((f"communication.compression={name}", setting), f"communication.compression {name}")
         for name in ("int8", "topk")

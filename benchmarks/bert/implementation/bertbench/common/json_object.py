@@ -8,8 +8,10 @@ from pydantic import TypeAdapter, ValidationError
 
 from bertbench.common.errors import BertbenchError, system_reason
 
+JsonObject = dict[str, Any]
 
-def read_object(path: Path, error: type[BertbenchError], remedy: str) -> dict[str, Any]:
+
+def read_object(path: Path, error: type[BertbenchError], remedy: str) -> JsonObject:
     """Return the object in `path`; raise `error`, whose message ends with `remedy`, if there is none."""
     content: dict[str, Any] = read_as(path, dict[str, Any], error, remedy)
     return content

@@ -7,10 +7,8 @@ from collections.abc import Iterator
 
 from bertbench.config.closed import CLOSED_RULES
 from bertbench.config.layout_checks import LAYOUT_RULES, batch_divides, batch_is_given, can_be_laid_out
-from bertbench.config.settings import Rule, Settings, broken, nearest_multiples
+from bertbench.config.settings import Rule, Settings, broken, limited, nearest_multiples
 from bertbench.config.step_checks import GRAPH_RULES, SYNC_RULES, counts_vary
-
-_CARRYING = ("int8", "topk", "powersgd")  # compression's errors, from step to step
 
 
 def problems(settings: Settings) -> Iterator[str]:
@@ -43,19 +41,6 @@ def _windows_hold_a_context(settings: Settings) -> object:
     return windows.max_query_length + 3 >= windows.max_seq_length and (
         f"finetune.max_query_length {windows.max_query_length} and three special tokens leave no room for a context in "
         f"finetune.max_seq_length {windows.max_seq_length}; set it to at most {windows.max_seq_length - 4}"
-    )
-
-
-def _speeds_need_an_unequal_deal(settings: Settings) -> object:
-    what = "launch.rank_speeds gives ranks different numbers of samples"
-    if settings.launch.rank_speeds is None:
-        return None
-    if settings.data.balance != "planned":
-        return f"{what}, data.balance {settings.data.balance} doesn't; choose planned"
-    if settings.data.equal_counts or settings.loss.normalize == "rank":
-        return f"{what}; set data.equal_counts to false and loss.normalize to global"
-    return settings.parallel.splits and (
-        f"{what}, and the ranks of a split model (parallel) share theirs; leave one of them out"
     )
 
 
@@ -117,35 +102,17 @@ RULES: tuple[Rule, ...] = (
         and f"launch.ranks_per_node {s.launch.ranks_per_node} differs from hardware.accelerators_per_node "
         f"{s.hardware.accelerators_per_node}; a CUDA system runs one rank a GPU, make them equal"
     ),
-    lambda s: (
-        s.communication.compression in _CARRYING
-        and s.communication.hierarchical
-        and f"communication.hierarchical true does nothing for communication.compression "
-        f"{s.communication.compression}, which exchanges by itself; leave one of them out"
+    *limited(
+        lambda s: s.communication.hierarchical or s.optimizer.sharded or s.precision.compute == "fp16",
+        "carries errors from step to step, by itself; an overflow would never leave them, and slices have none",
+        "leave communication.hierarchical, optimizer.sharded and precision.compute fp16 out",
+        {"communication.compression": ("none", "fp16", "bf16")},
     ),
-    lambda s: (
-        s.communication.hierarchical
-        and s.optimizer.sharded
-        and "communication.hierarchical true sums whole gradients, optimizer.sharded true scatters them over all "
-        "ranks; leave one of them out"
-    ),
-    lambda s: (
-        s.communication.compression in _CARRYING
-        and s.precision.compute == "fp16"
-        and f"communication.compression {s.communication.compression} carries errors from step to step, and an "
-        "overflow of precision.compute fp16 would never leave them; use bf16 or fp32"
-    ),
-    lambda s: (
-        s.optimizer.sharded
-        and s.communication.compression in _CARRYING
-        and "optimizer.sharded leaves a rank only its slice of the gradients' sum, which communication.compression "
-        f"{s.communication.compression} has no way to form; leave optimizer.sharded out, or choose bf16"
-    ),
-    lambda s: (
-        s.optimizer.sharded
-        and s.optimizer.impl == "apex"
-        and "optimizer.sharded updates slices of tensors, and optimizer.impl apex would take the norms of slices for "
-        "those of whole tensors; leave optimizer.sharded out, or set optimizer.impl to torch"
+    *limited(
+        lambda s: s.optimizer.sharded,
+        "works on whole gradients, and optimizer.sharded leaves a rank a slice of them",
+        "leave optimizer.sharded out",
+        {"communication.hierarchical": (False,), "optimizer.impl": ("auto", "torch", "triton")},
     ),
     lambda s: (
         s.optimizer.impl == "apex"
@@ -154,25 +121,14 @@ RULES: tuple[Rule, ...] = (
         "optimizer.impl to torch, or use bf16"
     ),
     lambda s: (
-        not s.optimizer.is_adam_or_lamb
-        and s.optimizer.impl not in ("auto", "torch")
-        and f"optimizer.impl {s.optimizer.impl} has kernels for adam and lamb only, not for optimizer.name "
-        f"{s.optimizer.name}; set optimizer.impl to torch"
+        s.optimizer.impl not in ("auto", "torch")
+        and (s.launch.device == "cpu" or not s.optimizer.is_adam_or_lamb)
+        and f"optimizer.impl {s.optimizer.impl} has kernels for adam and lamb on cuda only; set it to torch"
     ),
     lambda s: (
         s.precision.residual == "bf16" != s.precision.compute
         and f"precision.residual bf16 would round what precision.compute {s.precision.compute} keeps; set "
         "precision.compute to bf16, or precision.residual to fp32"
-    ),
-    lambda s: (
-        s.precision.residual == "bf16"
-        and s.parallel.splits
-        and "precision.residual bf16 is for whole models; set it to fp32, or parallel to one rank a model"
-    ),
-    lambda s: (
-        s.optimizer.impl not in ("auto", "torch")
-        and s.launch.device == "cpu"
-        and f"optimizer.impl {s.optimizer.impl} needs launch.device cuda; set optimizer.impl to torch"
     ),
     lambda s: (
         s.checkpoint.every_steps
@@ -191,12 +147,12 @@ RULES: tuple[Rule, ...] = (
         and f"launch.rank_speeds has {len(s.launch.rank_speeds)} speeds for {s.world_size} ranks; give one a rank, "
         "or auto"
     ),
-    lambda s: (
-        s.launch.rank_speeds is None
-        and s.launch.rebalance_every_steps
-        and "launch.rebalance_every_steps does nothing without launch.rank_speeds; set that to auto"
+    *limited(
+        lambda s: s.launch.rank_speeds is not None,
+        "doesn't go with launch.rank_speeds, by which ranks get different numbers of samples",
+        "leave launch.rank_speeds out",
+        {"data.balance": ("planned",), "data.equal_counts": (False,), "loss.normalize": ("global",)},
     ),
-    _speeds_need_an_unequal_deal,
     *GRAPH_RULES,
     *SYNC_RULES,
     *LAYOUT_RULES,

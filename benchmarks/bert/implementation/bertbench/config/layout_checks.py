@@ -1,14 +1,14 @@
 """The rules about how ranks share a model and a batch: `parallel` beside the sections that it splits."""
 
-from bertbench.config.settings import Rule, Settings, broken, only_if
+from bertbench.config.settings import Rule, Settings, broken, limited
+from bertbench.config.step_checks import NOT_FP16
 
 _SHARED_BALANCE = ("none", "stratified", "planned")  # whose samples depend on the number of data-parallel ranks alone
-_SPLIT = "a model that is split over ranks (parallel)"
 
 
 def layout_fits(settings: Settings) -> bool:
     """Return whether ranks can share the model and the batch as `parallel` says."""
-    return not any(True for _ in broken(LAYOUT_RULES, settings))
+    return not any(broken(LAYOUT_RULES, settings))
 
 
 def can_be_laid_out(settings: Settings) -> bool:
@@ -98,31 +98,21 @@ LAYOUT_RULES: tuple[Rule, ...] = (
         and "parallel.fully_shard gathers weights for every forward pass and is not combined with parallel.tensor or "
         "parallel.pipeline; leave one of them out"
     ),
-    *only_if(
+    *limited(
         lambda s: s.parallel.splits,
-        lambda s: (
-            s.clip.mode not in ("none", "after")
-            and f"{_SPLIT}: clip.mode {s.clip.mode} works on whole gradients of one rank; set it to after"
-        ),
-        lambda s: (
-            (s.communication.compression != "none" or s.communication.hierarchical)
-            and f"{_SPLIT}: communication.compression and communication.hierarchical belong to whole models; drop them"
-        ),
-        lambda s: s.precision.compute == "fp16" and f"{_SPLIT}: precision.compute fp16 needs a loss scale; use bf16",
-        lambda s: (
-            s.optimizer.sharded
-            and f"{_SPLIT}: optimizer.sharded slices whole models; leave it out, or set parallel.fully_shard alone"
-        ),
-        lambda s: (
-            s.optimizer.impl not in ("auto", "torch")
-            and f"{_SPLIT}: optimizer.impl {s.optimizer.impl} takes whole tensors; set it to torch"
-        ),
-    ),
-    lambda s: (
-        s.optimizer.name == "muon"
-        and s.parallel.splits
-        and "optimizer.name muon updates whole matrices, which parallel splits; leave parallel out "
-        "(optimizer.sharded saves memory too), or choose another optimizer"
+        "belongs to whole models, and parallel splits this one",
+        "parallel to one rank a model",
+        {
+            "clip.mode": ("none", "after"),
+            "communication.compression": ("none",),
+            "communication.hierarchical": (False,),
+            "precision.compute": NOT_FP16,
+            "precision.residual": ("fp32",),
+            "optimizer.name": ("adam", "lamb"),
+            "optimizer.sharded": (False,),  # parallel.fully_shard alone does more
+            "optimizer.impl": ("auto", "torch"),
+            "launch.rank_speeds": (None,),
+        },
     ),
     lambda s: (
         s.parallel.tensor > 1
@@ -133,6 +123,6 @@ LAYOUT_RULES: tuple[Rule, ...] = (
     lambda s: (
         s.parallel.tensor * s.parallel.pipeline > 1
         and s.data.balance not in _SHARED_BALANCE
-        and f"{_SPLIT}: data.balance {s.data.balance} deals by nodes; choose one of {', '.join(_SHARED_BALANCE)}"
+        and f"parallel: data.balance {s.data.balance} deals by nodes; choose one of {', '.join(_SHARED_BALANCE)}"
     ),
 )

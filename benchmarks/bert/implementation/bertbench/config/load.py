@@ -11,11 +11,10 @@ from typing import Any
 from pydantic import ValidationError
 
 from bertbench.common.errors import ConfigError
-from bertbench.common.json_object import read_object
+from bertbench.common.json_object import JsonObject, read_object
 from bertbench.common.paths import SYSTEMS
 from bertbench.config.system import System, scaled
 
-_NOT_SYSTEMS = {"schema"}
 _FILE_KEYS = ("$schema", "extends", "name")
 RUN_CONFIG = "config.json"
 """A run's whole configuration, in its folder."""
@@ -25,7 +24,7 @@ _OF_A_CARD = re.compile(r"nvidia|pcie?|sxm\d?|hbm\d?e?|\d+gb?")  # words of a ca
 
 def system_names() -> list[str]:
     """Names of the systems that come with the project."""
-    return sorted(path.stem for path in SYSTEMS.glob("*.json") if path.stem not in _NOT_SYSTEMS)
+    return sorted(path.stem for path in SYSTEMS.glob("*.json") if path.stem != "schema")
 
 
 def gpu_models() -> list[str]:
@@ -53,7 +52,7 @@ def load_system(name_or_path: str, overrides: Iterable[str] = ()) -> System:
     return system_from(path, _read(path), overrides)
 
 
-def system_from(path: Path, own: dict[str, Any], overrides: Iterable[str] = ()) -> System:
+def system_from(path: Path, own: JsonObject, overrides: Iterable[str] = ()) -> System:
     """Return the system that a file at `path` with the content `own` is; the file need not be there.
 
     Raises ConfigError as `load_system` does.
@@ -127,17 +126,17 @@ def _find(name_or_path: str) -> Path:
     return path
 
 
-def _read(path: Path) -> dict[str, Any]:
-    return read_object(path, ConfigError, "give the path of a system file")
+def _read(path: Path) -> JsonObject:
+    return read_object(path, ConfigError, "give the path of a system file, or one to extend")
 
 
-def _merged(path: Path, content: dict[str, Any], seen: tuple[Path, ...], origins: dict[str, str]) -> dict[str, Any]:
+def _merged(path: Path, content: JsonObject, seen: tuple[Path, ...], origins: dict[str, str]) -> JsonObject:
     """Return the file's content over that of the files it extends; sections merge key by key.
 
     `origins` gets the file that each setting comes from.
     """
     bases = content.get("extends", [])
-    merged: dict[str, Any] = {}
+    merged: JsonObject = {}
     for base in [bases] if isinstance(bases, str) else bases:
         found, above = _base(path, base), (*seen, path.resolve())
         if found.resolve() in above:
@@ -151,17 +150,10 @@ def _base(path: Path, base: str) -> Path:
     """Return the file that `path` extends as `base`: the one beside it, else the shipped one of that name."""
     beside, shipped = path.parent / f"{base}.json", SYSTEMS / f"{base}.json"
     itself = beside.resolve() == path.resolve()
-    if shipped.is_file() and (itself or not beside.exists()):
-        return shipped
-    if not beside.exists():
-        raise ConfigError(
-            f"{path}: extends {base!r}: {beside} cannot be read (no such file), and no shipped file has "
-            "that name; `bertbench systems` lists the systems among those"
-        )
-    return beside
+    return shipped if shipped.is_file() and (itself or not beside.exists()) else beside
 
 
-def _over(base: dict[str, Any], content: dict[str, Any]) -> dict[str, Any]:
+def _over(base: JsonObject, content: JsonObject) -> JsonObject:
     merged = dict(base)
     for key, value in content.items():
         both = isinstance(value, dict) and isinstance(base.get(key), dict)
@@ -182,15 +174,13 @@ def _option(override: str) -> str:
     return f"--set {override!r}"
 
 
-def _overridden(
-    merged: dict[str, Any], overrides: Iterable[str], origins: dict[str, str]
-) -> tuple[dict[str, Any], list[str]]:
+def _overridden(merged: JsonObject, overrides: Iterable[str], origins: dict[str, str]) -> tuple[JsonObject, list[str]]:
     """Return the content with the overrides, and what is wrong with those; `origins` gets each setting's origin."""
     content = deepcopy(merged)
     return content, [problem for override in overrides for problem in _override(content, origins, override)]
 
 
-def _override(content: dict[str, Any], origins: dict[str, str], override: str) -> Iterator[str]:
+def _override(content: JsonObject, origins: dict[str, str], override: str) -> Iterator[str]:
     """Override the content by NAME=VALUE, or yield its problems."""
     option = _option(override)
     name, equals, text = override.partition("=")

@@ -1,13 +1,12 @@
 """Say what is wrong in a system file, in a person's words, with the closest name or value that could be meant."""
 
 import difflib
-import re
 from collections.abc import Iterable, Iterator
 from pathlib import Path
-from typing import Any, get_args
 
 from pydantic import ValidationError
 
+from bertbench.common.json_object import JsonObject
 from bertbench.common.section import Section
 from bertbench.config.checks import problems
 from bertbench.config.partial import partial, section_of
@@ -29,16 +28,14 @@ def wrong_settings(path: Path, error: ValidationError, origins: dict[str, str]) 
         elif problem["type"] == "missing":
             text = "missing; add it"
         elif problem["type"] == "model_type":
-            text = f"found {problem['input']!r}, expected a section; {_meant(location, problem['input'])}"
+            names = ", ".join(f"{where}.{name}" for name in _section_at(location).model_fields)
+            text = f"found {problem['input']!r}, expected a section; set one of {names}"
         else:
             text = f"found {problem['input']!r}; {message[0].lower()}{message[1:]}"
-            expected = re.findall("'(.*?)'", problem.get("ctx", {}).get("expected", ""))
-            if close := difflib.get_close_matches(str(problem["input"]), expected, 1):
-                text += f"; did you mean {close[0]}?"
         yield f"{_origin(location, origins) or path}: {where}: {text}"
 
 
-def wrong_together(path: Path, content: dict[str, Any], without: dict[str, dict[str, Any]]) -> Iterator[str]:
+def wrong_together(path: Path, content: JsonObject, without: dict[str, JsonObject]) -> Iterator[str]:
     """Yield which settings don't go together, as far as each of them is right.
 
     `without` gives the content without each option: a problem that is not there is the option's.
@@ -67,15 +64,6 @@ def _known_keys(location: tuple[int | str, ...]) -> str:
     if close := _alike(key, elsewhere):
         return f"did you mean {elsewhere[close]}?"
     return f"expected one of {', '.join(known)}"
-
-
-def _meant(location: tuple[int | str, ...], value: Any) -> str:
-    """Return what could have been meant by a value in the place of a section."""
-    where, fields = ".".join(map(str, location)), _section_at(location).model_fields
-    choices = {str(one): f"{where}.{name}={one}" for name in fields for one in get_args(fields[name].annotation)}
-    if close := _alike(str(value), choices):
-        return f"did you mean {choices[close]}?"
-    return f"set one of {', '.join(f'{where}.{name}' for name in fields)}"
 
 
 def _section_at(location: tuple[int | str, ...]) -> type[Section]:

@@ -2,23 +2,24 @@
 
 import json
 from contextlib import suppress
-from typing import Any, TypeVar, cast
+from typing import TypeVar, cast
 
 from pydantic import ConfigDict, TypeAdapter, ValidationError
 from pydantic.fields import FieldInfo
 
+from bertbench.common.json_object import JsonObject
 from bertbench.common.section import Section
 
 SectionT = TypeVar("SectionT", bound=Section)
 _VALUE_RULES: ConfigDict = {"strict": True, "allow_inf_nan": False}  # as Section's
 
 
-def partial(kind: type[SectionT], content: dict[str, Any]) -> SectionT:
+def partial(kind: type[SectionT], content: JsonObject) -> SectionT:
     """Return a section with those settings of `content` that are valid.
 
     To read any other raises UnsettledError. Unknown keys are left out.
     """
-    values: dict[str, Any] = {}
+    values: JsonObject = {}
     for name, field in kind.model_fields.items():
         key = field.alias or name
         section = section_of(field)
@@ -37,7 +38,7 @@ def partial(kind: type[SectionT], content: dict[str, Any]) -> SectionT:
     return cast(SectionT, made)  # model_construct is typed as of the base
 
 
-def known(kind: type[Section], content: dict[str, Any]) -> dict[str, Any]:
+def known(kind: type[Section], content: JsonObject) -> JsonObject:
     """Return the content of an older version without settings that a section no longer has."""
     kept = {}
     for name, field in kind.model_fields.items():

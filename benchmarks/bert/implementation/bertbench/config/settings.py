@@ -1,8 +1,10 @@
 """All settings of a system file, the numbers that follow from them, and what a rule between them is (checks.py)."""
 
+import json
 import math
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
+from functools import reduce
 
 from pydantic import Field
 
@@ -130,12 +132,8 @@ class Settings(Section):
     @property
     def max_steps(self) -> int:
         """Optimizer steps after which the run gives up."""
-        limit = self.evaluation.max_samples
-        return (
-            self.schedule.max_steps
-            if limit is None
-            else min(self.schedule.max_steps, -(-limit // self.global_batch_size))
-        )
+        limit, steps = self.evaluation.max_samples, self.schedule.max_steps
+        return steps if limit is None else min(steps, -(-limit // self.global_batch_size))
 
     @property
     def learning_rate(self) -> LearningRate:
@@ -201,13 +199,29 @@ Rule = Callable[[Settings], object]
 """Returns what is wrong between settings, with the remedy, or something false."""
 
 
-def only_if(applies: Rule, *rules: Rule) -> tuple[Rule, ...]:
-    """Return the rules as ones that say nothing unless `applies` is true of the settings."""
+def limited(applies: Rule, because: str, instead: str, allowed: Mapping[str, Sequence[object]]) -> tuple[Rule, ...]:
+    """Return a rule for each setting of `allowed`: it has one of these values where `applies` is true.
 
-    def guarded(rule: Rule) -> Rule:
-        return lambda settings: applies(settings) and rule(settings)
+    Others are refused `because` of what is true there, and `instead` says how to keep them.
+    """
 
-    return tuple(map(guarded, rules))
+    def rule(setting: str) -> Rule:
+        *sections, key = setting.split(".")
+
+        def find(settings: Settings) -> object:
+            place = reduce(getattr, sections, settings)  # None: a section that is left out
+            if place is None or not applies(settings) or (found := getattr(place, key)) in allowed[setting]:
+                return None
+            choices = " or ".join(map(_shown, allowed[setting]))
+            return f"{setting} {_shown(found)} {because}; set it to {choices}, or {instead}"
+
+        return find
+
+    return tuple(map(rule, allowed))
+
+
+def _shown(value: object) -> str:
+    return value if isinstance(value, str) else json.dumps(value)
 
 
 def broken(rules: Iterable[Rule], settings: Settings) -> Iterator[str]:

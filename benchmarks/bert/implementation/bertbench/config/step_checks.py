@@ -5,9 +5,9 @@ needs whole copies of the model on all ranks.
 """
 
 from bertbench.balance.plan import VARYING
-from bertbench.config.settings import Settings, only_if
+from bertbench.config.settings import Rule, Settings, limited
 
-_WAY_OUT = "or compute.compile to default"
+NOT_FP16 = ("fp32", "bf16", "auto")
 
 
 def counts_vary(settings: Settings) -> str | None:
@@ -19,79 +19,66 @@ def counts_vary(settings: Settings) -> str | None:
     return f"data.balance {data.balance} gives ranks different numbers of samples; set {remedy}"
 
 
-GRAPH_RULES = only_if(
-    lambda s: s.compute.compile == "graphs",
-    lambda s: (
-        (why := counts_vary(s)) and f"compute.compile graphs needs equally many samples a rank, but {why}, {_WAY_OUT}"
+def _replays(settings: Settings) -> bool:
+    return settings.compute.compile == "graphs"
+
+
+GRAPH_RULES: tuple[Rule, ...] = (
+    *limited(
+        _replays,
+        "can't be replayed by compute.compile graphs",
+        "compute.compile to default",
+        {
+            "optimizer.name": ("lamb", "adam"),
+            "optimizer.ema_decay": (0.0,),  # it counts steps on the host, as apex does
+            "optimizer.impl": ("auto", "torch", "triton"),
+            "sync.method": ("every_step",),
+            "communication.compression": ("none", "bf16"),  # fp16 needs a loss scale
+            "precision.compute": NOT_FP16,
+        },
     ),
     lambda s: (
-        s.parallel.splits
-        and f"compute.compile graphs is for whole models; set parallel to one rank a model, {_WAY_OUT}"
+        _replays(s)
+        and (why := counts_vary(s))
+        and f"compute.compile graphs needs equally many samples a rank, but {why}, or compute.compile to default"
     ),
     lambda s: (
-        s.scales_loss
-        and "compute.compile graphs has no loss scaling, which fp16 needs; use bf16, compute.compile to default"
+        _replays(s)
+        and s.parallel.splits
+        and "compute.compile graphs is for whole models; leave parallel out, or set compute.compile to default"
     ),
     lambda s: (
-        not s.optimizer.is_adam_or_lamb
-        and f"compute.compile graphs can't replay optimizer.name {s.optimizer.name}; set it to lamb or adam, {_WAY_OUT}"
-    ),
-    lambda s: (
-        s.optimizer.ema_decay
-        and "compute.compile graphs can't replay optimizer.ema_decay, which counts steps on the host; set it to 0, "
-        f"{_WAY_OUT}"
-    ),
-    lambda s: (
-        s.optimizer.impl == "apex"
-        and "compute.compile graphs can't replay optimizer.impl apex, which counts steps on the host; set it to "
-        f"torch, {_WAY_OUT}"
-    ),
-    lambda s: (
-        s.sync.method != "every_step"
-        and f"compute.compile graphs can't replay sync.method {s.sync.method}; set it to every_step, {_WAY_OUT}"
-    ),
-    lambda s: (
-        s.communication.compression not in ("none", "bf16", "fp16")
-        and f"compute.compile graphs can't replay communication.compression {s.communication.compression}; use "
-        f"bf16, {_WAY_OUT}"
-    ),
-    lambda s: (
-        s.launch.device == "cuda"
+        _replays(s)
+        and s.launch.device == "cuda"
         and s.precision.compute == "fp32"
         and "compute.compile graphs on cuda needs attention of a fixed size, which torch's flash kernel has in "
-        f"half precision only; set precision.compute to bf16, {_WAY_OUT}"
+        "half precision only; set precision.compute to bf16, or compute.compile to default"
     ),
 )
 
-SYNC_RULES = only_if(
-    lambda s: s.sync.method != "every_step",
+SYNC_RULES: tuple[Rule, ...] = (
+    *limited(
+        lambda s: s.sync.method != "every_step",
+        "goes with sync.method every_step only",  # others keep whole states a rank, and can't skip an overflow
+        "set that",
+        {"optimizer.sharded": (False,), "precision.compute": NOT_FP16},
+    ),
+    *limited(
+        lambda s: s.sync.method == "delayed",
+        "exchanges twice in a step, or skips one, and can't be delayed",
+        "set sync.method to every_step",
+        {"communication.compression": ("none", "bf16")},
+    ),
+    *limited(
+        lambda s: s.sync.outer,
+        "doesn't go with weights that ranks train alone and average (sync.method)",
+        "set sync.method to every_step",
+        {"optimizer.ema_decay": (0.0,), "communication.compression": ("none",)},
+    ),
     lambda s: (
-        s.parallel.splits
+        s.sync.method != "every_step"
+        and s.parallel.splits
         and f"sync.method {s.sync.method} needs a whole model on every rank; set parallel to one rank a model, or "
         "every_step"
-    ),
-    lambda s: (
-        s.optimizer.sharded
-        and f"sync.method {s.sync.method} needs the whole optimizer state on every rank; leave optimizer.sharded "
-        "out, or set sync.method to every_step"
-    ),
-    lambda s: s.scales_loss and f"sync.method {s.sync.method} can't skip the steps that overflow in fp16; use bf16",
-    lambda s: (
-        s.sync.outer
-        and s.optimizer.ema_decay
-        and f"optimizer.ema_decay averages one rank's steps, and sync.method {s.sync.method} evaluates the mean "
-        "of all ranks; set one of them to its default"
-    ),
-    lambda s: (
-        s.sync.outer
-        and s.communication.compression != "none"
-        and f"communication.compression {s.communication.compression} does nothing for sync.method "
-        f"{s.sync.method}, which sends weights and no gradients; set one of them to its default"
-    ),
-    lambda s: (
-        s.sync.method == "delayed"
-        and s.communication.compression not in ("none", "bf16", "fp16")
-        and f"communication.compression {s.communication.compression} exchanges twice in a step and can't be "
-        "delayed; use bf16, or set sync.method to every_step"
     ),
 )
