@@ -33,6 +33,7 @@ def _launched_by_nobody(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv(LAUNCHED, raising=False)
 
 
+Tiny = Callable[..., "System"]
 Answer = Callable[..., Any]
 Printed = Callable[..., str]
 
@@ -57,6 +58,23 @@ def answer(printed: Printed) -> Answer:
     return lambda *words, code=0: json.loads(printed(*words, "--json", code=code))
 
 
+Program = Callable[[str, str], None]
+
+
+@pytest.fixture
+def program(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Program:
+    """Put a program of that name first on the path; it runs these lines of a shell."""
+    folder = tmp_path / "bin"
+    folder.mkdir()
+    monkeypatch.setenv("PATH", f"{folder}:{os.environ['PATH']}")
+
+    def install(name: str, lines: str) -> None:
+        (folder / name).write_text(f"#!/bin/sh\n{lines}\n")
+        (folder / name).chmod(0o755)
+
+    return install
+
+
 @pytest.fixture(scope="session")
 def text(tmp_path_factory: pytest.TempPathFactory) -> Path:
     path = tmp_path_factory.mktemp("text") / "articles.txt"
@@ -76,16 +94,11 @@ def tiny_folder(tmp_path_factory: pytest.TempPathFactory, text: Path) -> Path:
 
 
 @pytest.fixture
-def tiny(tmp_path: Path, tiny_folder: Path) -> Callable[..., System]:
+def tiny(tiny_file: str) -> Tiny:
     """Load the tiny system with overrides, its data in place."""
     from bertbench.config import load_system  # noqa: PLC0415 - pydantic
 
-    path = _write(tmp_path / "tiny.json", {**TINY_SYSTEM, "data": {**TINY_SYSTEM["data"], "path": str(tiny_folder)}})
-
-    def load(*overrides: str) -> System:
-        return load_system(path, overrides)
-
-    return load
+    return lambda *overrides: load_system(tiny_file, overrides)
 
 
 @pytest.fixture

@@ -2,6 +2,8 @@
 
 import struct
 
+import google_crc32c
+
 
 def varint(value: int) -> bytes:
     value %= 1 << 64
@@ -21,11 +23,6 @@ def embedded(number: int, content: bytes) -> bytes:
 
 
 def masked_crc(data: bytes) -> bytes:
-    """CRC-32C bit by bit (polynomial 0x1EDC6F41, reflected), then LevelDB's mask."""
-    crc = 0xFFFFFFFF
-    for byte in data:
-        crc ^= byte
-        for _ in range(8):
-            crc = crc >> 1 ^ (0x82F63B78 if crc & 1 else 0)
-    crc ^= 0xFFFFFFFF
+    """CRC-32C, then LevelDB's mask."""
+    crc = google_crc32c.value(data)
     return struct.pack("<I", ((crc >> 15 | crc << 17) + 0xA282EAD8) % (1 << 32))

@@ -7,7 +7,6 @@ import os
 import re
 import subprocess
 import sys
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -15,9 +14,9 @@ import pytest
 import compliance.__main__ as judge
 from bertbench.cli import main, table
 from bertbench.common.paths import REPOSITORY
-from bertbench.config import System
 from bertbench.results.progress import RunProgress
 from tests.compliance.logs import closed, write
+from tests.conftest import Program, Tiny
 
 Captured = pytest.CaptureFixture[str]
 
@@ -73,14 +72,13 @@ def test_every_command_has_its_line_in_the_docs_and_a_test(command: str) -> None
     ("given", "expected"),
     [([], "cpu_demo"), (["--runs", "2"], "cpu_demo --runs 2"), (["dgxa100_n1", "--seed", "3"], "dgxa100_n1 --seed 3")],
 )
-def test_run_and_time_runs_the_demo_unless_a_system_is_named(tmp_path: Path, given: list[str], expected: str) -> None:
-    python = tmp_path / "python3"
-    python.write_text('#!/bin/sh\necho "$@"\n')
-    python.chmod(0o755)
+def test_run_and_time_runs_the_demo_unless_a_system_is_named(
+    tmp_path: Path, program: Program, given: list[str], expected: str
+) -> None:
+    program("python3", 'echo "$@"')
     script = tmp_path / "run_and_time.sh"  # away from the repository's .venv
     script.write_text((REPOSITORY / "run_and_time.sh").read_text())
-    path = f"{tmp_path}:{os.environ['PATH']}"
-    done = subprocess.run(["bash", script, *given], capture_output=True, text=True, check=True, env={"PATH": path})
+    done = subprocess.run(["bash", script, *given], capture_output=True, text=True, check=True)
     assert done.stdout == f"-m bertbench launch {expected}\n"
 
 
@@ -158,7 +156,7 @@ class Terminal(io.StringIO):
         return True
 
 
-def test_progress_fits_80_columns(tiny: Callable[..., System], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_progress_fits_80_columns(tiny: Tiny, monkeypatch: pytest.MonkeyPatch) -> None:
     terminal = Terminal()
     monkeypatch.setattr(sys, "stderr", terminal)
     monkeypatch.setenv("COLUMNS", "200")

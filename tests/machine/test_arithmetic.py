@@ -2,7 +2,6 @@
 
 import json
 import os
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -14,9 +13,9 @@ from bertbench.machine import arithmetic
 from bertbench.machine.arithmetic import choose, choose_arithmetic
 from bertbench.model.linear import onednn_multiplies
 from bertbench.results.files import ResultFiles
+from tests.conftest import Tiny
 from tests.ranks import run_ranks
 
-Tiny = Callable[..., System]
 CPU = torch.device("cpu")
 WIDE = ("model.hidden_size=256", "model.attention_heads=4", "model.layers=1", "launch.ranks_per_node=1")
 

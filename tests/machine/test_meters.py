@@ -1,33 +1,27 @@
 """Power meters, on files like the kernel's, a library like NVIDIA's and a program like ipmitool."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-from bertbench.machine import meters
+from bertbench.machine import meters, processor
 from bertbench.machine.meters import Meter, find
+from tests.conftest import Program
 
 RANGE_UJ = 262_143_328_850
 
 
-class NoGpus:
-    """NVIDIA's library where there is no driver."""
+class Gpus:
+    """NVIDIA's library, with a GPU for each counter, in millijoules."""
 
     class NVMLError(Exception):
         pass
 
-    def nvmlInit(self) -> None:  # noqa: N802 - the library's name
-        raise self.NVMLError("Driver Not Loaded")
-
-
-class Gpus(NoGpus):
-    """Two GPUs, whose counters are in millijoules."""
-
     def __init__(self) -> None:
-        self.millijoules = [5_000_000, 0]
+        self.millijoules: list[int] = []
 
-    def nvmlInit(self) -> None:  # noqa: N802
+    def nvmlInit(self) -> None:  # noqa: N802 - the library's name
         pass
 
     def nvmlDeviceGetCount(self) -> int:  # noqa: N802
@@ -38,6 +32,15 @@ class Gpus(NoGpus):
 
     def nvmlDeviceGetTotalEnergyConsumption(self, gpu: int) -> int:  # noqa: N802
         return self.millijoules[gpu]
+
+
+@pytest.fixture(autouse=True)
+def gpus(monkeypatch: pytest.MonkeyPatch) -> Gpus:
+    """The library in the place of NVIDIA's, without GPUs at first."""
+    library = Gpus()
+    for module in (meters, processor):
+        monkeypatch.setattr(module, "pynvml", library)
+    return library
 
 
 @pytest.fixture
@@ -72,7 +75,7 @@ def test_rapl_counts_packages_and_their_memory_once_and_survives_a_counter_that_
     zone(tmp_path, "intel-rapl:0:0", "core", 3)  # a part of package-0
     zone(tmp_path, "intel-rapl:2", "psys", 3)  # both packages once more
     zone(tmp_path, "intel-rapl-mmio:0", "package-0", 3)
-    meter = only(find(tmp_path, NoGpus()))
+    meter = only(find(tmp_path))
     assert meter.watts() == {}
     first.write_text("101000000")
     second.write_text("50000000")
@@ -81,28 +84,31 @@ def test_rapl_counts_packages_and_their_memory_once_and_survives_a_counter_that_
     assert meter.watts() == pytest.approx({"package-0": 50.0, "package-1": 40.0, "dram-0": 5.0})
 
 
-def test_gpus_count_energy(tmp_path: Path, seconds: list[float]) -> None:
-    gpus = Gpus()
-    meter = only(find(tmp_path, gpus))
+def test_gpus_count_energy(tmp_path: Path, seconds: list[float], gpus: Gpus) -> None:
+    gpus.millijoules = [5_000_000, 0]
+    meter = only(find(tmp_path))
     assert meter.watts() == {}
     gpus.millijoules = [5_350_000, 90_000]
     seconds[0] += 0.5
     assert meter.watts() == pytest.approx({"gpu-0": 700.0, "gpu-1": 180.0})
 
 
-def test_ipmi_tells_the_power_of_the_whole_node(tmp_path: Path, ipmitool: Callable[[str], None]) -> None:
-    ipmitool('[ "$*" = "dcmi power reading" ] && echo "    Instantaneous power reading:                   314 Watts"')
-    assert only(find(tmp_path, NoGpus())).watts() == {"node": 314.0}
+def test_ipmi_tells_the_power_of_the_whole_node(tmp_path: Path, program: Program) -> None:
+    program(
+        "ipmitool",
+        '[ "$*" = "dcmi power reading" ] && echo "    Instantaneous power reading:       314 Watts"',
+    )
+    assert only(find(tmp_path)).watts() == {"node": 314.0}
 
 
-def test_a_meter_that_can_t_be_read_is_one_clear_line_each(tmp_path: Path, ipmitool: Callable[[str], None]) -> None:
-    ipmitool('echo "Could not open device at /dev/ipmi0" >&2; exit 1')
+def test_a_meter_that_can_t_be_read_is_one_clear_line_each(tmp_path: Path, program: Program) -> None:
+    program("ipmitool", 'echo "Could not open device at /dev/ipmi0" >&2; exit 1')
     counter = zone(tmp_path, "intel-rapl:0", "package-0", 1)
     counter.unlink()
-    found = find(tmp_path, NoGpus())
+    found = find(tmp_path)
     assert found.meters == []
     assert found.absent == [
         f"RAPL: {counter} can't be read (No such file or directory); only root may, unless `chmod a+r` lets others",
-        "NVML: Driver Not Loaded",
+        "NVML: found no GPU",
         "IPMI: `ipmitool dcmi power reading` gives no reading (Could not open device at /dev/ipmi0)",
     ]

@@ -5,21 +5,21 @@ import os
 import subprocess
 import sys
 import time
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from tests.conftest import Program
 from tests.training.test_run import wait_for
 
 WATTS = 250
 
 
 @pytest.fixture(autouse=True)
-def metered(ipmitool: Callable[[str], None]) -> None:
+def metered(program: Program) -> None:
     """A node whose ipmitool reads the same power all the time."""
-    ipmitool(f'echo "Instantaneous power reading:   {WATTS} Watts"')
+    program("ipmitool", f'echo "Instantaneous power reading:   {WATTS} Watts"')
 
 
 def alive(process: int) -> bool:
@@ -31,7 +31,7 @@ def alive(process: int) -> bool:
 
 
 def sampling(file: Path) -> list[str]:
-    return [sys.executable, "-m", "bertbench.machine.power", str(file), "--hz", "20", "--parent", str(os.getpid())]
+    return [sys.executable, "-m", "bertbench.machine.power", str(file), "20", str(os.getpid())]
 
 
 def lines(file: Path) -> list[dict[str, Any]]:
@@ -59,8 +59,8 @@ def test_it_dies_with_the_run(tmp_path: Path) -> None:
     file = tmp_path / "node_0.jsonl"
     parent = subprocess.Popen(
         [sys.executable, "-c", "import os, subprocess, sys, time; "
-         "process = subprocess.Popen([*sys.argv[1:], '--parent', str(os.getpid())]); print(process.pid, flush=True); "
-         "time.sleep(600)", *sampling(file)[:-2]],
+         "process = subprocess.Popen([*sys.argv[1:], str(os.getpid())]); print(process.pid, flush=True); "
+         "time.sleep(600)", *sampling(file)[:-1]],
         stdout=subprocess.PIPE, text=True,
     )  # fmt: skip
     assert parent.stdout is not None
@@ -71,14 +71,12 @@ def test_it_dies_with_the_run(tmp_path: Path) -> None:
     wait_for(lambda: not alive(sampler), 10)
 
 
-def test_a_meter_that_fails_while_it_samples_ends_it_with_a_line(
-    tmp_path: Path, ipmitool: Callable[[str], None]
-) -> None:
+def test_a_meter_that_fails_while_it_samples_ends_it_with_a_line(tmp_path: Path, program: Program) -> None:
     file = tmp_path / "node_0.jsonl"
     with subprocess.Popen(sampling(file), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
         assert process.stdout is not None
         process.stdout.readline()
-        ipmitool('echo "no such sensor" >&2')
+        program("ipmitool", 'echo "no such sensor" >&2')
         _, said = process.communicate(timeout=60)
     assert process.returncode == 1
     assert "power sampling stopped" in said

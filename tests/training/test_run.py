@@ -19,6 +19,7 @@ import torch
 from bertbench.cli import main
 from compliance.judge import judge
 from compliance.log import read_events
+from tests.conftest import Program
 from tests.ranks import LIMIT_S, run_command
 
 pytest.importorskip("pydantic", reason="starts commands that read a system")
@@ -279,16 +280,11 @@ def test_another_number_of_ranks_than_the_system_s_is_refused(
 
 
 def test_the_power_of_a_run_is_sampled_beside_it(
-    tiny_file: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    tiny_file: str, tmp_path: Path, capsys: pytest.CaptureFixture[str], program: Program
 ) -> None:
-    program = tmp_path / "bin" / "ipmitool"
-    program.parent.mkdir()
-    program.write_text('#!/bin/sh\necho "Instantaneous power reading:   250 Watts"\n')
-    program.chmod(0o755)
+    program("ipmitool", 'echo "Instantaneous power reading:   250 Watts"')
     settings = ("power.measure=true", "power.hz=20", "power.interconnect_watts=20", "schedule.max_steps=40")
-    done = run_command(
-        2, ["train", tiny_file, *words(settings)], tmp_path, PATH=f"{program.parent}:{os.environ['PATH']}"
-    )
+    done = run_command(2, ["train", tiny_file, *words(settings)], tmp_path, PATH=os.environ["PATH"])
     assert done.returncode == 3, done.stderr
     log = str(tmp_path / "runs" / "tiny" / "bert" / "result_0.txt")
     assert "without measuring energy" not in done.stderr

@@ -19,14 +19,13 @@ def command(job: Job) -> list[str]:
     """
     _check_container()
     system = job.system
-    gpus = [f"--gpus-per-node={system.launch.ranks_per_node}"] if system.launch.device == "cuda" else []
+    whole_nodes = [f"--gpus-per-node={system.launch.ranks_per_node}", "--exclusive"]
     return [
         "sbatch",
         f"--job-name={system.name}",
         f"--nodes={system.hardware.number_of_nodes}",
         f"--ntasks-per-node={system.launch.ranks_per_node}",
-        *gpus,
-        *(["--exclusive"] if gpus else []),
+        *(whole_nodes if system.launch.device == "cuda" else []),
         f"--time={job.runs * system.launch.walltime_minutes + _SPARE_MINUTES}",
         f"--export=ALL,RUNS={job.runs},RESTARTS={system.launch.max_restarts},BERTBENCH_HOME={SCRIPTS_HOME},"
         f"DATADIR={data_folder('').absolute()},LOGDIR={runs_folder().absolute()}",

@@ -11,11 +11,12 @@ import time
 from collections.abc import Callable, Mapping
 from functools import partial
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import pynvml
 
 from bertbench.common.errors import system_reason
+from bertbench.machine.processor import nvidia_gpus
 
 IPMI = "ipmi"
 _POWERCAP = "sys/class/powercap"
@@ -44,10 +45,10 @@ class Found(NamedTuple):
     absent: list[str]
 
 
-def find(root: Path = Path("/"), nvml: Any = pynvml) -> Found:
-    """Return the readable meters; `root` is the root of the file system, `nvml` NVIDIA's management library."""
+def find(root: Path = Path("/")) -> Found:
+    """Return the readable meters; `root` is the root of the file system."""
     found = Found([], [])
-    for meter in (partial(_rapl, root / _POWERCAP), partial(_gpus, nvml), _ipmi):
+    for meter in (partial(_rapl, root / _POWERCAP), _gpus, _ipmi):
         try:
             found.meters.append(meter())
         except OSError as error:
@@ -95,24 +96,19 @@ def _rapl(folder: Path) -> Meter:
     return meter
 
 
-def _gpus(nvml: Any) -> Meter:
-    gpus: list[Any] = []
+def _gpus() -> Meter:
+    gpus = nvidia_gpus()
 
     def joules() -> dict[str, float]:
         try:
             return {
-                f"gpu-{index}": nvml.nvmlDeviceGetTotalEnergyConsumption(gpu) / 1e3 for index, gpu in enumerate(gpus)
+                f"gpu-{index}": pynvml.nvmlDeviceGetTotalEnergyConsumption(gpu) / 1e3 for index, gpu in enumerate(gpus)
             }
-        except nvml.NVMLError as error:  # before Volta, GPUs count no energy
+        except pynvml.NVMLError as error:  # before Volta, GPUs count no energy
             raise OSError(f"NVML: {error}") from error
 
-    try:
-        nvml.nvmlInit()
-        gpus += [nvml.nvmlDeviceGetHandleByIndex(index) for index in range(nvml.nvmlDeviceGetCount())]
-    except nvml.NVMLError as error:
-        raise OSError(f"NVML: {error}") from error
     if not joules():
-        raise OSError("NVML: the driver sees no GPU")
+        raise OSError("NVML: found no GPU")
     return _counter("nvml", joules, {})
 
 

@@ -1,10 +1,9 @@
-"""Sample a node's power beside a run, in a process of its own: `python -m bertbench.machine.power FILE --hz 2 ...`.
+"""Sample a node's power beside a run, in a process of its own: `python -m bertbench.machine.power FILE HZ PARENT`.
 
 Each reading adds a line to FILE: `{"time_ms": ..., "watts": ..., "parts": {...}}`, the power since the last reading.
 The first line names the meters. The process ends by SIGTERM, or with the process that started it.
 """
 
-import argparse
 import json
 import signal
 import sys
@@ -23,14 +22,9 @@ READY = "ready"
 """The process prints it once it takes readings."""
 
 
-def main(arguments: Sequence[str] | None = None) -> int:
+def main(name: str, hz: str, parent: str) -> int:
     """Sample until stopped; exit with 1 if the node has no meter, or one fails."""
-    parser = argparse.ArgumentParser(prog="python -m bertbench.machine.power", description=__doc__)
-    parser.add_argument("file", type=Path)
-    parser.add_argument("--hz", type=float, required=True)
-    parser.add_argument("--parent", type=int, required=True)
-    options = parser.parse_args(arguments)
-    die_with_parent(options.parent)
+    die_with_parent(int(parent))
     stopped: list[int] = []
     signal.signal(signal.SIGTERM, lambda number, _: stopped.append(number))
     meters, absent = find()
@@ -38,11 +32,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
         print(f"{node()} has no power meter: {'; '.join(absent)}", flush=True)
         return 1
     try:
-        with options.file.open("a", encoding="utf-8", buffering=1) as file:
+        with Path(name).open("a", encoding="utf-8", buffering=1) as file:
             file.write(json.dumps({"node": node(), "meters": [meter.name for meter in meters]}) + "\n")
             for meter in meters:
                 meter.watts()  # counters: from here
-            for _ in _moments(1 / options.hz, stopped):
+            for _ in _moments(1 / float(hz), stopped):
                 _record(file, meters)
     except OSError as error:
         print(f"{node()}: power sampling stopped: {system_reason(error)}", file=sys.stderr, flush=True)
@@ -73,4 +67,4 @@ def _record(file: IO[str], meters: Sequence[Meter]) -> None:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(main(*sys.argv[1:]))

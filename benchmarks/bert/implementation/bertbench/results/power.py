@@ -44,8 +44,7 @@ def power_sampled(system: System, world: World, files: ResultFiles | None) -> It
         yield
         return
     file = folder / f"node_{world.rank // world.ranks.local_size}.jsonl"
-    options = [str(file), "--hz", str(system.power.hz), "--parent", str(os.getpid())]
-    command = [sys.executable, "-m", sampler.__name__, *options]
+    command = [sys.executable, "-m", sampler.__name__, str(file), str(system.power.hz), str(os.getpid())]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
         assert process.stdout is not None
         answer = process.stdout.readline().strip()
