@@ -1,14 +1,13 @@
 """`bertbench fit`: the same training on other devices, its memory, and what it refuses."""
 
 import json
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
-from bertbench.config import System, load_system
+from bertbench.config import load_system
 from bertbench.dry_run.layouts import needed_gb
-from tests.conftest import Answer, Printed
+from tests.conftest import Answer, Printed, Tiny
 from tests.ranks import run_ranks
 from tests.training.test_trainer import LOSS_TOLERANCE, losses
 
@@ -37,7 +36,7 @@ def test_a_closed_system_stays_closed_and_fits_by_plans_memory(
     monkeypatch.chdir(tmp_path)
     notes = printed("fit", "dgxa100_n1", "--gpus", 2, "--memory", 40, "--out", "two.json")
     assert "division: closed, legal" in notes
-    assert "clip.mode before clips the gradient of each rank, of 2 instead of 8" in notes
+    assert "losses: equal to rounding, but for what each rank or part does by itself" in notes
     one, other = load_system("dgxa100_n1"), load_system("two.json")
     assert json.loads(Path("two.json").read_text())["extends"] == "dgxa100_n1"
     same = ("model", "optimizer", "schedule", "clip", "evaluation", "loss", "precision")
@@ -50,7 +49,7 @@ def test_a_closed_system_stays_closed_and_fits_by_plans_memory(
 
 
 def test_without_a_known_memory_a_part_keeps_its_samples(
-    tiny_file: str, tiny: Callable[..., System], tmp_path: Path, answer: Answer
+    tiny_file: str, tiny: Tiny, tmp_path: Path, answer: Answer
 ) -> None:
     assert tiny("data.gradient_accumulation_steps=2").local_batch == 6  # 3 in a part
     content = json.loads(Path(tiny_file).read_text())
@@ -67,7 +66,7 @@ REFUSED = {
     "dgxa100_n1 --gpus 2 --memory nan": "--memory nan: expected the GB of a device, above 0",
     "dgxa100_n1 --gpus 8 --memory 4": "on each device even with one sample at a time, it has 4",
     "bert10b_n128 --gpus 64": "split by a pipeline, which accumulates over parallel.microbatches",
-    "dgxa100_n1 --gpus 1 --out there.json": "--out there.json: exists already",
+    "dgxa100_n1 --gpus 1 --out there.json": "--out there.json: expected a new file that ends in .json",
     "dgxa100_n1 --gpus 2 --gpu-model a100-pcie --memory 4": "it has 4; use larger devices",
 }
 

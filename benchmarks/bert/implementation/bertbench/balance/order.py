@@ -5,6 +5,7 @@ Shapes: N samples in the dataset, B samples in the global batch, K steps in a wi
 
 from collections.abc import Callable
 from functools import lru_cache
+from typing import NamedTuple
 
 import numpy as np
 
@@ -18,25 +19,24 @@ from bertbench.data.store.columns import Index, Integers, lengths_of
 _WINDOW = 1 << 18
 
 
-class RandomOrder:
+class RandomOrder(NamedTuple):
     """A keyed permutation; epochs follow each other without a gap, so no step is partial."""
 
-    def __init__(self, samples: int, global_batch_size: int, seed: int) -> None:
-        self._samples = samples
-        self._batch = global_batch_size
-        self._seed = seed
+    samples: int
+    global_batch_size: int
+    seed: int
 
     def step(self, step: int) -> Integers:
         """Return the ids of a step's samples in the order in which ranks draw them: [B]. Steps count from 0."""
-        return self.places(step * self._batch, (step + 1) * self._batch)
+        return self.places(step * self.global_batch_size, (step + 1) * self.global_batch_size)
 
     def places(self, start: int, stop: int) -> Integers:
         """Return the ids at places `start` to `stop` - 1 of the endless order."""
-        epochs, within = np.divmod(np.arange(start, stop), self._samples)
+        epochs, within = np.divmod(np.arange(start, stop), self.samples)
         ids = np.empty_like(within)
         for epoch in range(epochs[0], epochs[-1] + 1):
             here = slice(*np.searchsorted(epochs, (epoch, epoch + 1)))
-            ids[here] = permuted(within[here], self._samples, derive(self._seed, "order", epoch))
+            ids[here] = permuted(within[here], self.samples, derive(self.seed, "order", epoch))
         return ids
 
 

@@ -5,9 +5,8 @@ So planning runs ahead of the step, a run resumes at any step from two integers,
 thousand ranks. Shapes: S samples in the step, R ranks.
 """
 
-from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING, Literal, get_args
+from typing import TYPE_CHECKING, Literal, NamedTuple, get_args
 
 import numpy as np
 from numpy.typing import NDArray
@@ -32,8 +31,7 @@ VARYING: tuple[Method, ...] = ("packed", "planned", "planned_local")
 """Methods that may give ranks different numbers of samples."""
 
 
-@dataclass(frozen=True)
-class Balance:
+class Balance(NamedTuple):
     """How batches are drawn and dealt."""
 
     method: Method
@@ -44,8 +42,7 @@ class Balance:
     row_length: int = 512
 
 
-@dataclass(frozen=True)
-class Shares:
+class Shares(NamedTuple):
     """The samples of a step, rank by rank."""
 
     ids_S: Integers
@@ -60,8 +57,7 @@ class Shares:
         return np.diff(np.concatenate(([0.0], np.cumsum(values_S)))[self.bounds_R1])
 
 
-@dataclass(frozen=True)
-class StepPlan:
+class StepPlan(NamedTuple):
     """The samples that each rank reads and those that it trains on; they differ only if ranks exchange samples."""
 
     drawn: Shares

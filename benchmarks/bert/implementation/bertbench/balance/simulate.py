@@ -1,7 +1,7 @@
 """Simulate balance without GPUs: plan steps of any world with training's own code, and measure the plans."""
 
 import time
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
@@ -30,8 +30,8 @@ VARIANTS: dict[str, Balance] = {
 
 def variant(name: str, cost: CostModel, edges: tuple[int, ...] | None = None) -> Balance:
     """Return a variant that deals sequences of this cost; `edges`: ends of the strata, the published four if None."""
-    balance = replace(VARIANTS[name], cost=cost)
-    return balance if edges is None else replace(balance, strata_edges=edges)
+    balance = VARIANTS[name]._replace(cost=cost)
+    return balance if edges is None else balance._replace(strata_edges=edges)
 
 
 @dataclass(frozen=True)

@@ -8,8 +8,6 @@ import numpy as np
 
 from bertbench.data.store.columns import Floats
 
-_MOST_SHOWN = 16  # ranks
-
 Change = tuple[int, tuple[float, ...]]
 """The first step, counted from 0, that the speeds of all ranks hold for."""
 
@@ -27,8 +25,7 @@ class Speeds:
 
     def text(self) -> str:
         """Return the ranks' shares of the first step as a run prints them."""
-        shares = ", ".join(f"{share:.1%}" for share in self.at(0)[:_MOST_SHOWN])
-        return f"{shares}{', ...' if len(self.at(0)) > _MOST_SHOWN else ''} of the work"
+        return f"{', '.join(f'{share:.1%}' for share in self.at(0))} of the work"
 
     def change(self, first: int, speeds_R: tuple[float, ...]) -> None:
         """Let other speeds hold from step `first` on; those of steps before it stay."""

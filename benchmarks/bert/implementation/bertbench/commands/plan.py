@@ -5,11 +5,12 @@ from itertools import groupby
 from typing import Any
 
 from bertbench.commands import emit, system_of
+from bertbench.config.optimizer import GRADIENT_BYTES
 from bertbench.dry_run.dry_run import DryRun, dry_run
+from bertbench.dry_run.rank import link_bytes_per_step
 from bertbench.dry_run.steps import STEPS
 
 _MIB = 2**20
-_GRADIENT_BYTES = 4
 
 
 def run(arguments: argparse.Namespace) -> int:
@@ -20,39 +21,31 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def _as_json(plan: DryRun) -> dict[str, Any]:
-    system, counted, steps = plan.system, plan.counted, plan.steps
+    system, counted, steps, layout = plan.system, plan.counted, plan.steps, plan.system.layout
     return {
         "system": system.name,
         "gpus": system.world_size,
         "rank": plan.rank,
         "global_batch_size": system.global_batch_size,
         "layout": {
-            "data": system.layout.data, "tensor": system.layout.tensor, "pipeline": system.layout.pipeline,
-            "coordinate": system.layout.coordinate(plan.rank)._asdict(), "grid": system.layout.lines(),
+            **layout._asdict(), "coordinate": layout.coordinate(plan.rank)._asdict(), "grid": layout.lines(),
         },
         "sent_bytes_per_step": plan.sent_bytes,
-        "step_ms": None if plan.outlook is None else round(1e3 * plan.outlook.seconds.total, 3),
-        "model_flop_utilisation": None if plan.outlook is None else round(plan.outlook.utilisation, 4),
         "parameters": counted.parameters,
         "memory_gb_per_gpu": round(plan.memory_gb_per_gpu, 3),
         "memory_gb": {part: round(gb, 3) for part, gb in plan.memory_gb.items()},
-        "training_activations_gb": round(plan.training_activations_gb, 3),
         "bucket_elements": list(counted.bucket_elements),
         "bytes_per_step": counted.bytes_per_step,
-        "link_bytes_per_step": plan.link_bytes_per_step,
+        "link_bytes_per_step": _link_bytes(plan),
         "lengths_from": steps.source,
         "load_efficiency": round(steps.load_efficiency, 4),
         "tokens_per_step": {
             "mean": round(float(steps.tokens.mean()), 1), "least": int(steps.tokens.min()),
             "most": int(steps.tokens.max()),
         },
-        "samples_per_step": {"least": int(steps.samples.min()), "most": int(steps.samples.max())},
         "evaluation_interval_samples": system.evaluation_interval,
         "evaluation_steps": plan.evaluation_steps,
-        "evaluation_samples_per_rank": -(-plan.evaluation_samples // system.world_size),
-        "max_steps": system.max_steps,
         "expected_minutes": None if plan.forecast is None else round(plan.forecast.minutes, 3),
-        "expected_samples": None if plan.forecast is None else round(plan.forecast.samples.number),
         "problems": plan.problems,
     }  # fmt: skip
 
@@ -60,28 +53,22 @@ def _as_json(plan: DryRun) -> dict[str, Any]:
 def _lines(plan: DryRun) -> list[str]:
     system, counted, steps = plan.system, plan.counted, plan.steps
     memory = ", ".join(f"{part.replace('_', ' ')} {gb:.2f}" for part, gb in plan.memory_gb.items())
-    share = -(-plan.evaluation_samples // system.world_size)
     after = plan.evaluation_steps
     first = ", ".join(map(str, after[:4])) + (f", ... {after[-1]}" if len(after) > 4 else "")
     lines = [
         f"{system.name}: rank {plan.rank} of {system.world_size:,}, global batch {system.global_batch_size:,}",
         *_grid(plan),
-        f"memory      {plan.memory_gb_per_gpu:.2f} GB: {memory}; in training activations "
-        f"{plan.training_activations_gb:.2f}",
-        f"plan        {steps.samples.min()} to {steps.samples.max()} samples, {steps.tokens.min():,} to "
-        f"{steps.tokens.max():,} tokens a step (mean {steps.tokens.mean():,.0f}); load efficiency "
-        f"{steps.load_efficiency:.4f}, from {steps.source}, {STEPS} steps",
-        f"gradients   {counted.bytes_per_step:,} bytes a rank and step, {plan.link_bytes_per_step:,} over each link "
-        f"of a ring; {len(counted.bucket_elements)} buckets:",
-        *_bucket_table(counted.bucket_elements),
-        f"evaluation  every {system.evaluation_interval:,} samples: after steps {first}; "
-        f"at most {share:,} of {plan.evaluation_samples:,} samples on a rank",
+        f"memory      {plan.memory_gb_per_gpu:.2f} GB: {memory}",
+        f"tokens      {steps.tokens.min():,} to {steps.tokens.max():,} a step (mean {steps.tokens.mean():,.0f}); "
+        f"load efficiency {steps.load_efficiency:.4f}, from {steps.source}, {STEPS} steps",
+        f"gradients   {counted.bytes_per_step:,} bytes a rank and step, {_link_bytes(plan):,} over a ring's links; "
+        f"{len(counted.bucket_elements)} buckets:",
+        *(
+            f"  {len(list(same)):>5} of {size:>12,} elements, {GRADIENT_BYTES * size / _MIB:.1f} MiB"
+            for size, same in groupby(counted.bucket_elements)
+        ),
+        f"evaluation  every {system.evaluation_interval:,} samples: after steps {first}",
     ]
-    if plan.outlook is not None:
-        lines.append(
-            f"step        {1e3 * plan.outlook.seconds.total:.0f} ms, model FLOP utilisation "
-            f"{plan.outlook.utilisation:.1%}"
-        )
     if plan.forecast is None:
         lines.append("walltime    not forecast: calibrated for BERT-Large on A100, H100 and H200 only")
     else:
@@ -106,12 +93,9 @@ def _grid(plan: DryRun) -> list[str]:
     ]
 
 
-def _bucket_table(elements: tuple[int, ...]) -> list[str]:
-    """Return the buckets' sizes, equal neighbours on one line."""
-    lines, first = [], 0
-    for size, same in groupby(elements):
-        last = first + len(list(same))
-        numbers = f"{first + 1}" if last == first + 1 else f"{first + 1} to {last}"
-        lines.append(f"  {numbers:>10}  {size:>12,} elements  {_GRADIENT_BYTES * size / _MIB:>8.1f} MiB")
-        first = last
-    return lines
+def _link_bytes(plan: DryRun) -> int:
+    system, counted = plan.system, plan.counted
+    return link_bytes_per_step(
+        counted.bytes_per_step, counted.parameters, system.layout.data, system.optimizer.sharded,
+        system.communication.compression,
+    )  # fmt: skip

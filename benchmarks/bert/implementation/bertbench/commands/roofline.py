@@ -1,6 +1,5 @@
 """`bertbench predict --from-kernels`: compute a step's time by terms, for published stacks and for ours."""
 
-from dataclasses import replace
 from functools import cache
 from typing import Any
 
@@ -44,7 +43,7 @@ def print_roofline(as_json: bool) -> int:
 
 def by_cudnn(ours: Stack) -> Stack:
     """Return our stack as it would be with cuDNN's attention, whose backward pass torch 2.11 to 2.13 gets wrong."""
-    return replace(ours, name=f"{ours.name}, if by cuDNN's attention", attention="attention_cudnn", word="computed")
+    return ours._replace(name=f"{ours.name}, if by cuDNN's attention", attention="attention_cudnn", word="computed")
 
 
 @cache

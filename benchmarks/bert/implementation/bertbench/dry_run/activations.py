@@ -155,21 +155,16 @@ def kernels(system: System) -> tuple[Attention, DropoutFunction]:
     dtype = autocast_type(system.precision.compute)
     width = system.model.hidden_size // system.model.attention_heads
     flashes = dtype is not None and flash_takes(dtype, width)
-    return _keep_as_flash if flashes else plain_attention, plain_dropout
-
-
-def _keep_as_flash(qkv_T3HK: torch.Tensor, sequences: Sequences, dropout: float) -> torch.Tensor:
-    del sequences, dropout
-    context_THK: torch.Tensor = _KeptByFlash.apply(qkv_T3HK)
-    return context_THK
+    return _KeptByFlash.apply if flashes else plain_attention, plain_dropout
 
 
 class _KeptByFlash(torch.autograd.Function):
     """Keep what the flash kernel keeps: its inputs, its output, and an fp32 number for each head and token."""
 
     @staticmethod
-    def forward(context: Any, qkv_T3HK: torch.Tensor) -> torch.Tensor:
+    def forward(context: Any, qkv_T3HK: torch.Tensor, sequences: Sequences, dropout: float) -> torch.Tensor:
         """Return a tensor of the output's size."""
+        del sequences, dropout
         output_THK = qkv_T3HK[:, 0].clone(memory_format=torch.contiguous_format)
         context.save_for_backward(qkv_T3HK, output_THK, torch.empty(output_THK.shape[:2]))
         return output_THK

@@ -1,7 +1,7 @@
 """A whole dry run: what a rank holds, sends and works through, how long the run will take, and what would stop it."""
 
 from contextlib import suppress
-from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 
@@ -9,10 +9,9 @@ from bertbench.checkpoint.start import check_weights
 from bertbench.common.errors import BertbenchError, ConfigError
 from bertbench.common.paths import weights_file
 from bertbench.config import System
-from bertbench.config.closed import EVALUATION_SAMPLES
 from bertbench.data.store.dataset import Dataset
-from bertbench.dry_run.layouts import Outlook, activation_bytes, capacity_gb, memory_gb, outlook
-from bertbench.dry_run.rank import CountedRank, count_rank, link_bytes_per_step
+from bertbench.dry_run.layouts import capacity_gb, memory_gb
+from bertbench.dry_run.rank import CountedRank, count_rank
 from bertbench.dry_run.steps import Steps, first_steps
 from bertbench.forecast.forecast import Forecast, forecast
 from bertbench.forecast.layout import load_of
@@ -22,8 +21,7 @@ from bertbench.parallel.theory import sent_bytes
 _GB = 1e9
 
 
-@dataclass(frozen=True)
-class DryRun:
+class DryRun(NamedTuple):
     """What `bertbench plan` prints of one rank of a system."""
 
     system: System
@@ -32,32 +30,18 @@ class DryRun:
     steps: Steps
     memory_gb: dict[str, float]
     """Bytes / 10^9 by what they hold; the largest moment is their sum."""
-    training_activations_gb: float
-    """What a training step's largest backward pass needs kept, in bytes / 10^9."""
     sent_bytes: dict[str, int]
     """What the rank sends in a step, by dimension of the layout, with parts of the largest size."""
     evaluation_steps: list[int]
     """Steps after which the run evaluates, up to its limit."""
-    evaluation_samples: int
     forecast: Forecast | None
     """None where nothing is calibrated: for CPUs and other models."""
-    outlook: Outlook | None
-    """Of the layout, where it splits the model and the GPUs are known."""
     problems: list[str]
 
     @property
     def memory_gb_per_gpu(self) -> float:
         """Largest sum of what stays and of what one backward pass needs."""
         return sum(self.memory_gb.values())
-
-    @property
-    def link_bytes_per_step(self) -> int:
-        """What the rank sends over its link, as rings do it."""
-        system, counted = self.system, self.counted
-        return link_bytes_per_step(
-            counted.bytes_per_step, counted.parameters, system.layout.data, system.optimizer.sharded,
-            system.communication.compression,
-        )  # fmt: skip
 
 
 def dry_run(system: System, rank: int) -> DryRun:
@@ -67,8 +51,7 @@ def dry_run(system: System, rank: int) -> DryRun:
     """
     if not 0 <= rank < system.world_size:
         raise ConfigError(f"--rank {rank}: {system.name} has ranks 0 to {system.world_size - 1}; choose one of them")
-    problems, data = _missing(system)
-    training, evaluation = data or (None, None)
+    problems, training = _missing(system)
     steps, split = first_steps(system, rank, training), system.parallel.splits
     counted = count_rank(system, rank)
     if split:
@@ -78,27 +61,23 @@ def dry_run(system: System, rank: int) -> DryRun:
     else:
         part = float(steps.longest_part.sum()), float(np.square(steps.longest_part).sum())
         memory = memory_gb(system, part) | {"optimizer": counted.optimizer_bytes / _GB}
-    awaited, expected = None, None  # for BERT-Large on GPUs of a known kind only
-    with suppress(ConfigError):
+    awaited = None
+    with suppress(ConfigError):  # for BERT-Large on GPUs of a known kind only
         awaited = forecast(system)
-    with suppress(ConfigError):
-        expected = outlook(system) if split else None
     return DryRun(
-        system, rank, counted, steps, memory, activation_bytes(system, part) / _GB,
+        system, rank, counted, steps, memory,
         sent_bytes(system, system.layout.coordinate(rank), split * round(system.parts * part[0])),
         [stop for _, stop in system.blocks()],
-        EVALUATION_SAMPLES if evaluation is None else len(evaluation),
         awaited,
-        expected,
         problems + steps.problems + _too_large(system, memory) + _too_long(system, awaited),
     )  # fmt: skip
 
 
-def _missing(system: System) -> tuple[list[str], tuple[Dataset, Dataset] | None]:
-    """Return what the run would not find, and its data if that is there."""
-    problems, data = [], None
+def _missing(system: System) -> tuple[list[str], Dataset | None]:
+    """Return what the run would not find, and its training data if that is there."""
+    problems, training = [], None
     try:
-        data = open_data(system)
+        training, _ = open_data(system)
     except BertbenchError as error:
         problems.append(str(error))
     if system.model.checkpoint is not None:
@@ -109,11 +88,11 @@ def _missing(system: System) -> tuple[list[str], tuple[Dataset, Dataset] | None]
                     f"{path}: found no weights; make them with `bertbench checkpoint import` (docs/checkpoint.md), or "
                     "set DATADIR"
                 )
-            elif data is not None:
+            elif training is not None:
                 check_weights(system, path)
         except BertbenchError as error:
             problems.append(str(error))
-    return problems, data
+    return problems, training
 
 
 def _too_large(system: System, memory: dict[str, float]) -> list[str]:

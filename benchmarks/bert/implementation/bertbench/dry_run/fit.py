@@ -6,9 +6,9 @@ Memory is `plan`'s: an estimate without the backward pass finds the number of pa
 import math
 import os
 from pathlib import Path
-from typing import Any
 
 from bertbench.common.errors import ConfigError
+from bertbench.common.json_object import JsonObject
 from bertbench.config import System
 from bertbench.config.load import system_from
 from bertbench.config.settings import nearest_multiples
@@ -71,13 +71,8 @@ def _check_divides(system: System, gpus: int) -> None:
             f"{system.name}: its model is split by a pipeline, which accumulates over parallel.microbatches; "
             f"`bertbench predict {system.argument} --layouts` lists layouts for its devices"
         )
-    if gpus % parallel.tensor:
-        raise ConfigError(
-            f"--gpus {gpus}: {system.name} splits its model over parallel.tensor {parallel.tensor} ranks; choose a "
-            f"multiple of {parallel.tensor}"
-        )
     data = gpus // parallel.tensor
-    if batch % data:
+    if data and batch % data:
         divisors = [number * parallel.tensor for number in range(1, batch + 1) if batch % number == 0]
         nearest = sorted(sorted(divisors, key=lambda number: abs(number - gpus))[:2])
         raise ConfigError(
@@ -86,9 +81,9 @@ def _check_divides(system: System, gpus: int) -> None:
         )
 
 
-def _content(system: System, path: Path, nodes: int, ranks: int, limit_gb: float | None) -> dict[str, Any]:
+def _content(system: System, path: Path, nodes: int, ranks: int, limit_gb: float | None) -> JsonObject:
     on = f"{nodes * ranks} {'GPU' if system.launch.device == 'cuda' else 'rank'}{'s' if nodes * ranks > 1 else ''}"
-    hardware: dict[str, Any] = {"system_name": path.stem, "number_of_nodes": nodes}
+    hardware: JsonObject = {"system_name": path.stem, "number_of_nodes": nodes}
     if system.launch.device == "cuda":
         hardware["accelerators_per_node"] = ranks
         if limit_gb is not None:
@@ -107,31 +102,13 @@ def _content(system: System, path: Path, nodes: int, ranks: int, limit_gb: float
 
 def _notes(before: System, after: System) -> list[str]:
     """Return whether the division still holds, and what in the losses depends on the number of ranks."""
-    ranks, was = after.world_size, before.world_size
     if after.hardware.division == "closed":
         legal = "legal: batch and hyper-parameters are the same, and accumulation is free"
     else:
         legal = f"as {before.name}"
-    notes = [
+    return [
         f"division: {after.hardware.division}, {legal}",
         "hardware: describes the former machine but for the number of devices; `bertbench detect` reads yours",
+        "losses: equal to rounding, but for what each rank or part does by itself: dropout masks, loss.normalize rank, "
+        "clip.mode before and bucket, data.balance planned_local and packed",
     ]
-    if ranks == was and after.parts == before.parts:
-        return notes
-    if after.loss.normalize == "rank":
-        notes.append(
-            f"losses: loss.normalize rank takes the mean of {ranks * after.parts} parts' means, of "
-            f"{was * before.parts} before: close, not equal"
-        )
-    if after.clip.mode in ("before", "bucket") and ranks != was:
-        notes.append(
-            f"losses: clip.mode {after.clip.mode} clips the gradient of each rank, of {ranks} instead of {was}; "
-            "clip.mode after doesn't depend on their number"
-        )
-    if max(after.model.hidden_dropout, after.model.attention_dropout) > 0:
-        notes.append("losses: each rank draws its own dropout masks: equal in distribution")
-    if (method := after.data.balance) in ("planned_local", "packed") and ranks != was:
-        notes.append(f"losses: data.balance {method} orders samples by ranks or nodes; planned doesn't")
-    if len(notes) == 2:  # those of division and hardware
-        notes.append("losses: equal to rounding")
-    return notes

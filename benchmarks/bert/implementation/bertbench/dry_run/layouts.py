@@ -2,9 +2,9 @@
 
 import math
 import re
-from dataclasses import dataclass
-from typing import Any
+from typing import NamedTuple
 
+from bertbench.common.json_object import JsonObject
 from bertbench.config import System
 from bertbench.config.layout import Layout
 from bertbench.dry_run.activations import model_keeps
@@ -17,8 +17,7 @@ _GB = 1e9
 _WEIGHT_BYTES = 4
 
 
-@dataclass(frozen=True)
-class Outlook:
+class Outlook(NamedTuple):
     """What one layout would need and take."""
 
     system: System
@@ -66,7 +65,7 @@ def capacity_gb(system: System) -> float:
     return float(match[1]) if match else math.inf
 
 
-def listing(asked: System) -> tuple[dict[str, Any], list[str]]:
+def listing(asked: System) -> tuple[JsonObject, list[str]]:
     """Return what `predict --layouts` prints of a system's layouts: JSON, and a table; or nothing.
 
     Raises what `outlooks` raises.
@@ -77,16 +76,12 @@ def listing(asked: System) -> tuple[dict[str, Any], list[str]]:
     return {"layouts": [_as_json(one) for one in found], "best": best}, [*_table(found), f"best: {best}"]
 
 
-def _as_json(one: Outlook) -> dict[str, Any]:
+def _as_json(one: Outlook) -> JsonObject:
     parallel, layout = one.system.parallel, one.system.layout
     return {
-        "data": layout.data,
-        "tensor": layout.tensor,
-        "pipeline": layout.pipeline,
+        **layout._asdict(),
         "schedule": parallel.schedule if layout.pipeline > 1 else None,
-        "virtual_stages": layout.virtual_stages,
         "parts": one.system.parts,
-        "sequence": parallel.sequence,
         "recompute": parallel.recompute,
         "fully_shard": parallel.fully_shard,
         "memory_gb_per_gpu": round(one.memory_gb_per_gpu, 2),

@@ -3,9 +3,10 @@
 import math
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from bertbench.common.errors import ConfigError
+from bertbench.common.json_object import JsonObject
 from bertbench.config import System
 from bertbench.config.load import gpu_card, gpu_models, system_from
 from bertbench.config.settings import nearest_multiples
@@ -24,7 +25,7 @@ _SOFTWARE = ("framework", "other_software_stack", "operating_system")
 class NewSystem(NamedTuple):
     """A system file's content, the system that it makes, and what its user should know of it."""
 
-    content: dict[str, Any]
+    content: JsonObject
     system: System
     notes: list[str]
 
@@ -64,16 +65,17 @@ def forecast_walltime(system: System) -> int:
     return 5 * math.ceil((_SPARE * forecast(system).range.high_min + _INIT_MINUTES) / 5)
 
 
-def _machine(gpus: int | None, gpu_model: str | None) -> tuple[str, dict[str, Any], list[str]]:
+def _machine(gpus: int | None, gpu_model: str | None) -> tuple[str, JsonObject, list[str]]:
     """Return the card's base file, a node's part of the hardware section, and notes about it."""
     found, notes = describe(), []
     here = int(found["accelerators_per_node"] or 0)
-    if gpus is None and not here:
-        raise ConfigError("found no GPU on this machine; give --gpus, the number on each node of the cluster")
-    if gpu_model is None and not here:
-        raise ConfigError(f"found no GPU on this machine; give --gpu-model: {', '.join(gpu_models())} or another name")
+    if not here and (gpus is None or gpu_model is None):
+        raise ConfigError(
+            "found no GPU on this machine; give --gpus, the number on each node, and "
+            f"--gpu-model: {', '.join(gpu_models())} or another name"
+        )
     gpus = gpus or here
-    hardware: dict[str, Any] = {"accelerators_per_node": gpus}
+    hardware: JsonObject = {"accelerators_per_node": gpus}
     card = gpu_card(gpu_model or "")
     if card and card != gpu_model:
         notes.append(f"--gpu-model {gpu_model}: taken for {card}")
@@ -94,7 +96,7 @@ def _machine(gpus: int | None, gpu_model: str | None) -> tuple[str, dict[str, An
     return f"base/gpu_{card.replace('-', '_')}" if card else "base/gpu", hardware, notes
 
 
-def _content(card: str, hardware: dict[str, Any], point: Point) -> dict[str, Any]:
+def _content(card: str, hardware: JsonObject, point: Point) -> JsonObject:
     nodes, gpus = hardware["number_of_nodes"], hardware["accelerators_per_node"]
     return {
         "extends": ["base/bert_large", card, point.base],
@@ -118,7 +120,7 @@ def _minutes(system: System) -> float:
         return forecast(system, _NO_FORECAST).minutes
 
 
-def accumulating(path: Path, content: dict[str, Any], least: int = 1) -> Iterator[System]:
+def accumulating(path: Path, content: JsonObject, least: int = 1) -> Iterator[System]:
     """Yield a file's system with its samples in `least` and more equal parts; `content` follows it."""
     samples = system_from(path, content).local_batch
     for parts in range(least, samples + 1):
@@ -127,7 +129,7 @@ def accumulating(path: Path, content: dict[str, Any], least: int = 1) -> Iterato
             yield system_from(path, content)
 
 
-def _finished(content: dict[str, Any], path: Path, notes: list[str]) -> NewSystem:
+def _finished(content: JsonObject, path: Path, notes: list[str]) -> NewSystem:
     """Add accumulation until it fits, its wall time, and notes about division, batch and memory."""
     for system in accumulating(path, content):
         if _fits(system):

@@ -2,9 +2,10 @@
 
 import math
 from functools import cache
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from bertbench.common.errors import ConfigError
+from bertbench.common.json_object import JsonObject
 from bertbench.config import System, load_system, system_names
 from bertbench.forecast.convergence import reference_points
 from bertbench.forecast.forecast import trains_bert_large
@@ -17,7 +18,7 @@ class Point(NamedTuple):
     """A global batch with hyper-parameters, as sections of a system file."""
 
     batch: int
-    settings: dict[str, Any]
+    settings: JsonObject
     source: str
     base: str
     """The base file of the division that they are of."""
@@ -71,7 +72,7 @@ def point_of(system: System) -> Point:
     schedule = {name: getattr(system.schedule, name) for name in _SCHEDULE}
     if system.optimizer.name == "adam":
         schedule |= {name: getattr(system.schedule, name) for name in ("decay_steps", "end_learning_rate")}
-    settings: dict[str, Any] = {
+    settings: JsonObject = {
         "optimizer": {name: getattr(system.optimizer, name) for name in _OPTIMIZER},
         "schedule": schedule,
         "clip": {"mode": system.clip.mode},

@@ -3,7 +3,7 @@
 Without the data, Wikipedia's lengths replace it, cut to the model's positions.
 """
 
-from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 
@@ -20,8 +20,7 @@ _SEED = 1  # a run draws its own: what is printed here depends on it in the thir
 _SIMULATED_SAMPLES = 1 << 20
 
 
-@dataclass(frozen=True)
-class Steps:
+class Steps(NamedTuple):
     """What the plans of the first steps say."""
 
     source: str
@@ -30,8 +29,6 @@ class Steps:
     """Mean over largest load of all ranks, by the cost model; mean of the steps."""
     tokens: Integers
     """Tokens of the rank's share, by step."""
-    samples: Integers
-    """Samples of the rank's share, by step."""
     longest_part: Integers
     """Lengths of the sequences of the rank's largest forward and backward pass."""
     problems: list[str]
@@ -44,7 +41,6 @@ def first_steps(system: System, rank: int, training: Dataset | None) -> Steps:
     else:
         entries, source = training.entries_N, str(training.folder)
     planner, place = make_planner(system, entries, _SEED), system.layout.coordinate(rank).data
-    parts = system.parts
     loads, shares = [], []
     problems: list[str] = []
     for step in range(STEPS):
@@ -53,12 +49,9 @@ def first_steps(system: System, rank: int, training: Dataset | None) -> Steps:
         loads.append(efficiency(planner.loads(plan)))
         shares.append(planner.lengths(plan.dealt)[plan.dealt.bounds_R1[place] : plan.dealt.bounds_R1[place + 1]])
     largest = max(
-        (piece for share in shares for piece in np.array_split(share, min(parts, len(share)) or 1)), key=np.sum
+        (piece for share in shares for piece in np.array_split(share, min(system.parts, len(share)) or 1)), key=np.sum
     )
-    return Steps(
-        source, float(np.mean(loads)), np.array([share.sum() for share in shares]), np.array(list(map(len, shares))),
-        largest, problems,
-    )  # fmt: skip
+    return Steps(source, float(np.mean(loads)), np.array([share.sum() for share in shares]), largest, problems)
 
 
 def _wrong(system: System, step: int, dealt: Shares) -> list[str]:

@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Collection
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cache, cached_property
 from statistics import median
 from typing import Literal, get_args
@@ -71,7 +71,7 @@ def calibration(gpu: Gpu = "a100") -> Calibration:
     """
     if gpu == "a100":
         return fit()
-    return replace(calibration(), compute_share=median(_shares(gpu).values()))
+    return calibration()._replace(compute_share=median(_shares(gpu).values()))
 
 
 Group = Literal["row", "submitter", "scale"]
@@ -105,7 +105,7 @@ def other_results(gpu: Gpu) -> list[Comparison]:
     for row in published_results():
         if gpu.upper() in row.accelerator and row.accelerators is not None and row not in calibrating():
             others = [share for other, share in shares.items() if other is not row]
-            calibrated = replace(calibration(), compute_share=median(others)) if others else calibration()
+            calibrated = calibration()._replace(compute_share=median(others)) if others else calibration()
             found.append(Comparison(row, gpu, calibrated, [row]))
     return found
 

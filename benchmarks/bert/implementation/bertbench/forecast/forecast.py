@@ -1,6 +1,7 @@
 """Forecast a system file's run: time to the target, where the time goes, and the limiting part."""
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
+from typing import NamedTuple
 
 from bertbench.common.errors import ConfigError
 from bertbench.config import System
@@ -24,8 +25,7 @@ LIMITS = {
 """Explanation of each part of `Seconds` as the largest."""
 
 
-@dataclass(frozen=True)
-class Forecast:
+class Forecast(NamedTuple):
     """The forecast for one run of a system."""
 
     system: System

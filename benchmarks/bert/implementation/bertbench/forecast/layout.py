@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cache
 from itertools import product
+from typing import NamedTuple
 
 import numpy as np
 
@@ -56,8 +57,7 @@ class StepSeconds(Parts):
     """Waiting between ranks of many nodes."""
 
 
-@dataclass(frozen=True)
-class Load:
+class Load(NamedTuple):
     """Tokens of a global batch's parts, and their pairs within sequences."""
 
     mean_tokens: float

@@ -4,8 +4,8 @@ They are the A100, H100 and H200 rows of the table that reports show beside the 
 its source).
 """
 
-from dataclasses import dataclass
 from functools import cache
+from typing import NamedTuple
 
 from bertbench.report.published import Published, published
 
@@ -13,8 +13,7 @@ GPUS_OF_NODE = 8
 _ACCELERATORS = ("A100", "H100", "H200")
 
 
-@dataclass(frozen=True)
-class Method:
+class Method(NamedTuple):
     """A run's batching, reduction and launch method."""
 
     batching: str = "global_exchange"

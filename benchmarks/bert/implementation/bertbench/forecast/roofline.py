@@ -6,7 +6,6 @@ the hardware's rates that kernels reach are assumed (EFFICIENCIES) and were chos
 agreement with those is a fit, not a test of the model.
 """
 
-from dataclasses import dataclass
 from typing import Literal, NamedTuple
 
 import numpy as np
@@ -34,9 +33,7 @@ class Efficiency(NamedTuple):
     reason: str
 
 
-Term = Literal["products_16bit", "products_fp8", "attention_a100", "attention_hopper", "attention_cudnn", "memory"]
-
-EFFICIENCIES: dict[Term, Efficiency] = {
+EFFICIENCIES: dict[str, Efficiency] = {
     "products_16bit": Efficiency(0.64, "a large product's 0.80 times 0.8 for BERT's widths, neither measured here"),
     "products_fp8": Efficiency(0.40, "of fp8's peak: a product takes 0.8 of its time in 16 bit, scaling included"),
     "attention_a100": Efficiency(0.40, "FlashAttention-2 with dropout, heads of 64"),
@@ -48,8 +45,7 @@ HOST_US = 8.0
 """Assumed time of the host for one launch outside a CUDA graph, Python between pieces included."""
 
 
-@dataclass(frozen=True)
-class Stack:
+class Stack(NamedTuple):
     """Software on a GPU, and its batch."""
 
     name: str
@@ -63,7 +59,7 @@ class Stack:
     word: Literal["counted", "computed"]
     """Evidence of the bytes and the launches."""
     fp8: bool
-    attention: Term
+    attention: str
     gradient_bytes: int
     """Bytes of a parameter in the reduction."""
 

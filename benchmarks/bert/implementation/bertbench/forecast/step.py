@@ -46,8 +46,7 @@ HARDWARE: dict[Gpu, Hardware] = {
 }
 
 
-@dataclass(frozen=True)
-class Calibration:
+class Calibration(NamedTuple):
     """Fitted to published results, because hardware figures don't give them."""
 
     compute_share: float
