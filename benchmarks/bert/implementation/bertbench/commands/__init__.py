@@ -118,8 +118,7 @@ def words_of(text: str, option: str, known: Collection[Word]) -> list[Word]:
 def check_new_file(out: Path | None) -> None:
     """Raise ConfigError if --out is given and isn't the name of a new system file."""
     if out is not None and (out.suffix != ".json" or out.exists()):
-        found = "exists already" if out.suffix == ".json" else "doesn't end in .json, like system files"
-        raise ConfigError(f"--out {out}: {found}; give another name")
+        raise ConfigError(f"--out {out}: expected a new file that ends in .json; give another name")
 
 
 def emit(as_json: bool, content: object, *lines: str) -> None:

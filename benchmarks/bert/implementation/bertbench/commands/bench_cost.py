@@ -2,7 +2,6 @@
 
 import argparse
 import json
-import math
 from dataclasses import asdict
 
 import torch
@@ -14,13 +13,17 @@ from bertbench.machine.processor import processor
 from bertbench.machine.sequence_cost import measure
 from bertbench.model.shape import SHAPES
 
+_SIZE = "small"
+
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Which model."""
     parser.add_argument(
-        "system", nargs="?", metavar="SYSTEM", help="fit the model and the device of this system (default: --size)"
+        "system",
+        nargs="?",
+        metavar="SYSTEM",
+        help="fit the model and the device of this system (default: a small model, on the CPU)",
     )
-    parser.add_argument("--size", choices=SHAPES, default="small", help="model size without SYSTEM (default small)")
     parser.add_argument("--seed", type=seed, default=1, help="seed of weights and tokens (default 1)")
     add_system_arguments(parser)
 
@@ -28,27 +31,23 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(arguments: argparse.Namespace) -> int:
     """Measure, then print the fit and the line for the system file."""
     system = system_of(arguments) if arguments.system else None
-    shape = system.model.shape() if system else SHAPES[arguments.size]
+    shape = system.model.shape() if system else SHAPES[_SIZE]
     device = torch.device(system.launch.device if system else "cpu")
-    name = system.name if system else arguments.size
+    name = system.name if system else _SIZE
     with Progress() as progress:
         fit = measure(shape, device, arguments.seed, progress)
     if fit.linear <= 0:
         raise RunError(
             f"{name}: the measured times fall as tokens grow, so no cost can be fitted; "
-            "measure on a quiet machine, or a larger model (--size medium)"
+            "measure on a quiet machine, or a larger model"
         )
     device_name = torch.cuda.get_device_name(device) if device.type == "cuda" else processor()
-    attention = f"as much as all else at {fit.crossover_tokens:,.0f} tokens"
-    if math.isinf(fit.crossover_tokens):
-        attention = "too little to measure at these lengths"
     cost = {"linear": float(f"{fit.linear:.4g}"), "quadratic": float(f"{max(0.0, fit.quadratic):.4g}")}
     emit(
         arguments.json,
         {"machine": device_name, "model": name, **asdict(fit)},
         f"{name} on {device_name}: a step takes {fit.constant:.2f} ms + {1e3 * fit.linear:.3f} us a token "
         f"+ {1e6 * fit.quadratic:.3f} ns a token squared (R2 {fit.r_squared:.3f})\n"
-        f"attention costs {attention}; by the model's shape {fit.crossover_by_shape:,.0f}\n"
         f"for the system file: {json.dumps({'data': {'cost': cost}})}",
     )
     return 0

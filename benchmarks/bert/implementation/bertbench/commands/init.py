@@ -15,8 +15,7 @@ def run(arguments: argparse.Namespace) -> int:
     out: Path | None = arguments.out
     check_new_file(out)
     given = point_of(load_system(arguments.origin)) if arguments.origin else None
-    model = arguments.gpu_model or "gpu"
-    path = out or Path(f"{model.lower().replace('-', '_').replace(' ', '_')}_n{arguments.nodes}.json")
+    path = out or Path(f"cluster_n{arguments.nodes}.json")
     made = new_system(path, arguments.nodes, arguments.gpus, arguments.gpu_model, arguments.batch, given)
     division = made.system.hardware.division
     content = {"path": out and str(out), "division": division, "system": made.content, "notes": made.notes}

@@ -81,8 +81,6 @@ def _how_to_go_on(system: System, arguments: argparse.Namespace, files: ResultFi
     if any(files.snapshots.glob(f"*/{META_NAME}")):
         again = ["bertbench", "train", arguments.system, *rank_options(arguments, shown_path(files.log))]
         return f"resume from the last snapshot with:\n  {shlex.join(again)}"
-    if system.no_snapshots is not None:
-        return f"this run can't be resumed: {system.no_snapshots}"
     return (
         "no snapshot was taken yet, so this run can't be resumed; --set checkpoint.every_steps=N takes one every N "
         "steps"

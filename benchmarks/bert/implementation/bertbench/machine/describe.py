@@ -1,7 +1,7 @@
 """Describe this machine in MLPerf's 33 fields, and compare it with a system file.
 
-The facts come from /proc, /sys and NVIDIA's management library. Fields that need root (memory modules) or that no
-machine reports (cooling, topology, submitter) stay blank.
+The facts come from /proc, /sys and NVIDIA's management library. Fields that need root (memory modules), that depend on
+where a run's data lie (storage) or that no machine reports (cooling, topology, submitter) stay blank.
 """
 
 import os
@@ -19,13 +19,12 @@ from bertbench.machine.processor import asked, cores, nvidia_gpus, processor
 from bertbench.machine.provenance import software
 
 _SYS = Path("/sys")
-_GB = 1e9
 _GIB = 2**30
 
 
 def describe() -> dict[str, str]:
     """Return every field of an MLPerf system description by name; empty if the machine doesn't report it."""
-    found = {**_processors(), **_memory_and_storage(), **_networking(), **accelerators(), **software()}
+    found = {**_processors(), **_memory_and_network(), **accelerators(), **software()}
     names = [field.alias or name for name, field in Hardware.model_fields.items()]
     return {name: found.get(name, "") for name in names} | {"number_of_nodes": "1"}
 
@@ -68,13 +67,11 @@ def _processors() -> dict[str, str]:
     if not cpus:
         return {}
     sockets = {cpu.get("physical id", "0") for cpu in cpus}
-    frequency = _read(_SYS / "devices/system/cpu/cpu0/cpufreq/base_frequency")
     return {
         "host_processors_per_node": str(len(sockets)),
         "host_processor_model_name": processor(),
         "host_processor_core_count": cpus[0].get("cpu cores", ""),
         "host_processor_vcpu_count": cpus[0].get("siblings", ""),
-        "host_processor_frequency": f"{int(frequency) / 1e6:.2f} GHz base" if frequency else "",
         "host_processor_caches": ", ".join(_caches()),
     }
 
@@ -86,31 +83,16 @@ def _caches() -> Iterable[str]:
             yield f"L{level} {kind.lower()} {size}"
 
 
-def _memory_and_storage() -> dict[str, str]:
+def _memory_and_network() -> dict[str, str]:
     total = re.search(r"^MemTotal: +(\d+) kB", _read(Path("/proc/meminfo")), re.MULTILINE)
-    disks = [disk for disk in sorted((_SYS / "block").glob("*")) if (disk / "device").exists()]
-    sizes = {disk: size for disk in disks if (size := int(_read(disk / "size") or 0) * 512)}
-    return {
-        "host_memory_capacity": f"{int(total[1]) * 1024 / _GIB:.0f} GiB" if total else "",
-        "host_storage_type": ", ".join(sorted(set(map(_disk_kind, sizes)) - {""})),
-        "host_storage_capacity": _counted(f"{size / _GB:,.0f} GB" for size in sizes.values()),
-    }
-
-
-def _disk_kind(disk: Path) -> str:
-    if disk.name.startswith("nvme"):
-        return "NVMe SSD"
-    if disk.name.startswith(("vd", "xvd")):
-        return ""  # a virtual disk doesn't reveal the real one
-    return "HDD" if _read(disk / "queue/rotational") == "1" else "SSD"
-
-
-def _networking() -> dict[str, str]:
     rates = [_read(port / "rate") for port in sorted((_SYS / "class/infiniband").glob("*/ports/*"))]
     cards = [card for card in sorted((_SYS / "class/net").glob("*")) if (card / "device").exists()]
     speeds = [int(speed) / 1000 for card in cards if (speed := _read(card / "speed")).isdigit()]
     found = [*(f"InfiniBand {rate}" for rate in rates if rate), *(f"Ethernet {speed:g} Gb/s" for speed in speeds)]
-    return {"host_networking": _counted(found)}
+    return {
+        "host_memory_capacity": f"{int(total[1]) * 1024 / _GIB:.0f} GiB" if total else "",
+        "host_networking": ", ".join(f"{count}x {thing}" for thing, count in Counter(found).items()),
+    }
 
 
 def accelerators() -> dict[str, str]:
@@ -130,10 +112,6 @@ def accelerators() -> dict[str, str]:
         "accelerator_memory_capacity": f"{pynvml.nvmlDeviceGetMemoryInfo(gpu).total / _GIB:.0f} GiB",
         "accelerator_interconnect": f"{links} NVLinks" if links else "",
     }
-
-
-def _counted(things: Iterable[str]) -> str:
-    return ", ".join(f"{count}x {thing}" for thing, count in Counter(things).items())
 
 
 def _read(path: Path) -> str:

@@ -11,7 +11,6 @@ import numpy as np
 import torch
 from torch.nn import functional
 
-from bertbench.balance.cost import CostModel
 from bertbench.common.progress import Progress
 from bertbench.data.store.columns import Floats
 from bertbench.loading.batch import Batch, synthetic
@@ -32,10 +31,6 @@ class Fit:
     quadratic: float
     constant: float
     r_squared: float
-    crossover_tokens: float
-    """Length at which attention costs as much as everything else: linear / quadratic."""
-    crossover_by_shape: float
-    """The same length by the default cost model."""
 
 
 def measure(shape: BertShape, device: torch.device, seed: int, progress: Progress) -> Fit:
@@ -57,10 +52,10 @@ def measure(shape: BertShape, device: torch.device, seed: int, progress: Progres
     lengths = np.array([length for length, _ in batches], dtype=float)
     tokens = np.array([len(batch.tokens_T) for _, batch in batches], dtype=float)
     # the first round warms up
-    return fit(lengths, tokens, np.median(rounds[1:], axis=0), CostModel.of_shape(shape))
+    return fit(lengths, tokens, np.median(rounds[1:], axis=0))
 
 
-def fit(lengths: Floats, tokens: Floats, times_ms: Floats, by_shape: CostModel) -> Fit:
+def fit(lengths: Floats, tokens: Floats, times_ms: Floats) -> Fit:
     """Fit `times_ms` of batches of `tokens` tokens in sequences of equal `lengths` by least squares: [batches].
 
     Weighted by 1 / time, so that short and long batches count by their relative error.
@@ -73,8 +68,6 @@ def fit(lengths: Floats, tokens: Floats, times_ms: Floats, by_shape: CostModel) 
         quadratic=float(quadratic),
         constant=float(constant),
         r_squared=float(1 - (residual**2).sum() / ((times_ms - times_ms.mean()) ** 2).sum()),
-        crossover_tokens=float(linear / quadratic) if quadratic > 0 else float("inf"),
-        crossover_by_shape=by_shape.linear / by_shape.quadratic,
     )
 
 

@@ -67,21 +67,20 @@ def _code(system: System) -> str:
 
 
 def _data(system: System, problems: list[str]) -> str:
+    folders = dict.fromkeys((system.data.path, system.data.eval_path or system.data.path))
+    manifests = [data_folder(folder) / MANIFEST_NAME for folder in folders]
+    weights = [] if system.model.checkpoint is None else [weights_file(system.model.checkpoint)]
     facts = []
-    for folder in dict.fromkeys((system.data.path, system.data.eval_path or system.data.path)):
-        path = data_folder(folder) / MANIFEST_NAME
+    for path in (*manifests, *weights):
         try:
-            facts.append(hashlib.sha256(path.read_bytes()).hexdigest()[:10])
+            digest = path in manifests and hashlib.sha256(path.read_bytes()).hexdigest()[:10]
+            facts.append(digest or f"{path.stat().st_size} bytes")
         except OSError as error:
             facts.append("none")
-            problems.append(f"{path}: cannot be read ({system_reason(error)}); prepare the data, or set DATADIR")
-    if system.model.checkpoint is not None:
-        path = weights_file(system.model.checkpoint)
-        try:
-            facts.append(f"{path.stat().st_size} bytes")
-        except OSError as error:
-            facts.append("none")
-            problems.append(f"{path}: cannot be read ({system_reason(error)}); import the checkpoint, or set DATADIR")
+            problems.append(
+                f"{path}: cannot be read ({system_reason(error)}); prepare the data and import the checkpoint, or set "
+                "DATADIR"
+            )
     return " ".join(facts)
 
 
