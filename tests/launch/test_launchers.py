@@ -171,8 +171,6 @@ MISTAKES = [
     (2, "cpu_demo --on slurm --dry-run", "CONTAINER=charliecloud CONT=nowhere", "CONT is nowhere: found nothing there"),
     (0, "cpu_demo --on slurm --dry-run", "CONTAINER=pyxis CONT=registry/bertbench:1", "sbatch"),
     (2, "cpu_demo --on kubernetes --dry-run", "CONT=", "CONT isn't set; set it to an image in a registry"),
-    (2, "cpu_demo --on kubernetes --dry-run", "RDMA=ib", "RDMA is 'ib'; expected a resource and a number"),
-    (2, "cpu_demo --on kubernetes --dry-run", "RDMA=rdma/ib=all", "RDMA is 'rdma/ib=all'; expected"),
 ]  # fmt: skip
 
 

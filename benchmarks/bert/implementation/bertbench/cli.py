@@ -127,7 +127,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     use_closest_signs(sys.stdout)
     try:
         if arguments is None and _COMPLETING in os.environ:
-            _complete(os.environ["COMP_LINE"].split()[1:])
+            import argcomplete  # noqa: PLC0415 - only completion needs it
+
+            argcomplete.autocomplete(_parser(os.environ["COMP_LINE"].split()[1:]))  # ends the process
         if arguments is None:  # this process is the command
             children.begin()
         code = _run(words)
@@ -148,7 +150,7 @@ def _run(words: list[str]) -> int:
     if command is not None and command.reads_words:
         parsed = argparse.Namespace(words=words[len(command.path.split()) :])
     else:
-        parsed = _parser(words, command).parse_args(words)
+        parsed = _parser(words).parse_args(words)
     assert command is not None, "the parser refuses words that call no command"
     if command.apart and "system" in parsed:
         from bertbench.config import load_system  # noqa: PLC0415 - pydantic, which other commands don't need
@@ -160,22 +162,18 @@ def _run(words: list[str]) -> int:
     return code
 
 
-def _complete(words: list[str]) -> NoReturn:
-    """Print completions of a command line for a shell."""
-    import argcomplete  # noqa: PLC0415 - only completion needs it
-
-    argcomplete.autocomplete(_parser(words, _called(words)))
-    raise AssertionError("argcomplete ends the process")
-
-
 class _Parser(argparse.ArgumentParser):
     """Name the closest command, value or option after a misspelt one."""
 
     leaf: argparse.ArgumentParser | None = None
     """The called command's, whose options an error of the whole command line doesn't know."""
+    incomplete = False
 
     def error(self, message: str) -> NoReturn:
-        """Print usage and the message, with exit code 2."""
+        """Print usage and the message, or the help if the command line is incomplete, with exit code 2."""
+        if self.incomplete:
+            self.print_help()
+            self.exit(2)
         known = [*(self.leaf or self)._option_string_actions]
         if found := re.search(r"invalid choice: '(.*?)' \(choose from (.*)\)", message):
             given, known = [found[1]], re.findall(r"[^\s',]+", found[2])
@@ -187,14 +185,10 @@ class _Parser(argparse.ArgumentParser):
         super().error(message)
 
 
-class _HelpfulParser(_Parser):
-    """Show the help if the command line is incomplete rather than wrong."""
+class _IncompleteParser(_Parser):
+    """Show the help instead of what is missing."""
 
-    def error(self, message: str) -> NoReturn:
-        """Print the help instead of `message`, with exit code 2."""
-        del message
-        self.print_help()
-        self.exit(2)
+    incomplete = True
 
 
 def _called(words: list[str]) -> Command | None:
@@ -202,11 +196,11 @@ def _called(words: list[str]) -> Command | None:
     return next((one for one in table(words) if words[: len(one.path.split())] == one.path.split()), None)
 
 
-def _parser(words: list[str], called: Command | None) -> argparse.ArgumentParser:
-    commands = table(words)
+def _parser(words: list[str]) -> argparse.ArgumentParser:
+    commands, called = table(words), _called(words)
     names = [command.path.split() for command in commands]
     bare = not words or any(path[: len(words)] == words for path in names)
-    kind = _HelpfulParser if bare else _Parser
+    kind = _IncompleteParser if bare else _Parser
     parser = kind(
         prog="bertbench", description="An MLPerf-style BERT benchmark.", epilog=_listing(),
         formatter_class=argparse.RawDescriptionHelpFormatter,

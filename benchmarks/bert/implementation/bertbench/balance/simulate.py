@@ -59,7 +59,7 @@ def population(path: Path, seed: int, samples: int) -> Index:
     Raises DataError if the file is neither.
     """
     if path.is_dir():
-        return Dataset.open(path.parent if path.name == "train" else path, "train").entries_N
+        return Dataset.open(path, "train").entries_N
     if path.suffix == ".npy":
         return Dataset.open(path.parent.parent, "train").entries_N
     counts = length_counts(path)

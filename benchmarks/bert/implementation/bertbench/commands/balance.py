@@ -78,11 +78,7 @@ def run(arguments: argparse.Namespace) -> int:
             )
     if arguments.html and not (arguments.html.parent.is_dir() and os.access(arguments.html.parent, os.W_OK)):
         raise ConfigError(f"--html {arguments.html}: cannot be written; give a file in a writable folder")
-    edges = arguments.strata_edges and tuple(whole_numbers("--strata-edges", arguments.strata_edges))
-    if edges and list(edges) != sorted(set(edges)):
-        raise ConfigError(
-            f"--strata-edges {arguments.strata_edges}: expected lengths in rising order, such as 128,256,384,512"
-        )
+    edges = arguments.strata_edges and tuple(sorted(whole_numbers("--strata-edges", arguments.strata_edges)))
     cost = CAUSAL_LARGE if arguments.causal else BERT_LARGE
     scored = replace(cost, quadratic=arguments.attention * cost.quadratic)
     balances = {name: variant(name, cost, edges) for name in names}

@@ -25,10 +25,11 @@ def run(arguments: argparse.Namespace) -> int:
 
         close_log(ResultFiles(arguments.close), arguments.reason)
         return 0
-    if arguments.runs > 1 and (arguments.seed is not None or arguments.result is not None):
-        raise ConfigError("--runs with --seed or --result would make the same run several times; leave one of them out")
-    if arguments.runs > 1 and arguments.resume not in ("auto", "never"):
-        raise ConfigError("--runs with --resume PATH would resume the same run twice; leave one of them out")
+    one = arguments.seed is not None or arguments.result is not None or arguments.resume not in ("auto", "never")
+    if arguments.runs > 1 and one:
+        raise ConfigError(
+            "--runs with --seed, --result or --resume PATH would make the same run several times; leave one of them out"
+        )
     if launched_ranks(os.environ) is not None:  # torchrun or Slurm started one of these per rank
         return train.run(arguments)
     system = system_of(arguments)

@@ -9,7 +9,6 @@ import numpy as np
 
 from bertbench.balance.lengths import draw_lengths, predictions
 from bertbench.balance.plan import Shares, efficiency
-from bertbench.common.errors import ConfigError
 from bertbench.config import System
 from bertbench.data.store.columns import Index, Integers, pack
 from bertbench.data.store.dataset import Dataset
@@ -72,10 +71,7 @@ def _wrong(system: System, step: int, dealt: Shares) -> list[str]:
 
 
 def _wikipedia(system: System) -> Index:
-    if system.global_batch_size > _SIMULATED_SAMPLES:
-        raise ConfigError(
-            f"global batch {system.global_batch_size:,} is larger than the {_SIMULATED_SAMPLES:,} samples that stand "
-            "for the missing data; prepare the data first"
-        )
-    lengths = np.minimum(draw_lengths(_SIMULATED_SAMPLES, _SEED), system.model.max_positions)
+    lengths = np.minimum(
+        draw_lengths(max(_SIMULATED_SAMPLES, system.global_batch_size), _SEED), system.model.max_positions
+    )
     return pack(lengths, predictions(lengths))
