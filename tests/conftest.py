@@ -33,6 +33,7 @@ def _launched_by_nobody(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv(LAUNCHED, raising=False)
 
 
+Captured = pytest.CaptureFixture[str]
 Tiny = Callable[..., "System"]
 Answer = Callable[..., Any]
 Printed = Callable[..., str]

@@ -25,9 +25,9 @@ Method = Literal[
     "none", "stratified", "presort", "stratified_presort", "global_exchange", "packed", "planned", "planned_local"
 ]
 METHODS: tuple[Method, ...] = get_args(Method)
-EXCHANGING: tuple[Method, ...] = ("presort", "stratified_presort", "global_exchange")
+EXCHANGING = ("presort", "stratified_presort", "global_exchange")
 """Methods whose ranks send each other the samples that they have drawn."""
-VARYING: tuple[Method, ...] = ("packed", "planned", "planned_local")
+VARYING = ("packed", "planned", "planned_local")
 """Methods that may give ranks different numbers of samples."""
 
 

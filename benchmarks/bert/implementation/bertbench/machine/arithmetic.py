@@ -116,7 +116,7 @@ def choose(system: System, device: torch.device, agree: Agree) -> Arithmetic:
         if library == "onednn":
             products = dict.fromkeys(layer_shapes(shape, dtype), Products(library, library, library))
         else:
-            products = fastest_products(shape, _samples(system) * shape.max_positions, dtype, agree)
+            products = fastest_products(shape, system.samples_per_pass * shape.max_positions, dtype, agree)
     measured = system.precision.compute == "auto" or (products and library == "auto")
     return Arithmetic(precision, tuple(products.items()), MEASURED if measured else "as the system file says")
 
@@ -126,7 +126,7 @@ def _faster_format(system: System, device: torch.device, agree: Agree) -> Precis
     if device.type == "cuda":
         return "bf16" if torch.cuda.is_bf16_supported(including_emulation=False) else "fp32"
     shape = system.model.shape()
-    sequences = max(1, min(_TOKENS // shape.max_positions, _samples(system)))
+    sequences = max(1, min(_TOKENS // shape.max_positions, system.samples_per_pass))
     layer = EncoderLayer(shape)
     hidden_TD = torch.randn(sequences * shape.max_positions, shape.hidden_size, requires_grad=True)
     layout = Sequences.of(np.full(sequences, shape.max_positions))
@@ -143,10 +143,6 @@ def _faster_format(system: System, device: torch.device, agree: Agree) -> Precis
     return "bf16" if bf16 < _CLEARLY * fp32 else "fp32"
 
 
-def _samples(system: System) -> int:
-    return system.local_batch // system.data.gradient_accumulation_steps
-
-
 def _key(system: System, world: World) -> str:
     """Return a key of everything that a choice depends on."""
     switches = [f"{name}={os.environ[name]}" for name in _SWITCHES if name in os.environ]
@@ -154,7 +150,7 @@ def _key(system: System, world: World) -> str:
         [
             f"{processor()} {instructions()}", f"torch {torch.__version__}", world.device.type, *switches,
             f"{world.ranks.local_size} ranks of {torch.get_num_threads()} threads",
-            f"{_samples(system)} samples", str(system.model.shape()),
+            f"{system.samples_per_pass} samples", str(system.model.shape()),
             f"precision {system.precision.compute}", f"products {system.compute.products}",
         ]
     )  # fmt: skip
