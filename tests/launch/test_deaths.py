@@ -7,7 +7,7 @@ import pytest
 from torch.distributed.elastic.multiprocessing.errors import ProcessFailure
 
 from bertbench.distributed.failure import report_to_launcher
-from bertbench.launch.local import from_outside, hopeless, how_ended
+from bertbench.launch.local import hopeless, how_ended
 
 NAN, DISK = "rank 0: the loss of step 6 is nan on rank 0 of 2", "rank 0: result_0.txt: No space left on device"
 
@@ -30,9 +30,12 @@ def test_the_third_death_by_one_fault_without_a_step_gained_is_hopeless(
 
 
 def test_a_crash_and_a_kill_for_lack_of_memory_are_the_programs_own_other_signals_come_from_outside() -> None:
+    def from_outside(number: signal.Signals, out_of_memory: bool = False) -> bool:
+        return how_ended({0: ProcessFailure(0, 1, -number, "/nowhere")}, out_of_memory).outside
+
     outside = {signal.SIGKILL, signal.SIGTERM, signal.SIGHUP, signal.SIGUSR1}
     own = {signal.SIGSEGV, signal.SIGABRT, signal.SIGBUS}
-    assert {number for number in outside | own if from_outside(number, out_of_memory=False)} == outside
+    assert set(filter(from_outside, outside | own)) == outside
     assert not from_outside(signal.SIGKILL, out_of_memory=True)
 
 

@@ -112,6 +112,7 @@ LAYOUT_RULES: tuple[Rule, ...] = (
             "optimizer.sharded": (False,),  # parallel.fully_shard alone does more
             "optimizer.impl": ("auto", "torch"),
             "launch.rank_speeds": (None,),
+            "sync.method": ("every_step",),
         },
     ),
     lambda s: (

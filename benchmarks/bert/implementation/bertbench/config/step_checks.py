@@ -75,10 +75,4 @@ SYNC_RULES: tuple[Rule, ...] = (
         "set sync.method to every_step",
         {"optimizer.ema_decay": (0.0,), "communication.compression": ("none",)},
     ),
-    lambda s: (
-        s.sync.method != "every_step"
-        and s.parallel.splits
-        and f"sync.method {s.sync.method} needs a whole model on every rank; set parallel to one rank a model, or "
-        "every_step"
-    ),
 )

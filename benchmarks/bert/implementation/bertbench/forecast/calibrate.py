@@ -2,10 +2,9 @@
 
 import math
 from collections.abc import Collection
-from dataclasses import dataclass
-from functools import cache, cached_property
+from functools import cache
 from statistics import median
-from typing import Literal, get_args
+from typing import Literal, NamedTuple, get_args
 
 import numpy as np
 
@@ -19,26 +18,22 @@ _LOW, _HIGH = (0.2, 0.1, 1e-6), (0.9, 1.0, 0.02)
 _ROUNDS, _STEP = 12, 1e-6
 
 
-@dataclass(frozen=True)
-class Comparison:
+class Comparison(NamedTuple):
     """A published time beside a forecast that used neither its row nor others left out with it."""
 
     row: Published
-    gpu: Gpu
     calibrated: Calibration
-    left_out: Collection[Published]
-
-    @cached_property
-    def predicted_s(self) -> float:
-        """Return the forecast."""
-        known, row = _without(self.left_out), self.row
-        samples = samples_to_converge(row.global_batch_size, row.hyper_parameters, known).number
-        return run_seconds(_work(row, self.gpu)._replace(samples=samples), self.calibrated).total
+    predicted_s: float
 
     @property
     def error(self) -> float:
         """Return the relative error: 0.1 is 10 % too long."""
         return self.predicted_s / self.row.seconds - 1
+
+
+def _compared(row: Published, gpu: Gpu, calibrated: Calibration, left_out: Collection[Published]) -> Comparison:
+    samples = samples_to_converge(row.global_batch_size, row.hyper_parameters, _without(left_out)).number
+    return Comparison(row, calibrated, run_seconds(_work(row, gpu)._replace(samples=samples), calibrated).total)
 
 
 def fit(left_out: Collection[Published] = ()) -> Calibration:
@@ -91,7 +86,7 @@ def leave_out(group: Group) -> list[Comparison]:
     for name in dict.fromkeys(map(key, rows)):
         left_out = [row for row in published_results() if key(row) == name]
         calibrated = fit(left_out)
-        found += [Comparison(row, "a100", calibrated, left_out) for row in left_out if row in rows]
+        found += [_compared(row, "a100", calibrated, left_out) for row in left_out if row in rows]
     return found
 
 
@@ -106,7 +101,7 @@ def other_results(gpu: Gpu) -> list[Comparison]:
         if gpu.upper() in row.accelerator and row.accelerators is not None and row not in calibrating():
             others = [share for other, share in shares.items() if other is not row]
             calibrated = calibration()._replace(compute_share=median(others)) if others else calibration()
-            found.append(Comparison(row, gpu, calibrated, [row]))
+            found.append(_compared(row, gpu, calibrated, [row]))
     return found
 
 

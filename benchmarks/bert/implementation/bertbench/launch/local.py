@@ -4,7 +4,6 @@ After a rank dies, a new agent with a new store starts the ranks again, instead 
 attempt is left, and its exit codes decide whether there is another.
 """
 
-import json
 import logging
 import os
 import re
@@ -14,7 +13,6 @@ import socket
 import sys
 import uuid
 from collections.abc import Callable, Mapping, Sequence
-from pathlib import Path
 from types import FrameType
 from typing import NamedTuple
 
@@ -32,6 +30,7 @@ from bertbench.distributed.affinity import available_cores
 from bertbench.distributed.preemption import SIGNALS
 from bertbench.machine.describe import differences
 from bertbench.machine.oom import oom_kills
+from bertbench.report.beside import metrics
 from bertbench.results.files import ResultFiles
 from bertbench.results.mlperf_log import INTERRUPTED, MlperfLog
 
@@ -127,7 +126,7 @@ def _attempts(system: System, words: list[str], files: ResultFiles, resumption: 
         attempt = _attempt(agent, [*words, *(["--resume", str(resumption.path)] if resumption else [])])
         if attempt.code != RunError.exit_code or ended(files.log) or not left:
             break
-        last = _last_step(files.metrics)
+        last = max((row["step"] for row in metrics(files.log)), default=0)
         deaths.append((None if attempt.outside else attempt.reason, last))
         if hopeless(deaths):
             times = f"{ENOUGH} times without a step after {last}"
@@ -159,10 +158,10 @@ def how_ended(failures: Mapping[int, ProcessFailure], out_of_memory: bool) -> En
         return Ended(code)
     if code < 0:
         number = signal.Signals(-code)
-        killed = f"rank {rank} was killed by {number.name}"
+        killed, own_fault = f"rank {rank} was killed by {number.name}", number in _OWN_FAULTS
         if number == signal.SIGKILL and out_of_memory:
-            killed += f" for lack of memory; {_MORE_MEMORY}"
-        return Ended(RunError.exit_code, killed, outside=from_outside(number, out_of_memory))
+            killed, own_fault = f"{killed} for lack of memory; {_MORE_MEMORY}", True
+        return Ended(RunError.exit_code, killed, outside=not own_fault)
     reported = _reported(failure)
     reason = failure.message if reported else f"rank {rank} ended with exit code {code}"
     return Ended(code if code == BertbenchError.exit_code else RunError.exit_code, reason, reported)
@@ -172,12 +171,6 @@ def _stop(number: int, frame: FrameType | None) -> None:
     for further in SIGNALS:  # a second signal must not cut the ranks' snapshot short
         signal.signal(further, signal.SIG_IGN)
     raise SignalException("stopped", signal.Signals(number))
-
-
-def _last_step(metrics: Path) -> int:
-    """Return the last step that a run has recorded; 0 before the first."""
-    lines = metrics.read_text(encoding="utf-8").splitlines(keepends=True) if metrics.exists() else []
-    return max((json.loads(line)["step"] for line in lines if line.endswith("\n")), default=0)
 
 
 def _cause_first(failed: tuple[int, ProcessFailure]) -> tuple[float, ...]:
@@ -258,8 +251,3 @@ def hopeless(deaths: Sequence[tuple[str | None, int]]) -> bool:
     since = deaths[steps.index(max(steps)) :]
     kinds = [fault and re.sub(r"\d+", "#", fault) for fault, _ in since]  # the same for any rank and any waiting time
     return kinds[-1] is not None and kinds.count(kinds[-1]) >= ENOUGH
-
-
-def from_outside(number: signal.Signals, out_of_memory: bool) -> bool:
-    """Return whether a signal that ended a rank came from outside the run."""
-    return number not in _OWN_FAULTS and not (number == signal.SIGKILL and out_of_memory)
