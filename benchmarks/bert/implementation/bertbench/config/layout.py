@@ -49,10 +49,6 @@ class Layout(NamedTuple):
         rest, tensor = divmod(rank, self.tensor)
         return Coordinate(*divmod(rest, self.data), tensor)
 
-    def rank(self, place: Coordinate) -> int:
-        """Who stands there."""
-        return (place.pipeline * self.data + place.data) * self.tensor + place.tensor
-
     def stream(self, rank: int) -> int:
         """Return the number of the random stream that a rank draws dropout from: that of its tensor-parallel group."""
         return rank // self.tensor
@@ -61,8 +57,8 @@ class Layout(NamedTuple):
         """Draw the grid for people: a line for every stage of the pipeline and dimension."""
         lines = []
         for pipeline in range(self.pipeline):
-            first = self.rank(Coordinate(pipeline, 0, 0))
-            begins = range(first, first + self.data * self.tensor, self.tensor)
+            size = self.data * self.tensor
+            begins = range(pipeline * size, (pipeline + 1) * size, self.tensor)
             rows = [f"{rank}" if self.tensor == 1 else f"{rank}-{rank + self.tensor - 1}" for rank in begins]
             shown = rows if len(rows) <= _SHOWN else [*rows[: _SHOWN - 1], "...", rows[-1]]
             lines.append(f"stage {pipeline}: {' | '.join(shown)}")

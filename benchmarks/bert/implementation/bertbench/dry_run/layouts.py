@@ -21,16 +21,11 @@ class Outlook(NamedTuple):
     """What one layout would need and take."""
 
     system: System
-    memory_gb: dict[str, float]
-    """Bytes / 10^9 by what they hold, on the fullest GPU."""
+    memory_gb_per_gpu: float
+    """Bytes / 10^9 on the fullest GPU."""
     seconds: StepSeconds
     utilisation: float
     """Model FLOP utilisation."""
-
-    @property
-    def memory_gb_per_gpu(self) -> float:
-        """All of it."""
-        return sum(self.memory_gb.values())
 
     @property
     def fits(self) -> bool:
@@ -38,21 +33,17 @@ class Outlook(NamedTuple):
         return self.memory_gb_per_gpu <= capacity_gb(self.system)
 
 
-def outlook(system: System) -> Outlook:
-    """Of the layout that a system has; raises ConfigError if its GPUs are of no kind that is calibrated."""
-    gpu = gpu_of(system)
-    seconds = step_seconds(system, gpu)
-    return Outlook(system, memory_gb(system), seconds, utilisation(system, gpu, seconds.total))
-
-
 def outlooks(system: System) -> list[Outlook]:
     """For each pair of tensor and pipeline sizes, and for full sharding, the fastest way that fits; best first.
 
-    Where none fits, the one that needs least memory. Raises what `outlook` raises.
+    Where none fits, the one that needs least memory. Raises ConfigError if the GPUs are of no kind that is calibrated.
     """
     best: dict[tuple[Layout, bool], Outlook] = {}
+    gpu = gpu_of(system)
     for candidate in candidates(system):
-        found = outlook(candidate)
+        seconds = step_seconds(candidate, gpu)
+        share = utilisation(candidate, gpu, seconds.total)
+        found = Outlook(candidate, needed_gb(candidate), seconds, share)
         key = (candidate.layout._replace(virtual_stages=1, sequence=False), candidate.parallel.fully_shard)
         if key not in best or _rank(found) < _rank(best[key]):
             best[key] = found
