@@ -61,7 +61,7 @@ def test_without_a_known_memory_a_part_keeps_its_samples(
 
 
 REFUSED = {
-    "dgxa100_n1 --gpus 3": "448 of dgxa100_n1 is not a multiple of 3 ranks; choose 2 or 4",
+    "dgxa100_n1 --gpus 3": "448 of dgxa100_n1 doesn't divide over 3 data-parallel ranks; choose",
     "dgxa100_n16 --gpus 12": "has nodes of 8; choose at most 8, or a multiple: 8 or 16",
     "dgxa100_n1 --gpus 2 --memory nan": "--memory nan: expected the GB of a device, above 0",
     "dgxa100_n1 --gpus 8 --memory 4": "on each device even with one sample at a time, it has 4",

@@ -50,7 +50,7 @@ REFUSED = {
     "parallel.tensor=2 data.balance=packed": "choose one of none, stratified, planned",
     "parallel.tensor=2 precision.compute=fp16": "set it to fp32 or bf16 or auto",
     "parallel.tensor=2 compute.compile=default": "compile layers whose products are sharded; set it to none",
-    "parallel.tensor=2 data.global_batch_size=14": "not a multiple of 4 data-parallel ranks",
+    "parallel.tensor=2 data.global_batch_size=14": "not a multiple of 4 ranks",
 }
 
 

@@ -21,8 +21,7 @@ def _batch_over_ranks(settings: Settings) -> object:
         return None
     ranks, batch = settings.layout.data, settings.global_batch_size
     choices = nearest_multiples(batch, ranks)
-    what = "ranks" if ranks == settings.world_size else "data-parallel ranks"
-    return f"global batch {batch} is not a multiple of {ranks} {what}; set data.local_batch, or choose {choices}"
+    return f"global batch {batch} is not a multiple of {ranks} ranks; set data.local_batch, or choose {choices}"
 
 
 def _scaling_keeps_betas(settings: Settings) -> object:

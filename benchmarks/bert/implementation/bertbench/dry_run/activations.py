@@ -48,10 +48,6 @@ class Kept(NamedTuple):
         """Return the bytes of a microbatch with these numbers of both."""
         return self.always + self.token * tokens + self.pair * pairs
 
-    def without(self, *parts: "Kept") -> "Kept":
-        """Return what a module keeps besides these parts of it."""
-        return Kept(*(own - sum(others) for own, *others in zip(self, *parts, strict=True)))
-
 
 class ModelKept(NamedTuple):
     """What the parts of a model keep."""
@@ -82,7 +78,8 @@ def model_keeps(system: System, tensor: int = 1, sequence: bool = False) -> Mode
                 system, inputs, lambda lengths_S: inputs(*[torch.zeros(int(lengths_S.sum()), dtype=torch.int32)] * 3)
             )
             whole = _fitted(system, model, lambda lengths_S: summed_loss(model, batch_of_lengths(lengths_S)))
-            _MEASURED[key] = ModelKept(layer, embeddings, whole.without(layer, embeddings))
+            heads = Kept(*np.subtract(whole, np.add(layer, embeddings)).tolist())
+            _MEASURED[key] = ModelKept(layer, embeddings, heads)
     return _MEASURED[key]
 
 

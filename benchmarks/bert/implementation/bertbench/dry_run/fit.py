@@ -73,11 +73,9 @@ def _check_divides(system: System, gpus: int) -> None:
         )
     data = gpus // parallel.tensor
     if data and batch % data:
-        divisors = [number * parallel.tensor for number in range(1, batch + 1) if batch % number == 0]
-        nearest = sorted(sorted(divisors, key=lambda number: abs(number - gpus))[:2])
         raise ConfigError(
-            f"--gpus {gpus}: global batch {batch} of {system.name} is not a multiple of {data}"
-            f"{'' if parallel.tensor == 1 else ' data-parallel'} ranks; choose {' or '.join(map(str, nearest))}"
+            f"--gpus {gpus}: global batch {batch} of {system.name} doesn't divide over {data} data-parallel "
+            "ranks; choose a number that divides it"
         )
 
 
