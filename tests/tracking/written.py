@@ -42,25 +42,27 @@ def log_lines(until_ms: int = 10_000, status: str | None = None) -> str:
     return "".join(f"{text}\n" for text in [*written, *ending])
 
 
-def leave(folder: Path, number: int, seconds: int, config: Any = None, origin: Any = None, log: str = "") -> None:
-    """Write a run as bertbench leaves it: the log, and beside it configuration and origin where they are given."""
-    folder.mkdir(exist_ok=True)
-    (folder / f"result_{number}.txt").write_text(log or run_log("open", evaluations=2, seconds=seconds, seed=number))
+def leave(
+    folder: Path, number: int, seconds: int, config: Any = None, origin: Any = None, log: str = "", metrics: str = ""
+) -> Path:
+    """Write a run as bertbench leaves it, and return its log: beside it stands what is given."""
+    beside = folder / f"result_{number}"
+    beside.mkdir(exist_ok=True, parents=True)
+    beside.with_suffix(".txt").write_text(log or run_log("open", evaluations=2, seconds=seconds, seed=number))
     for name, content in (("config.json", config), ("run.json", origin)):
         if content is not None:
-            beside = folder / f"result_{number}"
-            beside.mkdir(exist_ok=True)
             (beside / name).write_text(json.dumps(content))
+    if metrics:
+        (beside / "metrics.jsonl").write_text(metrics)
+    return beside.with_suffix(".txt")
 
 
 def write_run(
     folder: Path, steps: int = 6, until_ms: int = 8000, status: str | None = "success", number: int = 0
 ) -> Path:
-    """Write a run as bertbench leaves it; return its log."""
-    folder.parent.mkdir(parents=True, exist_ok=True)
-    leave(folder, number, 0, CONFIG, ORIGIN, log_lines(until_ms, status))
-    (folder / f"result_{number}" / "metrics.jsonl").write_text("".join(row(step + 1) for step in range(steps)))
-    return folder / f"result_{number}.txt"
+    """Write a run with numbers that add up; return its log."""
+    measured = "".join(row(step + 1) for step in range(steps))
+    return leave(folder, number, 0, CONFIG, ORIGIN, log_lines(until_ms, status), measured)
 
 
 START_S = START / 1e3

@@ -1,20 +1,17 @@
 """`bertbench watch [RUN]`: show a run's page in the terminal from its files, redrawn each second while it runs."""
 
 import argparse
-import shutil
 import sys
 import time
-from collections.abc import Callable
 
 from bertbench.commands import add_flag, add_path, emit
 from bertbench.common.paths import runs_folder
 from bertbench.report.listing import run_logs, silence_s
-from bertbench.tracking.ranks import sampled
+from bertbench.tracking.ranks import ranks_of
 from bertbench.tracking.reading import FollowedRun
 from bertbench.tracking.state import RunState, earlier_runs, state_of
 
 _EVERY_S = 1.0
-_FIRST_LOOK_S = 0.3  # between two samples of the ranks' activity
 _OWN_WIDTH = 120  # if the output is not a terminal
 
 
@@ -26,8 +23,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     """Show the page until the run ends, or once; with --json print the run's current state."""
-    followed = FollowedRun(min(run_logs(arguments.run or runs_folder()), key=silence_s))  # the newest
-    look = _looker(followed)
+    log = min(run_logs(arguments.run or runs_folder()), key=silence_s)  # the newest
+    followed, earlier = FollowedRun(log), earlier_runs(log)
+
+    def look() -> RunState:
+        followed.read()
+        return state_of(followed, ranks_of(log), earlier)
+
     if arguments.json:
         emit(True, look())
         return 0
@@ -45,19 +47,5 @@ def run(arguments: argparse.Namespace) -> int:
         while state.status == "running":
             time.sleep(_EVERY_S)
             state = look()
-            live.update(page(state, followed, shutil.get_terminal_size().columns), refresh=True)
+            live.update(page(state, followed, console.width), refresh=True)
     return 0
-
-
-def _looker(followed: FollowedRun) -> Callable[[], RunState]:
-    """Return a function that reads the run's files and samples its ranks on each call."""
-    earlier = earlier_runs(followed.log)
-    samples = sampled(followed.log)
-    if next(samples):
-        time.sleep(_FIRST_LOOK_S)
-
-    def look() -> RunState:
-        followed.read()
-        return state_of(followed, next(samples), earlier)
-
-    return look

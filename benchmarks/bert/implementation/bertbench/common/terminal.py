@@ -5,7 +5,6 @@ import io
 from typing import TextIO
 
 _CLOSEST = {"±": "+/-", "█": "#", "■": "#", "→": "->", "…": "..."}
-_NO_DOTS, _ALL_DOTS = "\u2800", "\u28ff"  # braille, as curves are drawn with
 _ERRORS = "bertbench.closest"
 
 
@@ -19,10 +18,5 @@ def use_closest_signs(stream: TextIO) -> None:
 def _closest(error: UnicodeError) -> tuple[str | bytes, int]:
     assert isinstance(error, UnicodeEncodeError), "the stream is written"
     letters = error.object[error.start : error.end]
-    return "".join(map(_sign, letters)), error.end
-
-
-def _sign(letter: str) -> str:
-    if _NO_DOTS <= letter <= _ALL_DOTS:
-        return " " if letter == _NO_DOTS else "*"
-    return _CLOSEST.get(letter) or letter.encode("ascii", "backslashreplace").decode()
+    signs = (_CLOSEST.get(letter) or letter.encode("ascii", "backslashreplace").decode() for letter in letters)
+    return "".join(signs), error.end

@@ -5,10 +5,7 @@ Earlier runs say it best: a curve may lie on a plateau for most of its length, w
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from itertools import pairwise
 from statistics import median
-
-_RECENT = 4  # evaluations whose slopes are looked at
 
 
 @dataclass(frozen=True)
@@ -29,15 +26,10 @@ def forecast(curve: Sequence[tuple[float, float]], target: float, earlier: Seque
     so_far = curve[-1][0] if curve else 0.0
     if ahead := [samples for samples in earlier if samples > so_far]:
         return Forecast(median(ahead), min(ahead), max(ahead), "earlier runs of this system")
-    recent = curve[-_RECENT:]
-    slopes = [  # straight on: at the last slope, and at the steepest and the flattest of the recent ones
-        (later[1] - earlier[1]) / (later[0] - earlier[0])
-        for earlier, later in pairwise(recent)
-        if later[0] > earlier[0]
-    ]
-    if not slopes or min(slopes) <= 0:
+    if len(curve) < 2:
         return None
-    samples, accuracy = recent[-1]
-    missing = max(0.0, target - accuracy)
-    last, low, high = (samples + missing / slope for slope in (slopes[-1], max(slopes), min(slopes)))
-    return Forecast(last, low, high, "the slope of its last evaluations")
+    (before, lower), (samples, accuracy) = curve[-2:]
+    if accuracy <= lower:
+        return None
+    straight_on = samples + max(0.0, target - accuracy) * (samples - before) / (accuracy - lower)
+    return Forecast(straight_on, straight_on, straight_on, "the slope of its last evaluations")

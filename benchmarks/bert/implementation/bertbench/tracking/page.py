@@ -9,13 +9,11 @@ from rich.table import Table
 from rich.text import Text
 
 from bertbench.report.beside import accuracies, thinned
-from bertbench.tracking.braille import plot
-from bertbench.tracking.ranks import Rank
+from bertbench.tracking.plot import plot
 from bertbench.tracking.reading import FollowedRun
 from bertbench.tracking.state import RunState
 
 _CURVE_LINES = 9
-_MOST_RANKS = 8  # that are shown
 _COLOURS = {"start-up": "magenta", "steps": "green", "waiting for data": "red", "evaluation": "cyan", "other": "yellow"}
 _TONES = {"success": "bold green", "running": "bold cyan", "aborted": "bold red", "interrupted": "bold yellow"}
 
@@ -88,22 +86,12 @@ def _ranks(state: RunState) -> Iterator[RenderableType]:
     if state.status != "running" and not state.ranks:
         return
     expected = f" of {state.world_size}" if state.world_size else ""
-    more = f"; the {_MOST_RANKS} busiest" if len(state.ranks) > _MOST_RANKS else ""
-    yield Text(f" ranks on this machine: {len(state.ranks)}{expected}{more}")
-    table = Table("rank", "pid", "cores busy", "memory GB", "", box=None, padding=(0, 2))
-    for rank in sorted(state.ranks, key=lambda rank: rank.busy, reverse=True)[:_MOST_RANKS]:
-        note = _note(state, rank)
-        table.add_row(
-            str(rank.rank), str(rank.pid), f"{rank.busy:.2f}", f"{rank.rss_bytes / 1e9:.2f}", note,
-            style="yellow" if note else "",
-        )  # fmt: skip
-    yield table
-
-
-def _note(state: RunState, rank: Rank) -> str:
-    if rank.rank == state.straggler:
-        return f"the others wait for it: slow in {state.straggler_phase}"
-    return {"T": "stopped", "Z": "has ended", "D": "waits for a disk"}.get(rank.state, "")
+    yield Text(f" ranks on this machine: {len(state.ranks)}{expected}")
+    for rank in state.ranks:
+        note = {"T": "stopped", "D": "waits for a disk"}.get(rank.state, "")
+        if rank.rank == state.straggler:
+            note = f"the others wait for it: slow in {state.straggler_phase}"
+        yield Text(f"   rank {rank.rank}   pid {rank.pid}   {note}", style="yellow" if note else "")
 
 
 def _shown(value: float | None, form: str = "{}") -> str:

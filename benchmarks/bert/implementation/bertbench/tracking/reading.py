@@ -3,6 +3,7 @@
 A resumed run truncates both files to its snapshot: later steps are then forgotten here too.
 """
 
+import os
 from collections import deque
 from contextlib import suppress
 from pathlib import Path
@@ -15,38 +16,8 @@ from bertbench.report.straggler import RankTimes, rank_times
 from compliance.log import CannotJudge, read_events
 from compliance.run import RunFacts, as_integer, number
 
-_REMEMBERED = 256  # bytes before the place that was read to: if they change, the file was cut back and grew again
 _RECENT = 50  # steps whose ranks are compared
 Row = dict[str, float]
-
-
-class GrowingFile:
-    """Whole lines of a file that another process appends to."""
-
-    def __init__(self, path: Path) -> None:
-        self._path = path
-        self._offset = 0
-        self._before = b""
-
-    def lines(self, at_most: int = -1) -> tuple[list[bytes], bool]:
-        """Return the whole lines since the last call, and whether the file was cut back: they are then its first ones.
-
-        With `at_most`, it stops after the line that reaches this number of bytes; the next call reads the rest.
-        """
-        try:
-            with self._path.open("rb") as file:
-                file.seek(self._offset - len(self._before))
-                again = file.read(len(self._before)) != self._before
-                if again:
-                    self._offset, self._before = 0, b""
-                    file.seek(0)
-                content = b"".join(file.readlines(at_most))
-        except OSError:  # not there yet, or a file system that comes back
-            return [], False
-        whole = content[: content.rfind(b"\n") + 1]
-        self._offset += len(whole)
-        self._before = (self._before + whole)[-_REMEMBERED:]
-        return whole.splitlines(), again
 
 
 class FollowedRun:
@@ -60,7 +31,7 @@ class FollowedRun:
         """What metrics.jsonl has of each step, in order."""
         self.rank_times: deque[RankTimes] = deque(maxlen=_RECENT)
         """What its last lines say of the ranks."""
-        self._metrics = GrowingFile(self.folder / "metrics.jsonl")
+        self._offset = 0  # in metrics.jsonl
         self._seen = (-1, -1)
         self.read()
 
@@ -89,12 +60,8 @@ class FollowedRun:
 
         The log is read last: the evaluation before a step that is known is then known too.
         """
-        lines, again = self._metrics.lines(at_most)
-        if again:
-            self.rows.clear()
-            self.rank_times.clear()
         fresh: list[int] = []
-        for content in map(json_object, lines):
+        for content in map(json_object, self._lines(at_most)):
             row = {name: value for name, one in content.items() if (value := number(one)) is not None}
             if "step" not in row:
                 continue
@@ -110,3 +77,22 @@ class FollowedRun:
             if self._seen != (seen := (stat.st_size, stat.st_mtime_ns)):
                 self.facts, self._seen = RunFacts(read_events(self.log)), seen
         return [step for step in fresh if step in self.rows]
+
+    def _lines(self, at_most: int) -> list[bytes]:
+        """Return the whole lines of metrics.jsonl since the last call; all of them if the file was cut back.
+
+        It stops after the line that reaches `at_most` bytes; the next call reads the rest.
+        """
+        try:
+            with (self.folder / "metrics.jsonl").open("rb") as file:
+                if file.seek(0, os.SEEK_END) < self._offset:
+                    self._offset = 0
+                    self.rows.clear()
+                    self.rank_times.clear()
+                file.seek(self._offset)
+                content = b"".join(file.readlines(at_most))
+        except OSError:  # not there yet, or a file system that comes back
+            return []
+        whole = content[: content.rfind(b"\n") + 1]
+        self._offset += len(whole)
+        return whole.splitlines()

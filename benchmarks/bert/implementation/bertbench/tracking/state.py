@@ -23,7 +23,6 @@ from compliance.log import CannotJudge, read_events
 from compliance.run import RunFacts, as_integer, number
 
 _RECENT = 50  # steps that the speed of now is measured on
-_MOST_EARLIER = 50  # runs beside this one that the forecast reads
 
 
 @dataclass(frozen=True)
@@ -54,7 +53,6 @@ class RunState:
     """Since it last wrote."""
     phases_s: dict[str, float]
     """The time on the clock, by what it went into."""
-    next_evaluation_samples: float | None
     next_evaluation_s: float | None
     target_forecast: Forecast | None
     target_s: float | None
@@ -102,7 +100,6 @@ def state_of(run: FollowedRun, ranks: Sequence[Rank] = (), earlier: Sequence[flo
         elapsed_s=elapsed,
         silent_s=silent,
         phases_s=phases(run, end_ms),
-        next_evaluation_samples=ahead,
         next_evaluation_s=(ahead - reached) / speed if ahead and speed else None,
         target_forecast=expected,
         target_s=_seconds(expected, reached, facts, speed),
@@ -119,11 +116,10 @@ def earlier_runs(log: Path) -> list[float]:
         return system_name(log, facts), configured(log).get("evaluation.target")
 
     wanted, found = kind(log, RunFacts([])), []
-    others = (other for other in sorted(log.parent.glob(LOG_PATTERN), reverse=True) if other != log)
-    for other in islice(others, _MOST_EARLIER):
+    for other in log.parent.glob(LOG_PATTERN):
         with suppress(CannotJudge):
             facts = RunFacts(read_events(other))
-            if facts.status == "success" and facts.samples and kind(other, facts) == wanted:
+            if other != log and facts.status == "success" and facts.samples and kind(other, facts) == wanted:
                 found.append(facts.samples)
     return found
 
