@@ -9,7 +9,6 @@ import sys
 import time
 import urllib.request
 from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -17,8 +16,9 @@ import pytest
 from bertbench.common.errors import ConfigError
 from bertbench.tracking.openmetrics import address
 from tests.conftest import Printed
+from tests.faults.test_left_behind import read
 from tests.tracking.written import write_run
-from tests.training.test_run import BERTBENCH, wait_for
+from tests.training.test_run import launched, wait_for, words
 
 
 def free_port() -> int:
@@ -45,15 +45,8 @@ def scraped(port: int) -> dict[str, float]:
 
 
 def side_processes(log: Path) -> list[int]:
-    found = []
-    for path in Path("/proc").glob("[0-9]*/cmdline"):
-        try:
-            words = path.read_bytes().decode(errors="replace")
-        except OSError:
-            continue
-        if "bertbench.tracking.side" in words and str(log) in words:
-            found.append(int(path.parent.name))
-    return found
+    words = f"bertbench.tracking.side\0{log}".encode()
+    return [int(path.parent.name) for path in Path("/proc").glob("[0-9]*/cmdline") if words in read(path)]
 
 
 def test_a_port_is_served_on_loopback_unless_an_address_is_given() -> None:
@@ -87,12 +80,10 @@ def beside(tmp_path: Path) -> Iterator[tuple[subprocess.Popen[str], Path, int]]:
     """A side process on a written run that goes on, started as a rank starts it."""
     pytest.importorskip("prometheus_client")
     log, port = write_run(tmp_path / "toy" / "bert", steps=2, until_ms=500, status=None), free_port()
-    words = json.dumps({"track": [], "metrics_port": str(port), "log": str(log), "runs": str(tmp_path)})
     process = subprocess.Popen(
-        [sys.executable, "-m", "bertbench.tracking.side", words],
+        [sys.executable, "-m", "bertbench.tracking.side", str(log), str(tmp_path), str(port)],
         stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env={**os.environ, "RANK": "0"},
     )  # fmt: skip
-    assert process.stdout is not None
     assert process.stdout.readline() == "ready\n"
     yield process, log, port
     process.kill()
@@ -105,7 +96,7 @@ def test_openmetrics_say_where_the_run_stands(beside: tuple[subprocess.Popen[str
     first = scraped(port)
     assert (first["bertbench_step"], first["bertbench_loss"], first["bertbench_running"]) == (2, 8, 1)
     assert first["bertbench_run_info commit=abcdef0123456789 run=toy/bert/result_0 seed=7 system=toy"] == 1
-    assert 0 <= first["bertbench_next_evaluation_seconds"] <= 1  # 100 samples at 100 a second
+    assert 0 <= first["bertbench_next_evaluation_s"] <= 1  # 100 samples at 100 a second
     assert "bertbench_accuracy" not in first
     write_run(log.parent)
     wait_for(lambda: scraped(port)["bertbench_step"] == 6, 10)
@@ -118,21 +109,8 @@ def test_openmetrics_say_where_the_run_stands(beside: tuple[subprocess.Popen[str
         process.send_signal(number)
     time.sleep(0.2)
     assert process.poll() is None
-    assert process.stdin is not None
     process.stdin.close()
     assert process.wait(10) == 0
-
-
-@contextmanager
-def training(system_file: str, runs: Path, options: str) -> Iterator[subprocess.Popen[str]]:
-    """A run that doesn't reach its target while the body runs."""
-    words = f"train {system_file} --set evaluation.target=0.999 {options}".split()
-    environment = {**os.environ, "LOGDIR": str(runs)}
-    with subprocess.Popen([*BERTBENCH, *words], env=environment, stderr=subprocess.PIPE, text=True) as run:
-        try:
-            yield run
-        finally:
-            run.terminate()
 
 
 def test_a_run_is_served_and_tracked_while_it_goes_on_and_left_alone_afterwards(tiny_file: str, tmp_path: Path) -> None:
@@ -141,7 +119,8 @@ def test_a_run_is_served_and_tracked_while_it_goes_on_and_left_alone_afterwards(
     from tensorboard.backend.event_processing.event_accumulator import EventAccumulator  # noqa: PLC0415
 
     port, log = free_port(), tmp_path / "runs" / "tiny" / "bert" / "result_0.txt"
-    settings = "--set schedule.max_steps=1500 --set evaluation.interval_samples=6000"
+    settings = words(("evaluation.target=0.999", "schedule.max_steps=1500", "evaluation.interval_samples=6000"))
+    options = ["--track", "tensorboard", "--metrics-port", port, *settings]
 
     def steps() -> float:
         try:
@@ -149,7 +128,7 @@ def test_a_run_is_served_and_tracked_while_it_goes_on_and_left_alone_afterwards(
         except OSError:
             return -1
 
-    with training(tiny_file, log.parents[2], f"--track tensorboard --metrics-port {port} {settings}") as run:
+    with launched("train", tiny_file, *options, LOGDIR=str(log.parents[2])) as run:
         wait_for(lambda: steps() > 0, 60)
         assert scraped(port)["bertbench_running"] == 1
         _, complaints = run.communicate(timeout=120)
@@ -163,17 +142,3 @@ def test_a_run_is_served_and_tracked_while_it_goes_on_and_left_alone_afterwards(
     losses = [json.loads(row)["loss"] for row in rows]
     assert [event.value for event in events.Scalars("train/loss")] == pytest.approx(losses)
     assert len(events.Scalars("eval/accuracy")) == 3
-
-
-def test_a_side_process_ends_with_a_rank_that_is_killed(tiny_file: str, tmp_path: Path) -> None:
-    pytest.importorskip("prometheus_client")
-    log = tmp_path / "runs" / "tiny" / "bert" / "result_0.txt"
-    metrics = log.with_suffix("") / "metrics.jsonl"
-    options = f"--metrics-port {free_port()} --set schedule.max_steps=100000"
-    with training(tiny_file, log.parents[2], options) as run:
-        wait_for(lambda: metrics.exists() and metrics.stat().st_size > 0, 60)
-        (side,) = side_processes(log)
-        rank = int(Path(f"/proc/{side}/stat").read_text().rpartition(")")[2].split()[1])
-        os.kill(rank, signal.SIGKILL)
-        assert run.wait(60) == 1
-        wait_for(lambda: side_processes(log) == [], 10)

@@ -10,7 +10,7 @@ from bertbench.report.listing import run_logs, status
 from bertbench.tracking.feed import Feed
 from bertbench.tracking.options import TRACKERS
 from bertbench.tracking.reading import FollowedRun
-from bertbench.tracking.trackers import check_installed, folder_of, open_tracker, refusals
+from bertbench.tracking.trackers import check_installed, folder_of, open_tracker
 
 _LONGEST_REASON = 300
 
@@ -43,6 +43,6 @@ def _record(one: FollowedRun, to: str, out: Path) -> None:
         feed = Feed(one, open_tracker(to, one, out))
         feed.forward(list(one.rows))
         feed.close(status(one.log, one.facts))
-    except refusals(to) as error:
+    except Exception as error:  # each tracker raises errors of its own kind
         said = " ".join(str(error).split())[:_LONGEST_REASON]
         raise RunError(f"{one.log}: {to} refused it in {out} ({said}); name another folder with --out") from error

@@ -29,7 +29,6 @@ from bertbench.results.mlperf_log import Run
 from bertbench.results.power import power_sampled
 from bertbench.results.profiling import Profiler
 from bertbench.results.progress import RunProgress
-from bertbench.tracking.options import SideWork
 from bertbench.training.build import Options, make_sampler
 from bertbench.training.short_run import Short, shortened
 from bertbench.training.train import train
@@ -62,10 +61,10 @@ def train_once(system: System, arguments: argparse.Namespace, launched: float | 
     check_startable(system)
     open_data(system)  # report bad data once, not on every rank
     check_start(system)
-    if work := _side_work(arguments):
+    if arguments.track or arguments.metrics_port:
         from bertbench.tracking.side import check  # noqa: PLC0415 - keeps it out of other runs' start-up
 
-        check(work)
+        check(arguments.track, arguments.metrics_port)
     if (code := _over(arguments)) is not None:
         return ResultFiles(arguments.result), code
     resumption = _resumption(system, arguments)
@@ -155,17 +154,13 @@ def rank_options(arguments: argparse.Namespace, resume: str | None = None) -> li
     return [*words, *([f"--{arguments.short}"] if arguments.short else [])]
 
 
-def _side_work(arguments: argparse.Namespace) -> SideWork:
-    return SideWork(tuple(arguments.track), arguments.metrics_port)
-
-
-def _beside(files: ResultFiles | None, work: SideWork) -> AbstractContextManager[None]:
+def _beside(files: ResultFiles | None, track: list[str], port: str | None) -> AbstractContextManager[None]:
     """Return the side process, if requested, on the rank that writes the run's files."""
-    if not (files and work):
+    if not files or not (track or port):
         return nullcontext()
     from bertbench.tracking.side import side_process  # noqa: PLC0415 - keeps it out of other runs' start-up
 
-    return side_process(work, files.log.absolute(), runs_folder())
+    return side_process(track, port, files.log.absolute(), runs_folder())
 
 
 def _as_rank(system: System, ranks: Ranks, arguments: argparse.Namespace) -> int:
@@ -202,7 +197,7 @@ def _as_rank(system: System, ranks: Ranks, arguments: argparse.Namespace) -> int
             if resumption:
                 progress.message(f"resumes after step {resumption.meta.step}, from {resumption.path}")
             options = Options(resumption, arguments.on_bad_sample, startup, profiler, short)
-            beside = _beside(files, _side_work(arguments))
+            beside = _beside(files, arguments.track, arguments.metrics_port)
             with power_sampled(system, world, files), beside:
                 run = train(system, world, seed, files, progress, options)
             if files and short == "profile":

@@ -7,9 +7,6 @@ from typing import NamedTuple, Protocol
 from bertbench.tracking.reading import FollowedRun, Row
 from bertbench.tracking.state import phases
 
-_RENAMED = {"lr": "learning_rate", "grad_norm": "gradient_norm", "clipped": "clipped_share"}
-"""Names in metrics.jsonl that trackers show in full."""
-
 
 class Point(NamedTuple):
     """What was measured at a step, by name; when, in seconds since 1970."""
@@ -72,7 +69,7 @@ class Feed:
 
     def _point(self, step: int, row: Row) -> Point:
         """Return a step's values, and when it ended: the start of its block, and the steps of the block so far."""
-        values = {f"train/{_RENAMED.get(key, key)}": value for key, value in row.items() if key != "step"}
+        values = {f"train/{key}": value for key, value in row.items() if key != "step"}
         if row.get("step_ms") and self._run.batch:
             values["train/samples_per_s"] = 1e3 * self._run.batch / row["step_ms"]
         begun = 0.0

@@ -1,4 +1,7 @@
-"""Serve a run's state as OpenMetrics, for Prometheus and others; on loopback unless an address is given."""
+"""Serve a run's state as OpenMetrics, for Prometheus and others; on loopback unless an address is given.
+
+Each number of `bertbench watch --json` is a gauge of its name.
+"""
 
 import socket
 from collections.abc import Callable, Iterator
@@ -9,23 +12,6 @@ from bertbench.tracking.state import RunState
 _LOOPBACK = "127.0.0.1"
 Address = tuple[str, int]
 """Host and port to listen on."""
-_GAUGES = (
-    ("step", "step", "training steps taken"),
-    ("samples", "samples", "training samples so far"),
-    ("loss", "loss", "loss of the last step"),
-    ("learning_rate", "learning_rate", "learning rate of the last step"),
-    ("gradient_norm", "grad_norm", "norm of the last step's gradient"),
-    ("clipped_ratio", "clipped", "share of the last step's clipping decisions that made something smaller"),
-    ("samples_per_second", "samples_per_s", "training samples per second of the last steps"),
-    ("accuracy", "accuracy", "accuracy of the last evaluation"),
-    ("target_accuracy", "target", "accuracy at which the run ends"),
-    ("elapsed_seconds", "elapsed_s", "time on the clock"),
-    ("silent_seconds", "silent_s", "time since the run last wrote"),
-    ("next_evaluation_seconds", "next_evaluation_s", "time to the next evaluation"),
-    ("target_seconds", "target_s", "forecast of the time to the target"),
-    ("straggler_rank", "straggler", "the rank that the others wait for"),
-)
-"""Names of gauges, fields of RunState, help."""
 
 
 def address(text: str) -> Address:
@@ -39,10 +25,7 @@ def address(text: str) -> Address:
 def check_free(place: Address) -> None:
     """Raise ConfigError if the address can't be listened on."""
     try:
-        family = socket.getaddrinfo(*place, type=socket.SOCK_STREAM)[0][0]
-        with socket.socket(family) as probe:
-            probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-            probe.bind(place)
+        socket.create_server(place, family=socket.AF_INET6 if ":" in place[0] else socket.AF_INET).close()
     except OSError as error:
         raise ConfigError(
             f"--metrics-port: {place[0]} port {place[1]} can't be used ({system_reason(error)}); name a free port "
@@ -61,9 +44,9 @@ def serve(place: Address, state: Callable[[], RunState]) -> None:
             labels = {"run": now.name, "system": now.system, "commit": str(now.commit or ""), "seed": str(now.seed)}
             yield InfoMetricFamily("bertbench_run", "the run", labels)
             yield GaugeMetricFamily("bertbench_running", "1 while the run is running", float(now.status == "running"))
-            for name, field, text in _GAUGES:
-                if (value := getattr(now, field)) is not None:
-                    yield GaugeMetricFamily(f"bertbench_{name}", text, value)
+            for name, value in vars(now).items():
+                if isinstance(value, int | float):
+                    yield GaugeMetricFamily(f"bertbench_{name}", f"`{name}` of bertbench watch --json", value)
             phases = GaugeMetricFamily("bertbench_phase_seconds", "time on the clock by phase", labels=["phase"])
             for phase, seconds in now.phases_s.items():
                 phases.add_metric([phase], seconds)

@@ -1,6 +1,4 @@
-"""Options for work beside a run, off by default: --track and --metrics-port."""
-
-from dataclasses import dataclass
+"""What the options for work beside a run, --track and --metrics-port, need."""
 
 PACKAGES = {
     "tensorboard": ("tensorboard",),
@@ -10,16 +8,3 @@ PACKAGES = {
 }
 """The packages that each tracker, and --metrics-port, needs."""
 TRACKERS = tuple(PACKAGES)[:-1]
-
-
-@dataclass(frozen=True)
-class SideWork:
-    """What side processes do."""
-
-    track: tuple[str, ...] = ()
-    """Trackers by name."""
-    metrics_port: str | None = None
-    """Where OpenMetrics are served: PORT or HOST:PORT."""
-
-    def __bool__(self) -> bool:
-        return bool(self.track or self.metrics_port)

@@ -6,16 +6,14 @@ remaining steps after it. It ends after the rank that started it, for any reason
 rank, is then closed.
 """
 
-import json
 import os
 import select
 import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import asdict
 from pathlib import Path
 
 from bertbench.common.children import outside
@@ -23,7 +21,6 @@ from bertbench.common.errors import BertbenchError, ConfigError
 from bertbench.report.listing import status
 from bertbench.tracking.feed import Feed
 from bertbench.tracking.openmetrics import address, check_free, serve
-from bertbench.tracking.options import SideWork
 from bertbench.tracking.ranks import children, processor_s
 from bertbench.tracking.reading import FollowedRun
 from bertbench.tracking.state import RunState, earlier_runs, state_of
@@ -40,23 +37,22 @@ _START_UP_S = 120.0  # imports of trackers take seconds, a server of theirs that
 _LAST_WORK_S = 60.0  # for what a tracker still writes after the run
 
 
-def check(work: SideWork) -> None:
+def check(track: Sequence[str], port: str | None) -> None:
     """Raise ConfigError for a tracker that isn't installed and a port that can't be used."""
-    check_installed(work.track)
-    if work.metrics_port is not None:
+    check_installed(track)
+    if port:
         check_installed(["metrics"])
-        check_free(address(work.metrics_port))
+        check_free(address(port))
 
 
 @contextmanager
-def side_process(work: SideWork, log: Path, runs: Path) -> Iterator[None]:
-    """Run the side process beside the body.
+def side_process(track: Sequence[str], port: str | None, log: Path, runs: Path) -> Iterator[None]:
+    """Run the side process beside the body, with these trackers, and OpenMetrics on a port or HOST:PORT.
 
     It is ready when the body begins, so that no import of a tracker is on the clock. Raises ConfigError if it can't do
     its work.
     """
-    words = json.dumps({**asdict(work), "log": str(log), "runs": str(runs)})
-    command = [sys.executable, "-m", "bertbench.tracking.side", words]
+    command = [sys.executable, "-m", "bertbench.tracking.side", str(log), str(runs), port or "", *track]
     process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=outside())
     assert process.stdin is not None and process.stdout is not None, "both are pipes"
     answered = select.select([process.stdout], [], [], _START_UP_S)[0]
@@ -77,16 +73,14 @@ def side_process(work: SideWork, log: Path, runs: Path) -> Iterator[None]:
             process.wait(_LAST_WORK_S if sys.exc_info()[0] is None else 0)  # a failing rank doesn't wait
 
 
-def main(words: str) -> int:
-    """Follow a run until its rank ends; `words` is the JSON that `side_process` wrote."""
-    asked = json.loads(words)
+def main(log: str, runs: str, port: str, *track: str) -> int:
+    """Follow a run until its rank ends; the arguments are those of `side_process`."""
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGUSR1):
         signal.signal(number, signal.SIG_IGN)  # they are for the run: it ends first
     _step_aside()
-    work = SideWork(tuple(asked["track"]), asked["metrics_port"])
     try:
-        check(work)
-        side = Side(Path(asked["log"]), Path(asked["runs"]), work)
+        check(track, port)
+        side = Side(Path(log), Path(runs), track, port)
     except Exception as error:  # noqa: BLE001 - each tracker raises errors of its own kind
         reason = str(error) if isinstance(error, BertbenchError) else f"--track: {error!r}"[:_LONGEST_REASON]
         print(" ".join(reason.split()), flush=True)
@@ -115,20 +109,18 @@ def _earned_s() -> float:
 class Side:
     """The work of the side process: follow a run's files, serve and track."""
 
-    def __init__(self, log: Path, runs: Path, work: SideWork) -> None:
+    def __init__(self, log: Path, runs: Path, track: Sequence[str], port: str = "") -> None:
         self._run = FollowedRun(log)
         self._waiting: list[int] = []
         self._rank = os.getppid()
-        self._feeds = {
-            name: Feed(self._run, open_tracker(name, self._run, folder_of(name, runs))) for name in work.track
-        }
-        self._port = work.metrics_port
-        if self._port:
+        self._feeds = {name: Feed(self._run, open_tracker(name, self._run, folder_of(name, runs))) for name in track}
+        self._port = port
+        if port:
             self._earlier = earlier_runs(log)
             self._state = self._stands()
-            serve(address(self._port), lambda: self._state)
+            serve(address(port), lambda: self._state)
         self._forward(list(self._run.rows))
-        self._left_s, self._earned_s = SHARE * _EVERY_S, _earned_s()
+        self._before_s = _earned_s()  # imports were off the clock
 
     def rank_lives(self) -> bool:
         """Return whether the rank that started this still runs: its children may hold the pipe open after it."""
@@ -139,21 +131,12 @@ class Side:
         if self._port:  # a scraper wants today's state, trackers get every step, be it later
             self._waiting += self._run.read()
             self._state = self._stands()
-        while self._feeds and self._has_time():
+        while self._feeds and _earned_s() > self._before_s:
             self._waiting = self._waiting or self._run.read(_BYTES_AT_ONCE)
             if not self._waiting:
                 break
             self._forward(self._waiting[:_AT_ONCE])
             del self._waiting[:_AT_ONCE]
-
-    def _has_time(self) -> bool:
-        """Return whether some of the share is left, after everything that this process and its children did until now.
-
-        Unused time is saved for one period at most.
-        """
-        before, self._earned_s = self._earned_s, _earned_s()
-        self._left_s = min(self._left_s + self._earned_s - before, SHARE * _EVERY_S)
-        return self._left_s > 0
 
     def close(self) -> None:
         """Pass on the rest: the clock has stopped."""
@@ -180,4 +163,4 @@ class Side:
 
 
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1]))
+    sys.exit(main(*sys.argv[1:]))

@@ -6,16 +6,12 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from mlflow.entities import Metric, Param, RunTag
-from mlflow.exceptions import MlflowException
 from mlflow.tracking import MlflowClient
-from sqlalchemy.exc import SQLAlchemyError
 
 from bertbench.tracking.feed import Point
 from bertbench.tracking.reading import FollowedRun
 
 DATABASE = "mlflow.db"
-REFUSALS = (OSError, MlflowException, SQLAlchemyError)
-"""What it raises where it can't write."""
 _LOG_TAG = "bertbench.log"
 _MOST_PARAMETERS, _MOST_METRICS = 100, 1000  # of one request, by MLflow's limits
 _LONGEST_VALUE = 500  # letters, of the strictest of its stores
@@ -36,10 +32,8 @@ class Recorder:
         log = str(run.log.resolve())
         for old in self._client.search_runs([experiment], f"tags.`{_LOG_TAG}` = {log!r}"):
             self._client.delete_run(old.info.run_id)
-        commit = run.parameters().get("run.commit")
-        tags = {_LOG_TAG: log, **({"mlflow.source.git.commit": commit} if commit else {})}
-        created = self._client.create_run(experiment, run_name=f"{run.log.parent.name}/{run.log.stem}", tags=tags)
-        self._id = created.info.run_id
+        name = f"{run.log.parent.name}/{run.log.stem}"
+        self._id = self._client.create_run(experiment, run_name=name, tags={_LOG_TAG: log}).info.run_id
         parameters = [Param(name, str(value)[:_LONGEST_VALUE]) for name, value in run.parameters().items()]
         for first in range(0, len(parameters), _MOST_PARAMETERS):
             self._client.log_batch(self._id, params=parameters[first : first + _MOST_PARAMETERS])

@@ -12,9 +12,6 @@ from tensorboard.summary.writer.event_file_writer import EventFileWriter
 from bertbench.tracking.feed import Point
 from bertbench.tracking.reading import FollowedRun
 
-REFUSALS = (OSError,)
-"""What it raises where it can't write."""
-
 
 class Recorder:
     """One run under `out`, in a folder of its name; event files of an earlier record there are removed."""

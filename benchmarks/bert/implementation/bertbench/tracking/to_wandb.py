@@ -10,9 +10,6 @@ import wandb
 from bertbench.tracking.feed import Point
 from bertbench.tracking.reading import FollowedRun
 
-REFUSALS = (OSError, wandb.Error)
-"""What it raises where it can't write."""
-
 
 class Recorder:
     """One run under `out`; an earlier record of the same log there is removed."""

@@ -4,7 +4,6 @@ import importlib
 import importlib.util
 from collections.abc import Sequence
 from pathlib import Path
-from types import ModuleType
 
 from bertbench.common.errors import ConfigError
 from bertbench.tracking.feed import Tracker
@@ -29,19 +28,9 @@ def folder_of(name: str, out: Path) -> Path:
 
 
 def open_tracker(name: str, run: FollowedRun, folder: Path) -> Tracker:
-    """Begin the record of a run by an installed tracker. Raises what `refusals` returns."""
-    tracker: Tracker = _module(name).Recorder(run, folder)
+    """Begin the record of a run by an installed tracker. Raises errors of the tracker's own kind."""
+    tracker: Tracker = importlib.import_module(f"bertbench.tracking.to_{_word(name)}").Recorder(run, folder)
     return tracker
-
-
-def refusals(name: str) -> tuple[type[Exception], ...]:
-    """Return what a tracker raises where it can't write."""
-    found: tuple[type[Exception], ...] = _module(name).REFUSALS
-    return found
-
-
-def _module(name: str) -> ModuleType:
-    return importlib.import_module(f"bertbench.tracking.to_{_word(name)}")
 
 
 def _word(name: str) -> str:
