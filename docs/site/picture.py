@@ -4,10 +4,9 @@ Reads results/cpu_demo and results/bench/*/train.json; `python docs/site/picture
 """
 
 import json
-import re
 from pathlib import Path
 
-from bertbench.report.charts import Axis, Series, scatter
+from bertbench.report.charts import Axis, scatter
 from compliance.log import read_events
 from compliance.run import RunFacts
 
@@ -22,12 +21,12 @@ _STYLE = (
 )
 
 
-def fastest_rival(record: Path) -> Series:
+def fastest_rival(record: Path) -> tuple[str, list[tuple[float, ...]]]:
     """Return the evaluations of the Trainer's row that reached the target first."""
     content = json.loads(record.read_text())
     reached = {result["name"]: result["seconds_to_target"] for result in content["results"] if result["reached"]}
     name = min((name for name in reached if "Trainer" in name and " our " not in name), key=reached.__getitem__)
-    return Series(name, [tuple(point) for course in content["courses"][name] for point in course])
+    return name, [tuple(point) for course in content["courses"][name] for point in course]
 
 
 def current() -> str:
@@ -35,16 +34,17 @@ def current() -> str:
     runs = _REPOSITORY / "results" / "cpu_demo" / "bert"
     processor = json.loads((runs / "result_0" / "run.json").read_text())["processor"]
     courses = [RunFacts(read_events(log)).course for log in sorted(runs.glob("result_*.txt"))]
-    series = [Series(f"bertbench, {len(courses)} runs", [point for course in courses for point in course])]
+    series = {f"bertbench, {len(courses)} runs": [point for course in courses for point in course]}
     for path in (_REPOSITORY / "results" / "bench").glob("*/train.json"):
         if json.loads(path.read_text())["processor"] == processor:
-            series.append(fastest_rival(path))
+            name, points = fastest_rival(path)
+            series[name] = points
     seconds = Axis(f"seconds since the clock started; {processor}, two cores")
-    figure = scatter("Accuracy of the demo", series, seconds, Axis("accuracy", low=0.0), [("target", _TARGET)])
-    drawing = re.sub("<title>.*?</title>", "", figure[figure.index("<svg") : figure.index("</svg>")])
+    figure = scatter("Accuracy of the demo", series, seconds, Axis("accuracy", low=0.0), ("target", _TARGET))
+    drawing = figure[figure.index("<svg") : figure.index("</svg>")]
     names = [
-        f'<text x="396" y="{176 + 15 * number}" class="end fill-{number}">{one.name}</text>'
-        for number, one in enumerate(series)
+        f'<text x="396" y="{176 + 15 * number}" class="end fill-{number}">{name}</text>'
+        for number, name in enumerate(series)
     ]
     opened = drawing.replace("<svg", '<svg xmlns="http://www.w3.org/2000/svg"')
     return f"{opened}<style>{_STYLE}</style>{''.join(names)}</svg>\n"

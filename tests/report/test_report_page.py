@@ -21,6 +21,7 @@ from tests.compliance.logs import RESULTS
 from tests.compliance.packages import line, run_log, write_package
 from tests.conftest import Printed
 from tests.report.reports import page_of, summaries
+from tests.tracking.written import leave, row
 
 
 @pytest.fixture
@@ -57,7 +58,7 @@ def test_the_page_is_readable_in_a_browser_in_light_and_dark(window: webdriver.C
     assert lines == 30  # ten runs: accuracy by samples, accuracy by time, loss
     assert ask("return performance.getEntriesByType('resource').length") == 0
     assert not re.search(r"(src|href)=[\"'](?!#)|url\(|@import|<script", demo.read_text())
-    assert "nodes: 1, CPUs only" in demo.read_text()
+    assert "number of nodes 1; accelerators per node 0" in demo.read_text()
 
 
 def luminance(colour: str) -> float:
@@ -97,7 +98,7 @@ def test_other_peoples_packages_are_shown_with_the_published_results_of_their_si
     logs = write_package(tmp_path, evaluations=2)
     (logs / "result_9.txt").write_text("cut off")
     text = page_of(tmp_path)
-    assert "nodes: 1, in each 8 x toy accelerator" in text
+    assert "accelerators per node 8; accelerator model name toy accelerator" in text
     assert "toy (here)" in text
     assert "Published MLPerf results with 8 accelerators" in text
     assert "error readable" in text
@@ -122,14 +123,12 @@ def test_what_cannot_be_compared_is_said(accelerators: int | None, minutes: floa
 
 
 def test_balance_and_speed_are_a_sentence_each_where_runs_measured_them(tmp_path: Path) -> None:
-    logs = write_package(tmp_path, evaluations=2)
+    leave(tmp_path, 0, 100)
     assert "Load balance" not in page_of(tmp_path)
-    (logs / "result_0").mkdir()
-    rows = ({"step": step, "loss": 7.0, "load_efficiency": value} for step, value in ((1, 0.93), (2, 0.95)))
-    (logs / "result_0" / "metrics.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    leave(tmp_path, 0, 100, metrics=row(1, load_efficiency=0.93) + row(2, load_efficiency=0.95))
     assert "Load balance" in page_of(tmp_path)
     *_, speed, balance = text(summaries(tmp_path)[0], detailed=False).splitlines()
-    assert speed == ("speed: 2,875 samples/s; of the time on the clock 100.0% training, 0.0% evaluation, 0.0% start-up")
+    assert speed == "speed: 3,002 samples/s; of the time on the clock 100.0% training, 0.0% evaluation, 0.0% start-up"
     assert balance == "balance: load efficiency 94.0% (mean over slowest rank)"
 
 

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from bertbench.balance.cost import CostModel
 from bertbench.balance.simulate import Outcome, planner, variant
 from bertbench.data.store.columns import Index
-from bertbench.report.charts import Axis, Series, lines, scatter
+from bertbench.report.charts import Axis, lines, scatter
 from bertbench.report.page import page, panels, paragraph, section
 
 _BEFORE, _AFTER = "none", "planned"
@@ -44,11 +44,10 @@ def page_of(
 
 
 def _efficiencies(outcomes: Sequence[Outcome]) -> str:
-    series = [
-        Series(method, [(outcome.gpus, outcome.efficiency) for outcome in outcomes if outcome.method == method])
-        for method in dict.fromkeys(outcome.method for outcome in outcomes)
-    ]
-    return lines(f"{outcomes[0].batch} samples a GPU", series, Axis("GPUs", base=2), Axis("efficiency", high=1.0))
+    series: dict[str, list[tuple[float, float]]] = {}
+    for outcome in outcomes:
+        series.setdefault(outcome.method, []).append((outcome.gpus, outcome.efficiency))
+    return lines(f"{outcomes[0].batch} samples a GPU", series, Axis("GPUs", log2=True), Axis("efficiency", high=1.0))
 
 
 def _one_step(
@@ -59,18 +58,18 @@ def _one_step(
     batch = batches[len(batches) // 2]
     figures = []
     for gpus in dict.fromkeys((worlds[0], worlds[-1])):
-        series = []
+        series = {}
         for method in (_BEFORE, _AFTER):
             made = planner(entries_N, variant(method, cost), gpus, batch, gpus_per_node, seed)
             loads = made.loads(made.plan(_STEP_SHOWN))
-            series.append(Series(method, list(enumerate((loads / loads.mean()).tolist()))))
+            series[method] = list(enumerate((loads / loads.mean()).tolist()))
         figures.append(
             scatter(
                 f"Load of each of {gpus:,} GPUs x {batch} in a step",
                 series,
                 Axis("GPU"),
                 Axis("load / mean load", low=0.0),
-                levels=[("mean", 1.0)],
+                level=("mean", 1.0),
             )
         )
     return figures

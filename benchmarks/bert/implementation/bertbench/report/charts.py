@@ -1,15 +1,14 @@
 """Draw charts as SVG text for `bertbench.report.page`: lines, scatter, bars.
 
 Each function returns one `<figure>`: caption, drawing, legend. Colours are the page's CSS variables --series-0 to
---series-7, so that a chart follows the page's light or dark mode; from the ninth series on they repeat, dashed. Marks
-carry a `<title>`, which browsers show on hover. All text is escaped, because it may come from a log.
+--series-9, so that a chart follows the page's light or dark mode; they repeat from the eleventh series on. A line
+carries a `<title>`, which browsers show on hover. All text is escaped, because it may come from a log.
 """
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import Literal
 
 from bertbench.report.markup import cell, escape
 
@@ -19,36 +18,31 @@ _RIGHT, _TOP, _BOTTOM = 24.0, 10.0, 44.0
 _AXIS_LABEL = 26.0  # left of the tick labels, for the axis' own vertical label
 _ROW, _ROW_TOP = 34.0, 4.0  # height of a bar with its label, and the first one's place
 _CHARACTER = 7.6  # width of a digit at 13 units, slightly above that of common fonts
-_COLOURS = 8
+_COLOURS = 10  # the runs of a result
 _TICKS = 5  # about as many on an axis
-_MOST_POWERS = 6
 _LARGEST = 1e15  # larger and non-finite values are left out: logs may hold anything
 _MOST_MARKERS = 60  # a line with more points is drawn without markers
 
 
-@dataclass(frozen=True)
-class Series:
-    """Points (x, y) under one name."""
-
-    name: str
-    points: Sequence[tuple[float, float]]
+Series = Mapping[str, Sequence[tuple[float, float]]]
+"""Points (x, y) by name."""
 
 
 @dataclass(frozen=True)
 class Axis:
     """An axis' quantity and unit; `low` and `high` widen it beyond the data, never narrow it.
 
-    With `base` it is logarithmic, with powers of the base as ticks; values that aren't positive are then left out.
+    With `log2` it is logarithmic, with powers of two as ticks; values that aren't positive are then left out.
     """
 
     label: str
     low: float | None = None
     high: float | None = None
-    base: Literal[2, 10] | None = None
+    log2: bool = False
 
     def shows(self, value: float) -> bool:
         """Return whether a value can be drawn: not for NaN, which is below no number."""
-        return abs(value) < _LARGEST and (self.base is None or value > 0)
+        return abs(value) < _LARGEST and (value > 0 or not self.log2)
 
 
 @dataclass(frozen=True)
@@ -63,39 +57,36 @@ class Bar:
 
 def lines(
     title: str,
-    series: Sequence[Series],
+    series: Series,
     x: Axis,
     y: Axis,
-    levels: Sequence[tuple[str, float]] = (),
+    level: tuple[str, float] | None = None,
     joined: bool = True,
 ) -> str:
-    """Draw lines through points; `levels` are named horizontal dashed lines, such as a target."""
-    drawable = [(one.name, [(at, to) for at, to in one.points if x.shows(at) and y.shows(to)]) for one in series]
-    points = [point for _, kept in drawable for point in kept]
+    """Draw lines through points; `level` is a named horizontal dashed line, such as a target."""
+    drawable = {name: [(at, to) for at, to in points if x.shows(at) and y.shows(to)] for name, points in series.items()}
+    points = [point for kept in drawable.values() for point in kept]
     if not points:
         return _nothing(title)
-    up = _Scale([*(to for _, to in points), *(level for _, level in levels)], y, _HEIGHT - _BOTTOM, _TOP)
+    up = _Scale([*(to for _, to in points), *(level[1:] if level else ())], y, _HEIGHT - _BOTTOM, _TOP)
     across = _Scale([at for at, _ in points], x, up.left, _WIDTH - _RIGHT)
     drawn = [*across.verticals(_TOP, _HEIGHT - _BOTTOM), *up.horizontals()]
-    for name, level in levels:
-        height = up.at(level)
+    if level:
+        name, value = level
+        height = up.at(value)
         drawn.append(_horizontal(up.left, height, "level"))
         drawn.append(_text(up.left + 4, height - 4 if height > _TOP + 16 else height + 14, name, "strong"))
-    for index, (name, kept) in enumerate(drawable):
+    for index, (name, kept) in enumerate(drawable.items()):
         hue = index % _COLOURS
         places = [(_n(across.at(at)), _n(up.at(to))) for at, to in kept]
         if joined and len(kept) > 1:
             path = "L".join(map(" ".join, places))
-            dashed = ' stroke-dasharray="5 3"' if index >= _COLOURS else ""
-            drawn.append(f'<path d="M{path}" class="line-{hue}"{dashed}>{_title(name)}</path>')
+            drawn.append(f'<path d="M{path}" class="line-{hue}"><title>{escape(name)}</title></path>')
         if joined and len(kept) > _MOST_MARKERS:
             continue
-        for (place_x, place_y), (at, to) in zip(places, kept, strict=True):
-            drawn.append(
-                f'<circle cx="{place_x}" cy="{place_y}" r="{2 if joined else 3.5}" class="fill-{hue}">'
-                f"{_title(f'{name}: ({number(at)}, {number(to)})')}</circle>"
-            )
-    return _figure(title, drawn, [one.name for one in series], _HEIGHT)
+        radius = 2 if joined else 3.5
+        drawn += [f'<circle cx="{at}" cy="{to}" r="{radius}" class="fill-{hue}"/>' for at, to in places]
+    return _figure(title, drawn, list(series), _HEIGHT)
 
 
 scatter = partial(lines, joined=False)
@@ -119,12 +110,12 @@ def bars(title: str, rows: Sequence[Bar], x: Axis) -> str:
             width = scale.at(value) - scale.at(0.0)
             drawn.append(
                 f'<rect x="{_n(left)}" y="{_n(y + 17)}" width="{_n(width)}" height="11" '
-                f'class="fill-{names.index(name) % _COLOURS}">{_title(f"{row.label}: {name} {number(value)}")}</rect>'
+                f'class="fill-{names.index(name) % _COLOURS}"/>'
             )
             left += width
-        drawn.append(_text(left + 4, y + 26, row.note, "strong" * row.strong))
-    return _figure(title, drawn, [name if any(name in parts for parts in lengths) else "" for name in names],
-                   bottom + _BOTTOM)  # fmt: skip
+        if row.note:
+            drawn.append(_text(left + 4, y + 26, row.note, "strong" * row.strong))
+    return _figure(title, drawn, names, bottom + _BOTTOM)
 
 
 def number(value: float) -> str:
@@ -135,20 +126,12 @@ def number(value: float) -> str:
     return f"{value:,.4g}" if abs(value) < 1e3 else f"{value:,.0f}"
 
 
-def ticks(low: float, high: float) -> list[float]:
+def ticks(low: float, high: float, least_step: float = 0.0) -> list[float]:
     """Return about five round values that cover `low` to `high`, in steps of 1, 2 or 5 times a power of ten."""
-    rough = (high - low) / _TICKS
+    rough = max((high - low) / _TICKS, least_step)
     power = 10.0 ** math.floor(math.log10(rough))
     step = next(factor * power for factor in (1, 2, 5, 10) if factor * power >= rough * 0.999)
     return [index * step for index in range(math.floor(low / step + 1e-9), math.ceil(high / step - 1e-9) + 1)]
-
-
-def powers(low: float, high: float, base: int) -> list[float]:
-    """Return evenly spaced powers of `base`, at most six, that cover `low` to `high`."""
-    first, last = math.floor(math.log(low, base) + 1e-9), math.ceil(math.log(high, base) - 1e-9)
-    stride = max(1, math.ceil((last - first) / (_MOST_POWERS - 1)))
-    steps = max(1, math.ceil((last - first) / stride))
-    return [float(base) ** (first + stride * step) for step in range(steps + 1)]
 
 
 class _Scale:
@@ -156,17 +139,18 @@ class _Scale:
 
     def __init__(self, values: Sequence[float], axis: Axis, start: float, end: float) -> None:
         bounds = [*values, *(bound for bound in (axis.low, axis.high) if bound is not None)]
-        low, high = min(bounds), max(bounds)
-        if not axis.base and high - low <= 1e-9 * max(abs(low), abs(high)):
+        self._linear = math.log2 if axis.log2 else float
+        low, high = self._linear(min(bounds)), self._linear(max(bounds))
+        if high - low <= 1e-9 * max(abs(low), abs(high)):
             low, high = (low - abs(low) / 2, high + abs(high) / 2) if low else (0.0, 1.0)
         self._axis, self._start, self._end = axis, start, end
-        ends = powers(low, high, axis.base) if axis.base else ticks(low, high)
-        # powers of two in full, because 16.38k isn't one
-        self._labels = [(tick, f"{tick:,.0f}" if axis.base == 2 and 1 <= tick < 1e6 else number(tick)) for tick in ends]
+        if axis.log2:  # in full, because 16.38k is no power of two
+            self._labels = [(2.0**power, f"{2.0**power:,.6g}") for power in ticks(low, high, least_step=1.0)]
+        else:
+            self._labels = [(tick, number(tick)) for tick in ticks(low, high)]
 
     def at(self, value: float) -> float:
-        (low, _), *_, (high, _) = self._labels
-        value, low, high = (math.log(place) if self._axis.base else place for place in (value, low, high))
+        low, value, high = map(self._linear, (self._labels[0][0], value, self._labels[-1][0]))
         return self._start + (value - low) / (high - low) * (self._end - self._start)
 
     @property
@@ -201,17 +185,11 @@ def _text(x: float, y: float, text: str, kind: str) -> str:
     return f'<text x="{_n(x)}" y="{_n(y)}" class="{kind}">{escape(text)}</text>'
 
 
-def _title(text: str) -> str:
-    return f"<title>{escape(text)}</title>"
-
-
 def _figure(title: str, drawn: Sequence[str], names: Sequence[str], height: float) -> str:
     legend = ""
     if len(names) > 1:
-        entries = (  # an empty part keeps its colour but has no entry
-            f'<li><i class="swatch-{index % _COLOURS}{" again" if index >= _COLOURS else ""}"></i>{escape(name)}</li>'
-            for index, name in enumerate(names)
-            if name
+        entries = (
+            f'<li><i class="swatch-{index % _COLOURS}"></i>{escape(name)}</li>' for index, name in enumerate(names)
         )
         legend = f"<ul>{''.join(entries)}</ul>"
     return (

@@ -15,7 +15,7 @@ from typing import Any
 from bertbench.common.log_spans import evaluation_s, startup_s
 from bertbench.report.beside import Points, accuracies, curve, thinned
 from bertbench.report.settings import Runs, differing_keys, read_runs, stated, value_text
-from compliance.run import RunFacts, number
+from compliance.run import RunFacts
 
 _CONFIDENCE = 0.95
 MEASURES: tuple[tuple[str, Callable[[RunFacts], float | None]], ...] = (
@@ -30,7 +30,7 @@ MEASURES: tuple[tuple[str, Callable[[RunFacts], float | None]], ...] = (
 def compared(a: Path, b: Path) -> dict[str, Any]:
     """Compare the runs of two logs or folders of logs: return the output of `compare --json`.
 
-    Raises DataError if a side has no log, or one can't be read.
+    Raises CannotJudge if a side has no log, or one can't be read.
     """
     sides = [read_runs([path]) for path in (a, b)]
     reached = [[facts for _, facts in runs if facts.status == "success"] for runs in sides]
@@ -39,13 +39,11 @@ def compared(a: Path, b: Path) -> dict[str, Any]:
         for name, of in MEASURES
     ]
     known = [[stated(log, facts) for log, facts in runs] for runs in sides]
-    targets = {one["config.json"].get("evaluation.target") for one in chain(*known) if "config.json" in one}
     return {
         "a": _side(a, sides[0], reached[0]),
         "b": _side(b, sides[1], reached[1]),
         "configuration": _configuration(*known),
         "measures": measures,
-        "target": number(targets.pop()) if len(targets) == 1 else None,
         "conclusion": _conclusion(measures[0]),
     }
 

@@ -3,7 +3,7 @@
 from typing import Any
 
 from bertbench.report import page
-from bertbench.report.charts import Axis, Series, lines
+from bertbench.report.charts import Axis, lines
 from bertbench.report.markup import aligned, cell
 
 _HEADER = ["measure", "A", "B", "B / A (95 %)"]
@@ -29,11 +29,11 @@ def text(found: dict[str, Any]) -> str:
 
 def html(found: dict[str, Any]) -> str:
     """Return a comparison as a page."""
-    settings, target = _settings(found), found["target"]
+    settings = _settings(found)
     curves = [
         lines(
-            f"{title}, mean of the runs", [Series(letter.upper(), found[letter][field]) for letter in "ab"],
-            Axis(x), Axis(field.partition("_")[0]), [("target", target)] if target and field != "loss" else [],
+            f"{title}, mean of the runs", {letter.upper(): found[letter][field] for letter in "ab"},
+            Axis(x), Axis(field.partition("_")[0]),
         )
         for title, field, x in _CURVES
     ]  # fmt: skip

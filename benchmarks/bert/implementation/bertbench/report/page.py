@@ -8,8 +8,12 @@ from collections.abc import Sequence
 
 from bertbench.report.markup import escape
 
-_LIGHT = ("#1b6ca8", "#d9480f", "#2b8a3e", "#9c36b5", "#b08900", "#0b7285", "#c2255c", "#5f6770")
-_DARK = ("#6cb6f5", "#ff9561", "#74d089", "#dc8df0", "#e6c34a", "#5fd0e3", "#ff8ab1", "#aeb6bf")
+_LIGHT = (
+    "#1b6ca8", "#d9480f", "#2b8a3e", "#9c36b5", "#b08900", "#0b7285", "#c2255c", "#5f6770", "#7a4a21", "#4338ca",
+)  # fmt: skip
+_DARK = (
+    "#6cb6f5", "#ff9561", "#74d089", "#dc8df0", "#e6c34a", "#5fd0e3", "#ff8ab1", "#aeb6bf", "#c9a27e", "#a5a0ff",
+)  # fmt: skip
 
 # Browsers refuse anything outside the file itself, so text from a log can neither load nor run anything.
 _POLICY = "default-src 'none'; style-src 'unsafe-inline'"
@@ -42,7 +46,6 @@ SERIES
 figure ul { display: flex; flex-wrap: wrap; gap: .1rem 1rem; margin: .5rem 0 0; padding: 0; list-style: none;
   font-size: .85rem; }
 figure i { display: inline-block; width: .8em; height: .8em; margin-right: .4em; border-radius: 2px; }
-figure i.again { clip-path: polygon(0 0, 45% 0, 45% 100%, 0 100%, 0 0, 65% 0, 100% 0, 100% 100%, 65% 100%, 65% 0); }
 .scroll { overflow-x: auto; }
 table { border-collapse: collapse; font-variant-numeric: tabular-nums; font-size: .9rem; }
 caption { text-align: left; color: var(--soft); padding: .3rem 0; }

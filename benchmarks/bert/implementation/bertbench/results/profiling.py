@@ -12,7 +12,6 @@ from bertbench.distributed.world import World
 
 _WAIT, _WARM_UP, _ACTIVE = 5, 2, 5
 PROFILED_STEPS = _WAIT + _WARM_UP + _ACTIVE
-_OPERATORS = 20  # rows of the table of single operators
 
 
 class Profiler:
@@ -37,7 +36,7 @@ class Profiler:
         self._profile.step()
 
     def write(self, folder: Path) -> str:
-        """Write trace.json, profile.json and profile.txt into a folder; return the table."""
+        """Write trace.json and profile.json into a folder; return the table."""
         from bertbench.report.step_trace import step_table, where  # noqa: PLC0415 - of no other run
 
         assert self._profile is not None
@@ -46,11 +45,7 @@ class Profiler:
         found = where(json.loads(trace.read_text(encoding="utf-8"))["traceEvents"])
         content = {"steps": _ACTIVE, "step_ms": sum(found.values()), "parts_ms": found}
         (folder / "profile.json").write_text(json.dumps(content, indent=2) + "\n", encoding="utf-8")
-        table = step_table(found, _ACTIVE)
-        key = "self_device_time_total" if self._cuda else "self_cpu_time_total"
-        operators = self._profile.key_averages().table(sort_by=key, row_limit=_OPERATORS)
-        (folder / "profile.txt").write_text(f"{table}\n\n{operators}", encoding="utf-8")
-        return table
+        return step_table(found, _ACTIVE)
 
     def __enter__(self) -> Self:
         if self._profile is not None:
