@@ -90,10 +90,6 @@ class _Window:
     def read(self, most: int = LARGEST_LOG) -> bytes:
         return self._file.read(max(0, min(most, self._size - self._file.tell())))
 
-    def readline(self, most: int) -> bytes:
-        """Return the next line, or its first `most` bytes: reports read metrics so."""
-        return self._file.readline(max(0, min(most, self._size - self._file.tell())))
-
 
 def _refuse_special(path: Path, status: os.stat_result, largest: int) -> None:
     if not stat.S_ISREG(status.st_mode):

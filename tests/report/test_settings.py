@@ -1,6 +1,5 @@
 """Runs with different settings are never in one mean: the sides of a log say what differs, and so does the log."""
 
-import json
 from pathlib import Path
 from typing import Any
 
@@ -34,13 +33,6 @@ def shown(folder: Path) -> list[str]:
     return [text(one, detailed=False) for one in summaries(folder)]
 
 
-def test_runs_with_equal_settings_are_one_table(tmp_path: Path) -> None:
-    for number, seconds in enumerate((10, 20, 30)):
-        leave(tmp_path, number, seconds, config(), origin(number))
-    assert tables(tmp_path) == [({}, 3, 20.0)]
-    assert shown(tmp_path)[0].startswith("toy\n")
-
-
 def test_an_override_makes_tables_with_means_of_their_own(tmp_path: Path) -> None:
     for number, (seconds, rate) in enumerate(((10, 1e-3), (50, 2e-3), (30, 1e-3), (70, 2e-3))):
         leave(tmp_path, number, seconds, config(rate), origin(number))
@@ -61,32 +53,27 @@ def test_a_setting_that_only_one_run_names_sets_it_apart_but_null_does_not(tmp_p
 
 
 @pytest.mark.parametrize(
-    ("key", "values"), [("commit", ("a" * 40, "b" * 40)), ("processor", ("one", "another")), ("resumed", (False, True))]
+    ("where", "key", "values"),
+    [
+        ("run.json", "commit", ("a" * 40, "b" * 40)),
+        ("run.json", "processor", ("one", "another")),
+        ("log", "resumed", (False, True)),
+        ("log", "global_batch_size", (448, 7)),
+        ("log", "opt_base_learning_rate", (4.25e-4, 7)),
+        ("log", "submission_division", ("open", "closed")),
+        ("log", "submission_platform", ("toy", "other")),
+    ],
 )
-def test_commits_processors_and_resumed_runs_are_tables_of_their_own(
-    tmp_path: Path, key: str, values: tuple[Any, Any]
+def test_what_a_log_or_the_file_beside_it_says_sets_runs_apart(
+    tmp_path: Path, where: str, key: str, values: tuple[Any, Any]
 ) -> None:
     for number, value in enumerate(values):
-        log = run_log("open", evaluations=2, seconds=10 * (number + 1))
-        resumed = line("resumed", 1) + "\n" if value is True else ""
-        leave(tmp_path, number, 0, config(), origin(number) | ({} if key == "resumed" else {key: value}), log + resumed)
+        logged = line(key, value) + "\n" if where == "log" and value else ""
+        log = logged + run_log("open", evaluations=2, seconds=10 * (number + 1))
+        leave(tmp_path, number, 0, None, origin(number) | ({key: value} if where == "run.json" else {}), log)
     assert tables(tmp_path) == [({key: values[0]}, 1, 10.0), ({key: values[1]}, 1, 20.0)]
     if key == "commit":
         assert shown(tmp_path)[0].startswith("toy: commit=aaaaaaa\n")
-
-
-@pytest.mark.parametrize(
-    ("key", "value"), [("global_batch_size", 448), ("opt_base_learning_rate", 4.25e-4), ("submission_division", "open")]
-)
-def test_a_log_alone_tells_what_it_can(tmp_path: Path, key: str, value: Any) -> None:
-    leave(tmp_path, 0, 10)
-    other = "closed" if key == "submission_division" else 7
-    log = run_log("open", evaluations=2, seconds=30)
-    changed = log.replace(
-        f'"key": "{key}", "value": {json.dumps(value)}', f'"key": "{key}", "value": {json.dumps(other)}'
-    )
-    leave(tmp_path, 1, 30, log=changed)
-    assert tables(tmp_path) == [({key: value}, 1, 10.0), ({key: other}, 1, 30.0)]
 
 
 def test_a_run_of_which_less_is_known_joins_the_only_group_it_agrees_with(tmp_path: Path) -> None:
@@ -107,13 +94,8 @@ def test_a_run_that_could_be_of_several_groups_is_in_none_of_their_means(tmp_pat
 
 def test_what_differs_steers_no_terminal_and_fills_no_screen(tmp_path: Path) -> None:
     for number in range(2):
-        leave(
-            tmp_path,
-            number,
-            10,
-            {f"\x1b[{key}m{'k' * 90}": f"\x07{number}{'v' * 90}" for key in range(9)},
-            {"nan": [float("nan")]},
-        )
+        settings = {f"\x1b[{key}m{'k' * 90}": f"\x07{number}{'v' * 90}" for key in range(9)}
+        leave(tmp_path, number, 10, settings, {"nan": [float("nan")]})
     first = shown(tmp_path)[0].splitlines()[0]
     assert first.isprintable()
     assert first.endswith(", and 3 more")

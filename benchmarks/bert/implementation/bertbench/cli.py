@@ -19,6 +19,8 @@ from bertbench import __version__
 from bertbench.common import children
 from bertbench.common.errors import BertbenchError
 from bertbench.common.terminal import use_closest_signs
+from compliance.record import printable
+from compliance.source import CannotJudge
 
 _LAB = "lab"
 _COMPLETING = "_ARGCOMPLETE"
@@ -138,6 +140,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except BertbenchError as error:
         print(f"bertbench: {error}", file=sys.stderr)
         return error.exit_code
+    except CannotJudge as error:
+        print(f"bertbench: {printable(str(error))}", file=sys.stderr)
+        return BertbenchError.exit_code
     except KeyboardInterrupt as interrupt:
         return children.said(interrupt)
     except BrokenPipeError:

@@ -1,4 +1,4 @@
-"""Read from a log where a run's time went: the pieces of its start-up, its initialisation, its evaluations.
+"""Read from a log where a run's time went: the pieces of its start-up, its evaluations.
 
 bertbench logs the pieces, from launch to first step, as event `startup`; anybody's logs give the rest.
 """
@@ -39,12 +39,6 @@ def startup_s(facts: RunFacts) -> float | None:
     if first is None or facts.started_ms is None or not math.isfinite(first.time_ms):
         return None
     return (first.time_ms - facts.started_ms) / 1e3
-
-
-def init_s(facts: RunFacts) -> float | None:
-    """Return the seconds of initialisation, from init_start to init_stop."""
-    times = [event.time_ms for key in ("init_start", "init_stop") for event in facts.all(key)[:1]]
-    return (times[1] - times[0]) / 1e3 if len(times) == 2 and all(map(math.isfinite, times)) else None
 
 
 def evaluation_s(facts: RunFacts) -> float:

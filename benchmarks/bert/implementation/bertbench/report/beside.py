@@ -3,17 +3,15 @@
 import json
 from collections.abc import Iterator
 from contextlib import suppress
-from functools import partial
-from itertools import islice
 from pathlib import Path
 from statistics import mean
 from typing import Any
 
 from compliance.run import RunFacts, number
-from compliance.source import CannotJudge, open_plain, read_plain
+from compliance.source import LARGEST_LOG, CannotJudge, read_plain
 
 _LARGEST = 1 << 20  # bytes of a description
-_LARGEST_RECORD, _MOST_LINES, _LONGEST_LINE = 512 << 20, 1_000_000, 1 << 16  # bytes, lines, bytes
+_LARGEST_RECORD = 256 << 20  # bytes of a file of lines
 _LONGEST_SHOWN = 1 << 12  # bytes of one line
 _MOST_POINTS = 200
 Points = list[tuple[float, float]]
@@ -29,23 +27,14 @@ def described(log: Path, name: str) -> dict[str, Any]:
 
 def line_of(path: Path, number: int) -> str:
     r"""Return the beginning of a line; lines are counted from 1 by \n, as in editors. Raises CannotJudge."""
-    with open_plain(path) as stream:
-        pieces = iter(partial(stream.readline, _LONGEST_SHOWN), b"")
-        before = number - 1
-        while before:
-            before -= next(pieces, b"\n").endswith(b"\n")
-        line = next(pieces, b"")
-    return line.decode(errors="replace").strip() + (" ..." if len(line) == _LONGEST_SHOWN else "")
+    line = read_plain(path, LARGEST_LOG).split(b"\n")[number - 1]
+    return line[:_LONGEST_SHOWN].decode(errors="replace").strip()
 
 
 def recorded(file: Path) -> Iterator[dict[str, Any]]:
-    """Yield the JSON objects in a file, one a line: of a million lines at most, and of no file above 512 MiB.
-
-    Skips lines without an object, such as a killed process's last, and lines above 64 KiB.
-    """
-    with suppress(CannotJudge), open_plain(file, _LARGEST_RECORD) as stream:
-        lines = iter(partial(stream.readline, _LONGEST_LINE), b"")
-        yield from filter(None, map(json_object, islice(lines, _MOST_LINES)))
+    """Yield the JSON objects in a file of at most 256 MiB, one a line; lines cut off by a kill are skipped."""
+    with suppress(CannotJudge):
+        yield from filter(None, map(json_object, read_plain(file, _LARGEST_RECORD).splitlines()))
 
 
 def json_object(text: bytes) -> dict[str, Any]:

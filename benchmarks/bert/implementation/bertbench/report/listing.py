@@ -98,8 +98,7 @@ def system_name(log: Path, facts: RunFacts) -> str:
 
 def arranged(rows: Sequence[dict[str, Any]], column: str) -> list[dict[str, Any]]:
     """Return rows sorted by a column, rows without a value last."""
-    known = [row for row in rows if row[column] is not None]
-    return sorted(known, key=lambda row: row[column]) + [row for row in rows if row[column] is None]
+    return sorted(rows, key=lambda row: (row[column] is None, row[column]))
 
 
 def text_table(rows: Sequence[dict[str, Any]]) -> str:

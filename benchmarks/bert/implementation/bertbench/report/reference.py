@@ -31,7 +31,7 @@ _DECISIVE = (
     "precision.compute",
 )  # fmt: skip
 """Prefixes of the settings that decide convergence."""
-_HYPERPARAMETERS = LOGGED - {"submission_division"}
+_HYPERPARAMETERS = LOGGED - {"submission_division", "submission_platform"}
 """Keys of a log that decide it."""
 _FIELDS = {
     "Benchmark": str, "BS": int, "Hyperparams": dict, "Epochs to converge": list,

@@ -9,18 +9,17 @@ from pathlib import Path
 from statistics import mean
 from typing import Any
 
-from bertbench.common.errors import DataError
-from bertbench.common.log_spans import evaluation_s, init_s, startup, startup_s
+from bertbench.common.log_spans import evaluation_s, startup, startup_s
 from bertbench.common.timeline import TRAINING
 from bertbench.report.beside import curve
 from bertbench.report.details import details
 from bertbench.report.energy import energy
 from bertbench.report.ledger import ledger
 from bertbench.report.markup import aligned, cell
-from bertbench.report.settings import Group, Runs, divided, logs_of, title
+from bertbench.report.settings import Group, Runs, divided, title
 from bertbench.report.straggler import Straggler, straggler_of
+from compliance.judge import find_logs
 from compliance.log import CannotJudge, read_events
-from compliance.record import printable
 from compliance.run import RunFacts
 from compliance.score import counted, olympic_mean
 
@@ -28,30 +27,30 @@ from compliance.score import counted, olympic_mean
 def systems(paths: Sequence[Path]) -> list[Group]:
     """Group runs by system and settings, in the order of the logs; an unreadable log has no facts.
 
-    A system is a folder's logs of one submission_platform; if folders share a platform, the folder is named too.
-    Raises DataError if there is no log, or none can be read.
+    A system is a folder, named by its first platform; if folders share a platform, the folder is named too.
+    Raises CannotJudge if there is no log, or none can be read.
     """
-    found: Runs = []
+    folders: dict[Path, Runs] = defaultdict(list)
     problems: list[CannotJudge] = []
-    for log in logs_of(paths):
+    logs = [log for path in paths for log in find_logs(path)]
+    for log in logs:
         try:
             facts = RunFacts(read_events(log))
         except CannotJudge as problem:
             problems.append(problem)
             facts = RunFacts([])
-        found.append((log, facts))
-    if len(problems) == len(found):
-        raise DataError(printable(str(problems[0]))) from problems[0]
-    platforms = {log.parent: facts.platform for log, facts in reversed(found) if facts.platform}
-    groups: dict[tuple[Path, str], Runs] = defaultdict(list)
-    for log, facts in found:
-        name = facts.platform or platforms.get(log.parent) or log.parent.parent.name
-        groups[log.parent, name].append((log, facts))
-    folders = Counter(name for _, name in groups)
+        folders[log.parent].append((log, facts))
+    if len(problems) == len(logs):
+        raise problems[0]
+    names = {
+        folder: next((facts.platform for _, facts in runs if facts.platform), folder.parent.name)
+        for folder, runs in folders.items()
+    }
+    of_name = Counter(names.values())
     return [
         group
-        for (folder, name), runs in groups.items()
-        for group in divided(name if folders[name] == 1 else f"{name}, {folder}", runs)
+        for folder, runs in folders.items()
+        for group in divided(names[folder] if of_name[names[folder]] == 1 else f"{names[folder]}, {folder}", runs)
     ]
 
 
@@ -91,7 +90,6 @@ def _row(log: Path, facts: RunFacts) -> dict[str, Any]:
         "startup_s": begun_s,
         "steps_s": steps,
         "evaluation_s": evaluation_s(facts),
-        "initialisation_s": init_s(facts),
         "startup": pieces,
         "ledger": _ledger(log),
         "energy": energy(log, facts),

@@ -10,22 +10,21 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from bertbench.common.errors import DataError
 from bertbench.report.beside import described
 from bertbench.report.markup import cell
 from compliance import description
 from compliance.judge import find_logs
-from compliance.log import CannotJudge, read_events
+from compliance.log import read_events
 from compliance.record import printable
 from compliance.run import RunFacts
 
 RESUMED = "resumed"
 LOGGED = frozenset(
     (
-        "submission_division", "global_batch_size", "gradient_accumulation_steps", "max_sequence_length",
-        "num_warmup_steps", "start_warmup_step", "opt_name", "opt_base_learning_rate", "opt_lamb_epsilon",
-        "opt_lamb_beta_1", "opt_lamb_beta_2", "opt_lamb_weight_decay_rate", "opt_learning_rate_training_steps",
-        "opt_end_learning_rate", "opt_learning_rate_warmup_steps",
+        "submission_division", "submission_platform", "global_batch_size", "gradient_accumulation_steps",
+        "max_sequence_length", "num_warmup_steps", "start_warmup_step", "opt_name", "opt_base_learning_rate",
+        "opt_lamb_epsilon", "opt_lamb_beta_1", "opt_lamb_beta_2", "opt_lamb_weight_decay_rate",
+        "opt_learning_rate_training_steps", "opt_end_learning_rate", "opt_learning_rate_warmup_steps",
         "opt_lamb_learning_rate_decay_poly_power", "opt_gradient_clip_norm",
     )
 )  # fmt: skip
@@ -48,19 +47,8 @@ class Group(NamedTuple):
 
 
 def read_runs(paths: Sequence[Path]) -> Runs:
-    """Return the runs in logs and folders of logs. Raises DataError without a log, or if one can't be read."""
-    try:
-        return [(log, RunFacts(read_events(log))) for log in logs_of(paths)]
-    except CannotJudge as problem:
-        raise DataError(printable(str(problem))) from problem
-
-
-def logs_of(paths: Sequence[Path]) -> list[Path]:
-    """Return logs and the logs of folders. Raises DataError if there is none."""
-    try:
-        return [log for path in paths for log in find_logs(path)]
-    except CannotJudge as problem:
-        raise DataError(printable(str(problem))) from problem
+    """Return the runs in logs and folders of logs. Raises CannotJudge without a log, or if one can't be read."""
+    return [(log, RunFacts(read_events(log))) for path in paths for log in find_logs(path)]
 
 
 def title(name: str, settings: Values) -> str:

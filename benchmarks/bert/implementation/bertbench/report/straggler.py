@@ -1,6 +1,5 @@
 """Find the straggler: the rank with the longest own time before each collective, and the phase in which it lags."""
 
-from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from statistics import mean, median
@@ -63,12 +62,9 @@ def rank_times(row: Mapping[str, Any]) -> RankTimes:
 
 
 def mean_times(lines: Iterable[RankTimes]) -> RankTimes:
-    """Return the mean of lines, ignoring lines with an unusual number of ranks, as after a resumption."""
-    by_ranks: dict[int, list[RankTimes]] = defaultdict(list)
-    for line in lines:
-        if line:
-            by_ranks[len(line[OWN[0]])].append(line)
-    same = max(by_ranks.values(), key=len, default=[])
+    """Return the mean of the lines that have as many ranks as the last, because a run may resume with others."""
+    known = [line for line in lines if line]
+    same = [line for line in known if len(line[OWN[0]]) == len(known[-1][OWN[0]])]
     return {phase: list(map(mean, zip(*(line[phase] for line in same), strict=True))) for phase in OWN if same}
 
 
