@@ -55,9 +55,7 @@ _README = """# {system}, BERT, {division} division
 {description}
 
 The logs of ten runs, each with a seed of its own, are in `results/{system}/bert`. `{system}_{name}.json` has their
-configuration and seeds, `{system}.json` the same as a system file.
-
-The runs are of {runs_of}; the sources in `../{name}` are of {sources_of}.
+configuration, seeds and commits, and the commit of the sources in `../{name}`; `{system}.json` is their system file.
 
 ```
 ./setup.sh                        # an environment in ../{name}/.venv; or build the image of ../{name}/Dockerfile
@@ -93,12 +91,9 @@ def write(
     }
     words = _words(content, description["system_name"])
     folder.mkdir(parents=True)
-    for name, text in (
-        (f"{system}_{NAME}.json", json.dumps(content, indent=2) + "\n"),
-        (f"{system}.json", json.dumps(known(Settings, config), indent=2) + "\n"),
-        ("README.md", _README.format(**words)),
-    ):
-        (folder / name).write_text(text, encoding="utf-8")
+    for name, described in ((f"{system}_{NAME}.json", content), (f"{system}.json", known(Settings, config))):
+        (folder / name).write_text(json.dumps(described, indent=2) + "\n", encoding="utf-8")
+    (folder / "README.md").write_text(_README.format(**words), encoding="utf-8")
     for name, purpose, body in (
         ("setup.sh", "Makes the environment that the runs need, in the sources' .venv.", _SETUP),
         (
@@ -115,13 +110,11 @@ def write(
 
 def _words(content: dict[str, Any], machine: str) -> dict[str, Any]:
     """Return what the templates take."""
-    config, sources = content["configuration"], content["commit_of_sources"]
+    config = content["configuration"]
     data = config["data"]
     return content | {
         "name": NAME,
         "description": config.get("description") or machine,
-        "runs_of": ", ".join(f"commit {commit}" for commit in content["commits"]),
-        "sources_of": f"commit {sources}" if sources else "an unknown commit",
         "where": "" if data.get("recipe") else ", from MLCommons' files in MLPERF_BERT to DATADIR",
         "train": data["path"],
         "eval": data.get("eval_path") or data["path"],

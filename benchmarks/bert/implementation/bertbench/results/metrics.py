@@ -169,10 +169,7 @@ class Metrics:
         own = self._world.from_all("" if taken.report.loss.isfinite() else "not finite")
         ranks = [rank for rank, answer in enumerate(own) if answer]
         where = f" on {named(ranks, self._world.size)}" if ranks else ", but its gradient is not finite"
-        remedy = self._remedy
-        if 0 < len(ranks) < self._world.size:
-            remedy += f"; if it comes back there, look at the memory of {'that rank' if len(ranks) == 1 else 'those'}"
-        return f"the loss of step {taken.step} is {loss}{where}; {remedy}"
+        return f"the loss of step {taken.step} is {loss}{where}; {self._remedy}"
 
     def __enter__(self) -> Self:
         self._clocked.__enter__()

@@ -12,7 +12,6 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from bertbench.common.errors import PackageError
 from bertbench.common.timeline import POWER
 from bertbench.config import System
 from bertbench.distributed.world import World
@@ -59,19 +58,10 @@ def power_sampled(system: System, world: World, files: ResultFiles | None) -> It
 
 
 def write_power(logs: Sequence[Path], results: Path, config: Mapping[str, Any]) -> None:
-    """Write results/power/ of the runs as MLPerf has it, and what was measured; nothing where no power was sampled.
-
-    Raises PackageError if it was sampled in some of the runs only.
-    """
+    """Write results/power/ of the runs as MLPerf has it, and what was measured; nothing where no power was sampled."""
     measured = {log: nodes(log) for log in logs}
-    without = [log for log, found in measured.items() if not found]
-    if len(without) == len(logs):
+    if not any(measured.values()):
         return
-    if without:
-        raise PackageError(
-            f"{without[0]}: found no power readings of this run, and those of {len(logs) - len(without)} others; "
-            f"package runs that were all measured, or remove the folders {POWER}/ beside the logs"
-        )
     settings = config[POWER]
     efficiency, interconnect = settings["conversion_efficiency"], settings["interconnect_watts"]
     for log, found in measured.items():
