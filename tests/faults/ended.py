@@ -74,7 +74,6 @@ def as_launched(
     os.environ.update(environment)
     os.dup2(os.open(said, os.O_WRONLY | os.O_CREAT | os.O_APPEND), sys.stderr.fileno())
     ranks = launched_ranks(os.environ)
-    assert ranks is not None
     with as_rank(system, ranks) as world:
         files = ResultFiles(log) if world.leads else None
         if files:

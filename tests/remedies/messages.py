@@ -1,6 +1,7 @@
 """The texts that the code can print: every string in it that is no docstring, with `X` where a value goes."""
 
 import ast
+from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
 
@@ -15,26 +16,14 @@ class Text(NamedTuple):
     line: int
 
 
-class _Texts(ast.NodeVisitor):
-    """Collects the texts of a file."""
-
-    def __init__(self, file: Path) -> None:
-        self.file = file
-        self.found: list[Text] = []
-        self.visit(ast.parse(file.read_text(encoding="utf-8")))
-
-    def visit_Expr(self, node: ast.Expr) -> None:
-        if not isinstance(node.value, ast.Constant):  # a docstring
-            self.generic_visit(node)
-
-    def visit_Constant(self, node: ast.Constant) -> None:
-        if isinstance(node.value, str):
-            self.found.append(Text(node.value, self.file, node.lineno))
-
-    def visit_JoinedStr(self, node: ast.JoinedStr) -> None:
-        parts = (str(part.value) if isinstance(part, ast.Constant) else "X" for part in node.values)
-        self.found.append(Text("".join(parts), self.file, node.lineno))
-
-
-def texts() -> list[Text]:
-    return [text for path in sorted(PACKAGE.rglob("*.py")) for text in _Texts(path).found]
+def texts() -> Iterator[Text]:
+    for path in sorted(PACKAGE.rglob("*.py")):
+        nodes = list(ast.walk(ast.parse(path.read_text(encoding="utf-8"))))
+        parts = {part for node in nodes if isinstance(node, ast.JoinedStr) for part in node.values}
+        apart = parts | {node.value for node in nodes if isinstance(node, ast.Expr)}  # docstrings
+        for node in nodes:
+            if isinstance(node, ast.JoinedStr):
+                said = "".join(str(part.value) if isinstance(part, ast.Constant) else "X" for part in node.values)
+                yield Text(said, path, node.lineno)
+            elif isinstance(node, ast.Constant) and isinstance(node.value, str) and node not in apart:
+                yield Text(node.value, path, node.lineno)

@@ -139,7 +139,6 @@ def test_a_system_of_several_nodes_is_sent_to_commands_that_take_it(
     assert suggested
     for words in suggested:
         path = command_of(words)
-        assert path is not None
         assert has_options(path, words)
         if path == "launch":
             printed(*words, *([] if "--dry-run" in words else ["--dry-run"]))
@@ -158,7 +157,6 @@ def test_a_card_that_no_forecast_knows_is_forecast_by_the_command_suggested(prin
 def test_a_misspelt_system_leads_to_the_list_and_the_right_one(printed: Printed) -> None:
     said = printed("show", "dgxa100-n8", code=2)
     suggested = re.search(r"did you mean (\w+)\?", said)
-    assert suggested is not None
     assert suggested[1] in system_names()
     printed("show", suggested[1])
     (command,) = commands_in(said)

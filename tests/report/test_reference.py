@@ -64,26 +64,23 @@ def test_runs_like_the_reference_pass_between_limits_that_are_the_official_check
 
 
 @pytest.mark.parametrize(
-    ("change", "cause"), [(-3, "they converge implausibly fast"), (3, "they converge more slowly")]
+    ("change", "missed", "verdict", "cause"),
+    [
+        (-3, 0, "fail", "they converge implausibly fast"),
+        (3, 0, "fail", "they converge more slowly"),
+        (0, 1, "pass", ""),
+        (0, 2, "fail", "Insufficient convergence"),
+    ],
 )
-def test_runs_that_converge_otherwise_fail(
-    change: int, cause: str, reference: Path, tmp_path: Path, answer: Answer
+def test_runs_that_converge_otherwise_fail_and_one_of_ten_may_miss_its_target(
+    change: int, missed: int, verdict: str, cause: str, reference: Path, tmp_path: Path, answer: Answer
 ) -> None:
-    changed = write(tmp_path / "new", tuple(count + change for count in EVALUATIONS), 100)
-    found = answer("rcp", changed, "--against", reference, code=1)
-    assert found["verdict"] == "fail"
-    assert found["message"].startswith(cause)
-
-
-@pytest.mark.parametrize(("missed", "passes"), [(1, True), (2, False)])
-def test_one_run_of_ten_may_miss_its_target(
-    missed: int, passes: bool, reference: Path, tmp_path: Path, answer: Answer
-) -> None:
-    runs = write(tmp_path / "new", (17,) * 10, 100)
+    runs = write(tmp_path / "new", tuple(count + change for count in EVALUATIONS), 100)
     for number in range(missed):
-        miss(runs, number, 100 + number)
-    found = answer("rcp", runs, "--against", reference, code=int(not passes))
-    assert ("Insufficient convergence" in found["message"]) != passes
+        miss(runs, 9 - number, 109 - number)
+    found = answer("rcp", runs, "--against", reference, code=int(verdict == "fail"))
+    assert found["verdict"] == verdict
+    assert cause in found["message"]
 
 
 def miss(runs: Path, number: int, seed: int) -> None:

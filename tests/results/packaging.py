@@ -7,8 +7,18 @@ from pathlib import Path
 from typing import Any
 
 
-def words(out: Path, results: Path, system: str = "cpu_demo", submitter: str = "bertbench") -> list[str]:
-    return ["package", "--out", str(out), "--submitter", submitter, "--results", str(results), "--allow-dirty", system]
+def words(out: Path, results: Path, system: str = "cpu_demo") -> list[str]:
+    return [
+        "package",
+        "--out",
+        str(out),
+        "--submitter",
+        "bertbench",
+        "--results",
+        str(results),
+        "--allow-dirty",
+        system,
+    ]
 
 
 def content(path: Path) -> Any:

@@ -16,6 +16,7 @@ from bertbench.results import implementation
 from compliance.package import judge_package
 from tests.conftest import Printed
 from tests.results.packaging import content, official, words
+from tests.training.test_run import finished
 
 RESULTS = REPOSITORY / "tests" / "recorded" / "results"
 TRACKED = REPOSITORY / "results"
@@ -57,14 +58,6 @@ def test_the_official_package_and_repository_checkers_pass_on_it(package: Path, 
 def test_the_judge_passes_it_without_a_word(package: Path) -> None:
     judgement = judge_package(package, "5.0.0")
     assert (judgement.verdict, judgement.all_findings()) == ("pass", [])
-
-
-def test_the_submitter_is_who_was_named(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main([*words(tmp_path / "org", TRACKED, submitter="Some Org"), "--json"]) == 0
-    assert content(tmp_path / "org/systems/cpu_demo.json")["submitter"] == "Some Org"
-    judgement = json.loads(capsys.readouterr().out)
-    assert [finding["rule"] for finding in judgement["findings"]] == ["system-submitter"]
-    assert Path(judgement["results"][0]["logs"][9]["path"]).is_file()
 
 
 def test_each_system_has_a_folder_with_what_makes_its_runs_again(package: Path) -> None:
@@ -134,32 +127,33 @@ def losses(metrics: Path) -> list[float]:
     return [json.loads(line)["loss"] for line in metrics.read_text().splitlines()]
 
 
-def test_a_dirty_tree_and_runs_of_one_are_refused_unless_asked_for(tmp_path: Path) -> None:
+def test_a_dirty_tree_and_runs_of_one_are_refused_unless_asked_for_and_the_submitter_is_who_was_named(
+    tmp_path: Path,
+) -> None:
     clone = tmp_path / "clone"
     subprocess.run(["git", "clone", "--quiet", str(REPOSITORY), str(clone)], check=True)
-    environment = {**os.environ, "PYTHONPATH": f"{clone / 'benchmarks/bert/implementation'}:{clone}"}
 
-    def build(name: str, *options: str) -> tuple[int, str]:
-        command = ["package", "--out", str(tmp_path / name), "--submitter", "bertbench", *options, "cpu_demo"]
-        done = subprocess.run([sys.executable, "-m", "bertbench", *command], cwd=clone, env=environment,
-                              capture_output=True, text=True, check=False)  # fmt: skip
-        return done.returncode, done.stderr
+    def build(name: str, *options: object) -> subprocess.CompletedProcess[str]:
+        command = ["package", "--out", tmp_path / name, "--submitter", "Some Org", *options, "cpu_demo", "--json"]
+        return finished(*command, PYTHONPATH=f"{clone / 'benchmarks/bert/implementation'}:{clone}")
 
     (clone / "tests" / "new.py").write_text("")  # isn't packaged
-    assert build("clean")[0] == 0
+    findings = json.loads(build("clean").stdout)["findings"]
+    assert [finding["rule"] for finding in findings] == ["system-submitter"], "the logs name another"
+    assert content(tmp_path / "clean/systems/cpu_demo.json")["submitter"] == "Some Org"
     results = copy_of_results(tmp_path)
     run = results / "cpu_demo/bert/result_6/run.json"
     run.write_text(json.dumps({**content(run), "tree_dirty": True}))
-    code, complaint = build("dirty", "--results", str(results))
-    assert code == 2
-    assert "result_6/run.json: this run's code had changes that no commit holds" in complaint
+    refused = build("dirty", "--results", results)
+    assert refused.returncode == 2
+    assert "result_6/run.json: this run's code had changes that no commit holds" in refused.stderr
     with (clone / "Makefile").open("a") as makefile:
         makefile.write("# changed\n")
-    code, complaint = build("dirty")
-    assert code == 2
-    assert "found changes in Makefile, expected none; commit and run again, or" in complaint
+    refused = build("dirty")
+    assert refused.returncode == 2
+    assert "found changes in Makefile, expected none; commit and run again, or" in refused.stderr
     assert not (tmp_path / "dirty").exists()
-    assert build("asked", "--results", str(results), "--allow-dirty")[0] == 0
+    assert build("asked", "--results", results, "--allow-dirty").returncode == 0
 
 
 def copy_of_results(tmp_path: Path) -> Path:
