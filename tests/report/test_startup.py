@@ -31,7 +31,7 @@ def test_start_up_is_told_piece_by_piece_with_the_slowest_rank(tmp_path: Path) -
     lines = text(system, detailed=True).splitlines()
     assert lines[-1].split()[:4] == ["slowest", "rank", "2.50", "3.25"]
     assert lines[-1].split()[-4:] == ["0.12", "0.50", "1.50", "0.25"]
-    assert "start-up: seconds from launch to run_start" in page_of(log)
+    assert "start-up: seconds of each piece from launch" in page_of(log)
 
 
 @pytest.mark.parametrize(

@@ -47,12 +47,11 @@ class Axis:
 
 @dataclass(frozen=True)
 class Bar:
-    """One row of stacked `parts` by name. `note` is written at its end; `strong` highlights it."""
+    """One row of stacked `parts` by name. `note` is written at its end."""
 
     label: str
     parts: dict[str, float]
     note: str = ""
-    strong: bool = False
 
 
 def lines(
@@ -105,7 +104,7 @@ def bars(title: str, rows: Sequence[Bar], x: Axis) -> str:
     drawn = scale.verticals(_ROW_TOP, bottom)
     for index, (row, parts) in enumerate(zip(rows, lengths, strict=True)):
         y, left = _ROW_TOP + index * _ROW, scale.at(0.0)
-        drawn.append(_text(6, y + 12, cell(row.label), "strong" * row.strong))
+        drawn.append(_text(6, y + 12, cell(row.label), "start"))
         for name, value in parts.items():
             width = scale.at(value) - scale.at(0.0)
             drawn.append(
@@ -114,7 +113,7 @@ def bars(title: str, rows: Sequence[Bar], x: Axis) -> str:
             )
             left += width
         if row.note:
-            drawn.append(_text(left + 4, y + 26, row.note, "strong" * row.strong))
+            drawn.append(_text(left + 4, y + 26, row.note, "start"))
     return _figure(title, drawn, names, bottom + _BOTTOM)
 
 

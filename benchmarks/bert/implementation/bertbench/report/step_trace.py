@@ -9,6 +9,7 @@ from collections import defaultdict
 from collections.abc import Iterable, Iterator
 from heapq import heappop, heappush
 from itertools import pairwise
+from operator import itemgetter
 from typing import Any
 
 from bertbench.common.ranges import ALL_REDUCE, ATTENTION, BACKWARD, DATA_WAIT, FORWARD, OPTIMIZER
@@ -23,17 +24,13 @@ _ON_DEVICE = ("kernel", "gpu_memcpy", "gpu_memset")
 _PRODUCT, _OTHER = "matrix products", "LayerNorm and others"
 _HOST = "the rest of the loop"
 IDLE = "the GPU waits for the host"
-_ORDER = (
-    DATA_WAIT, f"{FORWARD}: {ATTENTION}", f"{FORWARD}: {_PRODUCT}", f"{FORWARD}: {_OTHER}",
-    f"{BACKWARD}: {_PRODUCT}", f"{BACKWARD}: {_OTHER}", ALL_REDUCE, OPTIMIZER, _HOST, IDLE,
-)  # fmt: skip
 Event = dict[str, Any]
 Interval = tuple[float, float, int, str]
 """Start, end, priority, part of a step."""
 
 
 def where(events: Iterable[Event]) -> dict[str, float]:
-    """Return the milliseconds of a step by activity; they add up to a step.
+    """Return the milliseconds of a step by activity, the longest first; they add up to a step.
 
     With a GPU in the trace the table divides the GPU's time, idle time included.
     """
@@ -47,7 +44,7 @@ def where(events: Iterable[Event]) -> dict[str, float]:
         if span["tid"] == steps[0]["tid"] and names[0].startswith(_STEP)
     )
     spent = _lengths(_device_intervals(on_device, nested, steps) if on_device else on_host)
-    return {name: spent[name] / 1e3 / len(steps) for name in _ORDER if spent.get(name)}
+    return {name: us / 1e3 / len(steps) for name, us in sorted(spent.items(), key=itemgetter(1), reverse=True)}
 
 
 def _nested(spans: Iterable[Event]) -> Iterator[tuple[Event, tuple[str, ...]]]:
