@@ -70,11 +70,10 @@ def reference_of(runs: Runs) -> dict[str, Any]:
     if again := [seed for seed, count in Counter(seeds).items() if count > 1]:
         raise DataError(f"found seed {again[0]} in several runs, which repeat one run: give each once")
     first = runs[0]
-    _check_same(str(first[0]), _settings(*first), runs)
+    settings = dict(sorted(_settings(*first).items()))
+    _check_same(str(first[0]), settings, runs)
     precisions = _one_precision(runs)
-    known = [_settings(*run) for run in runs]
-    shared = {key: known[0][key] for key in sorted(known[0]) if all(key in one for one in known)}
-    hyperparameters = {key: value for key, value in shared.items() if key in _HYPERPARAMETERS}
+    hyperparameters = {key: value for key, value in settings.items() if key in _HYPERPARAMETERS}
     commits = [str(described(log, "run.json").get("commit", "unknown")) for log, _ in runs]
     batch = hyperparameters.pop("global_batch_size")
     return {
@@ -86,7 +85,7 @@ def reference_of(runs: Runs) -> dict[str, Any]:
             "BS": batch,
             "Hyperparams": hyperparameters,
             "Epochs to converge": [round(facts.samples or 0) for _, facts in runs],
-            "Configuration": {key: value for key, value in shared.items() if key not in _HYPERPARAMETERS},
+            "Configuration": {key: value for key, value in settings.items() if key not in _HYPERPARAMETERS},
             "Seeds": seeds,
             "Precisions": precisions,
             "Commits": dict(Counter(commits)),

@@ -60,7 +60,8 @@ def build(
                 _copy_runs(logs, unfinished, system)
                 write_power(logs, unfinished / "results" / system / "bert", config)
                 folder = unfinished / _IMPLEMENTATIONS / system
-                implementation.write(folder, system, config, description, _runs(logs), commit())
+                runs = [_read(log.with_suffix("") / "run.json") for log in logs]
+                implementation.write(folder, system, config, description, runs, commit())
             judgement = judge_package(unfinished, ruleset)
             if judgement.verdict != "pass":
                 raise PackageError(
@@ -77,10 +78,7 @@ def _logs(results: Path, system: str) -> list[Path]:
     folder = results / system / "bert"
     logs = sorted(folder.glob(LOG_PATTERN), key=lambda log: (len(log.name), log.name))
     if Path(system).name != system or not logs:
-        known = sorted(path.parent.name for path in results.glob("*/bert") if any(path.glob(LOG_PATTERN)))
-        raise PackageError(
-            f"found no {LOG_PATTERN} of {system!r} in {folder}; there are results of: {', '.join(known) or 'no system'}"
-        )
+        raise PackageError(f"found no {LOG_PATTERN} of {system!r} in {folder}; name another folder with --results")
     return logs
 
 
@@ -103,11 +101,6 @@ def _require_commits(found: Mapping[str, Sequence[Path]]) -> None:
         run = log.with_suffix("") / "run.json"
         if _read(run).get("tree_dirty"):
             raise PackageError(f"{run}: this run's code had changes that no commit holds; {remedy}")
-
-
-def _runs(logs: Sequence[Path]) -> list[dict[str, Any]]:
-    """Return the origin of each run."""
-    return [_read(log.with_suffix("") / "run.json") for log in logs]
 
 
 def _read(path: Path) -> dict[str, Any]:
