@@ -68,13 +68,6 @@ def test_work_after_the_snapshot_that_a_run_goes_on_from_is_lost_and_what_follow
     }  # fmt: skip
 
 
-def test_a_run_that_goes_on_from_its_start_has_lost_all_that_it_did_but_its_start_up(tmp_path: Path) -> None:
-    assert spent(
-        tmp_path, *START, at(110, "evaluation"), at(112, "idle"), at(112, "start-up"), resumed(113, 0, 109),
-        at(114, "training"), at(120, "idle", status="success"),
-    ) == {"start-up": 4 + 2, "compile": 2, "training": 6, "lost work": 6}  # fmt: skip
-
-
 def test_a_snapshot_that_was_taken_to_stop_loses_nothing_and_the_queue_is_apart(tmp_path: Path) -> None:
     assert spent(
         tmp_path, at(40, "queued"), at(100, "start-up", was="queued"), at(106, "training"),
