@@ -9,7 +9,7 @@ import pytest
 from bertbench.cli import main
 from bertbench.data.mlcommons import published
 from bertbench.data.mlcommons.published import Published
-from tests.data.doctor.small_download import CONTENTS, TEXT_LIST, TFRECORDS, UNLISTED, Doctor, md5
+from tests.data.doctor.small_download import CONTENTS, TEXT_LIST, UNLISTED, Doctor, md5
 
 
 @pytest.fixture(autouse=True)
@@ -21,9 +21,7 @@ def small(monkeypatch: pytest.MonkeyPatch) -> None:
         folder, _, name = path.rpartition("/")
         known = () if name in UNLISTED else (len(content), md5(content))
         files.append(Published(name, groups[folder], True, *known))
-    files += [Published(name, "tfrecord", False, size) for name, size in TFRECORDS.items()]
     monkeypatch.setattr(published, "FILES", tuple(files))
-    monkeypatch.setattr(published, "ALL_TFRECORD_PARTS_BYTES", 40 + 50 + 60)
 
 
 @pytest.fixture

@@ -22,7 +22,6 @@ CONTENTS = {
     "tf2_ckpt/model.ckpt-28252.data-00000-of-00001": b"weights" * 4,
 }
 UNLISTED = {part_name(1), part_name(2)}  # as 494 of MLCommons' parts: no size, no MD5
-TFRECORDS = {"eval_10k": 30, part_name(0): 40, part_name(1): None, part_name(2): None}
 
 
 def md5(content: bytes) -> str:

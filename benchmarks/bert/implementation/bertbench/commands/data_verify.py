@@ -30,16 +30,14 @@ def run(arguments: argparse.Namespace) -> int:
             problems += differences(arguments.folder, found, arguments.against, verify(arguments.against, progress))
     splits = {name: {"samples": split.samples, "digest": str(split)} for name, split in found.multisets.items()}
     content = {"path": str(arguments.folder), "ok": not problems, "problems": problems, "splits": splits}
-    described = ", ".join(f"{split.samples:,} {name} samples" for name, split in found.multisets.items())
-    same = f", the same as in {arguments.against}" if arguments.against else ""
-    text = f"{arguments.folder}: {described}, all sound, as the manifest says{same}"
-    emit(arguments.json, content, "" if problems else text)
+    counts = [f"{split.samples:,} {name} samples" for name, split in found.multisets.items()]
+    same = [f"the same as in {arguments.against}"] if arguments.against else []
+    text = ", ".join((*counts, "all sound, as the manifest says", *same))
+    emit(arguments.json, content, "" if problems else f"{arguments.folder}: {text}")
     say(*problems)
     return 1 if problems else 0
 
 
 def _is_download(folder: Path) -> bool:
-    """Return whether a folder is to be checked as a download: it has files, and is no dataset."""
-    if not folder.is_dir():
-        return True
-    return not (folder / MANIFEST_NAME).exists() and not (folder / "train").is_dir() and any(folder.iterdir())
+    """Return whether a folder is to be checked as a download: it is no dataset."""
+    return not (folder / MANIFEST_NAME).exists() and not (folder / "train").is_dir()

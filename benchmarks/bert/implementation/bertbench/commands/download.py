@@ -1,6 +1,5 @@
 """Check that a download of MLCommons' BERT files is complete and correct, for `bertbench data verify`."""
 
-import posixpath
 import shlex
 from collections.abc import Collection, Iterator, Sequence
 from itertools import groupby
@@ -12,7 +11,7 @@ from bertbench.common.printable import printable
 from bertbench.common.progress import Progress
 from bertbench.data.mlcommons import published as table
 from bertbench.data.mlcommons.check import Finding, examine
-from bertbench.data.mlcommons.published import DOWNLOADER, URIS, Group
+from bertbench.data.mlcommons.published import DOWNLOADER, INPUT_URI, TEXT_URI, Group
 
 _TITLES: dict[Group, str] = {
     "text": "text (eval.txt, 500 parts)",
@@ -20,17 +19,14 @@ _TITLES: dict[Group, str] = {
     "tf1": "checkpoint, TensorFlow 1",
     "tf2": "checkpoint, TensorFlow 2",
     "dump": "Wikipedia dump (not needed)",
-    "tfrecord": "TFRecords (not needed)",
 }
-_TO_DOWNLOAD = ("missing", "truncated", "altered", "unreadable", "doubled")
 
 
 def check_download(folder: Path, as_json: bool) -> int:
     """Return exit code 0 if every needed file is present and correct, 1 if not; raises DataError without a folder."""
     if not folder.is_dir():
-        found = "something else" if folder.exists() else "nothing"
         raise DataError(
-            f"{printable(str(folder))}: found {found} there, expected a dataset's folder or the folder of a download"
+            f"{printable(str(folder))}: found no folder, expected a dataset's folder or the folder of a download"
         )
     with Progress() as progress:
         findings = examine(folder, progress)
@@ -48,10 +44,10 @@ def check_download(folder: Path, as_json: bool) -> int:
 
 def _downloads(folder: Path, problems: Sequence[Finding]) -> dict[str, str]:
     """Return, by URI, the command for each download that would fix a problem."""
-    groups = {finding.group for finding in problems if finding.group and finding.state in _TO_DOWNLOAD}
     where = printable(shlex.quote(str(folder)))
-    uris = sorted({URIS[group] for group in groups if group in URIS})
-    return {uri: f"cd {where} && bash <(curl -s {DOWNLOADER}) {uri}" for uri in uris}
+    groups = {finding.group for finding in problems if finding.group and finding.state != "unverified"}
+    uris = {TEXT_URI if group == "text" else INPUT_URI for group in groups}
+    return {uri: f"cd {where} && bash <(curl -s {DOWNLOADER}) {uri}" for uri in sorted(uris)}
 
 
 def _report(
@@ -72,14 +68,7 @@ def _report(
     if problems:
         yield f"{folder}: {len(problems):,} problem{'s' * (len(problems) != 1)}"
     else:
-        text, vocabulary = (_folders(folder, findings, name) for name in ("eval.txt", "vocab.txt"))
-        yield f"{folder}: everything needed is there and right; text in {text}, vocab.txt in {vocabulary}"
-
-
-def _folders(folder: str, findings: Sequence[Finding], name: str) -> str:
-    """Return the folders that hold the correct file of this name."""
-    right = (finding.path for finding in findings if finding.name == name and finding.state == "right")
-    return " and ".join(posixpath.join(folder, posixpath.dirname(path)).rstrip("/") for path in right)
+        yield f"{folder}: everything needed is there and right"
 
 
 def _line(finding: Finding) -> str:

@@ -57,11 +57,6 @@ def read_records(path: Path) -> Iterator[bytes]:
         ) from error
 
 
-def begins_as_tfrecord(start: bytes) -> bool:
-    """Return whether the first 12 bytes of a file are a record's length and the checksum of it."""
-    return len(start) == 12 and struct.unpack("<I", start[8:])[0] == masked_crc32c(start[:8])
-
-
 def _open(path: Path) -> BufferedReader | gzip.GzipFile:
     with path.open("rb") as file:
         compressed = file.read(len(_GZIP_MAGIC)) == _GZIP_MAGIC

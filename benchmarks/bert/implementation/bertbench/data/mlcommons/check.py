@@ -1,7 +1,7 @@
 """`bertbench data verify`: find missing, truncated, altered, doubled and foreign files in a download of MLCommons'.
 
 It compares sizes first, then the MD5 of files of the right size. A text part needs an MD5, published or in a list
-beside it; TFRecords only have published sizes.
+beside it.
 """
 
 import hashlib
@@ -15,25 +15,21 @@ from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Literal
 
+from bertbench.common.errors import system_reason
 from bertbench.common.printable import printable
 from bertbench.common.progress import Progress
-from bertbench.data.formats.tfrecord import begins_as_tfrecord
 from bertbench.data.mlcommons import published as table
-from bertbench.data.mlcommons.listing import CannotReadError, Entry, blocks, listing
+from bertbench.data.mlcommons.listing import Entry, blocks, listing
 from bertbench.data.mlcommons.published import Group, Published
 
-State = Literal[
-    "right", "missing", "truncated", "altered", "doubled", "misnamed", "unverified", "unreadable", "foreign"
-]  # fmt: skip
+State = Literal["right", "missing", "truncated", "altered", "doubled", "unverified", "unreadable", "foreign"]
 
 _LIST_NAME = re.compile(r"(?:\.md5|\.md5sums?|md5(?:sums?)?\.txt|md5sums?)\Z", re.IGNORECASE)
 _NOT_A_LIST = "eval.md5"  # published: the MD5 of each held-out article, without names
-_LINE = re.compile(r"^(?:([0-9a-fA-F]{32})[ \t]+\*?(.+?)|MD5 \((.+)\) = ([0-9a-fA-F]{32}))\r?$", re.MULTILINE)
-_UNDISTURBING = ("License.txt", "LICENSE.txt")
+_LINE = re.compile(r"^([0-9a-fA-F]{32})[ \t]+\*?(.+?)\r?$", re.MULTILINE)
 _TEXT_GLOB = "part-*-of-00500"  # as docs/data.md gives it to `data prepare`
 _AGAIN = "run the download again: it resumes where the file ends"
 _ANEW = "remove it and run the download again, which keeps files that are long enough"
-_MADE = "make it again from text with MLCommons' reference"
 _LIST = "put the .md5 list that the downloader writes beside its files into this folder"
 
 
@@ -58,41 +54,31 @@ class Finding:
     checked_by: str | None = None
     """What gives the expected MD5: MLCommons, or a list."""
 
-    def judge(self, state: State, problem: bool, detail: str, remedy: str = "") -> None:
-        """Set state and the words for it."""
-        self.state, self.problem, self.detail, self.remedy = state, problem, detail, remedy
 
-
-Right = dict[tuple[Group | None, str | None], str]
-"""Path of the right file of each published group and name."""
+Verdict = tuple[State, bool, str, str]
+"""State, problem, detail and remedy of a file."""
 
 
 def examine(folder: Path, progress: Progress) -> list[Finding]:
     """Return a finding for each file of `folder` and each missing one. Raises DataError if it can't be listed."""
     entries = listing(folder)
     listed = dict(_listed(folder, filter(_is_list, reversed(entries))))  # of two lists, the upper one counts
-    by_name: dict[str, list[Published]] = {}
-    for file in table.FILES:
-        by_name.setdefault(file.name, []).append(file)
-    found = [
-        (entry, _expected(entry, _claimed(folder, entry, by_name.get(entry.name, ())), listed))
-        for entry in entries
-        if not _is_list(entry) and entry.name not in _UNDISTURBING
-    ]
+    found = [(entry, _expected(entry, listed)) for entry in entries if not _is_list(entry)]
     _add_sums(folder, found, progress)
     findings = [finding for _, finding in found]
-    right: Right = {}
+    right: dict[tuple[Group | None, str | None], str] = {}
     holders: dict[str, list[str]] = {}
     for finding in findings:
-        expected = finding.expected_md5 or finding.expected_bytes
-        if finding.name and expected and expected in (finding.md5, finding.bytes):
-            right.setdefault((finding.group, finding.name), finding.path)
         if finding.name and finding.md5:
             holders.setdefault(finding.md5, []).append(finding.path)
+            if finding.md5 == finding.expected_md5:
+                right.setdefault((finding.group, finding.name), finding.path)
     for finding in findings:
-        same = (path for path in holders.get(finding.md5 or "", ()) if path != finding.path)
-        (_judge if finding.name else _judge_stranger)(finding, next(same, None), right)
-    return [*findings, *_missing(findings), *_total_of_tfrecords(findings)]
+        twin = next((path for path in holders.get(finding.md5 or "", ()) if path != finding.path), None)
+        by_name = right.get((finding.group, finding.name))
+        verdict = _of_published(finding, twin, by_name) if finding.name else _of_stranger(finding, twin)
+        finding.state, finding.problem, finding.detail, finding.remedy = verdict
+    return [*findings, *_missing(findings)]
 
 
 def _is_list(entry: Entry) -> bool:
@@ -100,59 +86,44 @@ def _is_list(entry: Entry) -> bool:
 
 
 def _listed(folder: Path, lists: Iterable[Entry]) -> Iterator[tuple[str, tuple[str, str]]]:
-    """Yield path and name, each with MD5 and list, of the files in lists of md5sum or BSD's md5."""
+    """Yield path and name, each with MD5 and list, of the files in lists of md5sum."""
     for entry in lists:
-        with suppress(CannotReadError):
+        if entry.bytes is None:
+            continue
+        with suppress(OSError):
             content = next(blocks(folder, entry), b"").decode("utf-8-sig", "surrogateescape")
             for line in _LINE.finditer(content):
-                where = posixpath.normpath(posixpath.join(posixpath.dirname(entry.path), line[2] or line[3]))
-                known = (line[1] or line[4]).lower(), printable(entry.path)
+                where = posixpath.normpath(posixpath.join(posixpath.dirname(entry.path), line[2]))
+                known = line[1].lower(), printable(entry.path)
                 yield from ((where, known), (f"/{posixpath.basename(where)}", known))
 
 
-def _expected(entry: Entry, published: Published | None, listed: dict[str, tuple[str, str]]) -> Finding:
+def _expected(entry: Entry, listed: dict[str, tuple[str, str]]) -> Finding:
     """Return the finding of a file before it is read: the published file that it claims to be, and its MD5.
 
     A text part may be listed from anywhere, as MLCommons' older list is one folder above the text.
     """
     finding = Finding(printable(entry.path), bytes=entry.bytes, detail=entry.kind)
-    known = listed.get(entry.path)
-    if published:
+    if published := _claimed(entry):
         finding.name, finding.group, finding.expected_bytes = published.name, published.group, published.bytes
-        if published.md5:
-            known = published.md5, "MLCommons"
-        elif published.group == "text":
-            known = known or listed.get(f"/{entry.name}")
-
-    if known:
-        finding.expected_md5, finding.checked_by = known
+        known = (published.md5, "MLCommons") if published.md5 else listed.get(entry.path, listed.get(f"/{entry.name}"))
+        finding.expected_md5, finding.checked_by = known or (None, None)
     return finding
 
 
-def _claimed(folder: Path, entry: Entry, candidates: Sequence[Published]) -> Published | None:
-    """Return the published file of this name; if two have it, choose by content, size or place."""
-    is_tfrecord = False
-    if any(file.group == "tfrecord" for file in candidates):
-        with suppress(CannotReadError):
-            is_tfrecord = begins_as_tfrecord(next(blocks(folder, entry), b"")[:12])
-
-    def unlike(file: Published) -> tuple[bool, bool, bool]:
-        return (file.group == "tfrecord") != is_tfrecord, file.bytes != entry.bytes, file.group not in entry.path
-
-    return min(candidates, key=unlike, default=None)
+def _claimed(entry: Entry) -> Published | None:
+    """Return the published file of this name; if two have it, choose by size or place."""
+    candidates = (file for file in table.FILES if file.name == entry.name)
+    return min(candidates, key=lambda file: (file.bytes != entry.bytes, file.group not in entry.path), default=None)
 
 
 def _add_sums(folder: Path, found: Sequence[tuple[Entry, Finding]], progress: Progress) -> None:
-    """Add the MD5 of files with a known sum, and of possible published files or copies."""
-    sizes = {file.bytes for file in table.FILES}
-    seen = Counter(entry.bytes for entry, _ in found)
-    sizes |= {entry.bytes for entry, finding in found if finding.name and seen[entry.bytes] > 1}
+    """Add the MD5 of published files and of their possible copies."""
+    sizes = {entry.bytes for entry, finding in found if finding.name and entry.bytes}
     wanted = [
         (entry, finding)
         for entry, finding in found
-        if entry.bytes
-        and finding.expected_bytes in (None, entry.bytes)
-        and (finding.expected_md5 or entry.bytes in sizes)
+        if entry.bytes in sizes and finding.expected_bytes in (None, entry.bytes)
     ]
     total, done = sum(entry.bytes or 0 for entry, _ in wanted), 0
     for entry, finding in wanted:
@@ -163,48 +134,44 @@ def _add_sums(folder: Path, found: Sequence[tuple[Entry, Finding]], progress: Pr
                 done += len(block)
                 progress.update(done, total, f"{done / 1e9:.1f} of {total / 1e9:.1f} GB: {finding.path}")
             finding.md5 = digest.hexdigest()
-        except CannotReadError as error:
-            finding.detail = str(error)
+        except OSError as error:
+            finding.detail = system_reason(error)
 
 
-def _judge(finding: Finding, twin: str | None, right: Right) -> None:
-    """Judge a file of a published name, given another such file of its content, and the right file of each name."""
-    size, expected, by_name = finding.bytes, finding.expected_bytes, right.get((finding.group, finding.name))
-    again, afresh = (_MADE, _MADE) if finding.group == "tfrecord" else (_AGAIN, _ANEW)
-    if by_name == finding.path:
-        finding.judge("right", False, "")
-    elif by_name:
-        finding.judge("doubled" if twin else "foreign", False, f"{by_name} is right", "remove this one")
+def _of_published(finding: Finding, twin: str | None, by_name: str | None) -> Verdict:
+    """Judge a file of a published name, given another such file of its content, and the right file of its name."""
+    size, expected = finding.bytes, finding.expected_bytes
+    problem, remedy = True, _ANEW
+    state: State = "altered"
+    if by_name:
+        state, problem, detail, remedy = "foreign", False, f"{by_name} is right", "remove this one"
+        if by_name == finding.path:
+            state, detail, remedy = "right", "", ""
+        elif twin:
+            state = "doubled"
     elif finding.detail or size is None:
-        finding.judge("unreadable", True, finding.detail, "make it readable, or get it again")
+        state, detail, remedy = "unreadable", finding.detail, "make it readable, or get it again"
     elif size < (expected or 1):
+        state, remedy = "truncated", _AGAIN
         detail = f"found {size:,} bytes, expected {f'{expected:,}' if expected else 'more'}"
-        finding.judge("truncated", True, detail, again)
     elif expected and size > expected:
-        finding.judge("altered", True, f"found {size:,} bytes, expected {expected:,}", afresh)
+        detail = f"found {size:,} bytes, expected {expected:,}"
     elif finding.expected_md5:
         detail = f"found MD5 {finding.md5}, expected {finding.expected_md5} ({finding.checked_by})"
-        finding.judge("altered", True, detail, afresh)
     elif twin:
-        finding.judge("doubled", True, f"the same content as {twin}", afresh)
+        state, detail = "doubled", f"the same content as {twin}"
     else:
-        needed = finding.group == "text"
-        finding.judge("unverified", needed, "no MD5 is published for it", _LIST if needed else "")
+        state, detail, remedy = "unverified", "no MD5 is published for it", _LIST
+    return state, problem, detail, remedy
 
 
-def _judge_stranger(finding: Finding, twin: str | None, right: Right) -> None:
+def _of_stranger(finding: Finding, twin: str | None) -> Verdict:
     """Judge a file whose name isn't published."""
-    known = next((file for file in table.FILES if finding.md5 and file.md5 == finding.md5), None)
-    if known and (known.group, known.name) not in right:
-        finding.name, finding.group = known.name, known.group
-        finding.judge("misnamed", True, f"is {known.name}", f"rename it to {known.name}")
-    elif fnmatchcase(posixpath.basename(finding.path), _TEXT_GLOB):
-        detail = f"no published file, but {_TEXT_GLOB} would match it"
-        finding.judge("foreign", True, detail, "move it elsewhere")
-    elif twin:
-        finding.judge("doubled", False, f"the same content as {twin}", "remove it")
-    else:
-        finding.judge("foreign", False, finding.detail or "no file that MLCommons publishes for BERT")
+    if fnmatchcase(posixpath.basename(finding.path), _TEXT_GLOB):
+        return "foreign", True, f"no published file, but {_TEXT_GLOB} would match it", "move it elsewhere"
+    if twin:
+        return "doubled", False, f"the same content as {twin}", "remove it"
+    return "foreign", False, finding.detail or "no file that MLCommons publishes for BERT", ""
 
 
 def _missing(findings: Sequence[Finding]) -> Iterator[Finding]:
@@ -215,23 +182,6 @@ def _missing(findings: Sequence[Finding]) -> Iterator[Finding]:
     unwanted = "tf1" if begun["tf2"] > begun["tf1"] else "tf2"
     for file in needed:
         if file.group != unwanted and (file.group, file.name) not in there:
-            yield Finding(
-                file.name,
-                file.name,
-                file.group,
-                "missing",
-                True,
-                remedy="download it",
-                expected_bytes=file.bytes,
-                expected_md5=file.md5,
-            )
-
-
-def _total_of_tfrecords(findings: Sequence[Finding]) -> Iterator[Finding]:
-    """Yield a finding if all 500 TFRecords of the training text have another than their published total size."""
-    parts = {file.name for file in table.FILES if file.group == "tfrecord" and file.name.startswith("part-")}
-    sizes = {finding.name: finding.bytes or 0 for finding in findings if finding.group == "tfrecord"}
-    total, expected = sum(sizes.get(name, 0) for name in parts), table.ALL_TFRECORD_PARTS_BYTES
-    if parts <= sizes.keys() and total != expected:
-        detail = f"found {total:,} bytes in all, expected {expected:,}"
-        yield Finding("all 500 TFRecords", None, "tfrecord", "altered", True, detail, "make them again")
+            finding = Finding(file.name, file.name, file.group, "missing", True, "", "download it")
+            finding.expected_bytes, finding.expected_md5 = file.bytes, file.md5
+            yield finding

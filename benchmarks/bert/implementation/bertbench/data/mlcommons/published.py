@@ -7,11 +7,10 @@ files, dump). Neither gives sizes or MD5 of 494 of the 500 text parts; the downl
 from dataclasses import dataclass
 from typing import Literal
 
-Group = Literal["text", "input", "tf1", "tf2", "dump", "tfrecord"]
+Group = Literal["text", "input", "tf1", "tf2", "dump"]
 DOWNLOADER = "https://raw.githubusercontent.com/mlcommons/r2-downloader/refs/heads/main/mlc-r2-downloader.sh"
 TEXT_URI = "https://training.mlcommons-storage.org/metadata/bert-preprocessed-wikipedia-dataset.uri"
 INPUT_URI = "https://training.mlcommons-storage.org/metadata/bert-input-files.uri"
-URIS: dict[Group, str] = {"text": TEXT_URI, "input": INPUT_URI, "tf1": INPUT_URI, "tf2": INPUT_URI, "dump": INPUT_URI}
 TEXT_PARTS = 500
 ALL_TFRECORD_PARTS_BYTES = 391_434_110_129
 DUPE_FACTOR, SEED = 10, 12345
@@ -67,8 +66,4 @@ FILES = (
     Published(_DATA, "tf2", True, 1_344_982_997, "77d642b721cf590c740c762c7f476e04"),
     Published(f"{_DUMP}.bz2", "dump", False, 17_751_214_669, "00d47075e0f583fb7c0791fac1c57cb3"),
     Published(_DUMP, "dump", False, 75_163_254_305, "1021bd606cba24ffc4b93239f5a09c02"),
-    *(
-        Published(name, "tfrecord", False, TFRECORD_BYTES.get(name))
-        for name in ("eval_intermediate", "eval_10k", *_NAMES)
-    ),
 )
