@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Any
 
 from mlperf_logging.mllog import constants
 
-from bertbench.checkpoint.snapshot import Meta, differences, drop_unfinished, newest, to_disk, verified
+from bertbench.checkpoint.snapshot import Meta, drop_unfinished, newest, to_disk, verified
 from bertbench.common.errors import CheckpointError, ConfigError
-from bertbench.common.json_object import read_object
+from bertbench.common.json_object import differences, read_object
 from bertbench.common.paths import within_data
 from bertbench.config import System
 from bertbench.config.partial import partial

@@ -7,7 +7,6 @@ checksum of every other file, which reveals later damage.
 import os
 import shutil
 import sys
-from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -109,16 +108,6 @@ def drop_unfinished(snapshots: Path, after: int) -> None:
             shutil.rmtree(step_folder(snapshots, step))
 
 
-def differences(then: Mapping[str, Any], now: Mapping[str, Any]) -> list[str]:
-    """Return the differences between two nested configurations, one line each."""
-    before, after = _flat(then), _flat(now)
-    return [
-        f"{name}: was {before.get(name)!r}, is {after.get(name)!r}"
-        for name in sorted(before.keys() | after.keys())
-        if before.get(name) != after.get(name)
-    ]
-
-
 def to_disk(path: Path) -> None:
     """Wait until a file or a folder is on disk."""
     handle = os.open(path, os.O_RDONLY)
@@ -135,10 +124,3 @@ def _steps(snapshots: Path) -> list[int]:
 
 def _checksums(folder: Path) -> dict[str, str]:
     return {path.name: file_sha256(path) for path in sorted(folder.iterdir()) if path.name != META_NAME}
-
-
-def _flat(content: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
-    flat: dict[str, Any] = {}
-    for key, value in content.items():
-        flat |= _flat(value, f"{prefix}{key}.") if isinstance(value, Mapping) else {f"{prefix}{key}": value}
-    return flat

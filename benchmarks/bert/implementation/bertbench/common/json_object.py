@@ -1,5 +1,6 @@
-"""Read JSON files: one object, or content of a type."""
+"""Read JSON files, one object or content of a type, and compare objects."""
 
+from collections.abc import Mapping
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -25,6 +26,23 @@ def read_as(path: Path, kind: Any, error: type[BertbenchError], remedy: str) -> 
         raise error(f"{path}: cannot be read ({system_reason(problem)}); {remedy}") from problem
     except ValidationError as problem:
         raise error(f"{path}: {first_problem(problem)}; {remedy}") from problem
+
+
+def differences(then: Mapping[str, Any], now: Mapping[str, Any]) -> list[str]:
+    """Return the differences between two nested objects, one line each, long values cut."""
+    before, after = _flat(then), _flat(now)
+    return [
+        f"{name}: was {before.get(name)!r:.80}, is {after.get(name)!r:.80}"
+        for name in sorted(before.keys() | after.keys())
+        if before.get(name) != after.get(name)
+    ]
+
+
+def _flat(content: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
+    flat: dict[str, Any] = {}
+    for key, value in content.items():
+        flat |= _flat(value, f"{prefix}{key}.") if isinstance(value, Mapping) else {f"{prefix}{key}": value}
+    return flat
 
 
 @cache

@@ -68,18 +68,7 @@ class Dataset:
             raise DataError(f"{folder}: holds no {name} samples; prepare them with `bertbench data prepare`")
         for shard in split.shards:
             _check_size(folder / name / shard.name, shard)
-        path = folder / name / INDEX_NAME
-        try:
-            entries_N = np.load(path, mmap_mode="r")
-        except (OSError, ValueError) as error:
-            raise DataError(f"{path}: cannot be read ({error}); prepare the data again") from error
-        promised = sum(shard.samples for shard in split.shards)
-        if entries_N.dtype != np.uint16 or not len(entries_N) == split.samples == promised:
-            raise DataError(
-                f"{folder}: the manifest promises {split.samples:,} {name} samples, its shards {promised:,}, the index "
-                f"holds {len(entries_N):,}; they belong to different datasets, prepare the data again"
-            )
-        return cls(folder, name, split, entries_N)
+        return cls(folder, name, split, read_index(folder / name, split))
 
     def __len__(self) -> int:
         return self.split.samples
@@ -117,6 +106,21 @@ class MappedSamples:
         return np.searchsorted(self.first_ids, ids, side="right") - 1
 
 
+def read_index(folder: Path, split: Split) -> Index:
+    """Map the index of a split. Raises DataError if it can't be read or isn't the one that the manifest promises."""
+    path = folder / INDEX_NAME
+    try:
+        entries_N: Index = np.load(path, mmap_mode="r")
+    except (OSError, ValueError) as error:
+        raise DataError(f"{path}: cannot be read ({error}); prepare the data again") from error
+    if entries_N.dtype != np.uint16 or entries_N.shape != (split.samples,):
+        raise DataError(
+            f"{path}: found {entries_N.dtype} of shape {entries_N.shape}, the manifest says uint16 of shape "
+            f"({split.samples},); prepare the data again"
+        )
+    return entries_N
+
+
 def _check_size(path: Path, shard: ShardFile) -> None:
     try:
         size = path.stat().st_size
@@ -141,12 +145,12 @@ def _open(path: Path) -> h5py.File:
 def _map(path: Path, file: h5py.File, name: str, length: int) -> NDArray[np.integer]:
     dtype = FIELDS[name]
     field = file.get(name)
-    if not isinstance(field, h5py.Dataset) or field.dtype != dtype or field.shape != (length,):
+    if not isinstance(field, h5py.Dataset) or field.dtype != dtype or field.shape != (length,) or field.chunks:
         found = f"{field.dtype} of shape {field.shape}" if isinstance(field, h5py.Dataset) else "nothing of that name"
-        raise DataError(f"{path}: {name}: found {found}, expected {dtype} of shape ({length},); prepare the data again")
+        raise DataError(
+            f"{path}: {name}: found {found}, expected {dtype} of shape ({length},) in one piece; prepare the data again"
+        )
     offset = field.id.get_offset()
-    if offset is None:
-        raise DataError(f"{path}: {name}: is not stored contiguously, so it can't be mapped; prepare the data again")
     mapped: NDArray[np.integer] = np.memmap(path, dtype, mode="r", offset=offset, shape=(length,))
     return np.asarray(mapped)  # the same memory without memmap's cost on every slice
 

@@ -8,7 +8,7 @@ from typing import Any, Literal
 
 from bertbench import __version__
 from bertbench.common.errors import DataError
-from bertbench.common.json_object import read_as
+from bertbench.common.json_object import differences, read_as
 
 SplitName = Literal["train", "eval"]
 MANIFEST_NAME = "manifest.json"
@@ -101,30 +101,11 @@ class Manifest:
 def existing(out: Path, request: dict[str, Any]) -> Manifest:
     """Return the manifest of an existing dataset; raises DataError if it was made from another request."""
     manifest = Manifest.read(out)
-    require_same(out, manifest.request, request)
-    return manifest
-
-
-def require_same(out: Path, there: dict[str, Any], asked: dict[str, Any]) -> None:
-    """Raise DataError with the differences if the requests of the dataset `out` and of a command are not the same."""
-    changed = [
-        f"{section}.{name}: {_short(old.get(name))} there, {_short(new.get(name))} requested"
-        for section in ("recipe", "source")
-        for old, new in ((there[section], asked[section]),)
-        for name in sorted(old.keys() | new.keys())
-        if old.get(name) != new.get(name)
-    ]
-    if there.get("vocab_sha256") != asked.get("vocab_sha256"):
-        changed.append("vocabulary: different vocab.txt")
-    if changed:
+    if changed := differences(manifest.request, request):
         raise DataError(
             f"{out}: holds another dataset ({'; '.join(changed)}); give another --out, or remove {out} first"
         )
-
-
-def _short(content: object) -> str:
-    text = repr(content)
-    return text if len(text) <= 80 else f"{text[:77]}..."
+    return manifest
 
 
 def file_sha256(path: Path) -> str:

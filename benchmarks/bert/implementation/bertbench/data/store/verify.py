@@ -13,7 +13,7 @@ import numpy as np
 from bertbench.common.errors import DataError, system_reason
 from bertbench.common.progress import Progress
 from bertbench.data.store.columns import INDEX_NAME, Columns, Index, pack
-from bertbench.data.store.dataset import BLOCK_SAMPLES, MappedShard
+from bertbench.data.store.dataset import BLOCK_SAMPLES, MappedShard, read_index
 from bertbench.data.store.manifest import MANIFEST_NAME, VOCAB_NAME, Manifest, ShardFile, Split, SplitName, file_sha256
 from bertbench.data.store.multiset import SampleMultiset
 
@@ -46,15 +46,10 @@ def differences(folder: Path, one: Verified, other_folder: Path, other: Verified
     problems = [f"against {problem}" for problem in other.problems]
     for name in sorted(one.multisets.keys() | other.multisets.keys()):
         ours, theirs = (verified.multisets.get(name, SampleMultiset()) for verified in (one, other))
-        if ours.samples != theirs.samples:
+        if ours != theirs:
             problems.append(
-                f"{folder}: found {ours.samples:,} {name} samples, {other_folder} holds {theirs.samples:,}; "
-                "they can't be the same samples"
-            )
-        elif ours != theirs:
-            problems.append(
-                f"{folder}: found {name} samples of digest {ours}, those of {other_folder} have {theirs}; "
-                "at least one sample differs"
+                f"{folder}: found {ours.samples:,} {name} samples of digest {ours}, {other_folder} holds "
+                f"{theirs.samples:,} of digest {theirs}; at least one sample differs"
             )
     return problems
 
@@ -62,21 +57,23 @@ def differences(folder: Path, one: Verified, other_folder: Path, other: Verified
 def _split_problems(
     folder: Path, split: Split, vocab_size: int, found: SampleMultiset, progress: Progress
 ) -> Iterator[str]:
-    entries, problems = _index(folder / INDEX_NAME, split)
-    yield from problems
+    entries = np.empty(0, np.uint16)
+    try:
+        entries = read_index(folder, split)
+        yield from _change(folder / INDEX_NAME, file_sha256(folder / INDEX_NAME), split.index_sha256)
+    except DataError as error:
+        yield str(error)
     first = 0
     for number, shard in enumerate(split.shards, start=1):
         path = folder / shard.name
-        promised = None if entries is None else entries[first : first + shard.samples]
         try:
             yield from _change(path, file_sha256(path), shard.sha256)
-            yield from _sample_problems(path, shard, promised, vocab_size, found)
+            yield from _sample_problems(path, shard, entries[first:], vocab_size, found)
         except (DataError, OSError) as error:
             yield str(error) if isinstance(error, DataError) else f"{path}: cannot be read ({system_reason(error)})"
         first += shard.samples
         progress.update(number, len(split.shards), f"{folder.name}: {number} of {len(split.shards)} shards")
     for name, count, expected in (
-        ("samples in its shards", first, split.samples),
         ("samples read", found.samples, split.samples),
         ("tokens", found.tokens, split.tokens),
         ("masked tokens", found.masked, split.masked_tokens),
@@ -89,23 +86,8 @@ def _split_problems(
             yield f"{path}: found a file that the manifest doesn't list; remove it, or prepare the data again"
 
 
-def _index(path: Path, split: Split) -> tuple[Index | None, list[str]]:
-    """Return the index, and its faults."""
-    try:
-        found = file_sha256(path)
-        entries = np.load(path, mmap_mode="r")
-    except (OSError, ValueError) as error:
-        return None, [f"{path}: cannot be read ({error}); prepare the data again"]
-    if entries.dtype != np.uint16 or entries.shape != (split.samples,):
-        return None, [
-            f"{path}: found {entries.dtype} of shape {entries.shape}, expected uint16 of shape ({split.samples},); "
-            "prepare the data again"
-        ]
-    return entries, _change(path, found, split.index_sha256)
-
-
 def _sample_problems(
-    path: Path, shard: ShardFile, promised: Index | None, vocab_size: int, found: SampleMultiset
+    path: Path, shard: ShardFile, promised: Index, vocab_size: int, found: SampleMultiset
 ) -> Iterator[str]:
     """Yield the first fault of a shard's samples, and count those before it. Raises DataError or OSError."""
     mapped = MappedShard(path, shard.samples)
@@ -115,20 +97,17 @@ def _sample_problems(
             return
     for number, block in enumerate(mapped.content().split(BLOCK_SAMPLES)):
         first = number * BLOCK_SAMPLES
-        if problem := _block_problem(block, vocab_size, None if promised is None else promised[first:][: len(block)]):
+        if problem := _block_problem(block, vocab_size, promised[first : first + len(block)]):
             sample, text = problem
             yield f"{path}: sample {first + sample}: found {text}; prepare the data again"
             return
         found.add(block)
 
 
-def _block_problem(block: Columns, vocab_size: int, promised: Index | None) -> tuple[int, str] | None:
-    if problem := block.problem(vocab_size):
+def _block_problem(block: Columns, vocab_size: int, promised: Index) -> tuple[int, str] | None:
+    problem = block.problem(vocab_size)
+    if problem or len(promised) < len(block):  # without an index that holds them, which is a fault by itself
         return problem
-    if promised is None:
-        return None
-    if len(promised) != len(block):
-        return len(promised), "a sample that the index doesn't hold"
     wrong = np.flatnonzero(pack(block.lengths, block.masked) != promised)
     return (int(wrong[0]), "another length or masked count than the index holds") if len(wrong) else None
 
