@@ -58,11 +58,6 @@ def twice(folder: Path) -> list[Path]:
     return [path, Path(shutil.copy(path, folder / "part_1.hdf5"))]
 
 
-def twice_in_other_bytes(folder: Path) -> list[Path]:
-    plain = published.write_hdf5(folder / "part_0.hdf5", published.fixed_fields())
-    return [plain, published.write_hdf5(folder / "part_1.hdf5", published.fixed_fields(), "gzip")]
-
-
 def flipped(folder: Path) -> list[Path]:
     """A compressed file with damaged chunks."""
     random = np.random.default_rng(3)
@@ -101,13 +96,12 @@ FIXED, VARLENGTH = published.fixed_fields(), published.varlength_fields()
 NO_PREDICTIONS = {name: np.zeros_like(FIXED[name]) for name in ("masked_lm_positions", "masked_lm_ids")}
 WRAPPED = FIXED["input_ids"].astype("i4") + 65536 * FIXED["input_mask"].astype("i4")
 BAD_HDF5: dict[str, tuple[Damage, str]] = {
-    "nothing there": (lambda folder: [folder / "none.hdf5"], "none.hdf5: found nothing there"),
+    "nothing there": (lambda folder: [folder / "none.hdf5"], "none.hdf5: cannot be read"),
     "an empty folder": (empty_folder, "found no hdf5 files in this folder"),
     "a truncated file": (damaged(hdf5(FIXED), lambda path: cut(path, -900)), "cannot be read as HDF5"),
     "damaged chunks": (flipped, "cannot be read as HDF5"),
     "the same file twice": (twice, "part_1.hdf5: found the content of"),
-    "the same samples twice": (twice_in_other_bytes, "part_1.hdf5: found the samples of"),
-    "our own shards": (ours, "input_ids: found int16 of shape (16,), expected integers in rows"),
+    "our own shards": (ours, "found no field input_mask, but input_ids, masked_lm_ids"),
     "no rows": (hdf5({name: values[:0] for name, values in FIXED.items()}), "found no samples"),
     "a missing mask": (hdf5(without("input_mask", FIXED)), "found no field input_mask"),
     "a damaged name": (
@@ -115,7 +109,7 @@ BAD_HDF5: dict[str, tuple[Damage, str]] = {
     ),
     "mixed layouts": (
         hdf5({**VARLENGTH, "masked_lm_ids": FIXED["masked_lm_ids"]}),
-        "masked_lm_ids: found int16 of shape (3, 3), expected rows of integers of variable length",
+        "row 0: found 1 masked_lm_positions with 3 masked_lm_ids, expected as many",
     ),
     "unequal row counts": (
         hdf5({**FIXED, "next_sentence_labels": np.zeros(2, "i1")}),
@@ -152,7 +146,7 @@ BAD_HDF5: dict[str, tuple[Damage, str]] = {
     "a sequence without length": (packed("packed_input_len", 0, [12, 0]), "row 0: found a packed_input_len below 1"),
     "a position in the sequence before": (
         packed("masked_lm_positions", 0, [3, 4, 10]),
-        "row 0: found a masked position beyond the sample's length in sequence 1 of the row",
+        "row 0: found a masked position beyond the sample's length, expected none",
     ),
     "a masked start of sequence": (
         packed("masked_lm_positions", 0, [3, 5, 10]), "row 0: found a masked position at the start of a sequence",
@@ -192,11 +186,6 @@ BAD_TFRECORD: dict[str, tuple[Damage, str]] = {
     "an empty folder": (empty_folder, "found no tfrecord files in this folder"),
     "a missing feature": (records({}, {"segment_ids": None}), "record 1: found no feature segment_ids, but input_ids"),
     "floats for ids": (records({}, {"input_ids": [0.5]}), "record 1: found floats in input_ids, expected integers"),
-    "integers for weights": (records({"masked_lm_weights": [1, 0, 0]}), "found integers in masked_lm_weights"),
-    "weights against positions": (
-        records({}, {"masked_lm_weights": [1.0, 0.0, 0.0]}), "record 1: found masked_lm_weights that are not 1 at",
-    ),
-    "too few weights": (records({"masked_lm_weights": [1.0]}), "record 0: found 1 masked_lm_weights with 3 positions"),
     "two labels": (records({"next_sentence_labels": [1, 0]}), "record 0: found 2 next_sentence_labels, expected 1"),
     "no Example": (raw(b"\xff\xff"), "record 0: found an invalid tf.train.Example (a number that is cut short)"),
     "a cut Example": (raw(ENTRY[:-3]), "record 0: found an invalid tf.train.Example (a field that is longer"),
@@ -222,5 +211,4 @@ def test_bad_input_is_one_error_and_leaves_nothing(
     (line,) = [line for line in found.splitlines() if line.startswith("bertbench: ")]
     assert expected in line
     assert str(source) in line
-    finished = ".out.unfinished" if "samples of" in expected else "none"  # kept, as the other file was finished
-    assert [path for path in tmp_path.iterdir() if path.name != finished] == [source]
+    assert [*tmp_path.iterdir()] == [source]

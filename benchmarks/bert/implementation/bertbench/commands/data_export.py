@@ -29,12 +29,10 @@ def run(arguments: argparse.Namespace) -> int:
     dataset = Dataset.open(arguments.folder, arguments.split)
     if arguments.size_only:
         return _sizes(dataset, arguments.json)
-    samples = len(dataset)
     with Progress() as progress:
         files = export(dataset, arguments.out, progress)
-        progress.message(f"wrote {arguments.out}: {samples:,} samples in {files:,} files")
-    content = {"path": str(arguments.out), "layout": arguments.layout, "files": files}
-    emit(arguments.json, {**content, "samples": samples, "rows": samples})
+        progress.message(f"wrote {arguments.out}: {len(dataset):,} samples in {files:,} files")
+    emit(arguments.json, {"path": str(arguments.out), "files": files, "samples": len(dataset)})
     return 0
 
 
@@ -44,7 +42,7 @@ def _sizes(dataset: Dataset, as_json: bool) -> int:
     published = published_bytes(Manifest.read(dataset.folder))
     problems, total = differences(files, published), sum(file.bytes for file in files)
     sizes = [{**file._asdict(), "published_bytes": published.get(file.name)} for file in files]
-    content = {"path": None, "layout": "tfrecord", "files": sizes, "total_bytes": total, "ok": not problems}
+    content = {"files": sizes, "total_bytes": total, "ok": not problems}
     lines = (_line(file, published.get(file.name)) for file in files)
     emit(as_json, content, *lines, f"total  {total:,} bytes")
     say(*problems)

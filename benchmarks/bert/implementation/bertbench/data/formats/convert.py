@@ -4,9 +4,8 @@ It reads the input twice: for checksums, which find a repeated file before hours
 blocks, so that one shard bounds the memory. A restart makes only the unfinished files (data/store/parts.py).
 """
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import partial
-from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -50,9 +49,13 @@ def convert(out: Path, conversion: Conversion, progress: Progress) -> tuple[Mani
             f"vocabulary of {conversion.vocab_size:,} entries: expected 1 to {_HELD_ENTRIES:,}, as ids are stored in "
             "16 bits; give another --vocab-size"
         )
-    sources, seen = sources_of(conversion.files, progress), dict[object, Source]()
+    sources, seen = sources_of(conversion.files, progress), dict[str, Source]()
     for source in sources:
-        _require_once(seen, source.sha256, source, "content")
+        twin = seen.setdefault(source.sha256, source)
+        if twin is not source:
+            raise DataError(
+                f"{source.path}: found the content of {twin.path} again, expected each file once; leave one of them out"
+            )
     files = [[source.path.name, source.sha256] for source in sources]
     request: dict[str, Any] = {
         "recipe": {"converted": True, "vocab_size": conversion.vocab_size, "shard_samples": conversion.shard_samples},
@@ -60,38 +63,22 @@ def convert(out: Path, conversion: Conversion, progress: Progress) -> tuple[Mani
     }
     if conversion.vocabulary is not None:
         request["vocab_sha256"] = conversion.vocabulary.sha256
-    make, assemble = partial(_convert_file, conversion), partial(_assemble, conversion, request, sources)
+    make, assemble = partial(_convert_file, conversion), partial(_assemble, conversion, request)
     return made_of(out, conversion.split, request, sources, make, assemble, 1, progress)
 
 
-def _assemble(
-    conversion: Conversion, request: dict[str, Any], sources: list[Source], work: Path, parts: list[list[ShardFile]]
-) -> Manifest:
+def _assemble(conversion: Conversion, request: dict[str, Any], work: Path, shards: list[ShardFile]) -> Manifest:
     """Complete the split, once every file is converted."""
-    seen: dict[object, Source] = {}
-    for source, of_file in zip(sources, parts, strict=True):
-        # a file that is stored differently, for example compressed, has another checksum
-        _require_once(seen, tuple(shard.sha256 for shard in of_file), source, "samples")
-    folder, shards, vocabulary = work / conversion.split, [*chain.from_iterable(parts)], conversion.vocabulary
-    manifest = Manifest(
-        request=request,
-        tokenizer=tokenizer_of(vocabulary) if vocabulary else Tokenizer(conversion.vocab_size, "", {}),
-    )
+    folder, vocabulary = work / conversion.split, conversion.vocabulary
     if vocabulary is not None:
         vocabulary.write(work)
+    tokenizer = tokenizer_of(vocabulary) if vocabulary else Tokenizer(conversion.vocab_size, "", {})
     split = finish_split(folder, shards)
     if conversion.split == "train":
-        return replace(manifest, train=split)
+        return Manifest(request=request, tokenizer=tokenizer, train=split)
     labels = [MappedShard(folder / shard.name, shard.samples).fields["masked_lm_ids"] for shard in shards]
-    return replace(manifest, eval=split, most_frequent_token=best_guess(np.concatenate(labels), vocabulary))
-
-
-def _require_once(seen: dict[object, Source], content: object, source: Source, what: str) -> None:
-    twin = seen.setdefault(content, source)
-    if twin is not source:
-        raise DataError(
-            f"{source.path}: found the {what} of {twin.path} again, expected every file once; leave one of them out"
-        )
+    guess = best_guess(np.concatenate(labels), vocabulary)
+    return Manifest(request=request, tokenizer=tokenizer, eval=split, most_frequent_token=guess)
 
 
 def _convert_file(conversion: Conversion, folder: Path, source: Source) -> list[ShardFile]:
@@ -108,9 +95,7 @@ def _checked(block: Block, vocab_size: int) -> Columns:
     columns, rows, place = block
     if problem := columns.problem(vocab_size):
         sample, text = problem
-        first = int(np.searchsorted(rows, rows[sample]))
-        inside = f" in sequence {sample - first} of the row" if np.count_nonzero(rows == rows[sample]) > 1 else ""
-        raise place.error(int(rows[sample]), f"{text}{inside}, expected none")
+        raise place.error(int(rows[sample]), f"{text}, expected none")
     return Columns(
         **{name: values.astype(FIELDS.get(name, np.int64), copy=False) for name, values in vars(columns).items()}
     )

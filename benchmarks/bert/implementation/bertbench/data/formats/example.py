@@ -10,17 +10,16 @@ from typing import Literal
 
 import numpy as np
 
-from bertbench.common.protobuf import BYTES, FIXED32, MAX_VARINT_BYTES, VARINT, spans
+from bertbench.common.protobuf import BYTES, MAX_VARINT_BYTES, VARINT, spans
 from bertbench.data.formats.rows import Rows
 
 Kind = Literal["bytes", "floats", "integers"]
 """The kind of a feature's values."""
 _KINDS: dict[int, Kind] = {1: "bytes", 2: "floats", 3: "integers"}
-_UNPACKED = {"integers": VARINT, "floats": FIXED32}
 
 
 def feature_bytes(record: bytes) -> dict[str, tuple[Kind, bytes]]:
-    """Return kind and encoded values of the features of one Example; `integers` and `floats` decode many at once.
+    """Return kind and encoded values of the features of one Example; `integers` decodes many at once.
 
     Raises ValueError if the bytes are no such message.
     """
@@ -60,17 +59,12 @@ def integers(chunks: Sequence[bytes]) -> Rows:
     return Rows(values.view(np.int64), np.diff(ends, prepend=0))
 
 
-def floats(chunks: Sequence[bytes]) -> Rows:
-    """Decode the 32-bit floats of each chunk; a rest of fewer than 4 bytes is ignored."""
-    return Rows.of([np.frombuffer(chunk, "<f4", len(chunk) // 4) for chunk in chunks])
-
-
 def _feature(record: bytes, start: int, end: int) -> tuple[Kind, bytes]:
     kind, values = _KINDS[1], b""
     for number, _, list_start, list_end in spans(record, start, end):
         kind = _KINDS.get(number, _KINDS[1])
         for _, wire, at, until in spans(record, list_start, list_end):
-            if wire not in (BYTES, _UNPACKED.get(kind)):
+            if kind == "integers" and wire not in (BYTES, VARINT):
                 raise ValueError(f"wire type {wire} in a list of {kind}")
             values += record[at:until]
     return kind, values

@@ -1,16 +1,13 @@
 """`bertbench data export`: write a prepared split as HDF5, a file per shard, or compute its TFRecords' sizes."""
 
-from collections.abc import Iterator
+from itertools import chain
 from pathlib import Path
-
-import numpy as np
 
 from bertbench.common.errors import DataError
 from bertbench.common.progress import Progress
 from bertbench.data.formats.hdf5_write import write_varlength
 from bertbench.data.formats.reference_files import ReferenceFile, reference_files
 from bertbench.data.formats.tfrecord_size import MAX_PREDICTIONS, record_bytes
-from bertbench.data.store.columns import Columns
 from bertbench.data.store.dataset import Dataset, shard_blocks
 from bertbench.data.store.manifest import Manifest
 from bertbench.data.store.shards import unfinished
@@ -21,7 +18,7 @@ LAYOUTS = ("varlength", "tfrecord")
 def export(dataset: Dataset, out: Path, progress: Progress) -> int:
     """Write a split to the new folder `out`, as part_00000_of_00002.hdf5 and so on; return the number of files.
 
-    Raises DataError if `out` exists, or for a sample that the layouts can't hold.
+    Raises DataError if `out` exists.
     """
     if out.exists():
         raise DataError(f"{out}: exists already; give another --out, or remove it first")
@@ -29,7 +26,7 @@ def export(dataset: Dataset, out: Path, progress: Progress) -> int:
     with unfinished(out) as folder:
         for number, shard in enumerate(shards):
             path = folder / f"part_{number:05d}_of_{len(shards):05d}.hdf5"
-            write_varlength(path, shard.samples, _blocks(dataset, (number,)))
+            write_varlength(path, shard.samples, shard_blocks(dataset, number))
             progress.update(number + 1, len(shards), f"{number + 1} of {len(shards)} files")
     return len(shards)
 
@@ -37,30 +34,18 @@ def export(dataset: Dataset, out: Path, progress: Progress) -> int:
 def tfrecords(dataset: Dataset, progress: Progress) -> list[ReferenceFile]:
     """Return the TFRecords that the reference would make of a split's samples.
 
-    Raises DataError for a sample that the layout can't hold.
+    Raises DataError for a sample with more masked tokens than the layout holds.
     """
     files, done = reference_files(Manifest.read(dataset.folder), dataset.name), []
     for number, (name, shards) in enumerate(files, start=1):
-        size = sum(int(record_bytes(block).sum()) for block in _blocks(dataset, shards))
+        size = 0
+        for block in chain.from_iterable(shard_blocks(dataset, shard) for shard in shards):
+            if (most := block.masked.max()) > MAX_PREDICTIONS:
+                raise DataError(
+                    f"{dataset.folder}: found a sample with {most} masked tokens, TFRecords hold at most "
+                    f"{MAX_PREDICTIONS}; export --layout varlength"
+                )
+            size += int(record_bytes(block).sum())
         done.append(ReferenceFile(name, sum(dataset.split.shards[shard].samples for shard in shards), size))
         progress.update(number, len(files), f"{number} of {len(files)} files")
     return done
-
-
-def _blocks(dataset: Dataset, shards: tuple[int, ...]) -> Iterator[Columns]:
-    for number in shards:
-        where = dataset.folder / dataset.name / dataset.split.shards[number].name
-        for block in shard_blocks(dataset, number):
-            if problem := _problem(block):
-                raise DataError(f"{where}: found {problem}; prepare the data again")
-            yield block
-
-
-def _problem(block: Columns) -> str | None:
-    """Return why layouts that pad with 0 can't hold a block's samples; None if they can."""
-    if (block.masked > MAX_PREDICTIONS).any():
-        return f"a sample with {block.masked.max()} masked tokens, expected at most {MAX_PREDICTIONS}"
-    if not np.all(block.masked_lm_positions):
-        return "a masked position 0, which means padding in the published layouts, expected none: [CLS] is never masked"
-    found = block.problem(1 << 15)  # any vocabulary that 16 bits hold
-    return found and f"{found[1]}, expected none"

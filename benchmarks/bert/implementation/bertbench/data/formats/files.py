@@ -17,7 +17,7 @@ _HDF5_NAMES = (".hdf5", ".h5")
 def input_files(paths: Sequence[Path], of: Format) -> tuple[Path, ...]:
     """Return the files at `paths`, in order; a folder stands for its HDF5 files, or all its TFRecords, by name.
 
-    Hidden files are ignored. Raises DataError for a missing path, or a folder without such files.
+    Hidden files are ignored. Raises DataError for a folder without such files.
     """
     files: list[Path] = []
     for path in paths:
@@ -28,11 +28,8 @@ def input_files(paths: Sequence[Path], of: Format) -> tuple[Path, ...]:
                 if file.is_file() and not file.name.startswith(".") and (of == "tfrecord" or file.suffix in _HDF5_NAMES)
             ]
             if not inside:
-                expected = "files" if of == "tfrecord" else " or ".join(f"*{name}" for name in _HDF5_NAMES) + " files"
-                raise DataError(f"{path}: found no {of} files in this folder, expected {expected}; give their folder")
+                raise DataError(f"{path}: found no {of} files in this folder; give a folder of {of} files")
             files += inside
-        elif path.exists():
-            files.append(path)
         else:
-            raise DataError(f"{path}: found nothing there, expected a file or a folder of {of} files; check the path")
+            files.append(path)
     return tuple(files)

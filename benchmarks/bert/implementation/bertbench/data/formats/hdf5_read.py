@@ -5,7 +5,6 @@ Field names, types and padding: MLCommons' and NVIDIA's BERT submissions, rounds
 
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Literal
 
 import h5py
 import numpy as np
@@ -14,23 +13,8 @@ from bertbench.common.errors import DataError
 from bertbench.data.formats.rows import BLOCK_ROWS, Block, Place, Rows
 from bertbench.data.formats.samples import unpacked, unpadded
 
-Kind = Literal["matrix", "ragged", "column"]
-"""[N, L] integers; [N] arrays of integers; [N] integers."""
-
-_COMMON = ("input_ids", "segment_ids", "masked_lm_positions", "masked_lm_ids")
-FIXED: dict[str, Kind] = {
-    **dict.fromkeys((*_COMMON, "input_mask"), "matrix"), "next_sentence_labels": "column",
-}  # fmt: skip
-VARLENGTH: dict[str, Kind] = {**dict.fromkeys(_COMMON, "ragged"), "next_sentence_labels": "column"}
-PACKED: dict[str, Kind] = dict.fromkeys(
-    (*_COMMON, "packed_input_len", "packed_masked_lm_len", "next_sentence_labels"), "ragged"
-)
-_EXPECTED: dict[Kind, tuple[int, bool, str]] = {
-    "matrix": (2, False, "integers in rows of equal length"),
-    "ragged": (1, True, "rows of integers of variable length"),
-    "column": (1, False, "one integer a row"),
-}
-"""Dimensions, whether they hold arrays, and the words for it."""
+_COMMON = ("input_ids", "segment_ids", "masked_lm_positions", "masked_lm_ids", "next_sentence_labels")
+_PACKED = ("packed_input_len", "packed_masked_lm_len")
 
 
 def read_hdf5(path: Path) -> Iterator[Block]:
@@ -40,29 +24,27 @@ def read_hdf5(path: Path) -> Iterator[Block]:
     """
     try:
         with h5py.File(path, "r") as file:
-            layout = _layout(file)
-            fields = {name: _field(path, file, name, kind) for name, kind in layout.items()}
+            packed = any(name in file for name in _PACKED)
+            fields = {name: _field(path, file, name) for name in (*_COMMON, *(_PACKED if packed else ()))}
+            if not packed and not _ragged(fields["input_ids"]):
+                fields["input_mask"] = _field(path, file, "input_mask")
             _require_equal_rows(path, fields)
             for first in range(0, len(fields["input_ids"]), BLOCK_ROWS):
-                rows = {name: _rows(field, layout[name], first) for name, field in fields.items()}
+                rows = {name: _rows(field, first) for name, field in fields.items()}
                 place = Place(path, "row", first)
-                yield unpacked(rows, place) if layout is PACKED else unpadded(rows, place)
+                yield unpacked(rows, place) if packed else unpadded(rows, place)
     except (OSError, RuntimeError, KeyError) as error:  # h5py raises these on damaged files
         raise DataError(
             f"{path}: cannot be read as HDF5 ({error}); expected a whole HDF5 file, get or make it again"
         ) from error
 
 
-def _layout(file: h5py.File) -> dict[str, Kind]:
-    if "packed_input_len" in file or "packed_masked_lm_len" in file:
-        return PACKED
-    tokens = file.get("input_ids")
-    if isinstance(tokens, h5py.Dataset) and h5py.check_vlen_dtype(tokens.dtype) is not None:
-        return VARLENGTH
-    return FIXED
+def _ragged(field: h5py.Dataset) -> bool:
+    """Return whether rows have lengths of their own."""
+    return h5py.check_vlen_dtype(field.dtype) is not None
 
 
-def _field(path: Path, file: h5py.File, name: str, kind: Kind) -> h5py.Dataset:
+def _field(path: Path, file: h5py.File, name: str) -> h5py.Dataset:
     field = file.get(name)
     if not isinstance(field, h5py.Dataset):
         held = ", ".join(sorted(map(str, file))) or "nothing"
@@ -70,12 +52,10 @@ def _field(path: Path, file: h5py.File, name: str, kind: Kind) -> h5py.Dataset:
             f"{path}: found no field {name}, but {held}; expected the fields of the fixed, varlength or packed layout "
             "(docs/formats.md); get or make the file again"
         )
-    inside = h5py.check_vlen_dtype(field.dtype)
-    *shape, expected = _EXPECTED[kind]
-    if [field.ndim, inside is not None] != shape or np.dtype(inside or field.dtype).kind not in "iu":
-        described = f"rows of {inside}" if inside is not None else str(field.dtype)
+    if not field.ndim or np.dtype(h5py.check_vlen_dtype(field.dtype) or field.dtype).kind not in "iu":
         raise DataError(
-            f"{path}: {name}: found {described} of shape {field.shape}, expected {expected}; get or make the file again"
+            f"{path}: {name}: found {field.dtype} of shape {field.shape}, expected rows of integers; "
+            "get or make the file again"
         )
     return field
 
@@ -90,8 +70,8 @@ def _require_equal_rows(path: Path, fields: dict[str, h5py.Dataset]) -> None:
             )
 
 
-def _rows(field: h5py.Dataset, kind: Kind, first: int) -> Rows:
+def _rows(field: h5py.Dataset, first: int) -> Rows:
     values = field[first : first + BLOCK_ROWS]
-    if kind == "ragged":
+    if _ragged(field):
         return Rows.of(values)
     return Rows(values.reshape(-1), np.full(len(values), values[0].size))

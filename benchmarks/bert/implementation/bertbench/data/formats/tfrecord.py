@@ -14,15 +14,15 @@ from pathlib import Path
 
 from bertbench.common.errors import DataError
 from bertbench.common.protobuf import masked_crc32c
-from bertbench.data.formats.example import feature_bytes, floats, integers
-from bertbench.data.formats.rows import BLOCK_ROWS, Block, Place, Rows
+from bertbench.data.formats.example import feature_bytes, integers
+from bertbench.data.formats.rows import BLOCK_ROWS, Block, Place
 from bertbench.data.formats.samples import unpadded
 
 _GZIP_MAGIC = b"\x1f\x8b\x08"  # a plain record that began so would have over 559,000 bytes (0x...088b1f)
+# of MLPerf's seven features, masked_lm_weights repeats which positions are padding
 _INTEGERS = (
     "input_ids", "segment_ids", "masked_lm_positions", "masked_lm_ids", "next_sentence_labels", "input_mask",
 )  # fmt: skip
-_WEIGHTS = "masked_lm_weights"
 
 
 def read_tfrecord(path: Path) -> Iterator[Block]:
@@ -78,37 +78,22 @@ def _require_crc(place: Place, of: str, data: bytes, expected: int) -> None:
 
 
 def _samples(records: list[bytes], place: Place) -> Block:
-    chunks: dict[str, list[bytes]] = {name: [] for name in (*_INTEGERS, _WEIGHTS)}
+    chunks: dict[str, list[bytes]] = {name: [] for name in _INTEGERS}
     for row, record in enumerate(records):
         try:
             features = feature_bytes(record)
         except ValueError as error:
             raise place.error(row, f"an invalid tf.train.Example ({error})") from error
         for name, found in chunks.items():
-            expected = "floats" if name == _WEIGHTS else "integers"
             if name not in features:
                 held = ", ".join(sorted(features)) or "nothing"
-                raise place.error(row, f"no feature {name}, but {held}, expected MLPerf's seven features")
+                raise place.error(row, f"no feature {name}, but {held}, expected MLPerf's features")
             kind, values = features[name]
-            if kind != expected:
-                raise place.error(row, f"{kind} in {name}, expected {expected}")
+            if kind != "integers":
+                raise place.error(row, f"{kind} in {name}, expected integers")
             found.append(values)
-    fields = {name: _decoded(name, chunks[name], place) for name in _INTEGERS}
-    weights, positions = floats(chunks[_WEIGHTS]), fields["masked_lm_positions"]
-    place.refuse(
-        weights.counts != positions.counts,
-        lambda row: f"{weights.counts[row]} {_WEIGHTS} with {positions.counts[row]} positions, expected as many",
-    )
-    place.refuse(
-        positions.any_where(weights.values != (positions.values != 0)),
-        lambda row: f"{_WEIGHTS} that are not 1 at masked positions and 0 at padding, expected these",
-    )
-    return unpadded(fields, place)
-
-
-def _decoded(name: str, chunks: list[bytes], place: Place) -> Rows:
     try:
-        return integers(chunks)
+        fields = {name: integers(found) for name, found in chunks.items()}
     except ValueError as error:
-        found = f"a damaged integer in {name} ({error}), of this record or of the {len(chunks) - 1} after it"
-        raise place.error(0, f"{found}, expected varints") from error
+        raise place.error(0, f"a damaged integer ({error}) in it or a record after it, expected varints") from error
+    return unpadded(fields, place)

@@ -48,8 +48,8 @@ class Source(NamedTuple):
 
 Make = Callable[[Path, Source], list[ShardFile]]
 """Write the shards of a file into a folder."""
-Assemble = Callable[[Path, list[list[ShardFile]]], Manifest]
-"""Complete the dataset in a folder, given the shards of each file; return its manifest."""
+Assemble = Callable[[Path, list[ShardFile]], Manifest]
+"""Complete the dataset in a folder, given all shards; return its manifest."""
 
 
 def sources_of(paths: Sequence[Path], progress: Progress) -> list[Source]:
@@ -76,7 +76,7 @@ def made_of(
     asked = json.dumps({name: content for name, content in request.items() if name != "source"})
     try:
         _make_parts(work, split, sources, asked, make, workers, progress)
-        manifest = assemble(work, [source.shards(work) for source in sources])
+        manifest = assemble(work, [shard for source in sources for shard in source.shards(work)])
         for path in (work / _ASKED, *work.glob("part_*.json")):  # only a restart needs them
             path.unlink()
         manifest.write(work)

@@ -8,7 +8,6 @@ import os
 import shutil
 from dataclasses import asdict, dataclass
 from functools import partial
-from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -72,28 +71,20 @@ def _make_part(folder: Path, text: Source, vocab: Path, recipe: MlperfRecipe) ->
 
 
 def _assemble(
-    vocabulary: Vocabulary, recipe: MlperfRecipe, request: dict[str, Any], work: Path, parts: list[list[ShardFile]]
+    vocabulary: Vocabulary, recipe: MlperfRecipe, request: dict[str, Any], work: Path, shards: list[ShardFile]
 ) -> Manifest:
     """Put the finished parts together, or select the evaluation samples from them."""
-    folder, shards = work / "train", [*chain.from_iterable(parts)]
-    train, evaluation, guess = None, None, None
-    if recipe.select_eval is None:
-        train = finish_split(folder, shards)
-    else:
-        chosen = _selected(folder, shards, recipe.select_eval)
-        shutil.rmtree(work / "eval", ignore_errors=True)
-        evaluation = write_split(work / "eval", [chosen], SHARD_SAMPLES)
-        guess = best_guess(chosen.masked_lm_ids, vocabulary)
-        shutil.rmtree(folder)
     vocabulary.write(work)
-    return Manifest(
-        request=request,
-        tokenizer_version=TOKENIZER_VERSION,
-        tokenizer=tokenizer_of(vocabulary),
-        most_frequent_token=guess,
-        train=train,
-        eval=evaluation,
-    )
+    known: dict[str, Any] = {
+        "request": request, "tokenizer_version": TOKENIZER_VERSION, "tokenizer": tokenizer_of(vocabulary),
+    }  # fmt: skip
+    if recipe.select_eval is None:
+        return Manifest(**known, train=finish_split(work / "train", shards))
+    chosen = _selected(work / "train", shards, recipe.select_eval)
+    shutil.rmtree(work / "eval", ignore_errors=True)
+    evaluation = write_split(work / "eval", [chosen], SHARD_SAMPLES)
+    shutil.rmtree(work / "train")
+    return Manifest(**known, eval=evaluation, most_frequent_token=best_guess(chosen.masked_lm_ids, vocabulary))
 
 
 def _selected(folder: Path, shards: list[ShardFile], count: int) -> Columns:
