@@ -115,8 +115,8 @@ def test_a_restart_makes_only_the_files_that_are_missing(tmp_path: Path) -> None
     [
         (["--split", "eval"], "--split: only with published samples"),
         (["--from-hdf5", "a", "--out", "o"], "expected one of --vocab-size N and --vocab FILE"),
-        (["--from-hdf5", "a", "--vocab-size", "9"], "found no --out"),
-        (["--from-hdf5", "a", "--text", "b", "--vocab-size", "9", "--out", "o"], "leave out --text and --wiki"),
+        (["--from-hdf5", "a", "--vocab-size", "9"], "give --out DIR"),
+        (["--from-hdf5", "a", "--text", "b", "--vocab-size", "9", "--out", "o"], "neither --text nor --wiki"),
     ],
 )
 def test_contradicting_options_are_refused(words: list[str], expected: str, printed: Printed) -> None:

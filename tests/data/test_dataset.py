@@ -94,7 +94,7 @@ def test_prepare_reuses_what_it_made_and_overwrites_and_leaves_nothing(
     copied: Path, text: Path, tiny_folder: Path, tmp_path: Path
 ) -> None:
     recipe = recipe_of(load_system(str(tiny_folder.parent / "tiny.json")))
-    source = Texts(text=(text,))
+    source: Texts = {"text": [text]}
     _, existed = prepare(copied, source, recipe, None, Progress(False))
     assert existed
     with pytest.raises(DataError, match=r"recipe\.seed: was 12345, is 5"):
@@ -109,7 +109,7 @@ def test_prepare_reuses_what_it_made_and_overwrites_and_leaves_nothing(
         prepare(tmp_path / "out", source, recipe, None, Interrupting(False))
     (tmp_path / "text").write_text("one sentence of the only article\n")
     with pytest.raises(DataError, match="found 1 documents and would hold out 0"):
-        prepare(tmp_path / "out", Texts(text=(tmp_path / "text",)), recipe, None, Progress(False))
+        prepare(tmp_path / "out", {"text": [tmp_path / "text"]}, recipe, None, Progress(False))
     assert sorted(path.name for path in tmp_path.iterdir()) == ["copy", "text"]
 
 

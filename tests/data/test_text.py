@@ -37,19 +37,11 @@ def test_wikipedia_blocks_become_articles_without_their_title(tmp_path: Path) ->
     assert list(wiki_articles(path)) == [["First one.", "Second one.", "Third."], ["X."]]
 
 
-@pytest.mark.parametrize(
-    ("content", "expected"),
-    [
-        ("<doc>\nT\nA.\n", "ends inside"),
-        ("</doc>\n", "without a <doc>"),
-        ("A.\n", "outside a <doc>"),
-        ("<doc>\n<doc>\n", "inside a <doc>"),
-    ],
-)
-def test_broken_wikipedia_blocks_are_refused(tmp_path: Path, content: str, expected: str) -> None:
+@pytest.mark.parametrize("content", ["<doc>\nT\nA.\n", "</doc>\n", "A.\n", "<doc>\n<doc>\n</doc>\n"])
+def test_broken_wikipedia_blocks_are_refused(tmp_path: Path, content: str) -> None:
     path = tmp_path / "wiki_00"
     path.write_text(content)
-    with pytest.raises(DataError, match=expected):
+    with pytest.raises(DataError, match="outside a whole <doc>"):
         list(wiki_articles(path))
 
 

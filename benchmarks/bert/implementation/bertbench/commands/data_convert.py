@@ -27,10 +27,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def make(arguments: argparse.Namespace, progress: Progress) -> tuple[Path, Manifest, bool]:
     """Return the folder, its manifest, and whether it was there."""
-    if arguments.text or arguments.wiki:
-        raise ConfigError("found text and published samples, expected one of them; leave out --text and --wiki")
-    if arguments.out is None:
-        raise ConfigError("found no --out, expected the folder to make; give --out DIR")
+    if arguments.text or arguments.wiki or arguments.out is None:
+        raise ConfigError("published samples: give --out DIR, and neither --text nor --wiki")
     if (arguments.vocab_size is None) == (arguments.vocab is None):
         raise ConfigError("expected one of --vocab-size N and --vocab FILE: ids are checked against it; give one")
     of: Format = "hdf5" if arguments.from_hdf5 else "tfrecord"

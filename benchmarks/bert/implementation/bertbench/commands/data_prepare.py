@@ -55,12 +55,15 @@ def run(arguments: argparse.Namespace) -> int:
             raise ConfigError(f"--{given[0].replace('_', '-')}: only with {expected}")
     with Progress() as progress:
         make = data_convert.make if converts else _mlperf if mlperf else _of_system
-        out, manifest, existed = make(arguments, progress)
-        done = "reusing" if existed else "wrote"
-        samples = ", ".join(f"{split.samples:,} {name} samples" for name, split in manifest.splits().items())
-        progress.message(f"{done} {out}: {samples}")
-    emit(arguments.json, {"path": str(out), "reused": existed, **asdict(manifest)})
+        report(arguments, progress, *make(arguments, progress))
     return 0
+
+
+def report(arguments: argparse.Namespace, progress: Progress, out: Path, manifest: Manifest, existed: bool) -> None:
+    """Print what a dataset holds, and whether it was there before."""
+    samples = ", ".join(f"{split.samples:,} {name} samples" for name, split in manifest.splits().items())
+    progress.message(f"{'reusing' if existed else 'wrote'} {out}: {samples}")
+    emit(arguments.json, {"path": str(out), "reused": existed, **asdict(manifest)})
 
 
 def _mlperf(arguments: argparse.Namespace, progress: Progress) -> tuple[Path, Manifest, bool]:
@@ -75,8 +78,8 @@ def _mlperf(arguments: argparse.Namespace, progress: Progress) -> tuple[Path, Ma
 def _of_system(arguments: argparse.Namespace, progress: Progress) -> tuple[Path, Manifest, bool]:
     system = system_of(arguments)
     out = arguments.out or data_folder(system.data.path)
-    source = Texts(tuple(arguments.text), tuple(arguments.wiki))
-    return out, *prepare(out, source, recipe_of(system), arguments.vocab, progress)
+    texts: Texts = {"text": arguments.text, "wiki": arguments.wiki}
+    return out, *prepare(out, texts, recipe_of(system), arguments.vocab, progress)
 
 
 def recipe_of(system: System) -> Recipe:

@@ -1,9 +1,9 @@
 """`bertbench data shuffle DIR`: write the same samples in random order, over new shards."""
 
 import argparse
-from dataclasses import asdict
 
-from bertbench.commands import add_number, add_path, emit, seed
+from bertbench.commands import add_number, add_path, seed
+from bertbench.commands.data_prepare import report
 from bertbench.common.progress import Progress
 from bertbench.data.store.shuffle import shuffle
 
@@ -19,9 +19,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(arguments: argparse.Namespace) -> int:
     """Shuffle, or report that the dataset exists already."""
     with Progress() as progress:
-        manifest, existed = shuffle(arguments.folder, arguments.out, arguments.seed, arguments.shards, progress)
-        done = "reusing" if existed else "wrote"
-        counts = ", ".join(f"{split.samples:,} {name} samples" for name, split in manifest.splits().items())
-        progress.message(f"{done} {arguments.out}: {counts}; train in {arguments.shards:,} shards")
-    emit(arguments.json, {"path": str(arguments.out), "reused": existed, **asdict(manifest)})
+        made = shuffle(arguments.folder, arguments.out, arguments.seed, arguments.shards, progress)
+        report(arguments, progress, arguments.out, *made)
     return 0

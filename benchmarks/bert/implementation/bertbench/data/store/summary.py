@@ -12,7 +12,6 @@ from bertbench.data.store.manifest import Manifest
 
 _BARS = 16  # of 32 tokens at MLPerf's length
 _BAR_WIDTH = 40
-_BLOCKS = " ▏▎▍▌▋▊▉"  # eighths of a character
 
 
 def summarize(folder: Path) -> dict[str, Any]:
@@ -77,7 +76,6 @@ def _split(dataset: Dataset) -> dict[str, Any]:
 def _bars(split: dict[str, Any]) -> Iterator[str]:
     width = split["bin_width"]
     for number, samples in enumerate(split["histogram"]):
-        eighths = round(8 * _BAR_WIDTH * samples / max(split["histogram"]))
-        bar = "█" * (eighths // 8) + _BLOCKS[eighths % 8].strip()
+        bar = "█" * round(_BAR_WIDTH * samples / max(split["histogram"]))
         first, last, share = number * width + 1, (number + 1) * width, samples / split["samples"]
         yield f"  {first:>4} to {last:>3}  {samples:>11,}  {share:>6.1%}  {bar}".rstrip()

@@ -34,7 +34,7 @@ _ABBREVIATION = re.compile(
     r"(?:\b(?:e\.g|i\.e|etc|vs|cf|mr|mrs|dr|prof|st|no|fig|eq|approx|resp|jr|sr|inc|ltd|u\.s)|\b[a-z])\.$", re.I
 )
 _BOUNDARY = re.compile(r"(?<=[.!?])[\"')\]]*\s+(?=[\"'(\[]*[A-Z0-9`])")
-_DOC_BLOCK = re.compile(r"^<doc\b([^>]*)>\s*$")
+_DOC_BLOCK = re.compile(r"^<doc\b[^>]*>[ \r]*\n((?:(?!</?doc\b).*\n)*)</doc>", re.MULTILINE)
 
 
 def python_documentation() -> Iterator[Article]:
@@ -126,34 +126,18 @@ def text_articles(path: Path) -> Iterator[Article]:
 def wiki_articles(path: Path) -> Iterator[Article]:
     """Yield articles of a WikiExtractor file: `<doc ...>`, a title line, paragraphs, `</doc>`.
 
-    Raises DataError for a file that is missing, not UTF-8, or whose blocks don't pair up.
+    Raises DataError for a file that is missing, not UTF-8, or holds text outside of such blocks.
     """
-    sentences: Article | None = None
-    title_due = False
-    for number, line in enumerate(_lines(path), start=1):
-        text = line.strip()
-        if _DOC_BLOCK.match(text):
-            if sentences is not None:
-                raise DataError(
-                    f"{path}:{number}: found <doc> inside a <doc> block; expected </doc> first; re-extract the file"
-                )
-            sentences, title_due = [], True
-        elif text == "</doc>":
-            if sentences is None:
-                raise DataError(f"{path}:{number}: found </doc> without a <doc> line before it; re-extract the file")
-            if sentences:
-                yield sentences
-            sentences = None
-        elif not text:
-            continue
-        elif sentences is None:
-            raise DataError(f"{path}:{number}: found text outside a <doc> block; for one sentence a line use --text")
-        elif title_due:
-            title_due = False
-        else:
-            sentences += split_sentences(text)
-    if sentences is not None:
-        raise DataError(f"{path}: ends inside a <doc> block; the file is truncated, extract it again")
+    content = "".join(_lines(path))
+    if outside := _DOC_BLOCK.sub("", content).strip():
+        raise DataError(
+            f"{path}: found {outside[:60]!r} outside a whole <doc> ... </doc> block; extract the file again, or give a "
+            "file of one sentence a line to --text"
+        )
+    for block in _DOC_BLOCK.finditer(content):
+        paragraphs = list(filter(str.strip, block[1].split("\n")))[1:]
+        if sentences := [sentence for paragraph in paragraphs for sentence in split_sentences(paragraph)]:
+            yield sentences
 
 
 def _lines(path: Path) -> Iterator[str]:

@@ -3,12 +3,12 @@
 Everything is written to a temporary folder beside the target, and renamed when it is whole.
 """
 
-from collections.abc import Iterator
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from itertools import chain
 from pathlib import Path
 from random import Random
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 
@@ -22,32 +22,9 @@ from bertbench.data.text import corpus
 from bertbench.data.text.samples import Document, SampleOptions, create_samples
 from bertbench.data.text.vocabulary import Vocabulary, tokenizer_of
 
-
-@dataclass(frozen=True)
-class Texts:
-    """The source of the text; without files, the documentation of the installed Python."""
-
-    text: tuple[Path, ...] = ()
-    wiki: tuple[Path, ...] = ()
-
-    def articles(self) -> Iterator[corpus.Article]:
-        """Return all articles, in order. Raises DataError for a file that can't be read."""
-        if not self.text and not self.wiki:
-            return corpus.python_documentation()
-        return chain(
-            chain.from_iterable(corpus.text_articles(path) for path in self.text),
-            chain.from_iterable(corpus.wiki_articles(path) for path in self.wiki),
-        )
-
-    def describe(self) -> dict[str, Any]:
-        """Return the text's identity: checksums of files, or versions of the documented packages."""
-        if not self.text and not self.wiki:
-            return {"python_documentation": corpus.documentation_versions()}
-        return {
-            kind: {path.name: source_sha256(path) for path in paths}
-            for kind, paths in (("text", self.text), ("wiki", self.wiki))
-            if paths
-        }
+Texts = Mapping[Literal["text", "wiki"], Sequence[Path]]
+"""Files by their format; without any, the text is the documentation of the installed Python."""
+_READERS = {"text": corpus.text_articles, "wiki": corpus.wiki_articles}
 
 
 @dataclass(frozen=True)
@@ -63,19 +40,24 @@ class Recipe:
     seed: int
 
 
-def prepare(out: Path, source: Texts, recipe: Recipe, vocab: Path | None, progress: Progress) -> tuple[Manifest, bool]:
+def prepare(out: Path, texts: Texts, recipe: Recipe, vocab: Path | None, progress: Progress) -> tuple[Manifest, bool]:
     """Make the dataset `out`; return its manifest and whether it was already there.
 
     Raises DataError if `out` holds another dataset, or the text is too small to hold documents out.
     """
-    request: dict[str, Any] = {"recipe": asdict(recipe), "source": source.describe()}
+    described: dict[str, Any] = {
+        kind: {path.name: source_sha256(path) for path in paths} for kind, paths in texts.items() if paths
+    }
+    source = described or {"python_documentation": corpus.documentation_versions()}
+    request: dict[str, Any] = {"recipe": asdict(recipe), "source": source}
     if vocab is not None:
         request["vocab_sha256"] = Vocabulary.read(vocab).sha256
     if out.exists():
         return existing(out, request), True
     with unfinished(out) as folder:
         progress.message("reading text")
-        articles = list(source.articles())
+        of_files = (_READERS[kind](path) for kind, paths in texts.items() for path in paths)
+        articles = list(chain.from_iterable(of_files if described else [corpus.python_documentation()]))
         progress.message(f"{len(articles):,} documents; making the vocabulary")
         vocabulary = (
             Vocabulary.read(vocab) if vocab else Vocabulary.train(chain.from_iterable(articles), recipe.vocab_size)
