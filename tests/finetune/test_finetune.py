@@ -31,8 +31,7 @@ def tuned(world: World, system: System, inputs: Inputs, out: Path) -> list[tuple
     files = reserve(out) if world.leads else None
     if files:
         files.describe(system, 7)
-    evaluations = finetune(system, world, 7, inputs, files, Progress(False))
-    return [(evaluated.scores["f1"], evaluated.loss) for evaluated in evaluations]
+    return [(epoch["f1"], epoch["loss"]) for epoch in finetune(system, world, 7, inputs, files, Progress(False))]
 
 
 def steps(out: Path) -> list[dict[str, Any]]:

@@ -74,7 +74,7 @@ def squad(*questions: dict[str, object]) -> dict[str, object]:
 CAT = {"id": "a", "question": "who?", "answers": [{"text": "cat", "answer_start": 4}]}
 
 
-def test_the_command_prints_scores_and_warns_of_ids_that_differ(
+def test_the_command_prints_scores_and_warns_of_missing_predictions(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     nobody = {"id": "b", "question": "who?", "answers": [], "is_impossible": True}
@@ -84,8 +84,7 @@ def test_the_command_prints_scores_and_warns_of_ids_that_differ(
     shown = capsys.readouterr()
     found = json.loads(shown.out)
     assert (found["exact"], found["f1"], found["total"]) == (50, 50, 2)
-    assert "no prediction, counted as wrong, for 1 questions: b" in shown.err
-    assert "doesn't ask them, 1 questions: c" in shown.err
+    assert "no prediction for 1 questions" in shown.err
     assert main(["finetune", "score", "--dev", dev, "--predictions", predictions]) == 0
     assert "exact 50.00 %, F1 50.00 % of 2 questions" in capsys.readouterr().out
 
@@ -94,13 +93,9 @@ def test_the_command_prints_scores_and_warns_of_ids_that_differ(
     ("dev", "predictions", "expected"),
     [
         ('{"data": [', {}, "dev.json: invalid JSON: EOF while parsing a list at line 1 column 10"),
-        ({}, {}, "dev.json: data: field required"),
-        ({"data": [{"paragraphs": [{"qas": []}]}]}, {}, "data[0].paragraphs[0].context: field required"),
         (squad({**CAT, "id": 3}), {}, "data[0].paragraphs[0].qas[0].id: input should be a valid string, found '3'"),
         (squad({**CAT, "is_impossible": True}), {}, "qas[0] (id a): is_impossible, but has 1 answers"),
         (squad(), {}, "found no question"),
-        (squad(CAT), "{", "p.json: invalid JSON: EOF while parsing an object"),
-        (squad(CAT), [], "p.json: input should be an object, found '[]'"),
         (squad(CAT), {"a": None}, "p.json: a: input should be a valid string, found 'None'"),
     ],
 )

@@ -3,10 +3,10 @@
 import argparse
 
 from bertbench.commands import add_path, emit, say
-from bertbench.finetune.score import read_predictions, summary
+from bertbench.common.errors import DataError
+from bertbench.common.json_object import read_as
+from bertbench.finetune.score import summary
 from bertbench.finetune.squad import read_squad
-
-_SHOWN = 5
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -23,10 +23,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     """Print the scores, in percent."""
-    questions, predictions = read_squad(arguments.dev, check_places=False), read_predictions(arguments.predictions)
-    known = {question.id for question in questions}
-    _warn(f"{arguments.predictions}: no prediction, counted as wrong, for", known - predictions.keys())
-    _warn(f"{arguments.predictions}: ignored, since {arguments.dev} doesn't ask them,", predictions.keys() - known)
+    questions = read_squad(arguments.dev, check_places=False)
+    remedy = "give {question id: answer}, for no answer an empty one"
+    predictions: dict[str, str] = read_as(arguments.predictions, dict[str, str], DataError, remedy)
+    if missing := {question.id for question in questions} - predictions.keys():
+        say(f"warning: {arguments.predictions}: no prediction for {len(missing):,} questions, which count as wrong")
     found = summary(questions, predictions)
     emit(arguments.json, found, *table(found))
     return 0
@@ -34,17 +35,10 @@ def run(arguments: argparse.Namespace) -> int:
 
 def table(found: dict[str, float]) -> list[str]:
     """Return the scores as lines of text."""
-    lines = [f"exact {found['exact']:.2f} %, F1 {found['f1']:.2f} % of {found['total']:,.0f} questions"]
-    for prefix, name in (("HasAns", "with an answer"), ("NoAns", "without an answer")):
-        if f"{prefix}_total" in found and found[f"{prefix}_total"] != found["total"]:
-            lines.append(
-                f"  {name}: exact {found[f'{prefix}_exact']:.2f} %, F1 {found[f'{prefix}_f1']:.2f} % of "
-                f"{found[f'{prefix}_total']:,.0f}"
-            )
-    return lines
-
-
-def _warn(text: str, ids: set[str]) -> None:
-    if ids:
-        more = ", ..." if len(ids) > _SHOWN else ""
-        say(f"warning: {text} {len(ids)} questions: {', '.join(sorted(ids)[:_SHOWN])}{more}")
+    groups = {"": "", "HasAns_": "with an answer: ", "NoAns_": "without an answer: "}
+    return [
+        f"{name}exact {found[f'{group}exact']:.2f} %, F1 {found[f'{group}f1']:.2f} % of "
+        f"{found[f'{group}total']:,.0f} questions"
+        for group, name in groups.items()
+        if f"{group}total" in found
+    ]

@@ -28,11 +28,6 @@ class Evaluated(NamedTuple):
     loss: float
     """Mean over all windows."""
 
-    def text(self) -> str:
-        """Return it in a line."""
-        exact, f1 = self.scores["exact"], self.scores["f1"]
-        return f"exact {exact:.2f} %, F1 {f1:.2f} %, validation loss {self.loss:.4f}"
-
 
 @torch.no_grad()
 def evaluate(model: SpanBert, system: System, world: World, inputs: Inputs, features: Sequence[Feature]) -> Evaluated:

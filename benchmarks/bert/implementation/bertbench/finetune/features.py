@@ -10,14 +10,12 @@ from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
-from tokenizers import Encoding, Tokenizer
+from tokenizers import Tokenizer
 
 from bertbench.common.errors import DataError
 from bertbench.config.finetune import WindowOptions
 from bertbench.data.text.vocabulary import Vocabulary
 from bertbench.finetune.squad import Question
-
-_BATCH = 1000  # texts tokenized at a time
 
 
 class Feature(NamedTuple):
@@ -103,10 +101,8 @@ class _Encoded(NamedTuple):
 
 
 def _encoded(tokenizer: Tokenizer, texts: Sequence[str], lower_case: bool) -> list[_Encoded]:
-    encodings: list[Encoding] = []
-    for start in range(0, len(texts), _BATCH):
-        batch = [_lowered(text) if lower_case else text for text in texts[start : start + _BATCH]]
-        encodings += tokenizer.encode_batch(batch, add_special_tokens=False)
+    written = [_lowered(text) if lower_case else text for text in texts]
+    encodings = tokenizer.encode_batch(written, add_special_tokens=False)
     return [_Encoded(np.array(one.ids, np.int32), np.array(one.offsets, np.int32).reshape(-1, 2)) for one in encodings]
 
 

@@ -37,13 +37,12 @@ class FinetuneFiles(ResultFiles):
 
     def write_model(self, model: SpanBert, inputs: Inputs) -> None:
         """Write the model as a weights file, with unchanged pre-training heads; raises CheckpointError."""
-        start = inputs.weights
         write_weights(
             self.weights,
             {name.removeprefix("bert."): tensor.cpu() for name, tensor in model.state_dict().items()},
             model.bert.shape,
-            start.real_vocab_size if start else len(inputs.vocabulary),
-            f"{start.source if start else 'random weights'}; fine-tuned on {inputs.train_path.name}",
+            inputs.weights.real_vocab_size if inputs.weights else len(inputs.vocabulary),
+            f"{inputs.start}; fine-tuned on {inputs.train_path.name}",
         )
 
 

@@ -52,6 +52,11 @@ class Inputs:
         """Return whether the training file has questions without answers, as SQuAD 2.0 does."""
         return any(not question.answers for question in self.train)
 
+    @property
+    def start(self) -> str:
+        """Return the origin of the initial weights."""
+        return self.weights.source if self.weights else "random weights"
+
     def description(self) -> dict[str, object]:
         """Return paths, checksums and counts for scores.json."""
         return {

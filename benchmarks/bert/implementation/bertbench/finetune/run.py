@@ -13,7 +13,7 @@ from bertbench.distributed.preemption import stop_at_once
 from bertbench.distributed.startup import Startup
 from bertbench.distributed.world import World
 from bertbench.finetune.batches import epoch_batches, share_of
-from bertbench.finetune.evaluate import Evaluated, evaluate
+from bertbench.finetune.evaluate import evaluate
 from bertbench.finetune.features import Feature, make_features
 from bertbench.finetune.files import FinetuneFiles
 from bertbench.finetune.inputs import Inputs
@@ -30,15 +30,15 @@ BENCHMARK = "squad_fine_tuning"
 
 def finetune(
     system: System, world: World, seed: int, inputs: Inputs, files: FinetuneFiles | None, progress: Progress
-) -> list[Evaluated]:
-    """Train for `finetune.epochs` and return each one's evaluation; the same seed on one machine gives the same losses.
+) -> list[dict[str, float]]:
+    """Train for `finetune.epochs` and return each one's scores; the same seed on one machine gives the same losses.
 
     Rank 0 writes to `files`, which is None on other ranks. Raises RunError, DataError or CheckpointError; if the
     clock has started, the log then ends with `aborted`.
     """
     stop_at_once()
     options, samples = system.finetune, 0
-    evaluations: list[Evaluated] = []
+    epochs: list[dict[str, float]] = []
     remedy = "lower finetune.learning_rate or raise finetune.warmup_fraction"
     with open_run(system, world, files, Startup(), remedy=remedy) as (log, metrics, clock):
         with clock.init():
@@ -47,7 +47,7 @@ def finetune(
             _log_settings(log, system, seed, inputs, trainer.schedule, len(features))
             progress.message(
                 f"{len(inputs.train):,} questions, {len(features):,} features, {steps:,} steps; "
-                f"starts from {_start(inputs)}; optimizer: {trainer.arithmetic}"
+                f"starts from {inputs.start}; optimizer: {trainer.arithmetic}"
             )
 
         with clock.run(evaluation_samples=len(inputs.dev)) as run:
@@ -61,20 +61,22 @@ def finetune(
                         report, samples = trainer.step(step - 1, share), samples + len(ids)
                         step_ms = 1e3 * (perf_counter() - began)
                         metrics.record(step, samples, report, step_ms, LoadedStep([], share.load_efficiency))
-                        rate = f"{1e3 * len(ids) / step_ms:,.1f} features/s"
-                        progress.update(step, steps, f"step {step}/{steps}  {rate}  loss {metrics.last_loss:.3f}")
+                        progress.update(step, steps, f"step {step}/{steps}  loss {metrics.last_loss:.3f}")
                     metrics.flush()
                 with run.evaluation():
                     world.watchdog.at("evaluating")
                     evaluated = evaluate(trainer.model, system, world, inputs, dev_features)
-                    run.measured(evaluated.scores["f1"])
-                evaluations.append(evaluated)
-                progress.message(f"epoch {epoch + 1}/{options.epochs}: {evaluated.text()}")
+                    exact, f1, loss = evaluated.scores["exact"], evaluated.scores["f1"], evaluated.loss
+                    run.measured(f1)
+                epochs.append({"steps": step, "samples": samples, "exact": exact, "f1": f1, "loss": loss})
+                text = f"exact {exact:.2f} %, F1 {f1:.2f} %, validation loss {loss:.4f}"
+                progress.message(f"epoch {epoch + 1}/{options.epochs}: {text}")
             run.success()
     if files:
-        files.write_predictions(evaluated.predictions, _scores(inputs, evaluations, steps, samples))
+        scores = {"inputs": inputs.description(), "epochs": epochs, "scores": evaluated.scores}
+        files.write_predictions(evaluated.predictions, scores)
         files.write_model(trainer.model, inputs)
-    return evaluations
+    return epochs
 
 
 def _prepared(
@@ -108,13 +110,6 @@ def starting_model(system: System, inputs: Inputs, seed: int) -> SpanBert:
     return model
 
 
-def _start(inputs: Inputs) -> str:
-    if inputs.weights is None:
-        return "random weights (--init gives others)"
-    head = "its own span head" if inputs.weights.has_span_head else "a new span head"
-    return f"{inputs.weights.path} ({inputs.weights.source}) with {head}"
-
-
 def _log_settings(
     log: MlperfLog, system: System, seed: int, inputs: Inputs, schedule: LearningRate, features: int
 ) -> None:
@@ -136,22 +131,3 @@ def _log_settings(
     }
     for key, value in settings.items():
         log.point(key, value)
-
-
-def _scores(inputs: Inputs, evaluations: list[Evaluated], steps: int, samples: int) -> dict[str, object]:
-    """Return the content of scores.json after `steps` and `samples` in all epochs."""
-    count = len(evaluations)
-    return {
-        "inputs": inputs.description(),
-        "epochs": [
-            {
-                "steps": number * steps // count,
-                "samples": number * samples // count,
-                "exact": evaluated.scores["exact"],
-                "f1": evaluated.scores["f1"],
-                "loss": evaluated.loss,
-            }
-            for number, evaluated in enumerate(evaluations, start=1)
-        ],
-        "scores": evaluations[-1].scores,
-    }

@@ -10,11 +10,8 @@ import re
 import string
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from pathlib import Path
 from typing import NamedTuple
 
-from bertbench.common.errors import DataError
-from bertbench.common.json_object import read_as
 from bertbench.finetune.squad import Question
 
 _ARTICLES = re.compile(r"\b(a|an|the)\b")
@@ -69,14 +66,3 @@ def summary(questions: Sequence[Question], predictions: Mapping[str, str]) -> di
         if group := [question for question in questions if bool(question.answers) == answerable]:
             found |= {f"{name}_{key}": value for key, value in score(group, predictions).items()}
     return found
-
-
-def read_predictions(path: Path) -> dict[str, str]:
-    """Read a predictions file: {question id: answer}.
-
-    Raises DataError if it can't be read or has another form.
-    """
-    content: dict[str, str] = read_as(
-        path, dict[str, str], DataError, "give {question id: answer}, for no answer an empty one"
-    )
-    return content
