@@ -129,38 +129,26 @@ _ENCODER_OBJECTS = {
     "output/LayerNorm": "_output_layer_norm",
 }
 _HEAD_OBJECTS = {  # by attribute, by place in a Keras model, the variable's own name
-    "cls/predictions/output_bias": ("masked_lm/bias", "layer_with_weights-1/bias", "cls/predictions/output_bias/bias"),
-    "cls/predictions/transform/dense/kernel": (
-        "masked_lm/dense/kernel",
-        "layer_with_weights-1/dense/kernel",
-        "cls/predictions/transform/dense/kernel",
+    "cls/predictions/output_": ("masked_lm/", "layer_with_weights-1/", "cls/predictions/output_bias/"),
+    "cls/predictions/transform/dense/": (
+        "masked_lm/dense/", "layer_with_weights-1/dense/", "cls/predictions/transform/dense/",
     ),
-    "cls/predictions/transform/dense/bias": (
-        "masked_lm/dense/bias",
-        "layer_with_weights-1/dense/bias",
-        "cls/predictions/transform/dense/bias",
+    "cls/predictions/transform/LayerNorm/": (
+        "masked_lm/layer_norm/", "layer_with_weights-1/layer_norm/", "cls/predictions/transform/LayerNorm/",
     ),
-    "cls/predictions/transform/LayerNorm/gamma": (
-        "masked_lm/layer_norm/gamma",
-        "layer_with_weights-1/layer_norm/gamma",
-        "cls/predictions/transform/LayerNorm/gamma",
+    "cls/seq_relationship/output_": (
+        "classification/layer_with_weights-0/", "layer_with_weights-2/layer_with_weights-0/",
+        "predictions/transform/logits/",
     ),
-    "cls/predictions/transform/LayerNorm/beta": (
-        "masked_lm/layer_norm/beta",
-        "layer_with_weights-1/layer_norm/beta",
-        "cls/predictions/transform/LayerNorm/beta",
-    ),
-    "cls/seq_relationship/output_weights": (
-        "classification/layer_with_weights-0/kernel",
-        "layer_with_weights-2/layer_with_weights-0/kernel",
-        "predictions/transform/logits/kernel",
-    ),
-    "cls/seq_relationship/output_bias": (
-        "classification/layer_with_weights-0/bias",
-        "layer_with_weights-2/layer_with_weights-0/bias",
-        "predictions/transform/logits/bias",
-    ),
-}
+}  # fmt: skip
+
+
+def _head_of(name: str, kind: int) -> str | None:
+    """The name of a head's variable in one of the three kinds; None for another variable."""
+    for folder, others in _HEAD_OBJECTS.items():
+        if name.startswith(folder):
+            return others[kind] + name.removeprefix(folder).replace("weights", "kernel")
+    return None
 
 
 def tensorflow_2(variables: Mapping[str, np.ndarray], shape: BertShape = TINY) -> dict[str, np.ndarray | bytes]:
@@ -180,15 +168,15 @@ def tensorflow_2_with_graph(
     for name, value in variables.items():
         key = _object_of(name, shape, encoder="model/layer_with_weights-0/", head=1) + _VALUE
         tensors[key] = _keras_shape(name, value, shape)
-        own_name = _HEAD_OBJECTS[name][2] if name in _HEAD_OBJECTS else "unknown"
+        own_name = _head_of(name, 2) or "unknown"
         attribute = embedded(1, b"VARIABLE_VALUE") + embedded(2, own_name.encode()) + embedded(3, key.encode())
         graph += embedded(1, embedded(1, scalar(1, 1)) + embedded(2, attribute))
     return {**tensors, "_CHECKPOINTABLE_OBJECT_GRAPH": graph}
 
 
 def _object_of(name: str, shape: BertShape, encoder: str, head: int) -> str:
-    if name in _HEAD_OBJECTS:
-        return ("model/" if head else "") + _HEAD_OBJECTS[name][head]
+    if in_head := _head_of(name, head):
+        return ("model/" if head else "") + in_head
     *folders, last = name.removeprefix("bert/").split("/")
     if folders[0] == "pooler":
         return f"{encoder}layer_with_weights-{4 + shape.layers}/{last}"

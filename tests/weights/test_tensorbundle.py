@@ -1,3 +1,4 @@
+import re
 from collections.abc import Callable
 from pathlib import Path
 
@@ -56,43 +57,43 @@ def test_damaged_snappy_is_told(block: bytes, expected: str) -> None:
 
 KERNEL = "bert/encoder/layer_0/attention/self/query/kernel"
 INDEX, DATA = "model.index", "model.data-00000-of-00001"
-DAMAGE: list[tuple[str, Callable[[Path], object], list[str]]] = [
-    ("no index", lambda folder: (folder / INDEX).unlink(), [INDEX, "No such file", "without .index"]),
-    ("truncated index", lambda folder: cut(folder / INDEX, 100), [INDEX, "found 100 bytes", "truncated"]),
-    ("damaged block", lambda folder: flip(folder / INDEX, 20), [INDEX, "checksum of the block at byte 0 is wrong"]),
-    ("damaged footer", lambda folder: (folder / INDEX).write_bytes(b"\xff" * 40 + MAGIC), [INDEX, "is damaged"]),
-    ("not a checkpoint", lambda folder: (folder / INDEX).write_bytes(bytes(400)), [INDEX, "another file"]),
-    (
-        "a table, no bundle",
-        lambda folder: (folder / INDEX).write_bytes(table({b"key": b"value"})),
-        ["without a checkpoint's header"],
-    ),
-    ("an entry that is none", lambda folder: (folder / INDEX).write_bytes(table({b"": b"", b"a": b"\xff"})), [INDEX]),
-    ("unknown compression", lambda folder: (folder / INDEX).write_bytes(table({b"": b""}, 7)), ["compression 7"]),
-    ("no data", lambda folder: (folder / DATA).unlink(), [DATA, "No such file", KERNEL, "copy all data files"]),
-    ("empty data", lambda folder: cut(folder / DATA, 0), [DATA, "it is empty", KERNEL]),
-    ("truncated data", lambda folder: cut(folder / DATA, 30), [DATA, KERNEL, "of 30"]),
-    ("damaged data", lambda folder: flip(folder / DATA, 99), [DATA, KERNEL, "its checksum is wrong"]),
-]
 
 
-@pytest.mark.parametrize(("damage", "expected"), [case[1:] for case in DAMAGE], ids=[case[0] for case in DAMAGE])
+def filled(content: bytes) -> Callable[[Path], object]:
+    return lambda path: path.write_bytes(content)
+
+
+@pytest.mark.parametrize(
+    ("name", "damage", "expected"),
+    [
+        (INDEX, Path.unlink, "No such file or directory); give the checkpoint's path without .index"),
+        (INDEX, lambda path: cut(path, 100), "100 bytes without the end mark"),
+        (INDEX, lambda path: flip(path, 20), "checksum of the block at byte 0 is wrong"),
+        (INDEX, filled(b"\xff" * 40 + MAGIC), "is damaged"),
+        (INDEX, filled(bytes(400)), "without the end mark"),
+        (INDEX, filled(table({b"key": b"value"})), "without a checkpoint's header"),
+        (INDEX, filled(table({b"": b"", b"a": b"\xff"})), "is damaged"),
+        (INDEX, filled(table({b"": b""}, 7)), "compression 7"),
+        (DATA, Path.unlink, f"No such file or directory), though {KERNEL} is in it; copy all data files"),
+        (DATA, lambda path: cut(path, 0), f"it is empty), though {KERNEL}"),
+        (DATA, lambda path: cut(path, 30), f"{KERNEL}: is damaged (the tensor ends at byte 784 of 30)"),
+        (DATA, lambda path: flip(path, 99), f"{KERNEL}: is damaged (its checksum is wrong)"),
+    ],
+)
 def test_a_damaged_checkpoint_is_one_error_that_names_file_and_tensor(
-    tmp_path: Path, damage: Callable[[Path], object], expected: list[str]
+    tmp_path: Path, name: str, damage: Callable[[Path], object], expected: str
 ) -> None:
     write_bundle(tmp_path / "model", {KERNEL: np.arange(196, dtype=np.float32).reshape(14, 14)})
-    damage(tmp_path)
-    with pytest.raises(CheckpointError) as caught:
+    damage(tmp_path / name)
+    with pytest.raises(CheckpointError, match=f"{name}: .*{re.escape(expected)}"):
         Bundle.open(tmp_path / "model").read(KERNEL)
-    for part in expected:
-        assert part in str(caught.value)
 
 
 def test_what_can_t_be_read_as_whole_float32_is_refused_by_name(tmp_path: Path) -> None:
     tensors = {"half": np.zeros(3, np.float64), "parts": np.zeros(3, np.float32)}
     write_bundle(tmp_path / "model", tensors, slices={"parts": 2})
     bundle = Bundle.open(tmp_path / "model")
-    with pytest.raises(CheckpointError, match="half: found float64, expected float32"):
+    with pytest.raises(CheckpointError, match="half: found type 2, expected 1, float32"):
         bundle.read("half")
     with pytest.raises(CheckpointError, match="parts: is a partitioned variable of 2 slices"):
         bundle.read("parts")

@@ -43,7 +43,7 @@ def run(arguments: argparse.Namespace) -> int:
     counts = f"{len(origin.used)} tensors used, {len(origin.skipped)} skipped, {len(origin.missing)} missing"
     lines = [
         *(f"used     {name} -> {parameter}" for name, parameter in origin.used.items()),
-        *(f"skipped  {name} ({reason})" for name, reason in origin.skipped.items()),
+        *(f"skipped  {name}" for name in origin.skipped),
         *(f"missing  {name}" for name in origin.missing),
         counts,
     ]
@@ -52,7 +52,7 @@ def run(arguments: argparse.Namespace) -> int:
         "out": str(arguments.out),
         "used": origin.used,
         "skipped": origin.skipped,
-        "missing": list(origin.missing),
+        "missing": origin.missing,
         "notes": list(origin.notes),
         "real_vocab_size": origin.shape.vocab_size,
         "vocab_size": rows,
@@ -60,6 +60,6 @@ def run(arguments: argparse.Namespace) -> int:
     emit(arguments.json, content, *lines)
     for note in origin.notes:
         say(f"note: {note}")
-    convert(origin, arguments.out, arguments.vocab_size)
+    convert(origin, arguments.out, rows)
     say(f"wrote {arguments.out}: {counts}, {rows:,} vocabulary rows")
     return 0

@@ -5,7 +5,7 @@ from pathlib import Path
 
 from bertbench.common.errors import CheckpointError
 from bertbench.weights.file import write_weights
-from bertbench.weights.names import assemble, pieces
+from bertbench.weights.names import assemble
 from bertbench.weights.origin import Origin
 from bertbench.weights.output import check_new
 
@@ -27,18 +27,17 @@ def padded_vocabulary(real: int, wanted: int | None) -> int:
     return wanted
 
 
-def convert(origin: Origin, out: Path, vocab_size: int | None = None) -> None:
-    """Read every tensor, join and pad them, and write them to a new file.
+def convert(origin: Origin, out: Path, rows: int) -> None:
+    """Read every tensor, join them, pad the vocabulary to `rows`, and write them to a new file.
 
     Raises CheckpointError if a tensor is missing, damaged or of another shape, or if `out` can't be written.
     """
     check_new(out)
-    rows = padded_vocabulary(origin.shape.vocab_size, vocab_size)
-    if origin.missing:
-        names = ", ".join(origin.missing[:_SHOWN]) + (", ..." if len(origin.missing) > _SHOWN else "")
+    if missing := origin.missing:
+        names = ", ".join(missing[:_SHOWN]) + (", ..." if len(missing) > _SHOWN else "")
         raise CheckpointError(
-            f"{origin.path}: lacks {len(origin.missing)} of {len(pieces(origin.shape))} tensors: {names}; "
+            f"{origin.path}: lacks {len(missing)} of {len(origin.needed)} tensors: {names}; "
             "give a checkpoint of BERT with both pre-training heads, and the configuration that belongs to it"
         )
-    tensors = assemble(pieces(origin.shape), origin.read, rows)
+    tensors = assemble(origin.needed.values(), origin.read, rows)
     write_weights(out, tensors, replace(origin.shape, vocab_size=rows), origin.shape.vocab_size, origin.source)

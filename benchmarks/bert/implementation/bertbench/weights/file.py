@@ -6,7 +6,7 @@ Metadata, all text: format, shape (JSON of BertShape), real_vocab_size (rows of 
 
 import json
 from collections.abc import Container
-from dataclasses import asdict, dataclass, fields, replace
+from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 
 import torch
@@ -62,11 +62,6 @@ class Weights:
             raise CheckpointError(f"{path}: its metadata is damaged ({error!r}); {_MAKE}") from error
         _compare(path, found, expected)
         return cls(path, shape, real, source, expected)
-
-    @property
-    def real_shape(self) -> BertShape:
-        """Return the shape without padding."""
-        return replace(self.shape, vocab_size=self.real_vocab_size)
 
     @property
     def has_span_head(self) -> bool:

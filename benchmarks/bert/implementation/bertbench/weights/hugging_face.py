@@ -1,6 +1,7 @@
 """Read and write Hugging Face's BertForPreTraining: a folder with config.json and model.safetensors."""
 
 import json
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -13,13 +14,12 @@ from bertbench.common.errors import CheckpointError
 from bertbench.weights.bert_config import HUGGING_FACE_ACTIVATION, hugging_face_config, read_bert_config
 from bertbench.weights.file import Weights
 from bertbench.weights.names import Piece, pieces, take_apart
-from bertbench.weights.origin import SKIPPED, Origin
+from bertbench.weights.origin import Origin
 from bertbench.weights.output import save_tensors, writing
 
 _CONFIG, _TENSORS = "config.json", "model.safetensors"
 _WORDS, _OUTPUT_BIAS = "bert.embeddings.word_embeddings.weight", "cls.predictions.bias"
 _TIED = {"cls.predictions.decoder.weight": _WORDS, "cls.predictions.decoder.bias": _OUTPUT_BIAS}
-_FLOATS = (torch.float32, torch.float16, torch.bfloat16)
 
 
 def open_hugging_face(folder: Path) -> Origin:
@@ -40,7 +40,6 @@ def open_hugging_face(folder: Path) -> Origin:
         raise CheckpointError(
             f"{path}: cannot be read ({error}); save the model with save_pretrained(DIR), which writes it"
         ) from error
-    needed = {piece.hugging_face: piece for piece in pieces(shape)}
     for copy, original in _TIED.items():
         if copy in keys and original in keys and not torch.equal(*(file.get_tensor(keys[n]) for n in (copy, original))):
             raise CheckpointError(
@@ -56,13 +55,8 @@ def open_hugging_face(folder: Path) -> Origin:
         path=path,
         source=f"Hugging Face model {folder.resolve().name}",
         shape=shape,
-        used={key: needed[name].parameter for name, key in keys.items() if name in needed},
-        skipped={
-            key: f"the same as {_TIED[name]}" if name in _TIED else SKIPPED
-            for name, key in keys.items()
-            if name not in needed
-        },
-        missing=tuple(name for name in needed if name not in keys),
+        needed={piece.hugging_face: piece for piece in pieces(shape)},
+        keys=keys,
         notes=notes,
         read=partial(_read, path, file, keys),
     )
@@ -73,7 +67,7 @@ def export(weights: Weights, folder: Path) -> None:
 
     Raises CheckpointError if the folder exists or can't be written.
     """
-    shape = weights.real_shape
+    shape = replace(weights.shape, vocab_size=weights.real_vocab_size)
     taken = take_apart(pieces(shape), weights.read())
     with writing(folder, new_folder) as unfinished:
         text = json.dumps(hugging_face_config(shape), indent=2) + "\n"
@@ -85,7 +79,7 @@ def export(weights: Weights, folder: Path) -> None:
 def _read(path: Path, file: Any, keys: dict[str, str], piece: Piece) -> torch.Tensor:
     key = keys[piece.hugging_face]
     tensor: torch.Tensor = file.get_tensor(key)
-    if tensor.dtype not in _FLOATS:
+    if not tensor.is_floating_point():
         raise CheckpointError(f"{path}: {key}: found {tensor.dtype}, expected a float; save the model in float32")
     if tuple(tensor.shape) != piece.shape:
         raise CheckpointError(

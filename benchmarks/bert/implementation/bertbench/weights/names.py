@@ -35,11 +35,6 @@ class Piece(NamedTuple):
         return self.tensorflow.endswith("/kernel")
 
 
-def pieces(shape: BertShape) -> list[Piece]:
-    """Return all tensors of a model whose vocab_size is the real vocabulary, in TensorFlow's order."""
-    return list(_pieces(shape))
-
-
 def assemble(parts: Iterable[Piece], read: Callable[[Piece], torch.Tensor], vocab_size: int) -> dict[str, torch.Tensor]:
     """Join the tensors that `read` returns for each piece to our parameters; rows up to vocab_size are zero."""
     import torch  # noqa: PLC0415 - see above
@@ -64,7 +59,8 @@ def take_apart(parts: Iterable[Piece], tensors: dict[str, torch.Tensor]) -> dict
     return answer
 
 
-def _pieces(shape: BertShape) -> Iterator[Piece]:
+def pieces(shape: BertShape) -> Iterator[Piece]:
+    """Yield all tensors of a model whose vocab_size is the real vocabulary, in TensorFlow's order."""
     hidden, inner = shape.hidden_size, shape.feed_forward_size
     for ours, name, rows in (
         (_WORDS, "word", shape.vocab_size),

@@ -9,8 +9,6 @@ import torch
 from bertbench.model.shape import BertShape
 from bertbench.weights.names import Piece
 
-SKIPPED = "not a tensor of BERT for pre-training"
-
 
 @dataclass(frozen=True)
 class Origin:
@@ -22,13 +20,26 @@ class Origin:
     """Its description in the weights file, without a path, which would be meaningless on another machine."""
     shape: BertShape
     """Sizes; vocab_size is the real vocabulary."""
-    used: dict[str, str]
-    """Its tensors that become ours: name there -> parameter here."""
-    skipped: dict[str, str]
-    """Its other tensors: name -> reason."""
-    missing: tuple[str, ...]
-    """Tensors that the model needs and the checkpoint lacks, under the checkpoint's names."""
+    needed: dict[str, Piece]
+    """What the model needs, by its name in such checkpoints."""
+    keys: dict[str, str]
+    """Its tensors: such a name, or another -> name in this file."""
     notes: tuple[str, ...]
     """Remarks for the user."""
     read: Callable[[Piece], torch.Tensor]
     """Return one tensor in our layout, fp32; raises CheckpointError if it is damaged or has another shape."""
+
+    @property
+    def used(self) -> dict[str, str]:
+        """Return its tensors that become ours: name there -> parameter here."""
+        return {key: self.needed[name].parameter for name, key in self.keys.items() if name in self.needed}
+
+    @property
+    def skipped(self) -> list[str]:
+        """Return its other tensors."""
+        return [key for name, key in self.keys.items() if name not in self.needed]
+
+    @property
+    def missing(self) -> list[str]:
+        """Return what the model needs and the checkpoint lacks."""
+        return [name for name in self.needed if name not in self.keys]

@@ -11,7 +11,7 @@ from bertbench.common.errors import CheckpointError
 from bertbench.model.shape import BertShape
 from bertbench.weights.bert_config import read_bert_config
 from bertbench.weights.names import Piece, pieces
-from bertbench.weights.origin import SKIPPED, Origin
+from bertbench.weights.origin import Origin
 from bertbench.weights.tensorflow.object_names import OBJECT_GRAPH, VALUE_SUFFIX, own_names, variable_name
 from bertbench.weights.tensorflow.tensorbundle import Bundle
 
@@ -24,23 +24,21 @@ def open_tensorflow(prefix: Path, config: Path) -> Origin:
     shape, _ = read_bert_config(config)  # google-research/bert calls its tanh approximation gelu
     bundle = Bundle.open(prefix)
     by_objects = any(key.endswith(VALUE_SUFFIX) for key in bundle.entries)
-    names = _object_based(bundle, shape.layers) if by_objects else {key: key for key in bundle.entries}
-    needed = {piece.tensorflow: piece for piece in pieces(shape)}
+    names = _object_based(bundle, shape.layers) if by_objects else {}
     keys: dict[str, str] = {}
-    for key, name in names.items():
-        if name in needed and keys.setdefault(name, key) != key:
+    for key in sorted(bundle.entries):
+        name = names.get(key, key)
+        if keys.setdefault(name, key) != key:
             raise CheckpointError(
                 f"{prefix}: {keys[name]} and {key} are both {name}; the checkpoint holds more than one model; "
                 "save one alone"
             )
-    used = set(keys.values())
     return Origin(
         path=prefix,
         source=f"TensorFlow {2 if by_objects else 1} checkpoint {prefix.name}",
         shape=shape,
-        used={keys[name]: piece.parameter for name, piece in needed.items() if name in keys},
-        skipped=dict.fromkeys(sorted(bundle.entries.keys() - used), SKIPPED),
-        missing=tuple(name for name in needed if name not in keys),
+        needed={piece.tensorflow: piece for piece in pieces(shape)},
+        keys=keys,
         notes=(),
         read=partial(_read, bundle, keys, shape, by_objects),
     )

@@ -28,13 +28,10 @@ def read_table(path: Path) -> dict[bytes, bytes]:
         raise CheckpointError(
             f"{path}: cannot be read ({system_reason(error)}); give the checkpoint's path without .index"
         ) from error
-    if len(data) < FOOTER_BYTES or data[-len(MAGIC) :] != MAGIC:
-        raise CheckpointError(
-            f"{path}: found {len(data):,} bytes without the end mark of a checkpoint's index; it is truncated or "
-            "another file; copy the checkpoint again"
-        )
     table: dict[bytes, bytes] = {}
     try:
+        if len(data) < FOOTER_BYTES or data[-len(MAGIC) :] != MAGIC:
+            raise ValueError(f"{len(data):,} bytes without the end mark of a checkpoint's index")
         footer = data[-FOOTER_BYTES:]
         _, at = _handle(footer, 0)  # of the metaindex, which TensorFlow leaves empty
         index, _ = _handle(footer, at)

@@ -6,7 +6,7 @@ BundleEntryProto: type, shape, shard, offset, size, masked CRC-32C; the empty na
 
 import math
 from collections import Counter
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 
 import google_crc32c
@@ -19,7 +19,6 @@ from bertbench.weights.tensorflow.sstable import read_table
 
 _FLOAT, _STRING = 1, 7
 _CHECKED_AT_ONCE = 1 << 20
-_TYPES = {1: "float32", 2: "float64", 3: "int32", 7: "string", 9: "int64", 10: "bool", 14: "bfloat16", 19: "float16"}
 
 
 @dataclass(frozen=True)
@@ -27,6 +26,7 @@ class Entry:
     """One tensor as the index describes it."""
 
     type: int
+    """By TensorFlow's number (types.proto)."""
     shape: tuple[int, ...]
     shard: int
     offset: int
@@ -37,11 +37,6 @@ class Entry:
     slices: int
     """Parts of a partitioned variable; 0 for a whole one."""
 
-    @property
-    def type_name(self) -> str:
-        """Return numpy's name of the type."""
-        return _TYPES.get(self.type, f"TensorFlow's type {self.type}")
-
 
 @dataclass(frozen=True)
 class Bundle:
@@ -50,7 +45,6 @@ class Bundle:
     prefix: Path
     entries: dict[str, Entry]
     shards: int
-    _mapped: dict[int, NDArray[np.uint8]] = field(default_factory=dict)
 
     @classmethod
     def open(cls, prefix: Path) -> "Bundle":
@@ -86,7 +80,7 @@ class Bundle:
             )
         if entry.type != _FLOAT:
             raise CheckpointError(
-                f"{self.prefix}: {name}: found {entry.type_name}, expected float32; save the checkpoint in float32"
+                f"{self.prefix}: {name}: found type {entry.type}, expected {_FLOAT}, float32; save the checkpoint in it"
             )
         data, path = self._bytes(name, entry)
         if masked(_crc32c(data)) != entry.checksum:
@@ -103,7 +97,7 @@ class Bundle:
         entry = self.entries[name]
         if entry.type != _STRING or entry.shape:
             raise CheckpointError(
-                f"{self.prefix}: {name}: found {entry.type_name} of shape {entry.shape}, expected one string; "
+                f"{self.prefix}: {name}: found type {entry.type} of shape {entry.shape}, expected one string; "
                 "save the checkpoint again"
             )
         data, path = self._bytes(name, entry)
@@ -120,15 +114,13 @@ class Bundle:
 
     def _bytes(self, name: str, entry: Entry) -> tuple[NDArray[np.uint8], Path]:
         path = self.prefix.with_name(f"{self.prefix.name}.data-{entry.shard:05d}-of-{self.shards:05d}")
-        if entry.shard not in self._mapped:
-            try:
-                self._mapped[entry.shard] = np.memmap(path, np.uint8, mode="r")
-            except (OSError, ValueError) as error:  # ValueError: an empty file can't be mapped
-                reason = system_reason(error) if isinstance(error, OSError) else "it is empty"
-                raise CheckpointError(
-                    f"{path}: cannot be read ({reason}), though {name} is in it; copy all data files beside the .index"
-                ) from error
-        shard = self._mapped[entry.shard]
+        try:
+            shard = np.memmap(path, np.uint8, mode="r")
+        except (OSError, ValueError) as error:  # ValueError: an empty file can't be mapped
+            reason = system_reason(error) if isinstance(error, OSError) else "it is empty"
+            raise CheckpointError(
+                f"{path}: cannot be read ({reason}), though {name} is in it; copy all data files beside the .index"
+            ) from error
         if entry.offset + entry.size > len(shard):
             raise self._damaged(path, name, f"the tensor ends at byte {entry.offset + entry.size:,} of {len(shard):,}")
         return shard[entry.offset : entry.offset + entry.size], path
