@@ -117,7 +117,7 @@ def test_files_are_put_back_to_the_snapshot_and_nothing_is_forgotten(interrupted
     files.log.write_text(before + lost)
     with files.metrics.open("a") as lines:
         lines.write('{"step": 5}\n{"ste')
-    assert restore_files(files, meta) == {"count": 2, "after": "rank 1: stopped"}
+    assert restore_files(files, meta) == (2, "rank 1: stopped")
     assert files.log.read_text() == before + resumed
     assert files.lost.read_text() == lost
     assert [json.loads(line)["step"] for line in files.metrics.read_text().splitlines()] == [1, 2, 3, 4]

@@ -154,19 +154,19 @@ def continue_run(resumption: Resumption, system: System) -> None:
     Raises CheckpointError as `restore_files` does.
     """
     sign = _last_sign(resumption.files.metrics) if system.launch.device == "cpu" else None
-    outcome = restore_files(resumption.files, resumption.meta)
+    count, cause = restore_files(resumption.files, resumption.meta)
     with resumption.files.open_timeline() as timeline:
         timeline.resumed(resumption.meta.step, sign)
     with MlperfLog(resumption.log) as log:
         log.point(
             RESUMED,
-            outcome.pop("count"),
+            count,
             {
                 "step": resumption.meta.step,
                 "samples": resumption.meta.samples,
                 "ranks": system.world_size,
                 "changed": resumption.changes(system),
-                **outcome,
+                "after": cause,
             },
         )
 
@@ -181,11 +181,11 @@ def restored_by_launcher() -> bool:
     return PUT_BACK in os.environ
 
 
-def restore_files(files: ResultFiles, meta: Meta) -> dict[str, Any]:
+def restore_files(files: ResultFiles, meta: Meta) -> tuple[int, str]:
     """Cut log and metrics back to the snapshot; the log's cut lines go to lost.txt.
 
     Events of earlier resumptions stay. Later snapshots, final weights and partial files are removed.
-    Returns `count`, the number of this resumption, and `after`, the cause of the interruption.
+    Returns the number of this resumption, and the cause of the interruption.
     Raises CheckpointError if the log is shorter than at the snapshot.
     """
     lines = files.log.read_bytes()
@@ -194,9 +194,7 @@ def restore_files(files: ResultFiles, meta: Meta) -> dict[str, Any]:
             f"{files.log}: found {len(lines):,} bytes, expected at least {meta.log_bytes:,}, its size at the snapshot; "
             "restore the log that the run wrote"
         )
-    from compliance.log import read_events  # noqa: PLC0415 - the judge's reader, for runs that resume
-
-    events = read_events(files.log)
+    events = _events(files.log)
     lost = lines[meta.log_bytes :]
     if lost:
         with files.lost.open("ab") as file:
@@ -210,7 +208,7 @@ def restore_files(files: ResultFiles, meta: Meta) -> dict[str, Any]:
     _cut_metrics(files.metrics, meta.step)
     drop_unfinished(files.snapshots, meta.step)
     files.weights.unlink(missing_ok=True)
-    return {"count": 1 + sum(event.key == RESUMED for event in events), "after": _cause(events)}
+    return 1 + sum(event.key == RESUMED for event in events), _cause(events)
 
 
 def _mark(key: str) -> bytes:

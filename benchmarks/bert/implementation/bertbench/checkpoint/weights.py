@@ -3,7 +3,7 @@
 A run means its final weights, or its newest snapshot if it has none.
 """
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 
 import torch
@@ -102,8 +102,7 @@ def _of_run(files: ResultFiles) -> Weights:
             f"{files.folder}: found neither final weights nor a whole snapshot; name another ({_EXPECTED}), or train "
             "with checkpoint.final_weights=true or checkpoint.every_steps set"
         )
-    weights = SnapshotWeights.of(*found)
-    return replace(weights, source=f"{weights.source} (the run has no final weights; this is its newest snapshot)")
+    return SnapshotWeights.of(*found)
 
 
 def _vocabulary(snapshot: Path) -> Path:

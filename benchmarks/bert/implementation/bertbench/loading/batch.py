@@ -17,7 +17,7 @@ import torch
 from numpy.typing import NDArray
 
 from bertbench.common.errors import DataError
-from bertbench.data.store.columns import Columns, entries_of, lengths_of, masked_of
+from bertbench.data.store.columns import Columns, Index, entries_of, lengths_of, masked_of
 from bertbench.data.store.manifest import Manifest
 from bertbench.loading.options import OnBadSample
 from bertbench.model.loss import IGNORED, Labels
@@ -26,7 +26,7 @@ from bertbench.model.sequences import EqualLengths, Sequences
 if TYPE_CHECKING:  # benches make batches without h5py
     from bertbench.data.store.dataset import Dataset, MappedSamples
 
-_WARNINGS = 5
+_WARNINGS = 5  # of a rank; further samples are only counted
 
 
 @dataclass(frozen=True)
@@ -180,30 +180,29 @@ class SampleCheck:
         one of the same size with ignored labels: it takes the same time and has no weight in the loss.
         """
         entries = self._entries_N[ids]
-        if (entries_of(content.lengths, content.masked) == entries).all() and not content.problem(self._vocab_size):
+        if not self._problem(content, entries):
             return content
-        lengths, masked = lengths_of(entries).tolist(), masked_of(entries).tolist()
-        samples = [content.take(np.array([row])) for row in range(len(content))]
-        for row, promised in enumerate(zip(lengths, masked, strict=True)):
-            if problem := self._problem(samples[row], promised):
-                self._leave_out(int(ids[row]), problem)
-                samples[row] = _weightless(*promised)
+        samples = []
+        for row, number in enumerate(ids.tolist()):
+            sample, promised = content.take(np.array([row])), entries[row : row + 1]
+            if problem := self._problem(sample, promised):
+                self._leave_out(number, problem)
+                sample = _weightless(promised)
+            samples.append(sample)
         return Columns.joined(samples)
 
-    def _problem(self, sample: Columns, promised: tuple[int, int]) -> str | None:
-        found = int(sample.lengths[0]), int(sample.masked[0])
-        if found != promised:
-            return f"{found[0]} tokens, {found[1]} masked, where the index promises {promised[0]}, {promised[1]}"
-        problem = sample.problem(self._vocab_size)
+    def _problem(self, content: Columns, entries: Index) -> str | None:
+        if (entries_of(content.lengths, content.masked) != entries).any():
+            return "another length or masked count than the index holds"
+        problem = content.problem(self._vocab_size)
         return problem and problem[1]
 
     def _leave_out(self, sample: int, problem: str) -> None:
         """Raise DataError for a bad sample, or warn of it and count it."""
-        folder, shards = self._dataset.folder, self._dataset.split.shards
-        ends = np.cumsum([shard.samples for shard in shards])
-        number = int(np.searchsorted(ends, sample, side="right"))
-        place = sample - ends[number] + shards[number].samples
-        text = f"{folder / self._dataset.name / shards[number].name}: sample {place}: found {problem}"
+        folder, samples = self._dataset.folder, self._dataset.map_samples()
+        number = int(samples.shards_of(np.array(sample)))
+        path = folder / self._dataset.name / self._dataset.split.shards[number].name
+        text = f"{path}: sample {sample - samples.first_ids[number]}: found {problem}"
         if self._on_bad == "fail":
             raise DataError(
                 f"{text}; see `bertbench data verify {folder}` and prepare the data again, or leave such samples out "
@@ -211,11 +210,12 @@ class SampleCheck:
             )
         self.skipped += 1
         if self.skipped <= _WARNINGS:
-            more = "; further ones are only counted" if self.skipped == _WARNINGS else ""
-            print(f"warning: rank {self._rank}: {text}; left out{more}", file=sys.stderr, flush=True)
+            print(f"warning: rank {self._rank}: {text}; left out and counted", file=sys.stderr, flush=True)
 
 
-def _weightless(length: int, masked: int) -> Columns:
+def _weightless(promised: Index) -> Columns:
+    """Return a sample of the size of one entry without labels."""
+    length, masked = lengths_of(promised).item(), masked_of(promised).item()
     return Columns(
         lengths=np.array([length]),
         masked=np.array([masked]),

@@ -77,8 +77,6 @@ def max_predictions(manifest: Manifest) -> int | None:
     """Return how many tokens of a sample are predicted at most; None where the samples came from elsewhere."""
     recipe = manifest.request.get("recipe", {})
     if recipe.get("name") == "mlperf":
-        from bertbench.data.text.mlperf import MlperfRecipe  # noqa: PLC0415 - the text pipeline, of no other run
-
-        return MlperfRecipe().options().max_predictions_per_seq
+        return MAX_PREDICTIONS
     found = recipe.get("options", {}).get("max_predictions_per_seq")
     return None if found is None else int(found)

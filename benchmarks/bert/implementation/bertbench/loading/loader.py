@@ -76,7 +76,6 @@ class Loader:
         self._fill = fill
         self._startup = startup or Startup()
         self._copies = torch.cuda.Stream(device) if device.type == "cuda" else None
-        self._waited_s = 0.0
         self._next_warning = time.monotonic()
 
     def steps(self, steps: range) -> Iterator[LoadedStep]:
@@ -135,12 +134,11 @@ class Loader:
         with named(DATA_WAIT):
             loaded = loading.result()
         wait_s = time.monotonic() - began
-        self._waited_s += wait_s
         if wait_s > _LONG_WAIT_S and time.monotonic() >= self._next_warning:
             self._next_warning = time.monotonic() + _WARN_EVERY_S
             print(
-                f"warning: rank {self._rank}: step {step + 1} waited {wait_s:.1f} s for its samples, "
-                f"{self._waited_s:.0f} s since the run began; its disk or its cores are too slow",
+                f"warning: rank {self._rank}: step {step + 1} waited {wait_s:.1f} s for its samples; "
+                "its disk or its cores are too slow",
                 file=sys.stderr,
                 flush=True,
             )

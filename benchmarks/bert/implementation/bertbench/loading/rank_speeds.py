@@ -15,7 +15,6 @@ from bertbench.loading.loader import STEPS_AHEAD, LoadedStep, Loader
 
 # a processor quota lets a rank run at full speed at the start of each 0.1 s; 2 s are off by half of that, 2.5 % at most
 _BURST_S, _RATE_S = 0.2, 2.0
-_HALF = 0.5  # move halfway, by ratio: a rank under a quota looks fast until it has used it up, then slow
 
 
 def at_measured_speeds(
@@ -76,8 +75,9 @@ class RebalancingLoader:
         rates = self._world.from_all(self._load / (self._worked_ms() - self._before_ms))
         now = self._speeds.at(taken)
         total = sum(rates)
-        mixed = [(share ** (1 - _HALF)) * (rate / total) ** _HALF for share, rate in zip(now, rates, strict=True)]
-        self._speeds.change(taken + STEPS_AHEAD, tuple(float(one) for one in mixed))
+        # halfway, by ratio: a rank under a quota looks fast until it has used it up, then slow
+        mixed = ((share * rate / total) ** 0.5 for share, rate in zip(now, rates, strict=True))
+        self._speeds.change(taken + STEPS_AHEAD, tuple(map(float, mixed)))
         self._begin()
 
     def _begin(self) -> None:
