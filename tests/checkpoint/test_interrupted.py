@@ -39,6 +39,12 @@ def interrupted(tiny: Callable[..., System], tmp_path: Path) -> Resumption:
     return Resumption(files.log, first, verified(first))
 
 
+def found_by(resume: str, folder: Path) -> Resumption:
+    found = find(resume, None, folder)
+    assert found is not None
+    return found
+
+
 def mlperf_line(key: str, **metadata: Any) -> str:
     record = {"time_ms": 1, "event_type": "POINT_IN_TIME", "key": key, "value": 1, "metadata": metadata}
     return f":::MLLOG {json.dumps({'namespace': '', **record})}\n"
@@ -48,8 +54,7 @@ def test_only_a_whole_snapshot_is_chosen(interrupted: Resumption, capsys: pytest
     files = interrupted.files
     partial_folder(files.snapshots, 8).mkdir()  # half-written
     (step_folder(files.snapshots, 6) / "__0_0.distcp").write_bytes(b"weighs.")  # damaged
-    found = find("auto", None, files.log.parent)
-    assert found is not None
+    found = found_by("auto", files.log.parent)
     assert (found.meta.step, found.meta.evaluations) == (4, ((36, 0.25),))
     assert "step_6: changed since they were written: __0_0.distcp" in capsys.readouterr().err
     with pytest.raises(CheckpointError, match="changed since they were written"):
@@ -63,8 +68,7 @@ def test_auto_goes_on_only_with_a_run_that_was_interrupted(interrupted: Resumpti
     folder = files.log.parent
     assert find("never", None, folder) is None
     for resume in ("auto", str(files.log), str(files.folder), str(step_folder(files.snapshots, 6))):
-        found = find(resume, None, folder)
-        assert found is not None
+        found = found_by(resume, folder)
         assert (found.log, found.meta.step) == (files.log, 6)
     with files.log.open("a") as log:
         log.write(mlperf_line("run_stop", status="aborted", interrupted=True))
@@ -85,8 +89,7 @@ def test_a_run_without_a_whole_snapshot_goes_on_from_its_run_start(
     files.log.write_text(begun + mlperf_line("block_start") + stop)
     shutil.rmtree(files.snapshots)
     files.describe(tiny(), SEED)
-    found = find("auto", None, files.log.parent)
-    assert found is not None
+    found = found_by("auto", files.log.parent)
     assert (found.meta.step, found.meta.seed, found.meta.ranks, found.meta.log_bytes) == (0, 1, 2, len(begun))
     assert found.changes(tiny("data.global_batch_size=14")) == [
         "data.global_batch_size: was 12, is 14", "global batch size: was 12, is 14",

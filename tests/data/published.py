@@ -25,15 +25,16 @@ Fields = dict[str, Any]
 
 
 def fixed_fields(samples: Sequence[Sample] = SAMPLES) -> Fields:
-    def padded(rows: list[list[int]], width: int, dtype: str) -> np.ndarray:
+    def padded(name: str, width: int, dtype: str) -> np.ndarray:
+        rows = [getattr(sample, name) for sample in samples]
         return np.array([row + [0] * (width - len(row)) for row in rows], dtype)
 
     return {
-        "input_ids": padded([sample.input_ids for sample in samples], WIDTH, "i2"),
-        "input_mask": padded([[1] * len(sample.input_ids) for sample in samples], WIDTH, "i1"),
-        "segment_ids": padded([sample.segment_ids for sample in samples], WIDTH, "i1"),
-        "masked_lm_positions": padded([sample.masked_lm_positions for sample in samples], PREDICTIONS, "i2"),
-        "masked_lm_ids": padded([sample.masked_lm_ids for sample in samples], PREDICTIONS, "i2"),
+        "input_ids": padded("input_ids", WIDTH, "i2"),
+        "input_mask": np.array([np.arange(WIDTH) < len(sample.input_ids) for sample in samples], "i1"),
+        "segment_ids": padded("segment_ids", WIDTH, "i1"),
+        "masked_lm_positions": padded("masked_lm_positions", PREDICTIONS, "i2"),
+        "masked_lm_ids": padded("masked_lm_ids", PREDICTIONS, "i2"),
         "next_sentence_labels": np.array([sample.next_sentence_label for sample in samples], "i1"),
     }
 
@@ -46,15 +47,17 @@ def varlength_fields(samples: Sequence[Sample] = SAMPLES) -> Fields:
 
 def packed_fields() -> Fields:
     """Two rows: the first and the second of SAMPLES (the second begins at place 5), then the third."""
-    return {
-        "input_ids": [np.array([1, 9, 2, 8, 2, 1, 3, 7, 2, 6, 3, 2], "i2"), np.array([1, 2, 3, 2], "i2")],
-        "segment_ids": [np.array([0, 0, 0, 1, 1, 0, 0, 0, 0, 1, 1, 1], "i1"), np.array([0, 0, 1, 1], "i1")],
-        "masked_lm_positions": [np.array([3, 5 + 1, 5 + 5], "i2"), np.array([2], "i2")],
-        "masked_lm_ids": [np.array([30, 10, 50], "i2"), np.array([20], "i2")],
-        "packed_input_len": [np.array([5, 7], "i2"), np.array([4], "i2")],
-        "packed_masked_lm_len": [np.array([1, 2], "i2"), np.array([1], "i2")],
-        "next_sentence_labels": [np.array([1, 0], "i1"), np.array([1], "i1")],
+    rows = {
+        "input_ids": ([1, 9, 2, 8, 2, 1, 3, 7, 2, 6, 3, 2], [1, 2, 3, 2]),
+        "segment_ids": ([0, 0, 0, 1, 1, 0, 0, 0, 0, 1, 1, 1], [0, 0, 1, 1]),
+        "masked_lm_positions": ([3, 5 + 1, 5 + 5], [2]),
+        "masked_lm_ids": ([30, 10, 50], [20]),
+        "packed_input_len": ([5, 7], [4]),
+        "packed_masked_lm_len": ([1, 2], [1]),
+        "next_sentence_labels": ([1, 0], [1]),
     }
+    types = {"segment_ids": "i1", "next_sentence_labels": "i1"}
+    return {name: [np.array(row, types.get(name, "i2")) for row in both] for name, both in rows.items()}
 
 
 def write_hdf5(path: Path, fields: Fields, compression: str | None = None) -> Path:

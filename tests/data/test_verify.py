@@ -51,18 +51,17 @@ def replace_shard(folder: Path, samples: list[Sample], counted: int = 1) -> None
 
 
 def test_the_digest_is_the_sum_of_the_samples_digests_modulo_2_to_the_128() -> None:
-    def digest(
-        head: tuple[int, int, int], ids: list[int], segments: bytes, positions: list[int], labels: list[int]
-    ) -> int:
-        words = [struct.pack(f"<{len(part)}h", *part) for part in (head, ids, positions, labels)]
-        content = words[0] + words[1] + segments + words[2] + words[3]
+    def digest(sample: Sample) -> int:
+        head = (len(sample.input_ids), len(sample.masked_lm_ids), sample.next_sentence_label)
+        parts = (head, sample.input_ids, sample.masked_lm_positions, sample.masked_lm_ids)
+        first, tokens, *rest = (struct.pack(f"<{len(part)}h", *part) for part in parts)
+        content = b"".join((first, tokens, bytes(sample.segment_ids), *rest))
         return int.from_bytes(blake2b(content, digest_size=16).digest(), "little")
 
     found = SampleMultiset()
     for _ in range(5):  # often enough for the sum to pass 2^128
         found.add(columns_of([SAMPLES[0], SAMPLES[2]]))
-    one = digest((5, 1, 1), [1, 9, 2, 8, 2], bytes([0, 0, 0, 1, 1]), [3], [30])
-    other = digest((4, 1, 1), [1, 2, 3, 2], bytes([0, 0, 1, 1]), [2], [20])
+    one, other = digest(SAMPLES[0]), digest(SAMPLES[2])
     assert 5 * (one + other) > 2**128
     assert found.digest == 5 * (one + other) % 2**128
 

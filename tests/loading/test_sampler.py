@@ -21,18 +21,8 @@ def test_a_permutation_reaches_every_place_once(size: int) -> None:
     assert sorted(permuted(np.arange(size), size, 5).tolist()) == list(range(size))
 
 
-def test_a_permutation_is_a_feistel_network_keyed_by_numpys_default_generator() -> None:
-    keys = [int(key) for key in np.random.default_rng(5).integers(0, 2**64, size=6, dtype=np.uint64)]
-
-    def place(index: int) -> int:  # 64 places: halves of 3 bits, and no place is outside
-        left, right = index >> 3, index & 7
-        for key in keys:
-            mixed = ((right ^ key) * 0x9E3779B97F4A7C15) % 2**64
-            mixed = ((mixed ^ mixed >> 29) * 0x9E3779B97F4A7C15) % 2**64
-            left, right = right, left ^ (mixed >> 32 & 7)
-        return left << 3 | right
-
-    assert permuted(np.arange(64), 64, 5).tolist() == [place(index) for index in range(64)]
+def test_a_permutation_never_changes() -> None:
+    assert permuted(np.arange(13), 64, 5).tolist() == [1, 38, 9, 17, 35, 18, 22, 30, 46, 23, 61, 57, 8]
 
 
 @pytest.fixture
