@@ -24,21 +24,15 @@ _TITLES: dict[Group, str] = {
 
 def check_download(folder: Path, as_json: bool) -> int:
     """Return exit code 0 if every needed file is present and correct, 1 if not; raises DataError without a folder."""
+    shown = printable(str(folder))
     if not folder.is_dir():
-        raise DataError(
-            f"{printable(str(folder))}: found no folder, expected a dataset's folder or the folder of a download"
-        )
+        raise DataError(f"{shown}: found no folder, expected a dataset's folder or the folder of a download")
     with Progress() as progress:
         findings = examine(folder, progress)
     problems = [finding for finding in findings if finding.problem]
     downloads = _downloads(folder, problems)
-    content = {
-        "path": printable(str(folder)),
-        "ok": not problems,
-        "files": findings,
-        "downloads": downloads,
-    }
-    emit(as_json, content, *_report(printable(str(folder)), findings, problems, downloads))
+    content = {"path": shown, "ok": not problems, "files": findings, "downloads": downloads}
+    emit(as_json, content, *_report(shown, findings, problems, downloads))
     return 1 if problems else 0
 
 

@@ -5,7 +5,6 @@ from typing import Any
 
 from bertbench.checkpoint.weights import newest_run, open_weights
 from bertbench.commands import WEIGHTS_HELP, add_number, add_path, emit
-from bertbench.common.errors import ConfigError
 from bertbench.common.paths import runs_folder, shown_path
 from bertbench.data.text.vocabulary import Vocabulary
 from bertbench.finetune.fill_mask import MASK, fill_mask
@@ -27,10 +26,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(arguments: argparse.Namespace) -> int:
     """Print a line for each prediction, best first."""
     weights = open_weights(arguments.checkpoint or newest_run(runs_folder()))
-    vocab = arguments.vocab or weights.vocabulary
-    if arguments.vocab is None and not vocab.exists():
-        raise ConfigError(f"{vocab}: not found; give --vocab the vocab.txt that the model was trained with")
-    predicted = fill_mask(weights, Vocabulary.read(vocab), arguments.text, arguments.top)
+    vocabulary = Vocabulary.read(arguments.vocab or weights.vocabulary)
+    predicted = fill_mask(weights, vocabulary, arguments.text, arguments.top)
     content = {
         "text": arguments.text,
         "checkpoint": str(weights.path),

@@ -98,7 +98,11 @@ class Loader:
             self._open_shards(plan)
             self._startup.mark("shards")
         skipped_before = self._check.skipped
-        batches = self._read(parts) if self._exchange is None else self._read_exchanged(plan, parts, self._exchange)
+        if self._exchange is None:
+            lengths = self._sampler.dataset.lengths
+            batches = [gather(self._samples, part.ids, lengths(part.ids), self._check) for part in parts]
+        else:
+            batches = self._read_exchanged(plan, parts, self._exchange)
         with torch.cuda.stream(self._copies):  # does nothing on a CPU
             sent = [self._fill(batch).to(self._device) for batch in batches]
         loads_R = self._sampler.planner.loads(plan)
@@ -114,10 +118,6 @@ class Loader:
         mine = plan.dealt if self._exchange is None else plan.drawn
         for number in np.unique(self._samples.shards_of(mine.of(self._rank))).tolist():
             self._samples.shard(number)
-
-    def _read(self, parts: list[Part]) -> list[Batch]:
-        lengths = self._sampler.dataset.lengths
-        return [gather(self._samples, part.ids, lengths(part.ids), self._check) for part in parts]
 
     def _read_exchanged(self, plan: StepPlan, parts: list[Part], exchange: "Exchange") -> list[Batch]:
         """Read the samples that this rank has drawn, and gather its dealt samples from its group."""

@@ -6,19 +6,16 @@ one field; one field per value is valid too, and is read.
 """
 
 from collections.abc import Sequence
-from typing import Literal
 
 import numpy as np
 
 from bertbench.common.protobuf import BYTES, MAX_VARINT_BYTES, VARINT, spans
 from bertbench.data.formats.rows import Rows
 
-Kind = Literal["bytes", "floats", "integers"]
-"""The kind of a feature's values."""
-_KINDS: dict[int, Kind] = {1: "bytes", 2: "floats", 3: "integers"}
+_KINDS = {1: "bytes", 2: "floats", 3: "integers"}
 
 
-def feature_bytes(record: bytes) -> dict[str, tuple[Kind, bytes]]:
+def feature_bytes(record: bytes) -> dict[str, tuple[str, bytes]]:
     """Return kind and encoded values of the features of one Example; `integers` decodes many at once.
 
     Raises ValueError if the bytes are no such message.
@@ -59,7 +56,7 @@ def integers(chunks: Sequence[bytes]) -> Rows:
     return Rows(values.view(np.int64), np.diff(ends, prepend=0))
 
 
-def _feature(record: bytes, start: int, end: int) -> tuple[Kind, bytes]:
+def _feature(record: bytes, start: int, end: int) -> tuple[str, bytes]:
     kind, values = _KINDS[1], b""
     for number, _, list_start, list_end in spans(record, start, end):
         kind = _KINDS.get(number, _KINDS[1])

@@ -10,7 +10,6 @@ from typing import Any, NamedTuple
 from bertbench.data.store.manifest import Manifest, SplitName
 
 _EVAL_TEXT, _EVAL_ALL = "eval.txt", "eval_intermediate"
-_EVAL_PICKED = {10_000: "eval_10k"}
 
 
 class ReferenceFile(NamedTuple):
@@ -31,7 +30,7 @@ def reference_files(manifest: Manifest, split_name: SplitName) -> list[tuple[str
     if recipe is None:
         return [(shard.name, (number,)) for number, shard in enumerate(shards)]
     if picked := recipe.get("select_eval"):
-        return [(_EVAL_PICKED.get(picked, f"eval_{picked}"), tuple(range(len(shards))))]
+        return [("eval_10k" if picked == 10_000 else f"eval_{picked}", tuple(range(len(shards))))]
     files = []
     for number, (text, _) in enumerate(manifest.request["source"]["text"]):
         of_text = (place for place, shard in enumerate(shards) if shard.name.startswith(f"part_{number:05d}_"))

@@ -62,11 +62,8 @@ def unpacked(fields: Fields, place: Place) -> Block:
     )
     _require_equal_counts(place, fields, "packed_input_len", "packed_masked_lm_len")
     _require_equal_counts(place, fields, "packed_input_len", "next_sentence_labels")
-    for inside, of_inside in {
-        "packed_input_len": ("input_ids", "segment_ids"),
-        "packed_masked_lm_len": ("masked_lm_positions", "masked_lm_ids"),
-    }.items():
-        _require_parts(place, fields, inside, of_inside)
+    _require_parts(place, fields, "packed_input_len", "input_ids", "segment_ids")
+    _require_parts(place, fields, "packed_masked_lm_len", "masked_lm_positions", "masked_lm_ids")
     owners = lengths.owners()
     lengths_N = lengths.values.astype(np.int64)
     masked_N = masked.values.astype(np.int64)
@@ -104,7 +101,7 @@ def _require_equal_counts(place: Place, fields: Fields, name: str, other_name: s
     )
 
 
-def _require_parts(place: Place, fields: Fields, name: str, of_names: tuple[str, ...]) -> None:
+def _require_parts(place: Place, fields: Fields, name: str, *of_names: str) -> None:
     """Raise DataError unless the packed lengths `name` are positive and add up to the lengths of other fields."""
     lengths = fields[name]
     place.refuse(lengths.any_where(lengths.values < 1), lambda row: f"a {name} below 1, expected at least 1")

@@ -13,7 +13,7 @@ TEXT_URI = "https://training.mlcommons-storage.org/metadata/bert-preprocessed-wi
 INPUT_URI = "https://training.mlcommons-storage.org/metadata/bert-input-files.uri"
 TEXT_PARTS = 500
 ALL_TFRECORD_PARTS_BYTES = 391_434_110_129
-DUPE_FACTOR, SEED = 10, 12345
+RECIPE = {"dupe_factor": 10, "seed": 12345}
 """Of the command that made the published TFRecords; its length is 512, its predictions are 76."""
 
 

@@ -99,8 +99,7 @@ def _make_parts(
     missing = [source for source in sources if not source.finished(work).exists()]
     if len(missing) < len(sources):
         progress.message(f"{len(sources) - len(missing)} of {len(sources)} files were finished before")
-    if not work.parent.exists():
-        work.parent.mkdir(parents=True)
+    work.parent.mkdir(parents=True, exist_ok=True)
     samples = 0
     with scratch_folder(work) as scratch:
         if min(workers, len(missing)) > 1:

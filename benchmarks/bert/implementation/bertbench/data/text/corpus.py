@@ -17,7 +17,7 @@ from itertools import groupby
 from pathlib import Path
 from pydoc_data import topics
 
-from bertbench.common.errors import DataError, system_reason
+from bertbench.common.errors import DataError
 
 Article = list[str]
 """One document: its sentences in order."""
@@ -144,10 +144,8 @@ def _lines(path: Path) -> Iterator[str]:
     try:
         with path.open(encoding="utf-8", newline="\n") as lines:
             yield from lines
-    except OSError as error:
-        raise DataError(f"{path}: cannot be read ({system_reason(error)}); give the path of a text file") from error
-    except UnicodeDecodeError as error:
-        raise DataError(f"{path}: byte {error.start} is not UTF-8; convert the file to UTF-8") from error
+    except (OSError, UnicodeDecodeError) as error:
+        raise DataError(f"{path}: cannot be read ({error}); give the path of a text file in UTF-8") from error
 
 
 def split_sentences(paragraph: str) -> list[str]:

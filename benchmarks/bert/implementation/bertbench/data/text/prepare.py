@@ -55,14 +55,12 @@ def prepare(out: Path, texts: Texts, recipe: Recipe, vocab: Path | None, progres
     if out.exists():
         return existing(out, request), True
     with unfinished(out) as folder:
-        progress.message("reading text")
         of_files = (_READERS[kind](path) for kind, paths in texts.items() for path in paths)
         articles = list(chain.from_iterable(of_files if described else [corpus.python_documentation()]))
-        progress.message(f"{len(articles):,} documents; making the vocabulary")
+        progress.message(f"{len(articles):,} documents; making vocabulary and samples")
         vocabulary = (
             Vocabulary.read(vocab) if vocab else Vocabulary.train(chain.from_iterable(articles), recipe.vocab_size)
         )
-        progress.message(f"{len(vocabulary):,} entries; tokenizing")
         documents = tokenize(articles, vocabulary)
         held_out, training = _hold_out(documents, recipe)
         progress.message("making samples and writing shards")
