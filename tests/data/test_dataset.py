@@ -22,7 +22,7 @@ from tests.damage import cut
 from tests.data.datasets import written
 from tests.data.published import SAMPLES
 from tests.data.test_verify import change_manifest
-from tests.tiny import columns_of
+from tests.tiny import columns_of, samples_of
 
 
 def test_the_index_packs_length_and_masked_count() -> None:
@@ -48,6 +48,16 @@ def test_a_batch_is_its_samples_one_after_the_other_longest_first(tmp_path: Path
     assert batch.masked_labels_M.tolist() == [10, 50, 30, 20]
     assert batch.next_sentence_S.tolist() == [0, 1, 1]
     assert (batch.tokens_T.dtype, batch.masked_labels_M.dtype) == (torch.int32, torch.int64)
+
+
+def test_samples_are_read_in_the_order_of_their_ids_from_all_shards(tmp_path: Path) -> None:
+    dataset = written(tmp_path, SAMPLES, 2)
+    found = read(dataset.map_samples(), np.array([2, 0, 1, 0]))
+    assert samples_of(found) == [SAMPLES[2], SAMPLES[0], SAMPLES[1], SAMPLES[0]]
+    for name, values in vars(columns_of(SAMPLES)).items():
+        field = getattr(found, name)
+        assert field.dtype == values.dtype, name
+        assert field.flags.writeable, name
 
 
 def test_a_shard_is_opened_when_its_first_sample_is_read(tmp_path: Path) -> None:
