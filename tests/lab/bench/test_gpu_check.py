@@ -23,7 +23,7 @@ from lab.bench.gpu.report import Report
 from lab.bench.gpu.stand import Stand, attempt, say, stand
 from lab.bench.gpu_check import run_part
 from tests.ranks import run_ranks
-from tests.training.test_graphs import AsOnAGpu
+from tests.training.test_graphs import as_on_a_gpu
 
 SCRIPT = Path(__file__).parents[3] / "benchmarks" / "bert" / "gpu_check.sh"
 without_a_gpu = pytest.mark.skipif(torch.cuda.is_available(), reason="there is a GPU")
@@ -183,7 +183,7 @@ def test_recorded_steps_are_compared_with_plain_ones() -> None:
 
 
 def compared_with_recorded(world: World, here: Stand) -> list[dict[str, Any]]:
-    with AsOnAGpu():
+    with as_on_a_gpu():
         plain = training.Choice()
         return said_by(world, training.compare_on_rank, here, plain, plain._replace(compile="graphs"), 1e-4)
 
