@@ -46,6 +46,29 @@ def test_a_batch_scores_as_its_sequences_do_alone() -> None:
     torch.testing.assert_close(together, torch.cat(alone), atol=1e-6, rtol=1e-5)  # other matrix sizes, other rounding
 
 
+def test_leaving_out_what_no_head_reads_changes_neither_scores_nor_gradients() -> None:
+    model = tiny_bert().double()
+    lengths, masked_at = [11, 7, 7, 2], torch.tensor([0, 3, 10, 14, 19, 26])  # 0 is a [CLS] token: read twice
+    tokens = torch.randint(41, (27,), generator=torch.Generator().manual_seed(1))
+    positions = torch.cat([torch.arange(length) for length in lengths])
+    sequences = Sequences.of(np.array(lengths))
+    hidden = model.embeddings(tokens, torch.zeros_like(tokens), positions)
+    for layer in model.layers:
+        hidden = layer(hidden, sequences)
+    whole = Scores(
+        model.masked_lm(hidden[masked_at], model.embeddings.word.weight),
+        model.next_sentence(model.pooler(hidden[[0, 11, 18, 25]]).tanh()),
+    )
+    lean = model(tokens, torch.zeros_like(tokens), positions, sequences, masked_at)
+    torch.testing.assert_close(lean, whole, atol=1e-13, rtol=1e-12)
+    weights = [torch.randn(part.shape, generator=torch.Generator().manual_seed(2)) for part in whole]
+    gradients = [
+        torch.autograd.grad(sum((part * by).sum() for part, by in zip(parts, weights, strict=True)), model.parameters())
+        for parts in (lean, whole)
+    ]
+    torch.testing.assert_close(*gradients, atol=1e-12, rtol=1e-11)
+
+
 def test_dropout_acts_in_training_only() -> None:
     model = Bert(BertShape(**{**vars(TINY), "hidden_dropout": 0.5, "attention_dropout": 0.5}))
     model.initialize(torch.Generator().manual_seed(3))
