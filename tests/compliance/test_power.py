@@ -174,10 +174,11 @@ def noisy(seed: int, watts: float = WATTS) -> Callable[[int], float]:
         lambda _: node_file(RUN_S + 5, lambda second: 290 + second / 8),
         lambda _: node_file(RUN_S + 5, lambda second: noisy(5)(second) * (0.1 if 20 < second < 25 else 1)),
         lambda _: node_file(RUN_S + 5, lambda second: noisy(5)(second) * (1.31 if second < 53 else 0.7)),
+        lambda _: node_file(RUN_S + 5, lambda second: noisy(5)(second) * (1.15 if 3 * second < 2 * RUN_S else 0.65)),
     ],
     ids=[
         "efficiency", "kilowatts", "another power", "another efficiency", "one power", "a pattern", "a line", "a gap",
-        "a half",
+        "a half", "a third",
     ],
 )  # fmt: skip
 def test_power_is_bounded_by_physics_and_by_the_other_runs(power: Path, change: Callable[[str], str]) -> None:
