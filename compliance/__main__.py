@@ -9,15 +9,15 @@ import os
 import sys
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from itertools import groupby
 from pathlib import Path
 
-from compliance import official
+from compliance import alike, official, together
 from compliance.finding import Finding, named
-from compliance.judge import Judgement, Overall, find_logs, is_package, judge, once
+from compliance.judge import LOG_PATTERN, Judgement, Overall, find_logs, is_package, judge, once
 from compliance.log import CannotJudge
 from compliance.record import as_json, printable
-from compliance.together import kept
 
 _EXIT_CODES: dict[Overall, int] = {"pass": 0, "fail": 1, "cannot-judge": 2}
 # Below this a second process costs more than it saves.
@@ -39,9 +39,10 @@ def main(arguments: list[str] | None = None) -> int:
             return 2
         return _package(paths[0], options)
     worst, contents, kinds = 0, [], defaultdict[str, list[str]](list)
-    for folder, result in groupby(_judged(paths, options), key=lambda judgement: judgement.path.parent):
-        whole = list(result)
+    for folder, result in groupby(_judged(paths, options), key=lambda pair: pair[0].path.parent):
+        whole, traces = zip(*result, strict=True)
         judgements, common = once(whole)
+        common += _compared(whole, traces)
         off = [one for one in judgements[0].not_applied if all(one in other.not_applied for other in judgements)]
         for index, (judgement, own) in enumerate(zip(whole, judgements, strict=True)):
             worst = max(worst, _EXIT_CODES[judgement.verdict])
@@ -59,6 +60,13 @@ def main(arguments: list[str] | None = None) -> int:
         which = {kind: f": {', '.join(logs)}" * (kind != "pass") for kind, logs in kinds.items()}
         print(printable("; ".join(f"{len(kinds[kind])} {kind}{which[kind]}" for kind in sorted(kinds))))
     return worst
+
+
+def _compared(runs: Sequence[Judgement], traces: Sequence[alike.Trace]) -> Iterator[Finding]:
+    """Ask about runs of a folder that share a seed or measurements, or differ; only in a package, that decides."""
+    if runs[0].path.match(LOG_PATTERN):
+        for one in (*together.judge(runs[0].path.parent, False, runs), *alike.copies(traces)):
+            yield replace(one, severity="warning", line=None)
 
 
 def _package(root: Path, options: argparse.Namespace) -> int:
@@ -102,7 +110,7 @@ def _parsed(arguments: list[str]) -> argparse.Namespace:
     return parser.parse_args(arguments)
 
 
-def _judged(paths: Sequence[Path], options: argparse.Namespace) -> Iterator[Judgement]:
+def _judged(paths: Sequence[Path], options: argparse.Namespace) -> Iterator[tuple[Judgement, alike.Trace]]:
     jobs = [(log, options) for path in paths for log in _logs(path)]
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     processes = min(cores, len(jobs) // (_FEWEST_FOR_PROCESSES // 2))
@@ -122,9 +130,10 @@ def _logs(path: Path) -> list[Path]:
         return [path]  # judging it reports the reason
 
 
-def _job(job: tuple[Path, argparse.Namespace]) -> Judgement:
+def _job(job: tuple[Path, argparse.Namespace]) -> tuple[Judgement, alike.Trace]:
     path, options = job
-    return kept(judge(path, options.ruleset, options.division, options.strict))
+    judgement = judge(path, options.ruleset, options.division, options.strict)
+    return together.kept(judgement), alike.trace(path.name, False, judgement.facts)
 
 
 def _head(judgement: Judgement) -> list[str]:

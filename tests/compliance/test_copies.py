@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from compliance.__main__ import main
 from compliance.package import judge_package
 from tests.compliance.mutations import both
 from tests.compliance.packages import START, line, run_log, write_package
@@ -180,6 +181,17 @@ def test_runs_that_nearly_follow_another_are_asked_about(tmp_path: Path, disguis
     copy = disguise((logs / "result_0.txt").read_text())
     (logs / "result_3.txt").write_text(copy.replace('"seed", "value": 1', '"seed", "value": 4'))
     assert found(logs) == {("copied-run", "warning")}
+
+
+def test_runs_are_compared_in_a_folder_of_logs_too(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    logs = write_package(tmp_path)
+    assert main([str(logs)]) == 0
+    assert "warning" not in capsys.readouterr().out
+    (logs / "result_5.txt").write_text(run_log(seconds=60, seed=4).replace("6700", "6800"))
+    assert main([str(logs)]) == 0
+    text = capsys.readouterr().out
+    for rule in ("seed", "settings", "speed", "copied-run"):
+        assert f"{logs}: warning {rule}: " in text
 
 
 def test_settings_are_compared_by_value(tmp_path: Path) -> None:
