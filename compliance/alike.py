@@ -87,8 +87,6 @@ def shared(one: Mapping[str, frozenset[int]], other: Mapping[str, frozenset[int]
 def _apart(one: Sequence[float], other: Sequence[float]) -> float:
     """Return the deviation of the differences of two runs' accuracies: training has noise; infinite if too few."""
     apart = [a - b for a, b in zip(one, other, strict=False)]
-    if len(apart) > 2 and len(one) == len(other) and not any(apart):
-        return 0.0
     return pstdev(apart) if len(apart) >= _FEWEST_NEAR else math.inf
 
 

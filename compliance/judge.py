@@ -147,10 +147,7 @@ def once(runs: Sequence[Judgement]) -> tuple[list[Judgement], list[Finding]]:
 
 def _official_findings(verdict: official.OfficialVerdict, facts: RunFacts) -> Findings:
     for message in verdict.messages:
-        line = message.line
-        if line is None and message.text.startswith("Failed checks for eval_accuracy") and facts.best:
-            line = facts.best.line
         expected = message.test or f"what ruleset {verdict.ruleset} asks for"
         place = official.place_of_rule(verdict.ruleset, facts.division, message.key)
         expected += f" ({place})" if place else ""
-        yield Finding(OFFICIAL.id, "error", message.text, expected, OFFICIAL.remedy, line)
+        yield Finding(OFFICIAL.id, "error", message.text, expected, OFFICIAL.remedy, message.line)

@@ -27,8 +27,6 @@ _KINDS = {
 _SIGNATURES = {
     b"\x1f\x8b": "gzip data",
     b"PK\x03\x04": "a zip archive",
-    b"BZh": "bzip2 data",
-    b"\xfd7zXZ": "xz data",
     b"\x28\xb5\x2f\xfd": "zstd data",
     b"\xff\xfe": "UTF-16 text",
     b"\xfe\xff": "UTF-16 text",

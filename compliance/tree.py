@@ -13,7 +13,6 @@ from compliance.finding import Finding, Findings
 
 _LARGEST_MB = 50
 _IMPLEMENTATION = ("README.md", "setup.sh", "init_datasets.sh", "run_and_time.sh")
-_SHOWN = 5
 _MEND = "rename, shrink, replace or remove them"
 
 
@@ -37,9 +36,8 @@ def sources(root: Path, benchmark: str) -> Findings:
     """Yield what is missing in benchmarks/<benchmark>/implementations/: sources, or files to repeat a run."""
     place = f"benchmarks/{benchmark}/implementations"
     if not any(files for _, _, files in os.walk(root / place)):
-        found = f"{place}/ holds no file" if (root / place).is_dir() else f"no {place}/"
         expected = f"the sources that ran, in {place}/<name>/"
-        yield Finding("sources", "error", found, expected, "add the implementation's sources")
+        yield Finding("sources", "error", f"no file in {place}/", expected, "add the implementation's sources")
         return
     for system in sorted(path.name for path in folders(root / "results")):
         folder = next((one for one in (root / place).iterdir() if any(one.glob(f"{system}_*.json"))), None)
@@ -74,8 +72,7 @@ def files(root: Path) -> Findings:
         ("outside-link", "links out of the package", "links to files of the package"),
     ):
         if paths := sorted(found[rule]):
-            more = f" and {len(paths) - _SHOWN} more" if len(paths) > _SHOWN else ""
-            shown = f"{len(paths)} {what}: {', '.join(paths[:_SHOWN])}{more}"
+            shown = f"{len(paths)} {what}, such as {', '.join(paths[:5])}"
             # the official tool passes links out of the package, although they break where it is unpacked
             yield Finding(rule, "warning" if rule == "outside-link" else "error", shown, expected, _MEND)
 

@@ -36,16 +36,13 @@ def _intervals(case: Case) -> Breaches:
 
 def _by_their_ends(starts: list[Event], stops: list[Event]) -> list[Event]:
     """Return the starts under the names of their stops, where these carry the count at which the interval ends."""
-    stopped, started = ({_name(event) for event in events} for events in (stops, starts))
-    if stopped <= started:
-        return starts
+    stopped = {_name(event) for event in stops}
     ends = [
         event._replace(metadata={"first_epoch_num": _name(event) + count})
         for event in starts
         if (count := number(event.metadata.get("epoch_count"))) is not None
     ]
-    by_end = len(stopped & {_name(event) for event in ends}) > len(stopped & started)
-    return ends if by_end and len(ends) == len(starts) else starts
+    return max(starts, ends, key=lambda events: len(stopped & {_name(event) for event in events}))
 
 
 def _without_accuracy(case: Case, names: set[float]) -> Breaches:

@@ -11,7 +11,7 @@ from functools import partial
 from itertools import accumulate
 from operator import attrgetter
 
-from compliance.finding import Breach, Breaches, Case, Rule, odd
+from compliance.finding import Breach, Breaches, Case, Rule, Severity, odd
 from compliance.record import shown
 from compliance.rules.quantities import measured
 from compliance.rules.samples import reaching
@@ -42,17 +42,11 @@ COURSE = (
 
 
 def _once(case: Case) -> Breaches:
-    starts, stops = case.all("run_start"), case.all("run_stop")
-    order = [event.key for event in sorted([*starts, *stops], key=attrgetter("line"))]
-    two_runs = order == ["run_start", "run_stop"] * (len(order) // 2) and len(order) > 2
-    for key, events in (("run_start", starts), ("run_stop", stops)):
-        for event in events[1:]:
-            moved = abs(event.time_ms - events[0].time_ms)
-            found = f"a further {key}, {moved / 1e3:.3f} s from the one on line {events[0].line}"
-            if two_runs:
-                found += ": more than one run in the file"
-            harmless = moved <= allowance_ms(case) and not two_runs
-            yield Breach(event.line, found, None, "warning" if harmless else "error")
+    for first, *further in filter(None, map(case.all, ("run_start", "run_stop"))):
+        for event in further:
+            moved = abs(event.time_ms - first.time_ms)
+            found = f"a further {event.key}, {moved / 1e3:.3f} s from the one on line {first.line}"
+            yield Breach(event.line, found, None, "warning" if moved <= allowance_ms(case) else "error")
 
 
 def _whole(case: Case) -> Breaches:
@@ -195,16 +189,10 @@ def _in_one_go(case: Case) -> Breaches:
     resumptions = case.all("resumed")
     if not resumptions:
         return
-    last = resumptions[-1]
-    found = f"resumed {len(resumptions)} times, the last from a snapshot after {shown(last.metadata.get('samples'))}"
-    yield Breach(last.line, f"{found} samples; cause: {shown(last.metadata.get('after'))}", "no interruption")
-
-
-def _counted(case: Case) -> Breaches:
-    for due, event in enumerate(case.all("resumed"), start=1):
-        if event.value != due:
-            yield Breach(event.line, f"resumption {shown(event.value)}", f"resumption {due}")
-            return
+    last, counts = resumptions[-1], [event.value for event in resumptions]
+    found = f"resumptions {shown(counts)}, the last from a snapshot after {shown(last.metadata.get('samples'))}"
+    severity: Severity = "warning" if counts == [*range(1, len(counts) + 1)] else "error"
+    yield Breach(last.line, f"{found} samples; cause: {shown(last.metadata.get('after'))}", None, severity)
 
 
 def _all_samples(case: Case) -> Breaches:
@@ -225,13 +213,9 @@ RULES = (
         "an aborted run counts as one that did not converge; submit it only as such", _success,
     ),
     Rule(
-        "resumed", "A run trains without interruption", _CLOCK, "warning",
+        "resumed", "A run trains without interruption (resumptions not counted 1, 2, 3, ...: error)", _CLOCK, "warning",
         "publish the interruption with the result; time counts from the first run_start, lost work included",
         _in_one_go,
-    ),
-    Rule(
-        "resumed-count", "Resumptions count 1, 2, 3, ... without a gap", _CLOCK, "error",
-        "submit the log as the run wrote it", _counted,
     ),
     Rule(
         "skipped", "A run trains on every sample of its batches", _CLOCK,

@@ -22,13 +22,6 @@ def _division(case: Case) -> Breaches:
     yield from odd(case, "submission_division", lambda value: value in _DIVISIONS)
 
 
-def _one_division(case: Case) -> Breaches:
-    events = case.all("submission_division")
-    for event in events[1:]:
-        if event.value != events[0].value:
-            yield Breach(event.line, f"{shown(event.value)} after {shown(events[0].value)} on line {events[0].line}")
-
-
 def _as(expected: Callable[[Case], str | None]) -> Check:
     """Return the check that the division is the one expected."""
 
@@ -92,10 +85,6 @@ RULES = (
     Rule(
         "division", "The log names its division: closed or open", f"{_TRAINING_RULES}: divisions", "error",
         "log submission_division as closed or open", _division,
-    ),
-    Rule(
-        "division-once", "A log names one division only", f"{_TRAINING_RULES}: divisions", "error",
-        "keep the log of one run, with its own division", _one_division,
     ),
     Rule(
         "division-required", "The division is the one that --division gives", "the command line", "error",
