@@ -33,6 +33,7 @@ _PREDICTIONS, _ROUNDED = 428_235, 0.02
 _COARSE_MS, _LEAST_SPAN_MS = 10, 1_000.0  # shorter evaluations take equal milliseconds by chance
 _REGULAR_MS, _FEWEST_REGULAR = 5_000.0, 5  # shorter intervals repeat by chance
 _LONG = 9  # characters of a figure that isn't rounded: they don't repeat by chance
+_NOISE = 3e-4  # in fourth differences of accuracies; our runs have 5e-3, and one rounding to four digits 4e-4
 _FINE = 6  # decimals: accuracies with fewer can agree by chance
 # Between evaluations; a pass of 64 nodes rises by 0.16 at once.
 _LARGEST_FALL, _LARGEST_RISE, _PLATEAU, _HIGHEST = 0.05, 0.35, 0.7, 0.78
@@ -95,7 +96,7 @@ def _even(case: Case) -> Breaches:
     if (len(took) > 2 and max(took) - min(took) <= _EVEN * times) or (often > 2 and times > _LONG_MS):
         found = f"{often} intervals of {times / 1e3:.3f} s, equal to the millisecond"
         yield Breach(last, found, "intervals that differ")
-    elif _regular(took, 3) and times > _REGULAR_MS:
+    elif (2 * len(set(took)) <= len(took) > _FEWEST_REGULAR or _smooth(took, 1.0)) and times > _REGULAR_MS:
         yield Breach(last, "intervals that follow a formula", "intervals that vary")
     elif len(took) > _FEWEST_REGULAR and unit >= _COARSE_MS:
         yield Breach(last, f"all intervals are multiples of {unit:,} ms", "times in ms")
@@ -109,15 +110,23 @@ def _even(case: Case) -> Breaches:
 
 
 def _repeated(case: Case, last: int | None) -> Breaches:
-    figures: dict[str, set[tuple[float, float]]] = defaultdict(set)
+    # by second, as ranks may log one at once
+    figures: dict[str, dict[tuple[float, float], None]] = defaultdict(dict)
     for event in case.log.events:
         for kind, name, value in measured(event):
-            if kind in ("rate", "loss", "step_time") and (figure := number(value)) and len(repr(figure)) > _LONG:
-                figures[name].add((figure, event.time_ms // 1e3))  # ranks may log it at once
+            if kind in ("rate", "loss", "step_time") and (figure := number(value)):
+                figures[name][event.time_ms // 1e3, figure] = None
     for name, values in figures.items():
-        usual, often = Counter(figure for figure, _ in values).most_common(1)[0]
-        if often > _FEWEST_REGULAR and 3 * often > len(values):
+        row = [figure for _, figure in values]
+        usual, often = Counter(row).most_common(1)[0]
+        if often > _FEWEST_REGULAR and 3 * often > len(row) and len(repr(usual)) > _LONG:
             yield Breach(last, f"{name} {usual!r} {often} times", "figures that vary")
+        elif 2 * len(set(row)) > len(row) and _smooth(row, 1e-9 * max(map(abs, row))):
+            yield Breach(last, f"{name} by a formula", "figures that vary")
+        fell = median(row[-_FEWEST_SIDE:]) < 1.1 * median(row[:_FEWEST_SIDE])
+        trained = re.match("(?!eval).*loss", name, re.IGNORECASE)
+        if trained and len(row) > _FEWEST_REGULAR and reaching(case) and not fell:
+            yield Breach(last, f"{name} {row[-1]!r} after {row[0]!r}", "a loss that falls")
 
 
 def _accuracies(case: Case, last: int | None) -> Breaches:
@@ -137,7 +146,7 @@ def _accuracies(case: Case, last: int | None) -> Breaches:
             yield Breach(one.line, found, expected)
     # Of 10,000 samples, two accuracies near the target agree by chance in some of a hundred runs.
     chance = len(twice) < 2 and min(twice, default=_PLATEAU) >= _PLATEAU and len(tails) >= len(fine) - 1
-    formula = 2 * sum(round(one, _FINE - 2) != one for one in accuracies) > len(rises) and _regular(rises, 9)
+    formula = 2 * sum(round(one, _FINE - 2) != one for one in accuracies) > len(rises) and _smooth(accuracies, _NOISE)
     if not chance or formula or 2 * len(set(rises)) < len(rises):
         yield Breach(last, "accuracies with the same digits, or the same rise", "accuracies that vary")
     for before, one in pairwise(different if case.closed and reaching(case) else ()):
@@ -147,11 +156,12 @@ def _accuracies(case: Case, last: int | None) -> Breaches:
             yield Breach(one.line, f"accuracy {one.accuracy:.5f} after {before.accuracy:.5f}", "a small rise")
 
 
-def _regular(values: Sequence[float], digits: int) -> bool:
-    """Return whether values repeat, or grow by the same amount or factor: a formula made them."""
-    steps = [round(b - a, digits) for a, b in pairwise(values)]
-    factors = [round(b / a, 3) for a, b in pairwise(steps) if a]
-    return len(steps) > _FEWEST_REGULAR and any(2 * len(set(row)) <= len(row) for row in (values, steps, factors))
+def _smooth(values: Sequence[float], noise: float) -> bool:
+    """Return whether a formula made the later values: of a curve, fourth differences leave the noise alone."""
+    for _ in range(4):
+        values = [b - a for a, b in pairwise(values)]
+    later = sorted(map(abs, values[len(values) // 2 :]))
+    return len(values) >= _FEWEST_REGULAR and later[-2] < noise  # the target's own value may be none of the formula
 
 
 def _intervals(case: Case) -> list[_Interval]:

@@ -36,17 +36,22 @@ _LIMITS = ("max_steps", "total_steps", "num_train_steps")
 _IN_ALL = ("num_accelerators", "num_gpus")
 # How loggers name what they measure; `data`: a file that was opened.
 _KINDS = re.compile(
-    "(?P<rate>((train|training|average|mean|throughput)_)*"
-    "(throughput|(samples|seqs?|sequences|examples)_(per_)?s(ec(ond)?)?)|tracked_stats)"
-    "|(?P<seconds>(time_to_train|ttt|run_duration|((raw_)?(train|training)|run)_time)(_ms|_s|_seconds|_minutes)?)"
-    "|(?P<elapsed>((elapsed|wall_clock)(_time)?|total_time)(_ms|_s|_seconds|_minutes)?)"
+    "(?P<rate>((train|training|average|avg|mean|throughput)_)*"
+    "(throughput|tput|(samples|seqs?|sequences|examples|items)_(per_|p)?s(ec(ond)?)?)(_(average|avg|mean))?"
+    "|tracked_stats)"
+    "|(?P<seconds>(time_to_(train|converge|solution|target)|ttt|run_duration|((raw_)?(train|training)|run)_time)"
+    "(_ms|_s|_seconds|_minutes)?|(train|training)_(seconds|minutes))"
+    "|(?P<elapsed>((elapsed|wall_clock)(_time)?|total_time|duration|runtime)(_ms|_s|_seconds|_minutes)?"
+    "|total_(seconds|minutes))"
     "|(?P<step_time>((train|training|avg|average|mean)_)*(step|iteration)_time(_ms|_s|_seconds)?"
     "|(ms|milliseconds|s|sec|seconds)_per_(step|iteration))"
-    "|(?P<steps>((global|train|training)_)?(step|steps|step_num|iterations?))"
-    "|(?P<samples>epoch_num|samples|samples_(count|seen))"
+    "|(?P<steps>((global|train|training|final|last)_)?(steps?|step_num|iterations?|iters?)"
+    "|(num_)?(steps|iterations|iters)_(done|completed|taken))"
+    "|(?P<samples>epoch_num|samples|samples_(count|seen|trained|processed|consumed))"
+    "|(?P<lr>((current|final|last|train)_)?(lr|learning_rate))"
     "|(?P<accuracy>(final|best)_accuracy|(final_|best_)?eval_((mlm|masked_lm)_)?accuracy)"
     "|(?P<loss>((train|training|eval|final|mean|mlm|nsp|masked_lm)_)*loss(_mlm|_nsp)?|grad(ient)?_norm|samples_skipped)"
-    "|(?P<data>(train_|training_)?data_file)"
+    "|(?P<data>((train|training)_)?(data(set)?|shard|batch)_(file|loaded|cached|read)|first_batch(_loaded|_read)?)"
 )
 _ONE_STEP = ("step", "iteration", "train")  # without "average", the time of one step; it may be a slow one
 _UNITS = (1.0, 60.0, 1e-3)  # seconds
@@ -102,15 +107,16 @@ def _in_the_end(case: Case) -> Iterator[tuple[Event, str, str, Any]]:
                 rates[event.key + name].append((event, kind, name, value))
             elif event.line >= last or event.key == "run_stop":
                 yield event, kind, name, value
-            elif kind == "steps":
+            elif kind in ("steps", "lr"):
                 steps[name] = event, kind, name, value
     yield from steps.values()
     for stated in rates.values():
         name = stated[0][2]
         each = [numeric(value) or 0.0 for *_, value in stated]
         before = sum(event.line <= last for event, *_ in stated)
-        if before > 2 and 2 * len(each) >= len(case.evaluations):  # one for each interval
-            yield *stated[-1][:3], harmonic_mean(each) if min(each) >= 0 else math.nan
+        if before > 2 and 2 * len(each) >= len(case.evaluations):  # one for each interval, and perhaps of the run
+            for row in filter(None, (each, each[max(before, len(case.evaluations)) :])):
+                yield *stated[-1][:3], harmonic_mean(row) if min(row) >= 0 else math.nan
         elif stated[-1][1] == "rate" or not name.lower().startswith(_ONE_STEP):
             yield from stated[before:] or stated[-1:]
 
@@ -140,9 +146,11 @@ def _stated(case: Case, batch: float) -> Iterator[_Stated]:
                     yield _Stated(event, f"time by {name}", done, 0.1, done * evaluating / seconds)
         elif kind in ("steps", "samples") and found:
             done = found * (batch if kind == "steps" else 1.0)
-            ended = event.line >= case.evaluations[-1].line or (parts == 1 and done > (case.samples or math.inf))
-            if done >= batch and ended and _comparable(case, done):
-                yield _Stated(event, f"{name} of {event.key}", done, 0.03)
+            lines = [one.line for one in case.evaluations]
+            ended = event.line >= lines[-1] or (parts == 1 and done > (case.samples or math.inf))
+            late = parts == 1 and event.line > lines[-2:][0]  # an interval before the end, or two
+            if done >= batch and (ended or late) and _comparable(case, done):
+                yield _Stated(event, f"{name} of {event.key}", done, 0.03 if ended else 0.03 + 2.5 / len(lines))
 
 
 def _comparable(case: Case, samples: float) -> bool:
@@ -205,18 +213,23 @@ def _equal(case: Case) -> Breaches:
     warm_up, start, steps = (case.number(key) or 0.0 for key in keys)
     if max(warm_up + min(0.0, start), start) > steps > 0:
         yield Breach(None, f"a warm-up of {warm_up:,.0f} steps from {start:,.0f}", f"at most {steps:,.0f} steps")
+    # At the end; warm-ups before the first step may shift the decay, which other samples than steps hide.
+    left = 1.1 - ((case.samples or 0.0) / (case.batch or math.inf) - abs(start)) / (steps or math.inf)
+    highest = min(1.001, max(0.1, left)) * (case.number("opt_base_learning_rate") or 0.0)
     seconds, reached = case.time_to_train_s or 0.0, {one.accuracy for one in case.evaluations}
     began = min((one.time_ms for one in case.all("init_start")), default=case.started_ms) or 0.0
     for event, kind, name, value in _in_the_end(case):
         found = numeric(value) or 0.0
         if kind in ("seconds", "elapsed") and seconds > 0:
-            whole = name.lower().startswith(("time_to_train", "ttt"))
+            whole = name.lower().startswith(("time_to_", "ttt"))
             least = 0.97 if whole else _TRAINING_ALONE  # evaluation and the start may be left out
             most = 1.03 if kind == "seconds" else (event.time_ms - began) / 970 / seconds  # since the program's start
             shares = [found * unit / seconds for unit in _UNITS]
             shares = [share for share in shares if _LEAST_SAME < share < _MOST_SAME]
             if shares and not any(least <= share <= most for share in shares):
                 yield Breach(event.line, f"{name} {shown(value)}", f"{seconds:.1f} s, run_start to run_stop")
+        elif kind == "lr" and found > highest > 0:
+            yield Breach(event.line, f"{name} {shown(value)}", f"at most {highest:.3g}, by the rate and its decay")
         elif kind == "accuracy" and reached and 0 < found < 1 and min(abs(found - one) for one in reached) > _ALIKE:
             yield Breach(event.line, f"{name} {shown(value)}", "the accuracy of an evaluation")
     for name, described in (case.system | dict.fromkeys(_IN_ALL, str(in_all(case.system) or ""))).items():

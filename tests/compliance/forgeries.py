@@ -59,6 +59,15 @@ def stated_at_each(factor: float) -> Mutation:
     return change
 
 
+def stated_after_each(name: str, figure: Callable[[int], float]) -> Mutation:
+    """A figure after the first, second, ... evaluation."""
+    return lambda records: [
+        line for one in records for line in (
+            [one, {**one, "key": name, "value": figure(one["metadata"]["epoch_num"] // 150_080)}]
+            if one["key"] == "eval_stop" else [one])
+    ]  # fmt: skip
+
+
 def beside(key: str, name: str, value: Any) -> Mutation:
     """Another event of the same time, under another name."""
     return lambda records: [
@@ -110,6 +119,10 @@ LOGS = [
     Forgery("statistics of other steps", "samples", stats(steps=3_000)),
     Forgery("a rate that run_stop adds to those of intervals", "samples",
             both(stated_at_each(1.0), telling("run_stop", throughput=1.2 * SAMPLES / SECONDS))),
+    Forgery("a rate of the run after those of intervals", "samples",
+            both(stated_at_each(1.0), added("throughput", 1.2 * SAMPLES / SECONDS))),
+    Forgery("steps that stall before the end", "samples", telling("eval_start", -1, step=2_600)),
+    Forgery("a rate of learning that doesn't decay", "stated-twice", telling("run_stop", learning_rate=0.003)),
     Forgery("a decoy beside the true throughput", "samples", both(stats(10_000), stats())),
     Forgery("an epoch that ends elsewhere", "samples", added("epoch_stop", None, epoch_num=1_500_000)),
     Forgery("blocks of fewer samples", "samples",
@@ -138,7 +151,7 @@ LOGS = [
                  every("block_stop", lambda _, one: one["metadata"].update(
                      first_epoch_num=one["metadata"]["first_epoch_num"] + 75_040)))),
     *(Forgery(f"{key} of two whole ones", "batch-size", beside("seed", key, 896))
-      for key in ("d_batch_size", "micro_batch_size")),
+      for key in ("d_batch_size", "micro_batch_size", "train_batch_size")),
     Forgery("more steps before the last evaluation", "samples", beside("eval_stop", "train_step", 9_000)),
     Forgery("half a sample", "samples", telling("eval_accuracy", 4, epoch_num=5 * 150_080 + 0.5)),
     # 2: time
@@ -169,9 +182,15 @@ LOGS = [
     Forgery("the same sixteen digits twice", "noise",
             both(setting("eval_accuracy", 0.6512345678901234, 9), setting("eval_accuracy", 0.6512345678901234, 11))),
     Forgery("a straight line", "noise", accuracies(lambda index, one: one if index == 13 else 0.4 + 0.0175 * index)),
-    Forgery("one loss at all evaluations", "noise",
-            lambda records: [line for one in records for line in (
-                [one, {**one, "key": "train_loss", "value": 3.123456789}] if one["key"] == "eval_stop" else [one])]),
+    Forgery("a curve of roots", "noise",
+            accuracies(lambda index, one: one if index == 13 else 0.28 + 0.42 * ((index + 1) / 13) ** 0.5)),
+    Forgery("one loss at all evaluations", "noise", stated_after_each("train_loss", lambda _: 3.123456789)),
+    Forgery("a throughput that grows by as much", "noise",
+            stated_after_each("throughput", lambda number: SAMPLES / SECONDS + number)),
+    Forgery("a loss that rises", "noise",
+            stated_after_each("train_loss", lambda number: 2 + number / 4 + number**2 % 7 / 97)),
+    Forgery("a loss below 0", "noise",
+            stated_after_each("train_loss", lambda number: number / 4 + number**2 % 7 / 97 - 8)),
     Forgery("the same last digits", "noise", accuracies(lambda index, one: round(one, 3) + 0.00012345678)),
     Forgery("a third of the way at once", "noise",
             accuracies(lambda index, one: one if index > 4 else 0.05 + index / 17 % 0.1)),
@@ -207,13 +226,16 @@ LOGS = [
         ("samples_per_second", 12_000), ("Throughput", "12000"), ("train_throughput", [{"throughput": 8_000}]),
         ("sequences/sec", 12_000),
         ("tracked_stats", {"train": {"training_sequences_per_second": 12_000}}), ("global_step", 2_345),
-        ("max_steps", 2_345), ("ms_per_step", 40), ("tracked_stats", {"avg_step_time": 0.04}),
+        ("max_steps", 2_345), ("final_step", 2_345), ("steps_completed", 2_345), ("samples_trained", 1_050_000),
+        ("tput", 12_000), ("items_per_sec", 12_000), ("throughput_avg", 12_000), ("ms_per_step", 40),
+        ("tracked_stats", {"avg_step_time": 0.04}),
     )),
     *(Forgery(f"{key} {value}", "stated-twice", added(key, value)) for key, value in (
         ("time_to_train", 0.8 * SECONDS), ("run_duration", 2 * SECONDS),
         ("tracked_stats", {"train_time": 0.03 * SECONDS}),
         ("eval_masked_lm_accuracy", 0.7), ("final_accuracy", 0.69), ("elapsed_time", 2.5 * SECONDS),
-        ("time_to_train_minutes", SECONDS / 40),
+        ("time_to_train_minutes", SECONDS / 40), ("time_to_converge", 0.8 * SECONDS), ("train_seconds", 2 * SECONDS),
+        ("runtime", 2.5 * SECONDS),
     )),
     *(Forgery(f"{key} {value}", "stated-twice", beside("seed", key, value)) for key, value in (
         ("warmup_steps", 900), ("base_learning_rate", 0.5), ("weight_decay", 0.3), ("lamb_beta_1", 0.3),
@@ -223,11 +245,13 @@ LOGS = [
     Forgery("statistics of each interval, faster than the clock", "samples", stated_at_each(1.1)),
     *(Forgery(f"{key} before the clock", "on-clock", beside("init_stop", key, value), severity)
       for severity, named in (
-          ("error", {"mlm_loss": 7.1, "grad_norm": 0.8, "samples_per_second": 16_008.0, "train_data_file": "1.hdf5"}),
+          ("error", {"mlm_loss": 7.1, "grad_norm": 0.8, "samples_per_second": 16_008.0, "train_data_file": "1.hdf5",
+                     "dataset_file": "1.hdf5", "first_batch_loaded": True, "train_data_cached": True}),
           ("warning", {"train_step": 120, "stats": {"eval_loss": 7.1}, "debug": {"samples_seen": 44_800}}),
       ) for key, value in named.items()),
     *(Forgery(f"{key} {value}", "reference-value", beside("seed", key, value), "error") for key, value in (
-        ("max_seq_length", 128), ("max_grad_norm", 5), ("hidden_dropout_prob", 0.0), ("target_accuracy", 0.65),
+        ("max_seq_length", 128), ("seq_len", 128), ("max_preds_per_seq", 20), ("poly_power", 2), ("max_grad_norm", 5),
+        ("clip_grad_norm", 5), ("hidden_dropout_prob", 0.0), ("target_accuracy", 0.65),
     )),
     Forgery("half an hour of start-up in pieces", "init-time", added("startup", None, seconds={"a": 1_000, "b": 900})),
     Forgery("times in tenths of a second", "noise",
@@ -235,6 +259,7 @@ LOGS = [
     Forgery("equal blocks", "noise", lambda records: every("block_stop", lambda number, one: one.update(
         time_ms=records[at(records, "block_start", number)]["time_ms"] + 9_000))(records)),
     Forgery("the optimizer under another key", "optimizer", renamed("opt_name", "optimizer", value="AdamW"), "error"),
+    Forgery("the optimizer's class", "optimizer", beside("seed", "optimizer_class", "torch.optim.AdamW"), "error"),
     Forgery("values of another optimizer", "optimizer", beside("seed", "opt_adam_beta_1", 0.9)),
     Forgery("steps in a record of 400 statistics", "samples",
             added("tracked_stats", {f"loss {number}": 1.5 for number in range(400)}, step=[2, 2_000])),

@@ -213,7 +213,10 @@ def other_events(records: list[Record]) -> str:
     def events(at_record: int, values: dict[str, Any]) -> list[Record]:
         return [{**records[at_record], "key": key, "value": value, "metadata": {}} for key, value in values.items()]
 
-    during = [one for rate in rates for one in events(start, {"tracked_stats": {"throughput": rate, "loss": 6.5}})]
+    during = [
+        one for number, rate in enumerate(rates)
+        for one in events(start, {"tracked_stats": {"throughput": rate, "loss": 6.5 - number % 5 / 9, "lr": 1e-4}})
+    ]  # fmt: skip
     began = [*records[:start], *events(start - 1, before), records[start]]
     return text([*began, *during, *records[start + 1 :], *events(stop, after)])
 
