@@ -125,7 +125,7 @@ def _on_clock(case: Case) -> Breaches:
             progress = kind in ("steps", "samples") and name[-1] != "s" and (numeric(value) or 0.0) > 0
             if kind in _USES_DATA or progress:
                 found = f"{name} {shown(value)} of {event.key} before run_start"
-                certain = kind in _USES_DATA and name == event.key
+                certain = name == event.key and (kind in ("rate", "loss") or name.endswith("data_file"))
                 yield Breach(event.line, found, None, "error" if certain else "warning")
                 break
     for key in COURSE[1:-1]:

@@ -245,9 +245,9 @@ LOGS = [
     Forgery("statistics of each interval, faster than the clock", "samples", stated_at_each(1.1)),
     *(Forgery(f"{key} before the clock", "on-clock", beside("init_stop", key, value), severity)
       for severity, named in (
-          ("error", {"mlm_loss": 7.1, "grad_norm": 0.8, "samples_per_second": 16_008.0, "train_data_file": "1.hdf5",
-                     "dataset_file": "1.hdf5", "first_batch_loaded": True, "train_data_cached": True}),
-          ("warning", {"train_step": 120, "stats": {"eval_loss": 7.1}, "debug": {"samples_seen": 44_800}}),
+          ("error", {"mlm_loss": 7.1, "grad_norm": 0.8, "samples_per_second": 16_008.0, "train_data_file": "1.hdf5"}),
+          ("warning", {"train_step": 120, "stats": {"eval_loss": 7.1}, "debug": {"samples_seen": 44_800},
+                       "dataset_file": "1.hdf5", "first_batch_loaded": True, "train_data_cached": True}),
       ) for key, value in named.items()),
     *(Forgery(f"{key} {value}", "reference-value", beside("seed", key, value), "error") for key, value in (
         ("max_seq_length", 128), ("seq_len", 128), ("max_preds_per_seq", 20), ("poly_power", 2), ("max_grad_norm", 5),
