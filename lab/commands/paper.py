@@ -27,13 +27,18 @@ def run(arguments: argparse.Namespace) -> int:
         "sources": SOURCES,
         "published": published_rows(),
         "answers": [
-            {"part": part.name, "asks": part.asks, "command": part.command, "rows": rows_of(answers[part.name])}
+            {
+                "part": part.name,
+                "asks": part.asks,
+                "command": f"bertbench {part.command}",
+                "rows": rows_of(answers[part.name]),
+            }
             for part in asked
         ],
         "origin": provenance(),
     }
     page = folder / "study.html"
     write_file(page, record_page("The paper, answered", content), "--out")
-    lines = table(asked, {"part": "{0.name}", "question": "{0.asks}", "command": "{0.command}"})
+    lines = table(asked, {"part": "{0.name}", "question": "{0.asks}", "command": "bertbench {0.command}"})
     emit(arguments.json, content, SOURCES, *lines, f"all answers: {page}")
     return 0

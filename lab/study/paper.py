@@ -17,9 +17,9 @@ from bertbench.common.errors import RunError
 from bertbench.common.progress import Progress
 from bertbench.report.published import published
 
-_BALANCE = ("balance", "--gpus", "1024", "--steps", "50")
-_OTHERS = ("--batch", "16", "--methods", "none,stratified_presort,global_exchange,planned")
-_OPEN = ("predict", "dgxa100_n128_open", "--set", "data.balance=stratified_presort", "--set", "clip.mode=bucket")
+_BALANCE = "balance --gpus 1024 --steps 50"
+_OTHERS = "--batch 16 --methods none,stratified_presort,global_exchange,planned"
+_OPEN = "predict dgxa100_n128_open --set data.balance=stratified_presort --set clip.mode=bucket"
 _EDGES = {1: "512", 2: "256,512", 4: "128,256,384,512", 8: "64,128,192,256,320,384,448,512"}
 _NODES = (2, 4, 8, 16)
 
@@ -34,40 +34,52 @@ class Part(NamedTuple):
     name: str
     asks: str
     """What its answer bears on; empty if it only prepares another part."""
-    words: tuple[str, ...]
+    command: str
+    """Words after `bertbench`; its JSON is the answer."""
     keeps_runs: bool = False
     """Whether it takes a folder for its runs."""
 
-    @property
-    def command(self) -> str:
-        """Return the command as a person types it."""
-        return " ".join(("bertbench", *self.words))
-
 
 PARTS = (
-    Part("batch", "Do strata and a sort in the node balance as a global sort does? Snake or raster? 2 or 4 samples?",
-         (*_BALANCE, "--batch", "2,4,8,16,48", "--methods",
-          "none,stratified,stratified_presort,stratified_presort_raster,global_exchange,planned")),
-    *(Part(f"strata_{number}", "How many strata?", (
-        *_BALANCE, "--batch", "16", "--methods", "stratified,stratified_presort", "--strata-edges", edges,
-    )) for number, edges in _EDGES.items()),
-    *(Part(f"node_{number}", "How many GPUs in a node?", (
-        *_BALANCE, "--batch", "16", "--methods", "presort,stratified_presort", "--gpus-per-node", str(number),
-    )) for number in _NODES),
-    Part("causal", "A causal model's cost?", (*_BALANCE, *_OTHERS, "--causal")),
-    Part("corpus_data", "", ("data", "prepare", "--system", "cpu_demo")),
-    Part("corpus", "Other lengths: the demo's corpus, up to 32 tokens?",
-         (*_BALANCE, *_OTHERS, "--lengths", "data/cpu_demo", "--strata-edges", "8,16,24,32")),
+    Part(
+        "batch", "Do strata and a sort in the node balance as a global sort does? Snake or raster? 2 or 4 samples?",
+        f"{_BALANCE} --batch 2,4,8,16,48 "
+        "--methods none,stratified,stratified_presort,stratified_presort_raster,global_exchange,planned",
+    ),
+    *(
+        Part(
+            f"strata_{number}", "How many strata?",
+            f"{_BALANCE} --batch 16 --methods stratified,stratified_presort --strata-edges {edges}",
+        )
+        for number, edges in _EDGES.items()
+    ),
+    *(
+        Part(
+            f"node_{number}", "How many GPUs in a node?",
+            f"{_BALANCE} --batch 16 --methods presort,stratified_presort --gpus-per-node {number}",
+        )
+        for number in _NODES
+    ),
+    Part("causal", "A causal model's cost?", f"{_BALANCE} {_OTHERS} --causal"),
+    Part("corpus_data", "", "data prepare --system cpu_demo"),
+    Part(
+        "corpus", "Other lengths: the demo's corpus, up to 32 tokens?",
+        f"{_BALANCE} {_OTHERS} --lengths data/cpu_demo --strata-edges 8,16,24,32",
+    ),
     Part("all_ideas", "How long would all ideas take on 1,024 A100s, at a batch of 16,384?", _OPEN),
-    Part("without_balance", "Without strata and sort?", (*_OPEN, "--set", "data.balance=none")),
-    Part("without_bucket", "With clipping before the sum?", (*_OPEN, "--set", "clip.mode=before")),
-    Part("without_adam", "With LAMB in place of ADAM?",
-         (*_OPEN, "--set", "optimizer.name=lamb", "--set", "optimizer.learning_rate=0.002")),
-    Part("planned", "Dealt by cost, as ours?", (*_OPEN, "--set", "data.balance=planned")),
-    Part("overlap", "How much communication is hidden, by clip mode and bandwidth?", ("lab", "overlap")),
-    Part("buckets", "Why divide the threshold by the root of the number of buckets?", ("lab", "buckets"), True),
-    Part("clip", "Does clipping before the sum need fewer samples, and does clipping by bucket keep that gain?",
-         ("lab", "clip", "--ranks", "2,16,64"), True),
+    Part("without_balance", "Without strata and sort?", f"{_OPEN} --set data.balance=none"),
+    Part("without_bucket", "With clipping before the sum?", f"{_OPEN} --set clip.mode=before"),
+    Part(
+        "without_adam", "With LAMB in place of ADAM?",
+        f"{_OPEN} --set optimizer.name=lamb --set optimizer.learning_rate=0.002",
+    ),
+    Part("planned", "Dealt by cost, as ours?", f"{_OPEN} --set data.balance=planned"),
+    Part("overlap", "How much communication is hidden, by clip mode and bandwidth?", "lab overlap"),
+    Part("buckets", "Why divide the threshold by the root of the number of buckets?", "lab buckets", True),
+    Part(
+        "clip", "Does clipping before the sum need fewer samples, and does clipping by bucket keep that gain?",
+        "lab clip --ranks 2,16,64", True,
+    ),
 )  # fmt: skip
 """In running order: parts of minutes first, the part of an hour last. `corpus_data` makes the data of `corpus`."""
 
@@ -89,14 +101,14 @@ def run_parts(folder: Path, parts: Sequence[Part], progress: Progress) -> dict[s
     for number, part in enumerate(parts, start=1):
         answer = folder / f"{part.name}.json"
         if not answer.exists():
-            progress.message(f"{number} of {len(parts)}: {part.command}")
-            words = [sys.executable, "-m", "bertbench", *part.words, "--json"]
+            progress.message(f"{number} of {len(parts)}: bertbench {part.command}")
+            words = [sys.executable, "-m", "bertbench", *part.command.split(), "--json"]
             if part.keeps_runs:
                 words += ["--out", str(folder / part.name)]
             done = subprocess.run(words, stdout=subprocess.PIPE, text=True, check=False)  # its progress is shown
             if done.returncode:
                 raise RunError(
-                    f"`{part.command}` ended with code {done.returncode}, see its message above; "
+                    f"`bertbench {part.command}` ended with code {done.returncode}, see its message above; "
                     "correct that and run `lab paper` again to continue"
                 )
             with new_file(answer) as path:
