@@ -8,12 +8,11 @@ from typing import NamedTuple
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 
 from bertbench.balance.cost import CostModel
 from bertbench.balance.deal import by_cost
 from bertbench.common.seeding import permuted
-from bertbench.data.store.columns import Columns
+from bertbench.data.store.columns import Columns, Integers
 from bertbench.finetune.features import Feature
 from bertbench.loading.batch import Batch, batch_of
 
@@ -64,7 +63,7 @@ def span_batch(features: Sequence[Feature]) -> SpanBatch:
     )
 
 
-def share_of(features: Sequence[Feature], ids: NDArray[np.int64], cost: CostModel, rank: int, ranks: int) -> Share:
+def share_of(features: Sequence[Feature], ids: Integers, cost: CostModel, rank: int, ranks: int) -> Share:
     """Return this rank's share of the global batch `ids`, dealt by cost; every rank computes the same deal."""
     lengths = np.array([features[number].length for number in ids])
     rank_of = by_cost(lengths[None], ranks, cost.of_length, equal_counts=False)[0]
@@ -78,12 +77,12 @@ def share_of(features: Sequence[Feature], ids: NDArray[np.int64], cost: CostMode
     )
 
 
-def longest_first(features: Sequence[Feature], ids: NDArray[np.int64]) -> NDArray[np.int64]:
+def longest_first(features: Sequence[Feature], ids: Integers) -> Integers:
     """Return the ids by falling length of their features."""
     return ids[np.argsort([-features[number].length for number in ids], kind="stable")]
 
 
-def epoch_batches(features: int, batch_size: int, seed: int) -> list[NDArray[np.int64]]:
+def epoch_batches(features: int, batch_size: int, seed: int) -> list[Integers]:
     """Return every feature once, in random order, as global batches; the last one may be smaller."""
     order = permuted(np.arange(features), features, seed)
     return [order[start : start + batch_size] for start in range(0, features, batch_size)]

@@ -9,11 +9,11 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 from tokenizers import Tokenizer
 
 from bertbench.common.errors import DataError
 from bertbench.config.finetune import WindowOptions
+from bertbench.data.store.columns import Array, Flags, Integers
 from bertbench.data.text.vocabulary import Vocabulary
 from bertbench.finetune.squad import Question
 
@@ -23,12 +23,12 @@ class Feature(NamedTuple):
 
     question: int
     """Number of the question in its file."""
-    tokens_N: NDArray[np.int32]
+    tokens_N: Array
     first: int
     """Place of the window's first token in the sequence."""
-    offsets_C2: NDArray[np.int32]
+    offsets_C2: Array
     """Characters of the context for each of the window's tokens: first, one past the last."""
-    widest_C: NDArray[np.bool_]
+    widest_C: Flags
     """Whether no other window shows more context around the token; an answer may only begin there."""
     start: int
     """Place of the answer's first token; 0 ([CLS]) if the window doesn't hold the whole answer."""
@@ -74,7 +74,7 @@ def make_features(questions: Sequence[Question], vocabulary: Vocabulary, options
     return features
 
 
-def windows(tokens: int, room: int, stride: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+def windows(tokens: int, room: int, stride: int) -> tuple[Integers, Integers]:
     """Return first and one past the last token of each window of at most `room` tokens, starts `stride` apart.
 
     The last window is the first that reaches the end; no token is left between two windows.
@@ -96,8 +96,8 @@ def text_of(context: str, start: int, stop: int) -> str:
 
 
 class _Encoded(NamedTuple):
-    tokens_C: NDArray[np.int32]
-    offsets_C2: NDArray[np.int32]
+    tokens_C: Array
+    offsets_C2: Array
 
 
 def _encoded(tokenizer: Tokenizer, texts: Sequence[str], lower_case: bool) -> list[_Encoded]:
@@ -112,7 +112,7 @@ def _lowered(text: str) -> str:
     return lowered if len(lowered) == len(text) else text
 
 
-def _answer_tokens(question: Question, offsets_C2: NDArray[np.int32]) -> tuple[int, int]:
+def _answer_tokens(question: Question, offsets_C2: Array) -> tuple[int, int]:
     """Return first and last token that share a character with the first answer; (-1, -1) without answers."""
     if not len(offsets_C2):
         raise DataError(f"question {question.id}: found no token in its context {question.context[:60]!r}; remove it")
@@ -126,7 +126,7 @@ def _answer_tokens(question: Question, offsets_C2: NDArray[np.int32]) -> tuple[i
     return first, last
 
 
-def _widest(tokens: int, starts_W: NDArray[np.int64], stops_W: NDArray[np.int64]) -> NDArray[np.int64]:
+def _widest(tokens: int, starts_W: Integers, stops_W: Integers) -> Integers:
     """Return the window with most context on each token's poorer side; the first of equals."""
     places = np.arange(tokens)
     left_WC, right_WC = places - starts_W[:, None], stops_W[:, None] - 1 - places

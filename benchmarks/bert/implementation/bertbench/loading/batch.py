@@ -14,10 +14,9 @@ from typing import TYPE_CHECKING, Self
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 
 from bertbench.common.errors import DataError
-from bertbench.data.store.columns import Columns, Index, entries_of, lengths_of, masked_of
+from bertbench.data.store.columns import Array, Columns, Index, Integers, entries_of, lengths_of, masked_of
 from bertbench.data.store.manifest import Manifest
 from bertbench.loading.options import OnBadSample
 from bertbench.model.loss import IGNORED, Labels
@@ -75,9 +74,7 @@ class Batch:
         )  # fmt: skip
 
 
-def gather(
-    samples: MappedSamples, ids: NDArray[np.int64], lengths: NDArray[np.int64], check: SampleCheck | None = None
-) -> Batch:
+def gather(samples: MappedSamples, ids: Integers, lengths: Integers, check: SampleCheck | None = None) -> Batch:
     """Read samples by id into a batch, longest first; `lengths` come from the index.
 
     `check` checks them; raises DataError as it does.
@@ -87,7 +84,7 @@ def gather(
     return batch_of(check.ensured(ordered, content) if check else content)
 
 
-def read(samples: MappedSamples, ids: NDArray[np.int64]) -> Columns:
+def read(samples: MappedSamples, ids: Integers) -> Columns:
     """Read samples by id, in the order of the ids.
 
     Each sample's field is copied as one slice: MLPerf has thousands of shards, and nearly every sample of a batch comes
@@ -116,7 +113,7 @@ def read(samples: MappedSamples, ids: NDArray[np.int64]) -> Columns:
     )
 
 
-def _joined(fields: list[memoryview], dtype: type[np.integer]) -> NDArray[np.integer]:
+def _joined(fields: list[memoryview], dtype: type[np.integer]) -> Array:
     return np.frombuffer(bytearray().join(fields), dtype)
 
 
@@ -173,7 +170,7 @@ class SampleCheck:
         """Return a check against the vocabulary of the dataset's manifest."""
         return cls(dataset, Manifest.read(dataset.folder).tokenizer.vocab_size, on_bad, rank)
 
-    def ensured(self, ids: NDArray[np.int64], content: Columns) -> Columns:
+    def ensured(self, ids: Integers, content: Columns) -> Columns:
         """Return the samples of these ids as they were read, if they are valid.
 
         Otherwise raise DataError that names the shard and the sample. With `skip`, instead replace each bad sample by

@@ -11,7 +11,7 @@ from torch import distributed
 
 from bertbench.balance.plan import StepPlan
 from bertbench.balance.wire import words
-from bertbench.data.store.columns import Columns
+from bertbench.data.store.columns import Columns, Integers
 from bertbench.data.store.dataset import Dataset
 from bertbench.optim.exchange import all_gather
 
@@ -24,7 +24,7 @@ class Exchange:
         self._group = group
         self._ranks = distributed.get_process_group_ranks(group)
 
-    def gathered(self, plan: StepPlan, mine: Columns) -> tuple[NDArray[np.int64], Columns]:
+    def gathered(self, plan: StepPlan, mine: Columns) -> tuple[Integers, Columns]:
         """Return all samples that the group has drawn, with their ids; `mine` are this rank's."""
         ids = [plan.drawn.of(rank) for rank in self._ranks]
         lengths, masked = [self._dataset.lengths(of) for of in ids], [self._dataset.masked(of) for of in ids]
@@ -55,7 +55,7 @@ def _packed(content: Columns) -> NDArray[np.int16]:
     )
 
 
-def _unpacked(buffer: NDArray[np.int16], lengths: NDArray[np.int64], masked: NDArray[np.int64]) -> Columns:
+def _unpacked(buffer: NDArray[np.int16], lengths: Integers, masked: Integers) -> Columns:
     tokens, predictions = int(lengths.sum()), int(masked.sum())
     input_ids, positions, labels, small = np.split(buffer, np.cumsum((tokens, predictions, predictions)))
     segment_ids, pairs, _ = np.split(small.view(np.int8), (tokens, tokens + len(lengths)))

@@ -12,11 +12,10 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 
 from bertbench.common.errors import RunError
 from bertbench.config import System
-from bertbench.data.store.columns import lengths_of, masked_of
+from bertbench.data.store.columns import Array, Integers, lengths_of, masked_of
 from bertbench.loading.batch import Batch
 from bertbench.model.loss import IGNORED
 from bertbench.model.options import SIZE_STEP
@@ -64,7 +63,7 @@ def filled(batch: Batch) -> Batch:
     return extended(batch, lengths_F, static_size(read) - read)
 
 
-def extended(batch: Batch, lengths_F: NDArray[np.int64], read_again: int) -> Batch:
+def extended(batch: Batch, lengths_F: Integers, read_again: int) -> Batch:
     """Return a batch with filler sequences of these lengths, whose heads read the last token `read_again` times."""
     starts_F = np.cumsum(lengths_F) - lengths_F
     filler = int(lengths_F.sum())
@@ -96,7 +95,7 @@ class Bin(NamedTuple):
 class Bins:
     """The budgets of parts of `count` samples at most; the largest holds any of them."""
 
-    def __init__(self, lengths_N: NDArray[np.integer], masked_N: NDArray[np.integer], count: int, longest: int) -> None:
+    def __init__(self, lengths_N: Array, masked_N: Array, count: int, longest: int) -> None:
         """`longest` is the model's number of positions, at least the largest of the lengths."""
         self.longest = longest
         mean, deviation = count * float(lengths_N.mean()), count**0.5 * float(lengths_N.std())

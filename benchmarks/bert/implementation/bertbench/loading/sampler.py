@@ -7,12 +7,11 @@ from dataclasses import dataclass
 from typing import Literal
 
 import numpy as np
-from numpy.typing import NDArray
 
 from bertbench.balance.plan import Planner, StepPlan
 from bertbench.balance.speeds import Speeds
 from bertbench.config import System
-from bertbench.data.store.columns import Index
+from bertbench.data.store.columns import Index, Integers
 from bertbench.data.store.dataset import Dataset
 
 Normalize = Literal["global", "rank"]
@@ -25,7 +24,7 @@ class Part:
     The weighted sums of all parts of all ranks add up to the loss of the global batch.
     """
 
-    ids: NDArray[np.int64]
+    ids: Integers
     masked_lm_weight: float
     """Factor on the sum of the part's masked-token losses."""
     next_sentence_weight: float
@@ -53,7 +52,7 @@ class Sampler:
             for piece in pieces
         ]
 
-    def pieces(self, ids: NDArray[np.int64]) -> list[NDArray[np.int64]]:
+    def pieces(self, ids: Integers) -> list[Integers]:
         """Return the ids of each part."""
         return np.array_split(ids, min(self.parts, len(ids)))
 

@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bertbench.common.errors import DataError
-from bertbench.data.store.columns import Columns, offsets
+from bertbench.data.store.columns import Array, Columns, Flags, Integers, offsets
 
 BLOCK_ROWS = 2048  # 25 MiB of MLPerf's rows as 64-bit integers, the widest type of a reader
 
@@ -31,7 +31,7 @@ class Place:
             f"{self.path}: {self.unit} {self.first + row}: found {found}; get or make this file again, or leave it out"
         )
 
-    def refuse(self, bad_N: NDArray[np.bool_], found: Callable[[int], str]) -> None:
+    def refuse(self, bad_N: Flags, found: Callable[[int], str]) -> None:
         """Raise DataError for the first bad row, described by found(row of the block)."""
         if bad_N.any():
             row = int(np.argmax(bad_N))
@@ -42,7 +42,7 @@ class Block(NamedTuple):
     """Samples, and the place of each in its file."""
 
     columns: Columns
-    rows: NDArray[np.int64]
+    rows: Integers
     """[N] each sample's row in the block: more than one sample may come from a packed row."""
     place: Place
 
@@ -52,7 +52,7 @@ class Rows(NamedTuple):
 
     values: NDArray[Any]
     """[T]"""
-    counts: NDArray[np.integer]
+    counts: Array
     """[N] values in each row; they add up to T."""
 
     @classmethod
@@ -60,20 +60,20 @@ class Rows(NamedTuple):
         """Join rows given one by one; at least one is needed."""
         return cls(np.concatenate(rows), np.fromiter(map(len, rows), np.int64, len(rows)))
 
-    def owners(self) -> NDArray[np.int64]:
+    def owners(self) -> Integers:
         """Return the row of each value: [T]."""
         return np.repeat(np.arange(len(self.counts)), self.counts)
 
-    def any_where(self, marks_T: NDArray[np.bool_]) -> NDArray[np.bool_]:
+    def any_where(self, marks_T: Flags) -> Flags:
         """Return whether each row has a marked value: [N]."""
         if not marks_T.any():  # the usual case: counting costs ten times as much
             return np.zeros(len(self.counts), np.bool_)
         return self.count_where(marks_T) > 0
 
-    def count_where(self, marks_T: NDArray[np.bool_]) -> NDArray[np.int64]:
+    def count_where(self, marks_T: Flags) -> Integers:
         """Return the number of marked values in each row: [N]."""
         return np.bincount(self.owners()[marks_T], minlength=len(self.counts))
 
-    def sums(self) -> NDArray[np.int64]:
+    def sums(self) -> Integers:
         """Return the sum of each row: [N]."""
         return np.diff(offsets(self.values)[offsets(self.counts)])

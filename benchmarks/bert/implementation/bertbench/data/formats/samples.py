@@ -7,10 +7,9 @@ never masked) where predictions end. Any contradiction is an error that names th
 from collections.abc import Mapping
 
 import numpy as np
-from numpy.typing import NDArray
 
 from bertbench.data.formats.rows import Block, Place, Rows
-from bertbench.data.store.columns import Columns, offsets, spans
+from bertbench.data.store.columns import Columns, Flags, offsets, spans
 
 MAX_PACKED = 3  # sequences in a packed row of the published files
 Fields = Mapping[str, Rows]
@@ -82,7 +81,7 @@ def unpacked(fields: Fields, place: Place) -> Block:
     return Block(columns, owners, place)
 
 
-def _require_padding(place: Place, rows: Rows, kept_T: NDArray[np.bool_], hole: str, value: str) -> None:
+def _require_padding(place: Place, rows: Rows, kept_T: Flags, hole: str, value: str) -> None:
     """Raise DataError unless values that aren't kept are 0 and end their row; `hole` and `value` name the faults."""
     in_row = spans(np.zeros_like(rows.counts), rows.counts)
     place.refuse(

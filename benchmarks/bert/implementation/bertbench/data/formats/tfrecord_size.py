@@ -7,10 +7,9 @@ formats/example.py explains the messages. Shapes: N samples of a block.
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from bertbench.data.formats.rows import Rows
-from bertbench.data.store.columns import MAX_LENGTH, Columns
+from bertbench.data.store.columns import MAX_LENGTH, Columns, Integers
 
 MAX_PREDICTIONS = 76  # MLPerf's max_predictions_per_seq
 _FRAME_BYTES = 16  # length 8, its checksum 4, the record's checksum 4
@@ -22,7 +21,7 @@ _FIXED = {  # bytes of the padded values: small numbers take one, a float four
 }
 
 
-def record_bytes(block: Columns) -> NDArray[np.int64]:
+def record_bytes(block: Columns) -> Integers:
     """Return the bytes of each sample in a file, framing included: [N]."""
     features_N = np.full(len(block), sum(_entry(name, size) for name, size in _FIXED.items()))
     for name, counts, width in (

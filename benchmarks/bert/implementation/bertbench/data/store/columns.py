@@ -26,6 +26,7 @@ Integers = NDArray[np.int64]
 """Such as lengths, ids and ranks."""
 Floats = NDArray[np.float64]
 """Such as costs, loads and speeds."""
+Flags = NDArray[np.bool_]
 FIELDS: dict[str, np.dtype[Any]] = {
     "offsets": np.dtype("<i8"),
     "masked_offsets": np.dtype("<i8"),
@@ -65,7 +66,7 @@ class Columns:
     def __len__(self) -> int:
         return len(self.lengths)
 
-    def take(self, rows: NDArray[np.int64]) -> "Columns":
+    def take(self, rows: Integers) -> "Columns":
         """Return the samples at these rows, in this order."""
         tokens = spans((np.cumsum(self.lengths) - self.lengths)[rows], self.lengths[rows])
         masked = spans((np.cumsum(self.masked) - self.masked)[rows], self.masked[rows])
@@ -115,40 +116,40 @@ class Columns:
         return min(found, key=lambda problem: problem[0], default=None)  # the first check of equals
 
 
-def _outside(values: Array, limits: Any) -> NDArray[np.bool_]:
+def _outside(values: Array, limits: Any) -> Flags:
     """Return whether each value is below 0 or not below its limit: read as unsigned, negative numbers are too large."""
     return values.view(values.dtype.str.replace("i", "u")) >= limits
 
 
-def offsets(lengths: NDArray[np.integer]) -> NDArray[np.int64]:
+def offsets(lengths: Array) -> Integers:
     """Return where each of several neighbouring runs of these lengths begins, and where the last one ends."""
     return np.concatenate(([0], np.cumsum(lengths, dtype=np.int64)))
 
 
-def spans(starts: Array, lengths: Array) -> NDArray[np.int64]:
+def spans(starts: Array, lengths: Array) -> Integers:
     """Return the places start, start + 1, ... start + length - 1 of every item, one item after the other."""
     counts = lengths.astype(np.int64)
     ends = np.cumsum(counts)
     return np.repeat(starts - (ends - counts), counts) + np.arange(ends[-1] if len(ends) else 0)
 
 
-def pack(lengths: NDArray[np.integer], masked: NDArray[np.integer]) -> Index:
+def pack(lengths: Array, masked: Array) -> Index:
     """Return entries for samples of 1 to 512 tokens with at most 127 masked; raises ValueError outside these."""
     if lengths.size and not (lengths.min() >= 1 and lengths.max() <= MAX_LENGTH and masked.max() <= MAX_MASKED):
         raise ValueError(f"the index holds 1 to {MAX_LENGTH} tokens with at most {MAX_MASKED} masked")
     return entries_of(lengths, masked).astype(np.uint16)
 
 
-def entries_of(lengths: NDArray[np.integer], masked: NDArray[np.integer]) -> NDArray[np.integer]:
+def entries_of(lengths: Array, masked: Array) -> Array:
     """Return the entries of `pack` without its check; outside its limits the numbers are not valid entries."""
     return (masked << _LENGTH_BITS) | (lengths - 1)
 
 
-def lengths_of(entries: Index) -> NDArray[np.int64]:
+def lengths_of(entries: Index) -> Integers:
     """Return the tokens of each sample."""
     return (entries & np.uint16(MAX_LENGTH - 1)).astype(np.int64) + 1
 
 
-def masked_of(entries: Index) -> NDArray[np.int64]:
+def masked_of(entries: Index) -> Integers:
     """Return the masked tokens of each sample."""
     return (entries >> np.uint16(_LENGTH_BITS)).astype(np.int64)

@@ -11,10 +11,9 @@ from pathlib import Path
 
 import h5py
 import numpy as np
-from numpy.typing import NDArray
 
 from bertbench.common.errors import DataError, system_reason
-from bertbench.data.store.columns import FIELDS, INDEX_NAME, Columns, Index, lengths_of, masked_of
+from bertbench.data.store.columns import FIELDS, INDEX_NAME, Array, Columns, Index, Integers, lengths_of, masked_of
 from bertbench.data.store.manifest import Manifest, ShardFile, Split, SplitName
 
 BLOCK_SAMPLES = 4096
@@ -73,11 +72,11 @@ class Dataset:
     def __len__(self) -> int:
         return self.split.samples
 
-    def lengths(self, ids: NDArray[np.int64]) -> NDArray[np.int64]:
+    def lengths(self, ids: Integers) -> Integers:
         """Return the tokens of these samples."""
         return lengths_of(self.entries_N[ids])
 
-    def masked(self, ids: NDArray[np.int64]) -> NDArray[np.int64]:
+    def masked(self, ids: Integers) -> Integers:
         """Return the masked tokens of these samples."""
         return masked_of(self.entries_N[ids])
 
@@ -99,9 +98,9 @@ class MappedSamples:
     """
 
     shard: Callable[[int], MappedShard]
-    first_ids: NDArray[np.int64]
+    first_ids: Integers
 
-    def shards_of(self, ids: NDArray[np.int64]) -> NDArray[np.int64]:
+    def shards_of(self, ids: Integers) -> Integers:
         """Return the numbers of the shards that hold these samples."""
         return np.searchsorted(self.first_ids, ids, side="right") - 1
 
@@ -142,7 +141,7 @@ def _open(path: Path) -> h5py.File:
         raise DataError(f"{path}: is not a readable HDF5 file ({error}); prepare the data again") from error
 
 
-def _map(path: Path, file: h5py.File, name: str, length: int) -> NDArray[np.integer]:
+def _map(path: Path, file: h5py.File, name: str, length: int) -> Array:
     dtype = FIELDS[name]
     field = file.get(name)
     if not isinstance(field, h5py.Dataset) or field.dtype != dtype or field.shape != (length,) or field.chunks:
@@ -151,7 +150,7 @@ def _map(path: Path, file: h5py.File, name: str, length: int) -> NDArray[np.inte
             f"{path}: {name}: found {found}, expected {dtype} of shape ({length},) in one piece; prepare the data again"
         )
     offset = field.id.get_offset()
-    mapped: NDArray[np.integer] = np.memmap(path, dtype, mode="r", offset=offset, shape=(length,))
+    mapped: Array = np.memmap(path, dtype, mode="r", offset=offset, shape=(length,))
     return np.asarray(mapped)  # the same memory without memmap's cost on every slice
 
 
