@@ -4,7 +4,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TypeVar
 
-import torch
+from torch import Tensor
 
 from bertbench.checkpoint.snapshot import step_folder, verified
 from bertbench.checkpoint.snapshots import Snapshots
@@ -57,7 +57,7 @@ def relay(
     folder: Path,
     taken: int,
     systems: tuple[System, ...],
-    see: Callable[[dict[str, torch.Tensor]], Seen],
+    see: Callable[[dict[str, Tensor]], Seen],
 ) -> list[tuple[float, Seen, Seen]]:
     """Run the relay after `taken` steps; for each system the loss of its step, and its state before and after it."""
     answers = []

@@ -7,6 +7,7 @@ float32, where products of theirs are exact, and the result is rounded once more
 """
 
 import torch
+from torch import Tensor
 
 EXACT = torch.zeros((), dtype=torch.float64)
 
@@ -22,21 +23,19 @@ def gamma(roundings: int, dtype: torch.dtype = torch.float32) -> float:
 
 
 def product_bound(
-    left: torch.Tensor,
-    right: torch.Tensor,
+    left: Tensor,
+    right: Tensor,
     kept_in: torch.dtype,
-    left_off: torch.Tensor = EXACT,
+    left_off: Tensor = EXACT,
     summed_in: torch.dtype = torch.float32,
-) -> torch.Tensor:
+) -> Tensor:
     """Return how far left @ right, kept in `kept_in`, may be off where `left` itself is off by up to `left_off`."""
     magnitude = (left.abs() + left_off) @ right.abs()
     summed = gamma(left.shape[-1], summed_in) * magnitude + left_off.expand_as(left) @ right.abs()
     return summed + unit(kept_in) * ((left @ right).abs() + summed)
 
 
-def assert_product(
-    found: torch.Tensor, left: torch.Tensor, right: torch.Tensor, added: torch.Tensor, kept_in: torch.dtype
-) -> None:
+def assert_product(found: Tensor, left: Tensor, right: Tensor, added: Tensor, kept_in: torch.dtype) -> None:
     """Assert that `found`, rounded into `kept_in`, is left @ right + added, all three of which are exact."""
     # a sum is one more product, with 1
     left = torch.cat((left, torch.ones(len(left), 1)), 1).double()

@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 import torch
-from torch import nn
+from torch import Tensor, nn
 from torch.nn import functional
 
 from bertbench.common.errors import RunError
@@ -42,7 +42,7 @@ _COLUMNS = {
     "ratio": "{0[ratio]:.2f} x", "95 %": "{0[ratio_low]:.2f} to {0[ratio_high]:.2f}", "size": "{0[size]}",
 }  # fmt: skip
 
-Tensors = tuple[torch.Tensor, ...]
+Tensors = tuple[Tensor, ...]
 Side = Callable[[], Tensors]
 
 
@@ -151,7 +151,7 @@ def words(setting: Setting) -> Trials:
     gradient_TD = torch.randn(len(batch.tokens_T), shape.hidden_size)
     gradient_MV = torch.randn(len(hidden_MD), shape.vocab_size)
 
-    def passes(rows_TD: torch.Tensor, matrix_VD: torch.Tensor) -> Tensors:
+    def passes(rows_TD: Tensor, matrix_VD: Tensor) -> Tensors:
         scores_MV = functional.linear(hidden_MD, matrix_VD)
         return torch.autograd.grad((rows_TD, scores_MV), word_VD, (gradient_TD, gradient_MV))
 
@@ -190,7 +190,7 @@ def dropout(setting: Setting) -> Trials:
     yield Trial("torch's dropout", _size_of("medium's hidden states", batch), sides, comparable=False)
 
 
-def torch_attention(qkv_T3HK: torch.Tensor, sequences: Sequences, dropout: float) -> torch.Tensor:
+def torch_attention(qkv_T3HK: Tensor, sequences: Sequences, dropout: float) -> Tensor:
     """Compute `cpu_attention` by torch's operator, once for neighbouring sequences of one length."""
     contexts = []
     by_length = qkv_T3HK.split([group.sequences * group.length for group in sequences.groups])
@@ -214,7 +214,7 @@ def _attention(setting: Setting, size: str, name: str, plain: Attention, rate: f
     return Trial(name, size, (partial(passes, plain), partial(passes, cpu_attention)), comparable=not rate)
 
 
-def _results(output: torch.Tensor, inputs: Sequence[torch.Tensor], gradient: torch.Tensor | None = None) -> Tensors:
+def _results(output: Tensor, inputs: Sequence[Tensor], gradient: Tensor | None = None) -> Tensors:
     """Return an output and its gradients."""
     return output.detach(), *torch.autograd.grad(output, inputs, gradient)
 

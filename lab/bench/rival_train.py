@@ -16,6 +16,7 @@ from typing import Any, cast
 import numpy as np
 import torch
 import transformers
+from torch import Tensor
 from torch.utils.data import Dataset as TorchDataset
 from transformers.trainer_pt_utils import LengthGroupedSampler
 
@@ -188,7 +189,7 @@ class _Watch(transformers.TrainerCallback):
         control.should_training_stop = control.should_training_stop or self.reached
 
 
-def _predictions(logits: Any, _: Any) -> torch.Tensor:
+def _predictions(logits: Any, _: Any) -> Tensor:
     """Return the most probable token at every place: scores of all evaluation samples would fill memory."""
     return logits[0].argmax(-1)
 

@@ -8,13 +8,14 @@ from typing import Any
 
 import numpy as np
 import torch
+from torch import Tensor
 
 from bertbench.data.store.columns import Columns, offsets
 from bertbench.model.loss import IGNORED
 from bertbench.model.shape import BertShape
 from bertbench.weights.bert_config import hugging_face_config
 
-PaddedBatch = dict[str, torch.Tensor]
+PaddedBatch = dict[str, Tensor]
 
 
 def is_here() -> bool:

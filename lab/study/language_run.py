@@ -13,6 +13,7 @@ from typing import Any, Self
 import numpy as np
 import torch
 from pydantic import NonNegativeFloat, PositiveFloat, ValidationError, model_validator
+from torch import Tensor
 
 from bertbench.common.errors import ConfigError
 from bertbench.common.json_object import first_problem
@@ -194,7 +195,7 @@ def to_target(setting: Setting, model: Bert, reduce: Reduce, seed: int, most_sam
     steps = math.ceil(min(setting.max_samples or setting.decay_samples, most_samples) / batch)
     interval = (setting.evaluation.interval_samples or batch) // batch
     samples, accuracy, seconds = None, 0.0, 0.0
-    clipped: list[torch.Tensor] = []
+    clipped: list[Tensor] = []
     for step in range(1, steps + 1):
         began = time.process_time()  # leaves out other programs
         reduced = reduce(language.shares(draws, batch, setting.ranks))
@@ -225,7 +226,7 @@ def initial_model(setting: Setting, seed: int) -> Bert:
 
 
 @cache
-def _trained(shape: Model, words: Words, start: Start) -> dict[str, torch.Tensor]:
+def _trained(shape: Model, words: Words, start: Start) -> dict[str, Tensor]:
     """Return the weights of a start. Raises ConfigError if its training doesn't reach the accuracy asked for."""
     adam = OptimizerSettings(name="adam", learning_rate=start.learning_rate, epsilon=1e-8)
     setting = Setting(

@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 import torch
+from torch import Tensor
 from torch.func import functional_call, grad_and_value, vmap
 
 from bertbench.config.optimizer import ClipMode
@@ -26,11 +27,11 @@ from bertbench.training.trainer import tiny_backward
 class Reduced(NamedTuple):
     """Results of a reduction, besides the gradients."""
 
-    loss: torch.Tensor
+    loss: Tensor
     """Loss of the global batch."""
-    clipped: torch.Tensor
+    clipped: Tensor
     """Share of clipping decisions (one a rank, or one for each rank and bucket) that reduced a gradient."""
-    coefficient: torch.Tensor | None
+    coefficient: Tensor | None
     """In mode `after`: the factor that the optimizer still has to apply to the gradient."""
 
 
@@ -80,25 +81,25 @@ class VirtualRanks:
                 self._parameters[name].grad = torch.tensordot(factor_R, gradients[name], 1)
         return Reduced(losses_R.sum(), torch.cat(decisions).mean(), None)
 
-    def _gradients(self, shares: Sequence[LoadedPart]) -> tuple[dict[str, torch.Tensor], torch.Tensor]:
+    def _gradients(self, shares: Sequence[LoadedPart]) -> tuple[dict[str, Tensor], Tensor]:
         """Return the gradients of all shares, by parameter [R, ...], and their losses [R]."""
         weights = {name: parameter.detach() for name, parameter in self._parameters.items()}
         part, first = shares[0]
 
         def loss(
-            weights: dict[str, torch.Tensor], tokens_T: torch.Tensor, masked_at_M: torch.Tensor,
-            masked_M: torch.Tensor, pairs_S: torch.Tensor,
-        ) -> torch.Tensor:  # fmt: skip
+            weights: dict[str, Tensor], tokens_T: Tensor, masked_at_M: Tensor,
+            masked_M: Tensor, pairs_S: Tensor,
+        ) -> Tensor:  # fmt: skip
             inputs = tokens_T, first.segments_T, first.positions_T, first.sequences, masked_at_M
             scores = functional_call(self._model, weights, inputs)
             return weighted_loss(scores, masked_M, pairs_S, part.masked_lm_weight, part.next_sentence_weight)
 
         own = zip(*((batch.tokens_T, batch.masked_at_M, *batch.labels) for _, batch in shares), strict=True)
-        found: tuple[dict[str, torch.Tensor], torch.Tensor]
+        found: tuple[dict[str, Tensor], Tensor]
         found = vmap(grad_and_value(loss), in_dims=(None, 0, 0, 0, 0))(weights, *map(torch.stack, own))
         return found
 
-    def _factors(self, gradients: dict[str, torch.Tensor]) -> list[tuple[list[str], torch.Tensor, torch.Tensor]]:
+    def _factors(self, gradients: dict[str, Tensor]) -> list[tuple[list[str], Tensor, Tensor]]:
         """Return, for parameters that are clipped together, each share's factor and whether it is below 1: [R]."""
         pieces = [list(gradients)] if self._mode == "before" else self.buckets
         limit = contribution_limit(self._max_norm, self._ranks, len(pieces), self._bucket_exponent)
@@ -110,7 +111,7 @@ class VirtualRanks:
         return factors
 
 
-def add_gradients(model: Bert, shares: Sequence[LoadedPart]) -> torch.Tensor:
+def add_gradients(model: Bert, shares: Sequence[LoadedPart]) -> Tensor:
     """Add the gradients of shares to the parameters', and return their loss."""
     total = torch.zeros(())
     for part, batch in shares:

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-import torch
+from torch import Tensor
 
 from bertbench.config import System
 from bertbench.distributed.sliced_tensor import SlicedTensor
@@ -20,7 +20,7 @@ Held = dict[str, list[tuple[tuple[int, ...], tuple[int, ...], np.ndarray]]]
 """By name of a tensor: its shape, and the offsets and the content of a rectangle of it."""
 
 
-def held(state: dict[str, torch.Tensor]) -> Held:
+def held(state: dict[str, Tensor]) -> Held:
     """What a rank has of a state."""
     return {
         name: [(tuple(tensor.shape), offsets, piece.numpy().copy()) for offsets, piece in tensor.rectangles]

@@ -2,6 +2,7 @@
 
 import pytest
 import torch
+from torch import Tensor
 
 from bertbench.dry_run.rank import state_bytes
 from bertbench.model.bert import Bert
@@ -17,7 +18,7 @@ def test_a_whole_optimizer_keeps_what_is_counted() -> None:
     model = Bert(SHAPE)
     options = muon()
     optimizer, _ = build_muon(model, options, tensors_in(None), None, torch.float32)
-    names: dict[torch.Tensor, str] = {parameter: name for name, parameter in model.named_parameters()}
+    names: dict[Tensor, str] = {parameter: name for name, parameter in model.named_parameters()}
     parameters = sum(parameter.numel() for parameter in model.parameters())
     kept = optimizer.moments(names).values()
     counted = state_bytes(options, SHAPE, parameters)

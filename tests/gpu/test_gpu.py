@@ -5,6 +5,7 @@ from collections.abc import Callable
 import numpy as np
 import pytest
 import torch
+from torch import Tensor
 
 from bertbench.loading.batch import Batch, batch_of
 from bertbench.loading.filler import filled
@@ -87,7 +88,7 @@ class Training:
         batch = made_up(seed)
         return (filled(batch) if self.filled else batch).to(CUDA)
 
-    def step(self, batch: Batch) -> torch.Tensor:
+    def step(self, batch: Batch) -> Tensor:
         """The loss, on the device."""
         with computing(self.precision, CUDA):
             scores = self.model(*batch.inputs, batch.labels)

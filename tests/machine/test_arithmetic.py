@@ -7,6 +7,7 @@ from unittest.mock import Mock
 
 import pytest
 import torch
+from torch import Tensor
 
 from bertbench.config import System
 from bertbench.distributed.world import World
@@ -21,7 +22,7 @@ CPU = torch.device("cpu")
 WIDE = ("model.hidden_size=256", "model.attention_heads=4", "model.layers=1", "launch.ranks_per_node=1")
 
 
-def _same(tensor: torch.Tensor) -> torch.Tensor:
+def _same(tensor: Tensor) -> Tensor:
     return tensor
 
 

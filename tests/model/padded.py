@@ -9,6 +9,7 @@ from dataclasses import replace
 
 import numpy as np
 import torch
+from torch import Tensor
 from torch.nn import functional
 
 from bertbench.model.attention import attention
@@ -28,7 +29,7 @@ def attention_errors(
     weights = torch.randn(sum(lengths), heads, width, generator=generator).to(device, dtype)
     sequences = sequences_on(device, lengths)
 
-    def answers(compute: Callable[[torch.Tensor], torch.Tensor], in_type: torch.dtype) -> tuple[torch.Tensor, ...]:
+    def answers(compute: Callable[[Tensor], Tensor], in_type: torch.dtype) -> tuple[Tensor, ...]:
         leaf = qkv.to(in_type, copy=True).requires_grad_()
         context = compute(leaf)
         (gradient,) = torch.autograd.grad((context * weights.to(in_type)).sum(), leaf)
@@ -42,8 +43,8 @@ def attention_errors(
 
 
 def attention_bounds(
-    qkv_T3HK: torch.Tensor, gradient_THK: torch.Tensor, lengths: Sequence[int], dtype: torch.dtype
-) -> tuple[torch.Tensor, ...]:
+    qkv_T3HK: Tensor, gradient_THK: Tensor, lengths: Sequence[int], dtype: torch.dtype
+) -> tuple[Tensor, ...]:
     """Return how far context and gradients of query, key and value may be off, by tests/rounding.py: [T, H, K] each.
 
     A score that is off by d changes its exponential by a factor of exp(d), and its row's sum by at most as much.
@@ -71,7 +72,7 @@ def attention_bounds(
     return torch.cat(parts, 1).unbind()
 
 
-def padded(qkv_T3HK: torch.Tensor, lengths: Sequence[int]) -> torch.Tensor:
+def padded(qkv_T3HK: Tensor, lengths: Sequence[int]) -> Tensor:
     """Rows padded to the longest sequence, a mask, scaled_dot_product_attention."""
     rows = torch.nn.utils.rnn.pad_sequence(list(qkv_T3HK.split(list(lengths))), batch_first=True)
     places = torch.arange(max(lengths), device=qkv_T3HK.device)

@@ -1,5 +1,6 @@
 import numpy as np
 import torch
+from torch import Tensor
 
 from bertbench.model.bert import Bert
 from bertbench.model.loss import Scores
@@ -18,7 +19,7 @@ def tiny_bert() -> Bert:
     return model
 
 
-def scores(model: Bert, tokens: torch.Tensor, lengths: list[int]) -> Scores:
+def scores(model: Bert, tokens: Tensor, lengths: list[int]) -> Scores:
     positions = torch.cat([torch.arange(length) for length in lengths])
     return model(
         tokens, torch.zeros_like(tokens), positions, Sequences.of(np.array(lengths)), torch.arange(len(tokens))

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 import torch
-from torch import nn
+from torch import Tensor, nn
 from torch.nn import functional
 
 from bertbench.distributed.world import World
@@ -38,7 +38,7 @@ def joined(model: Bert) -> Bert:
     return model
 
 
-def gradients(model: Bert, batch: Batch) -> dict[str, torch.Tensor]:
+def gradients(model: Bert, batch: Batch) -> dict[str, Tensor]:
     scores: Any = model(*batch.inputs, batch.labels)
     weighted_loss(scores, *batch.labels, 0.5, 0.25).backward()
     return {name: weight.grad for name, weight in model.named_parameters() if weight.grad is not None}
@@ -101,7 +101,7 @@ def test_products_write_gradients_of_weights_in_float32_where_a_gpu_can(monkeypa
     formats = []
     multiply = torch.mm
 
-    def mm(left: torch.Tensor, right: torch.Tensor, out_dtype: torch.dtype) -> torch.Tensor:
+    def mm(left: Tensor, right: Tensor, out_dtype: torch.dtype) -> Tensor:
         formats.append((left.dtype, out_dtype))
         return multiply(left.to(out_dtype), right.to(out_dtype))  # a CPU has no such product
 

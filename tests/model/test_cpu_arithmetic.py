@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 import torch
+from torch import Tensor
 
 from bertbench.model import attention
 from bertbench.model.attention import cpu_attention, plain_attention
@@ -14,7 +15,7 @@ LENGTHS = [131, 131, 97, 31, 31, 31, 5, 2]
 HEADS, WIDTH = 3, 8
 
 
-def _inputs(tokens: int) -> tuple[torch.Tensor, torch.Tensor]:
+def _inputs(tokens: int) -> tuple[Tensor, Tensor]:
     generator = torch.Generator().manual_seed(7)
     qkv = torch.randn(tokens, 3, HEADS, WIDTH, dtype=torch.float64, generator=generator).requires_grad_()
     return qkv, torch.randn(tokens, HEADS, WIDTH, dtype=torch.float64, generator=generator)
@@ -45,7 +46,7 @@ def test_attention_drops_the_same_probabilities_forward_and_backward(
     """With one seed, a step along the gradient changes the result by the gradient at both its ends."""
     qkv, weights = (tensor.detach().to(dtype) for tensor in _inputs(sum(LENGTHS)))
 
-    def with_gradient(leaf: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+    def with_gradient(leaf: Tensor) -> tuple[Tensor, Tensor]:
         torch.manual_seed(11)
         leaf = leaf.detach().requires_grad_()
         context = cpu_attention(leaf, Sequences.of(np.array(LENGTHS)), 0.3)

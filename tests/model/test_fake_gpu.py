@@ -2,6 +2,7 @@
 
 import pytest
 import torch
+from torch import Tensor
 from torch._subclasses.fake_tensor import FakeTensorMode
 
 from bertbench.loading.batch import synthetic
@@ -19,7 +20,7 @@ CUDA = torch.device("cuda")
 
 
 def test_the_model_and_its_loss_stay_on_the_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(torch.Tensor, "pin_memory", lambda tensor: tensor)  # fake tensors have none
+    monkeypatch.setattr(Tensor, "pin_memory", lambda tensor: tensor)  # fake tensors have none
     monkeypatch.setattr(torch.cuda.amp.common, "amp_definitely_not_available", lambda: False)
     monkeypatch.setattr(torch.cuda, "is_bf16_supported", lambda: True)
     batch = synthetic(3, 11, SHAPE.vocab_size, torch.Generator().manual_seed(1))

@@ -2,6 +2,7 @@
 
 import pytest
 import torch
+from torch import Tensor
 from torch.nn import functional
 
 from bertbench.model.head_loss import head_loss
@@ -11,7 +12,7 @@ LABELS = torch.tensor([3, -100, 12, 0, 5, 5, -100])
 WEIGHT = 0.3  # of the loss, as a trainer's
 
 
-def inputs(dtype: torch.dtype) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+def inputs(dtype: torch.dtype) -> tuple[Tensor, Tensor, Tensor]:
     """Hidden states, word embeddings, bias."""
     generator = torch.Generator().manual_seed(1)
     sizes: tuple[tuple[int, ...], ...] = ((ROWS, WIDTH), (WORDS, WIDTH), (WORDS,))
@@ -19,7 +20,7 @@ def inputs(dtype: torch.dtype) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor
     return hidden.requires_grad_(), word.requires_grad_(), bias.requires_grad_()
 
 
-def exact(*tensors: torch.Tensor) -> tuple[torch.Tensor, ...]:
+def exact(*tensors: Tensor) -> tuple[Tensor, ...]:
     """Loss and gradients of hidden states, word embeddings and bias, in float64."""
     leaves = [tensor.detach().double().requires_grad_() for tensor in tensors]
     loss = functional.cross_entropy(functional.linear(*leaves), LABELS, ignore_index=-100, reduction="sum")

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 import torch
+from torch import Tensor
 
 import bertbench
 from bertbench.model import attention, bert, compiled_layer, dropout, head_loss, linear
@@ -22,7 +23,7 @@ MAY_CHANGE_NOTHING = {"to", "type", "type_as", "float", "double", "half", "bfloa
 """What autograd does not see where a tensor is that already: torch 2.11's compiler loses the output's gradient then."""
 
 
-def drawn(*shape: int, dtype: torch.dtype = torch.float32) -> torch.Tensor:
+def drawn(*shape: int, dtype: torch.dtype = torch.float32) -> Tensor:
     return torch.randn(shape, dtype=dtype).requires_grad_()
 
 
@@ -41,11 +42,11 @@ ARGUMENTS: dict[Any, Callable[[torch.dtype], tuple[Any, ...]]] = {
 def test_gradients_are_eager_s_whichever_outputs_are_used(function: Any, dtype: torch.dtype) -> None:
     torch.manual_seed(1)
     arguments = ARGUMENTS[function](dtype)
-    inputs = [value for value in arguments if isinstance(value, torch.Tensor) and value.requires_grad]
+    inputs = [value for value in arguments if isinstance(value, Tensor) and value.requires_grad]
     outputs = len(as_tuple(function.apply(*arguments)))
     for used in (some for count in range(1, outputs + 1) for some in combinations(range(outputs), count)):
 
-        def weighted(*arguments: Any, used: tuple[int, ...] = used) -> torch.Tensor:
+        def weighted(*arguments: Any, used: tuple[int, ...] = used) -> Tensor:
             results = as_tuple(function.apply(*arguments))
             return sum(((place + 1) * results[place].float().square().sum() for place in used), torch.zeros(()))
 
@@ -57,7 +58,7 @@ def test_gradients_are_eager_s_whichever_outputs_are_used(function: Any, dtype: 
             assert (ours - plain).norm() <= 4 * torch.finfo(dtype).eps * plain.norm(), used
 
 
-def as_tuple(results: Any) -> tuple[torch.Tensor, ...]:
+def as_tuple(results: Any) -> tuple[Tensor, ...]:
     return results if isinstance(results, tuple) else (results,)
 
 

@@ -4,7 +4,7 @@ from functools import partial
 from typing import Any
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 from bertbench.config.optimizer import ClipMode, Communication
 from bertbench.optim.buckets import Buckets, bucket_table
@@ -22,10 +22,10 @@ def small_model() -> nn.Module:
     return nn.Sequential(nn.Linear(7, 11), nn.Tanh(), nn.Linear(11, 5), nn.Tanh(), nn.Linear(5, 3))
 
 
-def loss_of(model: Any, rank: int, part: int) -> torch.Tensor:
+def loss_of(model: Any, rank: int, part: int) -> Tensor:
     """Each rank's gradient is about a third of the one before, so that some are clipped and some aren't."""
     inputs = torch.randn(13, 7, generator=torch.Generator().manual_seed(100 * rank + part))
-    loss: torch.Tensor = model(inputs).square().sum() / (13 * 3**rank)
+    loss: Tensor = model(inputs).square().sum() / (13 * 3**rank)
     return loss
 
 

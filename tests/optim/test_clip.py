@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 from bertbench.config.optimizer import ClipMode, Communication
 from bertbench.distributed.world import World
@@ -34,16 +34,16 @@ def reduced(
     return gradient.tolist(), reducer.elements, reduced.clipped.item() if mode in ("before", "bucket") else None
 
 
-def flat(parameters: list[nn.Parameter]) -> torch.Tensor:
+def flat(parameters: list[nn.Parameter]) -> Tensor:
     """Gradients in the order in which they become ready, that of the buckets: from the last layer back."""
     return torch.cat([parameter.grad.view(-1) for parameter in reversed(parameters)])
 
 
-def clip(vector: torch.Tensor, limit: float) -> torch.Tensor:
+def clip(vector: Tensor, limit: float) -> Tensor:
     return vector * min(1.0, limit / vector.norm().item())
 
 
-def defined(mode: ClipMode, max_norm: float, ranks: int, buckets: tuple[int, ...]) -> tuple[torch.Tensor, list[float]]:
+def defined(mode: ClipMode, max_norm: float, ranks: int, buckets: tuple[int, ...]) -> tuple[Tensor, list[float]]:
     """The mode's gradient by its definition, flat in the order of the buckets, and each rank's share clipped."""
     own = []  # a rank's gradient as data-parallel training has it: of its mean loss, here ranks times its contribution
     for rank in range(ranks):

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 import torch
-from torch import nn
+from torch import Tensor, nn
 from torch._dynamo.testing import CompileCounter
 
 import bertbench.optim.adam
@@ -80,7 +80,7 @@ def test_the_largest_tensor_is_the_first_to_be_compiled_for_and_the_only_one(mon
 def test_blocks_take_norms_of_tensors_that_ranks_share() -> None:
     generator = torch.Generator().manual_seed(5)
 
-    def half_of(whole: torch.Tensor, step: Callable[..., None]) -> torch.Tensor:
+    def half_of(whole: Tensor, step: Callable[..., None]) -> Tensor:
         """The first rows, updated as a rank does that holds half of a tensor whose halves have equal norms."""
         weight, gradient = whole[0].clone(), whole[1].clone()
         state = State([weight], [gradient], [torch.zeros(40)], [torch.zeros(40)])

@@ -4,7 +4,7 @@ import copy
 
 import pytest
 import torch
-from torch import distributed, nn
+from torch import Tensor, distributed, nn
 
 from bertbench.config.optimizer import MuonSettings, OptimizerSettings
 from bertbench.distributed.world import World
@@ -21,7 +21,7 @@ SHAPES = ((7, 13), (13, 7), (11, 11), (7, 13))
 
 def optimizer_of(
     parameters: list[nn.Parameter],
-    fused: dict[torch.Tensor, int] | None = None,
+    fused: dict[Tensor, int] | None = None,
     options: MuonSettings = MuonSettings(),  # noqa: B008 - immutable
     decay: float = 0.0,
     product: torch.dtype = torch.float32,

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 import torch
-from torch import distributed, nn
+from torch import Tensor, distributed, nn
 
 from bertbench.config.optimizer import Communication, Compression
 from bertbench.distributed.sliced_tensor import rectangles
@@ -94,7 +94,7 @@ class _Noted:
     def __init__(self, buckets: Buckets, events: list[str]) -> None:
         self._buckets, self._events = buckets, events
 
-    def _begin(self, kind: str, buffer: torch.Tensor) -> Wait:
+    def _begin(self, kind: str, buffer: Tensor) -> Wait:
         numbers = {
             tensor.data_ptr(): bucket.number
             for bucket, weights in zip(self._buckets.all, self._buckets.weights, strict=True)
@@ -104,10 +104,10 @@ class _Noted:
         self._events.append(f"{kind} {number}")
         return lambda: self._events.append(f"wait {kind} {number}")
 
-    def sum(self, buffer: torch.Tensor) -> Wait:
+    def sum(self, buffer: Tensor) -> Wait:
         return self._begin("sum", buffer)
 
-    def gather(self, buffer: torch.Tensor) -> Wait:
+    def gather(self, buffer: Tensor) -> Wait:
         return self._begin("gather", buffer)
 
 

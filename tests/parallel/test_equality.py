@@ -10,9 +10,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import pytest
-import torch
 from numpy.typing import NDArray
-from torch import distributed
+from torch import Tensor, distributed
 from torch._dynamo.testing import CompileCounterWithBackend
 from torch.distributed.tensor import DTensor
 
@@ -137,7 +136,7 @@ def expected_bytes(system: System, trainer: LayoutTrainer, step: LoadedStep) -> 
     return theory.sent_bytes(system, trainer.groups.place, tokens)
 
 
-def _gradients(trainer: Trainer) -> dict[str, torch.Tensor]:
+def _gradients(trainer: Trainer) -> dict[str, Tensor]:
     if isinstance(trainer, LayoutTrainer):
         return {name: parameter.grad for name, parameter in trainer._named().items() if parameter.grad is not None}
     fused = trainer.model.fused_parameters()
@@ -149,7 +148,7 @@ def _gradients(trainer: Trainer) -> dict[str, torch.Tensor]:
     }
 
 
-def whole(tensors: dict[str, torch.Tensor]) -> dict[str, Values]:
+def whole(tensors: dict[str, Tensor]) -> dict[str, Values]:
     """Whole tensors of all ranks by name; ranks that hold the same must hold the same to the last bit."""
     full = {
         name: (tensor.full_tensor() if isinstance(tensor, DTensor) else tensor).detach().clone().numpy()

@@ -4,7 +4,7 @@ from typing import Any
 from unittest import mock
 
 import torch
-from torch import distributed, nn
+from torch import Tensor, distributed, nn
 
 from bertbench.config.layout import Layout
 from bertbench.distributed.world import World
@@ -28,7 +28,7 @@ def reduce_on_two(world: World) -> list[int]:
     groups = ProcessGroups(Layout(2, 1, 1, 1), world, False)
     with mock.patch.object(gradients, "bucket_table", lambda parameters, _: bucket_table(parameters, 80 / 2**20)):
         summed = gradients.SplitReducer(list(model.parameters()), None, groups, Clip(), False, parts=2)
-    arrived: list[torch.Tensor] = []
+    arrived: list[Tensor] = []
     for parameter in model.parameters():
         parameter.register_post_accumulate_grad_hook(arrived.append)
     sent: list[int] = []

@@ -9,6 +9,7 @@ from typing import NamedTuple
 import numpy as np
 import pytest
 import torch
+from torch import Tensor
 
 from bertbench.config import System
 from bertbench.distributed.world import World
@@ -93,7 +94,7 @@ def dropped(world: World, system: System) -> Seen:
     trainer = LayoutTrainer(system, world, 11, 0)
     seen = Seen(0.0, [], [], [])
 
-    def spy(hidden: torch.Tensor, rate: float, residual: torch.Tensor | None = None) -> torch.Tensor:
+    def spy(hidden: Tensor, rate: float, residual: Tensor | None = None) -> Tensor:
         state = torch.get_rng_state()
         seen.masks.append((apply_dropout(torch.ones_like(hidden), rate) > 0).flatten().tolist())
         torch.set_rng_state(state)
@@ -101,7 +102,7 @@ def dropped(world: World, system: System) -> Seen:
             seen.rows.append(len(hidden))
         return apply_dropout(hidden, rate, residual)
 
-    def spy_attention(qkv: torch.Tensor, sequences: Sequences, rate: float) -> torch.Tensor:
+    def spy_attention(qkv: Tensor, sequences: Sequences, rate: float) -> Tensor:
         seen.seeds.append(torch.initial_seed())
         return attention(qkv, sequences, rate)
 
@@ -135,7 +136,7 @@ def kept(world: World, system: System) -> int:
     trainer = LayoutTrainer(system, world, 11, 0)
     storages: dict[int, torch.UntypedStorage] = {}
 
-    def keep(tensor: torch.Tensor) -> torch.Tensor:
+    def keep(tensor: Tensor) -> Tensor:
         storage = local(tensor).untyped_storage()
         storages[storage._cdata] = storage
         return tensor

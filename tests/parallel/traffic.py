@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, cast
 
 import torch
-from torch import distributed
+from torch import Tensor, distributed
 from torch.distributed.distributed_c10d import _resolve_process_group
 from torch.distributed.tensor import DTensor
 from torch.utils._python_dispatch import TorchDispatchMode
@@ -86,5 +86,5 @@ def _group(arguments: Sequence[Any]) -> distributed.ProcessGroup:
     return distributed.ProcessGroup.unbox(next(filter(lambda it: isinstance(it, torch.ScriptObject), arguments)))
 
 
-def _tensors(argument: Any) -> list[torch.Tensor]:
-    return [argument] if isinstance(argument, torch.Tensor) else list(argument)
+def _tensors(argument: Any) -> list[Tensor]:
+    return [argument] if isinstance(argument, Tensor) else list(argument)

@@ -8,6 +8,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
+from torch import Tensor
 from torch.utils import _pytree
 from torch.utils._python_dispatch import TorchDispatchMode
 
@@ -35,13 +36,13 @@ class Operations(TorchDispatchMode):
         ]
 
 
-def tape(work: Callable[[], torch.Tensor]) -> Callable[[], torch.Tensor]:
+def tape(work: Callable[[], Tensor]) -> Callable[[], Tensor]:
     """Do the work once; returns what does its operations again and gives the same tensor."""
     with Operations() as operations:
         answer = work()
 
     @torch.no_grad()
-    def replay() -> torch.Tensor:
+    def replay() -> Tensor:
         for function, arguments, options, given in operations.calls:
             name = function._schema.name.partition("::")[2]
             if function.is_view or name.startswith(_LEAVES_MEMORY_AS_IT_IS):
@@ -57,5 +58,5 @@ def tape(work: Callable[[], torch.Tensor]) -> Callable[[], torch.Tensor]:
     return replay
 
 
-def _tensors(values: Any) -> list[torch.Tensor]:
-    return [leaf for leaf in _pytree.tree_leaves(values) if isinstance(leaf, torch.Tensor)]
+def _tensors(values: Any) -> list[Tensor]:
+    return [leaf for leaf in _pytree.tree_leaves(values) if isinstance(leaf, Tensor)]

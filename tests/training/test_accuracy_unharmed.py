@@ -10,6 +10,7 @@ from functools import partial
 import numpy as np
 import pytest
 import torch
+from torch import Tensor
 
 from bertbench.config import System
 from bertbench.distributed.spawn import on_ranks
@@ -98,12 +99,10 @@ def slow_down(trainer: WholeTrainer, patch: pytest.MonkeyPatch) -> None:
     last.forward = partial(give_all, last.forward)
 
 
-def padded_attention(qkv_T3HK: torch.Tensor, sequences: Sequences, dropout: float) -> torch.Tensor:
+def padded_attention(qkv_T3HK: Tensor, sequences: Sequences, dropout: float) -> Tensor:
     assert dropout == 0
     return padded(qkv_T3HK, sequences.cu_seqlens_S1.diff().tolist())
 
 
-def give_all(
-    forward: Callable[..., torch.Tensor], hidden: torch.Tensor, sequences: Sequences, read: torch.Tensor
-) -> torch.Tensor:
+def give_all(forward: Callable[..., Tensor], hidden: Tensor, sequences: Sequences, read: Tensor) -> Tensor:
     return forward(hidden, sequences)[read]

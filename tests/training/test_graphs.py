@@ -10,6 +10,7 @@ from unittest import mock
 
 import pytest
 import torch
+from torch import Tensor
 from torch._dynamo.testing import CompileCounter
 from torch.utils._python_dispatch import _disable_current_modes
 
@@ -34,7 +35,7 @@ GRAPHS = ("compute.compile=graphs", "data.equal_counts=true")
 ALONE = ("launch.ranks_per_node=1", *GRAPHS)
 
 
-def dense_attention(qkv_T3HK: torch.Tensor, sequences: Sequences, dropout: float) -> torch.Tensor:
+def dense_attention(qkv_T3HK: Tensor, sequences: Sequences, dropout: float) -> Tensor:
     """What a kernel of fixed size computes: where sequences end it reads from the device."""
     assert dropout == 0
     query_HTK, key_HTK, value_HTK = qkv_T3HK.permute(1, 2, 0, 3)
@@ -160,7 +161,7 @@ def test_what_is_recorded_asks_nothing_of_the_host(tiny: Callable[..., System]) 
 def check_recorded(world: World, system: System, bins: Bins) -> None:
     noted: list[str] = []
 
-    def record(work: Callable[[], torch.Tensor]) -> Callable[[], torch.Tensor]:
+    def record(work: Callable[[], Tensor]) -> Callable[[], Tensor]:
         with noting(noted, _UNRECORDABLE):
             work()
         return work
@@ -175,9 +176,9 @@ def test_a_closed_trainer_lets_go_of_its_graphs_before_the_process_group_ends(ti
 
 
 def check_lifetime(world: World, system: System, bins: Bins) -> None:
-    graphs: list[weakref.ref[partial[torch.Tensor]]] = []
+    graphs: list[weakref.ref[partial[Tensor]]] = []
 
-    def record(work: Callable[[], torch.Tensor]) -> Callable[[], torch.Tensor]:
+    def record(work: Callable[[], Tensor]) -> Callable[[], Tensor]:
         graph = partial(work)
         graphs.append(weakref.ref(graph))
         return graph

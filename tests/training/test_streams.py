@@ -9,6 +9,7 @@ from typing import Any
 from unittest import mock
 
 import torch
+from torch import Tensor
 from torch.utils import _pytree
 from torch.utils._python_dispatch import TorchDispatchMode
 
@@ -78,7 +79,7 @@ class Streams(TorchDispatchMode):
             self._written[at] = stream, stream.done
 
     def _addresses(self, values: Any) -> set[int]:
-        storages = [leaf.untyped_storage() for leaf in _pytree.tree_leaves(values) if isinstance(leaf, torch.Tensor)]
+        storages = [leaf.untyped_storage() for leaf in _pytree.tree_leaves(values) if isinstance(leaf, Tensor)]
         self._kept += storages
         return {storage.data_ptr() for storage in storages}
 
@@ -152,7 +153,7 @@ def test_sums_by_node_need_each_of_their_waits_and_no_other() -> None:
 def check_sums(world: World) -> list[bool]:
     def work() -> None:
         buffer = torch.ones(5)
-        with mock.patch.object(torch.Tensor, "record_stream", lambda *_: None):
+        with mock.patch.object(Tensor, "record_stream", lambda *_: None):
             AllReduceByNode(2).sum(buffer)()
         assert buffer.tolist() == [2.0] * 5
 

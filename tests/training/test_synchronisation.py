@@ -8,6 +8,7 @@ from dataclasses import replace
 from typing import Any
 
 import torch
+from torch import Tensor
 from torch.overrides import TorchFunctionMode
 
 from bertbench.config import System
@@ -20,7 +21,7 @@ from tests.training.steps import loaded
 from tests.watching import Watching
 
 READING = {"aten::_local_scalar_dense", "aten::nonzero", "aten::masked_select", "aten::is_nonzero", "aten::equal"}
-_METHODS = {torch.Tensor.tolist, torch.Tensor.numpy, torch.Tensor.cpu}
+_METHODS = {Tensor.tolist, Tensor.numpy, Tensor.cpu}
 
 
 def noting(reads: list[str], names: set[str] = READING) -> Watching:

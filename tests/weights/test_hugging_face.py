@@ -5,6 +5,7 @@ from pathlib import Path
 import pytest
 import torch
 from safetensors.torch import load_file, save_file
+from torch import Tensor
 
 from bertbench.common.errors import CheckpointError
 from bertbench.loading.batch import batch_of
@@ -40,11 +41,11 @@ def model(tmp_path: Path, weights: Path) -> Path:
     return tmp_path / "model"
 
 
-def rewrite(model: Path, tensors: dict[str, torch.Tensor]) -> None:
+def rewrite(model: Path, tensors: dict[str, Tensor]) -> None:
     save_file(tensors, model / "model.safetensors", metadata={"format": "pt"})
 
 
-def back(model: Path, rows: int = 97) -> dict[str, torch.Tensor]:
+def back(model: Path, rows: int = 97) -> dict[str, Tensor]:
     out = model.parent / "back.safetensors"
     convert(open_hugging_face(model), out, rows)
     return load_file(out)

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 import torch
 from safetensors.torch import save_file
+from torch import Tensor
 
 from bertbench.common.errors import CheckpointError
 from bertbench.model.bert import Bert
@@ -18,7 +19,7 @@ from tests.weights.bundles import TINY
 PADDED = replace(TINY, vocab_size=97)
 
 
-def tiny_weights(seed: int = 3) -> dict[str, torch.Tensor]:
+def tiny_weights(seed: int = 3) -> dict[str, Tensor]:
     model = Bert(PADDED)
     model.initialize(torch.Generator().manual_seed(seed))
     return model.state_dict()
@@ -56,7 +57,7 @@ def test_a_model_of_another_shape_is_refused(weights: Path, changes: dict[str, i
         Weights.open(weights).put_into(Bert(replace(PADDED, **changes)))
 
 
-def saved(path: Path, change: Callable[[dict[str, torch.Tensor], dict[str, str]], Any]) -> Path:
+def saved(path: Path, change: Callable[[dict[str, Tensor], dict[str, str]], Any]) -> Path:
     """A weights file with something changed before it was written."""
     tensors = {name: tensor.clone() for name, tensor in tiny_weights().items()}
     metadata = {"format": FORMAT, "shape": json.dumps(asdict(PADDED)), "real_vocab_size": "89", "source": "a test"}
@@ -80,7 +81,7 @@ def saved(path: Path, change: Callable[[dict[str, torch.Tensor], dict[str, str]]
     ],
 )
 def test_a_file_that_isn_t_what_it_says_is_refused(
-    tmp_path: Path, change: Callable[[dict[str, torch.Tensor], dict[str, str]], Any], expected: str
+    tmp_path: Path, change: Callable[[dict[str, Tensor], dict[str, str]], Any], expected: str
 ) -> None:
     path = saved(tmp_path / "odd.safetensors", change)
     with pytest.raises(CheckpointError, match=f"{path}: .*{re.escape(expected)}"):

@@ -7,6 +7,7 @@ from typing import Any, ClassVar, Self
 import numpy as np
 import pytest
 import torch
+from torch import Tensor
 
 from bertbench.common.errors import RunError
 from bertbench.common.progress import Progress
@@ -49,8 +50,8 @@ def test_rivals_get_the_same_tokens_and_labels_padded() -> None:
 
 
 def _without_a_gpu(
-    query_TKH: torch.Tensor, key_TKH: torch.Tensor, value_TKH: torch.Tensor, sequences: Sequences, dropout: float
-) -> torch.Tensor:
+    query_TKH: Tensor, key_TKH: Tensor, value_TKH: Tensor, sequences: Sequences, dropout: float
+) -> Tensor:
     return plain_attention(torch.stack((query_TKH, key_TKH, value_TKH), 1), sequences, dropout)
 
 
@@ -141,7 +142,7 @@ def test_each_rival_is_paired_with_ours_on_its_batches_after_a_pass_over_all_of_
 
 def remember_or_die(_: torch.device) -> Step:
     """Return what a program's process does: keep 64 MB, then die."""
-    kept: list[torch.Tensor] = []
+    kept: list[Tensor] = []
 
     def step(_: Columns) -> None:
         if kept:

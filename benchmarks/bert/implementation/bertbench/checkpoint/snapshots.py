@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Protocol
 
 import torch
+from torch import Tensor
 from torch.distributed import ProcessGroup
 
 from bertbench import __version__
@@ -31,7 +32,7 @@ from bertbench.results.metrics import Metrics
 class Checkpointable(Protocol):
     """A trainer whose state can be saved and restored."""
 
-    def state(self) -> dict[str, torch.Tensor]:
+    def state(self) -> dict[str, Tensor]:
         """Return the state that later steps depend on, without a copy."""
 
     def resume(self, steps: int) -> None:
@@ -169,7 +170,7 @@ class Snapshots:
                     flush=True,
                 )
 
-    def _random_state(self) -> dict[str, torch.Tensor]:
+    def _random_state(self) -> dict[str, Tensor]:
         """Return the states of the CPU's generator and, on a GPU, of its own."""
         states = {f"random.{self._world.rank}.cpu": torch.get_rng_state()}
         if self._world.device.type == "cuda":

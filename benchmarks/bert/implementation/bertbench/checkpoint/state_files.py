@@ -4,7 +4,7 @@ import warnings
 from concurrent.futures import Future
 from pathlib import Path
 
-import torch
+from torch import Tensor
 from torch.distributed import ProcessGroup, checkpoint
 from torch.distributed.checkpoint.api import CheckpointException
 
@@ -12,7 +12,7 @@ from bertbench.checkpoint.reading import SnapshotReader
 from bertbench.common.errors import CheckpointError
 
 
-def begin_write(state: dict[str, torch.Tensor], folder: Path, group: ProcessGroup) -> "Future[object]":
+def begin_write(state: dict[str, Tensor], folder: Path, group: ProcessGroup) -> "Future[object]":
     """Copy the state to main memory, and begin to write it. Collective."""
     writer = checkpoint.FileSystemWriter(folder, sync_files=True)
     written = checkpoint.async_save(state, storage_writer=writer, process_group=group)
@@ -28,7 +28,7 @@ def end_write(written: "Future[object]") -> None:
         raise CheckpointError(_reason(error)) from error
 
 
-def read(state: dict[str, torch.Tensor], folder: Path, group: ProcessGroup | None) -> None:
+def read(state: dict[str, Tensor], folder: Path, group: ProcessGroup | None) -> None:
     """Fill the state; collective in `group`, and alone without one.
 
     Raises CheckpointError if a file isn't a snapshot's, or doesn't fit the state.

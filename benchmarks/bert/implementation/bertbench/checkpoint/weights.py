@@ -8,6 +8,7 @@ from pathlib import Path
 
 import torch
 from pydantic import ValidationError
+from torch import Tensor
 
 from bertbench.checkpoint.snapshot import META_NAME, Meta, newest, verified
 from bertbench.common.errors import CheckpointError
@@ -72,7 +73,7 @@ class SnapshotWeights(Weights):
         evaluated = "average" if meta.config.get("optimizer", {}).get("ema_decay") else "model"
         return cls(folder, shape, entries, source, expected_tensors(shape), evaluated)
 
-    def read(self) -> dict[str, torch.Tensor]:
+    def read(self) -> dict[str, Tensor]:
         """Return all tensors, on the CPU, from any saved layout."""
         from bertbench.checkpoint.state_files import read  # noqa: PLC0415 - few weights are snapshots
 

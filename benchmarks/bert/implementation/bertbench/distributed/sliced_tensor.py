@@ -49,7 +49,7 @@ class SlicedTensor(Tensor):
     @staticmethod
     def __new__(cls: type[Self], shape: Sequence[int], rectangles: list[Rectangle]) -> Self:
         """Hold the rectangles of a tensor of `shape`; there must be at least one."""
-        held = torch.Tensor._make_wrapper_subclass(cls, torch.Size(shape), dtype=rectangles[0].tensor.dtype)
+        held = Tensor._make_wrapper_subclass(cls, torch.Size(shape), dtype=rectangles[0].tensor.dtype)
         held.rectangles = rectangles
         return held
 

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import torch
-from torch import nn
+from torch import Tensor, nn
 from torch.nn import functional
 from torch.overrides import TorchFunctionMode
 
@@ -86,7 +86,7 @@ def model_keeps(system: System, tensor: int = 1, sequence: bool = False) -> Mode
 _MEASURED: dict[tuple[BertShape, str, str, int, bool], ModelKept] = {}
 
 
-def _fitted(system: System, module: nn.Module, compute: Callable[[Integers], torch.Tensor]) -> Kept:
+def _fitted(system: System, module: nn.Module, compute: Callable[[Integers], Tensor]) -> Kept:
     """Measure a module on each batch, by a function that computes sequences of these lengths."""
     batches = [np.array(lengths) for lengths in _BATCHES]
     if system.launch.device == "cpu":
@@ -111,9 +111,9 @@ def _layer(system: System, tensor: int, token_shares: int) -> Kept:
     if token_shares > 1:
         _share_tokens(layer, token_shares)
 
-    def compute(lengths_S: Integers) -> torch.Tensor:
+    def compute(lengths_S: Integers) -> Tensor:
         hidden_TD = torch.zeros(-(-int(lengths_S.sum()) // token_shares), hidden, requires_grad=True)
-        output_TD: torch.Tensor = layer(hidden_TD, Sequences.of(lengths_S))
+        output_TD: Tensor = layer(hidden_TD, Sequences.of(lengths_S))
         return output_TD
 
     return _fitted(system, layer, compute)
@@ -127,11 +127,11 @@ def _share_tokens(layer: EncoderLayer, shares: int) -> None:
         second.register_forward_hook(lambda _, __, output_TD: output_TD[: len(output_TD) // shares].clone())
 
 
-def kept_bytes(system: System, module: nn.Module, compute: Callable[[], torch.Tensor]) -> int:
+def kept_bytes(system: System, module: nn.Module, compute: Callable[[], Tensor]) -> int:
     """Return the bytes that a forward pass on the system's device keeps for its backward pass, but for weights."""
     kept: dict[int, torch.UntypedStorage] = {}
 
-    def keep(tensor: torch.Tensor) -> torch.Tensor:
+    def keep(tensor: Tensor) -> Tensor:
         storage = tensor.untyped_storage()
         kept[storage.data_ptr()] = storage
         return tensor
@@ -159,7 +159,7 @@ class _KeptByFlash(torch.autograd.Function):
     """Keep what the flash kernel keeps: its inputs, its output, and an fp32 number for each head and token."""
 
     @staticmethod
-    def forward(context: Any, qkv_T3HK: torch.Tensor, sequences: Sequences, dropout: float) -> torch.Tensor:
+    def forward(context: Any, qkv_T3HK: Tensor, sequences: Sequences, dropout: float) -> Tensor:
         """Return a tensor of the output's size."""
         del sequences, dropout
         output_THK = qkv_T3HK[:, 0].clone(memory_format=torch.contiguous_format)
@@ -171,13 +171,13 @@ class _KeptByProduct(torch.autograd.Function):
     """Keep both factors of a product with a weight, uncomputed."""
 
     @staticmethod
-    def forward(context: Any, given: torch.Tensor, weight: torch.Tensor) -> torch.Tensor:
+    def forward(context: Any, given: Tensor, weight: Tensor) -> Tensor:
         """Return a tensor of the product's size."""
         context.save_for_backward(given, weight)
         return given.new_empty(*given.shape[:-1], len(weight))
 
 
-def summed_loss(model: Callable[..., Scores], batch: Batch) -> torch.Tensor:
+def summed_loss(model: Callable[..., Scores], batch: Batch) -> Tensor:
     """Compute the trainer's loss, but for its weights."""
     return weighted_loss(model(*batch.inputs), *batch.labels, 1, 1)
 
@@ -201,7 +201,7 @@ class _AsCuda(TorchFunctionMode):
             given, weight, *_ = arguments
             cast = torch.empty_like(weight, dtype=self._dtype) if self._dtype else weight
             return _KeptByProduct.apply(given.to(self._dtype), cast)
-        if self._dtype and function in (torch.Tensor.softmax, functional.layer_norm):
+        if self._dtype and function in (Tensor.softmax, functional.layer_norm):
             arguments = (arguments[0].float(), *arguments[1:])
         options = options or {}
         if function is functional.dropout and options["p"] > 0:

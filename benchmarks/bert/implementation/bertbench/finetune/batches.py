@@ -8,6 +8,7 @@ from typing import NamedTuple
 
 import numpy as np
 import torch
+from torch import Tensor
 
 from bertbench.balance.cost import CostModel
 from bertbench.balance.deal import by_cost
@@ -21,8 +22,8 @@ class SpanBatch(NamedTuple):
     """Sequences, and the places of their answers in the flat batch."""
 
     batch: Batch
-    starts_S: torch.Tensor
-    ends_S: torch.Tensor
+    starts_S: Tensor
+    ends_S: Tensor
 
     def to(self, device: torch.device) -> "SpanBatch":
         """Copy the batch to a device."""

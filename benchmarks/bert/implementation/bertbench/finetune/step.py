@@ -6,6 +6,7 @@ Shapes: as in model/span.py.
 from functools import partial
 
 import torch
+from torch import Tensor
 
 from bertbench.config import System
 from bertbench.config.optimizer import LearningRate
@@ -23,13 +24,13 @@ from bertbench.optim.reducer import GradientReducer
 from bertbench.results.metrics import StepReport
 
 
-def span_losses(logits_T2: torch.Tensor, batch: SpanBatch) -> torch.Tensor:
+def span_losses(logits_T2: Tensor, batch: SpanBatch) -> Tensor:
     """Return the mean cross-entropy of an answer's first and last token, softmax over its own sequence: [S]."""
     log_probability_T2 = log_softmax(logits_T2, batch.batch.sequences)
     return -(log_probability_T2[batch.starts_S, 0] + log_probability_T2[batch.ends_S, 1]) / 2
 
 
-def logits_of(model: torch.nn.Module, batch: SpanBatch, precision: PrecisionName, device: torch.device) -> torch.Tensor:
+def logits_of(model: torch.nn.Module, batch: SpanBatch, precision: PrecisionName, device: torch.device) -> Tensor:
     """Return the model's logits in fp32: [T, 2]."""
     inputs = batch.batch
     with computing(precision, device):

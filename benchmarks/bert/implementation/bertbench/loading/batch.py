@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Self
 
 import numpy as np
 import torch
+from torch import Tensor
 
 from bertbench.common.errors import DataError
 from bertbench.data.store.columns import Array, Columns, Index, Integers, entries_of, lengths_of, masked_of
@@ -32,18 +33,18 @@ _WARNINGS = 5  # of a rank; further samples are only counted
 class Batch:
     """S sequences, longest first, one after the other; nothing is padded."""
 
-    tokens_T: torch.Tensor
+    tokens_T: Tensor
     """int32, as segments and positions: half the bytes of int64."""
-    segments_T: torch.Tensor
-    positions_T: torch.Tensor
+    segments_T: Tensor
+    positions_T: Tensor
     sequences: Sequences
-    masked_at_M: torch.Tensor
+    masked_at_M: Tensor
     """Places of the masked tokens in the flat batch."""
-    masked_labels_M: torch.Tensor
-    next_sentence_S: torch.Tensor
+    masked_labels_M: Tensor
+    next_sentence_S: Tensor
 
     @property
-    def inputs(self) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor, Sequences, torch.Tensor]:
+    def inputs(self) -> tuple[Tensor, Tensor, Tensor, Sequences, Tensor]:
         """Arguments of `Bert.forward`."""
         return self.tokens_T, self.segments_T, self.positions_T, self.sequences, self.masked_at_M
 
@@ -66,7 +67,7 @@ class Batch:
             tensor.record_stream(stream)
 
     @property
-    def tensors(self) -> tuple[torch.Tensor, ...]:
+    def tensors(self) -> tuple[Tensor, ...]:
         """Its tensors, in the order of the fields."""
         return (
             self.tokens_T, self.segments_T, self.positions_T, self.sequences.cu_seqlens_S1,

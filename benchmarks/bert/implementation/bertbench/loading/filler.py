@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 import torch
+from torch import Tensor
 
 from bertbench.common.errors import RunError
 from bertbench.config import System
@@ -80,7 +81,7 @@ def extended(batch: Batch, lengths_F: Integers, read_again: int) -> Batch:
     )
 
 
-def _longer(tensor: torch.Tensor, more: int, value: int) -> torch.Tensor:
+def _longer(tensor: Tensor, more: int, value: int) -> Tensor:
     return torch.cat((tensor, tensor.new_full((more,), value)))
 
 

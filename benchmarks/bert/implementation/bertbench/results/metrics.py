@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any, NamedTuple, Self
 
 import torch
+from torch import Tensor
 
 from bertbench.common.errors import RunError
 from bertbench.common.phases import PHASES, RANKS_MS
@@ -33,15 +34,15 @@ SKIPPED = "samples_skipped"
 class StepReport(NamedTuple):
     """Numbers of one step; tensors are on the device."""
 
-    loss: torch.Tensor
+    loss: Tensor
     """This rank's share: those of all ranks add up to the loss."""
-    norm: torch.Tensor
+    norm: Tensor
     """Norm of the reduced gradient, before `clip.mode: after` clips it; not finite if the step was skipped."""
     rate: Scalar
     """The learning rate."""
-    clipped: torch.Tensor
+    clipped: Tensor
     """Share of this rank's clipping decisions, one or one a bucket, that made something smaller."""
-    loss_scale: torch.Tensor | None
+    loss_scale: Tensor | None
     """The factor on the loss in this step; None without loss scaling."""
 
 
@@ -144,7 +145,7 @@ class Metrics:
         if fault:
             raise RunError(fault)
 
-    def _own_times(self) -> torch.Tensor:
+    def _own_times(self) -> Tensor:
         """Return milliseconds a step since the last flush: [ranks, phases], zero but for this rank's row.
 
         No row before the second step.
@@ -157,7 +158,7 @@ class Metrics:
         self._timed_steps, self._before_ms = 0, total
         return times
 
-    def _on_gpu_ms(self, times: torch.Tensor) -> float | None:
+    def _on_gpu_ms(self, times: Tensor) -> float | None:
         """Return the mean time of the steps since the last flush by a GPU's events; None on a CPU, or if unknown.
 
         The host's clock would show how fast it launches kernels, which can be many steps ahead of the GPU.
@@ -180,7 +181,7 @@ class Metrics:
         self._file.close()
 
 
-def _by_phase(ranks_ms: torch.Tensor) -> dict[str, dict[str, list[float]]]:
+def _by_phase(ranks_ms: Tensor) -> dict[str, dict[str, list[float]]]:
     """Return a list by rank for each phase, rounded to 0.01 ms, of [ranks, phases]."""
     by_phase = zip(PHASES, ranks_ms.T.tolist(), strict=True)
     return {RANKS_MS: {phase: [round(ms, 2) for ms in of_ranks] for phase, of_ranks in by_phase}}
@@ -188,7 +189,7 @@ def _by_phase(ranks_ms: torch.Tensor) -> dict[str, dict[str, list[float]]]:
 
 def _read(values: list[Any]) -> list[Any]:
     """Values of one kind, tensors brought to the host at once."""
-    return torch.stack(values).tolist() if isinstance(values[0], torch.Tensor) else values
+    return torch.stack(values).tolist() if isinstance(values[0], Tensor) else values
 
 
 def _digits(value: float) -> float:

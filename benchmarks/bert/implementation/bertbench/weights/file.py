@@ -12,6 +12,7 @@ from pathlib import Path
 import torch
 from safetensors import SafetensorError, safe_open
 from safetensors.torch import load_file
+from torch import Tensor
 
 from bertbench.common.errors import CheckpointError
 from bertbench.data.store.manifest import VOCAB_NAME, file_sha256
@@ -84,7 +85,7 @@ class Weights:
         if found:
             raise CheckpointError(f"{self.path}: found {found}; set model.* to the file's sizes, or name another file")
 
-    def read(self) -> dict[str, torch.Tensor]:
+    def read(self) -> dict[str, Tensor]:
         """Return all tensors, on the CPU."""
         try:
             return load_file(self.path)
@@ -110,9 +111,7 @@ class Weights:
         return file_sha256(self.path)
 
 
-def write_weights(
-    path: Path, tensors: dict[str, torch.Tensor], shape: BertShape, real_vocab_size: int, source: str
-) -> None:
+def write_weights(path: Path, tensors: dict[str, Tensor], shape: BertShape, real_vocab_size: int, source: str) -> None:
     """Write parameters named as in the model's state_dict; whole or not at all.
 
     Raises CheckpointError if the file exists or can't be written, or if a tensor isn't the model's.

@@ -8,6 +8,7 @@ from typing import Any
 
 import torch
 from safetensors import SafetensorError, safe_open
+from torch import Tensor
 
 from bertbench.common.atomic import new_folder
 from bertbench.common.errors import CheckpointError
@@ -76,9 +77,9 @@ def export(weights: Weights, folder: Path) -> None:
         save_tensors(tensors, unfinished / _TENSORS, {"format": "pt"})  # transformers requires this word
 
 
-def _read(path: Path, file: Any, keys: dict[str, str], piece: Piece) -> torch.Tensor:
+def _read(path: Path, file: Any, keys: dict[str, str], piece: Piece) -> Tensor:
     key = keys[piece.hugging_face]
-    tensor: torch.Tensor = file.get_tensor(key)
+    tensor: Tensor = file.get_tensor(key)
     if not tensor.is_floating_point():
         raise CheckpointError(f"{path}: {key}: found {tensor.dtype}, expected a float; save the model in float32")
     if tuple(tensor.shape) != piece.shape:

@@ -4,7 +4,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
-import torch
+from torch import Tensor
 
 from bertbench.model.shape import BertShape
 from bertbench.weights.names import Piece
@@ -26,7 +26,7 @@ class Origin:
     """Its tensors: such a name, or another -> name in this file."""
     notes: tuple[str, ...]
     """Remarks for the user."""
-    read: Callable[[Piece], torch.Tensor]
+    read: Callable[[Piece], Tensor]
     """Return one tensor in our layout, fp32; raises CheckpointError if it is damaged or has another shape."""
 
     @property

@@ -4,9 +4,9 @@ from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 
-import torch
 from safetensors import SafetensorError
 from safetensors.torch import save_file
+from torch import Tensor
 
 from bertbench.common.atomic import new_file
 from bertbench.common.errors import CheckpointError, system_reason
@@ -27,7 +27,7 @@ def writing(path: Path, new: Callable[[Path], AbstractContextManager[Path]] = ne
         raise CheckpointError(f"{path}: cannot be written ({why}); choose another place") from error
 
 
-def save_tensors(tensors: dict[str, torch.Tensor], path: Path, metadata: dict[str, str]) -> None:
+def save_tensors(tensors: dict[str, Tensor], path: Path, metadata: dict[str, str]) -> None:
     """Write a safetensors file with a new file's usual permissions; the library would restrict it to its owner.
 
     Raises OSError or SafetensorError.

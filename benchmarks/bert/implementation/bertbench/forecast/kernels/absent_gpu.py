@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 from unittest import mock
 
 import torch
+from torch import Tensor
 
 from bertbench.common.errors import ConfigError
 
@@ -94,7 +95,7 @@ def seen_by_compiler(gpu: Gpu) -> Iterator[None]:
         (scheduler, {"has_triton": lambda: True}),
         # both set the device in C++ first, which a build without CUDA can't do
         (inductor_prims.lookup_seed, {"prim_meta_impl": _seed_description}),
-        (torch.Tensor, {"__invert__": _inverted}),
+        (Tensor, {"__invert__": _inverted}),
     ]  # fmt: skip
     with ExitStack() as stack:
         for holder, values in replaced:
@@ -121,12 +122,12 @@ def _properties(gpu: Gpu) -> SimpleNamespace:
     )
 
 
-def _seed_description(seeds: torch.Tensor, index: int) -> object:
+def _seed_description(seeds: Tensor, index: int) -> object:
     from torch import _prims  # noqa: PLC0415
 
     del index
     return _prims.TensorMeta(shape=(), strides=(), dtype=torch.int64, device=seeds.device)
 
 
-def _inverted(mask: torch.Tensor) -> torch.Tensor:
+def _inverted(mask: Tensor) -> Tensor:
     return torch.bitwise_not(mask)

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Any
 from unittest import mock
 
-import torch
+from torch import Tensor
 
 _BYTES_AN_ELEMENT = {"update_chunks": 28, "apply_chunks": 12, "square_chunks": 4, "norm_tensors": 0}
 """Reads and writes per element: 4 reads and 3 writes (gradient, weight, moments); 2 reads and 1 write (weight, update);
@@ -37,7 +37,7 @@ class ChunkedKernels:
         """Let kernels count instead of running, and let plans accept fake tensors."""
         from bertbench.optim import chunks, triton_step  # noqa: PLC0415 - Triton, which is optional
 
-        def planned(lists: Sequence[Sequence[torch.Tensor]], chunk: int) -> chunks.Chunks:
+        def planned(lists: Sequence[Sequence[Tensor]], chunk: int) -> chunks.Chunks:
             plan = chunks.Chunks(lists, chunk)
             # in a run, gradients stay in their buckets
             plan.are_of = lambda lists: True  # type: ignore[method-assign]
@@ -47,7 +47,7 @@ class ChunkedKernels:
         counting: dict[str, Any] = {name: _Kernel(name, self._launched) for name in _BYTES_AN_ELEMENT}
         with (
             mock.patch.multiple(triton_step, Chunks=planned, **counting),
-            mock.patch.object(torch.Tensor, "data_ptr", lambda tensor: _ALIGNED * id(tensor)),
+            mock.patch.object(Tensor, "data_ptr", lambda tensor: _ALIGNED * id(tensor)),
         ):
             yield
 

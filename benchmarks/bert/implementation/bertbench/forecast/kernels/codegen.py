@@ -15,6 +15,7 @@ from typing import Any, NamedTuple
 from unittest import mock
 
 import torch
+from torch import Tensor
 from torch.utils import _pytree
 
 from bertbench.forecast.kernels.absent_gpu import Gpu, seen_by_compiler
@@ -147,7 +148,7 @@ def _on_gpu(mode: Any, module: torch.fx.GraphModule) -> torch.fx.GraphModule:
 
 
 def _bytes(values: list[Any]) -> float:
-    tensors = [value for value in values if isinstance(value, torch.Tensor)]
+    tensors = [value for value in values if isinstance(value, Tensor)]
     sizes = [(tensor.numel(), tensor.element_size()) for tensor in tensors]
     return float(sum((count if isinstance(count, int) else count.node.hint) * size for count, size in sizes))
 
@@ -157,7 +158,7 @@ def _renamed(value: Any) -> Any:
 
 
 def _moved(mode: Any, value: Any) -> Any:
-    if not isinstance(value, torch.Tensor):
+    if not isinstance(value, Tensor):
         return value
     with mode:
         return torch.empty_strided(value.shape, value.stride(), dtype=value.dtype, device=_DEVICE)

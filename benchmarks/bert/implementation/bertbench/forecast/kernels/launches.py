@@ -5,7 +5,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
-import torch
+from torch import Tensor
 from torch.utils import _pytree
 from torch.utils._python_dispatch import TorchDispatchMode
 
@@ -64,7 +64,7 @@ class EagerOperations(TorchDispatchMode):
 
 def _bytes(values: Any) -> int:
     leaves = _pytree.tree_leaves(values)
-    return sum(leaf.numel() * leaf.element_size() for leaf in leaves if isinstance(leaf, torch.Tensor))
+    return sum(leaf.numel() * leaf.element_size() for leaf in leaves if isinstance(leaf, Tensor))
 
 
 def _launches(name: str, arguments: Sequence[Any]) -> int:

@@ -15,6 +15,7 @@ from unittest import mock
 
 import numpy as np
 import torch
+from torch import Tensor
 from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.nn import functional
 from torch.overrides import TorchFunctionMode
@@ -151,7 +152,7 @@ class _Step:
         self._parameters = list(self._model.parameters())
         self._buckets = Buckets(bucket_table(self._parameters[::-1], None)).all
         lamb, fused = OptimizerSettings(name="lamb", learning_rate=_RATE), self._model.fused_parameters()
-        self._norm: Callable[[], torch.Tensor]
+        self._norm: Callable[[], Tensor]
         self._updating: Callable[[], AbstractContextManager[None]]
         if impl == "triton":
             from bertbench.optim.triton_step import TritonNorm, TritonStep  # noqa: PLC0415 - Triton, which is optional
@@ -179,7 +180,7 @@ class _Step:
         masked_MD = torch.empty(read, width, dtype=_PRODUCTS, requires_grad=True)
         first_SD = torch.empty(len(batch.next_sentence_S), width, dtype=_PRODUCTS, requires_grad=True)
 
-        def layer() -> tuple[torch.Tensor, torch.Tensor]:
+        def layer() -> tuple[Tensor, Tensor]:
             """Return the second layer's attention and input."""
             assert model.between is not None, "compiled"
             input_TD, qkv_T3D = model.between(first, second, context_TD, given_TD)
@@ -200,7 +201,7 @@ class _Step:
             "step": self._step,
         }
 
-    def _both_ways(self, forward: Callable[[], Any], *inputs: torch.Tensor) -> None:
+    def _both_ways(self, forward: Callable[[], Any], *inputs: Tensor) -> None:
         """Run a piece forward and backward, starting without gradients."""
         for tensor in (*self._parameters, *inputs):
             tensor.grad = None
@@ -209,7 +210,7 @@ class _Step:
         outputs = found if isinstance(found, tuple) else (found,)
         torch.autograd.backward(outputs, [torch.empty_like(output) for output in outputs])
 
-    def _loss(self, scores: Any) -> torch.Tensor:
+    def _loss(self, scores: Any) -> Tensor:
         return weighted_loss(scores, *self._batch.labels, _WEIGHTS, _WEIGHTS)
 
     def _update(self) -> None:

@@ -6,6 +6,7 @@ from pathlib import Path
 import numpy as np
 import torch
 from numpy.typing import NDArray
+from torch import Tensor
 
 from bertbench.common.errors import CheckpointError
 from bertbench.model.shape import BertShape
@@ -62,7 +63,7 @@ def _object_based(bundle: Bundle, layers: int) -> dict[str, str]:
     return {key: name for key, name in names.items() if name is not None}
 
 
-def _read(bundle: Bundle, keys: dict[str, str], shape: BertShape, by_objects: bool, piece: Piece) -> torch.Tensor:
+def _read(bundle: Bundle, keys: dict[str, str], shape: BertShape, by_objects: bool, piece: Piece) -> Tensor:
     key = keys[piece.tensorflow]
     array = bundle.read(key)
     # TensorFlow 2 stores this matrix as a dense layer's; TensorFlow 1 stores it as we do.
