@@ -16,12 +16,11 @@ from typing import Any
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 
 from bertbench.common.errors import ConfigError
 from bertbench.common.progress import Progress
 from bertbench.common.seeding import permuted
-from bertbench.data.store.columns import Columns
+from bertbench.data.store.columns import Columns, Integers
 from bertbench.data.store.dataset import Dataset
 from bertbench.data.store.shards import write_split
 from bertbench.loading.batch import SampleCheck, batch_of, gather
@@ -36,7 +35,7 @@ _ROUNDS = 3
 _ROUND_S = 2.0
 _FIELDS = ("input_ids", "segment_ids", "masked_lm_positions", "masked_lm_ids")
 
-Ids = NDArray[np.int64]
+Ids = Integers
 Reader = Callable[[Ids], object]
 
 

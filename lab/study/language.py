@@ -13,8 +13,8 @@ from functools import cached_property
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 
+from bertbench.data.store.columns import Integers
 from bertbench.loading.batch import Batch
 from bertbench.loading.loader import LoadedPart
 from bertbench.loading.sampler import Part
@@ -36,7 +36,7 @@ class Language:
     """Masked words of a sequence."""
 
     @cached_property
-    def _following(self) -> NDArray[np.int64]:
+    def _following(self) -> Integers:
         """Return each word's followers: one permutation of all words except the mask for each follower."""
         generator = np.random.default_rng(self.words)
         followers_WF = np.zeros((self.words, self.followers), np.int64)
@@ -44,7 +44,7 @@ class Language:
             followers_WF[1:, place] = generator.permutation(np.arange(1, self.words))
         return followers_WF
 
-    def sequences(self, generator: np.random.Generator, count: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    def sequences(self, generator: np.random.Generator, count: int) -> tuple[Integers, Integers]:
         """Draw sequences [S, N], and whether the second half of each doesn't follow from the first [S]."""
         words_SN = np.empty((count, self.length), np.int64)
         words_SN[:, 0] = generator.integers(1, self.words, count)

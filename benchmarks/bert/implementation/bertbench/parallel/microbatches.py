@@ -11,11 +11,11 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 from torch.nn import functional
 
 from bertbench.balance.deal import by_cost
 from bertbench.common.errors import ConfigError
+from bertbench.data.store.columns import Integers
 from bertbench.loading.batch import Batch
 from bertbench.loading.sampler import Sampler
 from bertbench.model.sequences import EqualLengths, Sequences
@@ -25,7 +25,7 @@ from bertbench.model.sequences import EqualLengths, Sequences
 class TokenSampler(Sampler):
     """Split a rank's share of a step into microbatches of nearly equal numbers of tokens."""
 
-    def pieces(self, ids: NDArray[np.int64]) -> list[NDArray[np.int64]]:
+    def pieces(self, ids: Integers) -> list[Integers]:
         """Return the ids of each microbatch. Raises ConfigError if there are fewer samples than microbatches."""
         if len(ids) < self.parts:
             raise ConfigError(
