@@ -1,6 +1,5 @@
 """Going on from a snapshot is the same as never having stopped, to the last bit, on real gloo processes."""
 
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -13,6 +12,7 @@ from bertbench.distributed.world import World
 from bertbench.optim.state import local
 from bertbench.results.files import ResultFiles
 from bertbench.training.trainer import Trainer
+from tests.conftest import Tiny
 from tests.ranks import run_ranks
 from tests.relay import take_steps
 
@@ -94,7 +94,7 @@ SLOW = ((1, "every balance method"), (2, "adam and every balance method"))
         *(pytest.param(*case, marks=pytest.mark.slow) for case in SLOW),
     ],
 )
-def test_going_on_is_exact(tiny: Callable[..., System], tmp_path: Path, ranks: int, name: str) -> None:
+def test_going_on_is_exact(tiny: Tiny, tmp_path: Path, ranks: int, name: str) -> None:
     common = (DROPOUT, EVERY, f"launch.ranks_per_node={ranks}")
     for pairs in run_ranks(ranks, both, [tiny(*common, *overrides) for overrides in SYSTEMS[name]], tmp_path):
         for (losses, weights), (losses_on, weights_on) in pairs:
@@ -102,7 +102,7 @@ def test_going_on_is_exact(tiny: Callable[..., System], tmp_path: Path, ranks: i
             assert weights_on == weights
 
 
-def test_another_number_of_ranks_goes_on_with_sharded_state(tiny: Callable[..., System], tmp_path: Path) -> None:
+def test_another_number_of_ranks_goes_on_with_sharded_state(tiny: Tiny, tmp_path: Path) -> None:
     on_two, on_one = (tiny(EVERY, "optimizer.sharded=true", f"launch.ranks_per_node={ranks}") for ranks in (2, 1))
     ((losses, _), _), *_ = run_ranks(2, both, [on_two], tmp_path)[0]
     ((losses_on, _),) = run_ranks(1, trained, on_one, tmp_path / "result_0.txt", True)

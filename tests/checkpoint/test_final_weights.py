@@ -3,7 +3,6 @@
 import json
 import os
 import shutil
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -24,7 +23,7 @@ from bertbench.training.train import train
 from bertbench.training.trainer import initial_model
 from bertbench.weights.file import Weights
 from compliance.log import read_events
-from tests.conftest import Answer, Printed
+from tests.conftest import Answer, Printed, Tiny
 from tests.parallel.test_equality import LAYOUTS, SHAPE
 from tests.ranks import run_ranks
 from tests.tiny import TINY_SYSTEM
@@ -160,7 +159,7 @@ def wholes(world: World, *systems: System) -> list[bool]:
     return answers
 
 
-def test_a_model_that_is_split_over_ranks_is_gathered_whole(tiny: Callable[..., System]) -> None:
+def test_a_model_that_is_split_over_ranks_is_gathered_whole(tiny: Tiny) -> None:
     names = ("1x2x2", "2x1x2 interleaved", "4 sharded")
     systems = [tiny("launch.ranks_per_node=4", *SHAPE, *LAYOUTS[name]) for name in names]
     first, *others = run_ranks(4, wholes, *systems)

@@ -2,7 +2,6 @@
 
 import json
 import shutil
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -12,15 +11,15 @@ from bertbench.checkpoint.resumption import Resumption, continue_run, find, rest
 from bertbench.checkpoint.snapshot import Meta, partial_folder, publish, step_folder, verified
 from bertbench.cli import main
 from bertbench.common.errors import CheckpointError, ConfigError
-from bertbench.config import System
 from bertbench.results.files import ResultFiles
 from compliance.log import read_events
+from tests.conftest import Tiny
 
 SEED = 5
 
 
 @pytest.fixture
-def interrupted(tiny: Callable[..., System], tmp_path: Path) -> Resumption:
+def interrupted(tiny: Tiny, tmp_path: Path) -> Resumption:
     """A run with two snapshots, steps 4 and 6, whose log and metrics went on after them, resumed from the first."""
     files = ResultFiles(tmp_path / "result_0.txt")
     files.snapshots.mkdir(parents=True)
@@ -80,9 +79,7 @@ def test_auto_goes_on_only_with_a_run_that_was_interrupted(interrupted: Resumpti
         find(str(folder / "result_7.txt"), None, folder)
 
 
-def test_a_run_without_a_whole_snapshot_goes_on_from_its_run_start(
-    interrupted: Resumption, tiny: Callable[..., System]
-) -> None:
+def test_a_run_without_a_whole_snapshot_goes_on_from_its_run_start(interrupted: Resumption, tiny: Tiny) -> None:
     files = interrupted.files
     begun = mlperf_line("seed") + mlperf_line("run_start")
     stop = mlperf_line("run_stop", reason="rank 1: stopped", interrupted=True)
@@ -107,7 +104,7 @@ def test_a_run_without_a_whole_snapshot_goes_on_from_its_run_start(
         find("auto", None, files.log.parent)
 
 
-def test_where_ranks_train_alone_as_many_must_go_on(interrupted: Resumption, tiny: Callable[..., System]) -> None:
+def test_where_ranks_train_alone_as_many_must_go_on(interrupted: Resumption, tiny: Tiny) -> None:
     with pytest.raises(ConfigError, match=r"began on 2 ranks, found 3; sync.method diloco .* resume with 2 ranks"):
         interrupted.check(tiny("sync.method=diloco", "launch.ranks_per_node=3"), None, allow_config_change=True)
     interrupted.check(tiny("sync.method=diloco"), None, allow_config_change=True)
@@ -130,9 +127,7 @@ def test_files_are_put_back_to_the_snapshot_and_nothing_is_forgotten(interrupted
         restore_files(files, meta)
 
 
-def test_a_changed_configuration_is_refused_with_the_difference(
-    interrupted: Resumption, tiny: Callable[..., System]
-) -> None:
+def test_a_changed_configuration_is_refused_with_the_difference(interrupted: Resumption, tiny: Tiny) -> None:
     interrupted.check(tiny("launch.ranks_per_node=1", "checkpoint.keep=3"), SEED, allow_config_change=False)
     changed = tiny("optimizer.learning_rate=0.02")
     with pytest.raises(ConfigError, match=r"optimizer\.learning_rate: was 0\.01, is 0\.02\nundo that"):
@@ -145,7 +140,7 @@ def test_a_changed_configuration_is_refused_with_the_difference(
 
 def test_ranks_that_would_see_other_samples_are_refused_before_anything_is_written(
     interrupted: Resumption,
-    tiny: Callable[..., System],
+    tiny: Tiny,
     tiny_file: str,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
@@ -160,6 +155,6 @@ def test_ranks_that_would_see_other_samples_are_refused_before_anything_is_writt
     assert files.log.read_bytes() == before
 
 
-def test_a_snapshot_of_what_it_can_t_hold_is_refused(tiny: Callable[..., System]) -> None:
+def test_a_snapshot_of_what_it_can_t_hold_is_refused(tiny: Tiny) -> None:
     with pytest.raises(ConfigError, match=r"checkpoint\.every_steps: a snapshot doesn't hold the errors"):
         tiny("checkpoint.every_steps=2", "communication.compression=powersgd")

@@ -1,7 +1,6 @@
 """A snapshot of sliced optimizer state goes on with whole state, with other slices, and back; to the last bit."""
 
 from collections import defaultdict
-from collections.abc import Callable
 from itertools import pairwise
 from pathlib import Path
 
@@ -13,6 +12,7 @@ from bertbench.config import System
 from bertbench.distributed.sliced_tensor import SlicedTensor
 from bertbench.distributed.world import World
 from bertbench.optim.state import whole_tensor
+from tests.conftest import Tiny
 from tests.ranks import run_ranks
 from tests.relay import relay
 
@@ -50,9 +50,7 @@ def together(of_ranks: list[Held]) -> dict[str, np.ndarray]:
     return whole
 
 
-def test_snapshots_move_between_sliced_and_whole_state_and_numbers_of_ranks(
-    tiny: Callable[..., System], tmp_path: Path
-) -> None:
+def test_snapshots_move_between_sliced_and_whole_state_and_numbers_of_ranks(tiny: Tiny, tmp_path: Path) -> None:
     def system(ranks: int, *overrides: str) -> System:
         return tiny(
             "optimizer.name=lamb", "checkpoint.every_steps=1", "clip.mode=after", f"launch.ranks_per_node={ranks}",

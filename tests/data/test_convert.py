@@ -1,4 +1,3 @@
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -6,14 +5,13 @@ import pytest
 from bertbench.cli import main
 from bertbench.common.errors import DataError
 from bertbench.common.progress import Progress
-from bertbench.config import System
 from bertbench.data.formats.convert import Conversion, convert
 from bertbench.data.formats.export import export, tfrecords
 from bertbench.data.formats.files import Format
 from bertbench.data.store.manifest import Manifest, Tokenizer
 from bertbench.data.text.vocabulary import SPECIAL_TOKENS, Vocabulary
 from bertbench.loading.inputs import open_data
-from tests.conftest import Printed
+from tests.conftest import Printed, Tiny
 from tests.data import published
 from tests.data.datasets import read, written
 from tests.data.published import SAMPLES, VOCAB_SIZE
@@ -57,7 +55,7 @@ def test_a_dataset_survives_the_way_out_and_back(tiny_folder: Path, tmp_path: Pa
     assert again.splits()["train"].index_sha256 == train.index_sha256
 
 
-def test_a_run_trains_and_evaluates_on_two_conversions(tiny: Callable[..., System], tmp_path: Path) -> None:
+def test_a_run_trains_and_evaluates_on_two_conversions(tiny: Tiny, tmp_path: Path) -> None:
     path = published.write_hdf5(tmp_path / "train.hdf5", published.fixed_fields())
     held_out = published.write_hdf5(tmp_path / "eval.hdf5", published.fixed_fields(SAMPLES[:1]))
     converted(tmp_path / "out", path)

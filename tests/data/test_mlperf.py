@@ -3,7 +3,6 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable
 from pathlib import Path
 from random import Random
 
@@ -12,7 +11,6 @@ import pytest
 
 from bertbench.common.errors import DataError
 from bertbench.common.progress import Progress
-from bertbench.config import System
 from bertbench.data.store import shuffle as shuffling
 from bertbench.data.store.manifest import Manifest
 from bertbench.data.store.shuffle import shuffle
@@ -20,7 +18,7 @@ from bertbench.data.text.corpus import text_articles
 from bertbench.data.text.mlperf import MlperfRecipe
 from bertbench.data.text.vocabulary import Vocabulary
 from bertbench.loading.inputs import open_data
-from tests.conftest import Printed
+from tests.conftest import Printed, Tiny
 from tests.data.datasets import made, read
 from tests.data.plain_samples import plain_samples
 from tests.tiny import Sample, tiny_text
@@ -132,7 +130,7 @@ def test_a_shuffle_is_reused_and_refuses_large_shards_and_other_datasets(
 
 
 def test_training_and_evaluation_samples_may_come_from_two_folders_with_one_vocabulary(
-    tmp_path: Path, files: tuple[Path, ...], vocab: Path, tiny: Callable[..., System]
+    tmp_path: Path, files: tuple[Path, ...], vocab: Path, tiny: Tiny
 ) -> None:
     made(tmp_path / "train", files, vocab, MlperfRecipe(dupe_factor=1))
     made(tmp_path / "eval", files[:1], vocab, MlperfRecipe(dupe_factor=1, select_eval=3))

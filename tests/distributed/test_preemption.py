@@ -2,7 +2,7 @@
 
 import os
 import signal
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 
 import pytest
 
@@ -13,6 +13,7 @@ from bertbench.distributed.rendezvous import launched_ranks
 from bertbench.distributed.spawn import environments_of
 from bertbench.distributed.world import World
 from bertbench.launch.rank import as_rank
+from tests.conftest import Tiny
 from tests.ranks import CONTEXT, run_ranks
 
 
@@ -53,7 +54,7 @@ def test_a_rank_that_has_not_begun_to_train_stops_at_once() -> None:
     assert run_ranks(1, stopped_at_once) == ["stopped by SIGUSR1, 75"]
 
 
-def test_a_rank_that_leaves_with_a_mistake_keeps_its_exit_code_when_it_is_stopped(tiny: Callable[..., System]) -> None:
+def test_a_rank_that_leaves_with_a_mistake_keeps_its_exit_code_when_it_is_stopped(tiny: Tiny) -> None:
     process = CONTEXT.Process(target=mistaken, args=(*environments_of(1), tiny("launch.ranks_per_node=1")))
     process.start()
     process.join(60)

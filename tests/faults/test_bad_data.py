@@ -24,6 +24,7 @@ from bertbench.results.metrics import StepReport
 from bertbench.training.build import make_sampler
 from bertbench.training.trainer import WholeTrainer
 from compliance.judge import judge
+from tests.conftest import Tiny
 from tests.faults.ended import SEED, trained
 from tests.tiny import Sample, columns_of
 from tests.training.test_run import metrics
@@ -89,7 +90,7 @@ def test_a_sample_that_is_left_out_keeps_its_size_and_has_nothing_to_learn(
 
 
 @pytest.fixture
-def damaged(tiny: Callable[..., System], tiny_folder: Path, tmp_path: Path) -> tuple[System, Path, int]:
+def damaged(tiny: Tiny, tiny_folder: Path, tmp_path: Path) -> tuple[System, Path, int]:
     """A run of 6 steps over a copy of the tiny dataset, the shard of a sample of step 5, and its number there."""
     folder = Path(shutil.copytree(tiny_folder, tmp_path / "data"))
     system = tiny(f"data.path={folder}")
@@ -159,7 +160,7 @@ def poison(what: str, world: World) -> None:
     [("weight", "the loss of step 4 is nan on rank 1 of 2; "), ("gradient", "but its gradient is not finite")],
 )
 def test_a_number_that_is_none_on_one_rank_stops_all_at_that_step(
-    tiny: Callable[..., System], tmp_path: Path, what: str, expected: str
+    tiny: Tiny, tmp_path: Path, what: str, expected: str
 ) -> None:
     ended = trained(tmp_path, tiny(), partial(poison, what))
     assert ended.codes == [1, 1]

@@ -1,7 +1,6 @@
 """Two hosts in network namespaces of their own, and the cable between them taken away while they train."""
 
 import subprocess
-from collections.abc import Callable
 from multiprocessing.connection import Connection
 from pathlib import Path
 
@@ -10,6 +9,7 @@ import pytest
 from bertbench.config import System
 from bertbench.distributed.world import World
 from lab.bench import network
+from tests.conftest import Tiny
 from tests.faults.ended import as_launched, ended
 from tests.ranks import CONTEXT
 from tests.training.test_run import wait_for_steps
@@ -28,7 +28,7 @@ def unharmed(world: World) -> None:
 
 @pytest.mark.faults
 @pytest.mark.skipif(bool(network.obstacle()), reason=str(network.obstacle()))
-def test_a_node_whose_network_is_gone_is_named_by_those_that_stay(tiny: Callable[..., System], tmp_path: Path) -> None:
+def test_a_node_whose_network_is_gone_is_named_by_those_that_stay(tiny: Tiny, tmp_path: Path) -> None:
     system = tiny("schedule.max_steps=100000", "evaluation.interval_samples=600000",
                   f"launch.stall_timeout_s={SILENT_S}")  # fmt: skip
     log, ends = tmp_path / "result_0.txt", CONTEXT.Pipe()

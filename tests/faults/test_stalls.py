@@ -15,11 +15,11 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from bertbench.config import System
 from bertbench.data.store.columns import Columns
 from bertbench.distributed.world import World
 from bertbench.loading.batch import SampleCheck
 from compliance.log import read_events
+from tests.conftest import Tiny
 from tests.faults.ended import Ended, trained
 from tests.training.test_run import children, launched, metrics, wait_for_steps, words
 
@@ -85,7 +85,7 @@ def slow_samples(first: int, seconds: float, world: World) -> None:
         SampleCheck.ensured = slowly  # type: ignore[method-assign]
 
 
-def test_a_rank_whose_samples_never_come_is_named_with_its_step(tiny: Callable[..., System], tmp_path: Path) -> None:
+def test_a_rank_whose_samples_never_come_is_named_with_its_step(tiny: Tiny, tmp_path: Path) -> None:
     ended = trained(tmp_path, tiny(*ENDLESS, "launch.progress_timeout_s=3"), partial(slow_samples, 4, 3600.0))
     assert ended.codes == [1, 1]
     told = ended.told()
@@ -97,9 +97,7 @@ def test_a_rank_whose_samples_never_come_is_named_with_its_step(tiny: Callable[.
     assert "slowly" in stack  # the line of the loader's thread in which it sleeps
 
 
-def test_a_slow_disk_is_told_of_with_its_rank_and_the_waits_are_counted(
-    tiny: Callable[..., System], tmp_path: Path
-) -> None:
+def test_a_slow_disk_is_told_of_with_its_rank_and_the_waits_are_counted(tiny: Tiny, tmp_path: Path) -> None:
     ended = trained(tmp_path, tiny("schedule.max_steps=4"), partial(slow_samples, 1, 1.5))
     assert ended.codes == [0, 0], ended.said
     (warning,) = [line for line in ended.said.splitlines() if "waited" in line]  # one a minute

@@ -21,7 +21,7 @@ from bertbench.model.bert import Bert
 from bertbench.results.files import ResultFiles
 from bertbench.weights.file import Weights, write_weights
 from compliance.judge import judge
-from tests.conftest import Printed
+from tests.conftest import Printed, Tiny
 from tests.finetune.conftest import QUESTIONS
 from tests.ranks import answers_of, run_ranks
 
@@ -42,9 +42,7 @@ def content(path: Path) -> Any:
     return json.loads(path.read_text(encoding="utf-8"))
 
 
-def test_losses_and_answers_do_not_depend_on_ranks(
-    system: Callable[..., System], inputs: Callable[..., Inputs], tmp_path: Path
-) -> None:
+def test_losses_and_answers_do_not_depend_on_ranks(system: Tiny, inputs: Callable[..., Inputs], tmp_path: Path) -> None:
     # 13 questions become 21 windows: the last of five steps has one, so that one of two ranks has none
     (alone,) = run_ranks(1, tuned, system(), inputs(system()), tmp_path / "one")
     two, same = run_ranks(2, tuned, system(), inputs(system()), tmp_path / "two")
@@ -56,7 +54,7 @@ def test_losses_and_answers_do_not_depend_on_ranks(
 
 
 def test_questions_are_learnt_by_heart_and_everything_is_told(
-    system: Callable[..., System], inputs: Callable[..., Inputs], squad: list[str], tmp_path: Path
+    system: Tiny, inputs: Callable[..., Inputs], squad: list[str], tmp_path: Path
 ) -> None:
     out = tmp_path / "out"
     words = [*squad, "--seed", "7", "--set", "finetune.epochs=20", "--set", "finetune.global_batch_size=7"]
@@ -86,7 +84,7 @@ def test_questions_are_learnt_by_heart_and_everything_is_told(
 
 
 def test_training_starts_from_a_run_s_weights_with_a_new_head(
-    system: Callable[..., System], inputs: Callable[..., Inputs], tmp_path: Path
+    system: Tiny, inputs: Callable[..., Inputs], tmp_path: Path
 ) -> None:
     run = ResultFiles(tmp_path / "result_0.txt")
     run.folder.mkdir()

@@ -1,6 +1,5 @@
 """Samples cross between real processes and arrive as they were."""
 
-from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -15,6 +14,7 @@ from bertbench.distributed.world import World
 from bertbench.loading.batch import read
 from bertbench.loading.loader import make_exchange
 from bertbench.training.build import make_sampler
+from tests.conftest import Tiny
 from tests.ranks import run_ranks
 from tests.tiny import samples_of
 
@@ -37,7 +37,7 @@ def check_exchange(world: World, system: System, folder: Path, group: int) -> li
     return sorted(ids.tolist())
 
 
-def test_ranks_of_a_node_or_all_hand_each_other_their_samples(tiny: Callable[..., System], tiny_folder: Path) -> None:
+def test_ranks_of_a_node_or_all_hand_each_other_their_samples(tiny: Tiny, tiny_folder: Path) -> None:
     methods = {2: "presort", 4: "global_exchange"}
     systems = {ranks: tiny(f"data.balance={name}", "hardware.number_of_nodes=2") for ranks, name in methods.items()}
     of_node, of_all = zip(*run_ranks(4, check_exchanges, systems, tiny_folder), strict=True)

@@ -9,11 +9,11 @@ import torch
 from bertbench.balance.plan import Planner, StepPlan
 from bertbench.common.errors import DataError
 from bertbench.common.seeding import permuted
-from bertbench.config import System
 from bertbench.data.store.dataset import Dataset
 from bertbench.loading.loader import Loader
 from bertbench.loading.sampler import Sampler
 from bertbench.training.build import make_sampler
+from tests.conftest import Tiny
 
 
 @pytest.mark.parametrize("size", [1, 2, 3, 13, 64, 1_000])
@@ -26,7 +26,7 @@ def test_a_permutation_never_changes() -> None:
 
 
 @pytest.fixture
-def sampler(tiny: Callable[..., System], tiny_folder: Path) -> Callable[..., Sampler]:
+def sampler(tiny: Tiny, tiny_folder: Path) -> Callable[..., Sampler]:
     """A sampler of the tiny system, global batch 12, with overrides."""
     return lambda *overrides: make_sampler(tiny(*overrides), Dataset.open(tiny_folder, "train"), 99)
 

@@ -1,7 +1,5 @@
 """The average of the weights, worked out by hand, and its place in a trainer."""
 
-from collections.abc import Callable
-
 import pytest
 import torch
 from torch import nn
@@ -14,6 +12,7 @@ from bertbench.optim.average import AverageView, Weights
 from bertbench.optim.state import LogicalTensors
 from bertbench.training.build import make_sampler, make_trainer
 from bertbench.training.trainer import Trainer
+from tests.conftest import Tiny
 from tests.ranks import run_each
 from tests.training.steps import loaded
 
@@ -53,7 +52,7 @@ def whole(trainer: Trainer) -> list[float]:
     return [] if model is None else parameters_to_vector(model.parameters()).tolist()
 
 
-def test_an_average_changes_what_evaluations_read_and_no_bit_of_training(tiny: Callable[..., System]) -> None:
+def test_an_average_changes_what_evaluations_read_and_no_bit_of_training(tiny: Tiny) -> None:
     layouts = ("optimizer.sharded=false", "optimizer.sharded=true", "parallel.fully_shard=true")
     systems = [(tiny(layout, f"optimizer.ema_decay={decay}"),) for layout in layouts for decay in (0.0, 0.5)]
     plain, averaged, *others = run_each(2, trained, *systems)[0]

@@ -25,6 +25,7 @@ from bertbench.training.build import make_evaluator, make_sampler, make_trainer
 from bertbench.training.layout_trainer import LayoutTrainer
 from bertbench.training.trainer import Trainer
 from tests.compiling import compiled_by
+from tests.conftest import Tiny
 from tests.parallel.traffic import Traffic
 from tests.ranks import run_ranks
 
@@ -164,7 +165,7 @@ def whole(tensors: dict[str, Tensor]) -> dict[str, Values]:
 
 
 def check(
-    tiny: Callable[..., System],
+    tiny: Tiny,
     names: list[str],
     optimizer: str,
     ranks: int = 4,
@@ -193,25 +194,25 @@ def check(
     assert all([run.losses for run in rank] == [run.losses for run in answers[0]] for rank in answers)
 
 
-def test_tensor_and_pipeline_parallel_lamb_is_lamb_on_one_rank(tiny: Callable[..., System]) -> None:
+def test_tensor_and_pipeline_parallel_lamb_is_lamb_on_one_rank(tiny: Tiny) -> None:
     check(tiny, ["1x2x2"], "lamb")
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", COMPILED)
-def test_compiled_pieces_of_a_split_model_take_the_steps_of_one_rank(tiny: Callable[..., System], name: str) -> None:
+def test_compiled_pieces_of_a_split_model_take_the_steps_of_one_rank(tiny: Tiny, name: str) -> None:
     check(tiny, [name], "lamb", ranks=2, layouts=COMPILED, train=trained_compiled)
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("optimizer", ["lamb", "adam"])
 @pytest.mark.parametrize("first", [0, 4, 8])
-def test_every_layout_takes_the_steps_of_one_rank(tiny: Callable[..., System], first: int, optimizer: str) -> None:
+def test_every_layout_takes_the_steps_of_one_rank(tiny: Tiny, first: int, optimizer: str) -> None:
     check(tiny, list(LAYOUTS)[first : first + 4], optimizer)
 
 
 @pytest.mark.slow
-def test_bf16_trains_alike_in_a_layout_that_sends_it_between_stages(tiny: Callable[..., System]) -> None:
+def test_bf16_trains_alike_in_a_layout_that_sends_it_between_stages(tiny: Tiny) -> None:
     systems = [tiny(*SHAPE, "launch.ranks_per_node=4", "precision.compute=bf16", *LAYOUTS[name])
                for name in ("4x1x1", "1x2x2")]  # fmt: skip
     alone, split = run_ranks(4, trained, *systems)[0]

@@ -1,12 +1,10 @@
 """Where each rank stands in a layout, and which layouts a system file may ask for."""
 
-from collections.abc import Callable
-
 import pytest
 
 from bertbench.common.errors import ConfigError
-from bertbench.config import System
 from bertbench.config.layout import Coordinate, Layout
+from tests.conftest import Tiny
 
 EIGHT = ("hardware.number_of_nodes=2", "launch.ranks_per_node=4")
 
@@ -25,7 +23,7 @@ def test_tensor_parallel_ranks_are_neighbours_and_stages_are_furthest_apart() ->
     assert layout.lines() == ["stage 0: 0-1 | 2-3", "stage 1: 4-5 | 6-7"]
 
 
-def test_data_parallelism_takes_the_ranks_that_are_left(tiny: Callable[..., System]) -> None:
+def test_data_parallelism_takes_the_ranks_that_are_left(tiny: Tiny) -> None:
     system = tiny(*EIGHT, "model.feed_forward_size=22", "parallel.tensor=2", "data.local_batch=3")
     assert system.layout == Layout(data=4, tensor=2)
     assert (system.global_batch_size, system.local_batch, system.parts) == (12, 3, 1)
@@ -55,9 +53,7 @@ REFUSED = {
 
 
 @pytest.mark.parametrize(("overrides", "message"), REFUSED.items())
-def test_a_layout_that_cannot_be_is_refused_with_a_way_out(
-    tiny: Callable[..., System], overrides: str, message: str
-) -> None:
+def test_a_layout_that_cannot_be_is_refused_with_a_way_out(tiny: Tiny, overrides: str, message: str) -> None:
     sizes = ("model.feed_forward_size=22", "data.local_batch=3")
     with pytest.raises(ConfigError, match=message):
         tiny(*EIGHT, *sizes, *overrides.split())

@@ -1,7 +1,5 @@
 """Microbatches of one size: how samples are dealt to them, and what fills them up."""
 
-from collections.abc import Callable
-
 import numpy as np
 import pytest
 
@@ -10,6 +8,7 @@ from bertbench.config import System
 from bertbench.loading.inputs import open_data
 from bertbench.parallel.microbatches import TokenSampler
 from bertbench.training.build import make_sampler
+from tests.conftest import Tiny
 
 STAGED = ("parallel.pipeline=2", "parallel.microbatches=3", "data.global_batch_size=12")
 
@@ -20,7 +19,7 @@ def sampler_of(system: System) -> TokenSampler:
     return sampler
 
 
-def test_every_sample_is_in_one_microbatch_and_none_is_larger_than_the_budget(tiny: Callable[..., System]) -> None:
+def test_every_sample_is_in_one_microbatch_and_none_is_larger_than_the_budget(tiny: Tiny) -> None:
     sampler = sampler_of(tiny(*STAGED))
     budget, largest = sampler.budget(range(6), 0), 0
     for step in range(6):
@@ -34,6 +33,6 @@ def test_every_sample_is_in_one_microbatch_and_none_is_larger_than_the_budget(ti
     assert budget == largest
 
 
-def test_fewer_samples_than_microbatches_are_refused_with_a_way_out(tiny: Callable[..., System]) -> None:
+def test_fewer_samples_than_microbatches_are_refused_with_a_way_out(tiny: Tiny) -> None:
     with pytest.raises(ConfigError, match=r"2 samples in a step, parallel\.microbatches is 3"):
         sampler_of(tiny(*STAGED)).pieces(np.array([4, 7]))

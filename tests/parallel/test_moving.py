@@ -1,6 +1,5 @@
 """A snapshot that was taken under one layout goes on under any other."""
 
-from collections.abc import Callable
 from itertools import pairwise
 from pathlib import Path
 
@@ -9,6 +8,7 @@ import pytest
 
 from bertbench.config import System
 from bertbench.distributed.world import World
+from tests.conftest import Tiny
 from tests.parallel.test_equality import LAYOUTS, LOSS, SHAPE, whole
 from tests.ranks import run_ranks
 from tests.relay import relay
@@ -27,9 +27,7 @@ def losses_of_the_relay(world: World, folder: Path, *systems: System) -> list[fl
 
 @pytest.mark.slow
 @pytest.mark.parametrize("names", [RELAY[:4], RELAY[3:]])
-def test_a_snapshot_goes_on_in_every_other_layout(
-    tiny: Callable[..., System], tmp_path: Path, names: tuple[str, ...]
-) -> None:
+def test_a_snapshot_goes_on_in_every_other_layout(tiny: Tiny, tmp_path: Path, names: tuple[str, ...]) -> None:
     def system(*overrides: str) -> System:
         return tiny("optimizer.name=lamb", "checkpoint.every_steps=1", *SHAPE, *overrides)
 

@@ -3,7 +3,6 @@
 How a step is compared, and its bytes counted: test_equality.py.
 """
 
-from collections.abc import Callable
 from typing import NamedTuple
 
 import numpy as np
@@ -24,6 +23,7 @@ from bertbench.model.encoder import EncoderLayer
 from bertbench.model.sequences import Sequences
 from bertbench.optim.state import local
 from bertbench.training.layout_trainer import LayoutTrainer
+from tests.conftest import Tiny
 from tests.parallel.test_equality import SHAPE, check, trained, whole
 from tests.ranks import run_each, run_ranks
 
@@ -39,18 +39,18 @@ ON_FOUR_RANKS = {
 }  # fmt: skip
 
 
-def test_ranks_that_share_tokens_take_the_steps_of_one(tiny: Callable[..., System]) -> None:
+def test_ranks_that_share_tokens_take_the_steps_of_one(tiny: Tiny) -> None:
     check(tiny, list(ON_TWO_RANKS), "lamb", ranks=2, layouts=ON_TWO_RANKS)
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("optimizer", ["lamb", "adam"])
-def test_every_layout_of_shared_tokens_takes_the_steps_of_one(tiny: Callable[..., System], optimizer: str) -> None:
+def test_every_layout_of_shared_tokens_takes_the_steps_of_one(tiny: Tiny, optimizer: str) -> None:
     check(tiny, list(ON_FOUR_RANKS), optimizer, layouts=ON_FOUR_RANKS)
 
 
 @pytest.mark.slow
-def test_four_ranks_that_share_tokens_send_in_bf16_what_the_formula_says(tiny: Callable[..., System]) -> None:
+def test_four_ranks_that_share_tokens_send_in_bf16_what_the_formula_says(tiny: Tiny) -> None:
     system = tiny(
         *SHAPE, "model.feed_forward_size=24", "model.attention_heads=4", "model.hidden_size=12", "parallel.tensor=4",
         "parallel.sequence=true", "launch.ranks_per_node=4", "precision.compute=bf16",
@@ -71,7 +71,7 @@ class Seen(NamedTuple):
     """Of the streams that attention drew from."""
 
 
-def test_each_token_is_dropped_once_and_recomputation_drops_the_same(tiny: Callable[..., System]) -> None:
+def test_each_token_is_dropped_once_and_recomputation_drops_the_same(tiny: Tiny) -> None:
     settings = ("model.feed_forward_size=22", "model.hidden_dropout=0.5", "model.attention_dropout=0.2")
     tensor, recomputed = "parallel.tensor=2", "parallel.recompute=true"
     systems = [
@@ -122,7 +122,7 @@ LENGTHS = (200, 200)  # the plan measures full and half sequences; between them 
 
 
 @pytest.mark.slow
-def test_a_layer_keeps_as_many_bytes_as_the_plan_says(tiny: Callable[..., System]) -> None:
+def test_a_layer_keeps_as_many_bytes_as_the_plan_says(tiny: Tiny) -> None:
     shape = (*SEQUENCE, "model.feed_forward_size=22", "model.hidden_dropout=0.1", "model.max_positions=200")
     systems = [(tiny(*shape, f"model.layers={layers}"),) for layers in (1, 2)]
     one, two = run_each(2, kept, *systems)[0]

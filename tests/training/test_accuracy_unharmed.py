@@ -20,6 +20,7 @@ from bertbench.model.linear import Products
 from bertbench.model.sequences import Sequences
 from bertbench.optim.adam import MultiTensorAdam, foreach_step
 from bertbench.training.trainer import WholeTrainer
+from tests.conftest import Tiny
 from tests.model.padded import padded
 from tests.ranks import run_ranks
 from tests.training.steps import loaded
@@ -33,7 +34,7 @@ DEMO_SIZES = (
 ONEDNN = {shape: Products("onednn", "onednn", "onednn") for shape in ((384, 128), (128, 128), (256, 128), (128, 256))}
 
 
-def test_thirty_losses_are_those_of_plain_training(tiny: Callable[..., System]) -> None:
+def test_thirty_losses_are_those_of_plain_training(tiny: Tiny) -> None:
     system = tiny("launch.ranks_per_node=1", "optimizer.learning_rate=0.003", "schedule.max_steps=30")
     ((optimised, plain),) = run_ranks(1, both, system, 30)
     assert plain[-1] < plain[0]
@@ -41,7 +42,7 @@ def test_thirty_losses_are_those_of_plain_training(tiny: Callable[..., System]) 
 
 
 @pytest.mark.slow  # torch.compile takes most of a minute
-def test_two_hundred_losses_of_the_demo_s_size_are_those_of_plain_training(tiny: Callable[..., System]) -> None:
+def test_two_hundred_losses_of_the_demo_s_size_are_those_of_plain_training(tiny: Tiny) -> None:
     system = tiny("launch.ranks_per_node=1", *DEMO_SIZES)
     in_halves = tiny("launch.ranks_per_node=1", *DEMO_SIZES, "data.gradient_accumulation_steps=2")
     compiled = tiny("launch.ranks_per_node=1", *DEMO_SIZES, "compute.compile=default")
@@ -62,7 +63,7 @@ def test_two_hundred_losses_of_the_demo_s_size_are_those_of_plain_training(tiny:
 
 
 @pytest.mark.slow
-def test_two_hundred_steps_with_a_16_bit_residual_learn_as_much(tiny: Callable[..., System]) -> None:
+def test_two_hundred_steps_with_a_16_bit_residual_learn_as_much(tiny: Tiny) -> None:
     settings = ("launch.ranks_per_node=1", *DEMO_SIZES, "precision.compute=bf16")
     wide, rounded = (
         np.array(on_ranks(1, losses, tiny(*settings, f"precision.residual={residual}"), True, 200))

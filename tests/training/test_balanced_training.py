@@ -1,7 +1,5 @@
 """Training with every balance method, on four gloo ranks as two nodes of two."""
 
-from collections.abc import Callable
-
 import pytest
 
 from bertbench.balance.plan import METHODS
@@ -13,6 +11,7 @@ from bertbench.loading.loader import LoadedPart
 from bertbench.loading.sampler import Part
 from bertbench.training.build import make_sampler
 from bertbench.training.trainer import WholeTrainer
+from tests.conftest import Tiny
 from tests.ranks import run_each, run_ranks
 from tests.training.test_trainer import LOSS_TOLERANCE, losses
 
@@ -34,7 +33,7 @@ def alone(world: World, system: System) -> list[float]:
     return answer
 
 
-def test_gradients_are_those_of_one_rank_with_every_method(tiny: Callable[..., System]) -> None:
+def test_gradients_are_those_of_one_rank_with_every_method(tiny: Tiny) -> None:
     # losses after the first step tell the gradients before them
     ways = [(f"data.balance={method}",) for method in METHODS]
     ways.append(("data.balance=planned", "data.gradient_accumulation_steps=3"))

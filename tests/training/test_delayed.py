@@ -1,17 +1,15 @@
 """Gradients of a fixed age (sync.method delayed), on real gloo processes."""
 
-from collections.abc import Callable
-
 import pytest
 import torch
 from torch import nn
 
-from bertbench.config import System
 from bertbench.config.optimizer import Communication
 from bertbench.distributed.world import World
 from bertbench.optim.delayed import DelayedSum
 from bertbench.optim.exchange import Exchange
 from bertbench.optim.gradient_sum import ElementSum
+from tests.conftest import Tiny
 from tests.optim.reducing import reducer_of
 from tests.ranks import run_ranks
 from tests.training.steps import trained
@@ -19,7 +17,7 @@ from tests.training.steps import trained
 DROPOUT = "model.hidden_dropout=0.1"
 
 
-def test_age_zero_is_every_step_to_the_bit_and_its_snapshot_holds_no_more(tiny: Callable[..., System]) -> None:
+def test_age_zero_is_every_step_to_the_bit_and_its_snapshot_holds_no_more(tiny: Tiny) -> None:
     systems = [
         tiny(DROPOUT),
         tiny(DROPOUT, "sync.method=delayed", "sync.delay_steps=0"),
@@ -30,7 +28,7 @@ def test_age_zero_is_every_step_to_the_bit_and_its_snapshot_holds_no_more(tiny: 
     assert plain.state == {"model", "optimizer"}
 
 
-def test_age_two_waits_two_steps_and_is_the_same_by_seed(tiny: Callable[..., System]) -> None:
+def test_age_two_waits_two_steps_and_is_the_same_by_seed(tiny: Tiny) -> None:
     late = tiny("sync.method=delayed", "sync.delay_steps=2")
     first, second = run_ranks(2, trained, 6, late, late, tiny())
     once, again, plain = first
@@ -61,7 +59,7 @@ def sums_of_steps(world: World, delay: int) -> list[float]:
     return answers
 
 
-def test_the_rate_is_divided_by_one_more_than_the_age_and_returns(tiny: Callable[..., System]) -> None:
+def test_the_rate_is_divided_by_one_more_than_the_age_and_returns(tiny: Tiny) -> None:
     late = ("sync.method=delayed", "sync.delay_steps=1", "schedule.max_steps=100", "schedule.decay_steps=1000000000")
     rates = tiny(*late, "sync.correction_steps=4").learning_rate
     base = 1e-2

@@ -24,6 +24,7 @@ from bertbench.model.sequences import Sequences
 from bertbench.optim import exchange
 from bertbench.training.graph_trainer import GraphTrainer
 from bertbench.training.trainer import WholeTrainer
+from tests.conftest import Tiny
 from tests.ranks import run_ranks
 from tests.training.steps import SEED, loaded
 from tests.training.tape import Operations, tape
@@ -82,9 +83,7 @@ def losses(world: World, trainer: WholeTrainer, system: System, bins: Bins | Non
     (2, ["optimizer.name=adam", "clip.mode=bucket"]),
     (2, ["optimizer.name=lamb", "optimizer.sharded=true", "clip.mode=before"]),
 ])  # fmt: skip
-def test_replayed_steps_of_fixed_sizes_train_as_plain_ones(
-    ranks: int, choices: list[str], tiny: Callable[..., System]
-) -> None:
+def test_replayed_steps_of_fixed_sizes_train_as_plain_ones(ranks: int, choices: list[str], tiny: Tiny) -> None:
     common = (f"launch.ranks_per_node={ranks}", "data.equal_counts=true", *choices)
     for plain, replayed in run_ranks(ranks, both, tiny(*common), tiny(*common, *GRAPHS)):
         assert replayed == pytest.approx(plain, abs=TOLERANCE, rel=1e-4)
@@ -98,7 +97,7 @@ def both(world: World, plain: System, graphs: System) -> tuple[list[float], list
 
 
 def test_a_batch_trains_alike_in_every_bin_and_its_operations_depend_on_the_bin_alone(
-    tiny: Callable[..., System],
+    tiny: Tiny,
 ) -> None:
     run_ranks(1, with_bins, check_bins, tiny(*ALONE, "optimizer.name=lamb"))
 
@@ -137,7 +136,7 @@ def raw_batches(world: World, system: System, count: int) -> list[LoadedPart]:
     return [part for step in loaded(world, system, count) for part in step.parts]
 
 
-def test_nothing_is_read_back_in_a_replayed_step(tiny: Callable[..., System]) -> None:
+def test_nothing_is_read_back_in_a_replayed_step(tiny: Tiny) -> None:
     run_ranks(1, with_bins, check_reads, tiny(*ALONE))
 
 
@@ -153,7 +152,7 @@ _UNRECORDABLE = READING | {"aten::lift_fresh", "aten::_unique2", "aten::unique_d
 """Operators that a CUDA graph can't record: they bring numbers from the host, or their answer's shape to it."""
 
 
-def test_what_is_recorded_asks_nothing_of_the_host(tiny: Callable[..., System]) -> None:
+def test_what_is_recorded_asks_nothing_of_the_host(tiny: Tiny) -> None:
     choices = (("optimizer.name=lamb",), ("optimizer.name=adam", "data.gradient_accumulation_steps=2"))
     run_ranks(1, with_bins, check_recorded, *(tiny(*ALONE, *choice) for choice in choices))
 
@@ -171,7 +170,7 @@ def check_recorded(world: World, system: System, bins: Bins) -> None:
     assert noted == []
 
 
-def test_a_closed_trainer_lets_go_of_its_graphs_before_the_process_group_ends(tiny: Callable[..., System]) -> None:
+def test_a_closed_trainer_lets_go_of_its_graphs_before_the_process_group_ends(tiny: Tiny) -> None:
     run_ranks(1, with_bins, check_lifetime, tiny(*ALONE))
 
 
@@ -192,7 +191,7 @@ def check_lifetime(world: World, system: System, bins: Bins) -> None:
     assert all(graph() is None for graph in graphs)
 
 
-def test_an_epoch_of_bins_compiles_nothing_after_initialisation(tiny: Callable[..., System]) -> None:
+def test_an_epoch_of_bins_compiles_nothing_after_initialisation(tiny: Tiny) -> None:
     run_ranks(1, with_bins, check_compilations, tiny(*ALONE))
 
 

@@ -1,12 +1,10 @@
 """Gradients summed in bf16, with whole optimizer state and with slices, against sums in fp32: 200 steps."""
 
-from collections.abc import Callable
-
 import numpy as np
 import pytest
 
-from bertbench.config import System
 from bertbench.distributed.spawn import on_ranks
+from tests.conftest import Tiny
 from tests.training.steps import trained
 from tests.training.test_accuracy_unharmed import DEMO_SIZES
 
@@ -14,7 +12,7 @@ STEPS, LAST = 200, 40
 
 
 @pytest.mark.slow  # 20 s a run
-def test_two_hundred_steps_with_halved_gradients_end_where_those_in_fp32_end(tiny: Callable[..., System]) -> None:
+def test_two_hundred_steps_with_halved_gradients_end_where_those_in_fp32_end(tiny: Tiny) -> None:
     lamb = ("optimizer.name=lamb", *DEMO_SIZES, "launch.ranks_per_node=2")
     halved = "communication.compression=bf16"
     ways = {"fp32": (), "bf16": (halved,), "bf16 in slices": (halved, "optimizer.sharded=true")}

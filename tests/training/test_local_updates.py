@@ -1,7 +1,5 @@
 """Ranks that train alone between outer steps (sync.method local_sgd, diloco), on real gloo processes."""
 
-from collections.abc import Callable
-
 import pytest
 import torch
 from torch import nn
@@ -14,6 +12,7 @@ from bertbench.optim.exchange import Exchange
 from bertbench.optim.local_updates import OuterStepView
 from bertbench.optim.state import LogicalTensors
 from bertbench.training.trainer import WholeTrainer
+from tests.conftest import Tiny
 from tests.ranks import run_each, run_ranks
 from tests.training.steps import loaded, losses_of
 
@@ -53,7 +52,7 @@ def trained(world: World, system: System, sgd: bool, evaluates: bool = False) ->
     return losses, weights
 
 
-def test_plain_sgd_with_an_outer_step_after_every_step_is_every_step(tiny: Callable[..., System]) -> None:
+def test_plain_sgd_with_an_outer_step_after_every_step_is_every_step(tiny: Tiny) -> None:
     outer = ("sync.outer_learning_rate=1", "sync.outer_momentum=0")
     systems = [
         tiny(UNCLIPPED, "optimizer.learning_rate=0.3", f"sync.method={method}", "sync.every_steps=1", *outer)
@@ -67,7 +66,7 @@ def test_plain_sgd_with_an_outer_step_after_every_step_is_every_step(tiny: Calla
 
 
 def test_an_outer_step_after_several_is_another_run_the_same_by_seed_whether_evaluated_or_not(
-    tiny: Callable[..., System],
+    tiny: Tiny,
 ) -> None:
     every_step, diloco = (tiny(f"sync.method={method}", "sync.every_steps=3") for method in ("every_step", "diloco"))
     runs = ((every_step, False), (diloco, False), (diloco, False), (diloco, False, True))
@@ -78,7 +77,7 @@ def test_an_outer_step_after_several_is_another_run_the_same_by_seed_whether_eva
     assert first == second  # all ranks see the same mean, though step 5 is no outer step
 
 
-def test_what_an_evaluation_sees_is_the_mean_of_the_ranks_weights(tiny: Callable[..., System]) -> None:
+def test_what_an_evaluation_sees_is_the_mean_of_the_ranks_weights(tiny: Tiny) -> None:
     (own_first, mean_first, back_first), (own_second, mean_second, _) = run_ranks(
         2, weights_between, tiny("sync.method=local_sgd", "sync.every_steps=9")
     )

@@ -4,7 +4,6 @@ import json
 import os
 import re
 import time
-from collections.abc import Callable
 from itertools import pairwise
 from pathlib import Path
 
@@ -30,6 +29,7 @@ from bertbench.results.metrics import Metrics
 from bertbench.results.mlperf_log import MlperfLog
 from bertbench.training.build import make_sampler
 from bertbench.training.trainer import WholeTrainer
+from tests.conftest import Tiny
 from tests.quota import processor_quota
 from tests.ranks import run_command, run_ranks
 from tests.training.test_run import words
@@ -69,7 +69,7 @@ def test_speeds_hold_from_their_step_on_and_a_snapshot_keeps_what_is_to_come() -
     assert other.at(9).tolist() == [0.25, 0.25, 0.5]
 
 
-def test_an_unequal_deal_trains_the_same(tiny: Callable[..., System]) -> None:
+def test_an_unequal_deal_trains_the_same(tiny: Tiny) -> None:
     equal, unequal, dealt = run_ranks(
         2, losses, (tiny(), 11), (tiny("launch.rank_speeds=[1.0, 4.0]"), 11),
         (tiny("launch.rank_speeds=[5.0, 1.0]", "data.gradient_accumulation_steps=2"), 11),
@@ -78,12 +78,12 @@ def test_an_unequal_deal_trains_the_same(tiny: Callable[..., System]) -> None:
     assert dealt == pytest.approx(equal, abs=LOSS_TOLERANCE)
 
 
-def test_ranks_without_speed_are_refused(tiny: Callable[..., System]) -> None:
+def test_ranks_without_speed_are_refused(tiny: Tiny) -> None:
     with pytest.raises(ConfigError, match="greater than 0"):
         tiny("launch.rank_speeds=[1.0, 0.0]")
 
 
-def test_going_on_is_exact_with_the_speeds_of_the_snapshot(tiny: Callable[..., System], tmp_path: Path) -> None:
+def test_going_on_is_exact_with_the_speeds_of_the_snapshot(tiny: Tiny, tmp_path: Path) -> None:
     system = tiny("launch.rank_speeds=auto", "checkpoint.every_steps=4", "launch.rebalance_every_steps=3")
     for straight, counts, on, counts_on in run_ranks(2, straight_and_resumed, system, tmp_path):
         assert on == straight[4:]
@@ -129,7 +129,7 @@ def straight_and_resumed(
     return tuple(answers)  # type: ignore[return-value]
 
 
-def test_rebalancing_takes_work_from_the_rank_that_takes_longer(tiny: Callable[..., System]) -> None:
+def test_rebalancing_takes_work_from_the_rank_that_takes_longer(tiny: Tiny) -> None:
     shares = run_ranks(2, shares_beside_a_slow_rank, tiny("launch.rank_speeds=[1.0, 1.0]"))
     assert shares[0] == shares[1]
     first, second, third = shares[0]
@@ -204,7 +204,7 @@ def samples_per_s(world: World, system: System, group: Path) -> float:
 
 @pytest.mark.slow
 @pytest.mark.skipif(len(os.sched_getaffinity(0)) < 2, reason="each rank needs a core")
-def test_a_rank_with_half_a_core_is_dealt_its_part(tiny: Callable[..., System]) -> None:
+def test_a_rank_with_half_a_core_is_dealt_its_part(tiny: Tiny) -> None:
     """Own rates are those of ranks that train beside each other and never wait, each on half the batch."""
     with processor_quota(0.5) as group:
         own, equal, auto, again = (

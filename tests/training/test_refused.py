@@ -1,12 +1,11 @@
 """Ways to synchronise, to compress and to deal that can't be combined are refused in one line."""
 
-from collections.abc import Callable
 from re import escape
 
 import pytest
 
 from bertbench.common.errors import ConfigError
-from bertbench.config import System
+from tests.conftest import Tiny
 
 ALONE, DELAYED, MEASURED = "sync.method=local_sgd", "sync.method=delayed", "launch.rank_speeds=auto"
 NOT_COMPRESSED = (
@@ -34,9 +33,7 @@ NOT_COMPRESSED = (
         for setting in NOT_COMPRESSED
     ),
 ])  # fmt: skip
-def test_what_can_not_be_combined_is_refused_in_one_line(
-    tiny: Callable[..., System], settings: tuple[str, ...], named: str
-) -> None:
+def test_what_can_not_be_combined_is_refused_in_one_line(tiny: Tiny, settings: tuple[str, ...], named: str) -> None:
     with pytest.raises(ConfigError, match=escape(named)) as caught:
         tiny(*settings)
     assert len(str(caught.value).splitlines()) == 1

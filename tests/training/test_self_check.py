@@ -15,6 +15,7 @@ from bertbench.machine.arithmetic import Arithmetic
 from bertbench.model.linear import Products
 from bertbench.model.products import Shape
 from bertbench.training.self_check import Step, check, fastest_of, length_of, take_step
+from tests.conftest import Tiny
 from tests.ranks import run_ranks
 
 ONEDNN = Products("onednn", "onednn", "onednn")
@@ -25,7 +26,7 @@ def arithmetic(**choices: object) -> Arithmetic:
 
 
 @pytest.mark.parametrize("settings", [(), ("optimizer.sharded=true",)])
-def test_sound_paths_stay_on_every_rank(tiny: Callable[..., System], settings: tuple[str, ...]) -> None:
+def test_sound_paths_stay_on_every_rank(tiny: Tiny, settings: tuple[str, ...]) -> None:
     wanted = arithmetic(precision="bf16", products=(((32, 16), ONEDNN),))
     for found in run_ranks(2, checked, tiny(*settings), wanted):
         assert found.checked == ("bf16", "oneDNN products")
@@ -37,7 +38,7 @@ def checked(world: World, system: System, wanted: Arithmetic) -> Arithmetic:
     return check(system, world, wanted)
 
 
-def test_plain_arithmetic_has_nothing_to_check(tiny: Callable[..., System]) -> None:
+def test_plain_arithmetic_has_nothing_to_check(tiny: Tiny) -> None:
     (found,) = run_ranks(1, check_untaken, tiny("launch.ranks_per_node=1"), arithmetic())
     assert (found.checked, found.compile) == ((), "none")
 
@@ -71,7 +72,7 @@ def wrong(name: str, factor: float) -> Callable[[System, World, dict[Shape, Prod
     ("loss", float("nan"), "loss differs by nan of its size"),
 ])  # fmt: skip
 def test_a_wrong_path_is_refused_by_all_ranks_in_one_line_and_the_others_stay(
-    tiny: Callable[..., System], name: str, factor: float, says: str
+    tiny: Tiny, name: str, factor: float, says: str
 ) -> None:
     wanted = arithmetic(precision="bf16", compile="graphs")
     system = tiny("compute.compile=graphs", "data.equal_counts=true", "optimizer.name=adam")
@@ -88,7 +89,7 @@ def check_wrong(world: World, system: System, wanted: Arithmetic, name: str, fac
     return check(system, world, wanted, wrong(name, factor))
 
 
-def test_apex_without_moments_to_show_is_no_obstacle(tiny: Callable[..., System]) -> None:
+def test_apex_without_moments_to_show_is_no_obstacle(tiny: Tiny) -> None:
     (found,) = run_ranks(1, check_beside_apex, tiny("launch.ranks_per_node=1"))
     assert (found.checked, found.refused, found.impl) == (("bf16",), (), "apex")
 

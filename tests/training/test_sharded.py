@@ -1,10 +1,8 @@
 """Training with optimizer state in slices is training with whole state, but for rounding."""
 
-from collections.abc import Callable
-
 import pytest
 
-from bertbench.config import System
+from tests.conftest import Tiny
 from tests.ranks import run_ranks
 from tests.training.steps import trained
 
@@ -34,7 +32,7 @@ FOUR = "launch.ranks_per_node=4"
     }),
 ])  # fmt: skip
 def test_ranks_train_alike_in_every_clip_mode_and_with_accumulation(
-    tiny: Callable[..., System], ranks: int, ways: dict[str, tuple[str, ...]]
+    tiny: Tiny, ranks: int, ways: dict[str, tuple[str, ...]]
 ) -> None:
     systems = [
         tiny("optimizer.name=lamb", *overrides, f"optimizer.sharded={flag}")
@@ -54,7 +52,7 @@ def test_ranks_train_alike_in_every_clip_mode_and_with_accumulation(
     assert all(own == weights[0] for own in weights), "all ranks end with the same weights, to the last bit"
 
 
-def test_sums_in_bf16_stay_near_sums_in_fp32(tiny: Callable[..., System]) -> None:
+def test_sums_in_bf16_stay_near_sums_in_fp32(tiny: Tiny) -> None:
     sharded = ("optimizer.name=lamb", "optimizer.sharded=true", "schedule.warmup_steps=3")
     systems = [tiny(*sharded, f"communication.compression={kind}") for kind in ("none", "bf16", "fp16")]
     full, bf16, fp16 = (one.losses for one in run_ranks(2, trained, STEPS, *systems)[0])
@@ -64,7 +62,7 @@ def test_sums_in_bf16_stay_near_sums_in_fp32(tiny: Callable[..., System]) -> Non
 
 
 @pytest.mark.slow  # torch.compile takes half a minute
-def test_compiled_pieces_read_their_weights_from_the_buckets(tiny: Callable[..., System]) -> None:
+def test_compiled_pieces_read_their_weights_from_the_buckets(tiny: Tiny) -> None:
     compiled = ("optimizer.name=lamb", "optimizer.sharded=true", "compute.compile=default", *CLIPPED)
     plain, ours = run_ranks(2, trained, STEPS, tiny("optimizer.name=lamb", *CLIPPED), tiny(*compiled))[0]
     assert ours.losses == pytest.approx(plain.losses, rel=TOLERANCE)

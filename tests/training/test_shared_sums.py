@@ -1,4 +1,3 @@
-from collections.abc import Callable
 from dataclasses import replace
 
 import pytest
@@ -6,6 +5,7 @@ import pytest
 from bertbench.config import System
 from bertbench.distributed.world import World
 from bertbench.training.trainer import WholeTrainer
+from tests.conftest import Tiny
 from tests.ranks import run_ranks
 from tests.training.steps import Trained, trained
 from tests.training.test_sharded import SEVERAL_BUCKETS, STEPS
@@ -18,7 +18,7 @@ def both_ways(world: World, system: System) -> tuple[Trained, Trained]:
 
 @pytest.mark.parametrize("mode", ["after", "before", "bucket"])
 @pytest.mark.parametrize("compression", ["none", "fp16"])
-def test_two_ranks_train_as_by_gloo_to_the_last_bit(tiny: Callable[..., System], mode: str, compression: str) -> None:
+def test_two_ranks_train_as_by_gloo_to_the_last_bit(tiny: Tiny, mode: str, compression: str) -> None:
     settings = ("clip.max_norm=0.3", f"clip.mode={mode}", f"communication.compression={compression}")
     for by_memory, by_gloo in run_ranks(2, both_ways, tiny(SEVERAL_BUCKETS, *settings)):
         assert by_memory == by_gloo
@@ -32,7 +32,7 @@ def transports(world: World, *systems: System) -> list[str]:
     return said
 
 
-def test_a_run_says_by_what_its_gradients_are_summed(tiny: Callable[..., System]) -> None:
+def test_a_run_says_by_what_its_gradients_are_summed(tiny: Tiny) -> None:
     sharded = tiny("optimizer.sharded=true", "optimizer.name=lamb")
     systems = [tiny(), tiny("communication.compression=int8", "hardware.division=open"), sharded]
     assert run_ranks(2, transports, *systems)[0] == ["shared memory", "collectives", "collectives"]

@@ -1,7 +1,6 @@
 """`train --smoke` and `--profile`: a few real steps, whose logs nobody can take for results."""
 
 import json
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +19,7 @@ from bertbench.training.short_run import shortened
 from bertbench.training.train import train
 from compliance.judge import judge
 from tests.compliance.logs import compliance
+from tests.conftest import Tiny
 from tests.ranks import run_ranks
 from tests.training.test_run import finished, metrics, words
 
@@ -93,9 +93,7 @@ def profiled(world: World, system: System, log: Path) -> str:
 
 
 @pytest.mark.parametrize("mode", ["bucket", pytest.param("before", marks=pytest.mark.slow)])
-def test_a_profiled_run_leaves_its_trace_and_says_where_a_step_goes(
-    tiny: Callable[..., System], tmp_path: Path, mode: str
-) -> None:
+def test_a_profiled_run_leaves_its_trace_and_says_where_a_step_goes(tiny: Tiny, tmp_path: Path, mode: str) -> None:
     log = tmp_path / "profile_0.txt"
     told, nothing = run_ranks(2, profiled, tiny(f"clip.mode={mode}", "schedule.max_steps=1000"), log)
     assert nothing == ""

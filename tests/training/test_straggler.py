@@ -2,7 +2,6 @@
 
 import json
 import time
-from collections.abc import Callable
 from pathlib import Path
 from statistics import median
 from typing import Any
@@ -20,6 +19,7 @@ from bertbench.results.metrics import Metrics
 from bertbench.results.mlperf_log import MlperfLog
 from bertbench.training.build import make_sampler
 from bertbench.training.trainer import WholeTrainer
+from tests.conftest import Tiny
 from tests.ranks import run_ranks
 from tests.tracking.written import row, write_run
 
@@ -60,7 +60,7 @@ def delay(trainer: WholeTrainer, sampler: Any, phase: str) -> None:
         trainer.model.layers[1].feed_forward_out.weight.register_hook(sleep)
 
 
-def test_a_delay_in_each_phase_of_a_rank_is_found_by_name(tiny: Callable[..., System], tmp_path: Path) -> None:
+def test_a_delay_in_each_phase_of_a_rank_is_found_by_name(tiny: Tiny, tmp_path: Path) -> None:
     whole, sharded = tiny("clip.mode=bucket"), tiny("optimizer.sharded=true", "optimizer.name=lamb")
     runs = [*((whole, phase) for phase in OWN), *((sharded, phase) for phase in (FORWARD, OPTIMIZER))]
     run_ranks(2, slow_in, tmp_path, 1, runs)

@@ -22,6 +22,7 @@ from bertbench.loading.loader import LoadedPart, Loader
 from bertbench.optim.exchange import AllReduceByNode
 from bertbench.training.build import make_sampler
 from bertbench.training.graph_trainer import GraphTrainer
+from tests.conftest import Tiny
 from tests.ranks import run_ranks
 from tests.training.steps import SEED
 from tests.training.tape import tape
@@ -126,7 +127,7 @@ def problems_by_dropped_wait(work: Callable[[], None], waits: int) -> list[bool]
     return found
 
 
-def test_recorded_steps_need_each_of_their_waits_and_no_other(tiny: Callable[..., System]) -> None:
+def test_recorded_steps_need_each_of_their_waits_and_no_other(tiny: Tiny) -> None:
     choices = ("launch.ranks_per_node=1", "model.layers=1", *GRAPHS)
     assert run_ranks(1, check_recorded, tiny(*choices)) == [[False, True, True]]
 
@@ -160,7 +161,7 @@ def check_sums(world: World) -> list[bool]:
     return problems_by_dropped_wait(work, waits=2)
 
 
-def test_batches_from_the_loader_s_stream_need_its_wait(tiny: Callable[..., System]) -> None:
+def test_batches_from_the_loader_s_stream_need_its_wait(tiny: Tiny) -> None:
     assert run_ranks(1, check_loader, tiny("launch.ranks_per_node=1")) == [[False, True]]
 
 

@@ -16,6 +16,7 @@ from bertbench.distributed.world import World
 from bertbench.results.metrics import Metrics
 from bertbench.results.mlperf_log import MlperfLog
 from bertbench.training.trainer import WholeTrainer
+from tests.conftest import Tiny
 from tests.ranks import run_each, run_ranks
 from tests.training.steps import loaded
 from tests.watching import Watching
@@ -57,13 +58,13 @@ def test_reads_are_seen() -> None:
     assert reads_of(number.tolist) == ["tolist"]
 
 
-def test_steps_and_their_metrics_read_nothing_back(tiny: Callable[..., System]) -> None:
+def test_steps_and_their_metrics_read_nothing_back(tiny: Tiny) -> None:
     common = ("launch.ranks_per_node=1", "data.gradient_accumulation_steps=2")
     choices = [("clip.mode=before", "optimizer.name=lamb"), ("clip.mode=bucket", "precision.compute=fp16")]
     run_each(1, check_steps, *((tiny(*common, *choice),) for choice in choices))
 
 
-def test_gradients_are_copied_into_their_buckets_and_neither_zeroed_nor_added_to(tiny: Callable[..., System]) -> None:
+def test_gradients_are_copied_into_their_buckets_and_neither_zeroed_nor_added_to(tiny: Tiny) -> None:
     run_ranks(1, check_gradients, tiny("launch.ranks_per_node=1"))
 
 

@@ -1,7 +1,6 @@
 """The step on real gloo processes: what must not depend on how the work is split."""
 
 import math
-from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -21,6 +20,7 @@ from bertbench.optim.adam import MultiTensorAdam
 from bertbench.training.build import make_sampler
 from bertbench.training.evaluate import Evaluator
 from bertbench.training.trainer import WholeTrainer
+from tests.conftest import Tiny
 from tests.ranks import run_ranks
 from tests.training.steps import loaded, trained
 
@@ -41,7 +41,7 @@ def accuracy(world: World, system: System) -> float:
     return measured
 
 
-def test_losses_depend_neither_on_ranks_nor_on_accumulation(tiny: Callable[..., System]) -> None:
+def test_losses_depend_neither_on_ranks_nor_on_accumulation(tiny: Tiny) -> None:
     names = ("optimizer.name=adam", "optimizer.name=lamb")
     one = "launch.ranks_per_node=1"
     (alone_and_in_parts,) = run_ranks(
@@ -59,7 +59,7 @@ def test_losses_depend_neither_on_ranks_nor_on_accumulation(tiny: Callable[..., 
     assert on_two[0] != pytest.approx(on_two[2], abs=1e-3)
 
 
-def test_normalising_by_rank_is_the_mean_of_the_ranks_means(tiny: Callable[..., System]) -> None:
+def test_normalising_by_rank_is_the_mean_of_the_ranks_means(tiny: Tiny) -> None:
     by_rank = run_ranks(2, loss_of_uneven_step, tiny(EQUAL, "loss.normalize=rank"))[0]
     (means,) = run_ranks(1, means_of_uneven_step, tiny(EQUAL))
     assert by_rank == pytest.approx(sum(means) / 2, abs=LOSS_TOLERANCE)
@@ -104,19 +104,19 @@ def means_of_uneven_step(world: World, system: System) -> list[float]:
     return means
 
 
-def test_the_same_seed_gives_the_same_losses_and_another_seed_others(tiny: Callable[..., System]) -> None:
+def test_the_same_seed_gives_the_same_losses_and_another_seed_others(tiny: Tiny) -> None:
     system = tiny("model.hidden_dropout=0.1", "model.attention_dropout=0.1")
     first, again, other = run_ranks(2, losses, (system, 11), (system, 11), (system, 12))[0]
     assert first == again
     assert first != other
 
 
-def test_accuracy_counts_every_held_out_sample_once_on_any_number_of_ranks(tiny: Callable[..., System]) -> None:
+def test_accuracy_counts_every_held_out_sample_once_on_any_number_of_ranks(tiny: Tiny) -> None:
     answers = {ranks: run_ranks(ranks, accuracy, tiny(f"launch.ranks_per_node={ranks}")) for ranks in (1, 2, 3)}
     assert len({value for values in answers.values() for value in values}) == 1
 
 
-def test_warm_up_leaves_weights_and_optimizer_as_they_were(tiny: Callable[..., System]) -> None:
+def test_warm_up_leaves_weights_and_optimizer_as_they_were(tiny: Tiny) -> None:
     run_ranks(2, check_untouched, tiny())
 
 
@@ -135,7 +135,7 @@ def check_untouched(world: World, system: System) -> None:
 
 
 @pytest.mark.slow
-def test_half_precisions_train_close_to_fp32(tiny: Callable[..., System]) -> None:
+def test_half_precisions_train_close_to_fp32(tiny: Tiny) -> None:
     systems = [tiny("launch.ranks_per_node=1", f"precision.compute={kind}") for kind in ("fp32", "bf16", "fp16")]
     ((fp32, bf16, fp16),) = run_ranks(1, losses, *((system, 11) for system in systems))
     assert bf16 != fp32 != fp16
@@ -145,7 +145,7 @@ def test_half_precisions_train_close_to_fp32(tiny: Callable[..., System]) -> Non
 
 @pytest.mark.parametrize("settings", [("clip.max_norm=0.5",), ("optimizer.name=lamb", "optimizer.sharded=true")])
 def test_an_overflow_on_one_rank_makes_all_skip_that_step_and_nothing_else(
-    tiny: Callable[..., System], settings: tuple[str, ...]
+    tiny: Tiny, settings: tuple[str, ...]
 ) -> None:
     common = ("communication.compression=fp16", "schedule.warmup_steps=3", "clip.mode=bucket")
     answers = run_ranks(2, with_and_without_overflow, tiny(*common, *settings))

@@ -1,7 +1,6 @@
 """Checkpoints through the command line: import, show, export, evaluate, train."""
 
 import json
-from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
@@ -16,7 +15,7 @@ from bertbench.training.evaluate import Evaluator
 from bertbench.training.trainer import WholeTrainer
 from bertbench.weights.file import Weights, write_weights
 from compliance.judge import judge
-from tests.conftest import Answer, Printed
+from tests.conftest import Answer, Printed, Tiny
 from tests.ranks import run_command, run_ranks
 from tests.weights.bundles import tensorflow_1, with_optimizer, write_bundle
 from tests.weights.test_convert import CONFIG
@@ -91,7 +90,7 @@ def test_a_mistake_is_one_error_before_any_rank_starts(
 
 
 def test_evaluate_scores_as_ranks_do_that_start_from_the_same_weights(
-    tmp_path: Path, tiny_file: str, tiny: Callable[..., System], answer: Answer
+    tmp_path: Path, tiny_file: str, tiny: Tiny, answer: Answer
 ) -> None:
     write_weights(tmp_path / "start", tiny_weights(), PADDED, 89, "a test")
     evaluated = answer("evaluate", tiny_file, "--checkpoint", tmp_path / "start")
