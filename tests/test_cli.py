@@ -16,9 +16,7 @@ from bertbench.cli import main, table
 from bertbench.common.paths import REPOSITORY
 from bertbench.results.progress import RunProgress
 from tests.compliance.logs import closed, write
-from tests.conftest import Program, Tiny
-
-Captured = pytest.CaptureFixture[str]
+from tests.conftest import Captured, Program, Tiny
 
 
 @pytest.mark.parametrize("words", [[], ["launch"], ["train"], ["data"], ["lab"], ["finetune", "squad"]])

@@ -13,7 +13,7 @@ from bertbench.cli import main
 from bertbench.common.errors import CheckpointError, ConfigError
 from bertbench.results.files import ResultFiles
 from compliance.log import read_events
-from tests.conftest import Tiny
+from tests.conftest import Captured, Tiny
 
 SEED = 5
 
@@ -49,7 +49,7 @@ def mlperf_line(key: str, **metadata: Any) -> str:
     return f":::MLLOG {json.dumps({'namespace': '', **record})}\n"
 
 
-def test_only_a_whole_snapshot_is_chosen(interrupted: Resumption, capsys: pytest.CaptureFixture[str]) -> None:
+def test_only_a_whole_snapshot_is_chosen(interrupted: Resumption, capsys: Captured) -> None:
     files = interrupted.files
     partial_folder(files.snapshots, 8).mkdir()  # half-written
     (step_folder(files.snapshots, 6) / "__0_0.distcp").write_bytes(b"weighs.")  # damaged
@@ -142,7 +142,7 @@ def test_ranks_that_would_see_other_samples_are_refused_before_anything_is_writt
     interrupted: Resumption,
     tiny: Tiny,
     tiny_file: str,
-    capsys: pytest.CaptureFixture[str],
+    capsys: Captured,
 ) -> None:
     files, meta = interrupted.files, interrupted.meta
     packed = tiny("data.balance=packed").model_dump(mode="json", by_alias=True)

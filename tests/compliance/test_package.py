@@ -14,6 +14,7 @@ import pytest
 from compliance.__main__ import main
 from compliance.package import PackageJudgement, judge_package
 from tests.compliance.packages import evaluated_after, line, run_log, write_package
+from tests.conftest import Captured
 
 
 def judged(root: Path) -> PackageJudgement:
@@ -286,7 +287,7 @@ def test_a_submitter_may_ask_the_official_checker_for_leniency(tmp_path: Path) -
     assert "convergence" in errors(tmp_path)
 
 
-def test_the_command_prints_json_and_exits_with_the_verdict(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_command_prints_json_and_exits_with_the_verdict(tmp_path: Path, capsys: Captured) -> None:
     write_package(tmp_path, "open", evaluations=2)
     for verdict, code in (("pass", 0), ("fail", 1)):
         assert main(["package", str(tmp_path), "--json"]) == code

@@ -19,6 +19,7 @@ from compliance.log import Log
 from tests.compliance.fuzz import fuzz
 from tests.compliance.logs import at, closed, compliance, demo, text, write
 from tests.compliance.mutations import setting, without
+from tests.conftest import Captured
 
 
 def _fifo(path: Path) -> Path:
@@ -116,9 +117,7 @@ def test_text_output_can_not_steer_a_terminal(tmp_path: Path) -> None:
     assert b"\r" not in done.stdout
 
 
-def test_a_finding_names_file_and_line_and_options_decide_what_fails(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_finding_names_file_and_line_and_options_decide_what_fails(tmp_path: Path, capsys: Captured) -> None:
     records = setting("global_batch_size", 0)(closed())
     path = write(tmp_path / "result_0.txt", records)
     assert main([str(path)]) == 1

@@ -15,7 +15,7 @@ from bertbench.data.mlcommons.published import part_name
 from bertbench.data.store.manifest import Manifest
 from bertbench.data.text import mlperf
 from bertbench.data.text.mlperf import MlperfRecipe
-from tests.conftest import Answer, Printed
+from tests.conftest import Answer, Captured, Printed
 from tests.data import published
 from tests.data.datasets import made, read
 from tests.data.published import SAMPLES
@@ -86,7 +86,7 @@ def test_the_picked_evaluation_samples_are_named_as_the_reference_names_them(tmp
 
 
 def test_a_size_unlike_the_published_one_is_an_error_that_gives_both(
-    tmp_path: Path, vocab: Path, capsys: pytest.CaptureFixture[str], printed: Printed
+    tmp_path: Path, vocab: Path, capsys: Captured, printed: Printed
 ) -> None:
     data = prepared(tmp_path, vocab, MlperfRecipe(), "eval.txt")
     assert main(["data", "export", str(data), "--layout", "tfrecord", "--size-only"]) == 1

@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 
 from bertbench import cli
+from tests.conftest import Captured
 from tests.docs.conftest import Done, plain
 from tests.docs.listing import PAGES, REPOSITORY, Command, commands, spans
 
@@ -78,7 +79,7 @@ def inner(command: Command) -> list[str]:
     return []
 
 
-def check_names(words: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+def check_names(words: list[str], capsys: Captured) -> None:
     """A sentence may leave words out, so only the names of command and options are checked, against its help."""
     with pytest.raises(SystemExit):
         cli.main([*leaf(words).path.split(), "--help"])
@@ -101,7 +102,7 @@ def test_all_pages_show_commands() -> None:
 
 @pytest.mark.parametrize("command", [c for c in SHOWN if inner(c)], ids=begins)
 def test_a_command_is_one_that_the_command_line_takes(
-    command: Command, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    command: Command, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Captured
 ) -> None:
     words = inner(command)
     if "..." in command.words:
@@ -117,7 +118,7 @@ def test_a_command_is_one_that_the_command_line_takes(
 
 
 @pytest.mark.parametrize("command", spans(), ids=begins)
-def test_a_command_in_a_sentence_has_names_that_exist(command: Command, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_command_in_a_sentence_has_names_that_exist(command: Command, capsys: Captured) -> None:
     words = list(command.words[1:])
     groups = {c.path.split()[0] for c in cli.table(words) if " " in c.path}
     if words[0] in groups and len(words) == 1:

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from bertbench.cli import main
+from tests.conftest import Captured
 from tests.docs.listing import REPOSITORY
 
 SHOWN: dict[str, Any] = runpy.run_path(str(REPOSITORY / "docs" / "site" / "shown.py"))
@@ -28,7 +29,7 @@ def test_the_picture_is_of_todays_records() -> None:
 
 @pytest.mark.slow  # two minutes
 @pytest.mark.parametrize("command", SIMULATED)
-def test_a_simulated_record_is_what_balance_computes(command: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_simulated_record_is_what_balance_computes(command: str, capsys: Captured) -> None:
     if "--lengths data/cpu_demo" in command and not Path("data/cpu_demo").exists():
         pytest.skip("make data/cpu_demo with: bertbench data prepare --system cpu_demo")
     main([*command.split()[1:], "--json"])

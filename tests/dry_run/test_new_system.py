@@ -11,7 +11,7 @@ from bertbench.dry_run import new_system
 from bertbench.dry_run.layouts import needed_gb
 from bertbench.dry_run.points import known_points, nearest_point
 from bertbench.forecast.convergence import reference_points
-from tests.conftest import Answer, Printed
+from tests.conftest import Answer, Captured, Printed
 
 CARDS = ["init", "--nodes", "4", "--gpus", "4", "--gpu-model", "h100-pcie"]
 
@@ -73,9 +73,7 @@ def test_accumulation_makes_a_batch_fit(printed: Printed) -> None:
     assert needed_gb(less) > 80 >= needed_gb(made)
 
 
-def test_a_node_of_the_cluster_describes_itself(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_node_of_the_cluster_describes_itself(monkeypatch: pytest.MonkeyPatch, capsys: Captured) -> None:
     # this machine has no GPU: what a node would tell stands here for it
     told = {**new_system.describe(), "accelerators_per_node": "4", "accelerator_model_name": "NVIDIA H100 PCIe",
             "accelerator_memory_capacity": "80 GiB", "host_processor_model_name": "A processor"}  # fmt: skip

@@ -24,7 +24,7 @@ from bertbench.results.metrics import StepReport
 from bertbench.training.build import make_sampler
 from bertbench.training.trainer import WholeTrainer
 from compliance.judge import judge
-from tests.conftest import Tiny
+from tests.conftest import Captured, Tiny
 from tests.faults.ended import SEED, trained
 from tests.tiny import Sample, columns_of
 from tests.training.test_run import metrics
@@ -74,7 +74,7 @@ def test_a_sample_of_another_size_than_the_index_promises_is_found(check: Callab
 
 
 def test_a_sample_that_is_left_out_keeps_its_size_and_has_nothing_to_learn(
-    check: Callable[[str], SampleCheck], capsys: pytest.CaptureFixture[str]
+    check: Callable[[str], SampleCheck], capsys: Captured
 ) -> None:
     damaged = columns_of(SAMPLES)
     damaged.input_ids[4 + 1] = 99

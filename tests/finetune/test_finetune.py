@@ -21,7 +21,7 @@ from bertbench.model.bert import Bert
 from bertbench.results.files import ResultFiles
 from bertbench.weights.file import Weights, write_weights
 from compliance.judge import judge
-from tests.conftest import Printed, Tiny
+from tests.conftest import Captured, Printed, Tiny
 from tests.finetune.conftest import QUESTIONS
 from tests.ranks import answers_of, run_ranks
 
@@ -139,9 +139,7 @@ def test_a_mistake_is_one_error_and_nothing_is_written(
 
 
 @pytest.mark.slow
-def test_a_fine_tuning_goes_through_the_launcher(
-    squad: list[str], tmp_path: Path, capfd: pytest.CaptureFixture[str]
-) -> None:
+def test_a_fine_tuning_goes_through_the_launcher(squad: list[str], tmp_path: Path, capfd: Captured) -> None:
     out = tmp_path / "out"
     assert main([*squad, "--json"]) == 0
     shown = capfd.readouterr()

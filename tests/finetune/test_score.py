@@ -8,7 +8,7 @@ import pytest
 from bertbench.cli import main
 from bertbench.finetune.score import marks, normalized, score, summary
 from bertbench.finetune.squad import Answer, Question
-from tests.conftest import Printed
+from tests.conftest import Captured, Printed
 
 
 def ask(name: str, *answers: str) -> Question:
@@ -75,7 +75,7 @@ CAT = {"id": "a", "question": "who?", "answers": [{"text": "cat", "answer_start"
 
 
 def test_the_command_prints_scores_and_warns_of_missing_predictions(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], printed: Printed
+    tmp_path: Path, capsys: Captured, printed: Printed
 ) -> None:
     nobody = {"id": "b", "question": "who?", "answers": [], "is_impossible": True}
     dev = write(tmp_path / "dev.json", squad(CAT, nobody))

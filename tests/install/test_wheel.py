@@ -16,6 +16,7 @@ from bertbench.cli import main
 from bertbench.common import paths
 from bertbench.common.paths import REPOSITORY
 from tests.compliance.packages import write_package
+from tests.conftest import Captured
 
 BUILT_FROM = (
     "LICENSE", "README.md", "benchmarks", "compliance", "lab", "pyproject.toml", "run_and_time.sh", "setup.py",
@@ -100,9 +101,7 @@ def test_a_wheel_carries_no_laboratory_and_one_line_says_where_it_is(site: Path,
         assert "clone bertbench's repository" in done.stderr
 
 
-def test_an_installed_bertbench_answers_as_a_checkout_does(
-    site: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_an_installed_bertbench_answers_as_a_checkout_does(site: Path, tmp_path: Path, capsys: Captured) -> None:
     calls = (["systems", "--json"], ["show", "dgxa100_n8"], ["launch", "dgxa100_n2", "--dry-run", "--json"])
     code = f"from bertbench.cli import main; print([main(words) for words in {calls}])"
     done = installed(site, tmp_path, "-c", code)  # one process: to import torch takes seconds

@@ -18,7 +18,7 @@ from bertbench.config import load_system, system_names
 from bertbench.distributed.spawn import environments_of
 from bertbench.launch import kubernetes, slurm, torchrun
 from bertbench.launch.job import Job
-from tests.conftest import Answer, Printed, Program
+from tests.conftest import Answer, Captured, Printed, Program
 from tests.tiny import TINY_SYSTEM
 
 MANIFESTS = REPOSITORY / "benchmarks" / "bert" / "launch" / "kubernetes"
@@ -134,7 +134,7 @@ def test_a_dry_run_prints_a_line_that_a_shell_can_read(answer: Answer, printed: 
 
 
 def test_run_with_docker_starts_a_container_for_each_run(
-    capfd: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, program: Program
+    capfd: Captured, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, program: Program
 ) -> None:
     # docker stands aside here for a program of its name that prints what it was called with
     program("docker", 'echo "docker $*"')
@@ -183,7 +183,7 @@ def test_a_mistake_is_one_error_before_anything_starts(
     assert expected in printed("launch", *words.split(), code=code)  # on standard error, if on nothing else
 
 
-def test_ten_runs_without_a_submitter_are_warned_of(capfd: pytest.CaptureFixture[str]) -> None:
+def test_ten_runs_without_a_submitter_are_warned_of(capfd: Captured) -> None:
     for words in ("--runs 9", "--runs 10 --set hardware.submitter=me", "--runs 10"):
         said = capfd.readouterr().err
         assert "hardware.submitter isn't set" not in said

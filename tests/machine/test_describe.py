@@ -11,10 +11,11 @@ from bertbench.config import load_system
 from bertbench.config.sections import Hardware
 from bertbench.machine import describe
 from bertbench.machine.provenance import with_software
+from tests.conftest import Captured
 
 
 def test_the_description_has_every_field_and_blanks_where_a_machine_cannot_know(
-    capsys: pytest.CaptureFixture[str],
+    capsys: Captured,
 ) -> None:
     assert main(["detect", "--json"]) == 0
     said = capsys.readouterr()

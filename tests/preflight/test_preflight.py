@@ -17,6 +17,7 @@ from bertbench.cli import main
 from bertbench.distributed.spawn import environments_of
 from bertbench.preflight.node import Node
 from bertbench.preflight.verdict import judged
+from tests.conftest import Captured
 from tests.ranks import answers_of
 
 TWO_NODES = ["--set", "hardware.number_of_nodes=2"]
@@ -86,7 +87,7 @@ def test_a_node_with_other_data_a_wrong_clock_and_a_slow_network_is_named_with_e
 
 
 def test_alone_it_starts_its_own_ranks_and_says_what_is_missing(
-    tiny_file: str, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+    tiny_file: str, tmp_path: Path, capfd: Captured
 ) -> None:
     assert main(["preflight", tiny_file, "--json", "--set", f"data.path={tmp_path}/none"]) == 1
     found = json.loads(capfd.readouterr().out)

@@ -19,7 +19,7 @@ import torch
 from bertbench.cli import main
 from compliance.judge import judge
 from compliance.log import read_events
-from tests.conftest import Program
+from tests.conftest import Captured, Program
 from tests.ranks import LIMIT_S, run_command
 
 pytest.importorskip("pydantic", reason="starts commands that read a system")
@@ -77,7 +77,7 @@ def metrics(log: Path) -> list[dict[str, Any]]:
 
 
 def test_a_run_reaches_its_target_and_leaves_a_log_that_the_official_checker_passes(
-    tiny_file: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    tiny_file: str, tmp_path: Path, capsys: Captured
 ) -> None:
     began = time.time()
     log = tmp_path / "runs" / "tiny" / "bert" / "result_0.txt"
@@ -225,7 +225,7 @@ def test_a_mistake_is_one_error(
     tiny_file: str,
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
+    capsys: Captured,
     words: list[str],
     expected: str,
 ) -> None:
@@ -246,7 +246,7 @@ def test_a_mistake_has_no_traceback(tmp_path: Path) -> None:
 
 
 def test_a_run_folder_that_can_t_be_written_is_one_error(
-    tiny_file: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    tiny_file: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Captured
 ) -> None:
     (tmp_path / "file").touch()
     monkeypatch.setenv("LOGDIR", str(tmp_path / "file"))
@@ -254,7 +254,7 @@ def test_a_run_folder_that_can_t_be_written_is_one_error(
     assert "set LOGDIR to a folder that can" in capsys.readouterr().err
 
 
-def test_a_port_in_use_is_one_error(tiny_file: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_port_in_use_is_one_error(tiny_file: str, tmp_path: Path, capsys: Captured) -> None:
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))
         taken.listen()
@@ -269,7 +269,7 @@ def test_a_port_in_use_is_one_error(tiny_file: str, tmp_path: Path, capsys: pyte
 
 
 def test_another_number_of_ranks_than_the_system_s_is_refused(
-    tiny_file: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    tiny_file: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Captured
 ) -> None:
     done = run_command(1, ["train", tiny_file], tmp_path)
     assert done.returncode == 1
@@ -280,7 +280,7 @@ def test_another_number_of_ranks_than_the_system_s_is_refused(
 
 
 def test_the_power_of_a_run_is_sampled_beside_it(
-    tiny_file: str, tmp_path: Path, capsys: pytest.CaptureFixture[str], program: Program
+    tiny_file: str, tmp_path: Path, capsys: Captured, program: Program
 ) -> None:
     program("ipmitool", 'echo "Instantaneous power reading:   250 Watts"')
     settings = ("power.measure=true", "power.hz=20", "power.interconnect_watts=20", "schedule.max_steps=40")
@@ -299,7 +299,7 @@ def test_the_power_of_a_run_is_sampled_beside_it(
 
 
 def test_a_run_on_a_machine_without_a_meter_says_so_and_goes_on(
-    tiny_file: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    tiny_file: str, tmp_path: Path, capsys: Captured
 ) -> None:
     done = run_command(2, ["train", tiny_file, "--set", "power.measure=true"], tmp_path, PATH=str(tmp_path))
     assert done.returncode == 3, done.stderr

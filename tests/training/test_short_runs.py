@@ -19,7 +19,7 @@ from bertbench.training.short_run import shortened
 from bertbench.training.train import train
 from compliance.judge import judge
 from tests.compliance.logs import compliance
-from tests.conftest import Tiny
+from tests.conftest import Captured, Tiny
 from tests.ranks import run_ranks
 from tests.training.test_run import finished, metrics, words
 
@@ -74,7 +74,7 @@ def test_a_smoke_run_takes_a_few_steps_of_everything_and_is_no_result(tiny_file:
     ],
 )
 def test_a_short_run_takes_no_result_s_place(
-    tiny_file: str, tmp_path: Path, capsys: pytest.CaptureFixture[str], words: list[str], expected: str
+    tiny_file: str, tmp_path: Path, capsys: Captured, words: list[str], expected: str
 ) -> None:
     assert main(["train", tiny_file, *(word.replace("RUNS", str(tmp_path)) for word in words)]) == 2
     assert expected in capsys.readouterr().err

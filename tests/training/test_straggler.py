@@ -19,7 +19,7 @@ from bertbench.results.metrics import Metrics
 from bertbench.results.mlperf_log import MlperfLog
 from bertbench.training.build import make_sampler
 from bertbench.training.trainer import WholeTrainer
-from tests.conftest import Tiny
+from tests.conftest import Captured, Tiny
 from tests.ranks import run_ranks
 from tests.tracking.written import row, write_run
 
@@ -97,7 +97,7 @@ def test_the_rank_and_the_phase_follow_from_own_times() -> None:
     assert straggler({}) is None
 
 
-def test_report_and_watch_name_the_straggler(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_report_and_watch_name_the_straggler(tmp_path: Path, capsys: Captured) -> None:
     times = {"data": [1, 1], "forward": [10, 31], "backward": [20, 21], "optimizer": [3, 3], "wait": [22, 0]}
     log = write_run(tmp_path, steps=0, until_ms=600, status=None)
     broken = row(3, ranks_ms={"data": [1, "x"]}) + row(4, ranks_ms=7)

@@ -22,6 +22,7 @@ from lab.bench.gpu.parts import GROUPS, PARTS, Part
 from lab.bench.gpu.report import Report
 from lab.bench.gpu.stand import Stand, attempt, say, stand
 from lab.bench.gpu_check import run_part
+from tests.conftest import Captured
 from tests.ranks import run_ranks
 from tests.training.test_graphs import as_on_a_gpu
 
@@ -141,7 +142,7 @@ def became(holds: Callable[[], bool], limit_s: float = 60) -> bool:
     return holds()
 
 
-def test_a_choice_that_fails_says_so_and_leaves_the_others(capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_choice_that_fails_says_so_and_leaves_the_others(capsys: Captured) -> None:
     def fail() -> None:
         raise RuntimeError("traceback\nno such kernel\n")
 

@@ -10,6 +10,7 @@ import pytest
 
 from bertbench.common.progress import Progress
 from lab.bench.harness import Found, command, in_turns, median_interval, paired_ratio, table
+from tests.conftest import Captured
 
 
 def test_arms_take_turns_in_alternating_order_and_the_warm_up_is_dropped() -> None:
@@ -74,7 +75,7 @@ def run(*words: str) -> int:
 
 
 def test_a_record_keeps_command_machine_and_what_is_not_printed(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Captured
 ) -> None:
     file = tmp_path / "record.json"
     monkeypatch.setattr("sys.argv", ["bertbench", "lab", "x", "--json", "--record", str(file), "--steps", "7"])
@@ -87,7 +88,7 @@ def test_a_record_keeps_command_machine_and_what_is_not_printed(
 
 
 def test_a_bench_that_cannot_run_here_prints_an_empty_list_and_writes_no_record(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    tmp_path: Path, capsys: Captured
 ) -> None:
     assert run("--json", "--seed", "9", "--record", str(tmp_path / "record.json")) == 0
     assert json.loads(capsys.readouterr().out) == []

@@ -14,7 +14,7 @@ from bertbench.distributed.world import World
 from lab.bench import delay_line
 from lab.bench.links import LinkRow, table_of
 from lab.bench.network import DEVICE, limit_bandwidth, obstacle, on_two_hosts
-from tests.conftest import Answer, Printed
+from tests.conftest import Answer, Captured, Printed
 
 _REASON = obstacle() or delay_line.obstacle()
 needs_root = pytest.mark.skipif(_REASON is not None, reason=_REASON or "")
@@ -62,7 +62,7 @@ def test_ways_are_compared_with_every_step_if_both_reached_the_target_or_both_ha
 
 @pytest.mark.parametrize("bench", ["links", "overlap"])
 def test_without_root_a_bench_says_so_and_measures_nothing(
-    bench: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    bench: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: Captured
 ) -> None:
     monkeypatch.setenv("PATH", str(tmp_path))
     assert main(["lab", bench, "--json"]) == 0

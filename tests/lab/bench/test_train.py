@@ -7,7 +7,7 @@ import pytest
 from bertbench.cli import main
 from lab.bench.train_result import fieller
 from lab.bench.whole_run import SetUp, Trained
-from tests.conftest import Answer, Printed
+from tests.conftest import Answer, Captured, Printed
 
 NAMES = {
     "name", "seconds_to_target", "samples_to_target", "samples_per_s", "reached", "runs", "mean_seconds",
@@ -16,7 +16,7 @@ NAMES = {
 
 
 def test_ours_alone_stops_after_the_steps_asked_for(
-    tiny_file: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path, answer: Answer
+    tiny_file: str, capsys: Captured, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, answer: Answer
 ) -> None:
     monkeypatch.setattr("lab.bench.train.importlib.util.find_spec", lambda _: None)
     monkeypatch.setattr("sys.argv", ["bertbench", "lab", "train", "--record", "FILE", "tiny", "--out", "FOLDER"])
