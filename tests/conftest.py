@@ -89,7 +89,7 @@ def tiny_folder(tmp_path_factory: pytest.TempPathFactory, text: Path) -> Path:
     from bertbench.cli import main  # noqa: PLC0415 - pydantic
 
     out = tmp_path_factory.mktemp("tiny") / "data"
-    system = _write(out.parent / "tiny.json", TINY_SYSTEM)
+    system = write_json(out.parent / "tiny.json", TINY_SYSTEM)
     assert main(["data", "prepare", "--system", system, "--text", str(text), "--out", str(out)]) == 0
     return out
 
@@ -105,9 +105,12 @@ def tiny(tiny_file: str) -> Tiny:
 @pytest.fixture
 def tiny_file(tmp_path: Path, tiny_folder: Path) -> str:
     """Path of the tiny system's file."""
-    return _write(tmp_path / "tiny.json", {**TINY_SYSTEM, "data": {**TINY_SYSTEM["data"], "path": str(tiny_folder)}})
+    return write_json(
+        tmp_path / "tiny.json", {**TINY_SYSTEM, "data": {**TINY_SYSTEM["data"], "path": str(tiny_folder)}}
+    )
 
 
-def _write(path: Path, content: object) -> str:
+def write_json(path: Path, content: object) -> str:
+    """Write the file; return its path as commands take it."""
     path.write_text(json.dumps(content))
     return str(path)

@@ -12,7 +12,7 @@ from bertbench.config import load_system
 from bertbench.data.store.columns import lengths_of
 from bertbench.data.store.dataset import Dataset
 from bertbench.machine.sequence_cost import fit
-from tests.conftest import Answer, Printed
+from tests.conftest import Answer, Printed, write_json
 
 SMALL = ("--gpus", "2,16", "--batch", "3", "--steps", "2")
 
@@ -21,7 +21,7 @@ SMALL = ("--gpus", "2,16", "--batch", "3", "--steps", "2")
 def histogram(tmp_path: Path) -> str:
     """Sequences of 2 and 5 tokens, three to one."""
     path = tmp_path / "lengths.json"
-    path.write_text(json.dumps({"counts": [0, 3, 0, 0, 1]}))
+    write_json(path, {"counts": [0, 3, 0, 0, 1]})
     return str(path)
 
 
@@ -119,7 +119,7 @@ def test_bench_balance_tells_measured_and_simulated_ratio(answer: Answer) -> Non
 
 
 def test_causal_costs_are_those_of_a_causal_model(tmp_path: Path, answer: Answer) -> None:
-    (tmp_path / "fours.json").write_text(json.dumps({"counts": [0, 0, 0, 1]}))
+    write_json(tmp_path / "fours.json", {"counts": [0, 0, 0, 1]})
     words = ["balance", "--lengths", tmp_path / "fours.json", "--gpus", 2, "--batch", 3, "--steps", 1]
     found = answer(*words, "--methods", "none,planned", "--causal")
     none, planned = (row["cost_per_step"] for row in found)

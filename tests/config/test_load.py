@@ -1,4 +1,3 @@
-import json
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -11,6 +10,7 @@ from bertbench.common.paths import SYSTEMS
 from bertbench.config import System, load_system
 from bertbench.config.load import schema
 from bertbench.config.settings import mlperf_evaluation_interval
+from tests.conftest import write_json
 from tests.tiny import TINY_SYSTEM
 
 Refused = Callable[..., list[str]]
@@ -19,7 +19,7 @@ Refused = Callable[..., list[str]]
 @pytest.fixture
 def path(tmp_path: Path) -> Path:
     path = tmp_path / "tiny.json"
-    path.write_text(json.dumps(TINY_SYSTEM))
+    write_json(path, TINY_SYSTEM)
     return path
 
 
@@ -28,7 +28,7 @@ def refused(path: Path) -> Refused:
     """The lines of the error that a file's content and options give."""
 
     def call(*overrides: str, **content: object) -> list[str]:
-        path.write_text(json.dumps({**TINY_SYSTEM, **content}))
+        write_json(path, {**TINY_SYSTEM, **content})
         with pytest.raises(ConfigError) as caught:
             load_system(str(path), overrides)
         return str(caught.value).splitlines()
@@ -104,9 +104,9 @@ def test_five_mistakes_of_different_kinds_are_five_messages_that_name_the_option
     for name, (value, _) in FIVE_MISTAKES.items():
         section, key = name.split(".")
         sections.setdefault(section, {})[key] = value
-    (tmp_path / "base.json").write_text(json.dumps({**TINY_SYSTEM, "clip": {"max_norm": 0}}))
+    write_json(tmp_path / "base.json", {**TINY_SYSTEM, "clip": {"max_norm": 0}})
     child = tmp_path / "child.json"
-    child.write_text(json.dumps({"extends": "base", **sections, "clip": {"mode": "none"}}))
+    write_json(child, {"extends": "base", **sections, "clip": {"mode": "none"}})
     with pytest.raises(ConfigError) as caught:
         load_system(str(child))
     lines = str(caught.value).splitlines()
@@ -144,20 +144,20 @@ def test_a_file_that_is_no_system_is_one_error(tmp_path: Path, content: str, exp
 
 
 def test_a_base_file_is_merged_key_by_key(tmp_path: Path) -> None:
-    (tmp_path / "base.json").write_text(json.dumps(TINY_SYSTEM))
+    write_json(tmp_path / "base.json", TINY_SYSTEM)
     path = tmp_path / "child.json"
-    path.write_text(json.dumps({"extends": "base", "model": {"layers": 3}}))
+    write_json(path, {"extends": "base", "model": {"layers": 3}})
     system = load_system(str(path))
     assert (system.name, system.model.layers, system.model.hidden_size) == ("child", 3, 14)
 
 
 def test_what_is_extended_lies_beside_the_file_or_comes_with_the_project(tmp_path: Path) -> None:
     path = tmp_path / "dgxa100_n2.json"
-    path.write_text(json.dumps({"extends": ["dgxa100_n2", "base/open"], "clip": {"mode": "none"}}))
+    write_json(path, {"extends": ["dgxa100_n2", "base/open"], "clip": {"mode": "none"}})
     system = load_system(str(path))  # a file isn't beside itself: the shipped one is meant
     assert (system.world_size, system.optimizer.name, system.clip.mode) == (16, "adam", "none")
     (tmp_path / "base").mkdir()
-    (tmp_path / "base" / "open.json").write_text(json.dumps({"hardware": {"submitter": "beside"}}))
+    write_json(tmp_path / "base" / "open.json", {"hardware": {"submitter": "beside"}})
     assert load_system(str(path), ["clip.mode=after"]).hardware.submitter == "beside"
 
 

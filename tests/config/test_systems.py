@@ -27,6 +27,7 @@ from bertbench.results.mlperf_log import Clock, MlperfLog, Run
 from bertbench.results.submission import log_submission, log_weights
 from bertbench.weights.names import pieces
 from compliance.judge import judge
+from tests.conftest import write_json
 from tests.ranks import run_ranks
 
 GPU_SYSTEMS = [name for name in system_names() if name.startswith("dgx")]
@@ -132,7 +133,7 @@ def test_scaling_lamb_or_beyond_what_betas_allow_is_refused() -> None:
 @pytest.mark.parametrize("name", system_names())
 def test_the_exported_description_passes_the_official_checker(name: str, tmp_path: Path) -> None:
     path = tmp_path / f"{name}.json"
-    path.write_text(json.dumps(load_system(name).hardware.description()))
+    write_json(path, load_system(name).hardware.description())
     valid, system_name, *_ = check_system_desc(str(path), "training", "5.0.0")
     assert (valid, system_name) == (True, name)
 

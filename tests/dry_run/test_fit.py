@@ -7,7 +7,7 @@ import pytest
 
 from bertbench.config import load_system
 from bertbench.dry_run.layouts import needed_gb
-from tests.conftest import Answer, Printed, Tiny
+from tests.conftest import Answer, Printed, Tiny, write_json
 from tests.ranks import run_ranks
 from tests.training.test_trainer import LOSS_TOLERANCE, losses
 
@@ -54,7 +54,7 @@ def test_without_a_known_memory_a_part_keeps_its_samples(
     assert tiny("data.gradient_accumulation_steps=2").local_batch == 6  # 3 in a part
     content = json.loads(Path(tiny_file).read_text())
     content["data"]["gradient_accumulation_steps"] = 2
-    Path(tiny_file).write_text(json.dumps(content))
+    write_json(Path(tiny_file), content)
     made = answer("fit", tiny_file, "--gpus", 1, "--out", tmp_path / "one.json")
     assert made["gradient_accumulation_steps"] == 4
     assert answer("plan", tmp_path / "one.json")["memory_gb_per_gpu"] == round(made["memory_gb"], 3)

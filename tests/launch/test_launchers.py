@@ -18,7 +18,7 @@ from bertbench.config import load_system, system_names
 from bertbench.distributed.spawn import environments_of
 from bertbench.launch import kubernetes, slurm, torchrun
 from bertbench.launch.job import Job
-from tests.conftest import Answer, Captured, Printed, Program
+from tests.conftest import Answer, Captured, Printed, Program, write_json
 from tests.tiny import TINY_SYSTEM
 
 MANIFESTS = REPOSITORY / "benchmarks" / "bert" / "launch" / "kubernetes"
@@ -84,7 +84,7 @@ def test_manifests_are_what_kubernetes_and_kubeflow_accept(name: str, kind: kube
 @KINDS
 def test_a_system_file_that_no_image_has_goes_along_whole(tmp_path: Path, kind: kubernetes.Kind) -> None:
     path = tmp_path / "My_Cluster.json"
-    path.write_text(json.dumps({"extends": "dgxa100_n2", "hardware": {"submitter": "Us"}}))
+    write_json(path, {"extends": "dgxa100_n2", "hardware": {"submitter": "Us"}})
     alone, made = yaml.safe_load_all(kubernetes.manifest(Job(load_system(str(path)), str(path), [], 1), kind))
     kubernetes_validate.validate(alone, "1.30", strict=True)
     assert (alone["kind"], alone["metadata"]["name"]) == ("ConfigMap", "my-cluster")
@@ -211,7 +211,7 @@ def test_the_lines_by_hand_train_over_two_agents(tmp_path: Path, tiny_folder: Pa
     launch = {**TINY_SYSTEM["launch"], "port": int(environments_of(1)[0]["MASTER_PORT"]), "timeout_s": 60}
     data = {**TINY_SYSTEM["data"], "path": str(tiny_folder)}
     path = tmp_path / "by_hand.json"
-    path.write_text(json.dumps({**TINY_SYSTEM, "hardware": hardware, "launch": launch, "data": data}))
+    write_json(path, {**TINY_SYSTEM, "hardware": hardware, "launch": launch, "data": data})
     lines = torchrun.commands(Job(load_system(str(path)), str(path), [], 1))
     environment = {
         **os.environ,

@@ -17,7 +17,7 @@ from bertbench.cli import main
 from bertbench.distributed.spawn import environments_of
 from bertbench.preflight.node import Node
 from bertbench.preflight.verdict import judged
-from tests.conftest import Captured
+from tests.conftest import Captured, write_json
 from tests.ranks import answers_of
 
 TWO_NODES = ["--set", "hardware.number_of_nodes=2"]
@@ -64,7 +64,7 @@ def test_a_node_with_other_data_a_wrong_clock_and_a_slow_network_is_named_with_e
     manifest.write_text(manifest.read_text().replace('"tool_version"', ' "tool_version"'))
     system = json.loads(Path(tiny_file).read_text())
     system["data"]["path"] = "data"
-    Path(tiny_file).write_text(json.dumps(system))
+    write_json(Path(tiny_file), system)
     answers = on_two_nodes(
         tiny_file,
         {"DATADIR": str(tiny_folder.parent)},
