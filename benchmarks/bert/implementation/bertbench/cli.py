@@ -172,13 +172,12 @@ class _Parser(argparse.ArgumentParser):
 
     leaf: argparse.ArgumentParser | None = None
     """The called command's, whose options an error of the whole command line doesn't know."""
-    incomplete = False
 
     def error(self, message: str) -> NoReturn:
-        """Print usage and the message, or the help if the command line is incomplete, with exit code 2."""
-        if self.incomplete:
+        """Print the message, after the whole help if an argument is missing, else after usage; exit code 2."""
+        if "arguments are required" in message:
             self.print_help()
-            self.exit(2)
+            self.exit(2, f"{self.prog}: {message}\n")
         known = [*(self.leaf or self)._option_string_actions]
         if found := re.search(r"invalid choice: '(.*?)' \(choose from (.*)\)", message):
             given, known = [found[1]], re.findall(r"[^\s',]+", found[2])
@@ -190,12 +189,6 @@ class _Parser(argparse.ArgumentParser):
         super().error(message)
 
 
-class _IncompleteParser(_Parser):
-    """Show the help instead of what is missing."""
-
-    incomplete = True
-
-
 def _called(words: list[str]) -> Command | None:
     """Return the command that these words call, if any."""
     return next((one for one in table(words) if words[: len(one.path.split())] == one.path.split()), None)
@@ -203,10 +196,7 @@ def _called(words: list[str]) -> Command | None:
 
 def _parser(words: list[str]) -> argparse.ArgumentParser:
     commands, called = table(words), _called(words)
-    names = [command.path.split() for command in commands]
-    bare = not words or any(path[: len(words)] == words for path in names)
-    kind = _IncompleteParser if bare else _Parser
-    parser = kind(
+    parser = _Parser(
         prog="bertbench", description="An MLPerf-style BERT benchmark.", epilog=_listing(),
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )  # fmt: skip
