@@ -58,11 +58,6 @@ def _known_keys(location: tuple[int | str, ...]) -> str:
     known = sorted(field.alias or name for name, field in section.model_fields.items())
     if close := _alike(key, known):
         return f"did you mean {close}?"
-    elsewhere: dict[str, str] = {}
-    for name in _all_settings(System):
-        elsewhere.setdefault(name.rpartition(".")[2], name)  # optimizer.learning_rate before finetune's
-    if close := _alike(key, elsewhere):
-        return f"did you mean {elsewhere[close]}?"
     return f"expected one of {', '.join(known)}"
 
 
@@ -81,13 +76,3 @@ def _alike(key: str, known: Iterable[str]) -> str | None:
     having = [name for name in known if words <= set(name.split("_"))]
     close = having or difflib.get_close_matches(key, known, n=1, cutoff=_ALIKE)
     return min(close, key=len) if close else None
-
-
-def _all_settings(section: type[Section], prefix: str = "") -> Iterator[str]:
-    """Yield the dotted names of all settings."""
-    for name, field in section.model_fields.items():
-        dotted = f"{prefix}{field.alias or name}"
-        below = section_of(field)
-        yield dotted
-        if below is not None:
-            yield from _all_settings(below, f"{dotted}.")
