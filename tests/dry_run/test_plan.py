@@ -99,7 +99,7 @@ def test_a_plan_says_what_the_system_file_and_the_data_give(tiny_file: str, answ
     # 25 samples after 3 steps of 12, 50 after 5, and the end
     assert (plan["evaluation_interval_samples"], plan["evaluation_steps"]) == (25, [3, 5, 6])
     assert 0.8 < plan["load_efficiency"] <= 1
-    assert plan["bytes_per_step"] == plan["link_bytes_per_step"] == 4 * plan["parameters"]  # 2 (2 - 1) / 2
+    assert plan["bytes_per_step"] == 4 * plan["parameters"]
     assert plan["memory_gb_per_gpu"] == pytest.approx(sum(plan["memory_gb"].values()), abs=0.003)
     assert plan["lengths_from"].endswith("data")
 

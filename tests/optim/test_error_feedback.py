@@ -9,7 +9,6 @@ from torch import distributed, nn
 
 from bertbench.config.optimizer import Communication
 from bertbench.distributed.world import World
-from bertbench.dry_run.rank import link_bytes_per_step
 from bertbench.optim.error_feedback import decoded, encoded
 from bertbench.optim.gradient_sum import bytes_per_step
 from tests.optim.reducing import reducer_of
@@ -55,7 +54,8 @@ def steps_of(world: World, name: str) -> tuple[list[float], list[float], list[fl
         distributed.all_gather(slices, reducer.state()[f"slice_error.{world.rank}.0"])
         left = left + torch.cat(slices)
     handed = bytes_per_step(WAYS[name], [], reducer.elements, world.size)
-    by_formula = link_bytes_per_step(handed, SIZE, world.size, False, WAYS[name].compression)
+    # top-k's all-gather forwards every rank's contribution; int8's all-to-all and all-gather send as much as a ring
+    by_formula = (world.size - 1) * (handed if name == "topk" else 2 * handed // world.size)
     return applied.tolist(), true.tolist(), left[:SIZE].tolist(), sum(sent), by_formula
 
 

@@ -11,7 +11,6 @@ from torch import Tensor, distributed, nn
 from bertbench.config.optimizer import Communication, Compression
 from bertbench.distributed.sliced_tensor import rectangles
 from bertbench.distributed.world import World
-from bertbench.dry_run.rank import link_bytes_per_step
 from bertbench.model.bert import Bert
 from bertbench.model.shape import BertShape
 from bertbench.optim.adam import MultiTensorAdam
@@ -180,7 +179,8 @@ def bytes_sent(world: World, compression: Compression) -> tuple[int, int, int]:
         sum(flat.numel() for flat in buckets.weights),
         sum(parameter.numel() for parameter in model.parameters()),
     )
-    formula = link_bytes_per_step(width * filled, filled, world.size, sharded=True)
+    # a ring's reduce-scatter of gradients and all-gather of fp32 weights
+    formula = (world.size - 1) * (width + 4) * filled // world.size
     return traffic.sent["data"] - round(norms), formula, filled - parameters
 
 

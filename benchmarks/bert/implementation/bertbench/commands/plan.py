@@ -7,7 +7,6 @@ from typing import Any
 from bertbench.commands import emit, system_of
 from bertbench.config.optimizer import GRADIENT_BYTES
 from bertbench.dry_run.dry_run import DryRun, dry_run
-from bertbench.dry_run.rank import link_bytes_per_step
 from bertbench.dry_run.steps import STEPS
 
 _MIB = 2**20
@@ -36,7 +35,6 @@ def _as_json(plan: DryRun) -> dict[str, Any]:
         "memory_gb": {part: round(gb, 3) for part, gb in plan.memory_gb.items()},
         "bucket_elements": list(counted.bucket_elements),
         "bytes_per_step": counted.bytes_per_step,
-        "link_bytes_per_step": _link_bytes(plan),
         "lengths_from": steps.source,
         "load_efficiency": round(steps.load_efficiency, 4),
         "tokens_per_step": {
@@ -61,8 +59,7 @@ def _lines(plan: DryRun) -> list[str]:
         f"memory      {plan.memory_gb_per_gpu:.2f} GB: {memory}",
         f"tokens      {steps.tokens.min():,} to {steps.tokens.max():,} a step (mean {steps.tokens.mean():,.0f}); "
         f"load efficiency {steps.load_efficiency:.4f}, from {steps.source}, {STEPS} steps",
-        f"gradients   {counted.bytes_per_step:,} bytes a rank and step, {_link_bytes(plan):,} over a ring's links; "
-        f"{len(counted.bucket_elements)} buckets:",
+        f"gradients   {counted.bytes_per_step:,} bytes a rank and step; {len(counted.bucket_elements)} buckets:",
         *(
             f"  {len(list(same)):>5} of {size:>12,} elements, {GRADIENT_BYTES * size / _MIB:.1f} MiB"
             for size, same in groupby(counted.bucket_elements)
@@ -91,11 +88,3 @@ def _grid(plan: DryRun) -> list[str]:
         *(f"  {line}" for line in layout.lines()),
         f"sent        bytes a step: {sent}",
     ]
-
-
-def _link_bytes(plan: DryRun) -> int:
-    system, counted = plan.system, plan.counted
-    return link_bytes_per_step(
-        counted.bytes_per_step, counted.parameters, system.layout.data, system.optimizer.sharded,
-        system.communication.compression,
-    )  # fmt: skip

@@ -9,7 +9,7 @@ import torch
 from torch import nn
 
 from bertbench.config import System
-from bertbench.config.optimizer import GRADIENT_BYTES, Communication, Compression, OptimizerSettings, Sync
+from bertbench.config.optimizer import GRADIENT_BYTES, Communication, OptimizerSettings, Sync
 from bertbench.loading.batch import synthetic
 from bertbench.model.bert import Bert
 from bertbench.model.shape import BertShape
@@ -104,18 +104,3 @@ def carried_bytes(parameters: int, options: Communication, sync: Sync, ranks: in
     elif options.compression in ("int8", "topk"):
         copies = 1 + (1 / ranks if options.compression == "int8" else 0)
     return round(GRADIENT_BYTES * parameters * copies)
-
-
-def link_bytes_per_step(
-    handed_over: int, parameters: int, ranks: int, sharded: bool, compression: Compression = "none"
-) -> int:
-    """Return the bytes that one rank sends in a step with `handed_over` bytes in its sums, without buckets' padding.
-
-    A ring all-reduce of n bytes over R ranks sends 2 (R - 1) / R n over each link, a reduce-scatter or an all-gather
-    half of that: with sliced optimizer state, gradients take the one and fp32 weights the other. int8's all-to-all and
-    all-gather send as much as a ring; top-k's all-gather forwards every rank's contribution.
-    """
-    if compression == "topk":
-        return (ranks - 1) * handed_over
-    gathered = GRADIENT_BYTES * parameters if sharded else handed_over
-    return (ranks - 1) * (handed_over + gathered) // ranks
