@@ -56,12 +56,10 @@ def test_without_triton_nothing_can_be_counted(monkeypatch: pytest.MonkeyPatch, 
 
 @pytest.mark.slow
 @pytest.mark.skipif(importlib.util.find_spec("triton") is None, reason="Triton is not installed: the extra `kernels`")
-def test_the_command_states_both_stacks_on_all_gpus_and_ours_with_cudnn_s_attention_on_hopper(answer: Answer) -> None:
+def test_the_command_states_both_stacks_on_all_gpus(answer: Answer) -> None:
     found = answer("predict", "--from-kernels")
     assert [(step["gpu"], step["bytes_and_launches_are"]) for step in found["steps"]] == [
-        *((gpu, word) for word in ("computed", "counted") for gpu in GPUS), ("h100", "computed"), ("h200", "computed"),
-    ]  # fmt: skip
-    ours, by_cudnn = (found["steps"][place]["ms"] for place in (5, 7))
-    assert by_cudnn["attention"] == pytest.approx(ours["attention"] * 0.20 / 0.30, abs=0.01)
+        (gpu, word) for word in ("computed", "counted") for gpu in GPUS
+    ]
     assert all(abs(step["computed_over_measured"] - 1) < 0.15 for step in found["steps"][:3])
     assert set(found["efficiencies"]) == set(EFFICIENCIES)

@@ -34,16 +34,10 @@ def print_roofline(as_json: bool) -> int:
     for gpu, row in rows:
         moved, launches = _counted(_ARCH[gpu], row.global_batch_size // GPUS_OF_NODE)
         stacks.append((our_stack(gpu, row, moved, launches), row))
-    stacks += [(by_cudnn(ours), row) for ours, row in stacks[len(rows) :] if ours.attention == "attention_hopper"]
     found = [_row(stack, row) for stack, row in stacks]
     assumed = {term: one._asdict() for term, one in EFFICIENCIES.items()}
     emit(as_json, {"efficiencies": assumed, "host_us_a_launch": HOST_US, "steps": found}, *_lines(found))
     return 0
-
-
-def by_cudnn(ours: Stack) -> Stack:
-    """Return our stack as it would be with cuDNN's attention, whose backward pass torch 2.11 to 2.13 gets wrong."""
-    return ours._replace(name=f"{ours.name}, if by cuDNN's attention", attention="attention_cudnn", word="computed")
 
 
 @cache

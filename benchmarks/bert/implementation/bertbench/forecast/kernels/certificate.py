@@ -63,7 +63,7 @@ def count_and_compile(
     from bertbench.forecast.kernels.step import count_pieces  # noqa: PLC0415 - torch's compiler takes seconds
 
     pieces = count_pieces(GPUS[arch], BertShape(), tokens, residual, wanted, optimizer)
-    kernels = {name: [kernel for run in piece.runs for kernel in run.graph.kernels] for name, piece in pieces.items()}
+    kernels = {name: [kernel for run in piece.runs for kernel in run.kernels] for name, piece in pieces.items()}
     resources = compiled(GPUS[arch], (kernel for several in kernels.values() for kernel in several))
     found = []
     for name, piece in pieces.items():

@@ -51,34 +51,33 @@ class Graph(NamedTuple):
     triton_launches: int
     launches: int
     """Launches of Triton's and of libraries' kernels, for one run of the graph."""
-    kernel_bytes: int
+    kernel_bytes: float
     """Bytes that Triton's kernels read and write, each buffer once a kernel, as Inductor counts them.
 
     These and the launches include our own operators' kernels, which Inductor calls without writing them.
     """
-    product_bytes: int
+    product_bytes: float
     """Bytes of libraries' kernels: matrix products, and draws of seeds."""
 
 
 @contextmanager
-def generated(gpu: Gpu, ran: Callable[[Graph, float], None], untouched: Callable[[], Any]) -> Iterator[list[Graph]]:
-    """Make torch.compile generate code for `gpu` inside the context; yield the list that collects compiled graphs.
+def generated(gpu: Gpu, ran: Callable[[Graph], None], untouched: Callable[[], Any]) -> Iterator[None]:
+    """Make torch.compile generate code for `gpu` inside the context.
 
-    `ran` receives each run of a graph, and the memory of its arguments relative to that at compilation; `untouched` is
-    a context in which the graph runs in place of its code.
+    `ran` receives the graph of each run, its bytes in proportion to the memory of the run's arguments; `untouched` is a
+    context in which the graph runs in place of its code.
     """
     from torch._inductor import compile_fx  # noqa: PLC0415 - torch's compiler takes seconds
 
-    graphs: list[Graph] = []
     original = compile_fx.compile_fx
 
     def compile_inner(module: torch.fx.GraphModule, inputs: list[Any], **options: Any) -> Callable[..., Any]:
         graph = _compiled(gpu, module, inputs, options)
-        graphs.append(graph)
         compiled_for = _bytes(inputs)
 
         def run(arguments: list[Any]) -> Any:
-            ran(graph, _bytes(arguments) / compiled_for)
+            scale = _bytes(arguments) / compiled_for
+            ran(graph._replace(kernel_bytes=graph.kernel_bytes * scale, product_bytes=graph.product_bytes * scale))
             values = list(arguments)
             arguments.clear()  # AOTAutograd's boxed functions do the same
             with untouched():
@@ -92,7 +91,7 @@ def generated(gpu: Gpu, ran: Callable[[Graph, float], None], untouched: Callable
         return original(*arguments, **{"inner_compile": compile_inner, **options})
 
     with mock.patch.object(compile_fx, "compile_fx", compile_here):
-        yield graphs
+        yield
 
 
 def _compiled(gpu: Gpu, module: torch.fx.GraphModule, inputs: list[Any], options: dict[str, Any]) -> Graph:

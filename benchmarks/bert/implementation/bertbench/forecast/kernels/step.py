@@ -52,47 +52,36 @@ _PRODUCTS = torch.bfloat16
 _WEIGHTS = 1 / 3_000  # weight of both losses; its value doesn't matter
 
 
-class Run(NamedTuple):
-    """One run of a compiled graph."""
-
-    graph: Graph
-    scale: float
-    """Memory of its arguments relative to compilation; scales the graph's bytes."""
-
-
 class Counted(NamedTuple):
     """One piece, forward and backward, in the middle of training."""
 
-    runs: tuple[Run, ...]
+    runs: tuple[Graph, ...]
+    """The compiled graphs, one for each run."""
     eager: Counter[str]
     """Launches of operations outside compiled graphs, by name."""
     eager_bytes: float
     chunked: Counter[str]
     """Launches of the optimizer's own Triton kernels; `eager_bytes` includes their bytes."""
 
-    def without(self, part: "Counted") -> "Counted":
-        """Return this piece without a part of it that runs outside compiled graphs."""
-        return self._replace(eager=self.eager - part.eager, eager_bytes=self.eager_bytes - part.eager_bytes)
-
     @property
     def triton_launches(self) -> int:
         """Return how many Triton kernels ran."""
-        return sum(run.graph.triton_launches for run in self.runs) + self.chunked.total()
+        return sum(run.triton_launches for run in self.runs) + self.chunked.total()
 
     @property
     def launches(self) -> int:
         """Return how many kernels ran, libraries' included."""
-        return sum(run.graph.launches for run in self.runs) + self.eager.total() + self.chunked.total()
+        return sum(run.launches for run in self.runs) + self.eager.total() + self.chunked.total()
 
     @property
     def bytes(self) -> float:
         """Return the bytes that all kernels read and wrote."""
-        return self.bytes_beside_products + sum(run.graph.product_bytes * run.scale for run in self.runs)
+        return self.bytes_beside_products + sum(run.product_bytes for run in self.runs)
 
     @property
     def bytes_beside_products(self) -> float:
         """Return the bytes of all kernels except compiled graphs' matrix products."""
-        return sum(run.graph.kernel_bytes * run.scale for run in self.runs) + self.eager_bytes
+        return sum(run.kernel_bytes for run in self.runs) + self.eager_bytes
 
 
 def batch_of_tokens(tokens: int) -> Batch:
@@ -113,12 +102,12 @@ def count_pieces(
     optimizer: Implementation,
 ) -> dict[str, Counted]:
     """Run and count each piece on fake tensors, with code generated for `gpu`; `layer` needs `attention` too."""
-    eager, ran, chunked = EagerOperations(), list[Run](), ChunkedKernels()
+    eager, ran, chunked = EagerOperations(), list[Graph](), ChunkedKernels()
     mode = FakeTensorMode(allow_non_fake_inputs=True)
     batch = _fake(mode, batch_of_tokens(tokens))
     with ExitStack() as stack:
         stack.enter_context(mode)
-        stack.enter_context(generated(gpu, lambda *run: ran.append(Run(*run)), eager.pause))
+        stack.enter_context(generated(gpu, ran.append, eager.pause))
         stack.enter_context(_AsCuda())
         stack.enter_context(mock.patch("bertbench.model.compiled_layer.widens", lambda device_type: True))
         stack.enter_context(mock.patch.object(torch.compiler, "is_compiling", lambda: True))  # CPU's own paths are off
@@ -134,7 +123,10 @@ def count_pieces(
             eager_bytes = eager.bytes + chunked.bytes
             counted[name] = Counted(tuple(ran), Counter(eager.launches), eager_bytes, Counter(chunked.launches))
     if "layer" in counted:
-        counted["layer"] = counted["layer"].without(counted["attention"])
+        whole, attention = counted["layer"], counted["attention"]  # which runs outside compiled graphs
+        counted["layer"] = whole._replace(
+            eager=whole.eager - attention.eager, eager_bytes=whole.eager_bytes - attention.eager_bytes
+        )
     return counted
 
 
