@@ -1,7 +1,6 @@
 """`bertbench fill-mask TEXT`: predict the words at each [MASK] by a trained model."""
 
 import argparse
-from typing import Any
 
 from bertbench.checkpoint.weights import newest_run, open_weights
 from bertbench.commands import WEIGHTS_HELP, add_number, add_path, emit
@@ -35,14 +34,8 @@ def run(arguments: argparse.Namespace) -> int:
         "masks": predicted,
     }
     origin = f"weights {shown_path(weights.path)}, from {weights.source}"
-    emit(arguments.json, content, *_lines(arguments.text, predicted), origin)
+    lines = []
+    for number, predictions in enumerate(predicted, start=1):
+        lines += [f"{MASK} {number}", *(f"  {one['probability']:6.1%}  {one['token']}" for one in predictions)]
+    emit(arguments.json, content, *lines, origin)
     return 0
-
-
-def _lines(text: str, predicted: list[list[dict[str, Any]]]) -> list[str]:
-    """Return each mask's predictions under the text with that mask replaced by the best one."""
-    parts, lines = text.split(MASK), []
-    for place, predictions in enumerate(predicted):
-        filled = f"{MASK.join(parts[: place + 1])}{predictions[0]['token']}{MASK.join(parts[place + 1 :])}"
-        lines += [filled, *(f"  {one['probability']:6.1%}  {one['token']}" for one in predictions)]
-    return lines

@@ -26,9 +26,8 @@ def run(arguments: argparse.Namespace) -> int:
 def write_system(made: NewSystem, out: Path | None, as_json: bool, content: object) -> None:
     """Write or print a new system's file, or print `content` as JSON; say what its user should know."""
     text = json.dumps(made.content, indent=2) + "\n"
-    if out is not None:
-        write_file(out, text, "--out")
     say(*made.notes)
     if out is not None:
+        write_file(out, text, "--out")
         say(f"next: bertbench plan {out}, then bertbench launch {out} --dry-run")
     emit(as_json, content, "" if out else text.rstrip())

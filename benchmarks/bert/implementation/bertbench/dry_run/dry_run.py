@@ -101,11 +101,9 @@ def _too_large(system: System, memory: dict[str, float]) -> list[str]:
     there = capacity_gb(system)
     if system.launch.device != "cuda" or needed <= there:
         return []
-    when = "in warm-up, all of whose sequences have full length" if "warm_up_copy" in memory else "in training"
     return [
-        f"a GPU needs {needed:.0f} GB {when} ({memory['activations']:.0f} GB of them activations), "
-        f"it has {there:g} GB; raise data.gradient_accumulation_steps, or split the model: "
-        "`bertbench predict --layouts` lists ways"
+        f"a GPU needs {needed:.0f} GB ({memory['activations']:.0f} GB of them activations), it has {there:g} GB; "
+        "raise data.gradient_accumulation_steps, or split the model: `bertbench predict --layouts` lists ways"
     ]
 
 

@@ -25,7 +25,6 @@ def fit(system: System, gpus: int, limit_gb: float | None, path: Path, card: str
     the batch doesn't divide among the devices, or if not even one sample at a time fits.
     """
     nodes, ranks = _machine(system, gpus)
-    _check_divides(system, gpus)
     content = _content(system, path, nodes, ranks, limit_gb)
     if card is not None:
         content["extends"] = [content["extends"], f"base/gpu_{card.replace('-', '_')}"]
@@ -54,29 +53,20 @@ def fit(system: System, gpus: int, limit_gb: float | None, path: Path, card: str
 
 
 def _machine(system: System, gpus: int) -> tuple[int, int]:
-    """Return the nodes, and the devices on each."""
+    """Return the nodes, and the devices on each. Raises ConfigError if nodes or the batch don't divide so."""
     node = system.launch.ranks_per_node
     if gpus > node and gpus % node:
         raise ConfigError(
             f"--gpus {gpus}: {system.name} has nodes of {node}; choose at most {node}, or a multiple: "
             f"{nearest_multiples(gpus, node)}"
         )
-    return (1, gpus) if gpus <= node else (gpus // node, node)
-
-
-def _check_divides(system: System, gpus: int) -> None:
-    parallel, batch = system.parallel, system.global_batch_size
-    if parallel.pipeline > 1:
-        raise ConfigError(
-            f"{system.name}: its model is split by a pipeline, which accumulates over parallel.microbatches; "
-            f"`bertbench predict {system.argument} --layouts` lists layouts for its devices"
-        )
-    data = gpus // parallel.tensor
+    batch, data = system.global_batch_size, gpus // system.parallel.tensor
     if data and batch % data:
         raise ConfigError(
             f"--gpus {gpus}: global batch {batch} of {system.name} doesn't divide over {data} data-parallel "
             "ranks; choose a number that divides it"
         )
+    return (1, gpus) if gpus <= node else (gpus // node, node)
 
 
 def _content(system: System, path: Path, nodes: int, ranks: int, limit_gb: float | None) -> JsonObject:

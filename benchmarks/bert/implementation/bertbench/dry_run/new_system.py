@@ -44,10 +44,6 @@ def new_system(
     hardware = {"system_name": path.stem, "number_of_nodes": nodes, **node}
     points = known_points() if given is None else {given.batch: given}
     fitting = [known for known in points if known % ranks == 0]
-    if batch is not None and batch % ranks:
-        raise ConfigError(
-            f"--batch {batch}: is not a multiple of {ranks} GPUs; choose {nearest_multiples(batch, ranks)}"
-        )
     if batch is None and not fitting:
         raise ConfigError(
             f"no known batch ({', '.join(map(str, sorted(points)))}) is a multiple of {ranks} GPUs; choose one by "
@@ -77,8 +73,6 @@ def _machine(gpus: int | None, gpu_model: str | None) -> tuple[str, JsonObject, 
     gpus = gpus or here
     hardware: JsonObject = {"accelerators_per_node": gpus}
     card = gpu_card(gpu_model or "")
-    if card and card != gpu_model:
-        notes.append(f"--gpu-model {gpu_model}: taken for {card}")
     if gpu_model and not card:
         hardware["accelerator_model_name"] = gpu_model
         notes.append(
