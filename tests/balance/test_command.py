@@ -87,7 +87,6 @@ def test_a_histogram_stands_for_random_samples_of_its_lengths(histogram: str) ->
         (["--attention=-1"], "--attention -1 --noise 0: expected a factor of at least 0 and a standard deviation"),
         (["--attention=nan"], "expected a factor of at least 0"),
         (["--noise=2"], "a standard deviation from 0 to 1"),
-        (["--html", "nowhere/page.html"], "--html nowhere/page.html: cannot be written"),
     ],
 )
 def test_a_mistake_is_one_message(words: list[str], expected: str, printed: Printed) -> None:

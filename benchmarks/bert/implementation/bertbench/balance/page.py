@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 
 from bertbench.balance.cost import CostModel
-from bertbench.balance.simulate import Outcome, planner, variant
+from bertbench.balance.simulate import VARIANTS, Outcome, planner
 from bertbench.data.store.columns import Index
 from bertbench.report.charts import Axis, lines, scatter
 from bertbench.report.page import page, panels, paragraph, section
@@ -60,7 +60,7 @@ def _one_step(
     for gpus in dict.fromkeys((worlds[0], worlds[-1])):
         series = {}
         for method in (_BEFORE, _AFTER):
-            made = planner(entries_N, variant(method, cost), gpus, batch, gpus_per_node, seed)
+            made = planner(entries_N, VARIANTS[method]._replace(cost=cost), gpus, batch, gpus_per_node, seed)
             loads = made.loads(made.plan(_STEP_SHOWN))
             series[method] = list(enumerate((loads / loads.mean()).tolist()))
         figures.append(

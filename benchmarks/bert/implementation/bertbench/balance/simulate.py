@@ -28,12 +28,6 @@ VARIANTS: dict[str, Balance] = {
 """Methods that can be simulated, by name, with the options that change how they balance."""
 
 
-def variant(name: str, cost: CostModel, edges: tuple[int, ...] | None = None) -> Balance:
-    """Return a variant that deals sequences of this cost; `edges`: ends of the strata, the published four if None."""
-    balance = VARIANTS[name]._replace(cost=cost)
-    return balance if edges is None else balance._replace(strata_edges=edges)
-
-
 @dataclass(frozen=True)
 class Outcome:
     """Means over the simulated steps of one method on one world."""

@@ -18,7 +18,7 @@ from bertbench.commands import (
 )
 from bertbench.config.load import gpu_card, gpu_models
 from bertbench.loading.options import OnBadSample
-from bertbench.preflight.verdict import LEAST_GBIT
+from bertbench.preflight import LEAST_GBIT
 from bertbench.tracking.options import TRACKERS
 
 EXPECTATION = (

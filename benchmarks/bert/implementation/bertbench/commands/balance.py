@@ -2,14 +2,13 @@
 
 import argparse
 import math
-import os
 from dataclasses import replace
 from pathlib import Path
 
 from bertbench.balance.cost import BERT_LARGE, CAUSAL_LARGE
 from bertbench.balance.lengths import WIKIPEDIA
 from bertbench.balance.page import page_of
-from bertbench.balance.simulate import VARIANTS, Outcome, population, simulate, variant
+from bertbench.balance.simulate import VARIANTS, Outcome, population, simulate
 from bertbench.commands import (
     add_flag,
     add_number,
@@ -43,8 +42,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--methods", default="all", metavar="NAME,...", help=f"all, or some of {', '.join(VARIANTS)} (default all)"
     )
     parser.add_argument(
-        "--strata-edges", metavar="N,...",
-        help="upper ends of the length strata, in tokens, up to the longest length (default 128,256,384,512)",
+        "--strata-edges", default="128,256,384,512", metavar="N,...",
+        help="upper ends of the length strata, in tokens, up to the longest length (default %(default)s)",
     )  # fmt: skip
     add_flag(
         parser, "--causal", "cost of a causal language model: half of attention's term, and the head reads every token"
@@ -76,12 +75,10 @@ def run(arguments: argparse.Namespace) -> int:
             raise ConfigError(
                 f"--gpus {number} is not a multiple of --gpus-per-node {arguments.gpus_per_node}; choose whole nodes"
             )
-    if arguments.html and not (arguments.html.parent.is_dir() and os.access(arguments.html.parent, os.W_OK)):
-        raise ConfigError(f"--html {arguments.html}: cannot be written; give a file in a writable folder")
-    edges = arguments.strata_edges and tuple(sorted(whole_numbers("--strata-edges", arguments.strata_edges)))
+    edges = tuple(sorted(whole_numbers("--strata-edges", arguments.strata_edges)))
     cost = CAUSAL_LARGE if arguments.causal else BERT_LARGE
     scored = replace(cost, quadratic=arguments.attention * cost.quadratic)
-    balances = {name: variant(name, cost, edges) for name in names}
+    balances = {name: VARIANTS[name]._replace(cost=cost, strata_edges=edges) for name in names}
     lengths: Path = arguments.lengths
     if lengths.parts[:1] == ("data",) and not lengths.exists():
         lengths = data_folder(str(lengths))  # where DATADIR says, as in a system file

@@ -126,14 +126,14 @@ def _warnings(one: Forecast) -> list[str]:
 def _print_validation(as_json: bool) -> None:
     held, others = leave_out("row"), other_results("a100")
     errors = {group: [abs(one.error) for one in leave_out(group)] for group in GROUPS}
+    left_out = {
+        group: {"median_error": round(median(own), 4), "worst_error": round(max(own), 4)}
+        for group, own in errors.items()
+    }
     result = {
-        "median_error": round(median(errors["row"]), 4),
-        "worst_error": round(max(errors["row"]), 4),
+        **left_out["row"],
         "covered": (inside := covered([one.error for one in held])),
-        "left_out": {
-            group: {"median_error": round(median(own), 4), "worst_error": round(max(own), 4)}
-            for group, own in errors.items()
-        },
+        "left_out": left_out,
         "systems": [_comparison(one) for one in held],
         "others": [_comparison(one) for one in others],
     }

@@ -19,9 +19,10 @@ from bertbench.distributed.rendezvous import launched_ranks
 from bertbench.distributed.world import World
 from bertbench.launch.local import agent_of, check_startable
 from bertbench.launch.rank import as_rank
+from bertbench.preflight import LEAST_GBIT
 from bertbench.preflight.network import all_reduce_gbit, clock_offsets_s, neighbours_gbit
 from bertbench.preflight.node import Node, this_node
-from bertbench.preflight.verdict import LEAST_GBIT, judged
+from bertbench.preflight.verdict import judged
 
 
 def run(arguments: argparse.Namespace) -> int:

@@ -116,7 +116,8 @@ def manifest(job: Job, kind: Kind) -> str:
             "CONT isn't set; set it to an image in a registry that the cluster's nodes reach, as in "
             "registry/bertbench:1"
         )
-    cards = _network_cards()
+    resource, _, number = os.environ.get("RDMA", "").partition("=")
+    cards = [f'{resource}: "{number or 1}"'] if resource else []  # of the network, which a pod gets by this limit
     system, launch, own = job.system, job.system.launch, is_path(job.name_or_path)
     name, file = system.name.lower().replace("_", "-").replace(".", "-"), f"{system.name}.json"
     inside = job._replace(name_or_path=f"/systems/{file}") if own else job
@@ -141,11 +142,3 @@ def manifest(job: Job, kind: Kind) -> str:
         return made
     text = indent(whole_file(job.name_or_path), "    ")
     return f"apiVersion: v1\nkind: ConfigMap\nmetadata: {{name: {name}}}\ndata:\n  {file}: |\n{text}---\n{made}"
-
-
-def _network_cards() -> list[str]:
-    """Return the limit that gives a pod its network cards; none without RDMA."""
-    if not (asked := os.environ.get("RDMA")):
-        return []
-    name, _, number = asked.partition("=")
-    return [f'{name}: "{number or 1}"']

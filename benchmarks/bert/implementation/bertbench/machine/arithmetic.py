@@ -30,7 +30,6 @@ from bertbench.model.sequences import Sequences
 _TOKENS = 1024  # per measurement: more take longer and give the same choice
 _ROUNDS = 3
 _CLEARLY = 0.9  # share of float32's time below which bfloat16 is worth its rounding
-_SWITCHES = ("ATEN_CPU_CAPABILITY", "ONEDNN_MAX_CPU_ISA", "MKL_ENABLE_INSTRUCTIONS")
 
 MEASURED = "measured"
 
@@ -145,10 +144,9 @@ def _faster_format(system: System, device: torch.device, agree: Agree) -> Precis
 
 def _key(system: System, world: World) -> str:
     """Return a key of everything that a choice depends on."""
-    switches = [f"{name}={os.environ[name]}" for name in _SWITCHES if name in os.environ]
     return ", ".join(
         [
-            f"{processor()} {instructions()}", f"torch {torch.__version__}", world.device.type, *switches,
+            f"{processor()} {instructions()}", f"torch {torch.__version__}", world.device.type,
             f"{world.ranks.local_size} ranks of {torch.get_num_threads()} threads",
             f"{system.samples_per_pass} samples", str(system.model.shape()),
             f"precision {system.precision.compute}", f"products {system.compute.products}",

@@ -9,13 +9,13 @@ from dataclasses import dataclass
 
 import numpy as np
 import torch
-from torch.nn import functional
 
 from bertbench.common.progress import Progress
 from bertbench.data.store.columns import Floats
 from bertbench.loading.batch import Batch, synthetic
 from bertbench.machine.device import wait
 from bertbench.model.bert import Bert
+from bertbench.model.loss import weighted_loss
 from bertbench.model.shape import BertShape
 
 _SIXTEENTHS = (1, 2, 4, 8, 12, 16)  # lengths, in sixteenths of the longest sequence
@@ -74,8 +74,6 @@ def fit(lengths: Floats, tokens: Floats, times_ms: Floats) -> Fit:
 def _step_ms(model: Bert, batch: Batch, device: torch.device) -> float:
     wait(device)
     began = time.perf_counter()
-    scores = model(*batch.inputs)
-    loss = functional.cross_entropy(scores.masked_lm_MV, batch.masked_labels_M)
-    (loss + functional.cross_entropy(scores.next_sentence_S2, batch.next_sentence_S)).backward()
+    weighted_loss(model(*batch.inputs), *batch.labels, 1, 1).backward()
     wait(device)
     return 1e3 * (time.perf_counter() - began)

@@ -1,21 +1,15 @@
 """Find each node's problems from the facts of all nodes. Pure: no I/O, no communication."""
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
-if TYPE_CHECKING:  # it loads torch, and a command's help names a limit of this module
-    from bertbench.preflight.node import Node
+from bertbench.preflight.node import Node
 
 LEAST_DISK_GB = 1.0
 """Logs and metrics of ten runs take some 10 MB; snapshots take more."""
 MOST_CLOCK_MS = 500.0
 """People compare times in ranks' logs; NTP keeps clocks within some 10 ms."""
-LEAST_GBIT = {"cuda": 100.0, "cpu": 0.0}
-"""NCCL exceeds it over one of today's network cards, but not over a fallback socket or a bad cable."""
 
 _SAME: tuple[tuple[str, Callable[[Node], str], str], ...] = (
     ("code differs", lambda node: node.code, "check out the same commit, and the same system file, everywhere"),
