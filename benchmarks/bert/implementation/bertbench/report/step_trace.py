@@ -7,117 +7,97 @@ of the operator that launched them. Each moment of a step counts once.
 
 from collections import defaultdict
 from collections.abc import Iterable, Iterator
-from heapq import heappop, heappush
-from itertools import pairwise
 from operator import itemgetter
 from typing import Any
 
-from bertbench.common.ranges import ALL_REDUCE, ATTENTION, BACKWARD, DATA_WAIT, FORWARD, OPTIMIZER
+import numpy as np
+
+from bertbench.common.ranges import ALL_REDUCE, BACKWARD, DATA_WAIT, FORWARD, OPTIMIZER
 from bertbench.report.markup import aligned
 
 _STEP = "ProfilerStep#"
 _PHASES = (DATA_WAIT, FORWARD, BACKWARD, ALL_REDUCE, OPTIMIZER)
-_PRODUCTS = ("aten::mm", "aten::addmm", "aten::bmm", "aten::baddbmm", "aten::_scaled_mm", "mkldnn::")
-_PRODUCT_KERNELS = ("gemm", "xmma", "cutlass", "nvjet")
-_ATTENTION_KERNELS = ("flash", "fmha")
+_SUMS = ("c10d::", "gloo:")
 _ON_DEVICE = ("kernel", "gpu_memcpy", "gpu_memset")
-_PRODUCT, _OTHER = "matrix products", "LayerNorm and others"
 _HOST = "the rest of the loop"
 IDLE = "the GPU waits for the host"
 Event = dict[str, Any]
-Interval = tuple[float, float, int, str]
-"""Start, end, priority, part of a step."""
+Interval = tuple[float, float, str]
+"""Start, end, part of a step."""
 
 
 def where(events: Iterable[Event]) -> dict[str, float]:
-    """Return the milliseconds of a step by activity, the longest first; they add up to a step.
+    """Return the milliseconds of a step by phase, the longest first; they add up to a step.
 
     With a GPU in the trace the table divides the GPU's time, idle time included.
     """
     spans = [event for event in events if event.get("ph") == "X" and "dur" in event]
-    steps = [span for span in spans if span["name"].startswith(_STEP) and span.get("cat") == "user_annotation"]
-    nested = list(_nested(span for span in spans if span.get("cat") in ("cpu_op", "user_annotation")))
-    on_device = [span for span in spans if span.get("cat") in _ON_DEVICE]
-    on_host = (  # on the thread of the steps; the innermost counts
-        (span["ts"], span["ts"] + span["dur"], len(names), _part(names))
-        for span, names in nested
-        if span["tid"] == steps[0]["tid"] and names[0].startswith(_STEP)
-    )
-    spent = _lengths(_device_intervals(on_device, nested, steps) if on_device else on_host)
+    host = [span for span in spans if span.get("cat") in ("cpu_op", "user_annotation")]
+    steps = [span for span in host if span["name"].startswith(_STEP)]
+    main = steps[0]["tid"]
+    phases = list(_phases([span for span in host if span["tid"] == main]))
+    kernels = [span for span in spans if span.get("cat") in _ON_DEVICE]
+    if kernels:
+        begin, end = min(step["ts"] for step in steps), max(map(_end, steps))
+        on_device = list(_on_device(kernels, host, main, phases))
+        sums = [one for one in on_device if one[2] == ALL_REDUCE]  # they count only where nothing else runs
+        waits = [phase for phase in phases if phase[2] == DATA_WAIT]
+        layers = [(begin, end, IDLE), *waits, *sums, *(one for one in on_device if one[2] != ALL_REDUCE)]
+        layers = [(max(start, begin), min(stop, end), part) for start, stop, part in layers]
+    else:
+        layers = [*((step["ts"], _end(step), _HOST) for step in steps), *phases, *_sums(host, main, phases)]
+    spent = _lengths(layers)
     return {name: us / 1e3 / len(steps) for name, us in sorted(spent.items(), key=itemgetter(1), reverse=True)}
 
 
-def _nested(spans: Iterable[Event]) -> Iterator[tuple[Event, tuple[str, ...]]]:
-    """Yield each span of the host, and the names of the spans around it on its thread, outermost first, and its own."""
-    around: dict[Any, list[tuple[str, float]]] = defaultdict(list)
+def _end(span: Event) -> float:
+    return float(span["ts"] + span["dur"])
+
+
+def _phases(spans: Iterable[Event]) -> Iterator[Interval]:
+    """Yield the outermost phases, in order."""
+    last = 0.0
     for span in sorted(spans, key=lambda one: (one["ts"], -one["dur"])):
-        open_spans = around[span["tid"]]
-        while open_spans and span["ts"] >= open_spans[-1][1]:
-            open_spans.pop()
-        end = min([span["ts"] + span["dur"], *(end for _, end in open_spans[-1:])])  # clocks are cut to nanoseconds
-        open_spans.append((span["name"], end))
-        yield span, tuple(name for name, _ in open_spans)
+        if span["name"] in _PHASES and span["ts"] >= last:
+            last = _end(span)
+            yield span["ts"], last, span["name"]
 
 
-def _device_intervals(
-    on_device: list[Event], nested: list[tuple[Event, tuple[str, ...]]], steps: list[Event]
-) -> Iterator[Interval]:
-    """Yield a GPU's kernels; gradient sums count only where nothing else runs, waits for data where it is idle."""
-    main = steps[0]["tid"]
-    begin, end = min(step["ts"] for step in steps), max(step["ts"] + step["dur"] for step in steps)
-    asked_by = {
-        span["args"]["External id"]: (span["tid"], names)
-        for span, names in nested
-        if "External id" in span.get("args", {})
-    }
-    parts = [(span, 1, DATA_WAIT) for span, _ in nested if span["name"] == DATA_WAIT]
-    for span in on_device:
-        thread, names = asked_by.get(span.get("args", {}).get("External id"), (main, ()))
-        part = _kernel_part(span["name"].lower(), names, thread == main)
-        parts.append((span, 2 if part == ALL_REDUCE else 3, part))
-    yield begin, end, 0, IDLE
-    for span, priority, part in parts:
-        yield max(span["ts"], begin), min(span["ts"] + span["dur"], end), priority, part
+def _phase_at(time: float, phases: list[Interval]) -> str:
+    return next((part for start, stop, part in phases if start <= time < stop), _HOST)
 
 
-def _lengths(intervals: Iterable[Interval]) -> dict[str, float]:
-    """Return the length of each part; each moment belongs to the interval of the highest priority."""
+def _sums(host: list[Event], main: int, phases: list[Interval]) -> Iterator[Interval]:
+    """Yield the sums that start during the backward pass."""
+    for span in host:
+        ours = span["tid"] == main and span["name"].startswith(_SUMS)
+        if ours and _phase_at(span["ts"], phases) == BACKWARD:
+            yield span["ts"], _end(span), ALL_REDUCE
+
+
+def _on_device(kernels: list[Event], host: list[Event], main: int, phases: list[Interval]) -> Iterator[Interval]:
+    """Yield a GPU's kernels, in the phase whose operator launched them."""
+    asked_by = {span["args"]["External id"]: span for span in host if "External id" in span.get("args", {})}
+    for kernel in kernels:
+        asked = asked_by.get(kernel.get("args", {}).get("External id"))
+        part = _phase_at(asked["ts"], phases) if asked else _HOST
+        if asked and asked["tid"] != main:  # autograd has its own thread on a GPU
+            part = BACKWARD
+        yield kernel["ts"], _end(kernel), ALL_REDUCE if kernel["name"].startswith("nccl") else part
+
+
+def _lengths(layers: list[Interval]) -> dict[str, float]:
+    """Return the length of each part; each moment belongs to the last interval that has it."""
+    times = np.unique([time for start, stop, _ in layers for time in (start, stop)])
+    parts = np.full(len(times), "", object)
+    for start, stop, part in layers:
+        first, last = np.searchsorted(times, (start, stop))
+        parts[first:last] = part
     spent: dict[str, float] = defaultdict(float)
-    waiting = sorted((one for one in intervals if one[0] < one[1]), reverse=True)
-    running: list[tuple[int, float, str]] = []
-    for now, after in pairwise(sorted({time for start, stop, *_ in waiting for time in (start, stop)})):
-        while waiting and waiting[-1][0] <= now:
-            _, stop, priority, part = waiting.pop()
-            heappush(running, (-priority, stop, part))
-        while running and running[0][1] <= now:
-            heappop(running)
-        if running:
-            spent[running[0][2]] += after - now
+    for part, length in zip(parts[:-1], np.diff(times).tolist(), strict=True):
+        if part:
+            spent[part] += length
     return spent
-
-
-def _part(names: tuple[str, ...]) -> str:
-    """Return the part of a step that a host span belongs to, by its name and the spans around it."""
-    phase = next((name for name in names if name in _PHASES), _HOST)
-    if any(name.startswith(("c10d::", "gloo:")) for name in names) and phase == BACKWARD:
-        return ALL_REDUCE
-    if phase == FORWARD and ATTENTION in names:
-        return f"{FORWARD}: {ATTENTION}"
-    if phase in (FORWARD, BACKWARD):
-        return f"{phase}: {_PRODUCT if any(name.startswith(_PRODUCTS) for name in names) else _OTHER}"
-    return phase
-
-
-def _kernel_part(kernel: str, names: tuple[str, ...], main_thread: bool) -> str:
-    if kernel.startswith("nccl"):
-        return ALL_REDUCE
-    part = _part(names if main_thread else (BACKWARD, *names))  # autograd has its own thread on a GPU
-    phase = part.partition(":")[0]
-    if phase == FORWARD and any(sign in kernel for sign in _ATTENTION_KERNELS):
-        return f"{FORWARD}: {ATTENTION}"
-    if phase in (FORWARD, BACKWARD) and not part.endswith(ATTENTION) and any(s in kernel for s in _PRODUCT_KERNELS):
-        return f"{phase}: {_PRODUCT}"
-    return part
 
 
 def step_table(found: dict[str, float], steps: int) -> str:
