@@ -42,7 +42,7 @@ def test_the_page_is_readable_in_a_browser_in_light_and_dark(window: webdriver.C
         assert window.get_log("browser") == []
         assert ask("return document.documentElement.scrollWidth") <= width  # nothing sticks out to the side
         drawings = ask("return [...document.querySelectorAll('svg')].map(s => [s.clientWidth, s.clientHeight])")
-        assert len(drawings) == 5
+        assert len(drawings) == 3
         assert all(wide > 250 and high > 80 for wide, high in drawings)
         smallest = ask(
             "return Math.min(...[...document.querySelectorAll('svg text:not([transform])')]"

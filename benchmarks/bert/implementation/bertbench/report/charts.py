@@ -1,4 +1,4 @@
-"""Draw charts as SVG text for `bertbench.report.page`: lines, scatter, bars.
+"""Draw charts as SVG text for `bertbench.report.page`: lines and scatter.
 
 Each function returns one `<figure>`: caption, drawing, legend. Colours are the page's CSS variables --series-0 to
 --series-9, so that a chart follows the page's light or dark mode; they repeat from the eleventh series on. A line
@@ -10,13 +10,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 
-from bertbench.report.markup import cell, escape
+from bertbench.report.markup import escape
 
 # Drawn in units of 420 x 250, which a phone shows at 0.79: text of 13 units stays above 10 pixels.
 _WIDTH, _HEIGHT = 420.0, 250.0
 _RIGHT, _TOP, _BOTTOM = 24.0, 10.0, 44.0
 _AXIS_LABEL = 26.0  # left of the tick labels, for the axis' own vertical label
-_ROW, _ROW_TOP = 34.0, 4.0  # height of a bar with its label, and the first one's place
 _CHARACTER = 7.6  # width of a digit at 13 units, slightly above that of common fonts
 _COLOURS = 10  # the runs of a result
 _TICKS = 5  # about as many on an axis
@@ -45,15 +44,6 @@ class Axis:
         return abs(value) < _LARGEST and (value > 0 or not self.log2)
 
 
-@dataclass(frozen=True)
-class Bar:
-    """One row of stacked `parts` by name. `note` is written at its end."""
-
-    label: str
-    parts: dict[str, float]
-    note: str = ""
-
-
 def lines(
     title: str,
     series: Series,
@@ -66,10 +56,10 @@ def lines(
     drawable = {name: [(at, to) for at, to in points if x.shows(at) and y.shows(to)] for name, points in series.items()}
     points = [point for kept in drawable.values() for point in kept]
     if not points:
-        return _nothing(title)
+        return f"<figure><figcaption>{escape(title)}</figcaption><p>nothing to draw</p></figure>\n"
     up = _Scale([*(to for _, to in points), *(level[1:] if level else ())], y, _HEIGHT - _BOTTOM, _TOP)
     across = _Scale([at for at, _ in points], x, up.left, _WIDTH - _RIGHT)
-    drawn = [*across.verticals(_TOP, _HEIGHT - _BOTTOM), *up.horizontals()]
+    drawn = [*across.verticals(), *up.horizontals()]
     if level:
         name, value = level
         height = up.at(value)
@@ -85,36 +75,11 @@ def lines(
             continue
         radius = 2 if joined else 3.5
         drawn += [f'<circle cx="{at}" cy="{to}" r="{radius}" class="fill-{hue}"/>' for at, to in places]
-    return _figure(title, drawn, list(series), _HEIGHT)
+    return _figure(title, drawn, list(series))
 
 
 scatter = partial(lines, joined=False)
 """Draw points without lines."""
-
-
-def bars(title: str, rows: Sequence[Bar], x: Axis) -> str:
-    """Draw rows from zero to the right, in the order given, with a legend of parts; a negative part has no length."""
-    if not rows:
-        return _nothing(title)
-    lengths = [{name: value for name, value in row.parts.items() if x.shows(value) and value > 0} for row in rows]
-    names = list(dict.fromkeys(name for row in rows for name in row.parts))
-    note_room = _CHARACTER * max(len(row.note) for row in rows)
-    scale = _Scale([0.0, *(sum(parts.values()) for parts in lengths)], x, 6.0, _WIDTH - max(_RIGHT, note_room + 8))
-    bottom = _ROW_TOP + _ROW * len(rows)
-    drawn = scale.verticals(_ROW_TOP, bottom)
-    for index, (row, parts) in enumerate(zip(rows, lengths, strict=True)):
-        y, left = _ROW_TOP + index * _ROW, scale.at(0.0)
-        drawn.append(_text(6, y + 12, cell(row.label), "start"))
-        for name, value in parts.items():
-            width = scale.at(value) - scale.at(0.0)
-            drawn.append(
-                f'<rect x="{_n(left)}" y="{_n(y + 17)}" width="{_n(width)}" height="11" '
-                f'class="fill-{names.index(name) % _COLOURS}"/>'
-            )
-            left += width
-        if row.note:
-            drawn.append(_text(left + 4, y + 26, row.note, "start"))
-    return _figure(title, drawn, names, bottom + _BOTTOM)
 
 
 def number(value: float) -> str:
@@ -157,12 +122,13 @@ class _Scale:
         """Return where a drawing begins, right of this scale's axis label and tick labels."""
         return _AXIS_LABEL + _CHARACTER * max(len(label) for _, label in self._labels)
 
-    def verticals(self, top: float, bottom: float) -> list[str]:
+    def verticals(self) -> list[str]:
         """Draw this scale along the bottom."""
+        bottom = _HEIGHT - _BOTTOM
         drawn = [_text((self._start + self._end) / 2, bottom + 34, self._axis.label, "middle")]
         for tick, label in self._labels:
             place = self.at(tick)
-            drawn.append(f'<path d="M{_n(place)} {_n(top)}V{_n(bottom)}" class="grid"/>')
+            drawn.append(f'<path d="M{_n(place)} {_n(_TOP)}V{_n(bottom)}" class="grid"/>')
             drawn.append(_text(place, bottom + 15, label, "middle"))
         return drawn
 
@@ -184,7 +150,7 @@ def _text(x: float, y: float, text: str, kind: str) -> str:
     return f'<text x="{_n(x)}" y="{_n(y)}" class="{kind}">{escape(text)}</text>'
 
 
-def _figure(title: str, drawn: Sequence[str], names: Sequence[str], height: float) -> str:
+def _figure(title: str, drawn: Sequence[str], names: Sequence[str]) -> str:
     legend = ""
     if len(names) > 1:
         entries = (
@@ -193,13 +159,9 @@ def _figure(title: str, drawn: Sequence[str], names: Sequence[str], height: floa
         legend = f"<ul>{''.join(entries)}</ul>"
     return (
         f"<figure><figcaption>{escape(title)}</figcaption>"
-        f'<svg viewBox="0 0 {_n(_WIDTH)} {_n(height)}" role="img" aria-label="{escape(title)}">'
+        f'<svg viewBox="0 0 {_n(_WIDTH)} {_n(_HEIGHT)}" role="img" aria-label="{escape(title)}">'
         f"{''.join(drawn)}</svg>{legend}</figure>\n"
     )
-
-
-def _nothing(title: str) -> str:
-    return f"<figure><figcaption>{escape(title)}</figcaption><p>nothing to draw</p></figure>\n"
 
 
 def _n(value: float) -> str:

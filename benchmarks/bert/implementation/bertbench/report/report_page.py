@@ -1,4 +1,4 @@
-"""Draw runs as a page: accuracy curves, which runs count, where time went, findings, and published results.
+"""Draw runs as a page: curves, a table of time to train and where it went, findings, and published results.
 
 Made from the logs. Files that bertbench writes beside them, or a package's systems/, add target, loss, load balance and
 the number of accelerators.
@@ -6,11 +6,10 @@ the number of accelerators.
 
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Any
 
 from bertbench.report import page
 from bertbench.report.beside import accuracies, curve, line_of, thinned
-from bertbench.report.charts import Axis, Bar, bars, lines
+from bertbench.report.charts import Axis, lines
 from bertbench.report.details import details
 from bertbench.report.published import MLPERF_TARGET, beside
 from bertbench.report.runs import conclusion, summarized, text_rows
@@ -22,8 +21,6 @@ from compliance.run import RunFacts, number
 
 _MOST_FINDINGS = 100  # on the page; `bertbench judge` lists all
 _MACHINE = ("number_of_nodes", "accelerators_per_node", "accelerator_model_name", "framework", "hw_notes")
-_RUN_KINDS = ("counts", "dropped", "did not reach the target")
-_TIMES = (("start-up", "startup_s"), ("training", "steps_s"), ("evaluation", "evaluation_s"))
 
 
 def html(found: Sequence[Group], ruleset: str) -> str:
@@ -43,7 +40,7 @@ def _section(group: Group, ruleset: str) -> str:
         name,
         page.paragraph(conclusion(summary)),
         page.paragraph(_machine(fields, facts), tone="soft"),
-        page.panels(*_curves(runs, target, summary)),
+        page.panels(*_curves(runs, target)),
         page.heading("Every run"),
         page.table(*text_rows(summary)),
         *(page.table(one.header, one.rows, one.caption) for one in details(summary)),
@@ -54,17 +51,14 @@ def _section(group: Group, ruleset: str) -> str:
     )
 
 
-def _curves(runs: Runs, target: float | None, summary: dict[str, Any]) -> Iterator[str]:
-    """Yield the charts of accuracy, time, loss and load balance."""
+def _curves(runs: Runs, target: float | None) -> Iterator[str]:
+    """Yield the charts of accuracy, loss and load balance."""
     level = None if target is None else (f"target {target:g}", target)
     accuracy = Axis("masked-LM accuracy", low=0.0)
     by_samples = {log.stem: accuracies(facts) for log, facts in runs}
     by_time = {log.stem: facts.course for log, facts in runs}
     yield lines("Accuracy against samples", by_samples, Axis("training samples", low=0.0), accuracy, level)
     yield lines("Accuracy against time", by_time, Axis("seconds from run_start", low=0.0), accuracy, level)
-    yield bars("Time to train: which runs count", list(_counted(summary)), Axis("seconds"))
-    where = [Bar(Path(row["log"]).stem, {name: row[key] or 0.0 for name, key in _TIMES}) for row in summary["runs"]]
-    yield bars("Where the time went", where, Axis("seconds"))
     for field, caption, axis in (
         ("loss", "Loss", Axis("training loss")),
         ("load_efficiency", "Load balance", Axis("load efficiency: mean / slowest rank", high=1.0)),
@@ -72,15 +66,6 @@ def _curves(runs: Runs, target: float | None, summary: dict[str, Any]) -> Iterat
         series = {log.stem: points for log, _ in runs if (points := thinned(curve(log, field)))}
         if series:
             yield lines(caption, series, Axis("step"), axis)
-
-
-def _counted(summary: dict[str, Any]) -> Iterator[Bar]:
-    for row in summary["runs"]:
-        if row["not_a_result"]:
-            continue
-        time = row["time_to_train_s"] or 0.0
-        what = _RUN_KINDS[0 if row["counted"] else 1 if row["status"] == "success" else 2]
-        yield Bar(Path(row["log"]).stem, dict.fromkeys(_RUN_KINDS, 0.0) | {what: time}, f"{time:,.1f}")
 
 
 def _findings(logs: Sequence[Path], ruleset: str) -> Iterator[str]:

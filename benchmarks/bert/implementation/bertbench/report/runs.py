@@ -142,11 +142,16 @@ def text_rows(content: dict[str, Any]) -> tuple[list[str], list[list[str]]]:
         [
             cell(Path(row["log"]).stem),
             *cells(row, _REPORTED),
-            "no result" if row["not_a_result"] else cell(str(row["status"] or "unfinished")),
+            "no result" if row["not_a_result"] else cell(str(row["status"] or "unfinished")) + _dropped(row),
         ]
         for row in content["runs"]
     ]
     return header, rows
+
+
+def _dropped(row: dict[str, Any]) -> str:
+    """Return a remark for a run that reached the target, but doesn't count in the mean."""
+    return " (dropped)" if row["status"] == "success" and not row["counted"] else ""
 
 
 def conclusion(content: dict[str, Any]) -> str:
