@@ -17,7 +17,6 @@ from bertbench.report.markup import aligned
 
 _STEP = "ProfilerStep#"
 _PHASES = (DATA_WAIT, FORWARD, BACKWARD, ALL_REDUCE, OPTIMIZER)
-_SUMS = ("c10d::", "gloo:")
 _ON_DEVICE = ("kernel", "gpu_memcpy", "gpu_memset")
 _HOST = "the rest of the loop"
 IDLE = "the GPU waits for the host"
@@ -35,7 +34,8 @@ def where(events: Iterable[Event]) -> dict[str, float]:
     host = [span for span in spans if span.get("cat") in ("cpu_op", "user_annotation")]
     steps = [span for span in host if span["name"].startswith(_STEP)]
     main = steps[0]["tid"]
-    phases = list(_phases([span for span in host if span["tid"] == main]))
+    ours = [(span["ts"], _end(span), span["name"]) for span in host if span["tid"] == main]
+    phases = sorted((one for one in ours if one[2] in _PHASES), key=lambda one: (one[0], -one[1]))  # outer ones first
     kernels = [span for span in spans if span.get("cat") in _ON_DEVICE]
     if kernels:
         begin, end = min(step["ts"] for step in steps), max(map(_end, steps))
@@ -45,7 +45,7 @@ def where(events: Iterable[Event]) -> dict[str, float]:
         layers = [(begin, end, IDLE), *waits, *sums, *(one for one in on_device if one[2] != ALL_REDUCE)]
         layers = [(max(start, begin), min(stop, end), part) for start, stop, part in layers]
     else:
-        layers = [*((step["ts"], _end(step), _HOST) for step in steps), *phases, *_sums(host, main, phases)]
+        layers = [*((step["ts"], _end(step), _HOST) for step in steps), *reversed(phases)]
     spent = _lengths(layers)
     return {name: us / 1e3 / len(steps) for name, us in sorted(spent.items(), key=itemgetter(1), reverse=True)}
 
@@ -54,25 +54,8 @@ def _end(span: Event) -> float:
     return float(span["ts"] + span["dur"])
 
 
-def _phases(spans: Iterable[Event]) -> Iterator[Interval]:
-    """Yield the outermost phases, in order."""
-    last = 0.0
-    for span in sorted(spans, key=lambda one: (one["ts"], -one["dur"])):
-        if span["name"] in _PHASES and span["ts"] >= last:
-            last = _end(span)
-            yield span["ts"], last, span["name"]
-
-
 def _phase_at(time: float, phases: list[Interval]) -> str:
     return next((part for start, stop, part in phases if start <= time < stop), _HOST)
-
-
-def _sums(host: list[Event], main: int, phases: list[Interval]) -> Iterator[Interval]:
-    """Yield the sums that start during the backward pass."""
-    for span in host:
-        ours = span["tid"] == main and span["name"].startswith(_SUMS)
-        if ours and _phase_at(span["ts"], phases) == BACKWARD:
-            yield span["ts"], _end(span), ALL_REDUCE
 
 
 def _on_device(kernels: list[Event], host: list[Event], main: int, phases: list[Interval]) -> Iterator[Interval]:
