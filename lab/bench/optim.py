@@ -16,10 +16,11 @@ from bertbench.config import load_system
 from bertbench.config.optimizer import OptimizerSettings
 from bertbench.machine.processor import processor
 from bertbench.model.bert import Bert
+from bertbench.model.compiled import obstacle
 from bertbench.model.shape import BertShape
 from bertbench.optim.adam import MultiTensorAdam
 from bertbench.optim.build import build_optimizer, plain_lamb
-from bertbench.optim.fused import CompilerMissing, FusedStep
+from bertbench.optim.fused import FusedStep
 from bertbench.optim.state import Step
 from lab.bench.harness import (
     Found,
@@ -79,10 +80,10 @@ def step_times(
     plain, plain_text = plain_lamb(total, device)
     progress.message("compiling LAMB's passes")
     steps: dict[str, Step] = {"lamb": plain, "lamb_plain": plain}
-    try:
+    if reason := obstacle(device):
+        text = f"{plain_text} ({reason})"
+    else:
         steps["lamb"], text = FusedStep(device), "passes fused by torch.compile"
-    except CompilerMissing as error:
-        text = f"{plain_text} ({error})"
 
     def take_lamb(step: Step) -> None:
         lamb.matrix_step = step

@@ -109,19 +109,16 @@ def _triton() -> ModuleType:
 
 def _fused_lamb(total: int, device: torch.device) -> tuple[Step, str]:
     """Return LAMB's step for `total` parameters, fused if every rank has a compiler. Collective."""
-    from bertbench.optim.fused import CompilerMissing, FusedStep  # noqa: PLC0415
+    from bertbench.model.compiled import obstacle  # noqa: PLC0415
+    from bertbench.optim.fused import FusedStep  # noqa: PLC0415
 
-    fused: FusedStep | None
-    try:
-        fused, reason = FusedStep(device), "another rank has no compiler"
-    except CompilerMissing as error:
-        fused, reason = None, str(error)
-    works = torch.tensor(fused is not None, dtype=torch.int32, device=device)
+    reason = obstacle(device)
+    works = torch.tensor(reason is None, dtype=torch.int32, device=device)
     distributed.all_reduce(works, distributed.ReduceOp.MIN)  # mixed arithmetic would let the replicas' weights diverge
-    if fused is not None and works:
-        return fused, "passes fused by torch.compile"
+    if works:
+        return FusedStep(device), "passes fused by torch.compile"
     step, text = plain_lamb(total, device)
-    return step, f"{text}, slower than fused passes ({reason})"
+    return step, f"{text}, slower than fused passes ({reason or 'another rank has no compiler'})"
 
 
 def plain_lamb(parameters: int, device: torch.device) -> tuple[Step, str]:

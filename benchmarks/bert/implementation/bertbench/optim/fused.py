@@ -15,11 +15,6 @@ from bertbench.config.optimizer import OptimizerSettings
 from bertbench.optim.adam import subtract_scaled
 from bertbench.optim.state import State, StepScalars, scalar_tensor
 
-
-class CompilerMissing(Exception):  # noqa: N818 - a circumstance to act on, not a person's mistake
-    """torch.compile can't work here; the message gives the reason in a line."""
-
-
 _Four = tuple[Tensor, Tensor, Tensor, Tensor]
 """Weight, gradient, first and second moment of one logical tensor, flat; or the numbers of a step, without rate."""
 
@@ -28,9 +23,7 @@ class FusedStep:
     """Take the step of `adam.foreach_step` with a trust ratio; the first step compiles for about 10 s.
 
     The compiler chooses the number of GPU blocks that add up a norm from the first tensor that it sees, for all sizes:
-    so the largest tensor goes first.
-
-    Raises CompilerMissing if the device's compiler is missing: g++ for a CPU, Triton for a GPU.
+    so the largest tensor goes first. model/compiled.py's `obstacle` says whether the device has a compiler.
     """
 
     def __init__(self, device: torch.device) -> None:
@@ -38,10 +31,6 @@ class FusedStep:
         # torch's own call on a CPU: 31 ms for 107 million parameters, where a compiled one takes 41 ms
         in_one_call = device.type == "cpu" and not torch.compiler.is_compiling()
         self._second_pass = subtract_scaled if in_one_call else _fuse(subtract_scaled)
-        try:  # a small function: trying the passes would fix their sizes, or compile them twice
-            _fuse(_tried)(torch.zeros(97, device=device))
-        except torch._dynamo.exc.TorchDynamoException as error:
-            raise CompilerMissing(str(error).splitlines()[0]) from error
 
     def __call__(self, state: State, options: OptimizerSettings, scalars: StepScalars) -> None:
         """Update weights and moments by MultiTensorAdam's formulas for LAMB; it overwrites the gradients."""
@@ -56,10 +45,6 @@ class FusedStep:
         for tensors in sorted(zip(*state, strict=True), key=lambda tensors: -tensors[0].numel()):
             weight, gradient, *_ = tensors
             self._second_pass(weight, gradient, self._first_pass(tensors, tuple(numbers), constants), rate)
-
-
-def _tried(numbers: Tensor) -> Tensor:
-    return numbers.square().sum()
 
 
 def _fuse(function: Callable[..., Any]) -> Callable[..., Any]:
