@@ -8,6 +8,7 @@ import torch
 from bertbench.cli import main
 from bertbench.common.errors import RunError
 from bertbench.config import load_system
+from bertbench.config.sections import Hardware
 from bertbench.machine import describe
 from bertbench.machine.provenance import with_software
 from tests.conftest import Captured
@@ -33,7 +34,20 @@ def test_a_file_that_promises_gpus_that_are_not_there_is_an_error() -> None:
     missing = int(describe.accelerators().get("accelerators_per_node", "0")) + 1
     promised = load_system("dgxa100_n1").hardware.model_copy(update={"accelerators_per_node": missing})
     with pytest.raises(RunError, match=f"found {missing - 1} GPUs, the system file promises {missing} a node"):
-        describe.check_gpus(promised)
+        describe.differences(promised)
+
+
+def test_another_processor_is_told_and_a_fuller_name_is_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(describe, "processor", lambda: "AMD EPYC 7742 64-Core Processor")
+    monkeypatch.setattr(describe, "accelerators", dict)
+    named = Hardware(
+        division="open", status="Preview", system_name="x", number_of_nodes=1, host_processor_model_name="AMD EPYC 7742"
+    )
+    assert describe.differences(named) == []
+    (line,) = describe.differences(named.model_copy(update={"host_processor_model_name": "Intel Xeon"}))
+    assert (
+        "found host_processor_model_name 'AMD EPYC 7742 64-Core Processor', the system file says 'Intel Xeon'" in line
+    )
 
 
 def test_a_description_gets_the_versions_that_it_leaves_out_and_keeps_its_own() -> None:

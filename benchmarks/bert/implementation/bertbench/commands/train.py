@@ -22,7 +22,7 @@ from bertbench.distributed.rendezvous import Ranks, launched_ranks, leave_log, l
 from bertbench.distributed.startup import LAUNCHED, Startup, process_started
 from bertbench.launch.rank import agreed_seed, as_rank
 from bertbench.loading.inputs import open_data, open_split
-from bertbench.machine.describe import check_gpus
+from bertbench.machine.describe import differences
 from bertbench.report.straggler import straggler_of
 from bertbench.results.files import ResultFiles, reserve
 from bertbench.results.mlperf_log import Run
@@ -191,7 +191,7 @@ def _as_rank(system: System, ranks: Ranks, arguments: argparse.Namespace) -> int
         if files:
             leave_log(world.store, files.log)
         if ranks.local_rank == 0:
-            check_gpus(system.hardware)
+            say(*(f"warning: {difference}" for difference in differences(system.hardware)))
         with RunProgress(system, enabled=world.leads) as progress:
             progress.message(f"{system.name}: ranks {world.size}, seed {seed}, log {files and shown_path(files.log)}")
             if resumption:

@@ -28,7 +28,7 @@ from bertbench.config import System
 from bertbench.distributed import loopback
 from bertbench.distributed.affinity import available_cores
 from bertbench.distributed.preemption import SIGNALS
-from bertbench.machine.describe import check_gpus
+from bertbench.machine.describe import differences
 from bertbench.machine.oom import oom_kills
 from bertbench.report.beside import metrics
 from bertbench.results.files import ResultFiles
@@ -200,7 +200,7 @@ def check_startable(system: System, elsewhere: str = "") -> None:
             "--dry-run prints"
         )
         raise RunError(f"{system.name} has {nodes} nodes and this is one; {elsewhere}")
-    check_gpus(system.hardware)
+    differences(system.hardware)  # raises if GPUs are missing; each node warns of the rest when it runs
     if port:
         with socket.socket() as probe:
             probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)

@@ -1,14 +1,14 @@
-"""Describe this machine in MLPerf's 33 fields, and check that a system file's GPUs are there.
+"""Describe this machine in MLPerf's 33 fields, and compare it with a system file.
 
 The facts come from /proc, /sys and NVIDIA's management library. Fields that need root (memory modules), that depend on
-where a run's data lie (storage), that a processor's name says (caches) or that no machine reports (cooling, topology,
-submitter) stay blank.
+where a run's data lie (storage) or that no machine reports (cooling, topology, submitter) stay blank.
 """
 
 import os
 import platform
 import re
 from collections import Counter
+from collections.abc import Iterable
 from pathlib import Path
 
 import pynvml
@@ -29,14 +29,37 @@ def describe() -> dict[str, str]:
     return {name: found.get(name, "") for name in names} | {"number_of_nodes": "1"}
 
 
-def check_gpus(promised: Hardware) -> None:
-    """Raise RunError if this node has fewer GPUs than its system file promises: the run couldn't match its file."""
-    gpus = int(accelerators().get("accelerators_per_node", "0"))
+def differences(promised: Hardware) -> list[str]:
+    """Return where this node contradicts its system file, a line each.
+
+    Raises RunError if there are fewer GPUs than promised: the run couldn't match its file.
+    """
+    found, said = {**_processors(), **accelerators()}, promised.description()
+    gpus = int(found.get("accelerators_per_node", "0"))
     if gpus < promised.accelerators_per_node:
         raise RunError(
             f"{platform.node()}: found {gpus} GPUs, the system file promises {promised.accelerators_per_node} a node; "
             "use a system with fewer GPUs, or find out why the others are missing (nvidia-smi, CUDA_VISIBLE_DEVICES)"
         )
+    return [
+        f"{platform.node()}: found {name} {value!r}, the system file says {said[name]!r}"
+        for name, value in found.items()
+        if name in _COMPARED and value and said[name] and not _alike(value, said[name])
+    ]
+
+
+_COMPARED = {
+    "host_processors_per_node", "host_processor_model_name", "host_processor_core_count",
+    "accelerators_per_node", "accelerator_model_name",
+}  # fmt: skip
+
+
+def _alike(one: str, other: str) -> bool:
+    """Return whether two names match: one may add to the other, such as `64-Core Processor` or a wattage."""
+    one, other = one.lower(), other.lower()
+    if one.isdigit() or other.isdigit():
+        return one == other
+    return one in other or other in one
 
 
 def _processors() -> dict[str, str]:
@@ -49,7 +72,15 @@ def _processors() -> dict[str, str]:
         "host_processor_model_name": processor(),
         "host_processor_core_count": cpus[0].get("cpu cores", ""),
         "host_processor_vcpu_count": cpus[0].get("siblings", ""),
+        "host_processor_caches": ", ".join(_caches()),
     }
+
+
+def _caches() -> Iterable[str]:
+    for folder in sorted((_SYS / "devices/system/cpu/cpu0/cache").glob("index*")):
+        level, kind, size = (_read(folder / name) for name in ("level", "type", "size"))
+        if level and size:
+            yield f"L{level} {kind.lower()} {size}"
 
 
 def _memory_and_network() -> dict[str, str]:

@@ -11,7 +11,7 @@ from bertbench.common.errors import RunError, system_reason
 from bertbench.common.paths import PACKAGE, data_folder, runs_folder, weights_file
 from bertbench.config import System
 from bertbench.data.store.manifest import MANIFEST_NAME
-from bertbench.machine.describe import check_gpus
+from bertbench.machine.describe import differences
 from bertbench.machine.gpus import gpus_and_problems
 from bertbench.machine.provenance import provenance
 
@@ -40,7 +40,7 @@ def this_node(system: System, ranks: list[int]) -> Node:
     """Describe the node of this process; `ranks` are those that run on it."""
     problems: list[str] = []
     try:
-        check_gpus(system.hardware)
+        differences(system.hardware)
     except RunError as error:
         problems.append(str(error))
     gpus, sick = gpus_and_problems()
