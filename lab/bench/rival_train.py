@@ -18,7 +18,6 @@ import torch
 import transformers
 from torch import Tensor
 from torch.utils.data import Dataset as TorchDataset
-from transformers.trainer_pt_utils import LengthGroupedSampler
 
 from bertbench.common.seeding import derive
 from bertbench.config import System, load_system
@@ -47,7 +46,7 @@ def train_rival(system: System, seed: int, steps: int | None, setup: SetUp) -> T
         model.load_state_dict({piece.hugging_face: tensor for piece, tensor in parts.items()}, strict=False)
     optimizer = _MuonAndAdamW(model, system) if setup.ours else _adamw([*model.parameters()], system)
     with tempfile.TemporaryDirectory() as folder:
-        trainer = _Trainer(
+        trainer = transformers.Trainer(
             model=model,
             args=_arguments(system, own_seed, steps, setup, folder),
             train_dataset=training,
@@ -58,8 +57,6 @@ def train_rival(system: System, seed: int, steps: int | None, setup: SetUp) -> T
             preprocess_logits_for_metrics=_predictions,
             compute_metrics=_accuracy,
         )
-        if setup.grouped:
-            trainer.group_by = training.lengths
         trainer.train()
     samples = (steps or trainer.state.global_step) * system.global_batch_size
     return Trained(watch.ended - watch.began, samples, watch.reached, watch.course)
@@ -142,26 +139,13 @@ class _Samples(TorchDataset[PaddedBatch]):
     def __init__(self, dataset: Dataset) -> None:
         folder, shards = dataset.folder / dataset.name, dataset.split.shards
         self._content = Columns.joined([MappedShard(folder / shard.name, shard.samples).content() for shard in shards])
-        self.lengths = self._content.lengths.tolist()
 
     def __len__(self) -> int:
-        return len(self.lengths)
+        return len(self._content.lengths)
 
     def __getitems__(self, ids: list[int]) -> PaddedBatch:
         """Return the samples of these ids, padded to their longest; torch's loader calls it for whole batches."""
         return padded(self._content.take(np.array(ids)))
-
-
-class _Trainer(transformers.Trainer):
-    """The Trainer; `group_by` adds its own length-grouping sampler, which it offers only for other datasets."""
-
-    group_by: list[int] | None = None
-
-    def _get_train_sampler(self, train_dataset: Any = None) -> Any:
-        if self.group_by is None:
-            return super()._get_train_sampler(train_dataset)
-        generator = torch.Generator().manual_seed(self.args.seed)
-        return LengthGroupedSampler(self.args.train_batch_size, lengths=self.group_by, generator=generator)
 
 
 class _Watch(transformers.TrainerCallback):

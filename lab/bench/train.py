@@ -1,10 +1,10 @@
 """`lab train`: time ours and Hugging Face's Trainer to the target, on the same shards, in turns.
 
 The Trainer is tuned first, with seeds that no row uses: its set-ups are compared by samples/s, values of its settings
-by samples to the target, and batches of similar lengths with random ones by seconds to the target. Then every row runs
-once a seed, each run in a process group of its own. Our time is from run_start to run_stop; the Trainer's starts when
-its first step ends, which compiles, and stops at the evaluation that reached the target. Both exclude imports, model
-and data set-up. The journal keeps every finished run, so a stopped comparison resumes.
+by samples to the target. Then every row runs once a seed, each run in a process group of its own. Our time is from
+run_start to run_stop; the Trainer's starts when its first step ends, which compiles, and stops at the evaluation that
+reached the target. Both exclude imports, model and data set-up. The journal keeps every finished run, so a stopped
+comparison resumes.
 """
 
 import argparse
@@ -104,14 +104,8 @@ class _Comparison:
         if steps is not None:
             return [ours, *screened.values()]
         rates = {setup: self._trial("set-up", program, _TUNED_ON[0]).rate for setup, program in screened.items()}
-        ungrouped, grouped = (
-            max((setup for setup in rates if setup.grouped == grouped), key=lambda setup: rates[setup])
-            for grouped in (False, True)
-        )
-        values, seconds = self._swept(ungrouped, given)
-        tuned = (*given, *values)
-        # grouping by length is faster and trains in another order, so it runs to the target too
-        strongest = grouped if self._seconds(grouped, tuned) < seconds else ungrouped
+        strongest = max(rates, key=rates.__getitem__)
+        tuned = (*given, *self._swept(strongest, given))
         equipped = strongest._replace(ours=True)
         return [
             ours,
@@ -120,8 +114,8 @@ class _Comparison:
             Program(equipped.name, given, equipped),
         ]
 
-    def _swept(self, setup: SetUp, overrides: Settings) -> tuple[Settings, float]:
-        """Return the values with which the Trainer needs the fewest samples over the tuning seeds, and its seconds.
+    def _swept(self, setup: SetUp, overrides: Settings) -> Settings:
+        """Return the values with which the Trainer needs the fewest samples over the tuning seeds.
 
         Raises RunError if no values reach the target with every seed.
         """
@@ -138,13 +132,7 @@ class _Comparison:
                     del found[values]
         if not found:
             raise RunError("the Trainer reached the target with no values on every seed; give --rival-sweep others")
-        best = min(found, key=lambda values: sum(trained.samples for trained in found[values]))
-        return best, sum(trained.seconds for trained in found[best])
-
-    def _seconds(self, setup: SetUp, overrides: Settings) -> float:
-        """Return a set-up's seconds to the target over the tuning seeds, infinity if it misses one."""
-        trials = [self._trial("grouping", Program(setup.name, overrides, setup), seed) for seed in _TUNED_ON]
-        return sum(trained.seconds if trained.reached else math.inf for trained in trials)
+        return min(found, key=lambda values: sum(trained.samples for trained in found[values]))
 
     def run(self, program: Program, number: int) -> Trained:
         """Return the run of a row with seed `number` + 1."""
@@ -165,7 +153,7 @@ def set_ups() -> list[SetUp]:
     """Return the Trainer's set-ups: one process and one a core, in each number format, with one extra each."""
     has_bf16 = torch.cpu._is_avx512_bf16_supported() or torch.cpu._is_amx_tile_supported()
     formats = ("fp32", "bf16") if has_bf16 else ("fp32",)
-    extras = ("", "group_by_length", "torch_compile", "a worker")
+    extras = ("", "torch_compile", "a worker")
     return [SetUp(*each) for each in itertools.product(dict.fromkeys((available_cores(), 1)), formats, extras)]
 
 

@@ -34,7 +34,7 @@ class SetUp(NamedTuple):
     ranks: int = 1
     precision: str = "fp32"
     extra: str = ""
-    """`group_by_length`, `torch_compile`, `a worker` that loads data in a process of its own, or nothing."""
+    """`torch_compile`, `a worker` that loads data in a process of its own, or nothing."""
     ours: bool = False
     """Our initial weights, and our optimizer from torch's parts; else transformers' and AdamW."""
 
@@ -44,11 +44,6 @@ class SetUp(NamedTuple):
         processes = "one process" if self.ranks == 1 else f"{self.ranks} processes"
         own = "our Muon and initial weights" * self.ours
         return ", ".join(filter(None, ("transformers Trainer", processes, self.precision, self.extra, own)))
-
-    @property
-    def grouped(self) -> bool:
-        """Return whether batches hold sequences of similar length, which trains in another order."""
-        return self.extra == "group_by_length"
 
 
 class Trained(NamedTuple):

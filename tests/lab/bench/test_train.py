@@ -57,7 +57,7 @@ def test_a_mistake_is_one_message(tiny_file: str, printed: Printed, words: list[
 def test_the_trainer_runs_as_its_trials_were_best(
     tiny_file: str, answer: Answer, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    rates = {"": 10.0, "group_by_length": 40.0, "torch_compile": 5.0, "a worker": 20.0}
+    rates = {"": 10.0, "torch_compile": 5.0, "a worker": 20.0}
     needed = {"1e-3": (600, 900, None), "2e-3": (300, 300, 300), "4e-3": (None, 0, 0), "3e-3": (240, 450, 330)}
     asked: list[tuple[str, tuple[str, ...], int]] = []
 
@@ -71,7 +71,7 @@ def test_the_trainer_runs_as_its_trials_were_best(
         asked.append((setup.name, tuple(overrides), seed))
         rate = next((one.partition("=")[2] for one in overrides if "learning_rate" in one), "2e-3")
         samples = needed[rate][seed - 1001] if seed > 1000 else 300
-        return Trained(6.0 + seed + 5 * setup.grouped, samples or 900, samples is not None, [])
+        return Trained(6.0 + seed, samples or 900, samples is not None, [])
 
     monkeypatch.setattr("lab.bench.train._ours", ours)
     monkeypatch.setattr("lab.bench.train._rival", rival)
@@ -80,10 +80,9 @@ def test_the_trainer_runs_as_its_trials_were_best(
     words = ["--rival-sweep", "optimizer.learning_rate=1e-3,2e-3,4e-3,3e-3", "--record", tmp_path / "train.json"]
     first, *_, equipped = answer("lab", "train", tiny_file, "--seeds", 2, *words)
     best = "optimizer.learning_rate=2e-3"
-    trials, grouped, runs = asked[:10], asked[10:13], asked[13:]
+    trials, runs = asked[:10], asked[10:]
     trainer = trials[0][0]
     assert trainer.startswith("transformers Trainer, 2 processes") and trainer.endswith(", a worker")
-    assert all(name.endswith(", group_by_length") for name, *_ in grouped), "tried too, and slower to the target"
     rate, most = "optimizer.learning_rate", "evaluation.max_samples"
     assert [(overrides, seed) for _, overrides, seed in trials] == [
         ((f"{rate}=1e-3",), 1001),
@@ -97,7 +96,6 @@ def test_the_trainer_runs_as_its_trials_were_best(
         ((f"{rate}=2e-3",), 1003),
         ((f"{rate}=3e-3", f"{most}=450"), 1003),
     ]
-    assert [(overrides, seed) for _, overrides, seed in grouped] == [((best,), seed) for seed in (1001, 1002, 1003)]
     assert {seed for *_, seed in runs} == {1, 2}
     assert [given for *given, seed in runs if seed == 1] == [
         ["ours", ()],
@@ -130,7 +128,7 @@ def test_the_trainer_stops_at_the_target_or_after_its_last_step(
     tiny_file: str, answer: Answer, printed: Printed, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     pytest.importorskip("accelerate")
-    chosen = [SetUp(extra="a worker"), SetUp(2, extra="group_by_length")]
+    chosen = [SetUp(extra="a worker"), SetUp(2)]
     monkeypatch.setattr("lab.bench.train.set_ups", lambda: chosen)
     monkeypatch.setattr("lab.bench.train._SCREENED_STEPS", 3)
     rows = answer("lab", "train", tiny_file, "--set", "evaluation.target=0.001")
