@@ -12,7 +12,6 @@ from functools import partial
 import torch
 
 from bertbench.common.progress import Progress
-from bertbench.config import load_system
 from bertbench.config.optimizer import OptimizerSettings
 from bertbench.machine.processor import processor
 from bertbench.model.bert import Bert
@@ -21,7 +20,6 @@ from bertbench.model.shape import BertShape
 from bertbench.optim.adam import MultiTensorAdam
 from bertbench.optim.build import build_optimizer, plain_lamb
 from bertbench.optim.fused import FusedStep
-from bertbench.optim.state import Step
 from lab.bench.harness import (
     Found,
     add_device,
@@ -42,9 +40,8 @@ _WARM_UP = 2  # the first steps fault in memory pages
 def measure(arguments: argparse.Namespace, progress: Progress) -> Found:
     """Time the optimizers that the options name."""
     device = torch.device(arguments.device)
-    shape = load_system(arguments.system).model.shape() if arguments.system else BertShape()
     with torch.device("meta"):
-        model = Bert(shape)
+        model = Bert(BertShape())
     parameters = sum(parameter.numel() for parameter in model.parameters())
     times, arithmetic = step_times(model.to_empty(device=device), parameters, arguments, progress)
     peak_gb = round(peak_bytes(device) / 1e9, 3)
@@ -77,38 +74,30 @@ def step_times(
         parameter.detach().normal_(0.0, 0.02, generator=generator)
     adamw = torch.optim.AdamW(parameters, lr=_RATE, weight_decay=0.01, fused=True)
     lamb = MultiTensorAdam(parameters, OptimizerSettings(name="lamb", learning_rate=_RATE), model.fused_parameters())
-    plain, plain_text = plain_lamb(total, device)
     progress.message("compiling LAMB's passes")
-    steps: dict[str, Step] = {"lamb": plain, "lamb_plain": plain}
     if reason := obstacle(device):
-        text = f"{plain_text} ({reason})"
+        lamb.matrix_step, plain = plain_lamb(total, device)
+        text = f"{plain} ({reason})"
     else:
-        steps["lamb"], text = FusedStep(device), "passes fused by torch.compile"
-
-    def take_lamb(step: Step) -> None:
-        lamb.matrix_step = step
-        lamb.step(_RATE)
+        lamb.matrix_step, text = FusedStep(device), "passes fused by torch.compile"
 
     def timed(take: Callable[[], object], _: int) -> float:
         for parameter in parameters:
             parameter.grad = torch.empty_like(parameter).normal_(0.0, 1e-3, generator=generator)
         return milliseconds(take, device)
 
-    arms: dict[str, Callable[[], object]] = {"adamw_fused": adamw.step}
-    arms |= {name: partial(take_lamb, step) for name, step in steps.items()}
+    arms: dict[str, Callable[[], object]] = {"adamw_fused": adamw.step, "lamb": partial(lamb.step, _RATE)}
     if "muon" in arguments.also:
         muon, _ = build_optimizer(model, OptimizerSettings(name="muon", learning_rate=_RATE))
         arms["muon"] = partial(muon.step, _RATE)
     times = in_turns({name: partial(timed, take) for name, take in arms.items()}, arguments.rounds, _WARM_UP, progress)
-    texts = {"adamw_fused": "torch's fused AdamW", "lamb": text, "lamb_plain": plain_text}
+    texts = {"adamw_fused": "torch's fused AdamW", "lamb": text}
     return times, texts | dict.fromkeys(arguments.also, "multi-tensor")
 
 
 add_arguments, run = command(
     measure, ("--rounds", 7, "timed steps of each"),
     more=[
-        option("--system", metavar="SYSTEM", help="parameters of this system's model (default: BERT-Large's)"),
-        add_device,
-        option("--also", nargs="+", default=[], choices=["muon"], metavar="NAME", help="also measure muon"),
+        add_device, option("--also", nargs="+", default=[], choices=["muon"], metavar="NAME", help="also measure muon"),
     ],
 )  # fmt: skip
