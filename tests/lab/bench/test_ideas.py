@@ -5,10 +5,9 @@ from dataclasses import replace
 import pytest
 import torch
 
-from bertbench.common.errors import RunError
 from bertbench.model.linear import onednn_multiplies
 from bertbench.model.shape import BertShape
-from lab.bench.ideas import IDEAS, Setting, Tensors, Trial, compare, rows_of
+from lab.bench.ideas import IDEAS, Setting, Trial, compare, rows_of
 from tests.conftest import Answer
 
 TINY = BertShape(vocab_size=61, hidden_size=6, layers=2, attention_heads=2, feed_forward_size=7, max_positions=96)
@@ -27,22 +26,11 @@ def test_an_idea_agrees_with_its_plain_alternative_and_is_timed(idea: str) -> No
         assert row["ratio_low"] is row["ratio_high"] is None, "two rounds give no interval"
 
 
-@pytest.mark.parametrize(("ours", "agrees"), [(1.00009, True), (1.0002, False), (float("nan"), False)])
-def test_what_disagrees_is_not_timed(ours: float, agrees: bool) -> None:
-    calls = []
-
-    def side(number: float) -> Tensors:
-        calls.append(number)
-        return (torch.tensor([0.0, 1.0, number]),)
-
-    trial = Trial("plain code", "three numbers", (lambda: side(1.0), lambda: side(ours)))
-    if agrees:
-        assert compare("idea", trial, 3)["plain"] == "plain code"
-        assert len(calls) == 2 + 2 * (1 + 3)
-    else:
-        with pytest.raises(RunError, match=r"^idea: differs from plain code by .*, expected at most 1.0e-04"):
-            compare("idea", trial, 3)
-        assert len(calls) == 2
+def test_what_disagrees_is_not_timed() -> None:
+    ours = iter([1.0002])  # a second call would raise StopIteration
+    trial = Trial("plain code", "a number", (lambda: (torch.ones(1),), lambda: (torch.full((1,), next(ours)),)))
+    with pytest.raises(AssertionError, match="not close"):
+        compare(trial, 3)
 
 
 def test_the_command_prints_the_rows_of_all_ideas(answer: Answer) -> None:
