@@ -38,8 +38,10 @@ MODES: tuple[ClipMode, ...] = get_args(ClipMode)
 # As in BERT-Large, a tenth of the parameters are embeddings, whose gradients are sent last and can't overlap.
 _SHAPE = BertShape(2_048, 256, 6, 4, 1_024, 128, hidden_dropout=0.0, attention_dropout=0.0)
 _BATCH = 4  # samples of a rank in a step
-_BUCKET_MB = 2.0
-_MAX_NORM = 0.1  # small enough to clip always
+_SETTINGS = (
+    "optimizer.name=adam", "optimizer.learning_rate=1e-4", "communication.bucket_mb=2",
+    "clip.max_norm=0.1",  # small enough to clip always
+)  # fmt: skip
 _BANDWIDTHS = (600.0, 1_800.0, 5_400.0)  # megabits a second
 _MEASURED = 5  # all-reduces alone
 _WARM_UP = 3  # turns: torch.compile and the allocator need them
@@ -89,11 +91,10 @@ def measure(arguments: argparse.Namespace, progress: Progress) -> Found | None:
 
 def _on_rank(world: World, rounds: int) -> tuple[tuple[int, ...], list[Overlap]]:
     """Return the elements of the buckets, and a row a mode and bandwidth."""
-    run = partial(
-        short_run, _SHAPE, _BATCH, world.size, "cpu", rounds, optimizer={"name": "adam", "learning_rate": 1e-4},
-        communication={"bucket_mb": _BUCKET_MB},
-    )  # fmt: skip
-    trainers = {mode: WholeTrainer(run(clip={"mode": mode, "max_norm": _MAX_NORM}), world, seed=1) for mode in MODES}
+    trainers = {}
+    for mode in MODES:
+        system = short_run(_SHAPE, _BATCH, world.size, "cpu", rounds, (*_SETTINGS, f"clip.mode={mode}"))
+        trainers[mode] = WholeTrainer(system, world, seed=1)
     batch = synthetic(_BATCH, _SHAPE.max_positions, _SHAPE.vocab_size, torch.Generator().manual_seed(world.rank))
     part = Part(np.arange(_BATCH), 1 / len(batch.masked_at_M), 1 / _BATCH)
     loaded = LoadedPart(part, batch)

@@ -1,9 +1,12 @@
 """Make the system of a benchmark's run, which comes from no file."""
 
+from collections.abc import Iterable
 from dataclasses import asdict
+from pathlib import Path
 from typing import Any
 
 from bertbench.config import System
+from bertbench.config.load import system_from
 from bertbench.config.sections import Model
 from bertbench.model.shape import BertShape
 
@@ -11,13 +14,12 @@ _WARMUP_STEPS = 10
 
 
 def short_run(
-    shape: BertShape, local_batch: int, ranks: int, device: str, steps: int, **sections: dict[str, Any]
+    shape: BertShape, local_batch: int, ranks: int, device: str, steps: int, settings: Iterable[str]
 ) -> System:
-    """Return the system of a run of `steps` on one node; `sections` are as in a system file, with the optimizer's."""
-    data = {"path": "none", "global_batch_size": local_batch * ranks, **sections.pop("data", {})}
-    return System.model_validate(
+    """Return the system of a run of `steps` on one node; `settings`, as in --set, name the optimizer and its rate."""
+    return system_from(
+        Path("short_run.json"),
         {
-            "name": "short_run",
             "hardware": {
                 "division": "open",
                 "status": "Research, Development, or Internal (RDI)",
@@ -27,10 +29,10 @@ def short_run(
             },
             "launch": {"ranks_per_node": ranks, "device": device},
             "model": model_section(shape),
-            "data": data,
+            "data": {"path": "none", "global_batch_size": local_batch * ranks},
             "schedule": {"max_steps": steps, "warmup_steps": min(_WARMUP_STEPS, steps), "decay_steps": 2 * steps},
-            **sections,
-        }
+        },
+        settings,
     )
 
 

@@ -4,82 +4,60 @@ import statistics
 import time
 from functools import partial
 from importlib import import_module
-from importlib.util import find_spec
-from typing import NamedTuple
 
 import numpy as np
 
 from bertbench.config import System
-from bertbench.config.optimizer import ClipMode, Implementation, OptimizerName
 from bertbench.distributed.spawn import on_ranks
 from bertbench.distributed.world import World
 from bertbench.loading.filler import Bins, Fill, fill_of
 from bertbench.machine.device import wait
-from bertbench.model.options import CompileMode, PrecisionName
 from bertbench.training.graph_trainer import GraphTrainer
 from bertbench.training.trainer import WholeTrainer
 from lab.bench.gpu.stand import Row, Stand, Unfit, attempt, say, stand
 from lab.bench.gpu.text import learnable, part_of
 from lab.bench.short_run import short_run
 
-_IMPLEMENTATIONS: tuple[Implementation, ...] = ("torch", "triton", "apex")
 _SEED = 7
-_RATE = 1e-2  # LAMB: a hundredth of a matrix's norm a step, enough to learn
+_PLAIN = (
+    "optimizer.name=lamb", "optimizer.impl=torch", "precision.compute=fp32", "compute.compile=none", "clip.mode=after",
+    "optimizer.learning_rate=0.01",  # LAMB: a hundredth of a matrix's norm a step, enough to learn
+    "data.equal_counts=true",
+)  # fmt: skip
 _TOLERANCE = 1e-4  # share of a loss: fp32 sums in another order, over a few steps
 _HALF_TOLERANCE = 0.05  # share of a loss, in 16 bits
 _RECORDED_TOLERANCE = 2e-3  # share of a loss in bf16, against compiled steps
 
+Choice = tuple[str, ...]
+"""The settings in which one of the check's trainers differs from a plain one, as in --set."""
 
-class Choice(NamedTuple):
-    """The settings in which the check's trainers differ."""
 
-    optimizer: OptimizerName = "lamb"
-    impl: Implementation = "torch"
-    sharded: bool = False
-    precision: PrecisionName = "fp32"
-    compile: CompileMode | None = "none"
-    clip: ClipMode = "after"
-    accumulation: int = 1
-
-    @property
-    def name(self) -> str:
-        """Return the choice in words."""
-        plain = self._field_defaults
-        changed = [f"{name} {value}" for name, value in self._asdict().items() if value != plain[name]]
-        return ", ".join([self.optimizer, self.impl, *changed])
-
-    def system(self, here: Stand, ranks: int) -> System:
-        """Return the system of a run with it."""
-        optimizer = {"name": self.optimizer, "learning_rate": _RATE, "impl": self.impl, "sharded": self.sharded}
-        data = {"gradient_accumulation_steps": self.accumulation, "equal_counts": True}
-        return short_run(
-            here.shape, here.batch, ranks, here.device, here.steps, data=data, optimizer=optimizer,
-            clip={"mode": self.clip}, precision={"compute": self.precision}, compute={"compile": self.compile},
-        )  # fmt: skip
+def system_of(choice: Choice, here: Stand, ranks: int) -> System:
+    """Return the system of a run with a choice."""
+    return short_run(here.shape, here.batch, ranks, here.device, here.steps, (*_PLAIN, *choice))
 
 
 def choices(device: str) -> list[Choice]:
     """Return the trainers to compare with plain ones."""
-    wanted = [
-        *(Choice("lamb", impl) for impl in _IMPLEMENTATIONS),
-        Choice("lamb", sharded=True),
-        Choice("lamb", "triton", sharded=True),
-        *(Choice("adam", impl) for impl in _IMPLEMENTATIONS),
-        Choice("adam", sharded=True),
-        Choice("lamb", accumulation=2),
-        Choice("muon"),
-    ]
+    adam, sharded, triton = "optimizer.name=adam", "optimizer.sharded=true", "optimizer.impl=triton"
+    apex = "optimizer.impl=apex"
+    wanted: list[Choice] = [
+        (triton,), (apex,), (sharded,), (triton, sharded), (adam, triton), (adam, apex), (adam, sharded),
+        ("data.gradient_accumulation_steps=2",), ("optimizer.name=muon",),
+    ]  # fmt: skip
     if device == "cuda":  # a CPU would compile for minutes, and doesn't scale losses
-        wanted += [Choice("lamb", precision="bf16", compile="default"), Choice("lamb", precision="fp16", clip="bucket")]
+        wanted += [
+            ("precision.compute=bf16", "compute.compile=default"),
+            ("clip.mode=bucket", "precision.compute=fp16"),
+        ]
     return wanted
 
 
 def recorded() -> list[Choice]:
     """Return the trainers whose steps are recorded."""
-    impls: list[Implementation] = ["triton", "torch"] if find_spec("triton") else ["torch"]
-    graphs = Choice(precision="bf16", compile="graphs")
-    others = graphs._replace(accumulation=2), graphs._replace(clip="bucket"), graphs._replace(sharded=True)
-    return [*(graphs._replace(impl=impl) for impl in impls), *others]
+    graphs = "precision.compute=bf16", "compute.compile=graphs"
+    triton, parts, sharded = "optimizer.impl=triton", "data.gradient_accumulation_steps=2", "optimizer.sharded=true"
+    return [graphs, (*graphs, triton), (*graphs, parts), (*graphs, sharded), ("clip.mode=bucket", *graphs)]
 
 
 def capture() -> None:
@@ -88,20 +66,26 @@ def capture() -> None:
     if here.device != "cuda":
         raise Unfit("needs a GPU")
     for choice in recorded():
-        plain = Choice(precision="bf16", compile="default", clip=choice.clip)
+        plain = *plain_of(choice), "precision.compute=bf16", "compute.compile=default"
         compare(here, plain, choice, _RECORDED_TOLERANCE)
 
 
 def optimizers() -> None:
     """Take the same steps with every optimizer, on one rank and on all: losses must agree with torch's in fp32."""
     here = stand()
-    has = {"torch": True, "triton": here.device == "cuda" and find_spec("triton") is not None, "apex": _has_apex()}
+    has = {"torch": True, "triton": here.device == "cuda", "apex": _has_apex()}
     for choice in choices(here.device):
-        if has[choice.impl]:
-            allowed = _TOLERANCE if choice.precision == "fp32" else _HALF_TOLERANCE
-            compare(here, Choice(choice.optimizer, clip=choice.clip), choice, allowed)
+        system = system_of(choice, here, 1)
+        if has[system.optimizer.impl]:
+            allowed = _TOLERANCE if system.precision.compute == "fp32" else _HALF_TOLERANCE
+            compare(here, plain_of(choice), choice, allowed)
         else:
-            say({"choice": choice.name, "not_reached": "not installed"})
+            say({"choice": " ".join(choice), "not_reached": "not installed"})
+
+
+def plain_of(choice: Choice) -> Choice:
+    """Return the choice that computes the same plainly: with its optimizer and clip mode alone."""
+    return tuple(setting for setting in choice if setting.startswith(("optimizer.name=", "clip.mode=")))
 
 
 def _has_apex() -> bool:
@@ -119,7 +103,7 @@ def compare(here: Stand, plain: Choice, choice: Choice, allowed: float) -> None:
     """
     for ranks in here.ranks:
         attempt(
-            f"{choice.name}, {ranks} ranks",
+            f"{' '.join(choice)}, {ranks} ranks",
             partial(on_ranks, ranks, compare_on_rank, here, plain, choice, allowed, device=here.device),
         )
 
@@ -138,16 +122,17 @@ def take(world: World, here: Stand, choice: Choice) -> Row:
 
     Returns losses of the global batch, and the median step without the first two; every step is synchronized.
     """
-    system = choice.system(here, world.size)
+    system = system_of(choice, here, world.size)
+    parts = system.data.gradient_accumulation_steps
     trainer: WholeTrainer
     fill: Fill
-    if choice.compile == "graphs":
-        content, samples = learnable(here.shape, 2_000, _SEED), here.batch // choice.accumulation
+    if system.compute.compile == "graphs":
+        content, samples = learnable(here.shape, 2_000, _SEED), here.batch // parts
         bins = Bins(content.lengths, content.masked, samples, here.shape.max_positions)
         trainer, fill = GraphTrainer(system, world, _SEED, bins), bins.fill
     else:
         trainer, fill = WholeTrainer(system, world, _SEED), fill_of(system)
-    losses, times, parts, rows = [], [], choice.accumulation, np.arange(here.batch)
+    losses, times, rows = [], [], np.arange(here.batch)
     for number in range(here.steps):
         content = learnable(here.shape, here.batch, _SEED + number * world.size + world.rank)
         loaded = [
@@ -161,4 +146,4 @@ def take(world: World, here: Stand, choice: Choice) -> Row:
         losses.append(round(world.sum(report.loss).item(), 6))
     trainer.close()
     step_ms = round(statistics.median(times[2:] or times), 3)
-    return {"choice": choice.name, "ranks": world.size, "losses": losses, "step_ms": step_ms}
+    return {"choice": " ".join(choice), "ranks": world.size, "losses": losses, "step_ms": step_ms}

@@ -154,9 +154,9 @@ def test_a_choice_that_fails_says_so_and_leaves_the_others(capsys: Captured) -> 
 
 
 def test_a_choice_takes_the_same_steps_as_the_plain_one() -> None:
-    here, choices = stand()._replace(device="cpu", steps=2), (training.Choice(), training.Choice(sharded=True))
+    here, choices = stand()._replace(device="cpu", steps=2), ((), ("optimizer.sharded=true",))
     (row,), nothing = run_ranks(2, said_by, training.compare_on_rank, here, *choices, 1e-4)
-    assert (row["choice"], row["ranks"], row["holds"]) == ("lamb, torch, sharded True", 2, True)
+    assert (row["choice"], row["ranks"], row["holds"]) == ("optimizer.sharded=true", 2, True)
     assert nothing == [], "rank 0 speaks for both"
 
 
@@ -164,7 +164,7 @@ def test_a_choice_takes_the_same_steps_as_the_plain_one() -> None:
 def test_every_choice_is_a_system_that_a_gpu_may_run(gpus: int) -> None:
     there = stand()._replace(device="cuda", gpus=gpus)
     for choice in (*training.choices(there.device), *training.recorded()):
-        assert choice.system(there, gpus).world_size == gpus
+        assert training.system_of(choice, there, gpus).world_size == gpus
 
 
 def test_the_product_is_run_and_its_losses_and_rate_are_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -180,13 +180,12 @@ def test_the_product_is_run_and_its_losses_and_rate_are_read(tmp_path: Path, mon
 
 def test_recorded_steps_are_compared_with_plain_ones() -> None:
     ((row,),) = run_ranks(1, compared_with_recorded, stand()._replace(device="cpu"))
-    assert (row["choice"], row["holds"]) == ("lamb, torch, compile graphs", True)
+    assert (row["choice"], row["holds"]) == ("compute.compile=graphs", True)
 
 
 def compared_with_recorded(world: World, here: Stand) -> list[dict[str, Any]]:
     with as_on_a_gpu():
-        plain = training.Choice()
-        return said_by(world, training.compare_on_rank, here, plain, plain._replace(compile="graphs"), 1e-4)
+        return said_by(world, training.compare_on_rank, here, (), ("compute.compile=graphs",), 1e-4)
 
 
 def said_by(world: World, part: Callable[..., None], *arguments: object) -> list[dict[str, Any]]:
