@@ -17,7 +17,6 @@ from typing import Any
 import numpy as np
 import torch
 
-from bertbench.common.errors import ConfigError
 from bertbench.common.progress import Progress
 from bertbench.common.seeding import permuted
 from bertbench.data.store.columns import Columns, Integers
@@ -29,7 +28,7 @@ from bertbench.machine.processor import processor
 from lab.bench.harness import Found, command, in_turns, table
 
 _BATCH = 48
-_FEWEST = 10 * _BATCH
+_SAMPLES = 40_000  # 31 MB
 _SHARDS = 8
 _ROUNDS = 3
 _ROUND_S = 2.0
@@ -41,20 +40,18 @@ Reader = Callable[[Ids], object]
 
 def measure(arguments: argparse.Namespace, progress: Progress) -> Found:
     """Write the samples in every format, then read them."""
-    if arguments.samples < _FEWEST:
-        raise ConfigError(f"--samples {arguments.samples}: expected at least {_FEWEST}, ten batches")
     with TemporaryDirectory() as folder:
-        rates = _rates(Path(folder), arguments.samples, arguments.seed, progress)
+        rates = _rates(Path(folder), arguments.seed, progress)
     columns = {"reader": "{0[name]}", "samples/s": "{0[samples_per_s]:,.0f}"}
     head = f"samples/s into unpadded batches of {_BATCH} drawn at random, one core of {processor()}"
     return Found(rates, [head, *table(rates, columns)])
 
 
-def _rates(folder: Path, samples: int, seed: int, progress: Progress) -> list[dict[str, Any]]:
+def _rates(folder: Path, seed: int, progress: Progress) -> list[dict[str, Any]]:
     """Read every format in turns; report a missing rival and skip it."""
     torch.set_num_threads(1)
-    content = wikipedia_like(samples, seed)
-    split = write_split(folder / "train", content.split(8_192), -(-samples // _SHARDS))
+    content = wikipedia_like(_SAMPLES, seed)
+    split = write_split(folder / "train", content.split(8_192), -(-_SAMPLES // _SHARDS))
     dataset = Dataset(folder, "train", split, np.load(folder / "train" / "index.npy", mmap_mode="r"))
     mapped, check = dataset.map_samples(), SampleCheck(dataset, VOCABULARY)
     readers: dict[str, Reader] = {
@@ -65,7 +62,7 @@ def _rates(folder: Path, samples: int, seed: int, progress: Progress) -> list[di
         readers["datasets"] = _arrow(content)
     else:
         progress.message("Hugging Face datasets is not installed (`make setup` installs it): skipped")
-    ids = permuted(np.arange(samples), samples, seed)
+    ids = permuted(np.arange(_SAMPLES), _SAMPLES, seed)
     found = in_turns(
         {name: partial(_rate, reader, ids) for name, reader in readers.items()}, _ROUNDS, progress=progress
     )
@@ -110,6 +107,4 @@ def _arrow(content: Columns) -> Reader:
     return read
 
 
-add_arguments, run = command(
-    measure, ("--samples", 40_000, "samples to make and read, 31 MB at the default"), seeds="lengths, tokens and order"
-)
+add_arguments, run = command(measure, seeds="lengths, tokens and order")
