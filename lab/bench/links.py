@@ -112,14 +112,14 @@ def _on_rank(
 def table_of(rows: Sequence[LinkRow]) -> list[str]:
     """Return a head and a line a run; the last column is the speed relative to every_step on the same link.
 
-    It has none where only one of the two reached the target. Without targets, rates are compared.
+    It has none where only one of the two reached the target. Without targets, all runs have the same samples.
     """
     plain = {(row.mbit, row.latency_ms): row for row in rows if row.way == EVERY_STEP}
     lines = []
     for row in rows:
         base, times = plain[row.mbit, row.latency_ms], None
         if base.reached == row.reached:
-            times = base.seconds / row.seconds if row.reached else row.samples_per_s / base.samples_per_s
+            times = base.seconds / row.seconds
         lines.append((row, *((row.samples, row.seconds) if row.reached else (None, None)), times))
     return table(lines, _COLUMNS)
 

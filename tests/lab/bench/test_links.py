@@ -57,7 +57,7 @@ def test_ways_are_compared_with_every_step_if_both_reached_the_target_or_both_ha
     assert shown(base, replace(base, way="diloco", seconds=20)) == ["20", "1,000", "20.0", "2.50"]
     assert shown(base, replace(base, way="diloco", reached=False)) == ["20", "-", "-", "-"]
     base = replace(base, reached=False)
-    assert shown(base, replace(base, way="diloco", samples_per_s=30)) == ["30", "-", "-", "1.50"]
+    assert shown(base, replace(base, way="diloco", samples_per_s=30, seconds=40)) == ["30", "-", "-", "1.25"]
 
 
 @pytest.mark.parametrize("bench", ["links", "overlap"])
