@@ -10,8 +10,6 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from pydantic import ValidationError
-
 from bertbench.common.atomic import write_state
 from bertbench.common.errors import ConfigError
 from bertbench.common.section import Section
@@ -29,9 +27,10 @@ class Journal:
         """Read what is there. Raises ConfigError if the folder holds another study."""
         folder.mkdir(parents=True, exist_ok=True)
         note, path = folder / "definition.json", folder / "trials.jsonl"
-        if note.exists() and not _is_held(note, definition):
+        content = definition.model_dump(mode="json")
+        if note.exists() and json.loads(note.read_text(encoding="utf-8")) != content:
             raise ConfigError(f"{folder}: holds another study (see {note.name}); give --out another folder")
-        write_state(note, definition.model_dump(mode="json"))
+        write_state(note, content)
         lines = path.read_text(encoding="utf-8").splitlines() if path.exists() else []
         self.records: list[Record] = [json.loads(line) for line in lines]
         """In the order in which the trials finished."""
@@ -53,11 +52,3 @@ class Journal:
         """Return each commit and machine that ran trials, with their number; trials of older versions have none."""
         found = Counter(json.dumps(record.get("origin", {})) for record in self.records)
         return [{**json.loads(origin), "trials": trials} for origin, trials in found.items()]
-
-
-def _is_held(note: Path, definition: Section) -> bool:
-    """Return whether the note holds this definition; an older note's missing settings get their defaults."""
-    try:
-        return type(definition).model_validate_json(note.read_text(encoding="utf-8")) == definition
-    except ValidationError:
-        return False

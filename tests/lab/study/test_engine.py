@@ -195,12 +195,8 @@ def test_the_command_resumes_and_reports(tmp_path: Path, answer: Answer, printed
     assert "Do clip modes differ" in (out / "study.html").read_text()
 
 
-def test_a_folder_holds_one_study_whatever_version_began_it(tmp_path: Path) -> None:
+def test_a_folder_holds_one_study(tmp_path: Path) -> None:
     study(tmp_path, lambda *_: 1.0)
-    note = tmp_path / "definition.json"
-    content = json.loads(note.read_text())
-    del content["limits"]  # as if it had been added since
-    note.write_text(json.dumps(content))
     study(tmp_path, lambda *_: 1.0)
     with pytest.raises(ConfigError, match="holds another study"):
         study(tmp_path, lambda *_: 1.0, seeds=7)
