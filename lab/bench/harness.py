@@ -6,6 +6,7 @@ A bench is a module with options and a `measure` that names arms, sizes and unit
 
 import argparse
 import json
+import math
 import shlex
 import statistics
 import sys
@@ -13,8 +14,7 @@ import time
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from datetime import UTC, datetime
-from itertools import accumulate, takewhile
-from math import comb
+from itertools import takewhile
 from operator import methodcaller
 from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
@@ -40,7 +40,6 @@ Command = tuple[Adder, Callable[[argparse.Namespace], int]]
 """`add_arguments` and `run`, which a command's module has."""
 
 CPU = torch.device("cpu")
-_TAIL = 0.025  # on each side of a 95 % interval
 
 
 @dataclass(frozen=True)
@@ -183,11 +182,12 @@ def median_interval(values: Sequence[float], tests: int = 1) -> tuple[float, flo
 
     The intervals of `tests` medians hold together with 95 % (Bonferroni); one takes at least 6 values.
     """
-    ordered, number = sorted(round(value, 4) for value in values), len(values)
-    below = accumulate(comb(number, place) / 2**number for place in range(number))  # chance of so few below the median
-    outside = sum(chance <= _TAIL / tests for chance in below)
-    low, high = (ordered[outside - 1], ordered[-outside]) if outside else (None, None)
-    return statistics.median(ordered), low, high
+    from scipy import stats  # noqa: PLC0415 - takes half a second; a bench's processes don't need it
+
+    rounded = [round(value, 4) for value in values]
+    interval = stats.quantile_test(rounded, p=0.5).confidence_interval(1 - 0.05 / tests)
+    low, high = (None if math.isnan(end) else float(end) for end in interval)
+    return statistics.median(rounded), low, high
 
 
 def table(rows: Sequence[object], columns: Mapping[str, str]) -> list[str]:
