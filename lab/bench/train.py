@@ -11,7 +11,6 @@ import argparse
 import importlib.util
 import itertools
 import json
-import math
 import os
 import subprocess
 import sys
@@ -39,7 +38,6 @@ from lab.journal import Journal
 
 _TUNED_ON = (1001, 1002, 1003)  # seeds that no row runs with; values that were best on one missed the target on others
 _SCREENED_STEPS = 100
-_LOST_AT = 1.5  # times the samples that the best values needed with the same seed: a trial ends there, its values lost
 _PLAIN_ADAM = ("optimizer.name=adam", "optimizer.ema_decay=0")
 
 Settings = tuple[str, ...]
@@ -65,6 +63,10 @@ class Definition(Section):
 
 def measure(arguments: argparse.Namespace, progress: Progress) -> Found:
     """Train every program once per seed; the record keeps each run's evaluations. Raises RunError if one fails."""
+    if not all(importlib.util.find_spec(name) for name in ("transformers", "accelerate")):
+        raise ConfigError(
+            "found no transformers and accelerate, whose Trainer is the rival; `make setup` installs them"
+        )
     system = load_system(arguments.system, arguments.overrides)
     for values in combinations(arguments.rival_sweeps):
         load_system(arguments.system, (*arguments.overrides, *values))
@@ -95,11 +97,6 @@ class _Comparison:
         """Return what runs in turns; tune the Trainer first."""
         steps, given = self._arguments.steps, tuple(self._arguments.overrides)
         ours = Program(OURS, given, steps=steps)
-        if not all(importlib.util.find_spec(name) for name in ("transformers", "accelerate")):
-            self._progress.message(
-                "transformers and accelerate are not installed: measuring bertbench only; `make setup` installs them"
-            )
-            return [ours]
         screened = {setup: Program(setup.name, given, setup, steps or _SCREENED_STEPS) for setup in set_ups()}
         if steps is not None:
             return [ours, *screened.values()]
@@ -119,20 +116,15 @@ class _Comparison:
 
         Raises RunError if no values reach the target with every seed.
         """
-        found: dict[Settings, list[Trained]] = {values: [] for values in combinations(self._arguments.rival_sweeps)}
-        for seed in _TUNED_ON:
-            least = math.inf
-            for values, trials in list(found.items()):
-                limit = [] if least == math.inf else [f"evaluation.max_samples={int(_LOST_AT * least)}"]
-                trained = self._trial("sweep", Program(setup.name, (*overrides, *values, *limit), setup), seed)
-                if trained.reached:
-                    trials.append(trained)
-                    least = min(least, trained.samples)
-                else:
-                    del found[values]
+        found: dict[Settings, int] = {}
+        for values in combinations(self._arguments.rival_sweeps):
+            program = Program(setup.name, (*overrides, *values), setup)
+            trials = [self._trial("sweep", program, seed) for seed in _TUNED_ON]
+            if all(trained.reached for trained in trials):
+                found[values] = sum(trained.samples for trained in trials)
         if not found:
             raise RunError("the Trainer reached the target with no values on every seed; give --rival-sweep others")
-        return min(found, key=lambda values: sum(trained.samples for trained in found[values]))
+        return min(found, key=found.__getitem__)
 
     def run(self, program: Program, number: int) -> Trained:
         """Return the run of a row with seed `number` + 1."""
