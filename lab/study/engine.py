@@ -86,7 +86,7 @@ class Study:
     def record(self, rows: Rows) -> dict[str, Any]:
         """Return what the study found; `origin` is what ran its last trial, `origins` all."""
         origins = self.journal.origins
-        own, (equal, equal_rows) = self.comparisons(rows), self._at_equal_values(rows)
+        own, equal = self.comparisons(rows), self._at_equal_values(rows)
         p_values = holm([pair["p"] for pair in (*own, *equal)])
         compared = [
             {**pair, "holm_p": p_value, "verdict": verdict(pair, p_value)}
@@ -106,7 +106,6 @@ class Study:
                 if arm.space
             ],
             "rows": rows,
-            "equal_rows": equal_rows,
         }
 
     def _row(self, arm: Arm, values: Values, seed: int) -> Row:
@@ -147,20 +146,19 @@ class Study:
         places = {name: bounds.place(self.values[arm.name][name]) for name, bounds in arm.space.items()}
         return [name for name, place in places.items() if not _EDGE <= place <= 1 - _EDGE]
 
-    def _at_equal_values(self, rows: Rows) -> tuple[list[Comparison], list[Row]]:
+    def _at_equal_values(self, rows: Rows) -> list[Comparison]:
         """Run both arms of each comparison with the values of either and the seeds of `rows`, and compare."""
-        seeds, found, all_rows = dict.fromkeys(row["seed"] for row in rows), [], list[Row]()
+        seeds, found = dict.fromkeys(row["seed"] for row in rows), []
         for arm in self.arms if self.definition.equal_values else ():
             for against, values_of in ((name, own) for name in arm.against for own in (arm.name, name)):
                 own_rows = [
-                    {**self._row(self._named[name], self.values[values_of], seed), "values_of": values_of}
+                    self._row(self._named[name], self.values[values_of], seed)
                     for name in (arm.name, against)
                     for seed in seeds
                 ]
                 if pair := self._compared(own_rows, arm, against):
                     found.append({"values_of": values_of, **pair})
-                all_rows += [row for row in own_rows if row not in all_rows]
-        return found, all_rows
+        return found
 
     def _compared(self, rows: Rows, arm: Arm, against: str) -> Comparison | None:
         samples, seconds = (compare(rows, arm.name, against, measure) for measure in (SAMPLES, SECONDS))
