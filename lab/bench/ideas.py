@@ -8,7 +8,7 @@ same function of the same inputs, forward and backward, on one thread; medians c
 
 import argparse
 import statistics
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -171,7 +171,7 @@ def dropout(setting: Setting) -> Trials:
     hidden_TD.requires_grad_()
 
     def passes(function: DropoutFunction) -> Tensors:
-        return _results(function(hidden_TD, _RATE, residual_TD), [hidden_TD], gradient_TD)
+        return _results(function(hidden_TD, _RATE, residual_TD), hidden_TD, gradient_TD)
 
     sides = partial(passes, plain_dropout), partial(passes, apply_dropout)
     yield Trial("torch's dropout", _size_of("medium's hidden states", batch), sides, comparable=False)
@@ -195,15 +195,15 @@ def _attention(setting: Setting, size: str, name: str, plain: Attention, rate: f
     gradient_THK = torch.randn(len(batch.tokens_T), heads, width, dtype=dtype)
 
     def passes(function: Attention) -> Tensors:
-        return _results(function(qkv_T3HK, batch.sequences, rate), [qkv_T3HK], gradient_THK)
+        return _results(function(qkv_T3HK, batch.sequences, rate), qkv_T3HK, gradient_THK)
 
     size = _size_of(f"{size}'s, dropout {rate:g}{', bf16' if dtype == torch.bfloat16 else ''}", batch)
     return Trial(name, size, (partial(passes, plain), partial(passes, cpu_attention)), comparable=not rate)
 
 
-def _results(output: Tensor, inputs: Sequence[Tensor], gradient: Tensor | None = None) -> Tensors:
-    """Return an output and its gradients."""
-    return output.detach(), *torch.autograd.grad(output, inputs, gradient)
+def _results(output: Tensor, source: Tensor, gradient: Tensor) -> Tensors:
+    """Return an output and the gradient of what it was computed from."""
+    return output.detach(), *torch.autograd.grad(output, source, gradient)
 
 
 IDEAS: dict[str, Callable[[Setting], Trials]] = {
