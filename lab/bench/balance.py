@@ -44,8 +44,8 @@ def measure(arguments: argparse.Namespace, progress: Progress) -> Found:
     measured, simulated = paired_ratio(none_ms, planned_ms), paired_ratio(planned, none).ratio
     step_ms = {"none": statistics.median(none_ms), "planned": statistics.median(planned_ms)}
     found = {
-        "machine": processor(), "ranks": 2, "batch": batch, "step_ms": step_ms, "ratio": measured.ratio,
-        "ratio_low": measured.low, "ratio_high": measured.high, "simulated_ratio": simulated,
+        "step_ms": step_ms, "ratio": measured.ratio, "ratio_low": measured.low, "ratio_high": measured.high,
+        "simulated_ratio": simulated,
     }  # fmt: skip
     shown = ", ".join(f"{method} {own:,.0f} ms" for method, own in step_ms.items())
     head = f"small, 2 ranks x {batch} samples on {processor()}: {shown} a step"

@@ -103,8 +103,7 @@ def _on_rank(
                 rate = round(run.samples / run.seconds, 1)
                 rows.append(LinkRow(way, mbit, latency_ms, rate, run.samples, run.reached, round(run.seconds, 3)))
                 progress.message(
-                    f"{mbit:g} Mbit/s, {latency_ms:g} ms: {way}: {run.samples:,} samples in {run.seconds:.1f} s, "
-                    f"{rate:,.0f} a second, accuracy {run.course[-1][1]:.3f}"
+                    f"{mbit:g} Mbit/s, {latency_ms:g} ms: {way}: {run.samples:,} samples, {run.seconds:.1f} s"
                 )
     return rows
 

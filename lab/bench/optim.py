@@ -13,7 +13,6 @@ import torch
 
 from bertbench.common.progress import Progress
 from bertbench.config.optimizer import OptimizerSettings
-from bertbench.machine.processor import processor
 from bertbench.model.bert import Bert
 from bertbench.model.compiled import obstacle
 from bertbench.model.shape import BertShape
@@ -46,7 +45,7 @@ def measure(arguments: argparse.Namespace, progress: Progress) -> Found:
     times, arithmetic = step_times(model.to_empty(device=device), parameters, arguments, progress)
     peak_gb = round(peak_bytes(device) / 1e9, 3)
     medians = {name: round(statistics.median(taken), 3) for name, taken in times.items()}
-    where = machine_name(device) if device.type == "cuda" else f"{torch.get_num_threads()} cores of {processor()}"
+    where = machine_name(device)
     found = {
         "parameters": parameters,
         **{f"{name}_ms": taken for name, taken in medians.items()},
