@@ -4,8 +4,6 @@ import json
 import math
 import re
 import statistics
-import subprocess
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -44,13 +42,6 @@ def demo() -> str:
         f"  time to train {run.time_to_train_s:.1f} s, best accuracy {best:.4f}, run {run.status}",
     ]  # fmt: skip
     return fenced(*lines)
-
-
-def validation() -> str:
-    """Return how wrong forecasts of published results are, by what they were made without."""
-    command = "predict", "--validate"
-    done = subprocess.run([sys.executable, "-m", "bertbench", *command], capture_output=True, text=True, check=True)
-    return fenced(f"$ bertbench {' '.join(command)}", "...", *done.stdout.splitlines()[-5:])
 
 
 def claims() -> str:
@@ -244,5 +235,5 @@ def _table(heads: list[str], rows: list[list[str]]) -> str:
     return "\n".join(f"| {' | '.join(cells)} |" for cells in [heads, ["---"] * len(heads), *rows])
 
 
-READINGS = {reading.__name__: reading for reading in (demo, validation, claims, steps, rules, balance, preparation)}
+READINGS = {reading.__name__: reading for reading in (demo, claims, steps, rules, balance, preparation)}
 """What a page may show, by name."""

@@ -1,7 +1,8 @@
 """Write what pages show of the records in results/ and of the judge's rules.
 
 A line `<!-- shown: SOURCE -->` stands before a fenced block, or before lines up to the next blank one. SOURCE is a
-record of results/bench/ (a pattern means the newest), a command of bertbench or the judge, or a name of readings.py.
+record of results/bench/ (a pattern means the newest), a command of bertbench or the judge, of whose output ` ... 5`
+takes the last five lines, or a name of readings.py.
 `python docs/site/shown.py` rewrites the blocks, `python docs/site/picture.py` the picture; a test finds old ones.
 """
 
@@ -38,7 +39,9 @@ def _block(source: str) -> str:
         made = f"{record['measured']}, commit {record['commit'][:7]}, torch {record['torch']}"
         return _READINGS["fenced"](f"$ {_READINGS['command_of'](record)}    # {made}", *record["printed"])
     if source.startswith(("bertbench ", "python ")):
-        return _READINGS["fenced"](f"$ {source}", *_printed(source).splitlines())
+        command, _, last = source.partition(" ... ")
+        lines = _printed(command).splitlines()
+        return _READINGS["fenced"](f"$ {command}", *(["...", *lines[-int(last) :]] if last else lines))
     return _READINGS["READINGS"][source]()
 
 
