@@ -13,8 +13,26 @@ from compliance.__main__ import main
 from compliance.package import judge_package
 from tests.compliance.mutations import both
 from tests.compliance.packages import START, line, run_log, write_package
+from tests.conftest import Captured
 
 Text = Callable[[str], str]
+
+
+@pytest.fixture
+def logs(tmp_path: Path) -> Path:
+    """The logs of a package that passes."""
+    return write_package(tmp_path)
+
+
+def rewrite(logs: Path, run: int, change: Text) -> None:
+    log = logs / f"result_{run}.txt"
+    log.write_text(change(log.read_text()))
+
+
+def copy(logs: Path, change: Text) -> None:
+    """The fourth run is made of the first, with a seed of its own."""
+    content = (logs / "result_0.txt").read_text().replace('"seed", "value": 1', '"seed", "value": 4')
+    (logs / "result_3.txt").write_text(change(content))
 
 
 def found(logs: Path) -> set[tuple[str, str]]:
@@ -48,39 +66,39 @@ def own_times(text: str) -> str:
     return times(lambda at: 103_000 if at == 100_000 else int(1.03 * at) + chance.randrange(60))(text)
 
 
-def scaled(share: float) -> Callable[[int], int]:
-    return lambda at: int(share * at)
-
-
 tiny = random.Random(5)
 
 
 @pytest.mark.parametrize(
-    "disguise",
+    ("severity", "disguise"),
     [
-        str,
-        own_accuracies,
-        own_times,
-        both(own_accuracies, times(lambda at: at + 700)),
-        both(own_times, accuracies(lambda one: one + 0.0005)),
-        both(own_times, accuracies(lambda one: one + tiny.random() * 1e-5)),
-        both(own_accuracies, lambda text: text.replace(str(START)[:5], "18000")),
+        ("error", str),
+        ("error", own_accuracies),
+        ("error", own_times),
+        ("error", both(own_accuracies, times(lambda at: at + 700))),
+        ("error", both(own_times, accuracies(lambda one: one + 0.0005))),
+        ("error", both(own_times, accuracies(lambda one: one + tiny.random() * 1e-5))),
+        ("error", both(own_accuracies, lambda text: text.replace(str(START)[:5], "18000"))),
+        ("warning", both(own_accuracies, times(lambda at: round(1.013 * at)))),
+        ("warning", both(own_accuracies, times(lambda at: at + tiny.randrange(20)))),
+        ("warning", both(own_times, accuracies(lambda one: one + tiny.gauss(0, 1e-4)))),
     ],
-    ids=["none", "accuracies", "times", "late", "offset", "noise", "another year"],
-)
-def test_a_copied_run_is_found_in_any_disguise(tmp_path: Path, disguise: Text) -> None:
-    logs = write_package(tmp_path)
-    copy = disguise((logs / "result_0.txt").read_text())
-    (logs / "result_3.txt").write_text(copy.replace('"seed", "value": 1', '"seed", "value": 4'))
-    assert ("copied-run", "error") in found(logs)
+    ids=[
+        "none", "accuracies", "times", "late", "offset", "noise", "another year", "stretched", "shaken",
+        "a curve with noise",
+    ],
+)  # fmt: skip
+def test_a_copied_run_is_found_in_any_disguise_and_asked_about_if_it_nearly_follows(
+    logs: Path, severity: str, disguise: Text
+) -> None:
+    copy(logs, disguise)
+    assert found(logs) == {("copied-run", severity)}
 
 
 def test_a_run_with_half_of_the_evaluations_of_another_is_a_copy(tmp_path: Path) -> None:
     logs = write_package(tmp_path, evaluations=20)
-    lines = (logs / "result_0.txt").read_text().replace('"seed", "value": 1', '"seed", "value": 4').splitlines(True)
-    evaluations = [line for line in lines if "eval_accuracy" in line]
-    kept = [line for line in lines if line not in evaluations[1:9]]
-    (logs / "result_3.txt").write_text(own_times("".join(kept)))
+    evaluations = [line for line in (logs / "result_0.txt").read_text().splitlines(True) if "eval_accuracy" in line]
+    copy(logs, lambda text: own_times("".join(one for one in text.splitlines(True) if one not in evaluations[1:9])))
     assert ("copied-run", "error") in found(logs)
 
 
@@ -89,8 +107,7 @@ def add_system(root: Path) -> None:
     (root / "systems" / "toy2.json").write_text(json.dumps(described))
 
 
-def test_runs_are_compared_across_systems(tmp_path: Path) -> None:
-    logs = write_package(tmp_path)
+def test_runs_are_compared_across_systems(tmp_path: Path, logs: Path) -> None:
     add_system(tmp_path)
     shutil.copytree(logs.parent, tmp_path / "results" / "toy2")
     assert ("copied-run", "error") in found(logs)
@@ -104,28 +121,22 @@ def logged_losses(seed: int, name: str = "train_loss", offset: float = 0.0) -> T
     )
 
 
-def test_runs_with_the_losses_or_blocks_of_another_are_copies(tmp_path: Path) -> None:
-    logs = write_package(tmp_path)
+def test_runs_with_the_losses_or_blocks_of_another_are_copies(logs: Path) -> None:
     for run in range(10):
-        log = logs / f"result_{run}.txt"
-        log.write_text(logged_losses(run)(log.read_text()))
+        rewrite(logs, run, logged_losses(run))
     assert found(logs) == set()
-    log.write_text(logged_losses(4)(run_log(seconds=109, seed=10)))
+    own = run_log(seconds=109, seed=10)
+    rewrite(logs, 9, lambda _: logged_losses(4)(own))
     assert found(logs) == {("copied-run", "error")}
     blocks = iter(one for one in (logs / "result_4.txt").read_text().splitlines(True) if "block_" in one)
-    lines = run_log(seconds=109, seed=10).splitlines(True)
-    log.write_text("".join(next(blocks) if "block_" in one else one for one in lines))
+    rewrite(logs, 9, lambda _: "".join(next(blocks) if "block_" in one else one for one in own.splitlines(True)))
     assert ("copied-run", "error") in found(logs)
 
 
 @pytest.mark.parametrize(("name", "offset"), [("train_loss", 0.01), ("throughput", 0.0)])
-def test_runs_with_later_losses_or_the_throughputs_of_another_are_copies(
-    tmp_path: Path, name: str, offset: float
-) -> None:
-    logs = write_package(tmp_path)
+def test_runs_with_later_losses_or_the_throughputs_of_another_are_copies(logs: Path, name: str, offset: float) -> None:
     for run in (0, 3):
-        log = logs / f"result_{run}.txt"
-        log.write_text(logged_losses(4, name, run * offset)(log.read_text()))
+        rewrite(logs, run, logged_losses(4, name, run * offset))
     assert ("copied-run", "error") in found(logs)
 
 
@@ -136,76 +147,49 @@ def test_a_linked_folder_is_no_second_system(tmp_path: Path) -> None:
     assert ("layout", "error") in found(logs)
 
 
-def test_time_cut_evenly_from_one_run_shows_against_its_siblings(tmp_path: Path) -> None:
-    logs = write_package(tmp_path)
-    log = logs / "result_5.txt"
-    log.write_text(times(scaled(0.7))(log.read_text()))
-    assert found(logs) == {("speed", "warning")}
-
-
-@pytest.mark.parametrize("fast", [(2, 5, 7), (0, 1, 2, 3, 4, 5), (9, 8, 7, 6, 5, 4, 3, 2, 1)])
-def test_time_cut_evenly_from_several_runs_shows_against_the_others(tmp_path: Path, fast: tuple[int, ...]) -> None:
-    logs = write_package(tmp_path)
-    for place, run in enumerate(fast):
-        log = logs / f"result_{run}.txt"
-        share = 0.8 if len(fast) < 9 else 0.68 + 0.035 * place  # a cut a little less in each
-        log.write_text(times(scaled(share))(log.read_text()))
-    assert found(logs) == {("speed", "warning")}
-
-
-def test_three_runs_of_the_same_milliseconds_are_asked_about(tmp_path: Path) -> None:
-    logs = write_package(tmp_path)
-    for run in range(3):
-        (logs / f"result_{run}.txt").write_text(run_log(seconds=100, seed=run + 1))
-    assert found(logs) == {("speed", "warning")}
-
-
-def test_one_slow_run_does_not_make_the_others_fast(tmp_path: Path) -> None:
-    logs = write_package(tmp_path)
-    log = logs / "result_5.txt"
-    log.write_text(times(scaled(1.3))(log.read_text()))
-    assert found(logs) == set()
-
-
 @pytest.mark.parametrize(
-    "disguise",
+    ("shares", "rules"),
     [
-        both(own_accuracies, times(lambda at: round(1.013 * at))),
-        both(own_accuracies, times(lambda at: at + tiny.randrange(20))),
-        both(own_times, accuracies(lambda one: one + tiny.gauss(0, 1e-4))),
+        ({5: 0.7}, {("speed", "warning")}),
+        (dict.fromkeys((2, 5, 7), 0.8), {("speed", "warning")}),
+        (dict.fromkeys(range(6), 0.8), {("speed", "warning")}),
+        ({9 - place: 0.68 + 0.035 * place for place in range(9)}, {("speed", "warning")}),  # a little less in each
+        ({5: 1.3}, set()),
     ],
-    ids=["stretched", "shaken", "a curve with noise"],
 )
-def test_runs_that_nearly_follow_another_are_asked_about(tmp_path: Path, disguise: Text) -> None:
-    logs = write_package(tmp_path)
-    copy = disguise((logs / "result_0.txt").read_text())
-    (logs / "result_3.txt").write_text(copy.replace('"seed", "value": 1', '"seed", "value": 4'))
-    assert found(logs) == {("copied-run", "warning")}
+def test_time_cut_evenly_from_runs_shows_against_the_others_which_one_slow_run_does_not_make_fast(
+    logs: Path, shares: dict[int, float], rules: set[tuple[str, str]]
+) -> None:
+    for run, share in shares.items():
+        rewrite(logs, run, times(lambda at, share=share: int(share * at)))
+    assert found(logs) == rules
 
 
-def test_runs_are_compared_in_a_folder_of_logs_too(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    logs = write_package(tmp_path)
+def test_three_runs_of_the_same_milliseconds_are_asked_about(logs: Path) -> None:
+    for run in range(3):
+        rewrite(logs, run, lambda _, run=run: run_log(seconds=100, seed=run + 1))
+    assert found(logs) == {("speed", "warning")}
+
+
+def test_runs_are_compared_in_a_folder_of_logs_too(logs: Path, capsys: Captured) -> None:
     assert main([str(logs)]) == 0
     assert "warning" not in capsys.readouterr().out
-    (logs / "result_5.txt").write_text(run_log(seconds=60, seed=4).replace("6700", "6800"))
+    rewrite(logs, 5, lambda _: run_log(seconds=60, seed=4).replace("6700", "6800"))
     assert main([str(logs)]) == 0
     text = capsys.readouterr().out
     for rule in ("seed", "settings", "speed", "copied-run"):
         assert f"{logs}: warning {rule}: " in text
 
 
-def test_settings_are_compared_by_value(tmp_path: Path) -> None:
-    logs = write_package(tmp_path)
-    log = logs / "result_5.txt"
-    log.write_text(log.read_text().replace('"value": 6700', '"value": 6700.0'))
+def test_settings_are_compared_by_value(logs: Path) -> None:
+    rewrite(logs, 5, lambda text: text.replace('"value": 6700', '"value": 6700.0'))
     assert found(logs) == set()
 
 
-def test_thousands_of_decoys_do_not_hide_in_silence(tmp_path: Path) -> None:
-    logs = write_package(tmp_path)
+def test_thousands_of_decoys_do_not_hide_in_silence(logs: Path) -> None:
     lines = (logs / "result_0.txt").read_text().splitlines(True)
     decoys = [line.replace("e-", "e-1") for line in lines if "eval_accuracy" in line] * 100
-    (logs / "result_3.txt").write_text("".join([*lines[:8], *decoys, *lines[8:]]))
+    rewrite(logs, 3, lambda _: "".join([*lines[:8], *decoys, *lines[8:]]))
     assert {"copied-run"} <= {rule for rule, _ in found(logs)}
 
 
@@ -213,13 +197,10 @@ def counted(change: Callable[[int], int]) -> Text:
     return lambda text: re.sub(r'("epoch_num": )(\d+)', lambda match: f"{match[1]}{change(int(match[2]))}", text)
 
 
-def test_counts_of_packed_batches_are_compared_and_those_of_a_grid_are_not(tmp_path: Path) -> None:
-    logs = write_package(tmp_path)
+def test_counts_of_packed_batches_are_compared_and_those_of_a_grid_are_not(tmp_path: Path, logs: Path) -> None:
     for run in range(10):
-        log = logs / f"result_{run}.txt"
-        log.write_text(counted(lambda at: at // 150_000 * 150_000)(log.read_text()))
+        rewrite(logs, run, counted(lambda at: at // 150_000 * 150_000))
         if run in (0, 4):
-            log.write_text(counted(lambda at: at + at * at % 811)(log.read_text()))
-    copies = [one for one in judge_package(tmp_path, "5.0.0").all_findings() if one.rule == "copied-run"]
-    (copy,) = copies
+            rewrite(logs, run, counted(lambda at: at + at * at % 811))
+    (copy,) = [one for one in judge_package(tmp_path, "5.0.0").all_findings() if one.rule == "copied-run"]
     assert (copy.severity, "result_4.txt: the samples of" in copy.found) == ("warning", True)
