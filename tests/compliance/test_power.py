@@ -6,7 +6,6 @@ import shutil
 import subprocess
 import sys
 from collections.abc import Callable
-from itertools import pairwise
 from pathlib import Path
 
 import pytest
@@ -22,7 +21,7 @@ WATTS = 300
 
 def node_file(seconds: int, watts: Callable[[int], float] | None = None, every_ms: int = 500) -> str:
     """A node whose meter reads from 0.5 s after START to 2 s after a run of so many seconds, 300 W on average."""
-    watts = watts or (lambda second: WATTS + 20 * (random.Random(1000 * seconds + second).random() - 0.5))
+    watts = watts or noisy(seconds)
     stop = 1000 * seconds + 3000
     times = range(500 + every_ms, stop + 1, every_ms)
     return "\n".join(
@@ -34,14 +33,23 @@ def node_file(seconds: int, watts: Callable[[int], float] | None = None, every_m
     )  # fmt: skip
 
 
+def noisy(seed: int) -> Callable[[int], float]:
+    return lambda second: WATTS + 20 * (random.Random(1000 * seed + second).random() - 0.5)
+
+
+def measure(power: Path, name: str, content: Callable[[int], str]) -> Path:
+    """Write a file for each run; returns the folder of all."""
+    for run in range(10):
+        (power / f"result_{run}").mkdir(parents=True, exist_ok=True)
+        (power / f"result_{run}" / name).write_text(content(run))
+    return power
+
+
 @pytest.fixture
 def power(tmp_path: Path) -> Path:
     """The power files of a package that passes: each run a node of 300 W."""
     folder = write_package(tmp_path / "org", "open") / "power"
-    for run in range(10):
-        (folder / f"result_{run}").mkdir(parents=True)
-        (folder / f"result_{run}" / "node_0.txt").write_text(node_file(RUN_S + run))
-    return folder
+    return measure(folder, "node_0.txt", lambda run: node_file(RUN_S + run))
 
 
 def judged(power: Path) -> PackageJudgement:
@@ -141,11 +149,9 @@ def test_every_node_is_measured_and_so_is_what_connects_them(power: Path, tmp_pa
     assert {text for rule, _, text in found(power) if rule == "power-nodes"} == {
         f"results/toy/bert/power/result_{run}: 1 measured nodes" for run in range(10)
     }
-    for run in range(10):
-        (power / f"result_{run}" / "node_1.txt").write_text(node_file(RUN_S + run, noisy(90 + run, 300)))
+    measure(power, "node_1.txt", lambda run: node_file(RUN_S + run, noisy(90 + run)))
     assert {(rule, severity) for rule, severity, _ in found(power)} == {("power-interconnect", "warning")}
-    for run in range(10):
-        (power / f"result_{run}" / "sw_0.txt").write_text(line("interconnect_power_est", 50) + "\n")
+    measure(power, "sw_0.txt", lambda _: line("interconnect_power_est", 50) + "\n")
     assert found(power) == []
     assert judged(power).results[0].energy_j == pytest.approx((2 * WATTS + 50) * 104.5, rel=2e-3)
 
@@ -153,13 +159,7 @@ def test_every_node_is_measured_and_so_is_what_connects_them(power: Path, tmp_pa
 def test_readings_come_in_order_of_time(tmp_path: Path) -> None:
     file = tmp_path / "node_0.txt"
     file.write_text("\n".join(line("power_reading", 1, time) for time in (9, 3, 5)))
-    times = [time - START for time, _ in read(file).readings]
-    assert times == [3, 5, 9]
-    assert all(one < other for one, other in pairwise(times))
-
-
-def noisy(seed: int, watts: float = WATTS) -> Callable[[int], float]:
-    return lambda second: watts + 20 * (random.Random(1000 * seed + second).random() - 0.5)
+    assert [time - START for time, _ in read(file).readings] == [3, 5, 9]
 
 
 @pytest.mark.parametrize(
@@ -187,25 +187,18 @@ def test_power_is_bounded_by_physics_and_by_the_other_runs(power: Path, change: 
     assert ("power-plausible", "warning") in {(rule, severity) for rule, severity, _ in found(power)}
 
 
-def test_readings_of_another_run_are_found_at_another_time(power: Path) -> None:
-    for run in range(10):
-        (power / f"result_{run}" / "node_0.txt").write_text(node_file(RUN_S + run, noisy(run)))
-    assert found(power) == []
-    (power / "result_5" / "node_0.txt").write_text(node_file(RUN_S + 5, lambda second: noisy(3)(second + 17)))
-    assert "readings of" in next(text for rule, _, text in found(power) if rule == "power-plausible")
-
-
-def test_readings_of_another_run_are_found_at_another_scale(power: Path) -> None:
-    text = node_file(RUN_S + 5, lambda second: 1.02 * noisy(1000)(second) + 3)
-    (power / "result_3" / "node_0.txt").write_text(node_file(RUN_S + 3, noisy(1000)))
-    (power / "result_5" / "node_0.txt").write_text(text)
+@pytest.mark.parametrize(
+    "copied",
+    [lambda second: noisy(RUN_S + 3)(second + 17), lambda second: 1.02 * noisy(RUN_S + 3)(second) + 3],
+    ids=["at another time", "at another scale"],
+)
+def test_readings_of_another_run_are_found(power: Path, copied: Callable[[int], float]) -> None:
+    (power / "result_5" / "node_0.txt").write_text(node_file(RUN_S + 5, copied))
     assert "result_5, file 0: readings of" in next(text for rule, _, text in found(power) if rule == "power-plausible")
 
 
 def test_a_closed_run_takes_the_energy_that_its_arithmetic_needs(tmp_path: Path) -> None:
-    logs = write_package(tmp_path / "org")
-    for run in range(10):
-        (logs / "power" / f"result_{run}").mkdir(parents=True)
-        # 20 W for 100 s are 2 kJ; 2.55 million samples take 230 kJ on the most frugal chip
-        (logs / "power" / f"result_{run}" / "node_0.txt").write_text(node_file(RUN_S + run, lambda _: 20))
-    assert ("power-plausible", "error") in {(rule, severity) for rule, severity, _ in found(logs / "power")}
+    power = write_package(tmp_path / "org") / "power"
+    # 20 W for 100 s are 2 kJ; 2.55 million samples take 230 kJ on the most frugal chip
+    measure(power, "node_0.txt", lambda run: node_file(RUN_S + run, lambda _: 20))
+    assert ("power-plausible", "error") in {(rule, severity) for rule, severity, _ in found(power)}
