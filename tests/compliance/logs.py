@@ -13,6 +13,8 @@ import mlperf_logging
 import yaml
 from mlperf_logging.compliance_checker import mlp_compliance
 
+from compliance.judge import Judgement, judge
+
 REPOSITORY = Path(__file__).parents[2]
 RESULTS = REPOSITORY / "tests" / "recorded" / "results" / "cpu_demo" / "bert"
 RULES = Path(mlperf_logging.__path__[0]) / "compliance_checker"
@@ -107,6 +109,16 @@ def write(path: Path, content: str | bytes | Iterable[Record]) -> Path:
     else:
         path.write_bytes((content if isinstance(content, str) else text(content)).encode())
     return path
+
+
+def judged(folder: Path, content: str | bytes | Iterable[Record], ruleset: str = "5.0.0", **options: Any) -> Judgement:
+    """Judge a log that is written into a folder."""
+    return judge(write(folder / "result_0.txt", content), ruleset, **options)
+
+
+def places(judgement: Judgement) -> set[tuple[str, int | None]]:
+    """The rule and the line of every finding."""
+    return {(finding.rule, finding.line) for finding in judgement.findings}
 
 
 def at(records: list[Record], key: str, nth: int = 0) -> int:

@@ -10,7 +10,18 @@ import pytest
 from compliance.judge import judge
 from tests.compliance.broken_logs import TABLE, Broken
 from tests.compliance.forgeries import LOGS, Forgery
-from tests.compliance.logs import at, closed, demo, line, official_verdict, text, with_own_keys, write
+from tests.compliance.logs import (
+    at,
+    closed,
+    demo,
+    judged,
+    line,
+    official_verdict,
+    places,
+    text,
+    with_own_keys,
+    write,
+)
 from tests.compliance.mutations import none_reaching, reaching_after_run_stop, without
 
 
@@ -49,17 +60,17 @@ LINES = [
 def test_a_damaged_line_is_found(tmp_path: Path, verdict: str, rule: str, old: str, new: str) -> None:
     lines = text(closed()).splitlines(True)
     damaged = re.sub(old, lambda _: new, "".join(lines[8:]), count=1)
-    judgement = judge(write(tmp_path / "result_0.txt", "".join(lines[:8]) + damaged), "5.0.0")
-    assert (rule, 9) in {(finding.rule, finding.line) for finding in judgement.findings}
+    judgement = judged(tmp_path, "".join(lines[:8]) + damaged)
+    assert (rule, 9) in places(judgement)
     assert judgement.verdict == verdict
 
 
 def test_a_cut_log_fails_with_its_last_line_or_what_it_lacks(tmp_path: Path) -> None:
     content = text(closed())
     for cut, found in ((-40, ("record", content.count("\n"))), (content.rindex(":::"), ("run-whole", None))):
-        judgement = judge(write(tmp_path / "result_0.txt", content[:cut]), "5.0.0")
+        judgement = judged(tmp_path, content[:cut])
         assert judgement.verdict == "fail"
-        assert found in {(finding.rule, finding.line) for finding in judgement.findings}
+        assert found in places(judgement)
 
 
 @pytest.mark.parametrize(
@@ -73,7 +84,7 @@ def test_a_cut_log_fails_with_its_last_line_or_what_it_lacks(tmp_path: Path) -> 
     ],
 )
 def test_what_is_no_log_cannot_be_judged(tmp_path: Path, change: Callable[[str], str | bytes], found: str) -> None:
-    judgement = judge(write(tmp_path / "result_0.txt", change(text(closed()))), "5.0.0")
+    judgement = judged(tmp_path, change(text(closed())))
     assert (judgement.verdict, [finding.rule for finding in judgement.findings]) == ("cannot-judge", ["readable"])
     assert f"found {found};" in judgement.findings[0].found
 
@@ -83,32 +94,30 @@ def test_an_error_is_shown_however_many_warnings_stand_before_it(tmp_path: Path)
     for index in range(10):
         records[at(records, "eval_start", index)]["time_ms"] = -1
     records[at(records, "run_stop")]["time_ms"] *= 1000
-    judgement = judge(write(tmp_path / "result_0.txt", records), "5.0.0")
+    judgement = judged(tmp_path, records)
     times = [(finding.severity, finding.line) for finding in judgement.findings if finding.rule == "time"]
     assert len(times) == 5
     assert times[-1] == ("error", at(records, "run_stop") + 1)
 
 
 def test_a_closed_log_of_ours_tells_all_and_another_what_it_does_not(tmp_path: Path) -> None:
-    told = judge(write(tmp_path / "result_0.txt", with_own_keys(closed())), "5.0.0", strict=True)
-    assert (told.verdict, told.findings, told.notes) == ("pass", (), ())
-    foreign = judge(write(tmp_path / "result_1.txt", closed()), "5.0.0", strict=True)
-    assert (foreign.verdict, foreign.findings, foreign.notes) == ("pass", (), ())
-    unknown = dict(foreign.not_applied)["reference-value"]
+    for records in (with_own_keys(closed()), closed()):
+        found = judged(tmp_path, records, strict=True)
+        assert (found.verdict, found.findings, found.notes) == ("pass", (), ())
+    unknown = dict(found.not_applied)["reference-value"]
     assert "clip norm, power of the decay, predictions a sample, clip mode, compression" in unknown
 
 
 def test_an_open_run_is_evaluated_on_the_clock_and_says_its_batch(tmp_path: Path) -> None:
-    judgement = judge(write(tmp_path / "result_0.txt", reaching_after_run_stop(demo())), "5.0.0")
-    assert ("on-clock", len(demo())) in {(finding.rule, finding.line) for finding in judgement.findings}
-    judgement = judge(write(tmp_path / "result_0.txt", without("global_batch_size")(demo())), "5.0.0")
+    assert ("on-clock", len(demo())) in places(judged(tmp_path, reaching_after_run_stop(demo())))
+    judgement = judged(tmp_path, without("global_batch_size")(demo()))
     assert [(finding.rule, finding.severity) for finding in judgement.findings] == [("batch-size", "warning")]
 
 
 def test_a_miss_of_the_target_says_how_far_it_is_off_and_on_which_line_of_the_file(tmp_path: Path) -> None:
     records = none_reaching(closed())
     lines = [f"{number % 8}: noise\n{line(record)}" for number, record in enumerate(records)]
-    judgement = judge(write(tmp_path / "result_0.txt", "Starting\r10 %\r20 %\n" + "\n".join(lines)), "5.0.0")
+    judgement = judged(tmp_path, "Starting\r10 %\r20 %\n" + "\n".join(lines))
     (missed,) = [finding for finding in judgement.findings if finding.rule == "target"]
     assert missed.line == 1 + 2 * (at(records, "eval_accuracy", -1) + 1)
     assert missed.found == "best accuracy 0.71530 after 2,101,120 samples, 0.00470 short"
@@ -117,5 +126,5 @@ def test_a_miss_of_the_target_says_how_far_it_is_off_and_on_which_line_of_the_fi
 
 @pytest.mark.parametrize("forgery", LOGS, ids=lambda forgery: forgery.name)
 def test_no_forgery_passes_in_silence(tmp_path: Path, forgery: Forgery) -> None:
-    judgement = judge(write(tmp_path / "result_0.txt", forgery.change(closed())), "5.0.0")
+    judgement = judged(tmp_path, forgery.change(closed()))
     assert (forgery.rule, forgery.severity) in {(finding.rule, finding.severity) for finding in judgement.findings}

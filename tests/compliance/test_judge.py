@@ -7,16 +7,16 @@ from pathlib import Path
 
 import pytest
 
-from compliance.judge import find_logs, judge
+from compliance.judge import find_logs
 from compliance.log import CannotJudge
 from compliance.run import RunFacts
 from compliance.score import counted
-from tests.compliance.logs import write
+from tests.compliance.logs import judged, write
 from tests.compliance.packages import run_log
 
 
 def test_a_runs_facts_are_read_from_its_log(tmp_path: Path) -> None:
-    judgement = judge(write(tmp_path / "result_0.txt", run_log("open", evaluations=2, seed=7)), "5.0.0")
+    judgement = judged(tmp_path, run_log("open", evaluations=2, seed=7))
     assert (judgement.verdict, judgement.findings) == ("pass", ())
     facts = judgement.facts
     assert facts is not None

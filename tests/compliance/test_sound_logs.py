@@ -16,6 +16,7 @@ from tests.compliance.logs import (
     at,
     closed,
     demo,
+    judged,
     line,
     official_verdict,
     text,
@@ -262,8 +263,8 @@ def test_a_sound_log_passes_without_a_word(tmp_path: Path, ruleset: str, manner:
 def test_a_seed_is_asked_for_where_the_rules_do(
     tmp_path: Path, ruleset: str, records: list[Record], asked: bool
 ) -> None:
-    path = write(tmp_path / "result_0.txt", [record for record in records if record["key"] != "seed"])
-    assert [finding.rule for finding in judge(path, ruleset).findings] == ["seed"] * asked
+    judgement = judged(tmp_path, [record for record in records if record["key"] != "seed"], ruleset)
+    assert [finding.rule for finding in judgement.findings] == ["seed"] * asked
 
 
 def test_our_own_results_pass_without_a_word() -> None:
