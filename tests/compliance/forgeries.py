@@ -11,12 +11,14 @@ from tests.compliance.mutations import (
     accuracies,
     again,
     both,
+    curve,
     epoch_nums,
     every,
     from_key,
     later,
     renamed,
     setting,
+    shifted,
     stopped_after,
     telling,
 )
@@ -92,9 +94,8 @@ evenly = evaluated_at(lambda number: 9_375 * number)
 def evaluated_early(records: list[Record]) -> list[Record]:
     """The last evaluation comes after a third of an interval, when the target happens to be reached."""
     samples = 13 * 150_080 + 112 * 448
-    for key in ("eval_start", "eval_accuracy", "eval_stop"):
-        telling(key, -1, epoch_num=samples)(records)
-    return setting("train_samples", samples)(records)
+    told = (telling(key, -1, epoch_num=samples) for key in ("eval_start", "eval_accuracy", "eval_stop"))
+    return both(*told, setting("train_samples", samples))(records)
 
 
 def first_evaluation_after(number: int) -> Mutation:
@@ -103,12 +104,6 @@ def first_evaluation_after(number: int) -> Mutation:
         return [one for one in records if least <= one["metadata"].get("epoch_num", least) or one["key"][:5] != "eval_"]
 
     return change
-
-
-def cut_in_many(records: list[Record]) -> list[Record]:
-    for number in range(4, 14, 2):
-        records = from_key("block_stop", -2_900, number)(records)
-    return records
 
 
 LOGS = [
@@ -144,12 +139,9 @@ LOGS = [
             both(setting("opt_learning_rate_warmup_steps", 7_000), setting("num_warmup_steps", 7_000))),
     Forgery("a schedule that hardly begins", "samples", setting("opt_learning_rate_training_steps", 10**8)),
     Forgery("blocks of half their samples", "blocks-contiguous",
-            every("block_start", lambda _, one: one["metadata"].update(epoch_count=75_040))),
+            shifted("block_start", "epoch_count", lambda _: -75_040)),
     Forgery("blocks that begin after half an interval", "blocks-contiguous",
-            both(every("block_start", lambda _, one: one["metadata"].update(
-                     first_epoch_num=one["metadata"]["first_epoch_num"] + 75_040)),
-                 every("block_stop", lambda _, one: one["metadata"].update(
-                     first_epoch_num=one["metadata"]["first_epoch_num"] + 75_040)))),
+            both(*(shifted(key, "first_epoch_num", lambda _: 75_040) for key in ("block_start", "block_stop")))),
     *(Forgery(f"{key} of two whole ones", "batch-size", beside("seed", key, 896))
       for key in ("d_batch_size", "micro_batch_size", "train_batch_size")),
     Forgery("more steps before the last evaluation", "samples", beside("eval_stop", "train_step", 9_000)),
@@ -164,7 +156,8 @@ LOGS = [
     Forgery("a step before the clock", "on-clock",
             both(beside("init_stop", "learning_rate", 1e-4), telling("learning_rate", step_num=120))),
     Forgery("a second start half a second later", "run-once", again("run_start", 500), "error"),
-    Forgery("a part of many intervals", "pace", cut_in_many),
+    Forgery("a part of many intervals", "pace",
+            both(*(from_key("block_stop", -2_900, number) for number in range(4, 14, 2)))),
     Forgery("a faster second half", "pace", evaluated_at(
         lambda number: 9_400 * min(number, 7) + 8_400 * max(0, number - 7) + 37 * number**2 % 91)),
     Forgery("intervals that shrink little by little", "pace",
@@ -178,12 +171,11 @@ LOGS = [
     Forgery("intervals that grow by as much", "noise",
             evaluated_at(lambda number: 9_250 * number + 8 * number**2)),
     Forgery("a curve from its formula", "noise",
-            accuracies(lambda index, one: one if index == 13 else 0.7305 - 0.33 * 0.756**index)),
+            curve(lambda index: 0.7305 - 0.33 * 0.756**index)),
     Forgery("the same sixteen digits twice", "noise",
             both(setting("eval_accuracy", 0.6512345678901234, 9), setting("eval_accuracy", 0.6512345678901234, 11))),
-    Forgery("a straight line", "noise", accuracies(lambda index, one: one if index == 13 else 0.4 + 0.0175 * index)),
-    Forgery("a curve of roots", "noise",
-            accuracies(lambda index, one: one if index == 13 else 0.28 + 0.42 * ((index + 1) / 13) ** 0.5)),
+    Forgery("a straight line", "noise", curve(lambda index: 0.4 + 0.0175 * index)),
+    Forgery("a curve of roots", "noise", curve(lambda index: 0.28 + 0.42 * ((index + 1) / 13) ** 0.5)),
     Forgery("one loss at all evaluations", "noise", stated_after_each("train_loss", lambda _: 3.123456789)),
     Forgery("a throughput that grows by as much", "noise",
             stated_after_each("throughput", lambda number: SAMPLES / SECONDS + number)),

@@ -79,7 +79,7 @@ def going_on(records: list[Record], count: int = 1) -> list[Record]:
 
 
 def no_result(value: Any) -> Mutation:
-    return lambda records: renamed("seed", "not_a_result", 1)(again("seed", value=value)(records))
+    return both(again("seed", value=value), renamed("seed", "not_a_result", 1))
 
 
 @mutation
@@ -102,9 +102,19 @@ def epoch_nums(number: Callable[[int], Any]) -> Mutation:
     return every("eval_accuracy", lambda index, one: one["metadata"].update(epoch_num=number(index)))
 
 
+def shifted(key: str, field: str, more: Callable[[int], Any]) -> Mutation:
+    """Add to what the first, second, ... record of a key counts."""
+    return every(key, lambda index, one: one["metadata"].update({field: one["metadata"][field] + more(index)}))
+
+
 def accuracies(value: Callable[[int, float], float]) -> Mutation:
     """Make accuracies from their place and value."""
     return every("eval_accuracy", lambda index, one: one.update(value=value(index, one["value"])))
+
+
+def curve(value: Callable[[int], float]) -> Mutation:
+    """Invent all accuracies but the last."""
+    return accuracies(lambda index, one: one if index == 13 else value(index))
 
 
 @mutation
