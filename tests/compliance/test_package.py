@@ -176,88 +176,91 @@ def rewrite(path: Path, old: str, new: str, most: int = -1) -> None:
     path.write_text(text.replace(old, new, most))
 
 
-def edit(path: str, old: str, new: str) -> Callable[[Path], None]:
-    return lambda root: rewrite(root / path, old, new)
+def edited(old: str, new: str) -> Callable[[Path], None]:
+    return lambda path: rewrite(path, old, new)
 
 
-def link(root: Path) -> None:
-    (root / "benchmarks" / "data").symlink_to("nowhere")
+def instead(make: Callable[[Path], object]) -> Callable[[Path], object]:
+    """Make something else where a file may be."""
+
+    def change(path: Path) -> None:
+        path.unlink(missing_ok=True)
+        make(path)
+
+    return change
 
 
-def replaced(path: Path) -> Path:
-    path.unlink()
-    return path
+def linked(target: str) -> Callable[[Path], object]:
+    return instead(lambda path: path.symlink_to(target))
 
 
-def large(root: Path) -> None:
-    with (root / "benchmarks" / "weights.bin").open("wb") as file:
-        file.truncate((50 << 20) + 1)
-
-
-LOG = "results/toy/bert/result_3.txt"
+LOG, SCALING = "results/toy/bert/result_3.txt", "results/toy/bert/scaling.json"
+SOURCES = "benchmarks/bert/implementations/toy"
 SYSTEM = "systems/toy.json"
 
 
 @pytest.mark.parametrize(
-    ("rule", "break_it"),
+    ("rule", "where", "break_it"),
     [
-        ("runs", lambda root: (root / LOG).unlink()),
-        ("runs", lambda root: shutil.copy(root / LOG, root / LOG.replace("_3", "_10"))),
-        ("seed", edit(LOG, '"seed", "value": 4', '"seed", "value": 8')),
-        ("seed", edit(LOG, '"key": "seed"', '"key": "sead"')),
-        ("settings", edit(LOG, '"value": 448', '"value": 512')),
-        ("division", edit(LOG, '"value": "closed"', '"value": "open"')),
-        ("benchmark", edit(LOG, '"value": "bert"', '"value": "dlrm_dcnv2"')),
-        ("system-description", lambda root: (root / SYSTEM).unlink()),
-        ("system-description", edit(SYSTEM, '"cooling"', '"coolin"')),
-        ("system-description", edit(SYSTEM, "Available on-premise", "bought")),
-        ("system-description", edit(SYSTEM, '"8"', "8")),
-        ("system-description", lambda root: (root / SYSTEM).write_text("[" * 100_000)),
-        ("system-division", edit(SYSTEM, '"closed"', '"Closed"')),
-        ("system-description", edit(SYSTEM, '"division": "closed"', '"division": "open", "division": "closed"')),
-        ("system-description", edit(SYSTEM, '"cooling": "', '"deep": ' + "[" * 900 + "]" * 900 + ', "cooling": "')),
-        ("system-description", lambda root: os.mkfifo(replaced(root / SYSTEM))),
-        ("system-description", lambda root: replaced(root / SYSTEM).symlink_to("/dev/zero")),
-        ("runs", lambda root: replaced(root / LOG).mkdir()),
-        ("runs", lambda root: os.mkfifo(replaced(root / LOG))),
-        ("runs", lambda root: replaced(root / LOG).symlink_to("result_0.txt")),
-        ("scaling", lambda root: os.mkfifo((root / LOG).with_name("scaling.json"))),
-        ("same-system", edit(LOG, '"value": "toy"', '"value": "another"')),
-        ("same-system", edit(LOG, '"value": "org"', '"value": "another"')),
-        ("layout", lambda root: shutil.rmtree(root / "benchmarks")),
-        ("sources", lambda root: [path.unlink() for path in (root / "benchmarks/bert/implementations/toy").iterdir()]),
-        ("file-name", lambda root: (root / "benchmarks" / "a b.py").touch()),
-        ("file-name", lambda root: (root / "benchmarks" / ".hidden").mkdir()),
-        ("file-size", large),
-        ("broken-link", link),
-        ("scaling", lambda root: (root / LOG).with_name("scaling.json").write_text('{"scaling_factor": 0.5}')),
+        ("runs", LOG, Path.unlink),
+        ("runs", LOG, lambda path: shutil.copy(path, path.with_name("result_10.txt"))),
+        ("seed", LOG, edited('"seed", "value": 4', '"seed", "value": 8')),
+        ("seed", LOG, edited('"key": "seed"', '"key": "sead"')),
+        ("settings", LOG, edited('"value": 448', '"value": 512')),
+        ("division", LOG, edited('"value": "closed"', '"value": "open"')),
+        ("benchmark", LOG, edited('"value": "bert"', '"value": "dlrm_dcnv2"')),
+        ("system-description", SYSTEM, Path.unlink),
+        ("system-description", SYSTEM, edited('"cooling"', '"coolin"')),
+        ("system-description", SYSTEM, edited("Available on-premise", "bought")),
+        ("system-description", SYSTEM, edited('"8"', "8")),
+        ("system-description", SYSTEM, lambda path: path.write_text("[" * 100_000)),
+        ("system-division", SYSTEM, edited('"closed"', '"Closed"')),
+        ("system-description", SYSTEM, edited('"division": "closed"', '"division": "open", "division": "closed"')),
+        ("system-description", SYSTEM, edited('"cooling": "', '"deep": ' + "[" * 900 + "]" * 900 + ', "cooling": "')),
+        ("system-description", SYSTEM, instead(os.mkfifo)),
+        ("system-description", SYSTEM, linked("/dev/zero")),
+        ("runs", LOG, instead(Path.mkdir)),
+        ("runs", LOG, instead(os.mkfifo)),
+        ("runs", LOG, linked("result_0.txt")),
+        ("scaling", SCALING, os.mkfifo),
+        ("same-system", LOG, edited('"value": "toy"', '"value": "another"')),
+        ("same-system", LOG, edited('"value": "org"', '"value": "another"')),
+        ("layout", "benchmarks", shutil.rmtree),
+        ("sources", SOURCES, lambda path: [file.unlink() for file in path.iterdir()]),
+        ("file-name", "benchmarks/a b.py", Path.touch),
+        ("file-name", "benchmarks/.hidden", Path.mkdir),
+        ("file-size", "benchmarks/weights.bin", lambda path: (path.touch(), os.truncate(path, (50 << 20) + 1))),
+        ("broken-link", "benchmarks/data", linked("nowhere")),
+        ("scaling", SCALING, lambda path: path.write_text('{"scaling_factor": 0.5}')),
     ],
 )
-def test_a_broken_package_fails_by_its_rule(tmp_path: Path, rule: str, break_it: Callable[[Path], None]) -> None:
+def test_a_broken_package_fails_by_its_rule(
+    tmp_path: Path, rule: str, where: str, break_it: Callable[[Path], object]
+) -> None:
     write_package(tmp_path, evaluations=2)
-    break_it(tmp_path)
+    break_it(tmp_path / where)
     assert rule in errors(tmp_path)
 
 
 @pytest.mark.parametrize(
-    ("rule", "break_it"),
+    ("rule", "where", "break_it"),
     [
-        ("runs", lambda root: (root / LOG).with_name("notes.md").touch()),
-        ("settings", edit(LOG, '"value": 6700', '"value": 7100')),
-        ("settings", edit(LOG, '"value": 10000', '"value": 9000')),
-        ("system-submitter", edit(SYSTEM, '"org"', '"other"')),
-        ("system-status", edit(SYSTEM, "Available on-premise", "Available cloud")),
-        ("system-counts", edit(SYSTEM, '"8"', '"eight"')),
-        ("layout", lambda root: shutil.copy(root / SYSTEM, root / "systems/spare.json")),
-        ("outside-link", lambda root: (root / "benchmarks/passwd").symlink_to("/etc/passwd")),
-        ("benchmark", lambda root: (root / "results/toy/resnet").mkdir()),
-        ("implementation", lambda root: (root / "benchmarks/bert/implementations/toy/setup.sh").unlink()),
-        ("implementation", lambda root: (root / "benchmarks/bert/implementations/toy/toy_main.json").unlink()),
+        ("runs", "results/toy/bert/notes.md", Path.touch),
+        ("settings", LOG, edited('"value": 6700', '"value": 7100')),
+        ("settings", LOG, edited('"value": 10000', '"value": 9000')),
+        ("system-submitter", SYSTEM, edited('"org"', '"other"')),
+        ("system-status", SYSTEM, edited("Available on-premise", "Available cloud")),
+        ("system-counts", SYSTEM, edited('"8"', '"eight"')),
+        ("layout", SYSTEM, lambda path: shutil.copy(path, path.with_name("spare.json"))),
+        ("outside-link", "benchmarks/passwd", linked("/etc/passwd")),
+        ("benchmark", "results/toy/resnet", Path.mkdir),
+        ("implementation", f"{SOURCES}/setup.sh", Path.unlink),
+        ("implementation", f"{SOURCES}/toy_main.json", Path.unlink),
     ],
 )
-def test_an_oddity_is_a_warning(tmp_path: Path, rule: str, break_it: Callable[[Path], None]) -> None:
+def test_an_oddity_is_a_warning(tmp_path: Path, rule: str, where: str, break_it: Callable[[Path], object]) -> None:
     write_package(tmp_path, "open", evaluations=2)
-    break_it(tmp_path)
+    break_it(tmp_path / where)
     judgement = judged(tmp_path)
     assert judgement.verdict == "pass"
     assert [finding.rule for finding in judgement.all_findings()] == [rule]

@@ -22,56 +22,37 @@ from tests.compliance.mutations import setting, without
 from tests.conftest import Captured
 
 
-def _fifo(path: Path) -> Path:
-    os.mkfifo(path)
-    return path
-
-
-def _socket(path: Path) -> Path:
+def _socket(path: Path) -> None:
     with socket.socket(socket.AF_UNIX) as one:
         one.bind(str(path))
-    return path
-
-
-def _loop(path: Path) -> Path:
-    path.symlink_to(path)
-    return path
-
-
-def _broken_link(path: Path) -> Path:
-    path.symlink_to("nowhere")
-    return path
-
-
-def _unnamable(_: Path) -> Path:
-    return Path("a\0b")
 
 
 @pytest.mark.parametrize(
     ("make", "found"),
     [
-        (_fifo, "is a FIFO"),
+        (os.mkfifo, "is a FIFO"),
         (_socket, "is a socket"),
         (lambda _: Path("/dev/zero"), "is a device"),
-        (_loop, "cannot be read"),
-        (_broken_link, "found nothing there"),
-        (_unnamable, "cannot be opened"),
+        (lambda path: path.symlink_to(path), "cannot be read"),
+        (lambda path: path.symlink_to("nowhere"), "found nothing there"),
+        (lambda _: Path("a\0b"), "cannot be opened"),
         (lambda path: path / "none", "found nothing there"),
         (lambda path: path.parent, "is a folder without result_*.txt"),
     ],
     ids=["FIFO", "socket", "device", "link loop", "broken link", "NUL in a name", "nothing", "empty folder"],
 )
 def test_what_is_no_file_cannot_be_judged(tmp_path: Path, make: Any, found: str) -> None:
-    judgement = judge(make(tmp_path / "log.txt"), "5.0.0")
+    path = tmp_path / "log.txt"
+    judgement = judge(make(path) or path, "5.0.0")
     assert judgement.verdict == "cannot-judge"
     assert found in judgement.findings[0].found
 
 
 def test_a_folder_with_specials_and_loops_is_judged_to_its_end(tmp_path: Path) -> None:
     write(tmp_path / "a" / "result_0.txt", closed())
-    _fifo(tmp_path / "a" / "result_1.txt")
+    os.mkfifo(tmp_path / "a" / "result_1.txt")
     (tmp_path / "a" / "up").symlink_to(tmp_path)
-    _loop(tmp_path / "result_2.txt")
+    (tmp_path / "result_2.txt").symlink_to("result_2.txt")
     done = compliance("--json", str(tmp_path))
     assert done.returncode == 2
     assert [(Path(one["path"]).name, one["verdict"]) for one in json.loads(done.stdout)] == [

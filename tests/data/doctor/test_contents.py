@@ -48,23 +48,22 @@ def test_what_is_missing_comes_with_its_download(download: Path, printed: Printe
     assert "bert-input-files.uri" not in found
 
 
-def write(folder: Path, **contents: bytes) -> None:
-    for path, content in contents.items():
+def writing(path: str, content: bytes) -> Callable[[Path], object]:
+    def write(folder: Path) -> None:
         (folder / path).parent.mkdir(exist_ok=True)
         (folder / path).write_bytes(content)
+
+    return write
 
 
 def second_checkpoint(folder: Path, *paths: str) -> None:
     shutil.rmtree(folder / "tf1_ckpt")
-    write(folder, **{path: CONTENTS[path] for path in paths})
-
-
-def copied(folder: Path, source: str, target: str) -> None:
-    write(folder, **{target: (folder / source).read_bytes()})
+    for path in paths:
+        writing(path, CONTENTS[path])(folder)
 
 
 def copied_part_without_list(folder: Path) -> None:
-    copied(folder, FIRST, SECOND)
+    writing(SECOND, CONTENTS[FIRST])(folder)
     (folder / "text" / TEXT_LIST).unlink()
 
 
@@ -74,21 +73,21 @@ def contradicted(folder: Path) -> None:
 
 
 def one_right_and_one_other(folder: Path) -> None:
-    write(folder, **{"other/vocab.txt": b"[PAD]\nother\n"})
-    copied(folder, "vocab.txt", "text/vocab.txt")
+    writing("other/vocab.txt", b"[PAD]\nother\n")(folder)
+    writing("text/vocab.txt", CONTENTS["vocab.txt"])(folder)
 
 
 FILES: dict[str, tuple[Callable[[Path], object], dict[str, tuple[str, bool, str]]]] = {
     "truncated": (
-        lambda folder: write(folder, **{EVAL: b"Held"}), {EVAL: ("truncated", True, "found 4 bytes, expected 10; run")}
+        writing(EVAL, b"Held"), {EVAL: ("truncated", True, "found 4 bytes, expected 10; run")}
     ),
-    "empty": (lambda folder: write(folder, **{FIRST: b""}), {FIRST: ("truncated", True, "expected more")}),
+    "empty": (writing(FIRST, b""), {FIRST: ("truncated", True, "expected more")}),
     "altered": (
-        lambda folder: write(folder, **{EVAL: b"Held out.X"}),
+        writing(EVAL, b"Held out.X"),
         {EVAL: ("altered", True, f"found MD5 {md5(b'Held out.X')}, expected {md5(CONTENTS[EVAL])}")},
     ),
     "longer": (
-        lambda folder: write(folder, **{EVAL: b"Held out.\n\n"}),
+        writing(EVAL, b"Held out.\n\n"),
         {EVAL: ("altered", True, "found 11 bytes, expected 10")},
     ),
     "without list": (
@@ -102,7 +101,7 @@ FILES: dict[str, tuple[Callable[[Path], object], dict[str, tuple[str, bool, str]
         },
     ),
     "a copy": (
-        lambda folder: copied(folder, "vocab.txt", "vocab (1).txt"),
+        writing("vocab (1).txt", CONTENTS["vocab.txt"]),
         {"vocab (1).txt": ("doubled", False, "the same content as vocab.txt; remove it")},
     ),
     "a copy of an unlisted part": (
@@ -113,11 +112,11 @@ FILES: dict[str, tuple[Callable[[Path], object], dict[str, tuple[str, bool, str]
         {"other/vocab.txt": ("foreign", False, "vocab.txt is right"), "text/vocab.txt": ("doubled", False, "remove")},
     ),
     "foreign": (
-        lambda folder: write(folder, **{"notes.md": b"mine"}),
+        writing("notes.md", b"mine"),
         {"notes.md": ("foreign", False, "no file that MLCommons publishes")},
     ),
     "a part too many": (
-        lambda folder: write(folder, **{"text/part-00500-of-00500": b"one too many"}),
+        writing("text/part-00500-of-00500", b"one too many"),
         {"text/part-00500-of-00500": ("foreign", True, "part-*-of-00500 would match it; move it elsewhere")},
     ),
     "no checkpoint": (
