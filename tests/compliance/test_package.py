@@ -180,6 +180,11 @@ def edited(old: str, new: str) -> Callable[[Path], None]:
     return lambda path: rewrite(path, old, new)
 
 
+def large(path: Path) -> None:
+    with path.open("wb") as file:
+        file.truncate((50 << 20) + 1)
+
+
 def instead(make: Callable[[Path], object]) -> Callable[[Path], object]:
     """Make something else where a file may be."""
 
@@ -229,7 +234,7 @@ SYSTEM = "systems/toy.json"
         ("sources", SOURCES, lambda path: [file.unlink() for file in path.iterdir()]),
         ("file-name", "benchmarks/a b.py", Path.touch),
         ("file-name", "benchmarks/.hidden", Path.mkdir),
-        ("file-size", "benchmarks/weights.bin", lambda path: (path.touch(), os.truncate(path, (50 << 20) + 1))),
+        ("file-size", "benchmarks/weights.bin", large),
         ("broken-link", "benchmarks/data", linked("nowhere")),
         ("scaling", SCALING, lambda path: path.write_text('{"scaling_factor": 0.5}')),
     ],

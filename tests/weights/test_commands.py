@@ -19,7 +19,7 @@ from tests.conftest import Answer, Printed, Tiny
 from tests.ranks import run_command, run_ranks
 from tests.weights.bundles import tensorflow_1, with_optimizer, write_bundle
 from tests.weights.test_convert import CONFIG
-from tests.weights.test_weights import PADDED, tiny_weights
+from tests.weights.test_weights import PADDED, tiny_weights, write_tiny
 
 
 @pytest.fixture
@@ -92,7 +92,7 @@ def test_a_mistake_is_one_error_before_any_rank_starts(
 def test_evaluate_scores_as_ranks_do_that_start_from_the_same_weights(
     tmp_path: Path, tiny_file: str, tiny: Tiny, answer: Answer
 ) -> None:
-    write_weights(tmp_path / "start", tiny_weights(), PADDED, 89, "a test")
+    write_tiny(tmp_path / "start")
     evaluated = answer("evaluate", tiny_file, "--checkpoint", tmp_path / "start")
     assert evaluated["samples"] == 13
     assert evaluated["accuracy"] > 0
@@ -111,7 +111,7 @@ def accuracy_at_the_start(world: World, system: System) -> float:
 
 
 def test_a_run_from_a_checkpoint_logs_each_of_its_tensors_once(tmp_path: Path, tiny_file: str) -> None:
-    write_weights(tmp_path / "start", tiny_weights(), PADDED, 89, "a test")
+    write_tiny(tmp_path / "start")
     settings = ("model.checkpoint=start", "schedule.max_steps=400", "evaluation.target=0.01")
     words = ["train", tiny_file, *(word for setting in settings for word in ("--set", setting))]
     done = run_command(2, words, tmp_path, DATADIR=str(tmp_path))

@@ -11,11 +11,11 @@ from bertbench.common.errors import CheckpointError
 from bertbench.loading.batch import batch_of
 from bertbench.model.bert import Bert
 from bertbench.weights.convert import convert
-from bertbench.weights.file import Weights, write_weights
+from bertbench.weights.file import Weights
 from bertbench.weights.hugging_face import export, open_hugging_face
 from tests.tiny import Sample, columns_of
 from tests.weights.bundles import TINY
-from tests.weights.test_weights import PADDED
+from tests.weights.test_weights import PADDED, write_tiny
 
 DECODER = "cls.predictions.decoder.weight"
 WORDS = "bert.embeddings.word_embeddings.weight"
@@ -30,8 +30,7 @@ def weights(tmp_path: Path) -> Path:
     }
     for name in ("embeddings.word.weight", "masked_lm.bias"):
         tensors[name][89:] = 0
-    write_weights(tmp_path / "ours.safetensors", tensors, PADDED, 89, "a test")
-    return tmp_path / "ours.safetensors"
+    return write_tiny(tmp_path / "ours.safetensors", tensors)
 
 
 @pytest.fixture

@@ -1,6 +1,6 @@
 import json
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
@@ -25,11 +25,14 @@ def tiny_weights(seed: int = 3) -> dict[str, Tensor]:
     return model.state_dict()
 
 
+def write_tiny(path: Path, tensors: Mapping[str, Tensor] | None = None) -> Path:
+    write_weights(path, tensors or tiny_weights(), PADDED, 89, "a test")
+    return path
+
+
 @pytest.fixture
 def weights(tmp_path: Path) -> Path:
-    path = tmp_path / "tiny.safetensors"
-    write_weights(path, tiny_weights(), PADDED, 89, "a test")
-    return path
+    return write_tiny(tmp_path / "tiny.safetensors")
 
 
 def test_what_was_written_is_loaded(weights: Path) -> None:
@@ -99,14 +102,14 @@ def test_a_file_that_is_missing_cut_or_something_else_is_refused(weights: Path, 
 
 def test_nothing_is_overwritten_and_nothing_half_written_stays(weights: Path, tmp_path: Path) -> None:
     before = weights.read_bytes()
-    with pytest.raises(CheckpointError, match="exists already and is not overwritten"):
-        write_weights(weights, tiny_weights(4), PADDED, 89, "a test")
+    incomplete = {name: tensor for name, tensor in tiny_weights().items() if name != "pooler.bias"}
+    for path, tensors, expected in (
+        (weights, tiny_weights(4), "exists already and is not overwritten"),
+        (tmp_path / "nowhere" / "x", tiny_weights(), r"nowhere/x: cannot be written \(No such file"),
+        (weights / "x", tiny_weights(), r"/x: cannot be written \(Not a directory\)"),
+        (tmp_path / "y", incomplete, r"pooler\.bias: is missing"),
+    ):
+        with pytest.raises(CheckpointError, match=expected):
+            write_tiny(path, tensors)
     assert weights.read_bytes() == before
-    with pytest.raises(CheckpointError, match=r"nowhere/x: cannot be written \(No such file"):
-        write_weights(tmp_path / "nowhere" / "x", tiny_weights(), PADDED, 89, "a test")
-    with pytest.raises(CheckpointError, match=r"/x: cannot be written \(Not a directory\)"):
-        write_weights(weights / "x", tiny_weights(), PADDED, 89, "a test")
-    with pytest.raises(CheckpointError, match=r"pooler\.bias: is missing"):
-        incomplete = {name: tensor for name, tensor in tiny_weights().items() if name != "pooler.bias"}
-        write_weights(tmp_path / "y", incomplete, PADDED, 89, "a test")
     assert [path.name for path in tmp_path.iterdir()] == [weights.name]
