@@ -4,6 +4,7 @@ A row changes what one cheat would change, or uses what a rule lets pass.
 """
 
 from collections.abc import Callable
+from itertools import pairwise
 from typing import Any, NamedTuple
 
 from tests.compliance.logs import Mutation, Record, at
@@ -13,6 +14,7 @@ from tests.compliance.mutations import (
     both,
     curve,
     epoch_nums,
+    evaluated_only,
     every,
     from_key,
     later,
@@ -44,23 +46,6 @@ def stats(throughput: float = SAMPLES / SECONDS, samples: int = SAMPLES, steps: 
     return added("tracked_stats", {"throughput": throughput, "epoch_num": samples}, step=[2, steps])
 
 
-def stated_at_each(factor: float) -> Mutation:
-    """A throughput for each interval, times a factor."""
-
-    def change(records: list[Record]) -> list[Record]:
-        changed: list[Record] = []
-        last = records[at(records, "run_start")]["time_ms"]
-        for one in records:
-            changed.append(one)
-            if one["key"] == "eval_stop":
-                value = factor * 150_080 / (one["time_ms"] - last) * 1e3
-                changed.append({**one, "key": "throughput", "value": value, "metadata": {}})
-                last = one["time_ms"]
-        return changed
-
-    return change
-
-
 def stated_after_each(name: str, figure: Callable[[int], float]) -> Mutation:
     """A figure after the first, second, ... evaluation."""
     return lambda records: [
@@ -68,6 +53,17 @@ def stated_after_each(name: str, figure: Callable[[int], float]) -> Mutation:
             [one, {**one, "key": name, "value": figure(one["metadata"]["epoch_num"] // 150_080)}]
             if one["key"] == "eval_stop" else [one])
     ]  # fmt: skip
+
+
+def stated_at_each(factor: float) -> Mutation:
+    """A throughput for each interval, times a factor."""
+
+    def change(records: list[Record]) -> list[Record]:
+        ends = [one["time_ms"] for one in records if one["key"] in ("run_start", "eval_stop")]
+        rates = [factor * 150_080e3 / (end - start) for start, end in pairwise(ends)]
+        return stated_after_each("throughput", lambda number: rates[number - 1])(records)
+
+    return change
 
 
 def beside(key: str, name: str, value: Any) -> Mutation:
@@ -96,14 +92,6 @@ def evaluated_early(records: list[Record]) -> list[Record]:
     samples = 13 * 150_080 + 112 * 448
     told = (telling(key, -1, epoch_num=samples) for key in ("eval_start", "eval_accuracy", "eval_stop"))
     return both(*told, setting("train_samples", samples))(records)
-
-
-def first_evaluation_after(number: int) -> Mutation:
-    def change(records: list[Record]) -> list[Record]:
-        least = number * 150_080
-        return [one for one in records if least <= one["metadata"].get("epoch_num", least) or one["key"][:5] != "eval_"]
-
-    return change
 
 
 LOGS = [
@@ -189,23 +177,20 @@ LOGS = [
     Forgery("a fall by half", "noise", setting("eval_accuracy", 0.31, 12)),
     # 4: exemptions
     Forgery("constant samples that hide a short run", "early",
-            both(epoch_nums(lambda _: 1), lambda records: [
-                one for one in records if not one["key"].startswith("eval_a") or at(records, "eval_accuracy", 9)
-                <= records.index(one)])),
+            both(evaluated_only(*range(10, 15)), epoch_nums(lambda _: 1))),
     Forgery("the dataset's size that hides fewer samples", "samples",
             both(setting("train_samples", 156_725_653), stats(samples=1_000_000))),
     Forgery("a late start that pays for cuts", "pace",
             both(stats(), from_key("block_start", 9_000), from_key("block_stop", -4_500, 5),
                  from_key("block_stop", -8_500, 8)), "error"),
     Forgery("too few evaluations for a pace", "leap",
-            lambda records: [one for one in stopped_after(10)(records) if not one["key"].startswith("eval_a")
-                             or one["metadata"]["epoch_num"] in (3 * 150_080, 10 * 150_080)], "error"),
+            both(stopped_after(10), evaluated_only(3, 10)), "error"),
     Forgery("constant samples beside other train_samples", "samples",
             both(epoch_nums(lambda _: 1), setting("train_samples", 4_000_000))),
     Forgery("samples that pass for steps", "samples",
             both(setting("opt_learning_rate_training_steps", 10**7), setting("train_samples", 14 * 56 * 448),
                  epoch_nums(lambda index: (index + 1) * 56 * 448))),
-    Forgery("the first evaluation after four intervals", "cadence", first_evaluation_after(4)),
+    Forgery("the first evaluation after four intervals", "cadence", evaluated_only(*range(4, 15))),
     Forgery("an early evaluation that meets the target", "cadence", evaluated_early),
     # 6: what is kept
     Forgery("a throughput among 400 other statistics", "samples",

@@ -135,10 +135,12 @@ def two_runs(records: list[Record]) -> list[Record]:
     return [*records, *(record | {"time_ms": record["time_ms"] + TEN_MINUTES} for record in records[start:])]
 
 
-def fewer_evaluations(records: list[Record]) -> list[Record]:
-    return [
-        record for record in records
-        if not record["key"].startswith("eval_") or record["metadata"].get("epoch_num", 0) % (2 * 150_080) == 0
+def evaluated_only(*evaluations: int) -> Mutation:
+    """Leave out all but the first, second, ... evaluation."""
+    return lambda records: [
+        one for one in records
+        if not one["key"].startswith("eval_")
+        or one["metadata"].get("epoch_num", evaluations[0] * 150_080) // 150_080 in evaluations
     ]  # fmt: skip
 
 

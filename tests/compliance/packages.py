@@ -5,10 +5,7 @@ import random
 from pathlib import Path
 from typing import Any
 
-DESCRIPTION = (
-    Path(__file__).parents[2] / "tests" / "recorded" / "results" / "cpu_demo" / "bert" / "result_0" / "system.json"
-)
-
+from tests.compliance.logs import RESULTS
 
 START = 1_700_000_000_000  # ms since 1970
 
@@ -44,7 +41,8 @@ def run_log(
     ]  # fmt: skip
     chance = random.Random(seed)  # no two runs measure the same, nor do two intervals of one
     times = [1_000 + seconds * 1_000 * done // evaluations + chance.randrange(200) for done in range(evaluations)]
-    times = [1_000, *times[1:], 1_000 + seconds * 1_000]
+    stop = 1_000 + seconds * 1_000
+    times = [1_000, *times[1:], stop]
     for number in range(evaluations):
         start, end = evaluated_after(number), evaluated_after(number + 1)
         began, ended = times[number : number + 2]
@@ -55,10 +53,9 @@ def run_log(
             line("block_stop", time_ms=ended, first_epoch_num=start), line("eval_start", time_ms=ended, epoch_num=end),
             line("eval_accuracy", accuracy, ended, epoch_num=end), line("eval_stop", time_ms=ended, epoch_num=end),
         ]  # fmt: skip
-    end = 1_000 + seconds * 1_000
     lines += [
-        line("train_samples", evaluated_after(evaluations), end), line("eval_samples", 10_000, end),
-        line("run_stop", time_ms=end, status=status),
+        line("train_samples", evaluated_after(evaluations), stop), line("eval_samples", 10_000, stop),
+        line("run_stop", time_ms=stop, status=status),
     ]  # fmt: skip
     return "\n".join(lines) + "\n"
 
@@ -74,7 +71,7 @@ def write_package(root: Path, division: str = "closed", **changes: Any) -> Path:
         "number_of_nodes": "1", "accelerators_per_node": "8", "accelerator_model_name": "toy accelerator",
     }  # fmt: skip
     (root / "systems").mkdir()
-    fields = json.loads(DESCRIPTION.read_text()) | described
+    fields = json.loads((RESULTS / "result_0" / "system.json").read_text()) | described
     (root / "systems" / "toy.json").write_text(json.dumps(fields))
     sources = root / "benchmarks" / "bert" / "implementations" / "toy"
     sources.mkdir(parents=True)

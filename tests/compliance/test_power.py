@@ -95,6 +95,14 @@ def test_a_node_s_energy_by_hand() -> None:
     assert joules(Readings(1000, None, [(2000, 10), (3000, 30)]), 8000) == pytest.approx(160)
 
 
+def valued(key: str, value: float) -> Callable[[str], str]:
+    return lambda text: re.sub(rf'("{key}", "value": )[\d.]+', rf"\g<1>{value}", text)
+
+
+def metered(watts: Callable[[int], float]) -> Callable[[str], str]:
+    return lambda _: node_file(RUN_S + 5, watts)
+
+
 def edit(change: Callable[[str], str]) -> Callable[[Path], object]:
     """Change the file of a run's node."""
     return lambda file: file.write_text(change(file.read_text()))
@@ -165,16 +173,16 @@ def test_readings_come_in_order_of_time(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     "change",
     [
-        lambda text: text.replace('"conversion_eff", "value": 1.0', '"conversion_eff", "value": 0.2'),
-        lambda text: re.sub(r'"power_reading", "value": [\d.]+', '"power_reading", "value": 0.3', text),
-        lambda text: re.sub(r'"power_reading", "value": [\d.]+', '"power_reading", "value": 120', text),
-        lambda text: text.replace('"conversion_eff", "value": 1.0', '"conversion_eff", "value": 0.95'),
-        lambda _: node_file(RUN_S + 5, lambda _: 300),
-        lambda _: node_file(RUN_S + 5, lambda second: 290 + second % 5),
-        lambda _: node_file(RUN_S + 5, lambda second: 290 + second / 8),
-        lambda _: node_file(RUN_S + 5, lambda second: noisy(5)(second) * (0.1 if 20 < second < 25 else 1)),
-        lambda _: node_file(RUN_S + 5, lambda second: noisy(5)(second) * (1.31 if second < 53 else 0.7)),
-        lambda _: node_file(RUN_S + 5, lambda second: noisy(5)(second) * (1.15 if 3 * second < 2 * RUN_S else 0.65)),
+        valued("conversion_eff", 0.2),
+        valued("power_reading", 0.3),
+        valued("power_reading", 120),
+        valued("conversion_eff", 0.95),
+        metered(lambda _: 300),
+        metered(lambda second: 290 + second % 5),
+        metered(lambda second: 290 + second / 8),
+        metered(lambda second: noisy(5)(second) * (0.1 if 20 < second < 25 else 1)),
+        metered(lambda second: noisy(5)(second) * (1.31 if second < 53 else 0.7)),
+        metered(lambda second: noisy(5)(second) * (1.15 if 3 * second < 2 * RUN_S else 0.65)),
     ],
     ids=[
         "efficiency", "kilowatts", "another power", "another efficiency", "one power", "a pattern", "a line", "a gap",

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from compliance.judge import find_logs, judge
+from tests.compliance.forgeries import SAMPLES, SECONDS, added, stats
 from tests.compliance.logs import (
     RESULTS,
     RULESETS,
@@ -62,14 +63,6 @@ def times_out_of_order(records: list[Record]) -> str:
         if record["key"] in ("seed", "global_batch_size", "weights_initialization"):
             record["time_ms"] += 4_000
     return text(records)
-
-
-def keys_after_run_stop(records: list[Record]) -> str:
-    last = records[-1]
-    throughput = 2_101_120 / ((last["time_ms"] - records[at(records, "run_start")]["time_ms"]) / 1e3)
-    stats = {**last, "key": "tracked_stats", "value": {"throughput": throughput}, "metadata": {"step": [2, 4690]}}
-    name = {**records[at(records, "submission_benchmark")], "time_ms": last["time_ms"]}
-    return text([*records, stats, {**stats, "key": "throughput", "value": throughput}, name])
 
 
 def one_block(records: list[Record]) -> str:
@@ -176,16 +169,22 @@ def rates_without_evaluation(records: list[Record]) -> str:
         trained -= records[at(records, "eval_stop", number)]["time_ms"]
         trained += records[at(records, "eval_start", number)]["time_ms"]
         records = from_key("eval_accuracy", 1_000 + 17 * number % 30, number)(records)
-    stats = {"throughput": 2_101_120 / trained * 1e3, "avg_step_time_ms": trained * 448 / 2_101_120, "step_time": 0.05}
-    return text([*records, {**records[-1], "key": "tracked_stats", "value": stats, "metadata": {}}])
+    figures = {
+        "throughput": 2_101_120 / trained * 1e3,
+        "avg_step_time_ms": trained * 448 / 2_101_120,
+        "step_time": 0.05,
+    }
+    return mutated(added("tracked_stats", figures))(records)
 
 
 MANNERS: dict[str, Manner] = {
     **{manner.__name__: manner for manner in (
         prefixed, cr_only, crlf_without_a_last_end, among_other_output, late_writers, times_out_of_order,
-        keys_after_run_stop, one_block, bare_fields, every_rank, values_of_other_types, block_after_the_target,
+        one_block, bare_fields, every_rank, values_of_other_types, block_after_the_target,
         evaluated_in_parallel, other_events, rates_without_evaluation,
     )},
+    "keys after run_stop": mutated(
+        stats(), added("throughput", SAMPLES / SECONDS), added("submission_benchmark", "bert")),
     "small epoch nums": mutated(counts(lambda samples: samples // 150_080)),
     "nominal samples": mutated(counts(lambda samples: samples // 150_080 * 150_000)),
     "batches rounded down": mutated(counts(lambda samples: samples // 150_080 * 334 * 448)),
