@@ -44,13 +44,17 @@ class RunsCode:
         return os.mkdir, (str(self.mark),)
 
 
-def test_a_snapshot_that_would_run_code_is_refused_before_it_does(snapshot: Path, tmp_path: Path) -> None:
-    mark, path = tmp_path / "it ran", snapshot / ".metadata"
-    path.write_bytes(pickle.dumps(RunsCode(mark)))
-    with pytest.raises(CheckpointError, match=r"asks for posix\.mkdir"):
+def assert_refused(snapshot: Path, metadata: object, found: str) -> None:
+    (snapshot / ".metadata").write_bytes(pickle.dumps(metadata))
+    with pytest.raises(CheckpointError, match=found):
         SnapshotReader(snapshot).read_metadata()
+
+
+def test_a_snapshot_that_would_run_code_is_refused_before_it_does(snapshot: Path, tmp_path: Path) -> None:
+    mark = tmp_path / "it ran"
+    assert_refused(snapshot, RunsCode(mark), r"asks for posix\.mkdir")
     assert not mark.exists()
-    pickle.loads(path.read_bytes())  # as torch's own reader would
+    pickle.loads((snapshot / ".metadata").read_bytes())  # as torch's own reader would
     assert mark.exists()
 
 
@@ -63,18 +67,14 @@ def test_a_snapshot_that_would_run_code_is_refused_before_it_does(snapshot: Path
     ],
 )  # torch unpickles bytes without limits
 def test_a_snapshot_of_anything_but_tensors_is_refused(snapshot: Path, metadata: object, found: str) -> None:
-    (snapshot / ".metadata").write_bytes(pickle.dumps(metadata))
-    with pytest.raises(CheckpointError, match=found):
-        SnapshotReader(snapshot).read_metadata()
+    assert_refused(snapshot, metadata, found)
 
 
 def test_a_snapshot_that_names_a_file_elsewhere_is_refused(snapshot: Path) -> None:
     metadata = SnapshotReader(snapshot).read_metadata()
     for info in metadata.storage_data.values():
         info.relative_path = "../elsewhere"
-    (snapshot / ".metadata").write_bytes(pickle.dumps(metadata))
-    with pytest.raises(CheckpointError, match="names a file outside"):
-        SnapshotReader(snapshot).read_metadata()
+    assert_refused(snapshot, metadata, "names a file outside")
 
 
 def listening(pid: int) -> set[str]:

@@ -29,10 +29,9 @@ def folder(tmp_path: Path) -> Path:
     leave(logs, 2, 0, log=begun + line("run_stop", time_ms=9_000, status="aborted", interrupted=True) + "\n")
     leave(logs, 3, 0, log=begun)
     leave(logs, 4, 0, log=begun)
-    hours_ago = time.time() - 7200
-    os.utime(logs / "result_4.txt", (hours_ago, hours_ago))
     (logs / "result_10.txt").touch()
-    os.utime(logs / "result_10.txt", (hours_ago, hours_ago))
+    for name in ("result_4.txt", "result_10.txt"):
+        os.utime(logs / name, (time.time() - 7200,) * 2)
     (logs / "result_11.txt").write_bytes(b"\0\1 no log")
     smoke = tmp_path / "toy" / "smoke"
     smoke.mkdir()
