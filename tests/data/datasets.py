@@ -14,6 +14,8 @@ from bertbench.data.text.mlperf import MlperfRecipe, prepare_mlperf
 from bertbench.data.text.vocabulary import SPECIAL_TOKENS
 from tests.tiny import WORDS, Sample, columns_of, samples_of
 
+QUIET = Progress(False)
+
 
 def written(folder: Path, samples: Sequence[Sample], shard_samples: int) -> Dataset:
     """The samples as the training split of a dataset without a manifest."""
@@ -32,7 +34,7 @@ def made(
     out: Path, files: Sequence[Path], vocab: Path, recipe: MlperfRecipe, workers: int = 1
 ) -> tuple[Manifest, bool]:
     """What MLPerf's recipe makes of texts, and whether it was there."""
-    return prepare_mlperf(out, tuple(files), vocab, recipe, workers, Progress(False))
+    return prepare_mlperf(out, tuple(files), vocab, recipe, workers, QUIET)
 
 
 def vocabulary_of_words(path: Path) -> Path:

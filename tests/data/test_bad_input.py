@@ -8,11 +8,11 @@ import h5py
 import numpy as np
 import pytest
 
-from bertbench.common.progress import Progress
 from bertbench.data.formats.convert import Conversion, convert
 from tests.conftest import Printed
 from tests.damage import cut, flip
 from tests.data import published
+from tests.data.datasets import QUIET
 from tests.data.published import SAMPLES, VOCAB_SIZE, Fields
 from tests.tiny import Sample
 
@@ -38,7 +38,7 @@ def packed(name: str, row: int, values: list[int]) -> Damage:
     return hdf5(fields)
 
 
-def damaged(good: Damage, change: Callable[[Path], None]) -> Damage:
+def damaged(good: Damage, change: Callable[[Path], object]) -> Damage:
     """A file that is changed after it was written."""
 
     def write(folder: Path) -> list[Path]:
@@ -47,10 +47,6 @@ def damaged(good: Damage, change: Callable[[Path], None]) -> Damage:
         return [path]
 
     return write
-
-
-def without(name: str, fields: Fields) -> Fields:
-    return {other: values for other, values in fields.items() if other != name}
 
 
 def twice(folder: Path) -> list[Path]:
@@ -73,23 +69,13 @@ def flipped(folder: Path) -> list[Path]:
 
 
 def ours(folder: Path) -> list[Path]:
-    convert(folder / "made", Conversion("hdf5", (twice(folder)[0],), "train", VOCAB_SIZE, 3), Progress(False))
+    convert(folder / "made", Conversion("hdf5", (twice(folder)[0],), "train", VOCAB_SIZE, 3), QUIET)
     return [folder / "made" / "train"]
 
 
 def empty_folder(folder: Path) -> list[Path]:
     (folder / "empty").mkdir()
     return [folder / "empty"]
-
-
-def break_name(path: Path) -> None:
-    """Damage a field's name, which is no UTF-8 any more."""
-    path.write_bytes(path.read_bytes().replace(b"segment_ids", b"segment_\xffds"))
-
-
-def text_file(folder: Path) -> list[Path]:
-    (folder / "part.hdf5").write_text("this is no HDF5 file")
-    return [folder / "part.hdf5"]
 
 
 FIXED, VARLENGTH = published.fixed_fields(), published.varlength_fields()
@@ -103,9 +89,14 @@ BAD_HDF5: dict[str, tuple[Damage, str]] = {
     "the same file twice": (twice, "part_1.hdf5: found the content of"),
     "our own shards": (ours, "found no field input_mask, but input_ids, masked_lm_ids"),
     "no rows": (hdf5({name: values[:0] for name, values in FIXED.items()}), "found no samples"),
-    "a missing mask": (hdf5(without("input_mask", FIXED)), "found no field input_mask"),
+    "a missing mask": (
+        hdf5({name: values for name, values in FIXED.items() if name != "input_mask"}), "found no field input_mask",
+    ),
     "a damaged name": (
-        damaged(hdf5(FIXED), break_name), "found no field segment_ids, but b'segment_\\xffds', input_ids",
+        damaged(
+            hdf5(FIXED), lambda path: path.write_bytes(path.read_bytes().replace(b"segment_ids", b"segment_\xffds")),
+        ),
+        "found no field segment_ids, but b'segment_\\xffds', input_ids",
     ),
     "mixed layouts": (
         hdf5({**VARLENGTH, "masked_lm_ids": FIXED["masked_lm_ids"]}),
@@ -180,7 +171,9 @@ BAD_TFRECORD: dict[str, tuple[Damage, str]] = {
     "a cut file": (damaged(records(), lambda path: cut(path, -7)), "record 2: found"),
     "a cut compressed file": (damaged(records(compressed=True), lambda path: cut(path, -30)), "cannot be read after"),
     "an empty TFRecord file": (damaged(records(), lambda path: cut(path, 0)), "found no samples"),
-    "another kind of file": (text_file, "or not a TFRecord file"),
+    "another kind of file": (
+        damaged(records(), lambda path: path.write_text("this is no HDF5 file")), "or not a TFRecord file",
+    ),
     "an empty folder": (empty_folder, "found no tfrecord files in this folder"),
     "a missing feature": (records({}, {"segment_ids": None}), "record 1: found no feature segment_ids, but input_ids"),
     "floats for ids": (records({}, {"input_ids": [0.5]}), "record 1: found floats in input_ids, expected integers"),

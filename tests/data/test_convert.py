@@ -4,7 +4,6 @@ import pytest
 
 from bertbench.cli import main
 from bertbench.common.errors import DataError
-from bertbench.common.progress import Progress
 from bertbench.data.formats.convert import Conversion, convert
 from bertbench.data.formats.export import export, tfrecords
 from bertbench.data.formats.files import Format
@@ -13,7 +12,7 @@ from bertbench.data.text.vocabulary import SPECIAL_TOKENS, Vocabulary
 from bertbench.loading.inputs import open_data
 from tests.conftest import Printed, Tiny
 from tests.data import published
-from tests.data.datasets import read, written
+from tests.data.datasets import QUIET, read, written
 from tests.data.published import SAMPLES, VOCAB_SIZE
 from tests.tiny import Sample
 
@@ -72,7 +71,7 @@ def test_a_conversion_is_reused_and_never_overwrites_another(tmp_path: Path) -> 
     converted(tmp_path / "out", path)
     conversion = Conversion("hdf5", (path,), "train", VOCAB_SIZE, 2)
     vocabulary = Vocabulary((*SPECIAL_TOKENS, *(str(number) for number in range(5, VOCAB_SIZE))))
-    assert convert(tmp_path / "out", conversion, Progress(False))[1]
+    assert convert(tmp_path / "out", conversion, QUIET)[1]
     for changed, expected in (
         ({"files": (other,)}, r"source\.train\.files: was"),
         ({"shard_samples": 3}, r"recipe\.shard_samples: was 2, is 3"),
@@ -81,7 +80,7 @@ def test_a_conversion_is_reused_and_never_overwrites_another(tmp_path: Path) -> 
         ({"vocabulary": vocabulary}, r"vocab_sha256: was None"),
     ):
         with pytest.raises(DataError, match=expected):
-            convert(tmp_path / "out", Conversion(**{**vars(conversion), **changed}), Progress(False))
+            convert(tmp_path / "out", Conversion(**{**vars(conversion), **changed}), QUIET)
     assert read(tmp_path / "out") == SAMPLES
 
 
@@ -95,12 +94,12 @@ def test_a_restart_makes_only_the_files_that_are_missing(tmp_path: Path) -> None
     ]
     conversion, work = Conversion("hdf5", tuple(files), "train", VOCAB_SIZE, 2), tmp_path / ".out.unfinished"
     with pytest.raises(DataError, match=r"b\.hdf5: row 1"):
-        convert(tmp_path / "out", conversion, Progress(False))
+        convert(tmp_path / "out", conversion, QUIET)
     assert not (tmp_path / "out").exists()
     times = {path.name: path.stat().st_mtime_ns for path in work.glob("train/*.h5")}
     assert len(times) == 2  # of three samples
     published.write_hdf5(files[1], published.fixed_fields(other))  # mended
-    convert(tmp_path / "out", conversion, Progress(False))
+    convert(tmp_path / "out", conversion, QUIET)
     now = {path.name: path.stat().st_mtime_ns for path in (tmp_path / "out").glob("train/*.h5")}
     assert {name: now[name] for name in times} == times
     assert read(tmp_path / "out") == [*SAMPLES, *other]
@@ -108,29 +107,16 @@ def test_a_restart_makes_only_the_files_that_are_missing(tmp_path: Path) -> None
     assert not work.exists()
 
 
-@pytest.mark.parametrize(
-    ("words", "expected"),
-    [
-        (["--split", "eval"], "--split: only with published samples"),
-        (["--from-hdf5", "a", "--out", "o"], "expected one of --vocab-size N and --vocab FILE"),
-        (["--from-hdf5", "a", "--vocab-size", "9"], "give --out DIR"),
-        (["--from-hdf5", "a", "--text", "b", "--vocab-size", "9", "--out", "o"], "neither --text nor --wiki"),
-    ],
-)
-def test_contradicting_options_are_refused(words: list[str], expected: str, printed: Printed) -> None:
-    assert expected in printed("data", "prepare", *words, code=2)
-
-
 @pytest.mark.parametrize("vocab_size", [0, 2**15 + 1])
 def test_a_vocabulary_that_16_bits_don_t_hold_is_refused(tmp_path: Path, vocab_size: int) -> None:
     with pytest.raises(DataError, match="expected 1 to 32,768"):
-        convert(tmp_path / "out", Conversion("hdf5", (), "train", vocab_size, 2), Progress(False))
+        convert(tmp_path / "out", Conversion("hdf5", (), "train", vocab_size, 2), QUIET)
 
 
 def test_only_layouts_with_room_for_all_masked_tokens_are_exported(tmp_path: Path) -> None:
     dataset = written(tmp_path, [*SAMPLES, Sample([1] * 90, [0] * 90, list(range(1, 78)), [2] * 77, 0)], 3)
     Manifest(request={"recipe": {}}, tokenizer=Tokenizer(VOCAB_SIZE, "", {}), train=dataset.split).write(tmp_path)
     with pytest.raises(DataError, match="found a sample with 77 masked tokens, TFRecords hold at most 76"):
-        tfrecords(dataset, Progress(False))
+        tfrecords(dataset, QUIET)
     with pytest.raises(DataError, match="exists already"):
-        export(dataset, tmp_path, Progress(False))
+        export(dataset, tmp_path, QUIET)

@@ -19,7 +19,7 @@ from bertbench.data.store.shards import write_shard
 from bertbench.data.text.prepare import Texts, prepare
 from bertbench.loading.batch import gather, read
 from tests.damage import cut
-from tests.data.datasets import written
+from tests.data.datasets import QUIET, written
 from tests.data.published import SAMPLES
 from tests.data.test_verify import change_manifest
 from tests.tiny import columns_of, samples_of
@@ -105,10 +105,10 @@ def test_prepare_reuses_what_it_made_and_overwrites_and_leaves_nothing(
 ) -> None:
     recipe = recipe_of(load_system(str(tiny_folder.parent / "tiny.json")))
     source: Texts = {"text": [text]}
-    _, existed = prepare(copied, source, recipe, None, Progress(False))
+    _, existed = prepare(copied, source, recipe, None, QUIET)
     assert existed
     with pytest.raises(DataError, match=r"recipe\.seed: was 12345, is 5"):
-        prepare(copied, source, replace(recipe, seed=5), None, Progress(False))
+        prepare(copied, source, replace(recipe, seed=5), None, QUIET)
 
     class Interrupting(Progress):
         def message(self, text: str) -> None:
@@ -119,7 +119,7 @@ def test_prepare_reuses_what_it_made_and_overwrites_and_leaves_nothing(
         prepare(tmp_path / "out", source, recipe, None, Interrupting(False))
     (tmp_path / "text").write_text("one sentence of the only article\n")
     with pytest.raises(DataError, match="found 1 documents and would hold out 0"):
-        prepare(tmp_path / "out", {"text": [tmp_path / "text"]}, recipe, None, Progress(False))
+        prepare(tmp_path / "out", {"text": [tmp_path / "text"]}, recipe, None, QUIET)
     assert sorted(path.name for path in tmp_path.iterdir()) == ["copy", "text"]
 
 

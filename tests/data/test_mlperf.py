@@ -10,7 +10,6 @@ import numpy as np
 import pytest
 
 from bertbench.common.errors import DataError
-from bertbench.common.progress import Progress
 from bertbench.data.store import shuffle as shuffling
 from bertbench.data.store.manifest import Manifest
 from bertbench.data.store.shuffle import shuffle
@@ -19,12 +18,11 @@ from bertbench.data.text.mlperf import MlperfRecipe
 from bertbench.data.text.vocabulary import Vocabulary
 from bertbench.loading.inputs import open_data
 from tests.conftest import Printed, Tiny
-from tests.data.datasets import made, read
+from tests.data.datasets import QUIET, made, read
 from tests.data.plain_samples import plain_samples
 from tests.tiny import Sample, tiny_text
 
-QUIET = Progress(False)
-MLPERF = ["prepare", "--recipe", "mlperf", "--out", "O"]
+MLPERF, HDF5 = ["prepare", "--recipe", "mlperf", "--out", "O"], ["prepare", "--from-hdf5", "a"]
 
 
 @pytest.fixture
@@ -101,10 +99,14 @@ def test_a_shuffle_is_a_permutation_that_its_seed_repeats(
         ([*MLPERF, "--text", "missing", "--vocab", "V"], "missing: cannot be read"),
         ([*MLPERF, "--text", "EMPTY", "--vocab", "V"], "EMPTY: holds no text"),
         (["prepare", "--recipe", "mlperf", "--text", "T", "--vocab", "V", "--out", "T/O"], "written (File exists)"),
+        (["prepare", "--split", "eval"], "--split: only with published samples"),
+        ([*HDF5, "--out", "o"], "expected one of --vocab-size N and --vocab FILE"),
+        ([*HDF5, "--vocab-size", "9"], "give --out DIR"),
+        ([*HDF5, "--text", "b", "--vocab-size", "9", "--out", "o"], "neither --text nor --wiki"),
         (["shuffle", "D", "--seed", "1", "--shards", "1000000", "--out", "O"], "--shards 1000000: expected 1 to"),
     ],
 )  # fmt: skip
-def test_bad_input_is_one_error(
+def test_bad_input_or_a_contradicting_option_is_one_error(
     tmp_path: Path, files: tuple[Path, ...], vocab: Path, tiny_folder: Path, monkeypatch: pytest.MonkeyPatch,
     printed: Printed, words: list[str], expected_text: str,
 ) -> None:  # fmt: skip
