@@ -1,5 +1,6 @@
 """Damage files as disks and networks do."""
 
+from collections.abc import Callable
 from pathlib import Path
 
 
@@ -13,3 +14,17 @@ def flip(path: Path, place: int) -> None:
 def cut(path: Path, length: int) -> None:
     """Keep the first `length` bytes; all but the last ones, if negative."""
     path.write_bytes(path.read_bytes()[:length])
+
+
+def instead(make: Callable[[Path], object]) -> Callable[[Path], object]:
+    """Make something else where a file may be."""
+
+    def change(path: Path) -> None:
+        path.unlink(missing_ok=True)
+        make(path)
+
+    return change
+
+
+def linked(target: str) -> Callable[[Path], object]:
+    return instead(lambda path: path.symlink_to(target))

@@ -15,6 +15,7 @@ from compliance.__main__ import main
 from compliance.package import PackageJudgement, judge_package
 from tests.compliance.packages import evaluated_after, line, run_log, write_package
 from tests.conftest import Captured
+from tests.damage import instead, linked
 
 
 def judged(root: Path) -> PackageJudgement:
@@ -183,20 +184,6 @@ def edited(old: str, new: str) -> Callable[[Path], None]:
 def large(path: Path) -> None:
     with path.open("wb") as file:
         file.truncate((50 << 20) + 1)
-
-
-def instead(make: Callable[[Path], object]) -> Callable[[Path], object]:
-    """Make something else where a file may be."""
-
-    def change(path: Path) -> None:
-        path.unlink(missing_ok=True)
-        make(path)
-
-    return change
-
-
-def linked(target: str) -> Callable[[Path], object]:
-    return instead(lambda path: path.symlink_to(target))
 
 
 LOG, SCALING = "results/toy/bert/result_3.txt", "results/toy/bert/scaling.json"
