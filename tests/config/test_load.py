@@ -10,32 +10,26 @@ from bertbench.common.paths import SYSTEMS
 from bertbench.config import System, load_system
 from bertbench.config.load import schema
 from bertbench.config.settings import mlperf_evaluation_interval
-from tests.conftest import write_json
+from tests.conftest import Tiny, write_json
 from tests.tiny import TINY_SYSTEM
 
 Refused = Callable[..., list[str]]
 
 
 @pytest.fixture
-def path(tmp_path: Path) -> Path:
-    path = tmp_path / "tiny.json"
-    write_json(path, TINY_SYSTEM)
-    return path
+def refused(tiny: Tiny) -> Refused:
+    """The lines of the error that options give."""
 
-
-@pytest.fixture
-def refused(path: Path) -> Refused:
-    """The lines of the error that a file's content and options give."""
-
-    def call(*overrides: str, **content: object) -> list[str]:
-        write_json(path, {**TINY_SYSTEM, **content})
+    def call(*overrides: str) -> list[str]:
         with pytest.raises(ConfigError) as caught:
-            load_system(str(path), overrides)
+            tiny(*overrides)
         return str(caught.value).splitlines()
 
     return call
 
 
+DELAYED, ALONE, MEASURED = "sync.method=delayed", "sync.method=local_sgd", "launch.rank_speeds=auto"
+ON_GPUS, GRAPHS = "launch.device=cuda hardware.accelerators_per_node=2", "compute.compile=graphs data.equal_counts=true"
 REFUSED = {
     "model.layers=-1": "model.layers: found -1",
     "model.layerz=2": "model.layerz: unknown key; did you mean layers?",
@@ -60,26 +54,51 @@ REFUSED = {
     "schedule.max_steps": "expected NAME=VALUE",
     "schedule.max_steps.x=1": "max_steps is a value, not a section",
     "communication.compression=powersgd precision.compute=fp16": "communication.compression powersgd carries errors",
-    "optimizer.impl=apex communication.compression=fp16": "optimizer.impl apex can't skip steps",
+    f"{ON_GPUS} optimizer.impl=apex communication.compression=fp16": "optimizer.impl apex can't skip steps",
     "optimizer.name=muon optimizer.impl=triton": "optimizer.impl triton has kernels for adam and lamb",
     "optimizer.name=muon parallel.fully_shard=true": "optimizer.name muon belongs to whole models",
     "optimizer.impl=triton": "on cuda only; set it to torch",
-    "compute.compile=graphs precision.compute=fp16": "precision.compute fp16 can't be replayed",
+    f"{GRAPHS} precision.compute=fp16": "precision.compute fp16 can't be replayed",
     "compute.compile=graphs data.balance=packed": "different numbers of samples; set data.balance to planned",
-    "compute.compile=graphs communication.compression=powersgd": "communication.compression powersgd can't be replayed",
+    f"{GRAPHS} communication.compression=powersgd": "communication.compression powersgd can't be replayed",
     "optimizer.sharded=true communication.compression=powersgd": "powersgd carries errors from step to step",
-    "optimizer.sharded=true optimizer.impl=apex": "optimizer.impl apex works on whole gradients",
+    f"{ON_GPUS} optimizer.sharded=true optimizer.impl=apex": "optimizer.impl apex works on whole gradients",
     "optimizer=lion": "found 'lion', expected a section; set one of optimizer.name, optimizer.learning_rate",
     "optimizer.name=lam": "input should be 'adam', 'lamb' or 'muon'",
     "schedule.warmup_steps=10 schedule.start_warmup_step=-3": "set schedule.warmup_steps to at most 9",
-}
+    f"{DELAYED} communication.compression=powersgd": "can't be delayed",
+    f"{DELAYED} communication.compression=fp16": "communication.compression fp16 exchanges twice in a step",
+    f"{DELAYED} optimizer.sharded=true": "optimizer.sharded",
+    f"{ALONE} optimizer.sharded=true": "optimizer.sharded",
+    f"{ALONE} precision.compute=fp16": "precision.compute fp16 goes with sync.method every_step only",
+    f"{ALONE} optimizer.ema_decay=0.9": "optimizer.ema_decay 0.9 doesn't go with weights that ranks train alone",
+    f"{ALONE} communication.compression=bf16": "communication.compression bf16 doesn't go with",
+    f"{ALONE} parallel.fully_shard=true": "one rank a model",
+    "launch.rank_speeds=[1.0]": "has 1 speeds for 2 ranks; give one a rank, or auto",
+    f"{MEASURED} parallel.tensor=2 model.feed_forward_size=22 clip.mode=after": "belongs to whole models",
+    f"{MEASURED} data.balance=none": "set it to planned, or leave launch.rank_speeds out",
+    f"{MEASURED} data.equal_counts=true": "data.equal_counts true doesn't go with launch.rank_speeds",
+    **{
+        f"communication.compression={name} {setting}": f"communication.compression {name}"
+        for name in ("int8", "topk")
+        for setting in (
+            "communication.hierarchical=true", "optimizer.sharded=true", "precision.compute=fp16", DELAYED,
+            "sync.method=diloco",
+        )
+    },
+}  # fmt: skip
 
 
 @pytest.mark.parametrize(("overrides", "expected"), REFUSED.items())
-def test_a_bad_setting_is_an_error_that_says_what_was_found_and_what_to_do(
+def test_a_bad_setting_is_an_error_of_one_line_that_says_what_was_found_and_what_to_do(
     refused: Refused, overrides: str, expected: str
 ) -> None:
-    assert expected in "\n".join(refused(*overrides.split()))
+    (line,) = refused(*overrides.split())
+    assert expected in line
+
+
+def test_ranks_without_speed_are_refused(refused: Refused) -> None:
+    assert "greater than 0" in refused("launch.rank_speeds=[1.0,0.0]")[1]
 
 
 FIVE_MISTAKES = {
@@ -102,16 +121,15 @@ def test_five_mistakes_of_different_kinds_are_five_messages_that_name_the_option
     for name, (value, _) in FIVE_MISTAKES.items():
         section, key = name.split(".")
         sections.setdefault(section, {})[key] = value
-    write_json(tmp_path / "base.json", {**TINY_SYSTEM, "clip": {"max_norm": 0}})
-    child = tmp_path / "child.json"
-    write_json(child, {"extends": "base", **sections, "clip": {"mode": "none"}})
+    base = write_json(tmp_path / "base.json", {**TINY_SYSTEM, "clip": {"max_norm": 0}})
+    child = write_json(tmp_path / "child.json", {"extends": "base", **sections, "clip": {"mode": "none"}})
     with pytest.raises(ConfigError) as caught:
-        load_system(str(child))
+        load_system(child)
     lines = str(caught.value).splitlines()
     assert len(lines) == 6
     for _, expected in FIVE_MISTAKES.values():
         assert [line for line in lines if line.startswith(f"{child}: {expected}")]
-    assert [line for line in lines if line.startswith(f"{tmp_path / 'base.json'}: clip.max_norm: found 0")]
+    assert [line for line in lines if line.startswith(f"{base}: clip.max_norm: found 0")]
 
 
 def test_a_rule_says_nothing_of_a_value_that_has_its_own_message(refused: Refused) -> None:
@@ -119,8 +137,8 @@ def test_a_rule_says_nothing_of_a_value_that_has_its_own_message(refused: Refuse
     assert len(lines) == 2  # whether 3 divides the ranks can't be known
 
 
-def test_a_system_that_is_made_without_a_file_is_held_to_the_same_rules(path: Path) -> None:
-    content = load_system(str(path)).model_dump(by_alias=True)
+def test_a_system_that_is_made_without_a_file_is_held_to_the_same_rules(tiny: Tiny) -> None:
+    content = tiny().model_dump(by_alias=True)
     content["data"]["global_batch_size"] = 13
     with pytest.raises(ValidationError, match="global batch 13 is not a multiple of 2 ranks"):
         System.model_validate(content)
@@ -143,31 +161,28 @@ def test_a_file_that_is_no_system_is_one_error(tmp_path: Path, content: str, exp
 
 def test_a_base_file_is_merged_key_by_key(tmp_path: Path) -> None:
     write_json(tmp_path / "base.json", TINY_SYSTEM)
-    path = tmp_path / "child.json"
-    write_json(path, {"extends": "base", "model": {"layers": 3}})
-    system = load_system(str(path))
+    system = load_system(write_json(tmp_path / "child.json", {"extends": "base", "model": {"layers": 3}}))
     assert (system.name, system.model.layers, system.model.hidden_size) == ("child", 3, 14)
 
 
 def test_what_is_extended_lies_beside_the_file_or_comes_with_the_project(tmp_path: Path) -> None:
-    path = tmp_path / "dgxa100_n2.json"
-    write_json(path, {"extends": ["dgxa100_n2", "base/open"], "clip": {"mode": "none"}})
-    system = load_system(str(path))  # a file isn't beside itself: the shipped one is meant
+    content = {"extends": ["dgxa100_n2", "base/open"], "clip": {"mode": "none"}}
+    path = write_json(tmp_path / "dgxa100_n2.json", content)
+    system = load_system(path)  # a file isn't beside itself: the shipped one is meant
     assert (system.world_size, system.optimizer.name, system.clip.mode) == (16, "adam", "none")
     (tmp_path / "base").mkdir()
     write_json(tmp_path / "base" / "open.json", {"hardware": {"submitter": "beside"}})
-    assert load_system(str(path), ["clip.mode=after"]).hardware.submitter == "beside"
+    assert load_system(path, ["clip.mode=after"]).hardware.submitter == "beside"
 
 
 def test_files_that_extend_each_other_are_refused(tmp_path: Path) -> None:
-    (tmp_path / "a.json").write_text('{"extends": "b"}')
-    (tmp_path / "b.json").write_text('{"extends": "a"}')
+    write_json(tmp_path / "a.json", {"extends": "b"})
     with pytest.raises(ConfigError, match="extends itself"):
-        load_system(str(tmp_path / "a.json"))
+        load_system(write_json(tmp_path / "b.json", {"extends": "a"}))
 
 
-def test_overrides_replace_values_and_either_batch_replaces_the_other(path: Path) -> None:
-    system = load_system(str(path), ["data.local_batch=5", "evaluation.target=0.25"])
+def test_overrides_replace_values_and_either_batch_replaces_the_other(tiny: Tiny) -> None:
+    system = tiny("data.local_batch=5", "evaluation.target=0.25")
     assert (system.global_batch_size, system.evaluation.target) == (10, 0.25)
     muon = load_system("cpu_demo", ["optimizer.muon.momentum=0.9", "optimizer.muon.ns_steps=3"]).optimizer.muon
     assert (muon.momentum, muon.ns_steps) == (0.9, 3)
@@ -182,16 +197,16 @@ def test_the_evaluation_interval_is_mlperfs(batch: int, interval: int) -> None:
     assert mlperf_evaluation_interval(batch) == interval
 
 
-def test_evaluations_come_every_interval_rounded_up_to_a_step_and_at_the_limit(path: Path) -> None:
+def test_evaluations_come_every_interval_rounded_up_to_a_step_and_at_the_limit(tiny: Tiny) -> None:
     # batch 12, interval 25, 6 steps
-    assert list(load_system(str(path)).blocks()) == [(0, 3), (3, 5), (5, 6)]  # after 36, 60 and 72 samples
-    assert list(load_system(str(path), ["evaluation.max_samples=30"]).blocks()) == [(0, 3)]
-    assert list(load_system(str(path), ["evaluation.interval_samples=1"]).blocks()) == [(s, s + 1) for s in range(6)]
+    assert list(tiny().blocks()) == [(0, 3), (3, 5), (5, 6)]  # after 36, 60 and 72 samples
+    assert list(tiny("evaluation.max_samples=30").blocks()) == [(0, 3)]
+    assert list(tiny("evaluation.interval_samples=1").blocks()) == [(s, s + 1) for s in range(6)]
 
 
-def test_a_run_that_goes_on_takes_up_the_blocks_whose_evaluation_may_be_due(path: Path) -> None:
+def test_a_run_that_goes_on_takes_up_the_blocks_whose_evaluation_may_be_due(tiny: Tiny) -> None:
     # (0, 3), (3, 5), (5, 6) from the start
-    system = load_system(str(path))
+    system = tiny()
     assert list(system.blocks(4)) == [(3, 5), (5, 6)]
     assert list(system.blocks(5)) == [(3, 5), (5, 6)], "after its last step: killed before or in the evaluation"
     assert list(system.blocks(6)) == [(5, 6)]

@@ -16,7 +16,7 @@ from bertbench.balance.deal import by_speed
 from bertbench.balance.speeds import Speeds
 from bertbench.checkpoint.snapshot import newest
 from bertbench.checkpoint.snapshots import Snapshots
-from bertbench.common.errors import TARGET_MISSED, ConfigError
+from bertbench.common.errors import TARGET_MISSED
 from bertbench.common.ranges import PhaseClock, clocked
 from bertbench.config import System
 from bertbench.distributed.world import World
@@ -76,11 +76,6 @@ def test_an_unequal_deal_trains_the_same(tiny: Tiny) -> None:
     )[0]  # fmt: skip
     assert unequal == pytest.approx(equal, abs=LOSS_TOLERANCE)
     assert dealt == pytest.approx(equal, abs=LOSS_TOLERANCE)
-
-
-def test_ranks_without_speed_are_refused(tiny: Tiny) -> None:
-    with pytest.raises(ConfigError, match="greater than 0"):
-        tiny("launch.rank_speeds=[1.0, 0.0]")
 
 
 def test_going_on_is_exact_with_the_speeds_of_the_snapshot(tiny: Tiny, tmp_path: Path) -> None:
