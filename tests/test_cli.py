@@ -41,21 +41,28 @@ def test_the_help_lists_every_command_in_its_group(capsys: Captured) -> None:
     assert "  checkpoint import, show, export\n" in shown
 
 
-MISSPELT = {
+REFUSED = {
     "trian cpu_demo": "invalid choice: 'trian'; did you mean train?",
     "data verfy DIR": "invalid choice: 'verfy'; did you mean verify?",
     "lab stepp": "invalid choice: 'stepp'; did you mean step?",
     "predict --gpu h10": "invalid choice: 'h10'; did you mean h100?",
     "init --gpu-modle h100": "unrecognized arguments: --gpu-modle h100; did you mean --gpu-model?",
+    **{
+        f"{command} --seed={seed}": f"argument --seed: {seed!r}: expected a whole number of at least 0"
+        for command in ("train cpu_demo", "launch cpu_demo", "balance", "data prepare", "lab step")
+        for seed in ("-1", "1.5", "one", "")
+    },
 }
 
 
-@pytest.mark.parametrize(("words", "meant"), MISSPELT.items())
-def test_a_close_misspelling_gets_a_suggestion(words: str, meant: str, capsys: Captured) -> None:
+@pytest.mark.parametrize(("words", "expected"), REFUSED.items())
+def test_a_close_misspelling_gets_a_suggestion_and_a_seed_is_a_whole_number(
+    words: str, expected: str, capsys: Captured
+) -> None:
     with pytest.raises(SystemExit) as ended:
         main(words.split())
     assert ended.value.code == 2
-    assert meant in capsys.readouterr().err
+    assert expected in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("command", sorted({command.path for command in (*table([]), *table(["lab"]))}))
@@ -81,16 +88,7 @@ def test_run_and_time_runs_the_demo_unless_a_system_is_named(
     assert done.stdout == f"-m bertbench launch {expected}\n"
 
 
-@pytest.mark.parametrize("seed", ["-1", "1.5", "one", ""])
-@pytest.mark.parametrize("command", ["train cpu_demo", "launch cpu_demo", "balance", "data prepare", "lab step"])
-def test_a_seed_that_is_no_whole_number_from_0_is_refused(command: str, seed: str, capsys: Captured) -> None:
-    with pytest.raises(SystemExit) as ended:
-        main([*command.split(), "--seed", seed])
-    assert ended.value.code == 2
-    assert f"argument --seed: {seed!r}: expected a whole number of at least 0" in capsys.readouterr().err
-
-
-def test_an_unknown_system_is_found_before_torch_is_imported() -> None:
+def test_an_unknown_system_is_a_line_before_torch_is_imported_and_leaves_no_file(tmp_path: Path) -> None:
     commands = [
         *([name, "nosuch"] for name in ("train", "launch", "evaluate", "plan", "preflight")),
         ["train", "cpu_demo", "--set", "nosuch=1"],
@@ -100,8 +98,11 @@ def test_an_unknown_system_is_found_before_torch_is_imported() -> None:
         "import json, sys\nfrom bertbench.cli import main\n"
         f"print(json.dumps([[main(words), 'torch' in sys.modules] for words in {commands!r}]))"
     )
-    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    environment = {**os.environ, "LOGDIR": str(tmp_path)}
+    done = subprocess.run([sys.executable, "-c", program], env=environment, capture_output=True, text=True, check=True)
     assert json.loads(done.stdout) == [[2, False]] * len(commands)
+    assert len(done.stderr.splitlines()) == len(commands)
+    assert not list(tmp_path.iterdir())
     assert done.stderr.count("found no system 'nosuch'") == len(commands) - 1
     assert "nosuch: unknown key" in done.stderr
 

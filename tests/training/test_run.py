@@ -19,7 +19,7 @@ import torch
 from bertbench.cli import main
 from compliance.judge import judge
 from compliance.log import read_events
-from tests.conftest import Captured, Program
+from tests.conftest import Answer, Captured, Printed, Program
 from tests.ranks import LIMIT_S, run_command
 
 pytest.importorskip("pydantic", reason="starts commands that read a system")
@@ -77,7 +77,7 @@ def metrics(log: Path) -> list[dict[str, Any]]:
 
 
 def test_a_run_reaches_its_target_and_leaves_a_log_that_the_official_checker_passes(
-    tiny_file: str, tmp_path: Path, capsys: Captured
+    tiny_file: str, tmp_path: Path, answer: Answer
 ) -> None:
     began = time.time()
     log = tmp_path / "runs" / "tiny" / "bert" / "result_0.txt"
@@ -99,8 +99,7 @@ def test_a_run_reaches_its_target_and_leaves_a_log_that_the_official_checker_pas
     expected = {"step", "samples", "loss", "lr", "grad_norm", "clipped", "step_ms", "load_efficiency"}
     assert set(rows[0]) == expected | {"load_wait_ms", "skipped"}
     (stop,) = [event for event in read_events(log) if event.key == "run_stop"]
-    assert main(["report", str(log), "--json"]) == 0
-    (reported,) = json.loads(capsys.readouterr().out)
+    (reported,) = answer("report", log)
     spent = reported["runs"][0]["ledger"]
     assert spent["wall_s"] == pytest.approx(stop.time_ms / 1e3 - began, abs=0.5)  # on a machine that others use
     buckets = ("queued", "startup", "compile", "training", "evaluation", "snapshot", "waiting", "lost_work", "idle")
@@ -237,70 +236,55 @@ def test_a_mistake_is_one_error(
     assert told.out == ""
 
 
-def test_a_mistake_has_no_traceback(tmp_path: Path) -> None:
-    done = finished("train", "no_such_system", LOGDIR=str(tmp_path))
-    assert (done.returncode, done.stdout) == (2, "")
-    assert "Traceback" not in done.stderr
-    assert len(done.stderr.splitlines()) == 1
-    assert not list(tmp_path.rglob("result_*"))
-
-
 def test_a_run_folder_that_can_t_be_written_is_one_error(
-    tiny_file: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Captured
+    tiny_file: str, monkeypatch: pytest.MonkeyPatch, printed: Printed
 ) -> None:
-    (tmp_path / "file").touch()
-    monkeypatch.setenv("LOGDIR", str(tmp_path / "file"))
-    assert main(["train", tiny_file]) == 1
-    assert "set LOGDIR to a folder that can" in capsys.readouterr().err
+    monkeypatch.setenv("LOGDIR", tiny_file)
+    assert "set LOGDIR to a folder that can" in printed("train", tiny_file, code=1)
 
 
-def test_a_port_in_use_is_one_error(tiny_file: str, tmp_path: Path, capsys: Captured) -> None:
+def test_a_port_in_use_is_one_error(tiny_file: str, tmp_path: Path, printed: Printed) -> None:
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))
         taken.listen()
         port = taken.getsockname()[1]
-        assert main(["train", tiny_file, "--set", f"launch.port={port}"]) == 1
+        launched = printed("train", tiny_file, "--set", f"launch.port={port}", code=1)
         words = ["train", tiny_file, "--set", "launch.timeout_s=5"]
         by_hand = run_command(1, words, tmp_path, WORLD_SIZE="2", MASTER_PORT=str(port))
     assert by_hand.returncode == 1
-    assert f"port {port} can't be used" in capsys.readouterr().err
+    assert f"port {port} can't be used" in launched
     assert "check that the port is free" in by_hand.stderr
     assert "Traceback" not in by_hand.stderr
 
 
 def test_another_number_of_ranks_than_the_system_s_is_refused(
-    tiny_file: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Captured
+    tiny_file: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, printed: Printed
 ) -> None:
     done = run_command(1, ["train", tiny_file], tmp_path)
     assert done.returncode == 1
     assert "1 ranks were started, tiny describes 2" in done.stderr
     monkeypatch.setenv("RANK", "0")
-    assert main(["train", tiny_file]) == 1
-    assert "torchrun must set all of RANK" in capsys.readouterr().err
+    assert "torchrun must set all of RANK" in printed("train", tiny_file, code=1)
 
 
 def test_the_power_of_a_run_is_sampled_beside_it(
-    tiny_file: str, tmp_path: Path, capsys: Captured, program: Program
+    tiny_file: str, tmp_path: Path, answer: Answer, printed: Printed, program: Program
 ) -> None:
     program("ipmitool", 'echo "Instantaneous power reading:   250 Watts"')
     settings = ("power.measure=true", "power.hz=20", "power.interconnect_watts=20", "schedule.max_steps=40")
     done = run_command(2, ["train", tiny_file, *words(settings)], tmp_path, PATH=os.environ["PATH"])
     assert done.returncode == 3, done.stderr
-    log = str(tmp_path / "runs" / "tiny" / "bert" / "result_0.txt")
+    log = tmp_path / "runs" / "tiny" / "bert" / "result_0.txt"
     assert "without measuring energy" not in done.stderr
-    assert main(["report", log, "--json"]) == 0
-    (reported,) = json.loads(capsys.readouterr().out)
+    (reported,) = answer("report", log)
     run = reported["runs"][0]
     assert run["energy"]["watts"] == pytest.approx({"node_0": 250.0, "interconnect": 20.0})
     assert run["energy"]["joules"] == pytest.approx(270 * run["time_to_train_s"])
     assert "ipmi" in run["energy"]["meters"]
-    assert main(["report", log, "--details"]) == 0
-    assert "energy: joules from run_start to run_stop, and mean watts" in capsys.readouterr().out
+    assert "energy: joules from run_start to run_stop, and mean watts" in printed("report", log, "--details")
 
 
-def test_a_run_on_a_machine_without_a_meter_says_so_and_goes_on(
-    tiny_file: str, tmp_path: Path, capsys: Captured
-) -> None:
+def test_a_run_on_a_machine_without_a_meter_says_so_and_goes_on(tiny_file: str, tmp_path: Path, answer: Answer) -> None:
     done = run_command(2, ["train", tiny_file, "--set", "power.measure=true"], tmp_path, PATH=str(tmp_path))
     assert done.returncode == 3, done.stderr
     warnings = [line for line in done.stderr.splitlines() if "without measuring energy" in line]
@@ -309,6 +293,5 @@ def test_a_run_on_a_machine_without_a_meter_says_so_and_goes_on(
     assert len(warnings) == 1
     assert "has no power meter: RAPL: " in warnings[0]
     assert warnings[0].endswith("IPMI: no ipmitool is installed; the run continues without measuring energy")
-    assert main(["report", str(tmp_path / "runs" / "tiny" / "bert" / "result_0.txt"), "--json"]) == 0
-    (reported,) = json.loads(capsys.readouterr().out)
+    (reported,) = answer("report", tmp_path / "runs" / "tiny" / "bert" / "result_0.txt")
     assert reported["runs"][0]["energy"] is None

@@ -6,7 +6,6 @@ from typing import Any
 
 import pytest
 
-from bertbench.cli import main
 from bertbench.common.log_spans import startup
 from bertbench.config import System
 from bertbench.distributed.world import World
@@ -19,7 +18,7 @@ from bertbench.training.short_run import shortened
 from bertbench.training.train import train
 from compliance.judge import judge
 from tests.compliance.logs import compliance
-from tests.conftest import Captured, Tiny
+from tests.conftest import Printed, Tiny
 from tests.ranks import run_ranks
 from tests.training.test_run import finished, metrics, words
 
@@ -74,10 +73,10 @@ def test_a_smoke_run_takes_a_few_steps_of_everything_and_is_no_result(tiny_file:
     ],
 )
 def test_a_short_run_takes_no_result_s_place(
-    tiny_file: str, tmp_path: Path, capsys: Captured, words: list[str], expected: str
+    tiny_file: str, tmp_path: Path, printed: Printed, words: list[str], expected: str
 ) -> None:
-    assert main(["train", tiny_file, *(word.replace("RUNS", str(tmp_path)) for word in words)]) == 2
-    assert expected in capsys.readouterr().err
+    given = (word.replace("RUNS", str(tmp_path)) for word in words)
+    assert expected in printed("train", tiny_file, *given, code=2)
     assert not list(tmp_path.rglob("result_*"))
 
 

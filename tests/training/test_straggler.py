@@ -8,7 +8,6 @@ from typing import Any
 
 import pytest
 
-from bertbench.cli import main
 from bertbench.common.phases import BACKWARD, DATA, FORWARD, OPTIMIZER, OWN, PHASES
 from bertbench.config import System
 from bertbench.distributed.world import World
@@ -19,7 +18,7 @@ from bertbench.results.metrics import Metrics
 from bertbench.results.mlperf_log import MlperfLog
 from bertbench.training.build import make_sampler
 from bertbench.training.trainer import WholeTrainer
-from tests.conftest import Captured, Tiny
+from tests.conftest import Answer, Printed, Tiny
 from tests.ranks import run_ranks
 from tests.tracking.written import row, write_run
 
@@ -97,18 +96,15 @@ def test_the_rank_and_the_phase_follow_from_own_times() -> None:
     assert straggler({}) is None
 
 
-def test_report_and_watch_name_the_straggler(tmp_path: Path, capsys: Captured) -> None:
+def test_report_and_watch_name_the_straggler(tmp_path: Path, answer: Answer, printed: Printed) -> None:
     times = {"data": [1, 1], "forward": [10, 31], "backward": [20, 21], "optimizer": [3, 3], "wait": [22, 0]}
     log = write_run(tmp_path, steps=0, until_ms=600, status=None)
     broken = row(3, ranks_ms={"data": [1, "x"]}) + row(4, ranks_ms=7)
     (log.with_suffix("") / "metrics.jsonl").write_text(row(1) + row(2, ranks_ms=times) + broken)
-    assert main(["report", str(log)]) == 0
     line = "rank 1 is slow in forward: 22.0 ms a step behind the others, 21.0 ms of them in forward"
-    assert f"straggler: result_0: {line}" in capsys.readouterr().out
-    assert main(["report", str(log), "--json"]) == 0
-    (content,) = json.loads(capsys.readouterr().out)
+    assert f"straggler: result_0: {line}" in printed("report", log)
+    (content,) = answer("report", log)
     expected = {"rank": 1, "phase": "forward", "behind_ms": 22.0, "phase_behind_ms": 21.0}
     assert content["runs"][0]["straggler"] == expected
-    assert main(["watch", str(log), "--json"]) == 0
-    state = json.loads(capsys.readouterr().out)
+    state = answer("watch", log)
     assert (state["straggler"], state["straggler_phase"]) == (1, "forward")
