@@ -138,9 +138,16 @@ def test_the_exported_description_passes_the_official_checker(name: str, tmp_pat
     assert (valid, system_name) == (True, name)
 
 
-def test_a_log_with_a_files_values_passes_the_official_checker(tmp_path: Path) -> None:
-    run_ranks(1, _log_all, str(tmp_path))
-    verdicts = {path.stem: judge(path, "5.0.0") for path in tmp_path.glob("*.txt")}
+@pytest.fixture(scope="module")
+def logs(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Logs of runs with all values of their files."""
+    folder = tmp_path_factory.mktemp("logs")
+    run_ranks(1, _log_all, folder)
+    return folder
+
+
+def test_a_log_with_a_files_values_passes_the_official_checker(logs: Path) -> None:
+    verdicts = {path.stem: judge(path, "5.0.0") for path in logs.glob("*.txt")}
     assert set(verdicts) == set(GPU_SYSTEMS)
     assert {name: v.findings for name, v in verdicts.items() if v.verdict != "pass"} == {}
 
@@ -148,14 +155,14 @@ def test_a_log_with_a_files_values_passes_the_official_checker(tmp_path: Path) -
 @pytest.mark.parametrize(
     "ruleset", ["1.1.0", "2.0.0", "2.1.0", "3.0.0", "3.1.0", "4.0.0", "4.1.0", "5.0.0"]
 )  # every one that accepts BERT's keys as they are now
-def test_a_closed_log_passes_the_official_checker_of_every_round(ruleset: str, closed_log: Path) -> None:
-    found = judge(closed_log, ruleset)
+def test_a_closed_log_passes_the_official_checker_of_every_round(ruleset: str, logs: Path) -> None:
+    found = judge(logs / "dgxa100_n8.txt", ruleset)
     errors = [finding.rule for finding in found.findings if finding.severity == "error"]  # its times are made up
     assert (found.official.verdict, errors) == ("pass", [])
 
 
-def test_a_log_says_everything_that_decides_its_legality(closed_log: Path) -> None:
-    logged = [(line["key"], line["value"]) for line in _records(closed_log)]
+def test_a_log_says_everything_that_decides_its_legality(logs: Path) -> None:
+    logged = [(line["key"], line["value"]) for line in _records(logs / "dgxa100_n8.txt")]
     for expected in {
         "submission_status": "onprem",
         "opt_epsilon": 1e-6,
@@ -188,9 +195,8 @@ def test_a_log_says_everything_that_decides_its_legality(closed_log: Path) -> No
         assert logged.count(expected) == 1, expected
 
 
-def test_the_horizon_of_the_decay_is_logged_and_not_the_limit_of_the_run(tmp_path: Path) -> None:
-    run_ranks(1, _log_one, "dgxa100_n128_open", str(tmp_path / "log.txt"))
-    logged = {line["key"]: line["value"] for line in _records(tmp_path / "log.txt")}
+def test_the_horizon_of_the_decay_is_logged_and_not_the_limit_of_the_run(logs: Path) -> None:
+    logged = {line["key"]: line["value"] for line in _records(logs / "dgxa100_n128_open.txt")}
     assert logged["opt_learning_rate_training_steps"] == logged["opt_learning_rate_decay_steps"] == 179
     assert (logged["bertbench_max_steps"], logged["bertbench_clip_mode"]) == (299, "bucket")
 
@@ -199,44 +205,32 @@ def _records(log: Path) -> list[dict[str, Any]]:
     return [json.loads(line.removeprefix(":::MLLOG ")) for line in log.read_text().splitlines()]
 
 
-@pytest.fixture(scope="module")
-def closed_log(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The log of a closed run with all values of its file."""
-    path = tmp_path_factory.mktemp("closed") / "log.txt"
-    run_ranks(1, _log_one, "dgxa100_n8", str(path))
-    return path
-
-
 def test_an_initialisation_longer_than_the_rules_allow_is_refused(tmp_path: Path) -> None:
-    (refused,) = run_ranks(1, _initialise_too_long, str(tmp_path / "log.txt"))
+    (refused,) = run_ranks(1, _initialise_too_long, tmp_path / "log.txt")
     assert "the division allows 0; the longest piece of start-up was files, 100 s" in refused
 
 
-def _initialise_too_long(world: World, path: str) -> str:
+def _initialise_too_long(world: World, path: Path) -> str:
     began_before = Startup(time.time() - 100)
-    with MlperfLog(Path(path)) as log:
+    with MlperfLog(path) as log:
         clock = Clock(log, world, 0, began_before)
         with pytest.raises(RunError) as caught, clock.init():
             pass
     return str(caught.value)
 
 
-def _log_all(world: World, folder: str) -> None:
+def _log_all(world: World, folder: Path) -> None:
     for name in GPU_SYSTEMS:
-        _log_one(world, name, f"{folder}/{name}.txt")
-
-
-def _log_one(world: World, name: str, path: str) -> None:
-    system = load_system(name)
-    with MlperfLog(Path(path)) as log:
-        clock = Clock(log, world, system.init_limit_minutes, Startup(0.0))
-        with clock.init():
-            log.point(constants.CACHE_CLEAR, True)
-            log_submission(log, system, seed=1)
-            log_weights(log, (piece.tensorflow for piece in pieces(system.model.shape())))
-        with clock.run(evaluation_samples=10_000) as run:
-            _log_run(system, run)
-    _at_a_rate(Path(path), samples_per_s=150 * system.world_size)
+        system, path = load_system(name), folder / f"{name}.txt"
+        with MlperfLog(path) as log:
+            clock = Clock(log, world, system.init_limit_minutes, Startup(0.0))
+            with clock.init():
+                log.point(constants.CACHE_CLEAR, True)
+                log_submission(log, system, seed=1)
+                log_weights(log, (piece.tensorflow for piece in pieces(system.model.shape())))
+            with clock.run(evaluation_samples=10_000) as run:
+                _log_run(system, run)
+        _at_a_rate(path, samples_per_s=150 * system.world_size)
 
 
 def _log_run(system: System, run: Run) -> None:

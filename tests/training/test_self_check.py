@@ -3,6 +3,7 @@
 import sys
 from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 from unittest import mock
 
 import pytest
@@ -34,35 +35,24 @@ def test_sound_paths_stay_on_every_rank(tiny: Tiny, settings: tuple[str, ...]) -
         assert (found.precision, found.products) == ("bf16", wanted.products)
 
 
-def checked(world: World, system: System, wanted: Arithmetic) -> Arithmetic:
-    return check(system, world, wanted)
+def checked(world: World, system: System, wanted: Arithmetic, *take: Callable[..., Step]) -> Arithmetic:
+    return check(system, world, wanted, *take)
 
 
 def test_plain_arithmetic_has_nothing_to_check(tiny: Tiny) -> None:
-    (found,) = run_ranks(1, check_untaken, tiny("launch.ranks_per_node=1"), arithmetic())
+    (found,) = run_ranks(1, checked, tiny("launch.ranks_per_node=1"), arithmetic(), pytest.fail)
     assert (found.checked, found.compile) == ((), "none")
 
 
-def check_untaken(world: World, system: System, wanted: Arithmetic) -> Arithmetic:
-    def taken(*_: object) -> Step:
-        raise AssertionError("a step was taken")
-
-    return check(system, world, wanted, taken)
-
-
-def wrong(name: str, factor: float) -> Callable[[System, World, dict[Shape, Products]], Step]:
+def wrong(name: str, factor: float, system: System, world: World, products: dict[Shape, Products]) -> Step:
     """A step whose compiled code computes the tensors of that name `factor` times as large, or doesn't start."""
-
-    def take(system: System, world: World, products: dict[Shape, Products]) -> Step:
-        computed = "default" if system.compute.compile == "graphs" else system.compute.compile
-        if computed == "default" and not factor:
-            raise ConfigError("a line before\nno compiler")
-        plain = system.model_copy(update={"compute": system.compute.model_copy(update={"compile": "none"})})
-        found = take_step(plain, world, products)
-        scale = factor if computed == "default" and world.rank == world.size - 1 else 1.0
-        return {key: tensor * scale if name in key else tensor for key, tensor in found.items()}
-
-    return take
+    compiled = system.compute.compile in ("default", "graphs")
+    if compiled and not factor:
+        raise ConfigError("a line before\nno compiler")
+    plain = system.model_copy(update={"compute": system.compute.model_copy(update={"compile": "none"})})
+    found = take_step(plain, world, products)
+    scale = factor if compiled and world.rank == world.size - 1 else 1.0
+    return {key: tensor * scale if name in key else tensor for key, tensor in found.items()}
 
 
 @pytest.mark.parametrize(("name", "factor", "says"), [
@@ -76,17 +66,13 @@ def test_a_wrong_path_is_refused_by_all_ranks_in_one_line_and_the_others_stay(
 ) -> None:
     wanted = arithmetic(precision="bf16", compile="graphs")
     system = tiny("compute.compile=graphs", "data.equal_counts=true", "optimizer.name=adam")
-    for found in run_ranks(2, check_wrong, system, wanted, name, factor):
+    for found in run_ranks(2, checked, system, wanted, partial(wrong, name, factor)):
         assert (found.precision, found.compile) == ("bf16", "none")
         compiled, graphs = found.refused
         assert compiled.startswith("torch.compile refused: ")
         assert says in compiled
         assert compiled.endswith("; torch's own operations instead")
         assert graphs == "CUDA graphs refused: it needs torch.compile; steps that are launched one by one instead"
-
-
-def check_wrong(world: World, system: System, wanted: Arithmetic, name: str, factor: float) -> Arithmetic:
-    return check(system, world, wanted, wrong(name, factor))
 
 
 def test_apex_without_moments_to_show_is_no_obstacle(tiny: Tiny) -> None:
