@@ -10,15 +10,14 @@ from bertbench.checkpoint.snapshot import step_folder, verified
 from bertbench.checkpoint.snapshots import Snapshots
 from bertbench.config import System
 from bertbench.distributed.world import World
-from bertbench.loading.inputs import open_data
 from bertbench.loading.loader import Loader, make_exchange
 from bertbench.results.files import ResultFiles
 from bertbench.results.metrics import Metrics
 from bertbench.results.mlperf_log import MlperfLog
-from bertbench.training.build import make_sampler, make_trainer
+from bertbench.training.build import make_trainer
 from bertbench.training.trainer import Trainer
+from tests.training.steps import SEED, sampler_of
 
-SEED = 11
 Seen = TypeVar("Seen")
 
 
@@ -33,8 +32,7 @@ def take_steps(
     if world.leads:
         files.folder.mkdir(parents=True, exist_ok=True)
         files.log.touch()
-    training, _ = open_data(system)
-    sampler = make_sampler(system, training, SEED)
+    sampler = sampler_of(system)
     trainer = make_trainer(system, world, SEED, sampler)
     snapshots = Snapshots(system, world, SEED, files if world.leads else None)
     if before:

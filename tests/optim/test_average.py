@@ -7,14 +7,13 @@ from torch.nn.utils import parameters_to_vector
 
 from bertbench.config import System
 from bertbench.distributed.world import World
-from bertbench.loading.inputs import open_data
 from bertbench.optim.average import AverageView, Weights
 from bertbench.optim.state import LogicalTensors
-from bertbench.training.build import make_sampler, make_trainer
+from bertbench.training.build import make_trainer
 from bertbench.training.trainer import Trainer
 from tests.conftest import Tiny
 from tests.ranks import run_each
-from tests.training.steps import loaded
+from tests.training.steps import loaded, sampler_of
 
 
 def test_an_average_weighs_steps_by_powers_of_the_decay() -> None:
@@ -35,7 +34,7 @@ Seen = tuple[list[float], list[float], list[float]]
 
 def trained(world: World, system: System) -> Seen:
     """Train for 4 steps, with an evaluation's view after the second."""
-    trainer = make_trainer(system, world, 3, make_sampler(system, open_data(system)[0], 3))
+    trainer = make_trainer(system, world, 3, sampler_of(system, seed=3))
     losses, read = [], []
     for step, batches in enumerate(loaded(world, system, 4, seed=3)):
         losses.append(world.sum(trainer.step(step, batches.parts).loss).item())

@@ -21,13 +21,14 @@ from bertbench.loading.inputs import open_data
 from bertbench.loading.loader import LoadedStep, Loader
 from bertbench.optim.state import local, logical
 from bertbench.parallel import theory
-from bertbench.training.build import make_evaluator, make_sampler, make_trainer
+from bertbench.training.build import make_evaluator, make_trainer
 from bertbench.training.layout_trainer import LayoutTrainer
 from bertbench.training.trainer import Trainer
 from tests.compiling import compiled_by
 from tests.conftest import Tiny
 from tests.parallel.traffic import Traffic
 from tests.ranks import run_ranks
+from tests.training.steps import sampler_of
 
 STEPS = 2
 # fp32 sums in another order, and a gradient that is 0 but for rounding (of the key biases) is 1e-3 of Adam's epsilon
@@ -91,8 +92,7 @@ def trained_compiled(world: World, *systems: System) -> list[Trained]:
 
 
 def _trained(world: World, system: System) -> Trained:
-    training, evaluation = open_data(system)
-    sampler = make_sampler(system, training, 11)
+    sampler = sampler_of(system)
     trainer = make_trainer(system, world, 11, sampler)
     gradients: dict[str, Values] = {}
     step = trainer.optimizer.step
@@ -118,7 +118,7 @@ def _trained(world: World, system: System) -> Trained:
         [report.norm.item() for report in reports],
         gradients,
         whole(trainer.state()),
-        make_evaluator(system, evaluation, trainer, world).accuracy(trainer.model, "fp32"),
+        make_evaluator(system, open_data(system)[1], trainer, world).accuracy(trainer.model, "fp32"),
         sent,
         by_formula,
     )

@@ -5,22 +5,21 @@ import pytest
 
 from bertbench.common.errors import ConfigError
 from bertbench.config import System
-from bertbench.loading.inputs import open_data
 from bertbench.parallel.microbatches import TokenSampler
-from bertbench.training.build import make_sampler
 from tests.conftest import Tiny
+from tests.training.steps import sampler_of
 
 STAGED = ("parallel.pipeline=2", "parallel.microbatches=3", "data.global_batch_size=12")
 
 
-def sampler_of(system: System) -> TokenSampler:
-    sampler = make_sampler(system, open_data(system)[0], 11)
+def tokens_of(system: System) -> TokenSampler:
+    sampler = sampler_of(system)
     assert isinstance(sampler, TokenSampler)
     return sampler
 
 
 def test_every_sample_is_in_one_microbatch_and_none_is_larger_than_the_budget(tiny: Tiny) -> None:
-    sampler = sampler_of(tiny(*STAGED))
+    sampler = tokens_of(tiny(*STAGED))
     budget, largest = sampler.budget(range(6), 0), 0
     for step in range(6):
         plan = sampler.planner.plan(step)
@@ -35,4 +34,4 @@ def test_every_sample_is_in_one_microbatch_and_none_is_larger_than_the_budget(ti
 
 def test_fewer_samples_than_microbatches_are_refused_with_a_way_out(tiny: Tiny) -> None:
     with pytest.raises(ConfigError, match=r"2 samples in a step, parallel\.microbatches is 3"):
-        sampler_of(tiny(*STAGED)).pieces(np.array([4, 7]))
+        tokens_of(tiny(*STAGED)).pieces(np.array([4, 7]))

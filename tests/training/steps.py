@@ -5,20 +5,34 @@ from typing import NamedTuple
 
 from torch.nn.utils import parameters_to_vector
 
+from bertbench.balance.speeds import Speeds
 from bertbench.config import System
+from bertbench.data.store.columns import Integers
 from bertbench.distributed.world import World
+from bertbench.loading.batch import Batch, gather
 from bertbench.loading.filler import Fill, unfilled
 from bertbench.loading.inputs import open_data
 from bertbench.loading.loader import LoadedStep, Loader, make_exchange
+from bertbench.loading.sampler import Sampler
 from bertbench.training.build import make_sampler
 from bertbench.training.trainer import Trainer, WholeTrainer
 
 SEED = 11
 
 
+def sampler_of(system: System, speeds: Speeds | None = None, seed: int = SEED) -> Sampler:
+    """Deals the system's training samples."""
+    return make_sampler(system, open_data(system)[0], seed, speeds)
+
+
+def batch_of(sampler: Sampler, ids: Integers) -> Batch:
+    """These samples as one batch."""
+    return gather(sampler.dataset.map_samples(), ids, sampler.dataset.lengths(ids))
+
+
 def loaded(world: World, system: System, steps: int, seed: int = SEED, fill: Fill = unfilled) -> Iterator[LoadedStep]:
     """This rank's samples of the first steps. Collective if the system's balance method exchanges samples."""
-    sampler = make_sampler(system, open_data(system)[0], seed)
+    sampler = sampler_of(system, seed=seed)
     exchange, rank = make_exchange(system, sampler, world), system.layout.coordinate(world.rank).data
     return Loader(sampler, rank, world.device, exchange, fill=fill).steps(range(steps))
 

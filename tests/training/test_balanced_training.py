@@ -5,14 +5,12 @@ import pytest
 from bertbench.balance.plan import METHODS
 from bertbench.config import System
 from bertbench.distributed.world import World
-from bertbench.loading.batch import gather
-from bertbench.loading.inputs import open_data
 from bertbench.loading.loader import LoadedPart
 from bertbench.loading.sampler import Part
-from bertbench.training.build import make_sampler
 from bertbench.training.trainer import WholeTrainer
 from tests.conftest import Tiny
 from tests.ranks import run_each, run_ranks
+from tests.training.steps import batch_of, sampler_of
 from tests.training.test_trainer import LOSS_TOLERANCE, losses
 
 STEPS = 5
@@ -20,13 +18,11 @@ STEPS = 5
 
 def alone(world: World, system: System) -> list[float]:
     """One rank works through what the plan gives to all ranks, as one batch."""
-    training, _ = open_data(system)
-    trainer = WholeTrainer(system, world, 11)
-    sampler = make_sampler(system, training, 11)
+    trainer, sampler = WholeTrainer(system, world, 11), sampler_of(system)
     answer = []
     for step in range(STEPS):
         ids = sampler.planner.plan(step).dealt.ids_S
-        batch = gather(training.map_samples(), ids, training.lengths(ids))
+        batch = batch_of(sampler, ids)
         part = Part(ids, 1 / len(batch.masked_at_M), 1 / len(ids))
         answer.append(trainer.step(step, [LoadedPart(part, batch)]).loss.item())
     trainer.close()

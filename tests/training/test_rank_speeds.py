@@ -20,18 +20,17 @@ from bertbench.common.errors import TARGET_MISSED
 from bertbench.common.ranges import PhaseClock, clocked
 from bertbench.config import System
 from bertbench.distributed.world import World
-from bertbench.loading.inputs import open_data
 from bertbench.loading.loader import STEPS_AHEAD, Loader
 from bertbench.loading.rank_speeds import RebalancingLoader, at_measured_speeds
 from bertbench.loading.sampler import make_speeds
 from bertbench.results.files import ResultFiles
 from bertbench.results.metrics import Metrics
 from bertbench.results.mlperf_log import MlperfLog
-from bertbench.training.build import make_sampler
 from bertbench.training.trainer import WholeTrainer
 from tests.conftest import Tiny
 from tests.quota import processor_quota
 from tests.ranks import run_command, run_ranks
+from tests.training.steps import sampler_of
 from tests.training.test_run import words
 from tests.training.test_trainer import LOSS_TOLERANCE, losses
 
@@ -98,7 +97,7 @@ def straight_and_resumed(
     for goes_on in (False, True):
         speeds = make_speeds(system)
         assert speeds is not None
-        sampler = make_sampler(system, open_data(system)[0], 11, speeds)
+        sampler = sampler_of(system, speeds)
         trainer = WholeTrainer(system, world, 11)
         snapshots = Snapshots(system, world, 11, files if world.leads else None, speeds)
         taken = 0
@@ -137,7 +136,7 @@ def shares_beside_a_slow_rank(world: World, system: System) -> list[float]:
     """Rank 1's share of the first steps, and after each of two measurements; its forward pass takes 150 ms longer."""
     clock, speeds = PhaseClock(world.device), make_speeds(system)
     assert speeds is not None
-    sampler = make_sampler(system, open_data(system)[0], 11, speeds)
+    sampler = sampler_of(system, speeds)
     with clocked(clock):
         trainer = WholeTrainer(system, world, 11)
         if world.rank == 1:
@@ -180,7 +179,7 @@ def samples_per_s(world: World, system: System, group: Path) -> float:
         group.write_text(f"{os.getpid()}")
     alone = system.sync.method == "local_sgd"
     clock, speeds = PhaseClock(world.device), make_speeds(system)
-    sampler = make_sampler(system, open_data(system)[0], 11, speeds)
+    sampler = sampler_of(system, speeds)
     with clocked(clock):
         trainer = WholeTrainer(system, world, 11)
         own = Loader(sampler, world.rank, world.device)

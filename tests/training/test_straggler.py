@@ -11,16 +11,15 @@ import pytest
 from bertbench.common.phases import BACKWARD, DATA, FORWARD, OPTIMIZER, OWN, PHASES
 from bertbench.config import System
 from bertbench.distributed.world import World
-from bertbench.loading.inputs import open_data
 from bertbench.loading.loader import Loader
 from bertbench.report.straggler import rank_times, straggler, straggler_of
 from bertbench.results.metrics import Metrics
 from bertbench.results.mlperf_log import MlperfLog
-from bertbench.training.build import make_sampler
 from bertbench.training.trainer import WholeTrainer
 from tests.conftest import Answer, Printed, Tiny
 from tests.ranks import run_ranks
 from tests.tracking.written import row, write_run
+from tests.training.steps import sampler_of
 
 _STEPS, _DELAY_S = 5, 0.03  # beside steps of some 5 ms, on cores that others use
 _DATA_DELAY_S = 0.1  # of which the loader sleeps a part while the step before computes: 20 ms on a busy machine
@@ -34,7 +33,7 @@ def slow_in(world: World, folder: Path, rank: int, runs: list[tuple[System, str]
         metrics = log.with_suffix("") / "metrics.jsonl" if world.leads else None
         with MlperfLog(None) as lines, Metrics(metrics, world, lines) as measured:
             trainer = WholeTrainer(system, world, 11)
-            sampler = make_sampler(system, open_data(system)[0], 11)
+            sampler = sampler_of(system)
             if world.rank == rank:
                 delay(trainer, sampler, phase)
             for step, loaded in enumerate(Loader(sampler, world.rank, world.device).steps(range(_STEPS)), start=1):

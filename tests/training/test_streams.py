@@ -20,11 +20,10 @@ from bertbench.loading.filler import make_bins
 from bertbench.loading.inputs import open_data
 from bertbench.loading.loader import LoadedPart, Loader
 from bertbench.optim.exchange import AllReduceByNode
-from bertbench.training.build import make_sampler
 from bertbench.training.graph_trainer import GraphTrainer
 from tests.conftest import Tiny
 from tests.ranks import run_ranks
-from tests.training.steps import SEED
+from tests.training.steps import SEED, sampler_of
 from tests.training.tape import tape
 from tests.training.test_graphs import GRAPHS, as_on_a_gpu, raw_batches
 
@@ -166,7 +165,7 @@ def test_batches_from_the_loader_s_stream_need_its_wait(tiny: Tiny) -> None:
 
 
 def check_loader(world: World, system: System) -> list[bool]:
-    sampler = make_sampler(system, open_data(system)[0], SEED)
+    sampler = sampler_of(system)
 
     def work() -> None:
         streams: Any = torch.utils._python_dispatch._get_current_dispatch_mode()

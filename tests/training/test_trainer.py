@@ -11,18 +11,16 @@ from torch.nn.utils import parameters_to_vector
 from bertbench.common.seeding import derive
 from bertbench.config import System
 from bertbench.distributed.world import World
-from bertbench.loading.batch import gather
 from bertbench.loading.inputs import open_data
 from bertbench.loading.loader import Loader
 from bertbench.loading.sampler import Sampler
 from bertbench.model.bert import Bert
 from bertbench.optim.adam import MultiTensorAdam
-from bertbench.training.build import make_sampler
 from bertbench.training.evaluate import Evaluator
 from bertbench.training.trainer import WholeTrainer
 from tests.conftest import Tiny
 from tests.ranks import run_ranks
-from tests.training.steps import loaded, trained
+from tests.training.steps import batch_of, loaded, sampler_of, trained
 
 # fp32 sums in another order: 1e-6 of a loss near 9, growing a little over 5 steps
 LOSS_TOLERANCE = 2e-5
@@ -78,9 +76,7 @@ def uneven_step(sampler: Sampler) -> int:
 
 
 def loss_of_uneven_step(world: World, system: System) -> float:
-    training, _ = open_data(system)
-    trainer = WholeTrainer(system, world, 11)
-    sampler = make_sampler(system, training, 11)
+    trainer, sampler = WholeTrainer(system, world, 11), sampler_of(system)
     step = uneven_step(sampler)
     (loaded,) = Loader(sampler, world.rank, world.device).steps(range(step, step + 1))
     loss = world.sum(trainer.step(0, loaded.parts).loss).item()
@@ -90,13 +86,11 @@ def loss_of_uneven_step(world: World, system: System) -> float:
 
 def means_of_uneven_step(world: World, system: System) -> list[float]:
     """Each half's mean masked-token loss plus mean sentence-pair loss, as the reference defines them."""
-    training, _ = open_data(system)
-    trainer = WholeTrainer(system, world, 11)
-    sampler = make_sampler(system, training, 11)
+    trainer, sampler = WholeTrainer(system, world, 11), sampler_of(system)
     step, means = uneven_step(sampler), []
     for rank in (0, 1):
         ids = sampler.planner.plan(step).dealt.of(rank)
-        batch = gather(training.map_samples(), ids, training.lengths(ids))
+        batch = batch_of(sampler, ids)
         scores = trainer.model(batch.tokens_T, batch.segments_T, batch.positions_T, batch.sequences, batch.masked_at_M)
         masked_lm = functional.cross_entropy(scores.masked_lm_MV, batch.masked_labels_M)
         means.append((masked_lm + functional.cross_entropy(scores.next_sentence_S2, batch.next_sentence_S)).item())
