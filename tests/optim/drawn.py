@@ -9,15 +9,15 @@ from torch import nn
 from bertbench.config.optimizer import OptimizerName, OptimizerSettings
 
 
-def matrices(*shapes: tuple[int, int]) -> list[nn.Parameter]:
+def matrices(*shapes: tuple[int, ...]) -> list[nn.Parameter]:
     generator = torch.Generator().manual_seed(5)
     return [nn.Parameter(torch.randn(shape, generator=generator)) for shape in shapes]
 
 
-def draw_gradients(parameters: list[nn.Parameter], seed: int) -> None:
+def draw_gradients(parameters: list[nn.Parameter], seed: int, scale: float = 1.0) -> None:
     generator = torch.Generator().manual_seed(seed)
     for parameter in parameters:
-        parameter.grad = torch.randn(parameter.shape, generator=generator)
+        parameter.grad = scale * torch.randn(parameter.shape, generator=generator)
 
 
 def settings(name: OptimizerName, **fields: Any) -> OptimizerSettings:

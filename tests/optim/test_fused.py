@@ -15,7 +15,7 @@ from bertbench.model.compiled import obstacle
 from bertbench.optim.adam import MultiTensorAdam, blocks_step, foreach_step, native_adam_step
 from bertbench.optim.fused import FusedStep
 from bertbench.optim.state import State, Step, StepScalars
-from tests.optim.drawn import adam, lamb
+from tests.optim.drawn import adam, draw_gradients, lamb, matrices
 
 OPTIONS = lamb(beta1=0.8, beta2=0.95, weight_decay=0.1)
 
@@ -30,8 +30,7 @@ def test_fused_passes_do_what_the_multi_tensor_ones_do(name: str, monkeypatch: p
     fused_step: Step = {"lamb in blocks": blocks_step, "adam": native_adam_step}.get(name) or FusedStep(
         torch.device("cpu")
     )
-    generator = torch.Generator().manual_seed(5)
-    ours = [nn.Parameter(torch.randn(shape, generator=generator)) for shape in ((7, 3), (6, 5), (129, 31), (4,))]
+    ours = matrices((7, 3), (6, 5), (129, 31), (4,))
     with torch.no_grad():
         ours[0].zero_()  # no norm: a trust ratio of 1
     theirs = copy.deepcopy(ours)
@@ -39,13 +38,12 @@ def test_fused_passes_do_what_the_multi_tensor_ones_do(name: str, monkeypatch: p
         MultiTensorAdam(parameters, options, {parameters[1]: 3}, step)
         for parameters, step in ((ours, fused_step), (theirs, foreach_step))
     ]
-    for taken in (1.0, 0.0, 1.0):
-        for ours_one, theirs_one in zip(ours, theirs, strict=True):
-            ours_one.grad = torch.randn(ours_one.shape, generator=generator)
+    for number, taken in enumerate((1.0, 0.0, 1.0)):
+        for parameters, optimizer in zip((ours, theirs), optimizers, strict=True):
+            draw_gradients(parameters, number)
             if not taken:
-                ours_one.grad.view(-1)[1] = torch.inf
-            theirs_one.grad = ours_one.grad.clone()
-        for optimizer in optimizers:
+                for parameter in parameters:
+                    parameter.grad.view(-1)[1] = torch.inf
             optimizer.step(0.01, torch.tensor(0.5 * taken), torch.tensor(taken))
     for parameter, expected in zip(ours, theirs, strict=True):
         torch.testing.assert_close(parameter, expected, atol=2e-6, rtol=1e-5)

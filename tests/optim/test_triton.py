@@ -23,7 +23,7 @@ from bertbench.optim.clip import gradient_norm
 from bertbench.optim.exchange import ReduceScatter
 from bertbench.optim.zero1 import LogicalSlices, SlicedWeights, norms_over_slices
 from tests import ranks
-from tests.optim.drawn import adam, lamb
+from tests.optim.drawn import adam, draw_gradients, lamb, matrices
 from tests.watching import Watching
 
 triton = pytest.importorskip("triton", reason="Triton is not installed (bertbench[kernels] brings it)")
@@ -42,21 +42,6 @@ def step_of() -> Any:
     return kernels().TritonStep()
 
 
-def parameters() -> list[nn.Parameter]:
-    generator = torch.Generator().manual_seed(3)
-    return [nn.Parameter(torch.randn(shape, generator=generator)) for shape in SHAPES]
-
-
-def set_gradients(parameters: list[nn.Parameter], step: int, scale: float) -> None:
-    generator = torch.Generator().manual_seed(step)
-    for parameter in parameters:
-        gradient = scale * torch.randn(parameter.shape, generator=generator)
-        if parameter.grad is None:
-            parameter.grad = gradient
-        else:
-            parameter.grad.copy_(gradient)
-
-
 def parted(one: list[nn.Parameter], other: list[nn.Parameter]) -> float:
     """Largest difference, relative to its tensor's largest weight."""
     with torch.no_grad():
@@ -65,7 +50,7 @@ def parted(one: list[nn.Parameter], other: list[nn.Parameter]) -> float:
 
 def steps_beside_plain_ones(options: OptimizerSettings, scales_loss: bool) -> list[float]:
     """How far Triton's weights are from the plain optimizer's, after each of four steps."""
-    plain, ours = parameters(), parameters()
+    plain, ours = matrices(*SHAPES), matrices(*SHAPES)
     optimizers = (
         MultiTensorAdam(plain, options),
         MultiTensorAdam(ours, options, None, step_of(), step_of()),
@@ -74,7 +59,7 @@ def steps_beside_plain_ones(options: OptimizerSettings, scales_loss: bool) -> li
     for number in range(4):
         skipped = scales_loss and number == 2
         for optimizer, its in zip(optimizers, (plain, ours), strict=True):
-            set_gradients(its, number, scale=7.0)
+            draw_gradients(its, number, scale=7.0)
             if skipped and its[0].grad is not None:
                 its[0].grad[0, 0] = math.nan
             if scales_loss:
@@ -109,7 +94,7 @@ def test_the_trust_ratio_is_one_where_a_norm_is_zero(alone: dict[str, Any]) -> N
 
 def slices_beside_plain_ones(world: World, options: OptimizerSettings) -> float:
     """How far two ranks' slices are from the plain optimizer, after three steps."""
-    plain, sliced = parameters(), parameters()
+    plain, sliced = matrices(*SHAPES), matrices(*SHAPES)
     buckets = Buckets([sliced[:2], sliced[2:]], sliced=True, slices=world.size, place=world.rank)
     step, hold = step_of(), partial(LogicalSlices, buckets)
     norms = norms_over_slices(buckets, {}) if options.trust_ratio else None
@@ -117,8 +102,8 @@ def slices_beside_plain_ones(world: World, options: OptimizerSettings) -> float:
     weights = SlicedWeights(nn.Module(), buckets, ReduceScatter())
     whole = MultiTensorAdam(plain, options)
     for number in range(3):
-        set_gradients(plain, number, 1.0)
-        set_gradients(sliced, number, 1.0)
+        draw_gradients(plain, number)
+        draw_gradients(sliced, number)
         for bucket in buckets.all:
             bucket.take_in()
         whole.step(0.03, torch.tensor(0.5))
@@ -164,7 +149,7 @@ def launches_and_bytes(count: int) -> tuple[list[str], float]:
     step = step_of()
     optimizer = MultiTensorAdam(held, BOTH[0], None, step, step)
     norm = module.TritonNorm(held)
-    set_gradients(held, 0, 1.0)
+    draw_gradients(held, 0)
     norm()
     optimizer.step(0.1)  # makes the plan
     launched: list[str] = []
@@ -214,10 +199,10 @@ def test_a_plan_groups_what_can_be_loaded_16_bytes_at_a_time() -> None:
 
 def norms() -> list[tuple[float, float]]:
     found = []
-    its = parameters()
+    its = matrices(*SHAPES)
     ours = kernels().TritonNorm(its)
     for number in range(2):
-        set_gradients(its, number, 3.0)
+        draw_gradients(its, number, scale=3.0)
         found.append((ours().item(), gradient_norm(its).item()))
     assert its[0].grad is not None
     its[0].grad[3, 3] = math.inf
