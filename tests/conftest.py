@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from bertbench.distributed.startup import LAUNCHED
-from tests.tiny import TINY_SYSTEM, tiny_text
+from tests.tiny import TINY_SYSTEM, tiny_system, tiny_text
 
 if TYPE_CHECKING:
     from bertbench.config import System
@@ -105,9 +105,7 @@ def tiny(tiny_file: str) -> Tiny:
 @pytest.fixture
 def tiny_file(tmp_path: Path, tiny_folder: Path) -> str:
     """Path of the tiny system's file."""
-    return write_json(
-        tmp_path / "tiny.json", {**TINY_SYSTEM, "data": {**TINY_SYSTEM["data"], "path": str(tiny_folder)}}
-    )
+    return write_json(tmp_path / "tiny.json", tiny_system(tiny_folder))
 
 
 def write_json(path: Path, content: object) -> str:

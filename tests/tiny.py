@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from pathlib import Path
 from random import Random
 from typing import Any, NamedTuple
 
@@ -43,6 +44,13 @@ TINY_SYSTEM: dict[str, Any] = {
     "schedule": {"max_steps": 6},
     "evaluation": {"target": 0.9, "interval_samples": 25, "batch_size": 5},
 }
+
+
+def tiny_system(folder: Path, **changed: dict[str, Any]) -> dict[str, Any]:
+    """The tiny system with its data in a folder, and with these changes of its sections."""
+    changed["data"] = {"path": str(folder)}
+    return {**TINY_SYSTEM, **{name: {**TINY_SYSTEM[name], **section} for name, section in changed.items()}}
+
 
 WORDS = (
     "the", "a", "model", "learns", "words", "from", "context", "and", "every", "sentence", "follows", "another", "one",

@@ -19,7 +19,7 @@ from bertbench.distributed.spawn import environments_of
 from bertbench.launch import kubernetes, slurm, torchrun
 from bertbench.launch.job import Job
 from tests.conftest import Answer, Captured, Printed, Program, write_json
-from tests.tiny import TINY_SYSTEM
+from tests.tiny import tiny_system
 
 MANIFESTS = REPOSITORY / "benchmarks" / "bert" / "launch" / "kubernetes"
 
@@ -83,15 +83,14 @@ def test_manifests_are_what_kubernetes_and_kubeflow_accept(name: str, kind: kube
 
 @KINDS
 def test_a_system_file_that_no_image_has_goes_along_whole(tmp_path: Path, kind: kubernetes.Kind) -> None:
-    path = tmp_path / "My_Cluster.json"
-    write_json(path, {"extends": "dgxa100_n2", "hardware": {"submitter": "Us"}})
-    alone, made = yaml.safe_load_all(kubernetes.manifest(Job(load_system(str(path)), str(path), [], 1), kind))
+    path = write_json(tmp_path / "My_Cluster.json", {"extends": "dgxa100_n2", "hardware": {"submitter": "Us"}})
+    alone, made = yaml.safe_load_all(kubernetes.manifest(job(path), kind))
     kubernetes_validate.validate(alone, "1.30", strict=True)
     assert (alone["kind"], alone["metadata"]["name"]) == ("ConfigMap", "my-cluster")
     (tmp_path / "pod").mkdir()
     inside = tmp_path / "pod" / "My_Cluster.json"  # as the pod sees it: no other file beside it
     inside.write_text(alone["data"]["My_Cluster.json"])
-    assert load_system(str(inside)).model_dump() == load_system(str(path)).model_dump()
+    assert load_system(str(inside)).model_dump() == load_system(path).model_dump()
     text = json.dumps(made)
     assert "/systems/My_Cluster.json" in text
     assert str(tmp_path) not in text
@@ -145,13 +144,13 @@ def test_run_with_docker_starts_a_container_for_each_run(
     assert len(lines) == 2
     for part in (f"--volume {tmp_path}:/data:ro", "--gpus all", "--ipc=host", "bertbench:1 dgxa100_n1"):
         assert part in lines[0]
-    own = tmp_path / "own" / "mine.json"
-    own.parent.mkdir()
-    own.write_text('{"extends": "dgxa100_n1"}')
+    own = tmp_path / "own"
+    own.mkdir()
+    write_json(own / "mine.json", {"extends": "dgxa100_n1"})
     monkeypatch.chdir(tmp_path)
     assert main(["launch", "own/mine.json", "--on", "docker", "--smoke"]) == 0
     line = capfd.readouterr().out
-    assert f"--volume {own.parent}:/systems:ro" in line
+    assert f"--volume {own}:/systems:ro" in line
     assert "bertbench:1 /systems/mine.json --smoke" in line
 
 
@@ -207,12 +206,10 @@ def test_closing_a_log_ends_it_with_the_cause_and_removes_one_that_never_started
 
 @pytest.mark.slow
 def test_the_lines_by_hand_train_over_two_agents(tmp_path: Path, tiny_folder: Path) -> None:
-    hardware = {**TINY_SYSTEM["hardware"], "system_name": "by_hand", "number_of_nodes": 2}
-    launch = {**TINY_SYSTEM["launch"], "port": int(environments_of(1)[0]["MASTER_PORT"]), "timeout_s": 60}
-    data = {**TINY_SYSTEM["data"], "path": str(tiny_folder)}
-    path = tmp_path / "by_hand.json"
-    write_json(path, {**TINY_SYSTEM, "hardware": hardware, "launch": launch, "data": data})
-    lines = torchrun.commands(Job(load_system(str(path)), str(path), [], 1))
+    hardware = {"system_name": "by_hand", "number_of_nodes": 2}
+    launch = {"port": int(environments_of(1)[0]["MASTER_PORT"]), "timeout_s": 60}
+    path = write_json(tmp_path / "by_hand.json", tiny_system(tiny_folder, hardware=hardware, launch=launch))
+    lines = torchrun.commands(job(path))
     environment = {
         **os.environ,
         "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}",

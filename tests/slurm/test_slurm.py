@@ -8,6 +8,7 @@ import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from typing import NamedTuple
 
 import pytest
 
@@ -15,15 +16,16 @@ from bertbench.common.paths import REPOSITORY
 from bertbench.report.ledger import ledger
 from compliance.judge import judge
 from compliance.log import read_events
+from tests.conftest import write_json
 from tests.slurm import cluster as slurm
-from tests.tiny import TINY_SYSTEM
-from tests.training.test_run import metrics, wait_for
+from tests.tiny import tiny_system
+from tests.training.test_run import metrics, wait_for, words
 
 pytestmark = [
     pytest.mark.slow,
     pytest.mark.skipif(slurm.missing() is not None, reason=slurm.missing() or ""),
 ]
-ENDLESS = ("--set", "schedule.max_steps=1000000", "--set", "evaluation.interval_samples=6000000")
+ENDLESS = words(("schedule.max_steps=1000000", "evaluation.interval_samples=6000000"))
 RUN_SUB = REPOSITORY / "benchmarks" / "bert" / "launch" / "run.sub"
 
 
@@ -33,40 +35,54 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[slurm.Cluster]
         yield running
 
 
+class Runs(NamedTuple):
+    """What run.sub trains on the cluster, with what it leaves in a folder."""
+
+    cluster: slurm.Cluster
+    folder: Path
+    system: str
+
+    def submit(self, *options: str, **variables: str) -> str:
+        """Submit run.sub; return the job's number."""
+        home = {"BERTBENCH_HOME": str(REPOSITORY), "LOGDIR": str(self.folder / "runs"), "DATADIR": "/"}
+        # run_and_time.sh takes the repository's environment, or else `python3`: here, that of the tests
+        path = f"{Path(sys.executable).parent}:{os.environ['PATH']}"
+        said = self.cluster.call(
+            "sbatch", "--nodes=2", "--ntasks-per-node=2", "--time=10", f"--output={self.folder}/job.out",
+            str(RUN_SUB), self.system, *options,
+            environment={**home, "PATH": path, **variables},
+        )  # fmt: skip
+        return said.split()[-1]
+
+    def said(self) -> str:
+        return (self.folder / "job.out").read_text()
+
+    def queued_again(self, job: str) -> None:
+        wait_for(lambda: self.cluster.state(job)["Restarts"] == "1", 120)
+
+    def completed(self, job: str, limit_s: float = 300) -> None:
+        assert self.cluster.wait(job, limit_s)["JobState"] == "COMPLETED", self.said()
+
+    def training(self, steps: int = 1, number: int = 0) -> Path:
+        """The results' folder, once rank 0 of a run has trained some steps."""
+        results = self.folder / "runs" / "two_nodes" / "bert"
+        log = results / f"result_{number}.txt"
+        wait_for(lambda: log.with_suffix("").joinpath("metrics.jsonl").exists() and len(metrics(log)) >= steps, 300)
+        return results
+
+
 @pytest.fixture
-def system(tmp_path: Path, tiny_folder: Path) -> Path:
-    """The tests' tiny system on two nodes of two ranks; 12 samples a step are 3 a rank."""
-    path = tmp_path / "two_nodes.json"
-    hardware = {**TINY_SYSTEM["hardware"], "system_name": "two_nodes", "number_of_nodes": 2}
-    data = {**TINY_SYSTEM["data"], "path": str(tiny_folder)}
-    path.write_text(json.dumps({**TINY_SYSTEM, "hardware": hardware, "data": data}))
-    return path
+def runs(cluster: slurm.Cluster, tmp_path: Path, tiny_folder: Path) -> Runs:
+    """Runs of the tests' tiny system on two nodes of two ranks; 12 samples a step are 3 a rank."""
+    system = tiny_system(tiny_folder, hardware={"system_name": "two_nodes", "number_of_nodes": 2})
+    return Runs(cluster, tmp_path, write_json(tmp_path / "two_nodes.json", system))
 
 
-def submit(cluster: slurm.Cluster, folder: Path, system: Path, *options: str, **variables: str) -> str:
-    """Job number of a submitted run.sub."""
-    home = {"BERTBENCH_HOME": str(REPOSITORY), "LOGDIR": str(folder / "runs"), "DATADIR": "/"}
-    # run_and_time.sh takes the repository's environment, or else `python3`: here, that of the tests
-    path = f"{Path(sys.executable).parent}:{os.environ['PATH']}"
-    said = cluster.call(
-        "sbatch", "--nodes=2", "--ntasks-per-node=2", "--time=10", f"--output={folder}/job.out",
-        str(RUN_SUB), str(system), *options,
-        environment={**home, "PATH": path, **variables},
-    )  # fmt: skip
-    return said.split()[-1]
-
-
-def completed(cluster: slurm.Cluster, job: str, folder: Path, limit_s: float) -> None:
-    assert cluster.wait(job, limit_s)["JobState"] == "COMPLETED", (folder / "job.out").read_text()
-
-
-def test_two_runs_on_two_nodes_reach_the_target_with_a_log_each(
-    cluster: slurm.Cluster, tmp_path: Path, system: Path
-) -> None:
-    reachable = ("--set", "evaluation.target=0.01", "--set", "schedule.max_steps=400")
-    job = submit(cluster, tmp_path, system, *reachable, RUNS="2", CLEAR_CACHES="true")
-    completed(cluster, job, tmp_path, 150)
-    folder = tmp_path / "runs" / "two_nodes" / "bert"
+def test_two_runs_on_two_nodes_reach_the_target_with_a_log_each(runs: Runs) -> None:
+    reachable = words(("evaluation.target=0.01", "schedule.max_steps=400"))
+    job = runs.submit(*reachable, RUNS="2", CLEAR_CACHES="true")
+    runs.completed(job, 150)
+    folder = runs.folder / "runs" / "two_nodes" / "bert"
     logs = sorted(folder.glob("result_*.txt"))
     assert [log.name for log in logs] == ["result_0.txt", "result_1.txt"]
     seeds = set()
@@ -84,24 +100,37 @@ def test_two_runs_on_two_nodes_reach_the_target_with_a_log_each(
     assert not list(folder.glob(".job_*"))
 
 
-def test_two_smoke_runs_complete_their_job(cluster: slurm.Cluster, tmp_path: Path, system: Path) -> None:
-    job = submit(cluster, tmp_path, system, "--smoke", RUNS="2")
-    completed(cluster, job, tmp_path, 150)
-    logs = (tmp_path / "runs" / "two_nodes" / "smoke").glob("smoke_*.txt")
+def kill(rank: int, job: str) -> None:
+    """End a rank's process, which says nothing more."""
+    wanted = {f"SLURM_PROCID={rank}".encode(), f"SLURM_JOB_ID={job}".encode()}
+    for folder in Path("/proc").glob("[0-9]*"):
+        try:
+            environment = set((folder / "environ").read_bytes().split(b"\0"))
+            command = (folder / "cmdline").read_bytes()
+        except OSError:  # it has ended
+            continue
+        if wanted <= environment and b"bertbench" in command and b"python" in command:
+            os.kill(int(folder.name), signal.SIGKILL)
+            return
+    raise AssertionError(f"found no process of rank {rank}")
+
+
+def test_two_smoke_runs_complete_their_job(runs: Runs) -> None:
+    job = runs.submit("--smoke", RUNS="2")
+    runs.completed(job, 150)
+    logs = (runs.folder / "runs" / "two_nodes" / "smoke").glob("smoke_*.txt")
     assert sorted(log.name for log in logs) == ["smoke_0.txt", "smoke_1.txt"]
 
 
-def test_a_killed_rank_fails_the_job_within_30_s_and_the_log_has_the_cause(
-    cluster: slurm.Cluster, tmp_path: Path, system: Path
-) -> None:
-    job = submit(cluster, tmp_path, system, *ENDLESS)
-    folder = training(tmp_path)
+def test_a_killed_rank_fails_the_job_within_30_s_and_the_log_has_the_cause(runs: Runs) -> None:
+    job = runs.submit(*ENDLESS)
+    folder = runs.training()
     killed = time.monotonic()
-    os.kill(process_of_rank(3, job), signal.SIGKILL)
-    state = cluster.wait(job, 60)
+    kill(3, job)
+    state = runs.cluster.wait(job, 60)
     assert time.monotonic() - killed < 30
     assert state["JobState"] == "FAILED"
-    said = (tmp_path / "job.out").read_text()
+    said = runs.said()
     assert re.search(r"run failed with code \d+: .*task 3.*Killed", said), said
     log = (folder / "result_0.txt").read_text()
     (stop,) = [line for line in log.splitlines() if '"run_stop"' in line]
@@ -109,19 +138,7 @@ def test_a_killed_rank_fails_the_job_within_30_s_and_the_log_has_the_cause(
     assert "task 3: Killed" in log
 
 
-def training(folder: Path, steps: int = 1, number: int = 0) -> Path:
-    """The results' folder, once rank 0 of a run has trained some steps."""
-    results = folder / "runs" / "two_nodes" / "bert"
-    log = results / f"result_{number}.txt"
-    wait_for(lambda: log.with_suffix("").joinpath("metrics.jsonl").exists() and len(metrics(log)) >= steps, 300)
-    return results
-
-
-LASTING = tuple(
-    word
-    for override in ("schedule.max_steps=300", "evaluation.interval_samples=3600", "evaluation.target=0.001")
-    for word in ("--set", override)
-)
+LASTING = words(("schedule.max_steps=300", "evaluation.interval_samples=3600", "evaluation.target=0.001"))
 """A run whose only evaluation, at its end, reaches the target."""
 
 
@@ -144,15 +161,13 @@ def assert_wall_clock(log: Path, job_submitted: float, *spent_on: str) -> None:
     assert {bucket for bucket in ("queued", "lost work") if found[bucket]} == set(spent_on)
 
 
-def test_near_the_end_of_its_wall_time_a_job_is_queued_again_and_goes_on(
-    cluster: slurm.Cluster, tmp_path: Path, system: Path
-) -> None:
-    job = submit(cluster, tmp_path, system, *LASTING, REQUEUE="1", RUNS="2")
-    folder = training(tmp_path, number=1)  # the second run, with the first one done
-    cluster.call("scancel", "--batch", "--signal=USR1", job)
-    wait_for(lambda: cluster.state(job)["Restarts"] == "1", 120)
+def test_near_the_end_of_its_wall_time_a_job_is_queued_again_and_goes_on(runs: Runs) -> None:
+    job = runs.submit(*LASTING, REQUEUE="1", RUNS="2")
+    folder = runs.training(number=1)  # the second run, with the first one done
+    runs.cluster.call("scancel", "--batch", "--signal=USR1", job)
+    runs.queued_again(job)
     before = (folder / "result_0.txt").read_bytes()
-    completed(cluster, job, tmp_path, 400)
+    runs.completed(job, 400)
     assert_one_resumed_log(folder, number=1)
     assert (folder / "result_0.txt").read_bytes() == before
     log = (folder / "result_1.txt").read_text()
@@ -160,71 +175,54 @@ def test_near_the_end_of_its_wall_time_a_job_is_queued_again_and_goes_on(
     assert re.search(r"rank \d: stopped by SIGUSR1", (folder / "result_1" / "lost.txt").read_text())
 
 
-def test_preempted_ranks_stop_with_a_snapshot_and_the_job_goes_on_with_the_run(
-    cluster: slurm.Cluster, tmp_path: Path, system: Path
-) -> None:
-    submitted, job = time.time(), submit(cluster, tmp_path, system, *LASTING, REQUEUE="1")
-    folder = training(tmp_path)
-    cluster.call("scancel", "--signal=USR1", job)
-    wait_for(lambda: cluster.state(job)["Restarts"] == "1", 120)
+def test_preempted_ranks_stop_with_a_snapshot_and_the_job_goes_on_with_the_run(runs: Runs) -> None:
+    submitted, job = time.time(), runs.submit(*LASTING, REQUEUE="1")
+    folder = runs.training()
+    runs.cluster.call("scancel", "--signal=USR1", job)
+    runs.queued_again(job)
     stopped_after = metrics(folder / "result_0.txt")[-1]["step"]
-    completed(cluster, job, tmp_path, 300)
+    runs.completed(job)
     assert_one_resumed_log(folder)
     assert_wall_clock(folder / "result_0.txt", submitted, "queued")
     assert f'"step": {stopped_after}, ' in (folder / "result_0.txt").read_text()
 
 
-def test_a_job_that_is_cancelled_is_not_queued_again(cluster: slurm.Cluster, tmp_path: Path, system: Path) -> None:
-    job = submit(cluster, tmp_path, system, *ENDLESS, REQUEUE="1")
-    training(tmp_path)
-    cluster.call("scancel", job)
-    state = cluster.wait(job, 90)
+def test_a_job_that_is_cancelled_is_not_queued_again(runs: Runs) -> None:
+    job = runs.submit(*ENDLESS, REQUEUE="1")
+    runs.training()
+    runs.cluster.call("scancel", job)
+    state = runs.cluster.wait(job, 90)
     assert (state["JobState"], state["Restarts"]) == ("CANCELLED", "0")
 
 
-def test_after_a_node_failed_the_job_goes_on_with_the_run(cluster: slurm.Cluster, tmp_path: Path, system: Path) -> None:
+def test_after_a_node_failed_the_job_goes_on_with_the_run(runs: Runs) -> None:
     submitted = time.time()
-    job = submit(cluster, tmp_path, system, *LASTING, "--set", "checkpoint.every_steps=5", REQUEUE="1")
-    folder = training(tmp_path, steps=15)
-    cluster.call("scontrol", "update", "NodeName=n2", "State=DOWN", "Reason=test")
+    job = runs.submit(*LASTING, "--set", "checkpoint.every_steps=5", REQUEUE="1")
+    folder = runs.training(steps=15)
+    runs.cluster.call("scontrol", "update", "NodeName=n2", "State=DOWN", "Reason=test")
     for rank in (2, 3):
-        os.kill(process_of_rank(rank, job), signal.SIGKILL)
-    wait_for(lambda: cluster.state(job)["Restarts"] == "1", 120)
-    cluster.call("scontrol", "update", "NodeName=n2", "State=RESUME")
-    completed(cluster, job, tmp_path, 300)
+        kill(rank, job)
+    runs.queued_again(job)
+    runs.cluster.call("scontrol", "update", "NodeName=n2", "State=RESUME")
+    runs.completed(job)
     assert_one_resumed_log(folder)
     assert_wall_clock(folder / "result_0.txt", submitted, "queued", "lost work")
 
 
-def test_a_run_that_loses_a_rank_goes_on_in_its_job(cluster: slurm.Cluster, tmp_path: Path, system: Path) -> None:
-    job = submit(cluster, tmp_path, system, *LASTING, "--set", "checkpoint.every_steps=5", RESTARTS="1")
-    folder = training(tmp_path, steps=15)
-    os.kill(process_of_rank(1, job), signal.SIGKILL)
-    completed(cluster, job, tmp_path, 300)
+def test_a_run_that_loses_a_rank_goes_on_in_its_job(runs: Runs) -> None:
+    job = runs.submit(*LASTING, "--set", "checkpoint.every_steps=5", RESTARTS="1")
+    folder = runs.training(steps=15)
+    kill(1, job)
+    runs.completed(job)
     assert_one_resumed_log(folder)
     assert "task 1: Killed" in (folder / "result_0.txt").read_text()
 
 
-def process_of_rank(rank: int, job: str) -> int:
-    wanted = {f"SLURM_PROCID={rank}".encode(), f"SLURM_JOB_ID={job}".encode()}
-    for folder in Path("/proc").glob("[0-9]*"):
-        try:
-            environment = set((folder / "environ").read_bytes().split(b"\0"))
-            command = (folder / "cmdline").read_bytes()
-        except OSError:  # it has ended
-            continue
-        if wanted <= environment and b"bertbench" in command and b"python" in command:
-            return int(folder.name)
-    raise AssertionError(f"found no process of rank {rank}")
-
-
-def test_another_number_of_tasks_than_the_system_s_is_one_error(
-    cluster: slurm.Cluster, tmp_path: Path, system: Path
-) -> None:
-    job = submit(cluster, tmp_path, system, "--set", "hardware.number_of_nodes=3")
-    assert cluster.wait(job, 60)["JobState"] == "FAILED"
-    assert "4 ranks were started, two_nodes describes 6" in (tmp_path / "job.out").read_text()
-    assert not list((tmp_path / "runs").rglob("result_*.txt"))
+def test_another_number_of_tasks_than_the_system_s_is_one_error(runs: Runs) -> None:
+    job = runs.submit("--set", "hardware.number_of_nodes=3")
+    assert runs.cluster.wait(job, 60)["JobState"] == "FAILED"
+    assert "4 ranks were started, two_nodes describes 6" in runs.said()
+    assert not list((runs.folder / "runs").rglob("result_*.txt"))
 
 
 WRONG = {
@@ -237,9 +235,7 @@ WRONG = {
 
 
 @pytest.mark.parametrize(("variable", "expected"), WRONG.items())
-def test_a_wrong_variable_is_one_error(
-    cluster: slurm.Cluster, tmp_path: Path, system: Path, variable: str, expected: str
-) -> None:
-    job = submit(cluster, tmp_path, system, **dict([variable.split("=")]))
-    assert cluster.wait(job, 30)["ExitCode"] == "2:0"
-    assert expected in (tmp_path / "job.out").read_text()
+def test_a_wrong_variable_is_one_error(runs: Runs, variable: str, expected: str) -> None:
+    job = runs.submit(**dict([variable.split("=")]))
+    assert runs.cluster.wait(job, 30)["ExitCode"] == "2:0"
+    assert expected in runs.said()
