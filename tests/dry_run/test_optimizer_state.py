@@ -6,30 +6,27 @@ from torch import Tensor
 
 from bertbench.dry_run.rank import state_bytes
 from bertbench.model.bert import Bert
-from bertbench.model.shape import BertShape
 from bertbench.optim.build import tensors_in
 from bertbench.optim.muon import build_muon
-from tests.optim.drawn import muon
-
-SHAPE = BertShape(vocab_size=97, hidden_size=14, layers=2, attention_heads=2, feed_forward_size=23, max_positions=29)
+from tests.optim.drawn import TINY, muon
 
 
 def test_a_whole_optimizer_keeps_what_is_counted() -> None:
-    model = Bert(SHAPE)
+    model = Bert(TINY)
     options = muon()
     optimizer, _ = build_muon(model, options, tensors_in(None), None, torch.float32)
     names: dict[Tensor, str] = {parameter: name for name, parameter in model.named_parameters()}
     parameters = sum(parameter.numel() for parameter in model.parameters())
     kept = optimizer.moments(names).values()
-    counted = state_bytes(options, SHAPE, parameters)
+    counted = state_bytes(options, TINY, parameters)
     assert counted == sum(4 * tensor.numel() for tensor in kept)
     averaging = options.model_copy(update={"ema_decay": 0.9})
-    assert state_bytes(averaging, SHAPE, parameters) == counted + 4 * parameters
+    assert state_bytes(averaging, TINY, parameters) == counted + 4 * parameters
 
 
 def test_ranks_keep_each_matrix_once() -> None:
     parameters = 30_000
-    whole = state_bytes(muon(), SHAPE, parameters)
-    shares = [state_bytes(muon(), SHAPE, parameters // 3, (rank, 3)) for rank in range(3)]
+    whole = state_bytes(muon(), TINY, parameters)
+    shares = [state_bytes(muon(), TINY, parameters // 3, (rank, 3)) for rank in range(3)]
     assert sum(shares) == pytest.approx(whole, abs=24)
     assert max(shares) < whole / 2

@@ -1,24 +1,18 @@
 """Compiled pieces, on a CPU and without Inductor: what is compiled, how often, and that it computes the same."""
 
 from collections.abc import Callable, Iterator
-from dataclasses import replace
 from typing import Any
 
 import pytest
 import torch
 from torch._dynamo.testing import CompileCounter
 
-from bertbench.loading.batch import synthetic
 from bertbench.model.bert import Bert, Embeddings
 from bertbench.model.compiled import compile_pieces, obstacle
 from bertbench.model.dropout import plain_dropout
 from bertbench.model.loss import LossSums, Scores
-from bertbench.model.shape import BertShape
 from tests.compiling import compiled_by
-
-SHAPE = BertShape(
-    vocab_size=29, hidden_size=24, layers=2, attention_heads=2, feed_forward_size=40, max_positions=16
-)  # fmt: skip
+from tests.model.test_compiled_layer import SHAPE, batch_of
 
 
 @pytest.fixture(autouse=True)
@@ -46,10 +40,10 @@ def test_a_batch_of_as_many_tokens_as_the_hidden_size_compiles_nothing_for_itsel
 
 
 def test_joined_layers_compile_once_for_all_layers_and_sizes(counter: CompileCounter) -> None:
-    model = Bert(replace(SHAPE, layers=4))
+    model = Bert(SHAPE)
     compile_pieces(model)
     for samples, length in ((2, 9), (3, 12)):
-        batch = synthetic(samples, length, SHAPE.vocab_size, torch.Generator().manual_seed(1))
+        batch = batch_of(samples, length)
         assert isinstance(model(*batch.inputs, batch.labels), LossSums)
     assert counter.frame_count == 8, "embeddings, first and last piece, between, head, pooler, pairs, their loss"
     assert isinstance(model(*batch.inputs), Scores), "an evaluation"

@@ -28,6 +28,10 @@ SHAPE = BertShape(
 )  # fmt: skip
 
 
+def batch_of(samples: int, length: int) -> Batch:
+    return synthetic(samples, length, SHAPE.vocab_size, torch.Generator().manual_seed(1))
+
+
 def joined(model: Bert) -> Bert:
     """The model with the pieces that `compile_pieces` compiles, not compiled."""
     model = copy.deepcopy(model)
@@ -69,7 +73,7 @@ def test_each_gradient_is_that_of_the_plain_layers(residual: ResidualName, autoc
     model.keep_residual(residual)
     for weight in model.parameters():  # biases of 0 and norms of 1 would hide what is missing
         nn.init.normal_(weight, std=0.2)
-    batch = synthetic(3, 12, SHAPE.vocab_size, torch.Generator().manual_seed(1))
+    batch = batch_of(3, 12)
     with torch.autocast("cpu", torch.bfloat16, enabled=autocast):
         plain = gradients(model, batch)
         with compiled_by(backend):
@@ -85,15 +89,14 @@ def test_each_gradient_is_that_of_the_plain_layers(residual: ResidualName, autoc
 def test_joined_pieces_wait_for_the_weights_of_each_layer() -> None:
     """With optimizer.sharded, a layer's forward pre-hook waits for weights that still arrive from other ranks."""
     torch.manual_seed(2)
-    model, batch = joined(Bert(SHAPE)), synthetic(3, 12, SHAPE.vocab_size, torch.Generator().manual_seed(1))
+    model, batch = joined(Bert(SHAPE)), batch_of(3, 12)
     expected = model(*batch.inputs)
     for layer in model.encoder_layers():
         arrived = copy.deepcopy(layer.state_dict())
         for weight in layer.parameters():
             weight.data.fill_(torch.nan)
         layer.register_forward_pre_hook(lambda module, _, arrived=arrived: module.load_state_dict(arrived) and None)
-    for found, its in zip(model(*batch.inputs), expected, strict=True):
-        assert torch.equal(found, its)
+    torch.testing.assert_close(model(*batch.inputs), expected, atol=0, rtol=0)
 
 
 def test_products_write_gradients_of_weights_in_float32_where_a_gpu_can(monkeypatch: pytest.MonkeyPatch) -> None:

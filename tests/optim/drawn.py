@@ -7,6 +7,9 @@ import torch
 from torch import nn
 
 from bertbench.config.optimizer import OptimizerName, OptimizerSettings
+from bertbench.model.shape import BertShape
+
+TINY = BertShape(vocab_size=13, hidden_size=6, layers=2, attention_heads=2, feed_forward_size=7, max_positions=8)
 
 
 def matrices(*shapes: tuple[int, ...]) -> list[nn.Parameter]:

@@ -7,13 +7,10 @@ import torch
 from bertbench.common.errors import ConfigError
 from bertbench.distributed.world import World
 from bertbench.model.bert import Bert
-from bertbench.model.shape import BertShape
 from bertbench.optim import build
 from bertbench.optim.adam import MultiTensorAdam
-from tests.optim.drawn import adam, lamb
+from tests.optim.drawn import TINY, adam, lamb
 from tests.ranks import run_ranks
-
-TINY = BertShape(vocab_size=13, hidden_size=6, layers=1, attention_heads=2, feed_forward_size=7, max_positions=8)
 
 
 @pytest.mark.skipif(importlib.util.find_spec("apex") is not None, reason="some apex is installed here")

@@ -12,7 +12,6 @@ from bertbench.config.optimizer import Communication, Compression
 from bertbench.distributed.sliced_tensor import rectangles
 from bertbench.distributed.world import World
 from bertbench.model.bert import Bert
-from bertbench.model.shape import BertShape
 from bertbench.optim.adam import MultiTensorAdam
 from bertbench.optim.buckets import Buckets, bucket_table, owned, ready_order, slice_length, starts_of
 from bertbench.optim.build import build_optimizer
@@ -23,11 +22,9 @@ from bertbench.optim.reducer import GradientReducer
 from bertbench.optim.state import Optimizer, matrices_and_vectors
 from bertbench.optim.zero1 import LogicalSlices, SlicedWeights, norms_over_slices, sliced_norm
 from bertbench.training.trainer import tiny_backward
-from tests.optim.drawn import lamb
+from tests.optim.drawn import TINY, lamb
 from tests.parallel.traffic import Traffic
 from tests.ranks import run_ranks
-
-TINY = BertShape(vocab_size=13, hidden_size=6, layers=2, attention_heads=2, feed_forward_size=7, max_positions=8)
 
 
 def test_tensors_begin_at_multiples_of_16_elements_and_slices_are_equally_long() -> None:
