@@ -20,7 +20,7 @@ def test_losses_are_equal_on_one_two_and_four_ranks(tiny_file: str, tmp_path: Pa
     for ranks in (1, 2, 4):
         file = str(tmp_path / "below" / f"on{ranks}.json")
         answers[ranks] = answer("fit", tiny_file, "--gpus", ranks, "--memory", enough + 1e-6, "--out", file)
-        (measured[ranks], *_) = run_ranks(ranks, losses, (load_system(file), 11))
+        (measured[ranks], *_) = run_ranks(ranks, losses, load_system(file))
     assert {ranks: (one["local_batch"], one["gradient_accumulation_steps"]) for ranks, one in answers.items()} == {
         1: (12, 4), 2: (6, 2), 4: (3, 1),
     }  # fmt: skip

@@ -12,17 +12,15 @@ from bertbench.dry_run.activations import batch_of_lengths, kept_bytes, summed_l
 from bertbench.dry_run.layouts import activation_bytes, memory_gb, needed_gb
 from bertbench.dry_run.rank import count_rank
 from bertbench.model.bert import Bert
-from bertbench.training.trainer import WholeTrainer
 from tests.conftest import Answer, Printed, Tiny
 from tests.ranks import run_ranks
+from tests.training.steps import whole_trainer
 
 
 def buckets_and_moments(world: World, system: System) -> tuple[tuple[int, ...], int]:
-    trainer = WholeTrainer(system, world, seed=1)
-    moments = sum(moment.nbytes for both in trainer.optimizer._moments for moments in both for moment in moments)
-    buckets = trainer.communication().bucket_elements
-    trainer.close()
-    return buckets, moments
+    with whole_trainer(system, world) as trainer:
+        moments = sum(moment.nbytes for both in trainer.optimizer._moments for moments in both for moment in moments)
+        return trainer.communication().bucket_elements, moments
 
 
 @pytest.mark.parametrize(

@@ -1,6 +1,7 @@
 """The first steps of a tiny system on this rank: loaded as a run loads them, and trained."""
 
 from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import NamedTuple
 
 from torch.nn.utils import parameters_to_vector
@@ -37,6 +38,14 @@ def loaded(world: World, system: System, steps: int, seed: int = SEED, fill: Fil
     return Loader(sampler, rank, world.device, exchange, fill=fill).steps(range(steps))
 
 
+@contextmanager
+def whole_trainer(system: System, world: World, seed: int = SEED) -> Iterator[WholeTrainer]:
+    """A trainer of the whole model, closed after the body."""
+    trainer = WholeTrainer(system, world, seed)
+    yield trainer
+    trainer.close()
+
+
 def losses_of(world: World, system: System, trainer: Trainer, steps: int, seed: int = SEED) -> list[float]:
     """Take the first steps; their losses over all ranks, as metrics.jsonl has them."""
     steps_loaded = enumerate(loaded(world, system, steps, seed))
@@ -60,16 +69,16 @@ def trained(world: World, steps: int, *systems: System, seed: int = SEED) -> lis
     """Take the first steps of each system."""
     answers = []
     for system in systems:
-        trainer = WholeTrainer(system, world, seed)
-        reports = [trainer.step(number, step.parts) for number, step in enumerate(loaded(world, system, steps, seed))]
-        answers.append(
-            Trained(
-                [world.sum(report.loss).item() for report in reports],
-                [(float(report.norm), float(report.clipped)) for report in reports],
-                parameters_to_vector(trainer.model.parameters()).tolist(),
-                {name.split(".")[0] for name in trainer.state()},
-                trainer.communication().bucket_elements,
+        batches = enumerate(loaded(world, system, steps, seed))
+        with whole_trainer(system, world, seed) as trainer:
+            reports = [trainer.step(number, step.parts) for number, step in batches]
+            answers.append(
+                Trained(
+                    [world.sum(report.loss).item() for report in reports],
+                    [(float(report.norm), float(report.clipped)) for report in reports],
+                    parameters_to_vector(trainer.model.parameters()).tolist(),
+                    {name.split(".")[0] for name in trainer.state()},
+                    trainer.communication().bucket_elements,
+                )
             )
-        )
-        trainer.close()
     return answers

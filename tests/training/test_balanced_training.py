@@ -7,10 +7,9 @@ from bertbench.config import System
 from bertbench.distributed.world import World
 from bertbench.loading.loader import LoadedPart
 from bertbench.loading.sampler import Part
-from bertbench.training.trainer import WholeTrainer
 from tests.conftest import Tiny
 from tests.ranks import run_each, run_ranks
-from tests.training.steps import batch_of, sampler_of
+from tests.training.steps import batch_of, sampler_of, whole_trainer
 from tests.training.test_trainer import LOSS_TOLERANCE, losses
 
 STEPS = 5
@@ -18,14 +17,13 @@ STEPS = 5
 
 def alone(world: World, system: System) -> list[float]:
     """One rank works through what the plan gives to all ranks, as one batch."""
-    trainer, sampler = WholeTrainer(system, world, 11), sampler_of(system)
-    answer = []
-    for step in range(STEPS):
-        ids = sampler.planner.plan(step).dealt.ids_S
-        batch = batch_of(sampler, ids)
-        part = Part(ids, 1 / len(batch.masked_at_M), 1 / len(ids))
-        answer.append(trainer.step(step, [LoadedPart(part, batch)]).loss.item())
-    trainer.close()
+    sampler, answer = sampler_of(system), []
+    with whole_trainer(system, world) as trainer:
+        for step in range(STEPS):
+            ids = sampler.planner.plan(step).dealt.ids_S
+            batch = batch_of(sampler, ids)
+            part = Part(ids, 1 / len(batch.masked_at_M), 1 / len(ids))
+            answer.append(trainer.step(step, [LoadedPart(part, batch)]).loss.item())
     return answer
 
 
@@ -33,8 +31,8 @@ def test_gradients_are_those_of_one_rank_with_every_method(tiny: Tiny) -> None:
     # losses after the first step tell the gradients before them
     ways = [(f"data.balance={method}",) for method in METHODS]
     ways.append(("data.balance=planned", "data.gradient_accumulation_steps=3"))
-    systems = [(tiny("hardware.number_of_nodes=2", *way),) for way in ways]
-    (expected,) = run_each(1, alone, *systems)
-    for measured in run_ranks(4, losses, *((*system, 11) for system in systems)):
+    systems = [tiny("hardware.number_of_nodes=2", *way) for way in ways]
+    (expected,) = run_each(1, alone, *((system,) for system in systems))
+    for measured in run_ranks(4, losses, *systems):
         for way, ours, theirs in zip(ways, measured, expected, strict=True):
             assert ours == pytest.approx(theirs, abs=LOSS_TOLERANCE), way

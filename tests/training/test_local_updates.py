@@ -11,10 +11,9 @@ from bertbench.distributed.world import World
 from bertbench.optim.exchange import Exchange
 from bertbench.optim.local_updates import OuterStepView
 from bertbench.optim.state import LogicalTensors
-from bertbench.training.trainer import WholeTrainer
 from tests.conftest import Tiny
 from tests.ranks import run_each, run_ranks
-from tests.training.steps import loaded, losses_of
+from tests.training.steps import loaded, losses_of, whole_trainer
 
 STEPS = 5
 UNCLIPPED = "clip.mode=none"
@@ -37,19 +36,17 @@ class PlainSgd:
 
 def trained(world: World, system: System, sgd: bool, evaluates: bool = False) -> tuple[list[float], list[float]]:
     """Losses of some steps, and the weights that an evaluation would see; `evaluates` asks for them on the way too."""
-    trainer = WholeTrainer(system, world, 11)
-    if sgd:
-        trainer._path = trainer._path._replace(optimizer=PlainSgd(list(trainer.model.parameters())))
     losses = []
-    for number, step in enumerate(loaded(world, system, STEPS)):
-        losses.append(world.sum(trainer.step(number, step.parts).loss).item())
-        if evaluates:
-            with trainer.evaluating():
-                pass
-    with trainer.evaluating():
-        weights = parameters_to_vector(trainer.model.parameters()).tolist()
-    trainer.close()
-    return losses, weights
+    with whole_trainer(system, world) as trainer:
+        if sgd:
+            trainer._path = trainer._path._replace(optimizer=PlainSgd(list(trainer.model.parameters())))
+        for number, step in enumerate(loaded(world, system, STEPS)):
+            losses.append(world.sum(trainer.step(number, step.parts).loss).item())
+            if evaluates:
+                with trainer.evaluating():
+                    pass
+        with trainer.evaluating():
+            return losses, parameters_to_vector(trainer.model.parameters()).tolist()
 
 
 def test_plain_sgd_with_an_outer_step_after_every_step_is_every_step(tiny: Tiny) -> None:
@@ -89,21 +86,18 @@ def test_what_an_evaluation_sees_is_the_mean_of_the_ranks_weights(tiny: Tiny) ->
 
 def weights_between(world: World, system: System) -> tuple[list[float], ...]:
     """Of a rank that trains alone: its weights, those of an evaluation, and its own again, as a snapshot has them."""
-    trainer = WholeTrainer(system, world, 11)
-    losses_of(world, system, trainer, 2)
+    prefix = f"rank.{world.rank}.model."
+    with whole_trainer(system, world) as trainer:
+        losses_of(world, system, trainer, 2)
 
-    def own() -> list[float]:
-        prefix = f"rank.{world.rank}.model."
-        return [
-            x for name, tensor in trainer.state().items() if name.startswith(prefix) for x in tensor.view(-1).tolist()
-        ]
+        def own() -> list[float]:
+            held = (tensor for name, tensor in trainer.state().items() if name.startswith(prefix))
+            return parameters_to_vector(held).tolist()
 
-    before = own()
-    with trainer.evaluating():
-        seen = parameters_to_vector(trainer.model.parameters()).tolist()
-    after = own()
-    trainer.close()
-    return before, seen, after
+        before = own()
+        with trainer.evaluating():
+            seen = parameters_to_vector(trainer.model.parameters()).tolist()
+        return before, seen, own()
 
 
 def test_the_outer_step_is_torchs_sgd_with_nesterovs_momentum() -> None:

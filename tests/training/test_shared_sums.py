@@ -4,10 +4,9 @@ import pytest
 
 from bertbench.config import System
 from bertbench.distributed.world import World
-from bertbench.training.trainer import WholeTrainer
 from tests.conftest import Tiny
-from tests.ranks import run_ranks
-from tests.training.steps import Trained, trained
+from tests.ranks import run_each, run_ranks
+from tests.training.steps import Trained, trained, whole_trainer
 from tests.training.test_sharded import SEVERAL_BUCKETS, STEPS
 
 
@@ -24,15 +23,16 @@ def test_two_ranks_train_as_by_gloo_to_the_last_bit(tiny: Tiny, mode: str, compr
         assert by_memory == by_gloo
 
 
-def transports(world: World, *systems: System) -> list[str]:
-    trainers = [WholeTrainer(system, world, 11) for system in systems]
-    said = [trainer.communication().transport for trainer in trainers]
-    for trainer in trainers:
-        trainer.close()
-    return said
+def transport(world: World, system: System) -> str:
+    with whole_trainer(system, world) as trainer:
+        return trainer.communication().transport
 
 
 def test_a_run_says_by_what_its_gradients_are_summed(tiny: Tiny) -> None:
-    sharded = tiny("optimizer.sharded=true", "optimizer.name=lamb")
-    systems = [tiny(), tiny("communication.compression=int8", "hardware.division=open"), sharded]
-    assert run_ranks(2, transports, *systems)[0] == ["shared memory", "collectives", "collectives"]
+    ways = ((), ("communication.compression=int8",), ("optimizer.sharded=true", "optimizer.name=lamb"))
+    said = run_each(2, transport, *((tiny(*way),) for way in ways))[0]
+    assert said == [
+        "shared memory",
+        "collectives",
+        "collectives",
+    ]
