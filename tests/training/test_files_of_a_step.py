@@ -9,9 +9,8 @@ import bertbench
 from bertbench.config import System, load_system
 from bertbench.distributed.world import World
 from bertbench.loading.filler import fill_of
-from bertbench.training.trainer import WholeTrainer
 from tests.ranks import run_ranks
-from tests.training.steps import loaded
+from tests.training.steps import loaded, whole_trainer
 
 MOST = 30
 STARTS, STEPS = 3, 7  # the loader is two steps ahead of the first that count
@@ -19,21 +18,20 @@ STARTS, STEPS = 3, 7  # the loader is two steps ahead of the first that count
 
 def entered(world: World, system: System) -> list[str]:
     files: set[str] = set()
-    trainer = WholeTrainer(system, world, 11)
 
     def note(frame: FrameType, event: str, _: object) -> None:
         if event == "call":
             files.add(frame.f_code.co_filename)
 
-    threading.setprofile(note)  # before the loader starts its thread
-    sys.setprofile(note)
-    for number, step in enumerate(loaded(world, system, STEPS, fill=fill_of(system))):
-        if number == STARTS:
-            files.clear()
-        trainer.step(number, step.parts)
-    sys.setprofile(None)
-    threading.setprofile(None)
-    trainer.close()
+    with whole_trainer(system, world) as trainer:
+        threading.setprofile(note)  # before the loader starts its thread
+        sys.setprofile(note)
+        for number, step in enumerate(loaded(world, system, STEPS, fill=fill_of(system))):
+            if number == STARTS:
+                files.clear()
+            trainer.step(number, step.parts)
+        sys.setprofile(None)
+        threading.setprofile(None)
     (package,) = bertbench.__path__
     return sorted(str(Path(file).relative_to(package)) for file in files if file.startswith(package))
 

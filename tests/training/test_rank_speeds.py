@@ -30,7 +30,7 @@ from bertbench.training.trainer import WholeTrainer
 from tests.conftest import Tiny
 from tests.quota import processor_quota
 from tests.ranks import run_command, run_ranks
-from tests.training.steps import sampler_of
+from tests.training.steps import sampler_of, whole_trainer
 from tests.training.test_run import words
 from tests.training.test_trainer import LOSS_TOLERANCE, losses
 
@@ -137,14 +137,12 @@ def shares_beside_a_slow_rank(world: World, system: System) -> list[float]:
     clock, speeds = PhaseClock(world.device), make_speeds(system)
     assert speeds is not None
     sampler = sampler_of(system, speeds)
-    with clocked(clock):
-        trainer = WholeTrainer(system, world, 11)
+    with clocked(clock), whole_trainer(system, world) as trainer:
         if world.rank == 1:
             trainer.model.register_forward_pre_hook(lambda *_: time.sleep(0.15))
         loader = RebalancingLoader(Loader(sampler, world.rank, world.device), 2, speeds, world, clock)
         for step, loaded in enumerate(loader.steps(range(6))):
             trainer.step(step, loaded.parts)
-    trainer.close()
     return [float(speeds.at(step)[1]) for step in (1 + STEPS_AHEAD, 2 + STEPS_AHEAD, 4 + STEPS_AHEAD)]
 
 
@@ -180,8 +178,7 @@ def samples_per_s(world: World, system: System, group: Path) -> float:
     alone = system.sync.method == "local_sgd"
     clock, speeds = PhaseClock(world.device), make_speeds(system)
     sampler = sampler_of(system, speeds)
-    with clocked(clock):
-        trainer = WholeTrainer(system, world, 11)
+    with clocked(clock), whole_trainer(system, world) as trainer:
         own = Loader(sampler, world.rank, world.device)
         loader = at_measured_speeds(own, system, world, speeds, trainer.passes_per_s, clock) if speeds else own
         stretch = 8 if alone and world.rank != SLOW_RANK else 4
@@ -191,7 +188,6 @@ def samples_per_s(world: World, system: System, group: Path) -> float:
                 times.append(time.perf_counter())
             trainer.step(step, loaded.parts)
         times.append(time.perf_counter())
-    trainer.close()
     samples = stretch * (system.local_batch if alone else system.global_batch_size)
     return samples / min(end - began for began, end in pairwise(times))
 

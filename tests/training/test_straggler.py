@@ -19,7 +19,7 @@ from bertbench.training.trainer import WholeTrainer
 from tests.conftest import Answer, Printed, Tiny
 from tests.ranks import run_ranks
 from tests.tracking.written import row, write_run
-from tests.training.steps import sampler_of
+from tests.training.steps import sampler_of, whole_trainer
 
 _STEPS, _DELAY_S = 5, 0.03  # beside steps of some 5 ms, on cores that others use
 _DATA_DELAY_S = 0.1  # of which the loader sleeps a part while the step before computes: 20 ms on a busy machine
@@ -31,15 +31,17 @@ def slow_in(world: World, folder: Path, rank: int, runs: list[tuple[System, str]
         log = folder / f"{number}.txt"
         log.with_suffix("").mkdir(exist_ok=True)
         metrics = log.with_suffix("") / "metrics.jsonl" if world.leads else None
-        with MlperfLog(None) as lines, Metrics(metrics, world, lines) as measured:
-            trainer = WholeTrainer(system, world, 11)
+        with (
+            MlperfLog(None) as lines,
+            Metrics(metrics, world, lines) as measured,
+            whole_trainer(system, world) as trainer,
+        ):
             sampler = sampler_of(system)
             if world.rank == rank:
                 delay(trainer, sampler, phase)
             for step, loaded in enumerate(Loader(sampler, world.rank, world.device).steps(range(_STEPS)), start=1):
                 report = trainer.step(step - 1, loaded.parts)
                 measured.record(step, 12 * step, report, 1.0, loaded)
-            trainer.close()
 
 
 def delay(trainer: WholeTrainer, sampler: Any, phase: str) -> None:

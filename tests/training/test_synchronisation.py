@@ -15,10 +15,9 @@ from bertbench.config import System
 from bertbench.distributed.world import World
 from bertbench.results.metrics import Metrics
 from bertbench.results.mlperf_log import MlperfLog
-from bertbench.training.trainer import WholeTrainer
 from tests.conftest import Tiny
 from tests.ranks import run_each, run_ranks
-from tests.training.steps import loaded
+from tests.training.steps import loaded, whole_trainer
 from tests.watching import Watching
 
 READING = {"aten::_local_scalar_dense", "aten::nonzero", "aten::masked_select", "aten::is_nonzero", "aten::equal"}
@@ -69,21 +68,23 @@ def test_gradients_are_copied_into_their_buckets_and_neither_zeroed_nor_added_to
 
 
 def check_gradients(world: World, system: System) -> None:
-    trainer = WholeTrainer(system, world, 11)
     (step,) = loaded(world, system, 1)
     noted: list[str] = []
-    with noting(noted, {"aten::zero_"}):
-        trainer.step(0, step.parts)
-    assert noted == []
-    assert all(parameter.grad is None for parameter in trainer.model.parameters())
-    trainer.close()
+    with whole_trainer(system, world) as trainer:
+        with noting(noted, {"aten::zero_"}):
+            trainer.step(0, step.parts)
+        assert noted == []
+        assert all(parameter.grad is None for parameter in trainer.model.parameters())
 
 
 def check_steps(world: World, system: System) -> None:
-    trainer = WholeTrainer(system, world, 11)
     steps = list(loaded(world, system, 3))
     elsewhere = replace(world, device=torch.device("meta"))  # any device but the host's own memory
-    with MlperfLog(None) as log, Metrics(None, elsewhere, log) as metrics:
+    with (
+        whole_trainer(system, world) as trainer,
+        MlperfLog(None) as log,
+        Metrics(None, elsewhere, log) as metrics,
+    ):
 
         def train() -> None:
             for number, step in enumerate(steps):
@@ -92,4 +93,3 @@ def check_steps(world: World, system: System) -> None:
         assert reads_of(train) == []
         assert reads_of(metrics.flush) != []
         assert metrics.last_loss > 0
-    trainer.close()

@@ -18,7 +18,6 @@ from bertbench.loading.sampler import Sampler
 from bertbench.model.bert import Bert
 from bertbench.optim.adam import MultiTensorAdam
 from bertbench.training.evaluate import Evaluator
-from bertbench.training.trainer import WholeTrainer
 from tests.conftest import Tiny
 from tests.ranks import run_ranks
 from tests.training.steps import SEED, batch_of, loaded, sampler_of, trained, whole_trainer
@@ -84,15 +83,14 @@ def loss_of_uneven_step(world: World, system: System) -> float:
 
 def means_of_uneven_step(world: World, system: System) -> list[float]:
     """Each half's mean masked-token loss plus mean sentence-pair loss, as the reference defines them."""
-    trainer, sampler = WholeTrainer(system, world, 11), sampler_of(system)
-    step, means = uneven_step(sampler), []
-    for rank in (0, 1):
-        ids = sampler.planner.plan(step).dealt.of(rank)
-        batch = batch_of(sampler, ids)
-        scores = trainer.model(batch.tokens_T, batch.segments_T, batch.positions_T, batch.sequences, batch.masked_at_M)
-        masked_lm = functional.cross_entropy(scores.masked_lm_MV, batch.masked_labels_M)
-        means.append((masked_lm + functional.cross_entropy(scores.next_sentence_S2, batch.next_sentence_S)).item())
-    trainer.close()
+    sampler, means = sampler_of(system), []
+    step = uneven_step(sampler)
+    with whole_trainer(system, world) as trainer:
+        for rank in (0, 1):
+            batch = batch_of(sampler, sampler.planner.plan(step).dealt.of(rank))
+            scores = trainer.model(*batch.inputs)
+            masked_lm = functional.cross_entropy(scores.masked_lm_MV, batch.masked_labels_M)
+            means.append((masked_lm + functional.cross_entropy(scores.next_sentence_S2, batch.next_sentence_S)).item())
     return means
 
 
@@ -113,17 +111,15 @@ def test_warm_up_leaves_weights_and_optimizer_as_they_were(tiny: Tiny) -> None:
 
 
 def check_untouched(world: World, system: System) -> None:
-    trainer = WholeTrainer(system, world, 11)
     fresh = Bert(system.model.shape())
-    fresh.initialize(torch.Generator().manual_seed(derive(11, "weights")))
-    for name, tensor in trainer.model.state_dict().items():
-        assert torch.equal(tensor, fresh.state_dict()[name]), name
-    optimizer = trainer.optimizer
-    assert isinstance(optimizer, MultiTensorAdam)
-    assert optimizer.steps == 0
-    assert not any(moment.any() for both in optimizer._moments for moments in both for moment in moments)
-    assert all(parameter.grad is None for parameter in trainer.model.parameters())
-    trainer.close()
+    fresh.initialize(torch.Generator().manual_seed(derive(SEED, "weights")))
+    with whole_trainer(system, world) as trainer:
+        torch.testing.assert_close(trainer.model.state_dict(), fresh.state_dict(), atol=0, rtol=0)
+        optimizer = trainer.optimizer
+        assert isinstance(optimizer, MultiTensorAdam)
+        assert optimizer.steps == 0
+        assert not any(moment.any() for both in optimizer._moments for moments in both for moment in moments)
+        assert all(parameter.grad is None for parameter in trainer.model.parameters())
 
 
 @pytest.mark.slow
@@ -156,18 +152,17 @@ def with_and_without_overflow(world: World, system: System) -> list[tuple[list[A
     """Rates, scales, norms and weights of three steps; once with an overflow on rank 1 in between."""
     answers = []
     for batches in ((0, "overflow", 1, 2), (0, 1, 2)):
-        trainer = WholeTrainer(system, world, 11)
         given, reports, weights = list(loaded(world, system, 3)), [], []
-        for number, batch in enumerate(batches):
-            handle = None
-            if batch == "overflow" and world.rank == 1:
-                handle = trainer.model.pooler.weight.register_hook(lambda gradient: gradient * torch.inf)
-            reports.append(trainer.step(number, given[0 if batch == "overflow" else batch].parts))
-            weights.append(parameters_to_vector(trainer.model.parameters()).tolist())
-            if handle:
-                handle.remove()
+        with whole_trainer(system, world) as trainer:
+            for number, batch in enumerate(batches):
+                handle = None
+                if batch == "overflow" and world.rank == 1:
+                    handle = trainer.model.pooler.weight.register_hook(lambda gradient: gradient * torch.inf)
+                reports.append(trainer.step(number, given[0 if batch == "overflow" else batch].parts))
+                weights.append(parameters_to_vector(trainer.model.parameters()).tolist())
+                if handle:
+                    handle.remove()
         numbers = [[float(getattr(report, name)) for report in reports] for name in ("rate", "loss_scale", "norm")]
         norms = [[value if math.isfinite(value) else math.inf for value in row] for row in numbers]
         answers.append((*norms, weights))
-        trainer.close()
     return answers
