@@ -206,31 +206,23 @@ def test_a_loss_that_is_not_finite_ends_the_run_with_its_step(tiny_file: str, tm
     assert "lower optimizer.learning_rate" in stop
 
 
-@pytest.mark.parametrize(
-    ("words", "expected"),
-    [
-        (["train", "TINY", "--set", "data.path=/nowhere"], "found no dataset; make it with `bertbench data prepare"),
-        (["train", "TINY", "--set", "model.max_positions=20"], "model.max_positions is 20; raise it"),
-        (["train", "TINY", "--set", "data.recipe=null", "--set", "model.vocab_size=50"], "raise model.vocab_size"),
-        (["train", "TINY", "--set", "hardware.number_of_nodes=2"], "has 2 nodes and this is one"),
-        (["launch", "TINY", "--runs", "2", "--seed", "1"], "leave one of them out"),
-        (
-            ["data", "prepare", "--system", "TINY", "--text", "/nowhere/text", "--out", "OUT"],
-            "/nowhere/text: cannot be read",
-        ),
-    ],
-)
+MISTAKES = {
+    "train TINY --set data.path=/nowhere": "found no dataset; make it with `bertbench data prepare",
+    "train TINY --set model.max_positions=20": "model.max_positions is 20; raise it",
+    "train TINY --set data.recipe=null --set model.vocab_size=50": "raise model.vocab_size",
+    "train TINY --set hardware.number_of_nodes=2": "has 2 nodes and this is one",
+    "launch TINY --runs 2 --seed 1": "leave one of them out",
+    "data prepare --system TINY --text /nowhere/text --out OUT": "/nowhere/text: cannot be read",
+}
+
+
+@pytest.mark.parametrize(("words", "expected"), MISTAKES.items())
 def test_a_mistake_is_one_error(
-    tiny_file: str,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: Captured,
-    words: list[str],
-    expected: str,
+    tiny_file: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Captured, words: str, expected: str
 ) -> None:
     monkeypatch.setenv("LOGDIR", str(tmp_path / "runs"))
     places = {"TINY": tiny_file, "OUT": str(tmp_path / "out")}
-    assert main([places.get(word, word) for word in words]) != 0
+    assert main([places.get(word, word) for word in words.split()]) != 0
     told = capsys.readouterr()
     assert expected in told.err
     assert told.out == ""
