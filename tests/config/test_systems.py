@@ -132,9 +132,8 @@ def test_scaling_lamb_or_beyond_what_betas_allow_is_refused() -> None:
 
 @pytest.mark.parametrize("name", system_names())
 def test_the_exported_description_passes_the_official_checker(name: str, tmp_path: Path) -> None:
-    path = tmp_path / f"{name}.json"
-    write_json(path, load_system(name).hardware.description())
-    valid, system_name, *_ = check_system_desc(str(path), "training", "5.0.0")
+    path = write_json(tmp_path / f"{name}.json", load_system(name).hardware.description())
+    valid, system_name, *_ = check_system_desc(path, "training", "5.0.0")
     assert (valid, system_name) == (True, name)
 
 

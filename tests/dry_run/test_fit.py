@@ -7,7 +7,7 @@ import pytest
 
 from bertbench.config import load_system
 from bertbench.dry_run.layouts import needed_gb
-from tests.conftest import Answer, Printed, Tiny, write_json
+from tests.conftest import Answer, Printed, write_json
 from tests.ranks import run_ranks
 from tests.training.test_trainer import LOSS_TOLERANCE, losses
 
@@ -48,14 +48,11 @@ def test_a_closed_system_stays_closed_and_fits_by_plans_memory(
     assert needed_gb(load_system("two.json", [f"data.gradient_accumulation_steps={fewer}"])) > 40 >= needed_gb(other)
 
 
-def test_without_a_known_memory_a_part_keeps_its_samples(
-    tiny_file: str, tiny: Tiny, tmp_path: Path, answer: Answer
-) -> None:
-    assert tiny("data.gradient_accumulation_steps=2").local_batch == 6  # 3 in a part
-    content = json.loads(Path(tiny_file).read_text())
-    content["data"]["gradient_accumulation_steps"] = 2
-    write_json(Path(tiny_file), content)
-    made = answer("fit", tiny_file, "--gpus", 1, "--out", tmp_path / "one.json")
+def test_without_a_known_memory_a_part_keeps_its_samples(tiny_file: str, tmp_path: Path, answer: Answer) -> None:
+    in_parts = {"extends": Path(tiny_file).stem, "data": {"gradient_accumulation_steps": 2}}
+    system = write_json(tmp_path / "in_parts.json", in_parts)
+    assert load_system(system).local_batch == 6  # 3 in a part
+    made = answer("fit", system, "--gpus", 1, "--out", tmp_path / "one.json")
     assert made["gradient_accumulation_steps"] == 4
     assert answer("plan", tmp_path / "one.json")["memory_gb_per_gpu"] == round(made["memory_gb"], 3)
 
