@@ -19,7 +19,7 @@ from compliance.log import read_events
 from tests.conftest import write_json
 from tests.slurm import cluster as slurm
 from tests.tiny import tiny_system
-from tests.training.test_run import metrics, wait_for, words
+from tests.training.test_run import metrics, wait_for, wait_for_steps, words
 
 pytestmark = [
     pytest.mark.slow,
@@ -66,8 +66,7 @@ class Runs(NamedTuple):
     def training(self, steps: int = 1, number: int = 0) -> Path:
         """The results' folder, once rank 0 of a run has trained some steps."""
         results = self.folder / "runs" / "two_nodes" / "bert"
-        log = results / f"result_{number}.txt"
-        wait_for(lambda: log.with_suffix("").joinpath("metrics.jsonl").exists() and len(metrics(log)) >= steps, 300)
+        wait_for_steps(results / f"result_{number}.txt", steps)
         return results
 
 
