@@ -1,17 +1,17 @@
 import argparse
 import json
+import math
 from pathlib import Path
 
 import pytest
 
 from bertbench.cli import main
-from lab.bench.train_result import fieller
+from lab.bench.train_result import ratio_of_means
 from lab.bench.whole_run import SetUp, Trained
 from tests.conftest import Answer, Captured, Printed
 
 NAMES = {
-    "name", "seconds_to_target", "samples_to_target", "samples_per_s", "reached", "runs", "mean_seconds",
-    "mean_samples", "times_ours",
+    "name", "seconds_to_target", "samples_to_target", "samples_per_s", "reached", "runs", "times_ours",
 }  # fmt: skip
 
 
@@ -93,24 +93,21 @@ def test_the_trainer_runs_as_its_trials_were_best(
         [trainer, (best,)],
         [f"{trainer}, our Muon and initial weights", ()],
     ]
-    assert (first["mean_seconds"], first["mean_samples"], first["runs"]) == (3.5, 100, 2)
-    assert equipped["times_ours"][0] == round(7.5 / 3.5, 4)
+    assert (first["seconds_to_target"], first["samples_to_target"], first["runs"]) == (3.5, 100, 2)
+    assert equipped["times_ours"][0] == round((7 * 8 / 3 / 4) ** 0.5, 4)
     kept = json.loads((tmp_path / "train.json").read_text())
     assert [trial["kind"] for trial in kept["tuning"]].count("sweep") == 12
     assert all(trial["origin"]["commit"] for trial in kept["tuning"])
     assert kept["settings"][trainer] == [best]
-    assert "2.14 x" in kept["printed"][-2] and "3.00 of it by fewer samples" in kept["printed"][-2]
+    assert "2.16 x" in kept["printed"][-2] and "3.00 of it by fewer samples" in kept["printed"][-2]
 
 
-def test_the_interval_of_a_ratio_of_means_is_fiellers() -> None:
-    t_1 = 12.7062  # Student's quantile at 97.5 % for one degree of freedom
-    assert fieller([2.0, 4.0], [1.0, 1.0]) == pytest.approx((3, 3 - t_1, 3 + t_1), abs=1e-3)  # an exact divisor
-    above, below = [5.0, 6.0, 7.5, 8.0], [2.0, 2.5, 2.2, 1.9]
-    ratio, low, high = fieller(above, below)
-    assert low is not None and high is not None and low < ratio < high
-    assert (1 / ratio, 1 / high, 1 / low) == pytest.approx(fieller(below, above), abs=1e-3)  # either way round
-    assert fieller([3.0], [1.5]) == (2, None, None)
-    assert fieller([3.0, 3.1], [0.1, 4.0])[1:] == (None, None)  # the divisor may be 0
+def test_the_interval_of_a_ratio_of_means_is_that_of_students_t_between_logarithms() -> None:
+    # logarithms 0 and 2 beside 0 and 0: mean 1, standard error 1, one degree of freedom, quantile 12.7062
+    squared = math.exp(2)
+    ends = (math.exp(-11.7062), math.exp(13.7062))
+    assert ratio_of_means([1.0, squared], [1.0, 1.0]) == pytest.approx((math.e, *ends), rel=1e-4, abs=1e-4)
+    assert ratio_of_means([3.0], [1.5]) == (2, None, None)
 
 
 @pytest.mark.slow
