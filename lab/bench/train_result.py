@@ -70,18 +70,13 @@ def ratio_of_means(above: Sequence[float], below: Sequence[float]) -> Ratio:
 
 
 def lines_of(results: Sequence[Result]) -> list[str]:
-    """Return the table, and how much faster ours is than the Trainer."""
+    """Return the table, and how much sooner ours is at the target than the Trainer."""
     lines, ours = table(results, _COLUMNS), results[0]
-    trainers = [rival for rival in results if not rival.name.startswith(OURS)]
-    if not trainers:
-        return lines
-    fastest = max(trainers, key=lambda rival: rival.samples_per_s)
-    lines.append(f"{ours.samples_per_s / fastest.samples_per_s:.2f} times the samples/s of {fastest.name}")
     shares = [
         f"{rival.times} as fast to the target as {rival.name}: "
         f"{rival.samples_to_target / ours.samples_to_target:.2f} of it by fewer samples"
-        for rival in trainers
-        if rival.times_ours and rival.samples_to_target and ours.samples_to_target
+        for rival in results
+        if not rival.name.startswith(OURS) and rival.times_ours and rival.samples_to_target and ours.samples_to_target
     ]
     method = "ratios of geometric means, with 95 % intervals by Welch's t-test"
     return [*lines, *shares, method] if shares else lines
