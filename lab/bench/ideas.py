@@ -1,31 +1,30 @@
 """`lab ideas`: time the ideas of a CPU's step that another processor might decide otherwise, beside plain code.
 
-The plain alternative is torch's own operator, used as well as it can be, or our code without the idea. Ideas that
-compute or send less on any processor aren't timed: heads on masked tokens, a last layer of what they read, sums in
-shared memory. Nor are those that a run itself measures: number format and library of products. Both sides compute the
-same function of the same inputs, forward and backward, on one thread; medians count.
+The plain alternative is torch's own operator, used as well as it can be. Ideas that compute or send less on any
+processor aren't timed: heads on masked tokens, a last layer of what they read, one gradient of the words, sums in
+shared memory; nor are those that a run itself measures, number format and library of products, and short sequences in
+shared products, for which both makers' records speak alike. Both sides compute the same function of the same inputs,
+forward and backward, on one thread; medians count.
 """
 
 import argparse
 import statistics
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
 import numpy as np
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 from torch.nn import functional
 
 from bertbench.common.progress import Progress
-from bertbench.config import load_system
 from bertbench.distributed.memory import keep_freed_memory
 from bertbench.loading.batch import Batch, batch_of
 from bertbench.loading.random_samples import samples_of
 from bertbench.machine.processor import processor
-from bertbench.model.attention import Attention, cpu_attention, plain_attention
-from bertbench.model.bert import look_up
+from bertbench.model.attention import Attention, cpu_attention
 from bertbench.model.dropout import DropoutFunction, apply_dropout, plain_dropout
 from bertbench.model.linear import onednn_multiplies
 from bertbench.model.sequences import Sequences
@@ -35,7 +34,6 @@ from lab.bench.harness import Found, command, in_turns, milliseconds, paired_rat
 
 _RATE = 0.1  # BERT's dropout
 _TOLERANCE = 1e-4  # allowed difference in fp32: absolute, and as a share of an element
-_TORCH = "torch's attention, by length"
 _COLUMNS = {
     "idea": "{0[idea]}", "plain": "{0[plain]}", "ms": "{0[plain_ms]:,.4g}", "ours, ms": "{0[ours_ms]:,.4g}",
     "ratio": "{0[ratio]:.2f} x", "95 %": "{0[ratio_low]:.2f} to {0[ratio_high]:.2f}", "size": "{0[size]}",
@@ -62,25 +60,15 @@ class Trial:
 class Setting:
     """What the trials compute on."""
 
-    shapes: Mapping[str, BertShape]
-    """Medium and demo."""
-    demo_sequences: int
-    demo_short: float
-    """Share of the demo's sequences that have a random length; the others have the longest."""
+    shape: BertShape
     seed: int
     sequences: int = 4
     """In a batch of Wikipedia's lengths."""
 
-    def batch(self, size: str) -> Batch:
-        """Return a batch of random tokens with the size's lengths."""
-        shape, random = self.shapes[size], np.random.default_rng(self.seed)
-        if size == "demo":
-            drawn = random.integers(5, shape.max_positions, self.demo_sequences, endpoint=True)
-            short = random.random(self.demo_sequences) < self.demo_short
-            lengths = np.sort(np.where(short, drawn, shape.max_positions))[::-1]
-        else:
-            lengths = wikipedia_batches(self.sequences, 1, self.seed)[0].lengths
-        return batch_of(samples_of(np.minimum(lengths, shape.max_positions), self.seed, shape.vocab_size))
+    def batch(self) -> Batch:
+        """Return a batch of random tokens."""
+        lengths = wikipedia_batches(self.sequences, 1, self.seed)[0].lengths
+        return batch_of(samples_of(np.minimum(lengths, self.shape.max_positions), self.seed, self.shape.vocab_size))
 
 
 Trials = Iterator[Trial]
@@ -90,10 +78,7 @@ def measure(arguments: argparse.Namespace, progress: Progress) -> Found:
     """Return the rows of all ideas."""
     torch.set_num_threads(1)
     keep_freed_memory()  # a run does the same
-    demo = load_system("cpu_demo")
-    assert demo.data.recipe is not None
-    shapes = {**SHAPES, "demo": demo.model.shape()}
-    setting = Setting(shapes, demo.local_batch, demo.data.recipe.short_seq_prob, arguments.seed)
+    setting = Setting(SHAPES["medium"], arguments.seed)
     rows = []
     for number, name in enumerate(IDEAS):
         progress.update(number, len(IDEAS), f"measuring {name}")
@@ -130,43 +115,18 @@ def _size_of(text: str, batch: Batch) -> str:
     return f"{text}, {len(batch.tokens_T):,} tokens"
 
 
-def words(setting: Setting) -> Trials:
-    """Add the lookup's gradient to the head's."""
-    batch, shape = setting.batch("medium"), setting.shapes["medium"]
-    word_VD = nn.Parameter(torch.randn(shape.vocab_size, shape.hidden_size))
-    hidden_MD = torch.randn(len(batch.masked_at_M), shape.hidden_size)
-    gradient_TD = torch.randn(len(batch.tokens_T), shape.hidden_size)
-    gradient_MV = torch.randn(len(hidden_MD), shape.vocab_size)
-
-    def passes(rows_TD: Tensor, matrix_VD: Tensor) -> Tensors:
-        scores_MV = functional.linear(hidden_MD, matrix_VD)
-        return torch.autograd.grad((rows_TD, scores_MV), word_VD, (gradient_TD, gradient_MV))
-
-    sides = (
-        lambda: passes(functional.embedding(batch.tokens_T, word_VD), word_VD),
-        lambda: passes(*look_up(word_VD, batch.tokens_T)),
-    )
-    yield Trial("a gradient for each use", _size_of("medium's words", batch), sides)
-
-
 def attention(setting: Setting) -> Trials:
     """Compute attention in place; without dropout, as in evaluation, torch's is fused. bf16 gathers all heads."""
     kinds = [(_RATE, torch.float32), (0.0, torch.float32)]
     if onednn_multiplies(torch.bfloat16):
         kinds.append((_RATE, torch.bfloat16))
     for rate, dtype in kinds:
-        yield _attention(setting, "medium", _TORCH, torch_attention, rate, dtype)
-
-
-def squares(setting: Setting) -> Trials:
-    """Let short sequences share products, in squares."""
-    for name, plain in (("a product per length", plain_attention), (_TORCH, torch_attention)):
-        yield _attention(setting, "demo", name, plain, 0.0, torch.float32)
+        yield _attention(setting, rate, dtype)
 
 
 def dropout(setting: Setting) -> Trials:
     """Draw dropout's masks from bits."""
-    batch, width = setting.batch("medium"), setting.shapes["medium"].hidden_size
+    batch, width = setting.batch(), setting.shape.hidden_size
     hidden_TD, residual_TD, gradient_TD = torch.randn(3, len(batch.tokens_T), width)
     hidden_TD.requires_grad_()
 
@@ -188,8 +148,8 @@ def torch_attention(qkv_T3HK: Tensor, sequences: Sequences, dropout: float) -> T
     return torch.cat(contexts)
 
 
-def _attention(setting: Setting, size: str, name: str, plain: Attention, rate: float, dtype: torch.dtype) -> Trial:
-    batch, shape = setting.batch(size), setting.shapes[size]
+def _attention(setting: Setting, rate: float, dtype: torch.dtype) -> Trial:
+    batch, shape = setting.batch(), setting.shape
     heads, width = shape.attention_heads, shape.hidden_size // shape.attention_heads
     qkv_T3HK = torch.randn(len(batch.tokens_T), 3, heads, width, dtype=dtype, requires_grad=True)
     gradient_THK = torch.randn(len(batch.tokens_T), heads, width, dtype=dtype)
@@ -197,8 +157,9 @@ def _attention(setting: Setting, size: str, name: str, plain: Attention, rate: f
     def passes(function: Attention) -> Tensors:
         return _results(function(qkv_T3HK, batch.sequences, rate), qkv_T3HK, gradient_THK)
 
-    size = _size_of(f"{size}'s, dropout {rate:g}{', bf16' if dtype == torch.bfloat16 else ''}", batch)
-    return Trial(name, size, (partial(passes, plain), partial(passes, cpu_attention)), comparable=not rate)
+    size = _size_of(f"medium's, dropout {rate:g}{', bf16' if dtype == torch.bfloat16 else ''}", batch)
+    sides = partial(passes, torch_attention), partial(passes, cpu_attention)
+    return Trial("torch's attention, by length", size, sides, comparable=not rate)
 
 
 def _results(output: Tensor, source: Tensor, gradient: Tensor) -> Tensors:
@@ -207,6 +168,6 @@ def _results(output: Tensor, source: Tensor, gradient: Tensor) -> Tensors:
 
 
 IDEAS: dict[str, Callable[[Setting], Trials]] = {
-    "words": words, "attention": attention, "squares": squares, "dropout": dropout,
+    "attention": attention, "dropout": dropout,
 }  # fmt: skip
 add_arguments, run = command(measure, ("--rounds", 7, "timed calls of each side"), seeds="lengths, tokens and weights")
