@@ -10,7 +10,6 @@ less (our last layer skips tokens that no head reads).
 """
 
 import argparse
-import os
 import statistics
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -21,7 +20,6 @@ import numpy as np
 import torch
 
 from bertbench.commands import words_of
-from bertbench.common.errors import ConfigError
 from bertbench.common.progress import Progress
 from bertbench.config.optimizer import OptimizerSettings
 from bertbench.data.store.columns import Columns
@@ -42,8 +40,7 @@ from lab.bench.peak import square_flops
 from lab.bench.program import Program, Step, Took
 from lab.bench.rivals import LEARNING_RATE, RIVALS, Rival, build_rival
 
-_DTYPES: tuple[PrecisionName, ...] = ("fp32", "bf16", "fp16")
-_CPU_DTYPES = ("fp32", "bf16")
+_DTYPES: dict[str, tuple[PrecisionName, ...]] = {"cpu": ("fp32", "bf16"), "cuda": ("fp32", "bf16", "fp16")}
 _OURS = Rival("bertbench", "ours")
 _TOKENS = 2048  # about the size of a batch
 _COLUMNS = {
@@ -80,9 +77,7 @@ def measure(arguments: argparse.Namespace, progress: Progress) -> Found:
     """Measure every size in every number format."""
     on_gpu = arguments.device == "cuda"
     sizes = words_of(arguments.sizes, "--sizes", tuple(SHAPES))
-    dtypes = words_of(arguments.dtypes or ("bf16" if on_gpu else ",".join(_CPU_DTYPES)), "--dtypes", _DTYPES)
-    if not on_gpu and (wrong := [dtype for dtype in dtypes if dtype not in _CPU_DTYPES]):
-        raise ConfigError(f"--dtypes {','.join(wrong)}: not on a CPU; choose of {', '.join(_CPU_DTYPES)}")
+    dtypes = words_of(arguments.dtypes or ("bf16" if on_gpu else "fp32,bf16"), "--dtypes", _DTYPES[arguments.device])
     arguments.batch = arguments.batch or (48 if on_gpu else 8)
     torch.set_num_threads(arguments.threads)
     if not stock.is_here():
@@ -91,9 +86,8 @@ def measure(arguments: argparse.Namespace, progress: Progress) -> Found:
     flops = {dtype: square_flops(operand_type(dtype), device) for dtype in dtypes}
     results = [measure_size(size, dtype, flops[dtype], arguments, progress) for size, dtype in product(sizes, dtypes)]
     machine = {
-        "name": machine_name(device),
-        "cores": os.cpu_count(), "threads": torch.get_num_threads(), "torch": torch.__version__,
-        "batch": arguments.batch, "gemm_gflops": {dtype: round(most / 1e9, 1) for dtype, most in flops.items()},
+        "name": machine_name(device), "threads": torch.get_num_threads(), "batch": arguments.batch,
+        "gemm_gflops": {dtype: round(most / 1e9, 1) for dtype, most in flops.items()},
     }  # fmt: skip
     best = ", ".join(f"{name} {rate:,.0f} GFLOP/s" for name, rate in machine["gemm_gflops"].items())
     head = f"{machine['name']}, {arguments.threads} threads; fastest matrix products: {best}"
@@ -119,10 +113,9 @@ def measure_size(
             with Program(kind.name, build_rival, *where, kind, *built) as program:
                 took = turns({**ours, kind.name: _visits(program, own)})
             beside, theirs = took[_OURS.name], took[kind.name]
-            if kind.grouped:
-                ours_is = Ratio(_seconds_a_token(own, theirs) / _seconds_a_token(batches, beside))
-            else:
-                ours_is = paired_ratio([step.seconds for step in theirs], [step.seconds for step in beside])
+            seconds = [[step.seconds for step in steps] for steps in (theirs, beside)]
+            # batches by length have no pairs, but as many samples
+            ours_is = Ratio(sum(seconds[0]) / sum(seconds[1])) if kind.grouped else paired_ratio(*seconds)
             rows.append(measured(kind, own, theirs, ours_is))
             all_of_ours += beside
     return [measured(_OURS, batches * (1 + len(rows)), all_of_ours, Ratio(1.0)), *rows]
@@ -136,10 +129,6 @@ def _rivals(compiled: bool, device: torch.device) -> list[Rival]:
 
 def _visits(program: Program, batches: list[Columns]) -> Callable[[int], Took]:
     return lambda number: program.step(batches[number % len(batches)])
-
-
-def _seconds_a_token(batches: list[Columns], took: list[Took]) -> float:
-    return sum(step.seconds for step in took) / sum(int(content.lengths.sum()) for content in batches)
 
 
 def table_of(results: Sequence[Measured]) -> list[str]:
@@ -228,7 +217,7 @@ add_arguments, run = command(
     ("--batch", None, "sequences a step (default 8 on a CPU, 48 on a GPU)"),
     more=[
         option("--sizes", default="small", metavar="A,B", help=f"of {', '.join(SHAPES)} (default small)"),
-        option("--dtypes", metavar="A,B", help=f"of {', '.join(_DTYPES)} (default fp32,bf16 on a CPU, bf16 on a GPU)"),
+        option("--dtypes", metavar="A,B", help="fp32, bf16, on a GPU fp16 (default fp32,bf16 on a CPU, bf16 on a GPU)"),
         add_device,
         option(
             "--compile", action=argparse.BooleanOptionalAction, default=True,

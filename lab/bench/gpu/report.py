@@ -24,7 +24,9 @@ class Report:
         self._folder, self._chosen = folder, chosen
         self._output = ""  # of the part that runs, since its last row
         folder.mkdir(parents=True, exist_ok=True)
-        self._parts: dict[str, Row] = {part["name"]: part for part in _earlier(folder)}
+        kept = folder / "gpu_check.json"
+        earlier = json.loads(kept.read_text())["parts"] if kept.exists() else []
+        self._parts: dict[str, Row] = {part["name"]: part for part in earlier}
         for part in chosen:
             self._parts[part.name] = {"name": part.name, "shows": part.shows, "rows": []}
             self.end(part, "not reached")
@@ -95,11 +97,3 @@ class Report:
         for name, text in (("gpu_check.json", f"{self.text()}\n"), ("gpu_check.html", shown)):
             with new_file(self._folder / name) as unfinished:
                 unfinished.write_text(text)
-
-
-def _earlier(folder: Path) -> list[Row]:
-    try:
-        parts: list[Row] = json.loads((folder / "gpu_check.json").read_text())["parts"]
-    except (OSError, ValueError, LookupError):
-        return []
-    return parts

@@ -174,4 +174,4 @@ def test_the_command_runs_where_no_rival_is_installed(monkeypatch: pytest.Monkey
 
 
 def test_a_number_format_that_a_cpu_lacks_is_one_clear_error(printed: Printed) -> None:
-    assert "--dtypes fp16: not on a CPU" in printed("lab", "step", "--dtypes", "fp16", code=2)
+    assert "--dtypes: unknown 'fp16'; choose of fp32, bf16" in printed("lab", "step", "--dtypes", "fp16", code=2)
