@@ -35,6 +35,7 @@ REFUSED = {
     "model.layerz=2": "model.layerz: unknown key; did you mean layers?",
     "training.lr=1": "--set 'training.lr=1': training: unknown key",
     "hardware.nodes=4": "did you mean number_of_nodes?",
+    "learning_rate=1e-3": "did you mean optimizer.learning_rate?",
     "hardware.xyzzy=1": "expected one of accelerator_frequency",
     "optimizer.learning_rate=fast": "optimizer.learning_rate: found 'fast'",
     "data.global_batch_size=-4": "data.global_batch_size: found -4",

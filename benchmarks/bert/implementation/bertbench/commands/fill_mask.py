@@ -34,8 +34,9 @@ def run(arguments: argparse.Namespace) -> int:
         "masks": predicted,
     }
     origin = f"weights {shown_path(weights.path)}, from {weights.source}"
-    lines = []
-    for number, predictions in enumerate(predicted, start=1):
-        lines += [f"{MASK} {number}", *(f"  {one['probability']:6.1%}  {one['token']}" for one in predictions)]
+    lines, filled = [], arguments.text
+    for predictions in predicted:  # the text with each mask replaced by its best word, one after the other
+        filled = filled.replace(MASK, predictions[0]["token"], 1)
+        lines += [filled, *(f"  {one['probability']:6.1%}  {one['token']}" for one in predictions)]
     emit(arguments.json, content, *lines, origin)
     return 0

@@ -58,6 +58,10 @@ def _known_keys(location: tuple[int | str, ...]) -> str:
     known = sorted(field.alias or name for name, field in section.model_fields.items())
     if close := _alike(key, known):
         return f"did you mean {close}?"
+    for name, field in System.model_fields.items():
+        below = section_of(field)
+        if below is not None and key in below.model_fields:
+            return f"did you mean {name}.{key}?"
     return f"expected one of {', '.join(known)}"
 
 

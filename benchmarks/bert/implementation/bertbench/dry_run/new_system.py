@@ -73,6 +73,8 @@ def _machine(gpus: int | None, gpu_model: str | None) -> tuple[str, JsonObject, 
     gpus = gpus or here
     hardware: JsonObject = {"accelerators_per_node": gpus}
     card = gpu_card(gpu_model or "")
+    if card and card != gpu_model:
+        notes.append(f"--gpu-model {gpu_model}: taken for {card}")
     if gpu_model and not card:
         hardware["accelerator_model_name"] = gpu_model
         notes.append(
