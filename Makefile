@@ -47,7 +47,7 @@ image-test: $(VENV)/.dev-ready ## the image built and run without root, by podma
 	BERTBENCH_IMAGE=$${BERTBENCH_IMAGE:-demo} $(BIN)/python -m pytest tests/image/test_image.py
 
 bench: $(VENV)/.dev-ready ## the training step beside transformers' BERT, at a small size
-	$(BIN)/bertbench lab step
+	$(BIN)/bertbench lab step --rounds 2 --no-compile
 
 docs: $(VENV)/.dev-ready ## the site of all pages in site/, links checked
 	$(BIN)/mkdocs build --strict --quiet
