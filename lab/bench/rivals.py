@@ -23,7 +23,7 @@ from bertbench.model.options import PrecisionName
 from bertbench.model.sequences import Sequences
 from bertbench.model.shape import BertShape
 from lab.bench import stock
-from lab.bench.program import Step
+from lab.bench.step_process import Step
 
 LEARNING_RATE = 1e-4
 _UNPADDED = "per_sequence"

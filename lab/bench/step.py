@@ -37,8 +37,8 @@ from lab.bench import stock
 from lab.bench.batches import grouped_batches, wikipedia_batches
 from lab.bench.harness import Found, Ratio, add_device, command, in_turns, machine_name, option, paired_ratio, table
 from lab.bench.peak import square_flops
-from lab.bench.program import Program, Step, Took
 from lab.bench.rivals import LEARNING_RATE, RIVALS, Rival, build_rival
+from lab.bench.step_process import Step, StepProcess, Took
 
 _DTYPES: dict[str, tuple[PrecisionName, ...]] = {"cpu": ("fp32", "bf16"), "cuda": ("fp32", "bf16", "fp16")}
 _OURS = Rival("bertbench", "ours")
@@ -105,12 +105,12 @@ def measure_size(
     turns = partial(in_turns, rounds=rounds, warm_up=rounds, progress=progress, what=f"{size}, {dtype}: ")
     measured = partial(_measured, size=size, dtype=dtype, gemm_flops=gemm_flops)
     rows = []
-    with Program(_OURS.name, _ours, *where, *built) as our_program:
+    with StepProcess(_OURS.name, _ours, *where, *built) as our_program:
         ours = {_OURS.name: _visits(our_program, batches)}
         all_of_ours = turns(ours)[_OURS.name]
         for kind in _rivals(arguments.compile, device):
             own = grouped if kind.grouped else batches
-            with Program(kind.name, build_rival, *where, kind, *built) as program:
+            with StepProcess(kind.name, build_rival, *where, kind, *built) as program:
                 took = turns({**ours, kind.name: _visits(program, own)})
             beside, theirs = took[_OURS.name], took[kind.name]
             seconds = [[step.seconds for step in steps] for steps in (theirs, beside)]
@@ -127,7 +127,7 @@ def _rivals(compiled: bool, device: torch.device) -> list[Rival]:
     return [rival for rival in RIVALS if (compiled or not rival.compiled) and device.type in rival.devices]
 
 
-def _visits(program: Program, batches: list[Columns]) -> Callable[[int], Took]:
+def _visits(program: StepProcess, batches: list[Columns]) -> Callable[[int], Took]:
     return lambda number: program.step(batches[number % len(batches)])
 
 

@@ -21,7 +21,7 @@ from lab.bench import peak, rivals, stock
 from lab.bench import step as bench
 from lab.bench.batches import wikipedia_batches
 from lab.bench.harness import CPU, Ratio
-from lab.bench.program import Program, Step, Took
+from lab.bench.step_process import Step, StepProcess, Took
 from tests.conftest import Answer, Printed
 
 TINY = BertShape(30_522, 6, 1, 2, 7, 512)
@@ -121,7 +121,7 @@ def test_each_rival_is_paired_with_ours_on_its_batches_after_a_pass_over_all_of_
 ) -> None:
     pytest.importorskip("transformers")
     monkeypatch.setitem(bench.SHAPES, "tiny", TINY)
-    monkeypatch.setattr(bench, "Program", Here)
+    monkeypatch.setattr(bench, "StepProcess", Here)
     monkeypatch.setattr(Here, "visits", [])
     kinds = [rival for rival in rivals.RIVALS if rival.name in (
         "transformers sdpa, padded to the longest", "transformers sdpa, group_by_length", "masked heads, unpadded",
@@ -153,7 +153,7 @@ def remember_or_die(_: torch.device) -> Step:
 
 
 def test_a_program_has_a_process_of_its_own_whose_memory_is_measured_and_whose_death_is_an_error() -> None:
-    with Program("rival", remember_or_die, 1, CPU) as program:
+    with StepProcess("rival", remember_or_die, 1, CPU) as program:
         took = program.step(CONTENT)
         assert took.seconds > 0
         assert took.memory_bytes >= 2**26
@@ -165,7 +165,7 @@ def test_the_command_runs_where_no_rival_is_installed(monkeypatch: pytest.Monkey
     monkeypatch.setitem(sys.modules, "transformers", None)
     monkeypatch.setitem(bench.SHAPES, "small", TINY)
     monkeypatch.setattr(peak, "_SIZES", (61,))
-    monkeypatch.setattr(bench, "Program", Here)
+    monkeypatch.setattr(bench, "StepProcess", Here)
     found = answer("lab", "step", "--rounds", 1, "--batch", 2, "--dtypes", "bf16")
     assert set(found["machine"]["gemm_gflops"]) == {"bf16"}
     (result,) = found["results"]

@@ -7,8 +7,8 @@ from pathlib import Path
 
 from bertbench.balance.cost import BERT_LARGE, CAUSAL_LARGE
 from bertbench.balance.lengths import WIKIPEDIA
-from bertbench.balance.page import page_of
 from bertbench.balance.simulate import VARIANTS, Outcome, population, simulate
+from bertbench.balance.simulation_page import page_of
 from bertbench.commands import (
     add_flag,
     add_number,

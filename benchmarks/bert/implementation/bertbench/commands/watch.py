@@ -36,7 +36,7 @@ def run(arguments: argparse.Namespace) -> int:
     from rich.console import Console  # noqa: PLC0415 - --json draws nothing
     from rich.live import Live  # noqa: PLC0415 - as above
 
-    from bertbench.tracking.page import page  # noqa: PLC0415 - it imports rich
+    from bertbench.tracking.run_page import page  # noqa: PLC0415 - it imports rich
 
     console = Console(width=None if sys.stdout.isatty() else _OWN_WIDTH)
     state = look()

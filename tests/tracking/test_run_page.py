@@ -9,9 +9,9 @@ import pytest
 from rich.console import Console
 
 from bertbench.common.paths import REPOSITORY
-from bertbench.tracking.page import page
 from bertbench.tracking.ranks import Rank
 from bertbench.tracking.reading import FollowedRun
+from bertbench.tracking.run_page import page
 from bertbench.tracking.state import RunState, state_of
 from tests.tracking.written import write_run
 

@@ -25,7 +25,7 @@ class Took(NamedTuple):
     """Peak memory, with weights and optimizer, above the process's memory before it built a model."""
 
 
-class Program:
+class StepProcess:
     """Run a program in a process; `build(device, *arguments)` returns its step there."""
 
     def __init__(
