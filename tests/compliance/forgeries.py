@@ -90,8 +90,8 @@ evenly = evaluated_at(lambda number: 9_375 * number)
 def evaluated_early(records: list[Record]) -> list[Record]:
     """The last evaluation comes after a third of an interval, when the target happens to be reached."""
     samples = 13 * 150_080 + 112 * 448
-    told = (telling(key, -1, epoch_num=samples) for key in ("eval_start", "eval_accuracy", "eval_stop"))
-    return both(*told, setting("train_samples", samples))(records)
+    counted = (telling(key, -1, epoch_num=samples) for key in ("eval_start", "eval_accuracy", "eval_stop"))
+    return both(*counted, setting("train_samples", samples))(records)
 
 
 LOGS = [

@@ -93,7 +93,7 @@ def profiled(world: World, system: System, log: Path) -> str:
 @pytest.mark.parametrize("mode", ["bucket", pytest.param("before", marks=pytest.mark.slow)])
 def test_a_profiled_run_leaves_its_trace_and_says_where_a_step_goes(tiny: Tiny, tmp_path: Path, mode: str) -> None:
     log = tmp_path / "profile_0.txt"
-    told, nothing = run_ranks(2, profiled, tiny(f"clip.mode={mode}", "schedule.max_steps=1000"), log)
+    printed, nothing = run_ranks(2, profiled, tiny(f"clip.mode={mode}", "schedule.max_steps=1000"), log)
     assert nothing == ""
     assert len(metrics(log)) == PROFILED_STEPS
     assert rules(log) == WITHOUT_RESULT
@@ -104,7 +104,7 @@ def test_a_profiled_run_leaves_its_trace_and_says_where_a_step_goes(tiny: Tiny, 
     steps = [event["dur"] for event in trace if event["name"].startswith("ProfilerStep#")]
     assert len(steps) == found["steps"] == 5
     assert sum(parts.values()) == pytest.approx(sum(steps) / 5e3, rel=1e-3)  # each moment once, and none left out
-    assert "the rest of the loop" in told
+    assert "the rest of the loop" in printed
 
 
 def span(name: str, start: float, stop: float, cat: str = "cpu_op", tid: int = 1, link: int = 0) -> dict[str, Any]:
