@@ -35,12 +35,10 @@ COMMANDS = {
     "lab step": "lab step --rounds 99",
     "lab train": "lab train cpu_demo --steps 999",
     "lab balance": "lab balance --steps 999",
-    "lab optim": "lab optim --system {tiny} --rounds 9999",
     "lab kernels": "lab kernels",
     "lab overlap": "lab overlap --rounds 99",
     "lab links": "lab links --system {tiny}",
     "lab links, far": "lab links --system {tiny} --latency-ms 3",
-    "lab clip": "lab clip --out {out}/clip",
     "lab compression": "lab compression --out {out}/compression",
     "lab parallel": "lab parallel --steps 999",
     "lab paper": "lab paper --out {out}/paper",
@@ -145,7 +143,7 @@ def test_nothing_is_left_of_a_command_that_is_stopped(
     folder, text, vocab = tmp_path / "folder", tmp_path / "text", vocabulary_of_words(tmp_path / "vocab.txt")
     folder.mkdir()
     text.write_text(tiny_text(Random(9), articles=1000) * (400 if name == "data prepare" else 0))
-    needs_data = name in ("lab train", "lab clip", "lab compression", "lab parallel", "lab paper")
+    needs_data = name in ("lab train", "lab compression", "lab parallel", "lab paper")
     data = {"DATADIR": str(request.getfixturevalue("datasets"))} if needs_data else {}
     program = [sys.executable, "-m", "lab.bench.gpu_check"] if name == "gpu_check" else BERTBENCH
     port = str(20_000 + os.getpid() % 10_000)
