@@ -15,7 +15,7 @@ from pathlib import Path
 
 from compliance import alike, official, together
 from compliance.finding import Finding, named
-from compliance.judge import LOG_PATTERN, Judgement, Overall, find_logs, is_package, judge, once
+from compliance.judge import LOG_PATTERN, Judgement, Overall, find_logs, is_package, once
 from compliance.log import CannotJudge
 from compliance.record import as_json, printable
 
@@ -132,8 +132,7 @@ def _logs(path: Path) -> list[Path]:
 
 def _job(job: tuple[Path, argparse.Namespace]) -> tuple[Judgement, alike.Trace]:
     path, options = job
-    judgement = judge(path, options.ruleset, options.division, options.strict)
-    return together.kept(judgement), alike.trace(path.name, False, judgement.facts)
+    return together.judged(path, path.name, options.ruleset, options.division, options.strict)
 
 
 def _head(judgement: Judgement) -> list[str]:

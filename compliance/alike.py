@@ -8,7 +8,7 @@ import math
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from itertools import combinations, pairwise
-from statistics import correlation, pstdev
+from statistics import correlation, median, pstdev
 from typing import NamedTuple
 
 from compliance.finding import Finding, Findings, Severity
@@ -19,7 +19,7 @@ MEND = "run the benchmark again; from more than ten runs, take ten consecutive o
 _FINE = 5  # decimals: accuracies with fewer can agree by chance
 _ACCURACY = 2e-6  # two accuracies that differ by less are the same
 _EQUAL = {"intervals": 1e-3, "samples": 1.0}  # two numbers of other kinds
-_CROWDED = 0.005  # numbers in the range of a set, as a share: denser ones agree by chance
+_APART = 150  # between neighbours in a set, as a median: denser numbers agree by chance, in a pass of TPUs too
 _FEWEST = {"accuracies": 3}  # shared numbers, and half of the smaller set; of other kinds, one more
 _MOST = 1_000  # evaluations compared; a run has some tens
 _DISTINCT = 50  # or most of the numbers: equal ones rank by their place
@@ -37,18 +37,21 @@ class Trace(NamedTuple):
     closed: bool
     course: Sequence[float]
     times_s: Sequence[float]
+    paces: Sequence[float]
     blocks_s: Sequence[float]
     sets: Mapping[str, frozenset[int]]
 
 
-def trace(name: str, closed: bool, facts: RunFacts | None) -> Trace:
+def trace(name: str, facts: RunFacts | None) -> Trace:
     """Return the measurements of a run; none for a log that can't be judged."""
     facts = facts or RunFacts([])
     evaluations = facts.evaluations[:_MOST]
     accuracies = [one.accuracy for one in evaluations]
     times = [time for time, _ in facts.course[:_MOST]]
     samples = [one.samples for one in evaluations if one.samples is not None]
-    packed = 2 * len({b - a for a, b in pairwise(samples)}) > len(samples)  # others count alike in all runs
+    gaps = [b - a for a, b in pairwise(samples)]
+    paces = [(b - a) / (gap or 1.0) for (a, b), gap in zip(pairwise(times), gaps, strict=False)]
+    packed = 2 * len(set(gaps)) > len(samples)  # others count alike in all runs
     found = [one for event in facts.events() for one in measured(event)]
     losses, rates = ([number(value) or 0.0 for was, _, value in found if was == kind] for kind in ("loss", "rate"))
     began = facts.started_ms or 0.0
@@ -61,7 +64,7 @@ def trace(name: str, closed: bool, facts: RunFacts | None) -> Trace:
         "samples": samples if packed else [],
     }
     sets = {kind: _numbers(values, _EQUAL.get(kind, _ACCURACY)) for kind, values in kinds.items()}
-    return Trace(name, closed, accuracies, times, blocks, sets)
+    return Trace(name, facts.division == "closed", accuracies, times, paces, blocks, sets)
 
 
 def _is_fine(value: float) -> bool:
@@ -70,7 +73,8 @@ def _is_fine(value: float) -> bool:
 
 def _numbers(values: Sequence[float], equal: float) -> frozenset[int]:
     found = frozenset(round(value / equal) for value in values if abs(value) < 1e15 * equal)
-    return found if found and len(found) < _CROWDED * (max(found) - min(found)) else frozenset()
+    gaps = [b - a for a, b in pairwise(sorted(found))]
+    return found if gaps and median(gaps) > _APART else frozenset()
 
 
 def shared(one: Mapping[str, frozenset[int]], other: Mapping[str, frozenset[int]]) -> list[str]:
@@ -125,8 +129,8 @@ def copies(traces: Sequence[Trace]) -> Findings:
             apart = _apart(one.course, other.course)
             in_time = _in_time(one.times_s, other.times_s) or _in_time(one.blocks_s, other.blocks_s)
             kinds = kinds or ["accuracies"] * (apart < _NEAR) or ["times"] * in_time or ["curve"] * (apart < _CLOSE)
-            if not kinds and len(one.times_s) == len(other.times_s):
-                kinds = ["rhythm"] * follows(*([b - a for a, b in pairwise(run.times_s)] for run in (one, other)))
+            if not kinds and len(one.times_s) == len(other.times_s) and not one.sets["samples"]:
+                kinds = ["rhythm"] * follows(one.paces, other.paces)
             if kinds:
                 found[other.name] = other, one.name, kinds
     for copy, original, kinds in found.values():

@@ -16,7 +16,7 @@ from compliance import alike, official, official_tools, power, together
 from compliance.alike import Trace
 from compliance.description import DIVISIONS
 from compliance.finding import Finding, Findings, Severity
-from compliance.judge import LOG_PATTERN, Judgement, judge, once
+from compliance.judge import LOG_PATTERN, Judgement, once
 from compliance.run import RunFacts, number
 from compliance.score import olympic_mean
 from compliance.source import CannotJudge, read_plain
@@ -50,8 +50,8 @@ def judge_result(folder: Path, name: str, division: str | None, ruleset: str, no
     """Judge the logs in results/<system>/<benchmark>; `division` and `nodes` are the description's, if known."""
     entries = sorted(folder.glob(LOG_PATTERN), key=lambda path: (len(path.name), path.name))
     paths = [path for path in entries if path.is_file()][:_MOST_RUNS]
-    judged = [_judged(path, f"{name}/{path.name}", division == "closed", ruleset) for path in paths]
-    logs = tuple(log for log, _, _ in judged)
+    judged = [together.judged(path, f"{name}/{path.name}", ruleset) for path in paths]
+    logs = tuple(log for log, _ in judged)
     passed = [_converged(log) for log in logs]
     times = [log.facts.time_to_train_s if ok and log.facts else None for log, ok in zip(logs, passed, strict=True)]
     closed = _is_closed(division, logs)
@@ -66,8 +66,9 @@ def judge_result(folder: Path, name: str, division: str | None, ruleset: str, no
     convergence = None
     whole = len(logs) == official_tools.runs_per_result(folder.name) and any(log.facts for log in logs)
     if closed and ruleset >= official.OLDEST_RCP_RULESET and whole:
-        convergence = official_tools.convergence([converged for _, converged, _ in judged], ruleset)
-        findings += _convergence(folder, name, convergence, [converged for _, converged, _ in judged])
+        converged = [_to_converge(log.facts) for log in logs]
+        convergence = official_tools.convergence(converged, ruleset)
+        findings += _convergence(folder, name, convergence, converged)
     findings += _scaling(folder, name, convergence.scaling if convergence else 1.0)
     own, common = once(logs)
     findings += _of(name, common)
@@ -80,16 +81,8 @@ def judge_result(folder: Path, name: str, division: str | None, ruleset: str, no
         convergence=convergence,
         findings=tuple(findings),
         energy_j=energy_j,
-        traces=tuple(trace for _, _, trace in judged),
+        traces=tuple(trace for _, trace in judged),
     )
-
-
-def _judged(path: Path, name: str, closed: bool, ruleset: str) -> tuple[Judgement, official_tools.Converged, Trace]:
-    """Judge one run, and keep only what the result's judge needs: ten large logs must fit into memory."""
-    judgement = judge(path, ruleset)
-    facts = judgement.facts
-    measured = alike.trace(name, closed or (facts is not None and facts.division == "closed"), facts)
-    return together.kept(judgement), _to_converge(facts), measured
 
 
 def _of(name: str, findings: Iterable[Finding]) -> list[Finding]:
@@ -127,10 +120,6 @@ def _number_of_runs(folder: Path, entries: Sequence[Path], paths: Sequence[Path]
     if specials := [path for path in entries if not path.is_file()]:
         found, mend = f"not files: {_listed(specials)}", "remove them, or put the logs there"
         yield Finding("runs", "error", found, f"{LOG_PATTERN} that are files", mend)
-    twins = [path for number, path in enumerate(paths) if any(path.samefile(other) for other in paths[:number])]
-    if twins:
-        found = f"other names of the same file: {_listed(twins)}"
-        yield Finding("runs", "error", found, "a file of its own for each run", alike.MEND)
     known = {together.PARAMETERS, "scaling.json", power.FOLDER}
     others = sorted(path for path in folder.iterdir() if not path.match(LOG_PATTERN) and path.name not in known)
     if others:

@@ -8,9 +8,10 @@ from itertools import pairwise
 from pathlib import Path
 from statistics import median
 
-from compliance.alike import MEND
+from compliance.alike import MEND, Trace, trace
 from compliance.finding import Finding, Findings, Severity
 from compliance.judge import Judgement
+from compliance.judge import judge as judge_log
 from compliance.log import Event
 from compliance.record import distinct, shown
 from compliance.rules.division import FIXED
@@ -34,9 +35,13 @@ _FEWEST_SIBLINGS, _FEWEST_SLOW = 5, 3
 _FASTER, _MUCH_FASTER = 0.06, 1.15  # of the median speed
 
 
-def kept(judgement: Judgement) -> Judgement:
-    """Return a judgement small enough to keep with many others, or to send between processes."""
-    return replace(judgement, facts=judgement.facts and judgement.facts.only(KEPT, MOST_KEPT))
+def judged(
+    path: Path, name: str, ruleset: str, division: str | None = None, strict: bool = False
+) -> tuple[Judgement, Trace]:
+    """Judge one run; return what its result's judge needs, small enough to keep, or to send between processes."""
+    judgement = judge_log(path, ruleset, division, strict)
+    facts = judgement.facts
+    return replace(judgement, facts=facts and facts.only(KEPT, MOST_KEPT)), trace(name, facts)
 
 
 def judge(folder: Path, closed: bool, runs: Sequence[Judgement]) -> Findings:

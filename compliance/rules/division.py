@@ -48,14 +48,15 @@ def _model(value: Any) -> bool:
 FIXED = {
     "opt_gradient_clip_norm": _Fixed(
         "clip norm", "clip norm 1.0", _equal(1),
-        ("max_grad_norm", "max_gradient_norm", "clip_norm", "clip_grad_norm"),
+        ("max_grad_norm", "max_gradient_norm", "clip_norm", "clip_grad_norm", "gradient_clipping"),
     ),
     "opt_lamb_learning_rate_decay_poly_power": _Fixed(
         "power of the decay", "decay power 1", _equal(1), ("opt_learning_rate_decay_poly_power", "poly_power")
     ),
     "opt_end_learning_rate": _Fixed("end of the decay", "end learning rate 0", _equal(0)),
     "max_sequence_length": _Fixed(
-        "sequence length", "512 tokens", _equal(512), ("max_seq_length", "max_seq_len", "seq_length", "seq_len")
+        "sequence length", "512 tokens", _equal(512),
+        ("max_seq_length", "max_seq_len", "sequence_length", "seq_length", "seq_len"),
     ),
     "max_predictions_per_seq": _Fixed(
         "predictions a sample", "76 predictions a sample", _equal(76), ("max_predictions", "max_preds_per_seq")

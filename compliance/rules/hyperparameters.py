@@ -43,7 +43,10 @@ _LAMB = re.compile(
     "(nv|fused|distributed|multi|tensor|apex|tf|bert|optim(izers?)?|contrib|torch|mixedprecision|b?fp?16)*lamb(optimizer)?"
 )
 _OTHER_OPTIMIZER = re.compile("(opt_)?(adamw?|sgd|lars|adafactor|adagrad)_")
-_LOCAL = ("d_batch_size", "local_batch_size", "micro_batch_size", "train_batch_size")
+# Parts of the batch, and their number: rows of packed sequences may divide unequally.
+_PARTS = (
+    "d_batch_size", "local_batch_size", "micro_batch_size", "train_batch_size", "gradient_accumulation_steps",
+)  # fmt: skip
 _BATCHES = (8, 65_536)  # published logs have 66 to 16,416
 # Loggers may repeat them, but not change.
 _NAMES = ("submission_division", "submission_benchmark", "submission_org", "submission_platform")
@@ -54,21 +57,16 @@ def _batch(case: Case) -> Breaches:
         yield Breach(None, "no global_batch_size", None, "warning")  # an error of the official checker if closed
     for event in case.all("global_batch_size"):
         value = number(event.value)
-        if value is None or value <= 0 or value != int(value):
+        if not value or value < 0 or value % 1:
             yield Breach(event.line, f"global_batch_size {shown(event.value)}")
         elif case.closed and not _BATCHES[0] <= value <= _BATCHES[1]:
             expected = f"a batch of {_BATCHES[0]} to {_BATCHES[1]:,}"
             yield Breach(event.line, f"global_batch_size {shown(event.value)}", expected)
-    for key in _LOCAL:
+    for key in _PARTS:
         yield from odd(
             case, key, lambda local: not case.batch or (number(local) or 0.0) <= case.batch, "at most the global batch",
             "warning",
         )  # fmt: skip
-    parts = case.first("gradient_accumulation_steps")
-    count = case.number("gradient_accumulation_steps") or 0.0
-    if case.closed and case.batch and parts and count > case.batch:  # rows of packed sequences may divide unequally
-        found = f"gradient_accumulation_steps {shown(parts.value)} of a batch of {case.batch:,.0f}"
-        yield Breach(parts.line, found, "no more parts than samples")
 
 
 def _numbers(case: Case) -> Breaches:

@@ -75,7 +75,8 @@ class _Stated(NamedTuple):
 
 
 @lru_cache(maxsize=1024)
-def _kind(name: str) -> str | None:
+def kind_of(name: str) -> str | None:
+    """Return what a name measures: a group of `_KINDS`."""
     found = _KINDS.fullmatch(re.sub(r"\W+", "_", name.strip().lower()))
     return found and found.lastgroup
 
@@ -88,7 +89,7 @@ def measured(event: Event) -> Iterator[tuple[str, str, Any]]:
             pending += value.items()
         elif isinstance(value, list):
             pending += [(name, one) for one in value[-1:]]
-        elif value is not None and (kind := _kind(name)):
+        elif value is not None and (kind := kind_of(name)):
             yield kind, name, value
 
 
@@ -130,11 +131,12 @@ def _stated(case: Case, batch: float) -> Iterator[_Stated]:
     planned = batch * (case.number(TRAINING_STEPS) or 0.0)
     for event in case.all("train_samples"):
         samples = numeric(alone(event.value)) or 0.0
-        if not (_DATASET[0] <= samples <= _DATASET[1] or abs(samples - planned) <= 0.01 * samples):
-            yield _Stated(event, "train_samples", samples)
+        as_planned = any(abs(samples - planned / part) <= 0.01 * samples for part in (1.0, parts))
+        if not (_DATASET[0] <= samples <= _DATASET[1] or as_planned):
+            yield _Stated(event, "train_samples", samples, 0.03, 0.03 * samples)  # published ones differ by 0.001
     for event in case.all("block_start")[1:][-1:]:
         end = sum(number(event.metadata.get(name)) or 0.0 for name in ("first_epoch_num", "epoch_count"))
-        if end >= batch:
+        if end >= batch and _comparable(case, end):  # not in steps
             yield _Stated(event, "blocks of samples", end, _BLOCK)
     for event, kind, name, value in _in_the_end(case):
         found = numeric(value)
@@ -146,6 +148,8 @@ def _stated(case: Case, batch: float) -> Iterator[_Stated]:
                     yield _Stated(event, f"time by {name}", done, 0.1, done * evaluating / seconds)
         elif kind in ("steps", "samples") and found:
             done = found * (batch if kind == "steps" else 1.0)
+            if kind == "steps":  # some loggers count the parts of a batch
+                done = min(done, done / parts, key=lambda one: abs(one - (case.samples or math.inf)))
             lines = [one.line for one in case.evaluations]
             ended = event.line >= lines[-1] or (parts == 1 and done > (case.samples or math.inf))
             late = parts == 1 and event.line > lines[-2:][0]  # an interval before the end, or two

@@ -3,13 +3,14 @@
 from compliance.finding import Breach, Breaches, Case, Check, Rule
 from compliance.log import MOST_OF_A_KEY
 from compliance.rules.clock import COURSE
+from compliance.rules.quantities import kind_of
 
 _PARSER = "mlcommons/logging, mlp_parser"
 
-# Keys that rules look at; a flood of another key is harmless.
+# Keys that rules look at, beside measurements; a flood of another key is harmless.
 _JUDGED = (
     *COURSE, "init_start", "init_stop", "seed", "global_batch_size", "train_samples", "eval_samples", "not_a_result",
-    "resumed", "throughput", "tracked_stats", "data_file", "samples_skipped",
+    "resumed",
 )  # fmt: skip
 
 
@@ -20,7 +21,7 @@ def _noted(rule: str) -> Check:
 
 def _flood(case: Case) -> Breaches:
     for key in case.log.flooded:
-        if key in _JUDGED:
+        if key in _JUDGED or kind_of(key):
             last = case.all(key)[-1].line
             yield Breach(last, f"{key} more than {MOST_OF_A_KEY:,} times; our rules saw them up to this line")
 

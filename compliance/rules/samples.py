@@ -52,7 +52,7 @@ def in_samples(case: Case) -> list[tuple[Evaluation, float]]:
 def by_interval(case: Case) -> list[tuple[Evaluation, float]]:
     """Return evaluations with their samples: by epoch_num, or in a closed log as many intervals as the rules ask."""
     counted = in_samples(case)
-    if counted or not case.closed or case.batch is None:
+    if counted or not case.closed or case.batch is None or case.ruleset == "0.7.0":
         return counted
     times = {round(one.time_ms / 1e3): one for one in case.evaluations if math.isfinite(one.time_ms)}
     interval = evaluation_interval(case.batch)

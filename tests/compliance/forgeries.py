@@ -147,7 +147,7 @@ LOGS = [
     Forgery("a part of many intervals", "pace",
             both(*(from_key("block_stop", -2_900, number) for number in range(4, 14, 2)))),
     Forgery("a faster second half", "pace", evaluated_at(
-        lambda number: 9_400 * min(number, 7) + 8_400 * max(0, number - 7) + 37 * number**2 % 91)),
+        lambda number: 9_700 * min(number, 7) + 8_200 * max(0, number - 7) + 37 * number**2 % 91)),
     Forgery("intervals that shrink little by little", "pace",
             evaluated_at(lambda number: 9_800 * number - 91 * number**2 + 37 * number**2 % 91)),
     Forgery("a cut that contradicts the throughput", "pace", both(stats(), from_key("block_stop", -6_500, 6)), "error"),

@@ -213,7 +213,7 @@ SYSTEM = "systems/toy.json"
         ("system-description", SYSTEM, linked("/dev/zero")),
         ("runs", LOG, instead(Path.mkdir)),
         ("runs", LOG, instead(os.mkfifo)),
-        ("runs", LOG, linked("result_0.txt")),
+        ("seed", LOG, linked("result_0.txt")),
         ("scaling", SCALING, os.mkfifo),
         ("same-system", LOG, edited('"value": "toy"', '"value": "another"')),
         ("same-system", LOG, edited('"value": "org"', '"value": "another"')),
