@@ -161,8 +161,9 @@ def test_a_choice_takes_the_same_steps_as_the_plain_one() -> None:
 
 
 @pytest.mark.parametrize("gpus", [1, 8])
-def test_every_choice_is_a_system_that_a_gpu_may_run(gpus: int) -> None:
-    there = stand()._replace(device="cuda", gpus=gpus)
+def test_every_choice_is_a_system_that_the_device_may_run(gpus: int) -> None:
+    here, there = (stand()._replace(device=device, gpus=gpus) for device in ("cpu", "cuda"))
+    assert all(training.system_of(choice, here, 1) for choice in training.choices(here.device))
     for choice in (*training.choices(there.device), *training.recorded()):
         assert training.system_of(choice, there, gpus).world_size == gpus
 
