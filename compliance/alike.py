@@ -8,7 +8,7 @@ import math
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from itertools import combinations, pairwise
-from statistics import correlation, median, pstdev
+from statistics import correlation, linear_regression, median, pstdev
 from typing import NamedTuple
 
 from compliance.finding import Finding, Findings, Severity
@@ -19,14 +19,14 @@ MEND = "run the benchmark again; from more than ten runs, take ten consecutive o
 _FINE = 5  # decimals: accuracies with fewer can agree by chance
 _ACCURACY = 2e-6  # two accuracies that differ by less are the same
 _EQUAL = {"intervals": 1e-3, "samples": 1.0}  # two numbers of other kinds
-_APART = 150  # between neighbours in a set, as a median: denser numbers agree by chance, in a pass of TPUs too
+_APART = 40  # between neighbours in a set, as a median: of 3,000 pairs of published runs none shares an eighth
 _FEWEST = {"accuracies": 3}  # shared numbers, and half of the smaller set; of other kinds, one more
 _MOST = 1_000  # evaluations compared; a run has some tens
 _DISTINCT = 50  # or most of the numbers: equal ones rank by their place
 # 1 - Spearman's coefficient of changes, for each number above the fewest and at most. Of a million pairs of jittering
 # runs, 20 are below it with 12 evaluations, 5 with 14 and none with 17.
 _RANKS_APART, _MOST_APART, _FEWEST_RANKED = 0.006, 0.05, 9
-# Deviation of the differences between two runs: a copy, or one to ask about; real ones differ by 3e-4 or more.
+# From following another run: a copy, or one to ask about; 15,000 pairs of published runs are apart by 6e-4 or more.
 _NEAR, _CLOSE, _FEWEST_NEAR = 3e-5, 1.5e-4, 6
 
 
@@ -38,7 +38,6 @@ class Trace(NamedTuple):
     course: Sequence[float]
     times_s: Sequence[float]
     paces: Sequence[float]
-    blocks_s: Sequence[float]
     sets: Mapping[str, frozenset[int]]
 
 
@@ -54,17 +53,14 @@ def trace(name: str, facts: RunFacts | None) -> Trace:
     packed = 2 * len(set(gaps)) > len(samples)  # others count alike in all runs
     found = [one for event in facts.events() for one in measured(event)]
     losses, rates = ([number(value) or 0.0 for was, _, value in found if was == kind] for kind in ("loss", "rate"))
-    began = facts.started_ms or 0.0
-    blocks = [(event.time_ms - began) / 1e3 for event in facts.all("block_start")[:_MOST]]
     measurements = ("accuracies", accuracies), ("losses", losses), ("throughputs", rates)
     kinds = {kind: list(filter(_is_fine, values)) for kind, values in measurements} | {
         "changes of loss": [b - a for a, b in pairwise(losses) if _is_fine(a)],
-        "rises of accuracy": [b - a for a, b in pairwise(accuracies)] if sum(map(_is_fine, accuracies)) > 1 else [],
         "intervals": [b - a for a, b in pairwise([0.0, *times])],
         "samples": samples if packed else [],
     }
     sets = {kind: _numbers(values, _EQUAL.get(kind, _ACCURACY)) for kind, values in kinds.items()}
-    return Trace(name, facts.division == "closed", accuracies, times, paces, blocks, sets)
+    return Trace(name, facts.division == "closed", accuracies, times, paces, sets)
 
 
 def _is_fine(value: float) -> bool:
@@ -89,9 +85,12 @@ def shared(one: Mapping[str, frozenset[int]], other: Mapping[str, frozenset[int]
 
 
 def _apart(one: Sequence[float], other: Sequence[float]) -> float:
-    """Return the deviation of the differences of two runs' accuracies: training has noise; infinite if too few."""
-    apart = [a - b for a, b in zip(one, other, strict=False)]
-    return pstdev(apart) if len(apart) >= _FEWEST_NEAR else math.inf
+    """Return how far two runs' accuracies are from following each other linearly: training has noise."""
+    count = min(len(one), len(other))
+    if count < _FEWEST_NEAR or len(set(one[:count])) < 2:
+        return math.inf
+    slope, _ = linear_regression(one[:count], other[:count])
+    return pstdev(b - slope * a for a, b in zip(one, other, strict=False)) if 0.5 < slope < 2 else math.inf
 
 
 def follows(one: Sequence[float], other: Sequence[float]) -> bool:
@@ -127,7 +126,7 @@ def copies(traces: Sequence[Trace]) -> Findings:
         if other.name not in found:
             kinds = shared(one.sets, other.sets)
             apart = _apart(one.course, other.course)
-            in_time = _in_time(one.times_s, other.times_s) or _in_time(one.blocks_s, other.blocks_s)
+            in_time = _in_time(one.times_s, other.times_s)
             kinds = kinds or ["accuracies"] * (apart < _NEAR) or ["times"] * in_time or ["curve"] * (apart < _CLOSE)
             if not kinds and len(one.times_s) == len(other.times_s) and not one.sets["samples"]:
                 kinds = ["rhythm"] * follows(one.paces, other.paces)

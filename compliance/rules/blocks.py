@@ -75,9 +75,6 @@ def _contiguous(case: Case) -> Breaches:
         for (_, previous, count), (event, first, _) in pairwise(blocks)
         if first != previous + count
     ]
-    for event, first, count in blocks[:1]:
-        if first >= batch and _WIDE * count < first < (1 - _WIDE) * count:
-            yield Breach(event.line, f"the first block from {first:,.0f}", "a block from 0")
     # Logs that count otherwise than in samples have gaps throughout; a sound one of ours has none.
     wide = all(first >= batch <= count and first - due > _WIDE * count for _, first, due, count in gaps)
     if (len(gaps) > 1 and wide) or 0 < 3 * len(gaps) <= len(blocks) - 1:

@@ -15,7 +15,7 @@ from compliance.finding import Breach, Breaches, Case, Rule, Severity, odd
 from compliance.record import shown
 from compliance.rules.quantities import measured
 from compliance.rules.samples import reaching
-from compliance.run import number, numeric
+from compliance.run import numeric
 
 _CLOCK = "training_rules.adoc: run results"
 _LOGGING = "mlcommons/logging, compliance_checker"
@@ -96,12 +96,6 @@ def _init_time(case: Case) -> Breaches:
     if waited >= limit > minutes:
         found = f"{first.key} {waited:.2f} minutes before {last.key}"
         yield Breach(first.line, found, f"less than {limit} minutes", "warning")
-    startup = case.first("startup")
-    pieces = startup.metadata.get("seconds") if startup else None
-    stated_s = sum(number(seconds) or 0.0 for seconds in pieces.values()) if isinstance(pieces, dict) else 0.0
-    if 0 < stated_s < 0.9 * 60 * minutes - SKEW_MS / 1e3 or stated_s >= 60 * limit > 60 * minutes:
-        found = f"startup of {stated_s:.1f} seconds"
-        yield Breach(line, found, f"the {60 * minutes:.1f} s from init_start to {last.key}", "warning")
 
 
 def _init_limit_minutes(case: Case) -> int:

@@ -4,7 +4,6 @@ A package's convergence check judges the samples to converge of ten runs; these 
 """
 
 from bisect import bisect
-from collections import Counter
 
 from compliance.finding import Breach, Breaches, Case, Rule
 from compliance.record import shown
@@ -14,7 +13,6 @@ from compliance.run import number
 _QUALITY = "training_rules.adoc: table of benchmarks"
 _RCP = "mlcommons/logging, rcp_checker"
 _LEAST_BEFORE_TARGET = 0.6  # no published closed run leaps from below it to the target
-_SAME = 4  # this many evaluations of 10,000 samples never agree to the last digit
 _KEPT = 0.002  # evaluations at the target may differ by this much
 
 
@@ -38,20 +36,6 @@ def _early(case: Case) -> Breaches:
     line, at = first
     expected = f"at least {FEWEST_SAMPLES * reference:,.0f}; the reference takes {reference:,.0f} at this batch size"
     yield Breach(line, f"the target after {at:,.0f} samples", expected, "error" if in_samples(case) else "warning")
-
-
-def _constant(case: Case) -> Breaches:
-    if not case.closed:
-        return
-    # Several ranks may log one evaluation, so an accuracy counts once at each count of samples, if these differ.
-    counted = len({one.samples for one in case.evaluations}) > 1
-    distinct = {(one.samples if counted else number, one.accuracy): one
-                for number, one in enumerate(case.evaluations)}  # fmt: skip
-    times = Counter(one.accuracy for one in distinct.values())
-    for accuracy, count in times.most_common(1):
-        if count >= _SAME or (len(times) == 1 and count == _SAME - 1):
-            last = max(one.line for one in distinct.values() if one.accuracy == accuracy)
-            yield Breach(last, f"accuracy {accuracy:.5g} at {count} of {len(distinct)} evaluations")
 
 
 def _kept(case: Case) -> Breaches:
@@ -90,10 +74,6 @@ RULES = (
     Rule(
         "early", "A closed run takes at least 0.6 of the reference's samples to converge", _RCP, "error",
         "log the training samples seen so far as epoch_num", _early,
-    ),
-    Rule(
-        "accuracy-moves", "Accuracies differ between evaluations", _QUALITY, "error",
-        "log what each evaluation measured", _constant,
     ),
     Rule(
         "target-kept", "A closed run still has the target at its last evaluation", _QUALITY, "error",

@@ -4,25 +4,34 @@ Keys of mlperf-logging and of published logs come first; only logs of bertbench 
 """
 
 import math
+import re
+from collections import defaultdict
 from collections.abc import Callable
+from functools import lru_cache
 from typing import Any, NamedTuple
 
-from compliance.finding import Breach, Breaches, Case, Rule, odd
-from compliance.run import numeric
+from compliance.finding import Breach, Breaches, Case, Rule
+from compliance.record import shown
+from compliance.run import alone, numeric
 
 _HYPERPARAMETERS = "training_rules.adoc: hyper-parameters and optimizers"
 _OWN = "bertbench_"
-_MODEL = {"layers": 24, "hidden_size": 1024, "attention_heads": 16, "feed_forward_size": 4096, "max_positions": 512}
+# BERT-large, and what Hugging Face's configurations call its sizes
+_SIZES = {"layers": 24, "hidden_size": 1024, "attention_heads": 16, "feed_forward_size": 4096, "max_positions": 512}
+_CALLED = {
+    "layers": "hidden_layers", "feed_forward_size": "intermediate_size", "max_positions": "max_position_embeddings"
+}  # fmt: skip
 _VOCABULARY = range(30_522, 30_529)  # as published, and padded to whole tiles of 8
+_BEFORE_NAMES = re.compile("(opt_|optimizer_|lamb_|bert_|model_|num_)+")
 
 
 _Sound = Callable[[Any], bool]
 
 
 class _Fixed(NamedTuple):
-    """A key's fixed value: `sound` takes its value; without the key, `topic` is unknown.
+    """A key's fixed value: `sound` takes its value; without the key, `topic` is unknown, if it has one.
 
-    `others` are the key's names in other logs.
+    `others` are its names in other logs, which may begin as in `_BEFORE_NAMES`.
     """
 
     topic: str
@@ -32,17 +41,11 @@ class _Fixed(NamedTuple):
 
 
 def _equal(reference: float) -> _Sound:
-    return lambda value: (found := numeric(value)) is not None and math.isclose(found, reference, rel_tol=1e-6)
+    return lambda value: (found := numeric(alone(value))) is not None and math.isclose(found, reference, rel_tol=1e-6)
 
 
 def _one_of(*allowed: str) -> _Sound:
-    return lambda value: value in allowed
-
-
-def _model(value: Any) -> bool:
-    if not isinstance(value, dict):
-        return False
-    return all(value.get(name) == size for name, size in _MODEL.items()) and value.get("vocab_size") in _VOCABULARY
+    return lambda value: str(value).lower() in allowed
 
 
 FIXED = {
@@ -51,7 +54,7 @@ FIXED = {
         ("max_grad_norm", "max_gradient_norm", "clip_norm", "clip_grad_norm", "gradient_clipping"),
     ),
     "opt_lamb_learning_rate_decay_poly_power": _Fixed(
-        "power of the decay", "decay power 1", _equal(1), ("opt_learning_rate_decay_poly_power", "poly_power")
+        "power of the decay", "decay power 1", _equal(1), ("poly_power",)
     ),
     "opt_end_learning_rate": _Fixed("end of the decay", "end learning rate 0", _equal(0)),
     "max_sequence_length": _Fixed(
@@ -64,15 +67,21 @@ FIXED = {
     f"{_OWN}clip_mode": _Fixed(
         "clip mode", "clipping the whole gradient, before or after the all-reduce", _one_of("before", "after")
     ),
-    f"{_OWN}compression": _Fixed("compression", "no compression, or fp16 or bf16", _one_of("none", "fp16", "bf16")),
+    f"{_OWN}compression": _Fixed(
+        "compression", "no compression, or fp16 or bf16", _one_of("none", "fp16", "bf16"), ("gradient_compression",)
+    ),
     f"{_OWN}sync_method": _Fixed("synchronisation", "gradients summed in every step", _one_of("every_step")),
     f"{_OWN}loss_normalize": _Fixed("normalisation of the loss", "a mean on each rank", _one_of("rank")),
-    f"{_OWN}ema_decay": _Fixed("average of the weights", "evaluating the weights, no average of them", _equal(0)),
+    f"{_OWN}ema_decay": _Fixed(
+        "average of the weights", "evaluating the weights, no average of them", _equal(0), ("ema_decay",)
+    ),
     f"{_OWN}hidden_dropout": _Fixed("dropout", "dropout 0.1", _equal(0.1), ("hidden_dropout_prob",)),
     f"{_OWN}attention_dropout": _Fixed(
         "dropout of attention", "dropout 0.1", _equal(0.1), ("attention_probs_dropout_prob",)
     ),
-    f"{_OWN}model": _Fixed("model", "BERT-large", _model),
+    f"{_OWN}model": _Fixed("model", "BERT-large, by its sizes", lambda value: isinstance(value, dict)),
+    "vocab_size": _Fixed("", "BERT's vocabulary", lambda value: numeric(value) in _VOCABULARY),
+    **{one: _Fixed("", f"{size:,} {one}", _equal(size), (_CALLED.get(one, one),)) for one, size in _SIZES.items()},
     f"{_OWN}balance": _Fixed(
         "order of the data", "a random order, dealt or packed",
         _one_of("none", "planned", "presort", "global_exchange", "packed"),
@@ -82,17 +91,35 @@ FIXED = {
 }  # fmt: skip
 
 
+_NAMES = {name: key for key, fixed in FIXED.items() for name in (key, _BEFORE_NAMES.sub("", key), *fixed.others)}
+
+
+@lru_cache(maxsize=1024)
+def _key(name: str) -> str | None:
+    """Return the fixed key that a name stands for."""
+    name = re.sub(r"\W+", "_", name.lower())
+    return _NAMES.get(name) or _NAMES.get(_BEFORE_NAMES.sub("", name))
+
+
 def _reference(case: Case) -> Breaches:
     if not case.closed:
         return
-    unknown = []
-    for key, fixed in FIXED.items():
-        others = () if case.ruleset == "0.7.0" else fixed.others  # it had other targets
-        names = [name for name in (key, *others) if case.first(name)]
-        if not names and not (fixed.topic == "initial weights" and case.first("weights_initialization")):
-            unknown.append(fixed.topic)
-        for name in names:
-            yield from odd(case, name, fixed.sound, f"{fixed.expected}, as the reference has it")
+    stated = defaultdict(list)
+    for event in case.log.events:
+        pending = [(event.key, event.value)]
+        for name, value in pending:  # it grows
+            pending += value.items() if isinstance(value, dict) else ()
+            if key := _key(name):
+                stated[key].append((event.line, name, value))
+    if case.ruleset == "0.7.0":  # it had other targets
+        stated[f"{_OWN}target"].clear()
+    for key, found in stated.items():
+        for line, name, value in found:
+            if not FIXED[key].sound(value):
+                yield Breach(line, f"{name} {shown(value)}", f"{FIXED[key].expected}, as the reference has it")
+    if case.first("weights_initialization"):
+        stated[f"{_OWN}checkpoint"].append((0, "", None))
+    unknown = [fixed.topic for key, fixed in FIXED.items() if fixed.topic and not stated[key]]
     own = [key for key in FIXED if key.startswith(_OWN)]
     missing = [key for key in own if not case.first(key)]
     if 0 < len(missing) < len(own):

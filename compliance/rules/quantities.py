@@ -64,7 +64,7 @@ _OTHERWISE = 4  # counts that differ by as many times count something else
 class _Stated(NamedTuple):
     """Samples trained on, as one event gives them; None if in words. `share` of a difference is allowed.
 
-    `surplus` may be beyond: two intervals, as some implementations train on until they know the accuracy.
+    `surplus` may be beyond: an interval, as some implementations train on until they know the accuracy.
     """
 
     event: Event
@@ -134,10 +134,12 @@ def _stated(case: Case, batch: float) -> Iterator[_Stated]:
         as_planned = any(abs(samples - planned / part) <= 0.01 * samples for part in (1.0, parts))
         if not (_DATASET[0] <= samples <= _DATASET[1] or as_planned):
             yield _Stated(event, "train_samples", samples, 0.03, 0.03 * samples)  # published ones differ by 0.001
-    for event in case.all("block_start")[1:][-1:]:
+    ended = max((one.time_ms for one in case.evaluations), default=0.0)
+    for event in [event for event in case.all("block_start")[1:] if event.time_ms < ended][-1:]:
         end = sum(number(event.metadata.get(name)) or 0.0 for name in ("first_epoch_num", "epoch_count"))
-        if end >= batch and _comparable(case, end):  # not in steps
-            yield _Stated(event, "blocks of samples", end, _BLOCK)
+        done = end if end >= batch else end * batch  # in steps
+        if done >= batch and _comparable(case, done):
+            yield _Stated(event, "blocks", done, _BLOCK)
     for event, kind, name, value in _in_the_end(case):
         found = numeric(value)
         if kind == "rate":
@@ -172,7 +174,7 @@ def disagreements(case: Case) -> list[tuple[int, str, float]]:
     wrong = []
     for event, source, stated, share, surplus in _stated(case, batch):
         found, allowed = stated or math.nan, share * last + slack
-        if not last - allowed <= found <= last + allowed + (2 * gap if surplus is None else surplus):
+        if not last - allowed <= found <= last + allowed + (gap if surplus is None else surplus):
             wrong.append((event.line, f"{source} {found:,.0f}, last evaluation after {last:,.0f}", found / last))
     return wrong
 
@@ -220,7 +222,7 @@ def _equal(case: Case) -> Breaches:
     # At the end; warm-ups before the first step may shift the decay, which other samples than steps hide.
     left = 1.1 - ((case.samples or 0.0) / (case.batch or math.inf) - abs(start)) / (steps or math.inf)
     highest = min(1.001, max(0.1, left)) * (case.number("opt_base_learning_rate") or 0.0)
-    seconds, reached = case.time_to_train_s or 0.0, {one.accuracy for one in case.evaluations}
+    seconds, reached = case.time_to_train_s or 0.0, {one.accuracy for one in (case.best, *case.evaluations[-1:]) if one}
     began = min((one.time_ms for one in case.all("init_start")), default=case.started_ms) or 0.0
     for event, kind, name, value in _in_the_end(case):
         found = numeric(value) or 0.0
@@ -235,7 +237,7 @@ def _equal(case: Case) -> Breaches:
         elif kind == "lr" and found > highest > 0:
             yield Breach(event.line, f"{name} {shown(value)}", f"at most {highest:.3g}, by the rate and its decay")
         elif kind == "accuracy" and reached and 0 < found < 1 and min(abs(found - one) for one in reached) > _ALIKE:
-            yield Breach(event.line, f"{name} {shown(value)}", "the accuracy of an evaluation")
+            yield Breach(event.line, f"{name} {shown(value)}", "the last accuracy, or the best")
     for name, described in (case.system | dict.fromkeys(_IN_ALL, str(in_all(case.system) or ""))).items():
         counted = case.first(name) if described.isdecimal() else None
         if counted and numeric(alone(counted.value)) != float(described):

@@ -128,8 +128,6 @@ LOGS = [
     Forgery("a schedule that hardly begins", "samples", setting("opt_learning_rate_training_steps", 10**8)),
     Forgery("blocks of half their samples", "blocks-contiguous",
             shifted("block_start", "epoch_count", lambda _: -75_040)),
-    Forgery("blocks that begin after half an interval", "blocks-contiguous",
-            both(*(shifted(key, "first_epoch_num", lambda _: 75_040) for key in ("block_start", "block_stop")))),
     *(Forgery(f"{key} of two whole ones", "batch-size", beside("seed", key, 896))
       for key in ("d_batch_size", "micro_batch_size", "train_batch_size")),
     Forgery("more steps before the last evaluation", "samples", beside("eval_stop", "train_step", 9_000)),
@@ -230,9 +228,6 @@ LOGS = [
         ("max_seq_length", 128), ("seq_len", 128), ("max_preds_per_seq", 20), ("poly_power", 2), ("max_grad_norm", 5),
         ("clip_grad_norm", 5), ("hidden_dropout_prob", 0.0), ("target_accuracy", 0.65),
     )),
-    Forgery("half an hour of start-up in pieces", "init-time", added("startup", None, seconds={"a": 1_000, "b": 900})),
-    Forgery("times in tenths of a second", "noise",
-            lambda records: [one | {"time_ms": round(one["time_ms"] / 100) * 100} for one in records]),
     Forgery("equal blocks", "noise", lambda records: every("block_stop", lambda number, one: one.update(
         time_ms=records[at(records, "block_start", number)]["time_ms"] + 9_000))(records)),
     Forgery("the optimizer under another key", "optimizer", renamed("opt_name", "optimizer", value="AdamW"), "error"),

@@ -125,16 +125,13 @@ def logged_losses(seed: int, name: str = "train_loss", offset: float = 0.0) -> T
     )
 
 
-def test_runs_with_the_losses_or_blocks_of_another_are_copies(logs: Path) -> None:
+def test_runs_with_the_losses_of_another_are_copies(logs: Path) -> None:
     for run in range(10):
         rewrite(logs, run, logged_losses(run))
     assert found(logs) == set()
     own = run_log(seconds=109, seed=10)
     rewrite(logs, 9, lambda _: logged_losses(4)(own))
     assert found(logs) == {("copied-run", "error")}
-    blocks = iter(one for one in (logs / "result_4.txt").read_text().splitlines(True) if "block_" in one)
-    rewrite(logs, 9, lambda _: "".join(next(blocks) if "block_" in one else one for one in own.splitlines(True)))
-    assert ("copied-run", "error") in found(logs)
 
 
 @pytest.mark.parametrize(("name", "offset"), [("train_loss", 0.01), ("throughput", 0.0)])
