@@ -21,7 +21,7 @@ _ACCURACY = 2e-6  # two accuracies that differ by less are the same
 _EQUAL = {"intervals": 1e-3, "samples": 1.0}  # two numbers of other kinds
 _APART = 40  # between neighbours in a set, as a median: of 3,000 pairs of published runs none shares an eighth
 _FEWEST = {"accuracies": 3}  # shared numbers, and half of the smaller set; of other kinds, one more
-_MOST = 1_000  # evaluations compared; a run has some tens
+_MOST = 5_000  # evaluations compared, as many as `together` keeps; a run has some tens
 _DISTINCT = 50  # or most of the numbers: equal ones rank by their place
 # 1 - Spearman's coefficient of changes, for each number above the fewest and at most. Of a million pairs of jittering
 # runs, 20 are below it with 12 evaluations, 5 with 14 and none with 17.
@@ -118,10 +118,6 @@ def _in_time(one: Sequence[float], other: Sequence[float]) -> bool:
 def copies(traces: Sequence[Trace]) -> Findings:
     """Find runs with the measurements of another; none of 248 published results has any."""
     found: dict[str, tuple[Trace, str, list[str]]] = {}
-    for one in traces:
-        if len(one.course) == _MOST:
-            text = f"{one.name}: {_MOST:,} evaluations or more; the first were compared with other runs"
-            yield Finding("copied-run", "warning", text, "some tens of evaluations", MEND)
     for one, other in combinations(traces, 2):
         if other.name not in found:
             kinds = shared(one.sets, other.sets)
@@ -132,6 +128,11 @@ def copies(traces: Sequence[Trace]) -> Findings:
                 kinds = ["rhythm"] * follows(one.paces, other.paces)
             if kinds:
                 found[other.name] = other, one.name, kinds
+    times = Counter(accuracy for one in traces if one.name not in found for accuracy in one.sets["accuracies"])
+    for one in traces:
+        own = one.sets["accuracies"]
+        if len(own) >= _FEWEST_NEAR and 2 * sum(times[accuracy] > 1 for accuracy in own) >= len(own):
+            found.setdefault(one.name, (one, "several others", ["accuracies"]))
     for copy, original, kinds in found.values():
         # Packed batches of one order of the data have the same samples; runs may share a rhythm, and nearly a curve.
         severity: Severity = "error" if copy.closed and kinds not in (["samples"], ["rhythm"], ["curve"]) else "warning"

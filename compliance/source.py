@@ -60,7 +60,7 @@ def kind_of(start: bytes) -> str:
         if start.startswith(signature):
             return kind
     if 4 * start.count(b"\0") > len(start):
-        return "UTF-16 text" if b"M\0L\0L\0O\0G" in start else "binary data"
+        return "binary data, or UTF-16 text"
     return "text without MLPerf lines" if start else "an empty file"
 
 

@@ -1,7 +1,6 @@
 """Judge a result's runs together: a seed each, the same settings, system and speed."""
 
 import io
-from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from itertools import pairwise
@@ -121,13 +120,11 @@ def _settings(runs: _Runs) -> Findings:
 def _speeds(runs: _Runs) -> Findings:
     """Find runs faster than their siblings, by more than either differ or by much: time was cut evenly."""
     speeds: dict[str, float] = {}
-    times: Counter[float] = Counter()
     for log, facts in runs.items():
         batch, seconds, samples = number(facts.global_batch_size), facts.time_to_train_s, facts.samples
         if seconds and seconds > 0 and facts.evaluations and facts.status == "success":
             counted = samples if samples and batch and samples >= batch else len(facts.evaluations)
             speeds[log] = counted / seconds
-            times[seconds] += 1
     if len(speeds) < _FEWEST_SIBLINGS:
         return
     usual, ordered = median(speeds.values()), sorted(speeds.values())
@@ -138,6 +135,3 @@ def _speeds(runs: _Runs) -> Findings:
     if fast:
         found = f"{', '.join(fast)} faster than the other runs, by {max(gap, ordered[-1] - usual) / usual:.0%}"
         yield Finding("speed", "warning", found, "runs of one system at one speed", MEND)
-    ((seconds, alike),) = times.most_common(1)
-    if alike > 2:
-        yield Finding("speed", "warning", f"{alike} runs of {seconds:.3f} s", "times that differ", MEND)

@@ -51,12 +51,12 @@ def _one_of(*allowed: str) -> _Sound:
 FIXED = {
     "opt_gradient_clip_norm": _Fixed(
         "clip norm", "clip norm 1.0", _equal(1),
-        ("max_grad_norm", "max_gradient_norm", "clip_norm", "clip_grad_norm", "gradient_clipping"),
+        ("max_grad_norm", "max_gradient_norm", "clip_norm", "clip_grad_norm", "clip_grad", "gradient_clipping"),
     ),
     "opt_lamb_learning_rate_decay_poly_power": _Fixed(
-        "power of the decay", "decay power 1", _equal(1), ("poly_power",)
+        "power of the decay", "decay power 1", _equal(1), ("poly_power", "lr_decay_power")
     ),
-    "opt_end_learning_rate": _Fixed("end of the decay", "end learning rate 0", _equal(0)),
+    "opt_end_learning_rate": _Fixed("end of the decay", "end learning rate 0", _equal(0), ("min_lr",)),
     "max_sequence_length": _Fixed(
         "sequence length", "512 tokens", _equal(512),
         ("max_seq_length", "max_seq_len", "sequence_length", "seq_length", "seq_len"),

@@ -97,7 +97,8 @@ def _cadence(case: Case) -> Breaches:
 
 def _eval_samples(case: Case) -> Breaches:
     if case.closed:
-        yield from odd(case, "eval_samples", lambda value: value in (_HELD_OUT, [_HELD_OUT]))
+        for key in ("eval_samples", "num_eval_samples", "num_eval_examples"):
+            yield from odd(case, key, lambda value: value in (_HELD_OUT, [_HELD_OUT]))
     else:
         yield from odd(
             case, "eval_samples", lambda value: (number(alone(value)) or 0.0) > 0, "a positive number", "warning"

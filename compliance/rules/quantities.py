@@ -8,7 +8,7 @@ import math
 import re
 from collections import defaultdict
 from collections.abc import Iterator
-from functools import lru_cache
+from functools import lru_cache, partial
 from itertools import pairwise
 from statistics import harmonic_mean
 from typing import Any, NamedTuple
@@ -40,7 +40,7 @@ _KINDS = re.compile(
     "(throughput|tput|(samples|seqs?|sequences|examples|items)_(per_|p)?s(ec(ond)?)?)(_(average|avg|mean))?"
     "|tracked_stats)"
     "|(?P<seconds>(time_to_(train|converge|solution|target)|ttt|run_duration|((raw_)?(train|training)|run)_time)"
-    "(_ms|_s|_seconds|_minutes)?|(train|training)_(seconds|minutes))"
+    "(_ms|_s|_seconds|_minutes|_hours)?|(train|training)_(seconds|minutes|hours)|(seconds|time)_since_run_start)"
     "|(?P<elapsed>((elapsed|wall_clock)(_time)?|total_time|duration|runtime)(_ms|_s|_seconds|_minutes)?"
     "|total_(seconds|minutes))"
     "|(?P<step_time>((train|training|avg|average|mean)_)*(step|iteration)_time(_ms|_s|_seconds)?"
@@ -54,7 +54,7 @@ _KINDS = re.compile(
     "|(?P<data>((train|training)_)?(data(set)?|shard|batch)_(file|loaded|cached|read)|first_batch(_loaded|_read)?)"
 )
 _ONE_STEP = ("step", "iteration", "train")  # without "average", the time of one step; it may be a slow one
-_UNITS = (1.0, 60.0, 1e-3)  # seconds
+_UNITS = (1.0, 60.0, 3_600.0, 1e-3)  # seconds
 _LEAST_SAME, _MOST_SAME, _TRAINING_ALONE = 0.25, 10.0, 0.5  # of the run; other times are of something else
 _ALIKE = 1e-3  # accuracies
 _LONGEST_HORIZON = 10  # times the samples trained on
@@ -122,7 +122,7 @@ def _in_the_end(case: Case) -> Iterator[tuple[Event, str, str, Any]]:
             yield from stated[before:] or stated[-1:]
 
 
-def _stated(case: Case, batch: float) -> Iterator[_Stated]:
+def _stated(case: Case, batch: float, last: float) -> Iterator[_Stated]:
     seconds = case.time_to_train_s or 0.0
     starts, stops = ([event.time_ms for event in case.all(key)] for key in ("eval_start", "eval_stop"))
     paired = len(starts) == len(stops)
@@ -137,30 +137,29 @@ def _stated(case: Case, batch: float) -> Iterator[_Stated]:
     ended = max((one.time_ms for one in case.evaluations), default=0.0)
     for event in [event for event in case.all("block_start")[1:] if event.time_ms < ended][-1:]:
         end = sum(number(event.metadata.get(name)) or 0.0 for name in ("first_epoch_num", "epoch_count"))
-        done = end if end >= batch else end * batch  # in steps
-        if done >= batch and _comparable(case, done):
-            yield _Stated(event, "blocks", done, _BLOCK)
+        counts = filter(partial(_comparable, last), (end, end * batch))  # of samples, or of steps
+        yield from (_Stated(event, "blocks", done, _BLOCK) for done in counts)
     for event, kind, name, value in _in_the_end(case):
         found = numeric(value)
         if kind == "rate":
             yield _Stated(event, THROUGHPUT, found and found * seconds, 0.03, (found or 0.0) * evaluating)
         elif kind == "step_time" and found and parts == 1:
             for done in (batch * seconds / found / unit for unit in _UNITS):
-                if _comparable(case, done):
-                    yield _Stated(event, f"time by {name}", done, 0.1, done * evaluating / seconds)
+                if _comparable(last, done):
+                    yield _Stated(event, f"time by {name}", done, 0.03, done * (0.1 + evaluating / seconds))
         elif kind in ("steps", "samples") and found:
             done = found * (batch if kind == "steps" else 1.0)
             if kind == "steps":  # some loggers count the parts of a batch
-                done = min(done, done / parts, key=lambda one: abs(one - (case.samples or math.inf)))
+                done = min(done, done / parts, key=lambda one: abs(one - last))
             lines = [one.line for one in case.evaluations]
-            ended = event.line >= lines[-1] or (parts == 1 and done > (case.samples or math.inf))
+            ended = event.line >= lines[-1] or (parts == 1 and done > last)
             late = parts == 1 and event.line > lines[-2:][0]  # an interval before the end, or two
-            if done >= batch and (ended or late) and _comparable(case, done):
+            if done >= batch and (ended or late) and _comparable(last, done):
                 yield _Stated(event, f"{name} of {event.key}", done, 0.03 if ended else 0.03 + 2.5 / len(lines))
 
 
-def _comparable(case: Case, samples: float) -> bool:
-    return 1 / _OTHERWISE < samples / (case.samples or math.inf) < _OTHERWISE
+def _comparable(last: float, samples: float) -> bool:
+    return 1 / _OTHERWISE < samples / last < _OTHERWISE
 
 
 def disagreements(case: Case) -> list[tuple[int, str, float]]:
@@ -172,7 +171,7 @@ def disagreements(case: Case) -> list[tuple[int, str, float]]:
     last, gap = samples[-1], max(b - a for a, b in pairwise([0.0, *samples]))
     slack = 0.0 if in_samples(case) else 1.5 * gap  # by intervals, the first or the last may be another
     wrong = []
-    for event, source, stated, share, surplus in _stated(case, batch):
+    for event, source, stated, share, surplus in _stated(case, batch, last):
         found, allowed = stated or math.nan, share * last + slack
         if not last - allowed <= found <= last + allowed + (gap if surplus is None else surplus):
             wrong.append((event.line, f"{source} {found:,.0f}, last evaluation after {last:,.0f}", found / last))
@@ -191,7 +190,7 @@ def _samples(case: Case) -> Breaches:
     last, at = counted[-1]
     most = batch * (case.number("bertbench_max_steps") or case.number(TRAINING_STEPS) or math.nan)
     for limit in (most, *(batch * (case.number(name) or 0.0) for name in _LIMITS)):
-        if at > 1.02 * limit and (limit == most or _comparable(case, limit)):
+        if at > 1.02 * limit and (limit == most or _comparable(at, limit)):
             yield Breach(last.line, f"{at:,.0f} samples", f"at most {limit:,.0f}, by the steps that are planned")
     if case.closed and most > _LONGEST_HORIZON * at:
         yield Breach(last.line, f"{at:,.0f} of {most:,.0f} samples that are planned", "most of the schedule")

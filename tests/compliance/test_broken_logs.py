@@ -77,7 +77,7 @@ def test_a_cut_log_fails_with_its_last_line_or_what_it_lacks(tmp_path: Path) -> 
     ("change", "found"),
     [
         (lambda content: content.encode("utf-16"), "UTF-16 text"),
-        (lambda content: content.encode("utf-16-le"), "UTF-16 text"),
+        (lambda content: content.encode("utf-16-le"), "binary data, or UTF-16 text"),
         (lambda content: gzip.compress(content.encode()), "gzip data"),
         (lambda _: "", "an empty file"),
         (lambda _: "hello\n", "text without MLPerf lines"),

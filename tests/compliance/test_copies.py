@@ -82,14 +82,15 @@ tiny = random.Random(5)
         ("error", both(own_accuracies, times(lambda at: at + 700))),
         ("error", both(own_times, accuracies(lambda one: one + 0.0005))),
         ("error", both(own_times, accuracies(lambda one: one + tiny.random() * 1e-5))),
+        ("error", both(own_times, accuracies(lambda one: 1.004 * one - 0.0027))),
         ("error", both(own_accuracies, lambda text: text.replace(str(START)[:5], "18000"))),
         ("warning", both(own_accuracies, times(lambda at: round(1.013 * at)))),
         ("warning", both(own_accuracies, times(lambda at: at + tiny.randrange(20)))),
         ("warning", both(own_times, accuracies(lambda one: one + tiny.gauss(0, 1e-4)))),
     ],
     ids=[
-        "none", "accuracies", "times", "late", "offset", "noise", "another year", "stretched", "shaken",
-        "a curve with noise",
+        "none", "accuracies", "times", "late", "offset", "noise", "stretched accuracies", "another year", "stretched",
+        "shaken", "a curve with noise",
     ],
 )  # fmt: skip
 def test_a_copied_run_is_found_in_any_disguise_and_asked_about_if_it_nearly_follows(
@@ -97,6 +98,14 @@ def test_a_copied_run_is_found_in_any_disguise_and_asked_about_if_it_nearly_foll
 ) -> None:
     copy(logs, disguise)
     assert found(logs) == {("copied-run", severity)}
+
+
+def test_a_run_of_several_others_is_a_copy(logs: Path) -> None:
+    values = [re.findall(r'"eval_accuracy", "value": ([\d.]+)', (logs / f"result_{run}.txt").read_text())
+              for run in (0, 1, 2)]  # fmt: skip
+    mixed = iter(map(float, [*values[0][:6], *values[1][6:12], *values[2][12:]]))
+    rewrite(logs, 3, both(own_times, accuracies(lambda _: next(mixed))))
+    assert found(logs) == {("copied-run", "error")}
 
 
 def test_a_run_with_half_of_the_evaluations_of_another_is_a_copy(tmp_path: Path) -> None:
@@ -164,12 +173,6 @@ def test_time_cut_evenly_from_runs_shows_against_the_others_which_one_slow_run_d
     for run, share in shares.items():
         rewrite(logs, run, times(scaled(share)))
     assert found(logs) == rules
-
-
-def test_three_runs_of_the_same_milliseconds_are_asked_about(logs: Path) -> None:
-    for run in range(3):
-        (logs / f"result_{run}.txt").write_text(run_log(seconds=100, seed=run + 1))
-    assert found(logs) == {("speed", "warning")}
 
 
 def test_runs_are_compared_in_a_folder_of_logs_too(logs: Path, capsys: Captured) -> None:

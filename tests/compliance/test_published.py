@@ -49,6 +49,12 @@ def test_what_counts_of_epochs_hide_is_listed(tmp_path: Path) -> None:
     assert {"cadence", "samples"} <= {rule for rule, _ in judgement.not_applied}
 
 
+@pytest.mark.parametrize("name", [ONE_NODE, "1.0 Habana/SYS-420GH-TNGR 1"])
+def test_a_clock_of_whole_seconds_repeats_itself(tmp_path: Path, name: str) -> None:
+    records = [one | {"time_ms": round(one["time_ms"], -3)} for one in LOGS[name].records]
+    assert judged(tmp_path, records, LOGS[name].ruleset).findings == ()
+
+
 def test_no_run_of_a_published_result_is_taken_for_a_copy(tmp_path: Path) -> None:
     for result, runs in groupby(LOGS.items(), key=lambda named: named[1].result):
         traces = [

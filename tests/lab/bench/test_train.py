@@ -51,6 +51,7 @@ def test_ours_alone_stops_after_the_steps_asked_for(
     ],
 )
 def test_a_mistake_is_one_message(tiny_file: str, printed: Printed, words: list[str], named: str) -> None:
+    pytest.importorskip("transformers")
     assert named in printed("lab", "train", tiny_file, *words, code=2)
 
 
