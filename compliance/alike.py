@@ -1,7 +1,7 @@
 """Compare the runs of a package by their measurements: a copy shares them, under whatever system, seed or offset.
 
-A run is a few sets of numbers, made once from its whole log. Sets ignore order and lost evaluations; rises of accuracy
-and intervals of time ignore offsets. Numbers count only if they are so far apart that chance doesn't repeat them.
+A run is a few sets of numbers, made once from its whole log. Sets ignore order and lost evaluations, and intervals of
+time offsets. Numbers count only if they are so far apart that chance doesn't repeat them.
 """
 
 import math

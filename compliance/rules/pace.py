@@ -150,9 +150,9 @@ def _accuracies(case: Case, last: int | None) -> Breaches:
     # Of 10,000 samples, two accuracies near the target agree by chance in some of a hundred runs.
     chance = len(twice) < 2 and min(twice, default=_PLATEAU) >= _PLATEAU and len(tails) >= len(fine) - 1
     formula = 2 * sum(round(one, _FINE - 2) != one for one in accuracies) > len(rises) and _smooth(accuracies, _NOISE)
-    later = rises[len(rises) // 2 :]
+    some = rises[len(rises) // 2 :] if fine else rises  # rounded ones rise alike near the target
     often = max(Counter(accuracies).values(), default=0)
-    if not chance or formula or 2 * len(set(later)) < len(later) or often >= _SAME:
+    if not chance or formula or 2 * len(set(some)) < len(some) or often >= _SAME:
         found = "accuracies with the same digits, or the same rise"
         yield Breach(last, found, "accuracies that vary", "error" if case.closed and often >= _SAME else None)
     for before, one in pairwise(different if case.closed and reaching(case) else ()):
