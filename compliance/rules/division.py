@@ -81,6 +81,8 @@ FIXED = {
     ),
     f"{_OWN}model": _Fixed("model", "BERT-large, by its sizes", lambda value: isinstance(value, dict)),
     "vocab_size": _Fixed("", "BERT's vocabulary", lambda value: numeric(value) in _VOCABULARY),
+    "hidden_act": _Fixed("", "GELU", lambda value: "gelu" in str(value).lower()),
+    "masked_lm_prob": _Fixed("", "15 % of the tokens", _equal(0.15)),
     **{one: _Fixed("", f"{size:,} {one}", _equal(size), (_CALLED.get(one, one),)) for one, size in _SIZES.items()},
     f"{_OWN}balance": _Fixed(
         "order of the data", "a random order, dealt or packed",

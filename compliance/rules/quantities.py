@@ -129,6 +129,8 @@ def _stated(case: Case, batch: float, last: float) -> Iterator[_Stated]:
     evaluating = min(seconds, max(0.0, sum(stops) - sum(starts)) / 1e3) if paired else 0.0  # a rate may leave it out
     parts = case.number("gradient_accumulation_steps") or 1.0
     planned = batch * (case.number(TRAINING_STEPS) or 0.0)
+    each = batch / parts / (case.number("d_batch_size") or batch)
+    ranks = [1.0, *(count for count in (each, each / 2) if count >= 4)]
     for event in case.all("train_samples"):
         samples = numeric(alone(event.value)) or 0.0
         as_planned = any(abs(samples - planned / part) <= 0.01 * samples for part in (1.0, parts))
@@ -142,7 +144,10 @@ def _stated(case: Case, batch: float, last: float) -> Iterator[_Stated]:
     for event, kind, name, value in _in_the_end(case):
         found = numeric(value)
         if kind == "rate":
-            yield _Stated(event, THROUGHPUT, found and found * seconds, 0.03, (found or 0.0) * evaluating)
+            # some loggers give it for one accelerator; packed rows hold two samples
+            count = min(ranks, key=lambda count: abs((found or 0.0) * seconds * count - last))
+            rate = (found or math.nan) * count
+            yield _Stated(event, THROUGHPUT, rate * seconds, 0.03, rate * evaluating)
         elif kind == "step_time" and found and parts == 1:
             for done in (batch * seconds / found / unit for unit in _UNITS):
                 if _comparable(last, done):

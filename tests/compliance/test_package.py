@@ -94,12 +94,21 @@ def test_an_odd_field_of_the_description_switches_no_check_off(tmp_path: Path, f
     assert {"convergence", "seed", "system-description"} <= errors(tmp_path)
 
 
-@pytest.mark.parametrize("status", ["Available on premise", "available on-premise", "available"])
+@pytest.mark.parametrize("status", ["Available on premise", "available on-premise", "available", "preview"])
 def test_a_status_may_be_spelled_otherwise(tmp_path: Path, status: str) -> None:
     write_package(tmp_path)
     rewrite(tmp_path / SYSTEM, "Available on-premise", status)
     found = {finding.rule for finding in judge_package(tmp_path, "3.1.0").all_findings()}
     assert "system-status" not in found
+
+
+@pytest.mark.parametrize("name", ["SUBMISSION_ORG_PLACEHOLDER", "Org", "big-org"])
+def test_a_submitter_may_be_spelled_otherwise(tmp_path: Path, name: str) -> None:
+    for log in write_package(tmp_path).iterdir():
+        rewrite(log, '"submission_org", "value": "org"', f'"submission_org", "value": "{name}"')
+    assert [
+        finding.rule for finding in judge_package(tmp_path, "5.0.0").all_findings() if finding.severity != "info"
+    ] == []
 
 
 def test_a_note_and_an_unreadable_log_do_not_switch_the_convergence_check_off(tmp_path: Path) -> None:
