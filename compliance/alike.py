@@ -20,7 +20,7 @@ _FINE = 5  # decimals: accuracies with fewer can agree by chance
 _ACCURACY = 2e-6  # two accuracies that differ by less are the same
 _EQUAL = {"intervals": 1e-3, "samples": 1.0}  # two numbers of other kinds
 _APART = 40  # between neighbours in a set, as a median: of 3,000 pairs of published runs none shares an eighth
-_FEWEST = {"accuracies": 3}  # shared numbers, and half of the smaller set; of other kinds, one more
+_FEWEST = 4  # shared numbers, and half of the smaller set; 15,000 pairs of published runs share two accuracies at most
 _MOST = 5_000  # evaluations compared, as many as `together` keeps; a run has some tens
 _DISTINCT = 50  # or most of the numbers: equal ones rank by their place
 # 1 - Spearman's coefficient of changes, for each number above the fewest and at most. Of a million pairs of jittering
@@ -74,12 +74,12 @@ def _numbers(values: Sequence[float], equal: float) -> frozenset[int]:
 
 
 def shared(one: Mapping[str, frozenset[int]], other: Mapping[str, frozenset[int]]) -> list[str]:
-    """Return the kinds of which two runs share at least half of their numbers."""
+    """Return the kinds of which two runs share at least half of their numbers, or some accuracies."""
     kinds = []
     for kind, a in one.items():
         b = other.get(kind, frozenset())
         common = len(a & b) + sum((at + 1 in b or at - 1 in b) and at not in b for at in a)
-        if common >= _FEWEST.get(kind, 4) and 2 * common >= min(len(a), len(b)):
+        if common >= _FEWEST and (kind == "accuracies" or 2 * common >= min(len(a), len(b))):
             kinds.append(kind)
     return kinds
 

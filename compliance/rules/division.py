@@ -75,9 +75,9 @@ FIXED = {
     f"{_OWN}ema_decay": _Fixed(
         "average of the weights", "evaluating the weights, no average of them", _equal(0), ("ema_decay",)
     ),
-    f"{_OWN}hidden_dropout": _Fixed("dropout", "dropout 0.1", _equal(0.1), ("hidden_dropout_prob",)),
+    f"{_OWN}hidden_dropout": _Fixed("dropout", "dropout 0.1", _equal(0.1), ("hidden_dropout", "hidden_dropout_prob")),
     f"{_OWN}attention_dropout": _Fixed(
-        "dropout of attention", "dropout 0.1", _equal(0.1), ("attention_probs_dropout_prob",)
+        "dropout of attention", "dropout 0.1", _equal(0.1), ("attention_dropout", "attention_probs_dropout_prob")
     ),
     f"{_OWN}model": _Fixed("model", "BERT-large, by its sizes", lambda value: isinstance(value, dict)),
     "vocab_size": _Fixed("", "BERT's vocabulary", lambda value: numeric(value) in _VOCABULARY),
@@ -89,7 +89,7 @@ FIXED = {
         _one_of("none", "planned", "presort", "global_exchange", "packed"),
     ),
     f"{_OWN}checkpoint": _Fixed("initial weights", "the reference's checkpoint", lambda value: value is True),
-    f"{_OWN}target": _Fixed("target", "accuracy 0.72", _equal(0.72), ("target_accuracy",)),
+    f"{_OWN}target": _Fixed("target", "accuracy 0.72", _equal(0.72), ("target_accuracy", "target_mlm_accuracy")),
 }  # fmt: skip
 
 

@@ -116,7 +116,7 @@ def _repeated(case: Case, last: int | None) -> Breaches:
     for name, values in figures.items():
         row = [figure for _, figure in values]
         usual, often = Counter(row).most_common(1)[0]
-        if often > _FEWEST_REGULAR and 3 * often > len(row) and len(repr(usual)) > _LONG:
+        if often > _FEWEST_REGULAR and (often == len(row) or (3 * often > len(row) and len(repr(usual)) > _LONG)):
             yield Breach(last, f"{name} {usual!r} {often} times", "figures that vary")
         elif 2 * len(set(row)) > len(row) and any(
             _smooth(one, 1e-9 * max(map(abs, one))) for one in (row, [math.log(abs(figure)) for figure in row])

@@ -49,14 +49,14 @@ _KINDS = re.compile(
     "|(num_)?(steps|iterations|iters)_(done|completed|taken))"
     "|(?P<samples>epoch_num|samples|samples_(count|seen|trained|processed|consumed))"
     "|(?P<lr>((current|final|last|train)_)?(lr|learning_rate))"
-    "|(?P<accuracy>(final|best)_accuracy|(final_|best_)?eval_((mlm|masked_lm)_)?accuracy)"
+    "|(?P<accuracy>run_stop|(final|best)_accuracy|(final_|best_)?eval_((mlm|masked_lm)_)?accuracy)"
     "|(?P<loss>((train|training|eval|final|mean|mlm|nsp|masked_lm)_)*loss(_mlm|_nsp)?|grad(ient)?_norm|samples_skipped)"
     "|(?P<data>((train|training)_)?(data(set)?|shard|batch)_(file|loaded|cached|read)|first_batch(_loaded|_read)?)"
 )
 _ONE_STEP = ("step", "iteration", "train")  # without "average", the time of one step; it may be a slow one
 _UNITS = (1.0, 60.0, 3_600.0, 1e-3)  # seconds
 _LEAST_SAME, _MOST_SAME, _TRAINING_ALONE = 0.25, 10.0, 0.5  # of the run; other times are of something else
-_ALIKE = 1e-3  # accuracies
+_ALIKE = 5e-4  # accuracies, in three digits
 _LONGEST_HORIZON = 10  # times the samples trained on
 _OTHERWISE = 4  # counts that differ by as many times count something else
 
@@ -160,7 +160,8 @@ def _stated(case: Case, batch: float, last: float) -> Iterator[_Stated]:
             ended = event.line >= lines[-1] or (parts == 1 and done > last)
             late = parts == 1 and event.line > lines[-2:][0]  # an interval before the end, or two
             if done >= batch and (ended or late) and _comparable(last, done):
-                yield _Stated(event, f"{name} of {event.key}", done, 0.03 if ended else 0.03 + 2.5 / len(lines))
+                share = 0.03 if ended else 0.03 + 2.5 / len(lines)
+                yield _Stated(event, f"{name} of {event.key}", done, share, 0.0 if kind == "samples" else None)
 
 
 def _comparable(last: float, samples: float) -> bool:
@@ -199,9 +200,6 @@ def _samples(case: Case) -> Breaches:
             yield Breach(last.line, f"{at:,.0f} samples", f"at most {limit:,.0f}, by the steps that are planned")
     if case.closed and most > _LONGEST_HORIZON * at:
         yield Breach(last.line, f"{at:,.0f} of {most:,.0f} samples that are planned", "most of the schedule")
-    for one, at in counted:
-        if at % 1:
-            yield Breach(one.line, f"{at:,} samples", "a whole number")
     # Samples grow by the batch, or by its part between two gradient accumulations; packed batches vary.
     parts = case.number("gradient_accumulation_steps") or 0.0
     least = batch / parts if parts >= 1 and batch % parts == 0 else batch

@@ -100,6 +100,13 @@ def test_a_copied_run_is_found_in_any_disguise_and_asked_about_if_it_nearly_foll
     assert found(logs) == {("copied-run", severity)}
 
 
+def test_a_run_that_begins_with_another_s_accuracies_is_a_copy(logs: Path) -> None:
+    values = re.findall(r'"eval_accuracy", "value": ([\d.]+)', (logs / "result_0.txt").read_text())[:4]
+    begun = iter(map(float, values))
+    rewrite(logs, 3, accuracies(lambda one: next(begun, one)))
+    assert found(logs) == {("copied-run", "error")}
+
+
 def test_a_run_of_several_others_is_a_copy(logs: Path) -> None:
     values = [re.findall(r'"eval_accuracy", "value": ([\d.]+)', (logs / f"result_{run}.txt").read_text())
               for run in (0, 1, 2)]  # fmt: skip
