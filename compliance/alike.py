@@ -87,7 +87,7 @@ def shared(one: Mapping[str, frozenset[int]], other: Mapping[str, frozenset[int]
 def _apart(one: Sequence[float], other: Sequence[float]) -> float:
     """Return how far two runs' accuracies are from following each other linearly: training has noise."""
     count = min(len(one), len(other))
-    if count < _FEWEST_NEAR or len(set(one[:count])) < 2:
+    if count < _FEWEST_NEAR or pstdev(one[:count]) < _NEAR:  # a constant has no slope
         return math.inf
     slope, _ = linear_regression(one[:count], other[:count])
     return pstdev(b - slope * a for a, b in zip(one, other, strict=False)) if 0.5 < slope < 2 else math.inf

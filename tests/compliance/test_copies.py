@@ -100,6 +100,13 @@ def test_a_copied_run_is_found_in_any_disguise_and_asked_about_if_it_nearly_foll
     assert found(logs) == {("copied-run", severity)}
 
 
+@pytest.mark.parametrize("factor", [0.0, 1e-200, 1e100])
+def test_accuracies_without_a_slope_end_no_comparison(logs: Path, factor: float) -> None:
+    for run in range(2):
+        rewrite(logs, run, accuracies(lambda one: factor * one))
+    assert judge_package(logs.parents[2], "5.0.0").verdict == "fail"
+
+
 def test_a_run_that_begins_with_another_s_accuracies_is_a_copy(logs: Path) -> None:
     values = re.findall(r'"eval_accuracy", "value": ([\d.]+)', (logs / "result_0.txt").read_text())[:4]
     begun = iter(map(float, values))
