@@ -5,6 +5,7 @@ import random
 import re
 import shutil
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -98,6 +99,13 @@ def test_a_copied_run_is_found_in_any_disguise_and_asked_about_if_it_nearly_foll
 ) -> None:
     copy(logs, disguise)
     assert found(logs) == {("copied-run", severity)}
+
+
+def test_times_beyond_any_clock_end_no_comparison(logs: Path) -> None:
+    for run, time in enumerate(("-1.7e308", "1.7e308")):
+        change = partial(re.sub, r'(time_ms": )\d+(, .*"run_start")', rf"\g<1>{time}\2")
+        rewrite(logs, run, change)
+    assert judge_package(logs.parents[2], "5.0.0").verdict == "fail"
 
 
 @pytest.mark.parametrize("factor", [0.0, 1e-200, 1e100])
