@@ -20,8 +20,8 @@ _FINE = 5  # decimals: accuracies with fewer can agree by chance
 _ACCURACY = 2e-6  # two accuracies that differ by less are the same
 _EQUAL = {"intervals": 1e-3, "samples": 1.0}  # two numbers of other kinds
 _APART = 40  # between neighbours in a set, as a median: of 3,000 pairs of published runs none shares an eighth
-_FEWEST = 4  # shared numbers, and half of the smaller set; 15,000 pairs of published runs share two accuracies at most
-_MOST = 5_000  # evaluations compared, as many as `together` keeps; a run has some tens
+_FEWEST = 4  # shared numbers; 15,000 pairs of published runs share two accuracies at most
+MOST_KEPT = 5_000  # events of a key that are kept and compared; a run has some tens of evaluations
 _DISTINCT = 50  # or most of the numbers: equal ones rank by their place
 # 1 - Spearman's coefficient of changes, for each number above the fewest and at most. Of a million pairs of jittering
 # runs, 20 are below it with 12 evaluations, 5 with 14 and none with 17.
@@ -44,9 +44,9 @@ class Trace(NamedTuple):
 def trace(name: str, facts: RunFacts | None) -> Trace:
     """Return the measurements of a run; none for a log that can't be judged."""
     facts = facts or RunFacts([])
-    evaluations = facts.evaluations[:_MOST]
+    evaluations = facts.evaluations[:MOST_KEPT]
     accuracies = [one.accuracy for one in evaluations]
-    times = [time for time, _ in facts.course[:_MOST]]
+    times = [time for time, _ in facts.course[:MOST_KEPT]]
     samples = [one.samples for one in evaluations if one.samples is not None]
     gaps = [b - a for a, b in pairwise(samples)]
     paces = [(b - a) / (gap or 1.0) for (a, b), gap in zip(pairwise(times), gaps, strict=False)]
@@ -74,7 +74,7 @@ def _numbers(values: Sequence[float], equal: float) -> frozenset[int]:
 
 
 def shared(one: Mapping[str, frozenset[int]], other: Mapping[str, frozenset[int]]) -> list[str]:
-    """Return the kinds of which two runs share at least half of their numbers, or some accuracies."""
+    """Return the kinds of numbers that two runs share: half of the smaller set, or four accuracies."""
     kinds = []
     for kind, a in one.items():
         b = other.get(kind, frozenset())
@@ -95,7 +95,7 @@ def _apart(one: Sequence[float], other: Sequence[float]) -> float:
 
 def follows(one: Sequence[float], other: Sequence[float]) -> bool:
     """Return whether numbers rise and fall as others do, at any scale and offset and with a little noise."""
-    count = min(len(one), len(other), _MOST)
+    count = min(len(one), len(other), MOST_KEPT)
     changes = [[b - a for a, b in pairwise(numbers[:count])] for numbers in (one, other)]
     if count <= _FEWEST_RANKED or any(len(set(values)) < min(_DISTINCT, 0.8 * count) for values in changes):
         return False
@@ -116,7 +116,7 @@ def _in_time(one: Sequence[float], other: Sequence[float]) -> bool:
 
 
 def copies(traces: Sequence[Trace]) -> Findings:
-    """Find runs with the measurements of another; none of 248 published results has any."""
+    """Find runs with the measurements of another; none of the published results in the tests has any."""
     found: dict[str, tuple[Trace, str, list[str]]] = {}
     for one, other in combinations(traces, 2):
         if other.name not in found:

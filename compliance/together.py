@@ -7,7 +7,7 @@ from itertools import pairwise
 from pathlib import Path
 from statistics import median
 
-from compliance.alike import MEND, Trace, trace
+from compliance.alike import MEND, MOST_KEPT, Trace, trace
 from compliance.finding import Finding, Findings, Severity
 from compliance.judge import Judgement
 from compliance.judge import judge as judge_log
@@ -28,7 +28,6 @@ KEPT = frozenset(
         "run_stop", "eval_accuracy", "train_samples", "not_a_result",
     )
 )  # fmt: skip
-MOST_KEPT = 5_000
 _Runs = Mapping[str, RunFacts]
 _FEWEST_SIBLINGS, _FEWEST_SLOW = 5, 3
 _FASTER, _MUCH_FASTER = 0.06, 1.15  # of the median speed

@@ -24,7 +24,7 @@ GENUINE = {
     # open, from a checkpoint after 126 million samples, which epoch_num counts
     "1.1 Google/tpu-v4-4096-TF 0": {"pace", "noise"},
     "1.1 Google/tpu-v4-4096-TF 1": {"pace"},
-    # its clock stopped before the target; docs/compliance.md tells of it
+    # its clock stopped before the target: see docs/compliance.md
     "3.1 xFusion/G5500V7x8xL40S 2": {"target-on-clock", "on-clock", "noise", "samples"},
 }
 
