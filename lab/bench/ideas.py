@@ -25,8 +25,9 @@ from bertbench.loading.batch import Batch, batch_of
 from bertbench.loading.random_samples import samples_of
 from bertbench.machine.processor import processor
 from bertbench.model.attention import Attention, cpu_attention
-from bertbench.model.dropout import DropoutFunction, apply_dropout, plain_dropout
+from bertbench.model.dropout import plain_dropout
 from bertbench.model.linear import onednn_multiplies
+from bertbench.model.loops import apply_dropout
 from bertbench.model.sequences import Sequences
 from bertbench.model.shape import SHAPES, BertShape
 from lab.bench.batches import wikipedia_batches
@@ -116,7 +117,7 @@ def _size_of(text: str, batch: Batch) -> str:
 
 
 def attention(setting: Setting) -> Trials:
-    """Compute attention in place; without dropout, as in evaluation, torch's is fused. bf16 gathers all heads."""
+    """Compute attention in squares; without dropout, as in evaluation, torch's is fused."""
     kinds = [(_RATE, torch.float32), (0.0, torch.float32)]
     if onednn_multiplies(torch.bfloat16):
         kinds.append((_RATE, torch.bfloat16))
@@ -125,12 +126,12 @@ def attention(setting: Setting) -> Trials:
 
 
 def dropout(setting: Setting) -> Trials:
-    """Draw dropout's masks from bits."""
+    """Compute dropout's masks by a hash."""
     batch, width = setting.batch(), setting.shape.hidden_size
     hidden_TD, residual_TD, gradient_TD = torch.randn(3, len(batch.tokens_T), width)
     hidden_TD.requires_grad_()
 
-    def passes(function: DropoutFunction) -> Tensors:
+    def passes(function: Callable[..., Tensor]) -> Tensors:
         return _results(function(hidden_TD, _RATE, residual_TD), hidden_TD, gradient_TD)
 
     sides = partial(passes, plain_dropout), partial(passes, apply_dropout)

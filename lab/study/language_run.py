@@ -25,7 +25,6 @@ from bertbench.distributed.spawn import on_ranks
 from bertbench.distributed.world import World
 from bertbench.loading.batch import Batch
 from bertbench.loading.loader import LoadedPart
-from bertbench.model.attention import plain_attention
 from bertbench.model.bert import Bert
 from bertbench.optim.buckets import Buckets, bucket_table, ready_order
 from bertbench.optim.build import build_optimizer
@@ -217,7 +216,7 @@ def to_target(setting: Setting, model: Bert, reduce: Reduce, seed: int, most_sam
 
 def initial_model(setting: Setting, seed: int) -> Bert:
     """Return a model of random weights that the seed fixes, or of the weights of `start`, the same for all seeds."""
-    model = Bert(setting.model.shape(), attention=plain_attention)
+    model = Bert(setting.model.shape())
     if setting.start is None:
         model.initialize(torch.Generator().manual_seed(derive(seed, "weights")))
     else:

@@ -17,6 +17,7 @@ from torch.func import functional_call, grad_and_value, vmap
 from bertbench.config.optimizer import ClipMode
 from bertbench.loading.batch import Batch
 from bertbench.loading.loader import LoadedPart
+from bertbench.model import loops
 from bertbench.model.bert import Bert
 from bertbench.model.loss import Scores, weighted_loss
 from bertbench.optim.buckets import backward_order, bucket_table
@@ -96,7 +97,8 @@ class VirtualRanks:
 
         own = zip(*((batch.tokens_T, batch.masked_at_M, *batch.labels) for _, batch in shares), strict=True)
         found: tuple[dict[str, Tensor], Tensor]
-        found = vmap(grad_and_value(loss), in_dims=(None, 0, 0, 0, 0))(weights, *map(torch.stack, own))
+        with loops.unused():
+            found = vmap(grad_and_value(loss), in_dims=(None, 0, 0, 0, 0))(weights, *map(torch.stack, own))
         return found
 
     def _factors(self, gradients: dict[str, Tensor]) -> list[tuple[list[str], Tensor, Tensor]]:

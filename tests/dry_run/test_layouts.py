@@ -5,7 +5,7 @@ import pytest
 
 from bertbench.config import load_system
 from bertbench.config.layout import Layout
-from bertbench.dry_run.activations import batch_of_lengths, kept_bytes, kernels, model_keeps, summed_loss
+from bertbench.dry_run.activations import batch_of_lengths, kept_bytes, kernel, model_keeps, summed_loss
 from bertbench.dry_run.layouts import activation_bytes, memory_gb, outlooks
 from bertbench.forecast.forecast import forecast
 from bertbench.forecast.layout import candidates, load_of, step_seconds
@@ -17,7 +17,7 @@ def test_what_layers_keep_adds_up_to_what_the_whole_model_keeps() -> None:
     narrow = ["model.hidden_size=256", "model.feed_forward_size=1024", "model.attention_heads=4", "model.layers=3"]
     words = ["hardware.division=open", "model.checkpoint=null", *narrow]
     system = load_system("dgxa100_n1", words)
-    lengths, model = np.array([300, 77]), Bert(system.model.shape(), *kernels(system))
+    lengths, model = np.array([300, 77]), Bert(system.model.shape(), kernel(system))
     batch = batch_of_lengths(lengths)
     kept = kept_bytes(system, model, lambda: summed_loss(model, batch))
     assert activation_bytes(system, (377, 300**2 + 77**2)) == pytest.approx(kept, rel=0.02)

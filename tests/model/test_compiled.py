@@ -9,7 +9,6 @@ from torch._dynamo.testing import CompileCounter
 
 from bertbench.model.bert import Bert, Embeddings
 from bertbench.model.compiled import compile_pieces, obstacle
-from bertbench.model.dropout import plain_dropout
 from bertbench.model.loss import LossSums, Scores
 from tests.compiling import compiled_by
 from tests.model.test_compiled_layer import SHAPE, batch_of
@@ -70,6 +69,6 @@ def test_an_option_that_torch_dropped_is_an_obstacle_and_no_crash(monkeypatch: p
 def test_compiled_token_types_have_no_additions_into_two_rows(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(torch.compiler, "is_compiling", lambda: True)
     with torch.profiler.profile() as profile:
-        Embeddings(SHAPE, plain_dropout)(*torch.tensor([[5, 3, 28], [0, 1, 0], [0, 1, 2]])).sum().backward()
+        Embeddings(SHAPE)(*torch.tensor([[5, 3, 28], [0, 1, 0], [0, 1, 2]])).sum().backward()
     lookups = next(event.count for event in profile.key_averages() if event.key == "aten::embedding_dense_backward")
     assert lookups == 2, "words and positions"

@@ -1,24 +1,25 @@
-"""What a CPU computes in its own way equals torch's: attention in place and dropout from bits."""
+"""What a CPU computes in its own way equals torch's: attention in squares, and the loops between matrix products."""
 
 import numpy as np
 import pytest
 import torch
 from torch import Tensor
 
-from bertbench.model import attention
+from bertbench.model import attention, loops
 from bertbench.model.attention import cpu_attention, plain_attention
-from bertbench.model.dropout import apply_dropout, keep_mask, keep_share
+from bertbench.model.loops import apply_dropout, draw_mask, gelu
+from bertbench.model.loss import cross_entropy_sum
 from bertbench.model.sequences import Sequences
 
-# 131 and 97 are products of their own, the three of 31 share one in squares of 32.
+# 131 and 97 have squares of their own, the three of 31 share one of 32.
 LENGTHS = [131, 131, 97, 31, 31, 31, 5, 2]
 HEADS, WIDTH = 3, 8
 
 
 def _inputs(tokens: int) -> tuple[Tensor, Tensor]:
     generator = torch.Generator().manual_seed(7)
-    qkv = torch.randn(tokens, 3, HEADS, WIDTH, dtype=torch.float64, generator=generator).requires_grad_()
-    return qkv, torch.randn(tokens, HEADS, WIDTH, dtype=torch.float64, generator=generator)
+    qkv = torch.randn(tokens, 3, HEADS, WIDTH, generator=generator).requires_grad_()
+    return qkv, torch.randn(tokens, HEADS, WIDTH, generator=generator)
 
 
 @pytest.mark.parametrize(
@@ -26,20 +27,16 @@ def _inputs(tokens: int) -> tuple[Tensor, Tensor]:
     [LENGTHS, [64, 33, 1], [1], [7, 64, 65, 3, 100, 16, 17, 2], [48, 48, 48]],
     ids=["long ones and squares", "short", "one token", "out of order among long ones", "no filler"],
 )
-@pytest.mark.parametrize("scores", [2**18, 2 * 131**2])  # all heads of a long sequence at once, or two and then one
-def test_attention_in_place_and_in_squares_equals_torchs_operations(
-    lengths: list[int], scores: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(attention, "_SCORES", scores)
+def test_attention_in_squares_equals_torchs_operations(lengths: list[int], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(torch, "empty_like", lambda like, **options: torch.full_like(like, torch.nan, **options))
     sequences, (qkv, gradient) = Sequences.of(np.array(lengths)), _inputs(sum(lengths))
     plain, context = plain_attention(qkv, sequences, 0.0), cpu_attention(qkv, sequences, 0.0)
-    torch.testing.assert_close(context, plain, rtol=1e-12, atol=1e-12)
+    torch.testing.assert_close(context, plain, rtol=1e-5, atol=1e-6)
     (found,), (expected,) = (torch.autograd.grad(result, qkv, gradient) for result in (context, plain))
-    torch.testing.assert_close(found, expected, rtol=1e-12, atol=1e-12)
+    torch.testing.assert_close(found, expected, rtol=1e-5, atol=1e-6)
 
 
-@pytest.mark.parametrize(("dtype", "step", "tolerance"), [(torch.float64, 1e-4, 1e-6), (torch.bfloat16, 0.05, 0.02)])
+@pytest.mark.parametrize(("dtype", "step", "tolerance"), [(torch.float32, 1e-3, 1e-3), (torch.bfloat16, 0.05, 0.02)])
 def test_attention_drops_the_same_probabilities_forward_and_backward(
     dtype: torch.dtype, step: float, tolerance: float
 ) -> None:
@@ -73,18 +70,15 @@ def test_a_nan_stays_in_its_short_sequence() -> None:
     assert not context[7:].isnan().any()
 
 
-def test_dropout_drops_its_rate_and_keeps_the_mean() -> None:
+def test_dropout_drops_its_rate_independently() -> None:
     torch.manual_seed(3)
-    stays = keep_mask(torch.Size((1009, 997)), 0.1, torch.float32)
-    dropped = (stays == 0).double().mean()
-    assert abs(dropped - 0.1) < 4 * (0.1 * 0.9 / stays.numel()) ** 0.5
-    assert keep_share(0.1) == pytest.approx(0.9, abs=1e-5)
-    assert stays.unique().tolist() == [0, 1]
-    # neighbours share a 64-bit draw, pairs of the two halves a 16-bit one: their drops must still be independent
-    flat = (stays.flatten() == 0).double()
-    for one, other in ((flat[0:-4:4], flat[1:-3:4]), (flat[: len(flat) // 2], flat[-(len(flat) // 2) :])):
-        pair = torch.stack((one, other))
-        assert abs(torch.corrcoef(pair)[0, 1]) < 4 / pair.shape[1] ** 0.5
+    dropped = (apply_dropout(torch.ones(1009, 997), 0.1) == 0).double().flatten()
+    assert abs(dropped.mean() - 0.1) < 4 * (0.1 * 0.9 / len(dropped)) ** 0.5
+    assert draw_mask(0.1).enlarged == pytest.approx(1 / 0.9, rel=1e-5)
+    # elements 16 apart share a hash, neighbours have neighbouring numbers, and the next mask has other keys
+    again = (apply_dropout(torch.ones(1009, 997), 0.1) == 0).double().flatten()
+    for one, other in ((dropped[:-1], dropped[1:]), (dropped[:-16], dropped[16:]), (dropped, again)):
+        assert abs(torch.corrcoef(torch.stack((one, other)))[0, 1]) < 4 / len(one) ** 0.5
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
@@ -98,3 +92,32 @@ def test_dropout_and_its_gradient_use_one_mask(dtype: torch.dtype) -> None:
         assert 0 < (result == 0).double().mean() < 2 * rate
     assert torch.equal(torch.autograd.grad(result.sum(), residual)[0], torch.ones_like(residual))
     assert torch.equal(apply_dropout(hidden, 0.0), hidden)
+
+
+@pytest.mark.parametrize(("dtype", "tolerance"), [(torch.float32, 2e-6), (torch.bfloat16, 2**-8)])
+def test_loops_equal_torchs_operations_in_float64(dtype: torch.dtype, tolerance: float) -> None:
+    """Also at values where a power of e is 0 or as large as the format holds, and beside a vector's end."""
+    generator = torch.Generator().manual_seed(5)
+    values = torch.cat((torch.randn(13, 71, generator=generator) * 3, torch.linspace(-200, 200, 71)[None]))
+    labels = torch.tensor([*range(3, 68, 5), 70])
+    labels[4] = -100
+    exact, found = (values.to(dtype).to(kind).requires_grad_() for kind in (torch.float64, dtype))
+    for function in (gelu, lambda given: cross_entropy_sum(given, labels)):
+        expected, result = function(exact), function(found)
+        torch.testing.assert_close(result.double(), expected, rtol=tolerance, atol=tolerance)
+        weights = torch.randn(expected.shape, generator=generator)
+        (slope,) = torch.autograd.grad(expected, exact, weights.double())
+        (by_loop,) = torch.autograd.grad(result, found, weights.to(result.dtype))
+        torch.testing.assert_close(by_loop.double(), slope, rtol=2 * tolerance, atol=2 * tolerance)
+
+
+def test_without_a_compiler_torch_computes(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("CXX", "no-such-compiler")
+    loops.library.cache_clear()
+    try:
+        assert "no-such-compiler can't compile loops.cpp" in str(loops.library())
+        assert attention.kernel_for(torch.device("cpu"), torch.float32, 64) is plain_attention
+        given = torch.linspace(-3, 3, 7)
+        assert torch.equal(gelu(given), torch.nn.functional.gelu(given, approximate="tanh"))
+    finally:
+        loops.library.cache_clear()

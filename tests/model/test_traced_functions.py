@@ -11,11 +11,11 @@ import torch
 from torch import Tensor
 
 import bertbench
-from bertbench.model import attention, bert, compiled_layer, dropout, head_loss, linear
+from bertbench.model import attention, bert, compiled_layer, head_loss, linear, loops, loss
 from bertbench.model.loss import IGNORED
 
 UNTRACED = {  # for tensors of a CPU, and outside the compiled pieces or guarded by is_compiling
-    attention._Attention, dropout._HalfDropout, linear._ByProducts, bert._Tied,
+    attention._Attention, loops._Dropout, loops._Gelu, loss._CrossEntropySum, linear._ByProducts, bert._Tied,
 }  # fmt: skip
 
 

@@ -16,10 +16,10 @@ from bertbench.dry_run.activations import batch_of_lengths, model_keeps
 from bertbench.loading.batch import synthetic
 from bertbench.loading.loader import LoadedPart
 from bertbench.loading.sampler import Part
+from bertbench.model import bert, encoder
 from bertbench.model.attention import attention
-from bertbench.model.bert import Embeddings
-from bertbench.model.dropout import apply_dropout
 from bertbench.model.encoder import EncoderLayer
+from bertbench.model.loops import apply_dropout
 from bertbench.model.sequences import Sequences
 from bertbench.optim.state import local
 from bertbench.training.layout_trainer import LayoutTrainer
@@ -107,13 +107,14 @@ def dropped(world: World, system: System) -> Seen:
         return attention(qkv, sequences, rate)
 
     for module in trainer.model.modules():
-        if isinstance(module, EncoderLayer | Embeddings):
-            module.apply_dropout = spy
         if isinstance(module, EncoderLayer):
             module.attention = spy_attention
     batch = synthetic(1, 17, system.model.vocab_size, torch.Generator().manual_seed(1))
     parts = [LoadedPart(Part(np.arange(1), 0.1, 0.1), batch)]
-    loss = world.sum(trainer.step(0, parts).loss).item()
+    with pytest.MonkeyPatch.context() as patch:
+        for caller in (bert, encoder):
+            patch.setattr(caller, "apply_dropout", spy)
+        loss = world.sum(trainer.step(0, parts).loss).item()
     whole(trainer.state())  # what both ranks hold is the same, to the bit
     return seen._replace(loss=loss)
 
@@ -128,7 +129,7 @@ def test_a_layer_keeps_as_many_bytes_as_the_plan_says(tiny: Tiny) -> None:
     one, two = run_each(2, kept, *systems)[0]
     formula = model_keeps(*systems[0], 2, sequence=True).layer
     assert two - one == pytest.approx(formula.bytes(sum(LENGTHS), sum(n * n for n in LENGTHS)), rel=1e-4)
-    assert formula.token < 0.85 * model_keeps(*systems[0], 2).layer.token
+    assert formula.token < 0.9 * model_keeps(*systems[0], 2).layer.token
 
 
 def kept(world: World, system: System) -> int:

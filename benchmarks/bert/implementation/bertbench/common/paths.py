@@ -25,6 +25,11 @@ def data_folder(path: str) -> Path:
     return Path(os.environ.get("DATADIR") or home() / "data") / within_data(path)
 
 
+def cache_folder() -> Path:
+    """Return the folder of what this user's later runs need not measure or compile again."""
+    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "bertbench"
+
+
 def within_data(path: str) -> str:
     """Return a path relative to data/; older system files and recorded runs begin with data/ itself."""
     return path.removeprefix("data/")

@@ -5,7 +5,7 @@ except for the flash kernel, which a stand-in replaces that keeps the same tenso
 """
 
 from collections.abc import Callable, Sequence
-from contextlib import nullcontext
+from contextlib import ExitStack
 from dataclasses import replace
 from functools import partial
 from typing import Any, NamedTuple
@@ -20,10 +20,10 @@ from bertbench.config import System
 from bertbench.data.store.columns import Integers
 from bertbench.loading.batch import Batch, batch_of
 from bertbench.loading.random_samples import samples_of
+from bertbench.model import loops
 from bertbench.model.arithmetic import autocast_type, computing
 from bertbench.model.attention import Attention, attention, flash_takes, plain_attention
 from bertbench.model.bert import Bert, Embeddings
-from bertbench.model.dropout import DropoutFunction, apply_dropout, plain_dropout
 from bertbench.model.encoder import EncoderLayer
 from bertbench.model.linear import Linear
 from bertbench.model.loss import Scores, weighted_loss
@@ -70,8 +70,8 @@ def model_keeps(system: System, tensor: int = 1, sequence: bool = False) -> Mode
         else:
             shape, positions = system.model.shape(), max(system.model.max_positions, *map(max, _BATCHES))
             with torch.device("meta"):
-                inputs = Embeddings(shape, kernels(system)[1])
-                model = Bert(replace(shape, layers=1, max_positions=positions), *kernels(system))
+                inputs = Embeddings(shape)
+                model = Bert(replace(shape, layers=1, max_positions=positions), kernel(system))
             for module in (inputs, model):
                 module.to_empty(device="cpu")  # drawing weights would take most of the time: only their sizes matter
             embeddings = _fitted(
@@ -102,7 +102,7 @@ def _layer(system: System, tensor: int, token_shares: int) -> Kept:
     shape = system.model.shape()
     hidden, inner = shape.hidden_size, shape.feed_forward_size // tensor
     with torch.device("meta"):
-        layer = EncoderLayer(shape, *kernels(system))
+        layer = EncoderLayer(shape, kernel(system))
         layer.heads //= tensor
         layer.qkv = Linear(hidden, 3 * hidden // tensor)
         layer.attention_output = Linear(hidden // tensor, hidden)
@@ -136,23 +136,26 @@ def kept_bytes(system: System, module: nn.Module, compute: Callable[[], Tensor])
         kept[storage.data_ptr()] = storage
         return tensor
 
-    on_device = _AsCuda(autocast_type(system.precision.compute)) if system.launch.device == "cuda" else nullcontext()
-    saving = torch.autograd.graph.saved_tensors_hooks(keep, lambda tensor: tensor)
-    with on_device, computing(system.precision.compute, torch.device("cpu")), saving:
+    with ExitStack() as contexts:
+        if system.launch.device == "cuda":
+            contexts.enter_context(loops.unused())
+            contexts.enter_context(_AsCuda(autocast_type(system.precision.compute)))
+        contexts.enter_context(computing(system.precision.compute, torch.device("cpu")))
+        contexts.enter_context(torch.autograd.graph.saved_tensors_hooks(keep, lambda tensor: tensor))
         output = compute()
     for tensor in (output, *module.parameters()):  # the next module counts the output as its input
         kept.pop(tensor.untyped_storage().data_ptr(), None)
     return sum(storage.nbytes() for storage in kept.values())
 
 
-def kernels(system: System) -> tuple[Attention, DropoutFunction]:
-    """Return how the model of such a system does attention and dropout."""
+def kernel(system: System) -> Attention:
+    """Return how the model of such a system does attention."""
     if system.launch.device == "cpu":
-        return attention, apply_dropout
+        return attention
     dtype = autocast_type(system.precision.compute)
     width = system.model.hidden_size // system.model.attention_heads
     flashes = dtype is not None and flash_takes(dtype, width)
-    return _KeptByFlash.apply if flashes else plain_attention, plain_dropout
+    return _KeptByFlash.apply if flashes else plain_attention
 
 
 class _KeptByFlash(torch.autograd.Function):

@@ -5,7 +5,6 @@ compute, add up their seconds and make one choice; a cache keeps it for later ru
 """
 
 import json
-import os
 import time
 from contextlib import suppress
 from dataclasses import asdict, dataclass
@@ -16,6 +15,7 @@ import numpy as np
 import torch
 
 from bertbench.common.atomic import new_file
+from bertbench.common.paths import cache_folder
 from bertbench.config import System
 from bertbench.config.optimizer import Implementation
 from bertbench.distributed.world import World
@@ -92,7 +92,7 @@ def choose_arithmetic(system: System, world: World, resumed: Path | None) -> Ari
 
     `resumed` is rank 0's record of a run that resumes: it keeps its first choice, so that it continues bit for bit.
     """
-    cache, key, record = _cache_file(), _key(system, world), None
+    cache, key, record = cache_folder() / "arithmetic.json", _key(system, world), None
     if world.leads:
         record = _read(resumed) if resumed else _read(cache).get(key)
     if known := world.from_all(record)[0]:
@@ -152,11 +152,6 @@ def _key(system: System, world: World) -> str:
             f"precision {system.precision.compute}", f"products {system.compute.products}",
         ]
     )  # fmt: skip
-
-
-def _cache_file() -> Path:
-    folder = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
-    return Path(folder) / "bertbench" / "arithmetic.json"
 
 
 def _read(path: Path) -> dict[str, Any]:

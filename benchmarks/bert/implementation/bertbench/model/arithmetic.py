@@ -8,6 +8,7 @@ from contextlib import AbstractContextManager, nullcontext
 import torch
 
 from bertbench.common.errors import ConfigError
+from bertbench.model import loops
 from bertbench.model.attention import flash_attention, kernel_for
 from bertbench.model.bert import Bert
 from bertbench.model.options import CompileMode, PrecisionName, default_mode
@@ -35,7 +36,7 @@ def choose_mode(device: torch.device, asked: CompileMode | None) -> tuple[Compil
     asked = None if asked == "auto" else asked
     mode = asked or default_mode(device.type)
     if mode == "none":
-        return mode, "not compiled"
+        return mode, loops.described() if device.type == "cpu" else "not compiled"
     from bertbench.model.compiled import obstacle  # noqa: PLC0415
 
     reason = obstacle(device)

@@ -12,10 +12,10 @@ from torch.autograd.function import once_differentiable
 from torch.nn import functional
 
 from bertbench.model.attention import Attention, attention
-from bertbench.model.dropout import DropoutFunction, apply_dropout
 from bertbench.model.encoder import EncoderLayer, Normalised, in_format
 from bertbench.model.head_loss import head_loss
 from bertbench.model.linear import BY_TORCH, linear
+from bertbench.model.loops import apply_dropout, gelu
 from bertbench.model.loss import Labels, LossSums, Scores
 from bertbench.model.options import ResidualName
 from bertbench.model.sequences import Sequences
@@ -29,9 +29,8 @@ CrossEntropySum = Callable[[Tensor, Tensor], Tensor]
 class Embeddings(nn.Module):
     """Word + position + segment embeddings, LayerNorm, dropout."""
 
-    def __init__(self, shape: BertShape, apply_dropout: DropoutFunction) -> None:
+    def __init__(self, shape: BertShape) -> None:
         super().__init__()
-        self.apply_dropout = apply_dropout
         self.dropout = shape.hidden_dropout
         self.residual_type: torch.dtype | None = None
         """See EncoderLayer."""
@@ -49,7 +48,7 @@ class Embeddings(nn.Module):
         else:
             word_TD = self.word(tokens_T)
         hidden_TD = word_TD + self.position(positions_T) + self._of_token_type(segments_T)
-        hidden_TD = self.apply_dropout(self.norm(hidden_TD), self.dropout if self.training else 0.0)
+        hidden_TD = apply_dropout(self.norm(hidden_TD), self.dropout if self.training else 0.0)
         hidden_TD = in_format(hidden_TD, self.residual_type)
         return (hidden_TD, word_VD) if tie else hidden_TD
 
@@ -74,7 +73,7 @@ class MaskedLmHead(nn.Module):
 
     def forward(self, hidden_MD: Tensor, word_VD: Tensor, labels_M: Tensor | None = None) -> Tensor:
         """Return scores over the vocabulary, [M, D] in, [M, V] out; with labels, the sum of their cross-entropies."""
-        hidden_MD = self.norm(functional.gelu(self.dense(hidden_MD), approximate="tanh"))
+        hidden_MD = self.norm(gelu(self.dense(hidden_MD)))
         if labels_M is not None:
             return head_loss(hidden_MD, word_VD, self.bias, labels_M)
         return linear(hidden_MD, word_VD, self.bias, self.products)
@@ -109,13 +108,11 @@ class Bert(WithHeads):
     between: Between | None = None
     """Runs a layer's end and the next one's beginning as one compiled piece, if given."""
 
-    def __init__(
-        self, shape: BertShape, attention: Attention = attention, apply_dropout: DropoutFunction = apply_dropout
-    ) -> None:
+    def __init__(self, shape: BertShape, attention: Attention = attention) -> None:
         super().__init__()
         self.shape = shape
-        self.embeddings = Embeddings(shape, apply_dropout)
-        self.layers = nn.ModuleList(EncoderLayer(shape, attention, apply_dropout) for _ in range(shape.layers))
+        self.embeddings = Embeddings(shape)
+        self.layers = nn.ModuleList(EncoderLayer(shape, attention) for _ in range(shape.layers))
         self.masked_lm = MaskedLmHead(shape)
         self.pooler = nn.Linear(shape.hidden_size, shape.hidden_size)
         self.next_sentence = nn.Linear(shape.hidden_size, 2)

@@ -9,13 +9,12 @@ from typing import NamedTuple
 
 import torch
 from torch import Tensor, nn
-from torch.nn import functional
 from torch.utils.checkpoint import checkpoint
 
 from bertbench.common.ranges import ATTENTION, named
 from bertbench.model.attention import Attention, attention
-from bertbench.model.dropout import DropoutFunction, apply_dropout
 from bertbench.model.linear import Linear
+from bertbench.model.loops import apply_dropout, gelu
 from bertbench.model.sequences import Sequences
 from bertbench.model.shape import BertShape
 
@@ -38,14 +37,12 @@ class EncoderLayer(nn.Module):
     model/compiled_layer.py holds what torch compiles in their place, once for all layers and batches.
     """
 
-    def __init__(
-        self, shape: BertShape, attention: Attention = attention, apply_dropout: DropoutFunction = apply_dropout
-    ) -> None:
+    def __init__(self, shape: BertShape, attention: Attention = attention) -> None:
         super().__init__()
         self.heads = shape.attention_heads
         self.attention_dropout = shape.attention_dropout
         self.hidden_dropout = shape.hidden_dropout
-        self.attention, self.apply_dropout = attention, apply_dropout
+        self.attention = attention
         self.residual_type: torch.dtype | None = None
         """The format of LayerNorm outputs on a GPU; None keeps the format that they compute in."""
         self.output_type: torch.dtype | None = None
@@ -83,12 +80,12 @@ class EncoderLayer(nn.Module):
         assert isinstance(hidden_RD, Tensor), "normalised states are for compiled pieces"
         attended_RD = self.attention_norm(self._add(hidden_RD, self.attention_output(context_RD)))
         attended_RD = in_format(attended_RD, self.residual_type)
-        expanded_RF = functional.gelu(self.feed_forward_in(attended_RD), approximate="tanh")
+        expanded_RF = gelu(self.feed_forward_in(attended_RD))
         output_RD = self.feed_forward_norm(self._add(attended_RD, self.feed_forward_out(expanded_RF)))
         return in_format(output_RD, self.output_type)
 
     def _add(self, residual_RD: Tensor, hidden_RD: Tensor) -> Tensor:
-        return self.apply_dropout(hidden_RD, self.hidden_dropout if self.training else 0.0, residual_RD)
+        return apply_dropout(hidden_RD, self.hidden_dropout if self.training else 0.0, residual_RD)
 
 
 def in_format(tensor: Tensor, dtype: torch.dtype | None) -> Tensor:

@@ -3,11 +3,14 @@
 Shapes: M masked tokens, S sequences, V vocabulary rows.
 """
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
+from torch.autograd.function import once_differentiable
 from torch.nn import functional
+
+from bertbench.model import loops
 
 IGNORED = -100
 """The label of rows that don't count."""
@@ -36,8 +39,31 @@ class LossSums(NamedTuple):
 
 def cross_entropy_sum(logits_MV: Tensor, labels_M: Tensor) -> Tensor:
     """Return the sum over rows of -log softmax(logits)[label], in at least float32."""
+    if loops.takes(logits_MV.device, logits_MV.dtype):
+        total: Tensor = _CrossEntropySum.apply(logits_MV, labels_M)
+        return total
     wide_MV = logits_MV.to(torch.promote_types(logits_MV.dtype, torch.float32))
     return functional.cross_entropy(wide_MV, labels_M, ignore_index=IGNORED, reduction="sum")
+
+
+class _CrossEntropySum(torch.autograd.Function):
+    """Pass over the logits twice: for each row's log(sum(exp)), and for the gradient, which nothing else stores."""
+
+    @staticmethod
+    def forward(ctx: Any, logits_MV: Tensor, labels_M: Tensor) -> Tensor:
+        counts_M, label_M = labels_M != IGNORED, labels_M.clamp(min=0)
+        log_sum_M = torch.empty(len(logits_MV))
+        loops.run("log_sum_exp", logits_MV, log_sum_M, *logits_MV.shape)
+        ctx.save_for_backward(logits_MV, log_sum_M, counts_M, label_M)
+        return ((log_sum_M - logits_MV.gather(1, label_M[:, None])[:, 0]) * counts_M).sum()
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, None]:
+        logits_MV, log_sum_M, counts_M, label_M = ctx.saved_tensors
+        result_MV, given = torch.empty_like(logits_MV), (logits_MV, log_sum_M, counts_M * gradient, label_M)
+        loops.run("cross_entropy_gradient", *given, result_MV, *logits_MV.shape)
+        return result_MV, None
 
 
 def weighted_loss(

@@ -5,16 +5,17 @@ product for each length, calls cost more than the work: 64 sequences of 8 to 32 
 Filler pads a short sequence to its square's width; the filler's keys are masked, and its gradient is 0. Only attention
 sees it.
 
-In half precision long sequences are gathered too, each into its own square: oneDNN, which multiplies there, takes 0.6
-to 0.75 of the time where a head's rows are neighbours, and generates code for each width that it meets. In float32 a
-long sequence's products gain less than the copies cost.
+Long sequences are gathered too, each into its own square: in half precision oneDNN takes 0.6 to 0.75 of the time where
+a head's rows are neighbours, and generates code for each width that it meets. In float32 the copies cost 4 % of
+attention's time more than they save; views in place were a second way through all of it.
 
 Shapes: T tokens in the batch, S sequences, S1 = S + 1; in squares: H heads, K width of a head; p parts of a token
 (query, key and value are 3); n sequences in squares of one width W; P rows in all squares, one for each head of each
-token or filler; R of the T tokens.
+token or filler.
 """
 
 import math
+from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import groupby
@@ -25,7 +26,7 @@ import torch
 from torch import Tensor
 
 SHORT = 64
-"""The longest sequence, in tokens, that shares products and is gathered in every format."""
+"""The longest sequence, in tokens, that shares products."""
 _TILE = 16  # widths are multiples of it: an AMX tile has 16 rows
 _TINY = 4  # except for the width of sequences of up to 4 tokens, which fill up batches
 
@@ -55,23 +56,20 @@ class Indices(NamedTuple):
 
     gather: Tensor
     """[p P]: the row of [T, p, H] for each row of [p, P]; P is ordered by sequence, then head, then place."""
-    scatter: list[tuple[slice, Tensor]]
-    """Runs of neighbouring tokens, and the row of [p, P] for each of their rows of [T, p, H]."""
+    scatter: Tensor
+    """[T p H]: the row of [p, P] for each row of [T, p, H]."""
     filler: Tensor
     """The rows of [P] that are filler."""
 
 
 class Squares:
-    """The sequences of a batch that are gathered: all of them, or the short ones."""
+    """All sequences of a batch, gathered."""
 
-    def __init__(self, runs: tuple[EqualLengths, ...], every: bool) -> None:
+    def __init__(self, runs: tuple[EqualLengths, ...]) -> None:
         """Take the batch as `Sequences.groups`: first token, number of sequences and length of each run."""
-        self._every = every
         _, counts, lengths = np.array(runs).T
         length_n = np.repeat(lengths, counts)
         start_n = np.cumsum(length_n) - length_n
-        held_n = every | (length_n <= SHORT)
-        start_n, length_n = start_n[held_n], length_n[held_n]
         width_n = np.where(length_n <= _TINY, _TINY, -(-length_n // _TILE) * _TILE)
         self.squares = []
         for width in np.unique(width_n):
@@ -79,10 +77,6 @@ class Squares:
             for place_n in [places] if width <= SHORT else places[:, None]:
                 self.squares.append(_square(start_n[place_n], length_n[place_n], int(width)))
         self._indices: dict[tuple[int, int], Indices] = {}
-
-    def holds(self, length: int) -> bool:
-        """Return whether sequences of this length are gathered."""
-        return self._every or length <= SHORT
 
     def gather(self, flat_TpHK: Tensor) -> Tensor:
         """Return the rows of all squares: [T, p, H, K] in, [p, P, K] out."""
@@ -92,20 +86,19 @@ class Squares:
     def scatter(self, rows_pPK: Tensor, into_TpHK: Tensor) -> None:
         """Write the rows of all squares to their tokens, without filler: the reverse of `gather`."""
         parts, heads, width = into_TpHK.shape[1:]
-        for tokens, index in self.indices(parts, heads).scatter:
-            torch.index_select(rows_pPK.flatten(0, 1), 0, index, out=into_TpHK[tokens].view(-1, width))
+        index = self.indices(parts, heads).scatter
+        torch.index_select(rows_pPK.flatten(0, 1), 0, index, out=into_TpHK.view(-1, width))
 
     def clear_filler(self, rows_PK: Tensor, heads: int) -> None:
         """Zero the rows of filler."""
         rows_PK.index_fill_(0, self.indices(1, heads).filler, 0)
 
-    def split(self, rows_PK: Tensor, heads: int) -> list[Tensor]:
-        """Return the rows as one [n H, W, K] for each square."""
+    def split(self, rows: list[Tensor], heads: int) -> Iterator[tuple[Square, tuple[Tensor, ...]]]:
+        """Yield each square with its part, [n H, W, K], of each tensor [P, K]: views, to write into."""
         sizes = [heads * square.tokens_nW.size for square in self.squares]
-        return [
-            rows.unflatten(0, (-1, square.tokens_nW.shape[1]))
-            for rows, square in zip(rows_PK.split(sizes), self.squares, strict=True)
-        ]
+        parts = zip(*(rows_PK.split(sizes) for rows_PK in rows), strict=True)
+        for square, own in zip(self.squares, parts, strict=True):
+            yield square, tuple(part.unflatten(0, (-1, square.tokens_nW.shape[1])) for part in own)
 
     def indices(self, parts: int, heads: int) -> Indices:
         """Return the indices for tokens of `parts` parts and `heads` heads, made once."""
@@ -114,9 +107,6 @@ class Squares:
         return self._indices[parts, heads]
 
     def _make_indices(self, parts: int, heads: int) -> Indices:
-        if not self.squares:
-            none = torch.empty(0, dtype=torch.int64)
-            return Indices(none, [], none)
         part_p, head_H = np.arange(parts), np.arange(heads)
         sources, fillers, tokens, firsts, steps, start = [], [], [], [], [], 0
         for square in self.squares:
@@ -129,19 +119,11 @@ class Squares:
             firsts.append(first_nW[real_nW])
             steps.append(np.full(len(firsts[-1]), width))
             start += heads * first_nW.size
-        token_R, first_R, step_R = map(np.concatenate, (tokens, firsts, steps))
-        order_R = np.argsort(token_R)
-        token_R, first_R, step_R = token_R[order_R], first_R[order_R], step_R[order_R]
-        row_RpH = first_R[:, None, None] + start * part_p[:, None] + step_R[:, None, None] * head_H
-        ends = [*(np.flatnonzero(np.diff(token_R) > 1) + 1), len(token_R)]
-        return Indices(
-            torch.from_numpy((np.concatenate(sources) + heads * part_p[:, None]).ravel()),
-            [
-                (slice(int(token_R[begin]), int(token_R[end - 1]) + 1), torch.from_numpy(row_RpH[begin:end].ravel()))
-                for begin, end in zip([0, *ends], ends, strict=False)
-            ],
-            torch.from_numpy(np.concatenate(fillers)),
-        )
+        order_T = np.argsort(np.concatenate(tokens))
+        first_T, step_T = (np.concatenate(numbers)[order_T] for numbers in (firsts, steps))
+        row_TpH = first_T[:, None, None] + start * part_p[:, None] + step_T[:, None, None] * head_H
+        gathered = np.concatenate(sources) + heads * part_p[:, None]
+        return Indices(*map(torch.from_numpy, (gathered.ravel(), row_TpH.ravel(), np.concatenate(fillers))))
 
 
 @dataclass(frozen=True, eq=False)
@@ -162,14 +144,9 @@ class Sequences:
         return [part.unflatten(0, group[1:]) for part, group in zip(parts, self.groups, strict=True)]
 
     @cached_property
-    def short(self) -> Squares:
-        """Return the short sequences in squares for CPU attention, laid out once for all layers and both passes."""
-        return Squares(self.groups, every=False)
-
-    @cached_property
     def squares(self) -> Squares:
-        """Return all sequences in squares, for CPU attention in half precision."""
-        return Squares(self.groups, every=True)
+        """Return the sequences in squares for CPU attention, laid out once for all layers and both passes."""
+        return Squares(self.groups)
 
     @classmethod
     def of(cls, lengths_S: np.ndarray) -> "Sequences":

@@ -1,0 +1,186 @@
+"""GELU and dropout; on a CPU they and others call the functions of loops.cpp.
+
+The system's C++ compiler makes them for this processor when first used, in a second, and the user's cache keeps the
+result. Without a compiler torch's operations compute the same in more passes over memory.
+"""
+
+import ctypes
+import hashlib
+import os
+import subprocess
+from collections.abc import Iterator
+from contextlib import contextmanager
+from functools import cache
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor
+from torch._subclasses.fake_tensor import FakeTensor
+from torch.autograd.function import once_differentiable
+from torch.distributed._functional_collectives import AsyncCollectiveTensor
+from torch.nn import functional
+
+from bertbench.common.atomic import new_file
+from bertbench.common.paths import cache_folder
+from bertbench.model.dropout import plain_dropout
+
+_SOURCE = Path(__file__).with_suffix(".cpp")
+# -ffast-math would remove what `exponential` adds and subtracts
+_FLAGS = ["-std=c++17", "-O3", "-march=native", "-fno-math-errno", "-fno-trapping-math", "-fopenmp", "-shared", "-fPIC"]
+_TYPES = {torch.float32: "fp32", torch.bfloat16: "bf16"}
+_VALUES = 1 << 16  # that a mask's numbers have
+_used = True
+
+
+@cache
+def library() -> ctypes.CDLL | str:
+    """Return the compiled functions, or in a line why there are none."""
+    compiler = os.environ.get("CXX", "c++")
+    try:
+        source = _SOURCE.read_bytes()
+        # all that the compiler knows of itself and of this processor: nodes of several kinds may share a cache
+        target = _output([compiler, *_FLAGS, "-dM", "-E", "-x", "c++", os.devnull])
+        name = hashlib.sha256(source + target + " ".join(_FLAGS).encode()).hexdigest()[:16]
+        compiled = cache_folder() / f"loops-{name}.so"
+        if not compiled.exists():
+            compiled.parent.mkdir(parents=True, exist_ok=True)
+            with new_file(compiled) as unfinished:
+                _output([compiler, *_FLAGS, str(_SOURCE), "-o", str(unfinished)])
+        return ctypes.CDLL(str(compiled))
+    except (OSError, subprocess.CalledProcessError) as error:
+        return f"{compiler} can't compile {_SOURCE.name}: {error}"
+
+
+def _output(command: list[str]) -> bytes:
+    return subprocess.run(command, check=True, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL).stdout
+
+
+def described() -> str:
+    """Return, in a line, who computes between matrix products."""
+    found = library()
+    return (
+        f"not compiled, therefore slower ({found})" if isinstance(found, str) else "loops compiled for this processor"
+    )
+
+
+@contextmanager
+def unused() -> Iterator[None]:
+    """Let torch's operations compute in the body, as they do on a GPU and under torch.func."""
+    global _used  # noqa: PLW0603
+    before, _used = _used, False
+    try:
+        yield
+    finally:
+        _used = before
+
+
+def takes(device: torch.device, dtype: torch.dtype) -> bool:
+    """Return whether there are functions for such tensors: fp32 or bf16 on a CPU, outside torch.compile."""
+    return (
+        _used
+        and device.type == "cpu"
+        and dtype in _TYPES
+        and not torch.compiler.is_compiling()
+        and not isinstance(library(), str)
+    )
+
+
+def run(name: str, *arguments: Any) -> None:
+    """Call a function for the first tensor's type on contiguous tensors, some to fill, whole numbers and fractions.
+
+    A dry run's tensors hold no numbers: nothing is called for them.
+    """
+    if any(isinstance(argument, FakeTensor) for argument in arguments):
+        return
+    # an operation waits for a collective's result; both lists keep its tensors until the call has ended
+    plain = [argument.clone() if isinstance(argument, AsyncCollectiveTensor) else argument for argument in arguments]
+    getattr(library(), f"{name}_{_TYPES[arguments[0].dtype]}")(*map(_in_c, plain))
+
+
+def _in_c(argument: Any) -> Any:
+    if isinstance(argument, Tensor):
+        assert argument.is_contiguous()
+        return ctypes.c_void_p(argument.data_ptr())
+    if isinstance(argument, int):
+        return ctypes.c_int64(argument)
+    return argument if argument is None else ctypes.c_float(argument)
+
+
+class Mask(NamedTuple):
+    """What decides which elements a loop drops."""
+
+    first: int
+    second: int
+    drops: int
+    """Of 65,536 elements."""
+
+    @property
+    def enlarged(self) -> float:
+        """The factor of kept elements."""
+        return _VALUES / (_VALUES - self.drops)
+
+
+def draw_mask(rate: float) -> Mask:
+    """Draw two keys of 32 bits."""
+    drops = round(rate * _VALUES)
+    if not drops:
+        return Mask(0, 0, 0)
+    keys = torch.empty(2, dtype=torch.int32).random_()
+    first, second = (0, 0) if isinstance(keys, FakeTensor) else keys.tolist()
+    return Mask(first, second, drops)
+
+
+def apply_dropout(hidden: Tensor, rate: float, residual: Tensor | None = None) -> Tensor:
+    """Return dropout of `hidden`, plus `residual` if given; `rate` is 0 outside training."""
+    if rate == 0:
+        return hidden if residual is None else residual + hidden
+    if not takes(hidden.device, hidden.dtype):
+        return plain_dropout(hidden, rate, residual)
+    result: Tensor = _Dropout.apply(hidden, residual, draw_mask(rate))
+    return result
+
+
+class _Dropout(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, hidden: Tensor, residual: Tensor | None, mask: Mask) -> Tensor:
+        ctx.mask, ctx.dtype, ctx.adds = mask, hidden.dtype, residual is not None
+        dtype = hidden.dtype if residual is None else torch.promote_types(hidden.dtype, residual.dtype)
+        return _dropped(hidden, None if residual is None else residual.to(dtype).contiguous(), mask, dtype)
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, Tensor | None, None]:
+        return _dropped(gradient, None, ctx.mask, ctx.dtype), gradient if ctx.adds else None, None
+
+
+def _dropped(given: Tensor, residual: Tensor | None, mask: Mask, dtype: torch.dtype) -> Tensor:
+    result = torch.empty_like(given, dtype=dtype, memory_format=torch.contiguous_format)
+    to = (result, given.numel(), *mask, mask.enlarged)
+    run(f"dropout_to_{_TYPES[dtype]}", given.contiguous(), residual, *to)
+    return result
+
+
+def gelu(given: Tensor) -> Tensor:
+    """Return GELU of each element by tanh (Hendrycks and Gimpel, arXiv 1606.08415), as google-research/bert does."""
+    if not takes(given.device, given.dtype):
+        return functional.gelu(given, approximate="tanh")
+    result: Tensor = _Gelu.apply(given)
+    return result
+
+
+class _Gelu(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, given: Tensor) -> Tensor:
+        ctx.save_for_backward(given)
+        result = torch.empty_like(given)
+        run("gelu", given, result, given.numel())
+        return result
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, gradient: Tensor) -> Tensor:
+        (given,) = ctx.saved_tensors
+        result = torch.empty_like(given)
+        run("gelu_gradient", gradient.contiguous(), given, result, given.numel())
+        return result
