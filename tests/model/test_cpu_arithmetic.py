@@ -1,5 +1,7 @@
 """What a CPU computes in its own way equals torch's: attention in squares, and the loops between matrix products."""
 
+from pathlib import Path
+
 import numpy as np
 import pytest
 import torch
@@ -111,11 +113,21 @@ def test_loops_equal_torchs_operations_in_float64(dtype: torch.dtype, tolerance:
         torch.testing.assert_close(by_loop.double(), slope, rtol=2 * tolerance, atol=2 * tolerance)
 
 
-def test_without_a_compiler_torch_computes(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("CXX", "no-such-compiler")
+@pytest.mark.parametrize(
+    ("options", "reason"), [(None, "compiler can't compile loops.cpp"), ("-ffast-math", "compute other numbers")]
+)
+def test_without_a_compiler_or_with_one_that_computes_wrong_torch_computes(
+    options: str | None, reason: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    compiler = tmp_path / "compiler"
+    if options:
+        compiler.write_text(f'#!/bin/sh\nexec c++ "$@" {options}\n')
+        compiler.chmod(0o755)
+    monkeypatch.setenv("CXX", str(compiler))
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     loops.library.cache_clear()
     try:
-        assert "no-such-compiler can't compile loops.cpp" in str(loops.library())
+        assert reason in str(loops.library())
         assert attention.kernel_for(torch.device("cpu"), torch.float32, 64) is plain_attention
         given = torch.linspace(-3, 3, 7)
         assert torch.equal(gelu(given), torch.nn.functional.gelu(given, approximate="tanh"))

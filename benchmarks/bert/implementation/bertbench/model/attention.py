@@ -111,11 +111,10 @@ class _Attention(torch.autograd.Function):
         probabilities = []
         for square, (query, key, value, context) in squares.split([*rows_3PK, context_PK], heads):
             scores_BNW, length = _rows(query), query.shape[1]
-            if square.mask_n11W is not None:
-                scores_BNW.unflatten(0, (len(square.mask_n11W), -1)).copy_(square.mask_n11W)
-            _product(query, key.transpose(1, 2), scale, scores_BNW[..., :length], square.mask_n11W)
+            _product(query, key.transpose(1, 2), scale, scores_BNW[..., :length])
             read_BNW = torch.empty_like(scores_BNW) if dropout else scores_BNW
-            number = _loop("softmax", (scores_BNW, read_BNW), (square.keys,), mask, number)
+            keys = square.lengths_n, heads * square.width
+            number = _loop("softmax", (scores_BNW, read_BNW), keys, mask, number)
             probabilities.append(scores_BNW)
             _product(read_BNW[..., :length], value, mask.enlarged, context)
         squares.scatter(context_PK[None], context_THK[:, None])
@@ -129,8 +128,7 @@ class _Attention(torch.autograd.Function):
         rows_3PK, *saved = ctx.saved_tensors
         squares, mask, heads, number = ctx.squares, ctx.mask, ctx.shape[2], 0
         gradient_T3HK, gradient_3PK = gradient_THK.new_empty(ctx.shape), torch.empty_like(rows_3PK)
-        given_PK = squares.gather(gradient_THK[:, None])[0]
-        squares.clear_filler(given_PK, heads)
+        given_PK = squares.gather(gradient_THK[:, None], zero=True)[0]
         blocks = squares.split([*rows_3PK, *gradient_3PK, given_PK], heads)
         for probabilities_BNW, (_, tensors) in zip(saved, blocks, strict=True):
             query, key, value, to_query, to_key, to_value, gradient = tensors
@@ -147,7 +145,7 @@ class _Attention(torch.autograd.Function):
         return gradient_T3HK, None, None
 
 
-def _loop(name: str, tensors: tuple[Tensor, ...], keys: tuple[int, ...], mask: Mask, number: int) -> int:
+def _loop(name: str, tensors: tuple[Tensor, ...], keys: tuple[Tensor | int, ...], mask: Mask, number: int) -> int:
     """Run a loop over rows of scores; return the number after the mask's last one."""
     rows_BNW = tensors[0]
     rows, width = rows_BNW.shape[:2].numel(), rows_BNW.shape[2]
@@ -167,6 +165,6 @@ def _rows(like_BNK: Tensor) -> Tensor:
     return like_BNK.new_empty((*like_BNK.shape[:2], width))
 
 
-def _product(left: Tensor, right: Tensor, scale: float, into: Tensor, add: Tensor | None = None) -> None:
-    """Overwrite a tensor with scale * left @ right, or add to it if `add` is given."""
-    torch.baddbmm(into, left, right, beta=0 if add is None else 1, alpha=scale, out=into)
+def _product(left: Tensor, right: Tensor, scale: float, into: Tensor) -> None:
+    """Overwrite a tensor with scale * left @ right."""
+    torch.baddbmm(into, left, right, beta=0, alpha=scale, out=into)

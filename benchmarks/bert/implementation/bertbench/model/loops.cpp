@@ -123,9 +123,62 @@ void dropout(const T* given, const R* residual, R* result, Count count, Mask mas
   }
 }
 
-// Turns the first `keys` scores of each row into probabilities, others into 0; writes them after dropout to `dropped`.
+// Sequences in squares (model/sequences.py): for each its first token, its length, the width of its square, and how
+// many places, tokens or filler, lie before it.
+struct Layout {
+  const Count* table;
+  Count sequences, parts, heads, numbers, places;
+
+  // Calls body for each head of each part of each sequence: with the flat tensor's first row, the rows to the next
+  // token, the squares' first row, the length and the width.
+  template <class Body>
+  void each(Body body) const {
+#pragma omp parallel for if (places * parts * heads * numbers > FEW)
+    for (Count sequence = 0; sequence < sequences; sequence++) {
+      const Count *const own = table + 4 * sequence, width = own[2];
+      for (Count part = 0; part < parts; part++)
+        for (Count head = 0; head < heads; head++)
+          body((own[0] * parts + part) * heads + head, parts * heads,
+               heads * (part * places + own[3]) + head * width, own[1], width);
+    }
+  }
+};
+
+// Copies rows of `numbers` numbers from tokens to squares; filler repeats the last token, or is 0.
 template <class T>
-void softmax(T* scores, T* dropped, Count rows, Count width, Count keys, Mask mask, Bits number) {
+void gather(const T* flat, T* rows, Layout layout, bool zero) {
+  const Count numbers = layout.numbers;
+  layout.each([=](Count from, Count stride, Count to, Count length, Count width) {
+    for (Count place = 0; place < width; place++) {
+      const T* const source = flat + (from + (place < length ? place : length - 1) * stride) * numbers;
+      T* const target = rows + (to + place) * numbers;
+      if (zero && place >= length) {
+        std::memset(target, 0, numbers * sizeof(T));
+      } else {
+        std::memcpy(target, source, numbers * sizeof(T));
+      }
+    }
+  });
+}
+
+// The reverse, without filler.
+template <class T>
+void scatter(const T* rows, T* flat, Layout layout) {
+  const Count numbers = layout.numbers;
+  layout.each([=](Count to, Count stride, Count from, Count length, Count) {
+    for (Count place = 0; place < length; place++) {
+      const T* const source = rows + (from + place) * numbers;
+      T* const target = flat + (to + place * stride) * numbers;
+      std::memcpy(target, source, numbers * sizeof(T));
+    }
+  });
+}
+
+// Turns each row's scores into probabilities, and writes them after dropout to `dropped`. A sequence has `height` rows
+// and as many keys as tokens, `lengths`; scores beyond them become 0.
+template <class T>
+void softmax(T* scores, T* dropped, Count rows, Count width, const Count* lengths, Count height, Mask mask,
+             Bits number) {
   const Count hashes = Mask::hashes(width);
 #pragma omp parallel if (rows * width > FEW)
   {
@@ -134,6 +187,8 @@ void softmax(T* scores, T* dropped, Count rows, Count width, Count keys, Mask ma
 #pragma omp for
     for (Count row = 0; row < rows; row++) {
       T *const score = scores + row * width, *const to = dropped + row * width;
+      const Count keys = lengths[row / height];
+      for (Count i = keys; i < width; i++) power[i] = 0.0f;
       float highest = -INFINITY;
 #pragma omp simd reduction(max : highest)
       for (Count i = 0; i < keys; i++) {
@@ -227,14 +282,22 @@ extern "C" {
   void gelu_gradient_##name(const T* gradient, const T* given, T* result, Count count) {                               \
     gelu_gradient(gradient, given, result, count);                                                                     \
   }                                                                                                                    \
-  void softmax_##name(T* scores, T* dropped, Count rows, Count width, Count keys, Count first, Count second,           \
-                      Count drops, Count number) {                                                                     \
-    softmax(scores, dropped, rows, width, keys, {Bits(first), Bits(second), Bits(drops)}, Bits(number));               \
+  void softmax_##name(T* scores, T* dropped, Count rows, Count width, const Count* lengths, Count height,              \
+                      Count first, Count second, Count drops, Count number) {                                          \
+    softmax(scores, dropped, rows, width, lengths, height, {Bits(first), Bits(second), Bits(drops)}, Bits(number));    \
   }                                                                                                                    \
   void softmax_gradient_##name(T* gradient, const T* probabilities, T* dropped, Count rows, Count width,               \
                                Count first, Count second, Count drops, Count number) {                                 \
     softmax_gradient(gradient, probabilities, dropped, rows, width, {Bits(first), Bits(second), Bits(drops)},          \
                      Bits(number));                                                                                    \
+  }                                                                                                                    \
+  void gather_##name(const T* flat, T* rows, const Count* table, Count sequences, Count parts, Count heads,            \
+                     Count numbers, Count places, Count zero) {                                                        \
+    gather(flat, rows, {table, sequences, parts, heads, numbers, places}, zero);                                       \
+  }                                                                                                                    \
+  void scatter_##name(const T* rows, T* flat, const Count* table, Count sequences, Count parts, Count heads,           \
+                      Count numbers, Count places) {                                                                   \
+    scatter(rows, flat, {table, sequences, parts, heads, numbers, places});                                            \
   }                                                                                                                    \
   void log_sum_exp_##name(const T* scores, float* result, Count rows, Count width) {                                   \
     log_sum_exp(scores, result, rows, width);                                                                          \

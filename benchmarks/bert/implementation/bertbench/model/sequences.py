@@ -14,7 +14,6 @@ Shapes: T tokens in the batch, S sequences, S1 = S + 1; in squares: H heads, K w
 token or filler.
 """
 
-import math
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
@@ -24,6 +23,8 @@ from typing import NamedTuple
 import numpy as np
 import torch
 from torch import Tensor
+
+from bertbench.model import loops
 
 SHORT = 64
 """The longest sequence, in tokens, that shares products."""
@@ -42,88 +43,52 @@ class EqualLengths(NamedTuple):
 class Square(NamedTuple):
     """Short sequences of one width, or a long one."""
 
-    tokens_nW: np.ndarray
-    """Places in the flat batch; filler repeats its sequence's last token, so that not even a NaN leaves a sequence."""
-    filler_nW: np.ndarray
-    mask_n11W: Tensor | None
-    """-inf at the filler's keys, 0 elsewhere; None where all sequences have the same keys."""
-    keys: int
-    """The first place that has no key in any sequence."""
-
-
-class Indices(NamedTuple):
-    """Where rows of K numbers come from and go to, for a number of parts and heads."""
-
-    gather: Tensor
-    """[p P]: the row of [T, p, H] for each row of [p, P]; P is ordered by sequence, then head, then place."""
-    scatter: Tensor
-    """[T p H]: the row of [p, P] for each row of [T, p, H]."""
-    filler: Tensor
-    """The rows of [P] that are filler."""
+    width: int
+    lengths_n: Tensor
 
 
 class Squares:
-    """All sequences of a batch, gathered."""
+    """All sequences of a batch, gathered by loops.cpp: rows are ordered by square, sequence, head and place."""
 
     def __init__(self, runs: tuple[EqualLengths, ...]) -> None:
         """Take the batch as `Sequences.groups`: first token, number of sequences and length of each run."""
         _, counts, lengths = np.array(runs).T
-        length_n = np.repeat(lengths, counts)
-        start_n = np.cumsum(length_n) - length_n
-        width_n = np.where(length_n <= _TINY, _TINY, -(-length_n // _TILE) * _TILE)
-        self.squares = []
-        for width in np.unique(width_n):
-            places = np.flatnonzero(width_n == width)
-            for place_n in [places] if width <= SHORT else places[:, None]:
-                self.squares.append(_square(start_n[place_n], length_n[place_n], int(width)))
-        self._indices: dict[tuple[int, int], Indices] = {}
+        length_S = np.repeat(lengths, counts)
+        width_S = np.where(length_S <= _TINY, _TINY, -(-length_S // _TILE) * _TILE)
+        order_S = np.argsort(width_S, kind="stable")
+        start_S, length_S, width_S = (np.cumsum(length_S) - length_S)[order_S], length_S[order_S], width_S[order_S]
+        self._places = int(width_S.sum())
+        first_S = np.cumsum(width_S) - width_S
+        self._table_S4 = torch.from_numpy(np.stack((start_S, length_S, width_S, first_S), 1))
+        own_S = np.flatnonzero((np.diff(width_S, prepend=0) > 0) | (width_S > SHORT))  # where a square begins
+        self._squares = [
+            Square(int(width_S[first]), torch.from_numpy(length_S[first:end]))
+            for first, end in zip(own_S, [*own_S[1:], len(width_S)], strict=True)
+        ]
 
-    def gather(self, flat_TpHK: Tensor) -> Tensor:
-        """Return the rows of all squares: [T, p, H, K] in, [p, P, K] out."""
-        parts, heads = flat_TpHK.shape[1:3]
-        return flat_TpHK.flatten(0, 2).index_select(0, self.indices(parts, heads).gather).unflatten(0, (parts, -1))
+    def gather(self, flat_TpHK: Tensor, zero: bool = False) -> Tensor:
+        """Return the rows of all squares: [T, p, H, K] in, [p, P, K] out.
+
+        Filler repeats its sequence's last token, so that not even a NaN leaves a sequence; or it is 0.
+        """
+        parts, heads, width = flat_TpHK.shape[1:]
+        rows_pPK = flat_TpHK.new_empty((parts, heads * self._places, width))
+        self._copy("gather", flat_TpHK.contiguous(), rows_pPK, flat_TpHK.shape, int(zero))
+        return rows_pPK
 
     def scatter(self, rows_pPK: Tensor, into_TpHK: Tensor) -> None:
         """Write the rows of all squares to their tokens, without filler: the reverse of `gather`."""
-        parts, heads, width = into_TpHK.shape[1:]
-        index = self.indices(parts, heads).scatter
-        torch.index_select(rows_pPK.flatten(0, 1), 0, index, out=into_TpHK.view(-1, width))
+        self._copy("scatter", rows_pPK, into_TpHK, into_TpHK.shape)
 
-    def clear_filler(self, rows_PK: Tensor, heads: int) -> None:
-        """Zero the rows of filler."""
-        rows_PK.index_fill_(0, self.indices(1, heads).filler, 0)
+    def _copy(self, name: str, given: Tensor, into: Tensor, shape_TpHK: torch.Size, *zero: int) -> None:
+        loops.run(name, given, into, self._table_S4, len(self._table_S4), *shape_TpHK[1:], self._places, *zero)
 
     def split(self, rows: list[Tensor], heads: int) -> Iterator[tuple[Square, tuple[Tensor, ...]]]:
         """Yield each square with its part, [n H, W, K], of each tensor [P, K]: views, to write into."""
-        sizes = [heads * square.tokens_nW.size for square in self.squares]
+        sizes = [heads * len(square.lengths_n) * square.width for square in self._squares]
         parts = zip(*(rows_PK.split(sizes) for rows_PK in rows), strict=True)
-        for square, own in zip(self.squares, parts, strict=True):
-            yield square, tuple(part.unflatten(0, (-1, square.tokens_nW.shape[1])) for part in own)
-
-    def indices(self, parts: int, heads: int) -> Indices:
-        """Return the indices for tokens of `parts` parts and `heads` heads, made once."""
-        if (parts, heads) not in self._indices:
-            self._indices[parts, heads] = self._make_indices(parts, heads)
-        return self._indices[parts, heads]
-
-    def _make_indices(self, parts: int, heads: int) -> Indices:
-        part_p, head_H = np.arange(parts), np.arange(heads)
-        sources, fillers, tokens, firsts, steps, start = [], [], [], [], [], 0
-        for square in self.squares:
-            sequences, width = square.tokens_nW.shape
-            sources.append((square.tokens_nW[:, None] * (parts * heads) + head_H[:, None]).ravel())
-            first_nW = start + heads * width * np.arange(sequences)[:, None] + np.arange(width)
-            fillers.append((first_nW[square.filler_nW][:, None] + width * head_H).ravel())
-            real_nW = ~square.filler_nW
-            tokens.append(square.tokens_nW[real_nW])
-            firsts.append(first_nW[real_nW])
-            steps.append(np.full(len(firsts[-1]), width))
-            start += heads * first_nW.size
-        order_T = np.argsort(np.concatenate(tokens))
-        first_T, step_T = (np.concatenate(numbers)[order_T] for numbers in (firsts, steps))
-        row_TpH = first_T[:, None, None] + start * part_p[:, None] + step_T[:, None, None] * head_H
-        gathered = np.concatenate(sources) + heads * part_p[:, None]
-        return Indices(*map(torch.from_numpy, (gathered.ravel(), row_TpH.ravel(), np.concatenate(fillers))))
+        for square, own in zip(self._squares, parts, strict=True):
+            yield square, tuple(part.unflatten(0, (-1, square.width)) for part in own)
 
 
 @dataclass(frozen=True, eq=False)
@@ -161,15 +126,3 @@ class Sequences:
             groups.append(EqualLengths(start, len(list(equal)), length))
             start += groups[-1].sequences * length
         return cls(torch.from_numpy(cu_seqlens_S1), tuple(groups))
-
-
-def _square(start_n: np.ndarray, length_n: np.ndarray, width: int) -> Square:
-    place_W = np.arange(width)
-    filler_nW = place_W >= length_n[:, None]
-    mask_nW = torch.from_numpy(np.where(filler_nW, np.float32(-math.inf), np.float32(0)))
-    return Square(
-        start_n[:, None] + np.minimum(place_W, length_n[:, None] - 1),
-        filler_nW,
-        mask_nW[:, None, None] if length_n.min() < length_n.max() else None,
-        int(length_n.max()),
-    )
