@@ -22,7 +22,7 @@ from bertbench.loading.batch import Batch, batch_of
 from bertbench.loading.random_samples import samples_of
 from bertbench.model import loops
 from bertbench.model.arithmetic import autocast_type, computing
-from bertbench.model.attention import Attention, attention, flash_takes, plain_attention
+from bertbench.model.attention import Attention, attention, flash_takes
 from bertbench.model.bert import Bert, Embeddings
 from bertbench.model.encoder import EncoderLayer
 from bertbench.model.linear import Linear
@@ -150,12 +150,10 @@ def kept_bytes(system: System, module: nn.Module, compute: Callable[[], Tensor])
 
 def kernel(system: System) -> Attention:
     """Return how the model of such a system does attention."""
-    if system.launch.device == "cpu":
-        return attention
     dtype = autocast_type(system.precision.compute)
     width = system.model.hidden_size // system.model.attention_heads
-    flashes = dtype is not None and flash_takes(dtype, width)
-    return _KeptByFlash.apply if flashes else plain_attention
+    flashes = system.launch.device == "cuda" and dtype is not None and flash_takes(dtype, width)
+    return _KeptByFlash.apply if flashes else attention
 
 
 class _KeptByFlash(torch.autograd.Function):

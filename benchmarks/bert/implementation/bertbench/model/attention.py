@@ -112,7 +112,7 @@ class _Attention(torch.autograd.Function):
         for square, (query, key, value, context) in squares.split([*rows_3PK, context_PK], heads):
             scores_BNW, length = _rows(query), query.shape[1]
             _product(query, key.transpose(1, 2), scale, scores_BNW[..., :length])
-            read_BNW = torch.empty_like(scores_BNW) if dropout else scores_BNW
+            read_BNW = torch.empty_like(scores_BNW) if mask.drops else scores_BNW
             keys = square.lengths_n, heads * square.width
             number = _loop("softmax", (scores_BNW, read_BNW), keys, mask, number)
             probabilities.append(scores_BNW)

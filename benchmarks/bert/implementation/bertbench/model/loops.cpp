@@ -174,72 +174,70 @@ void scatter(const T* rows, T* flat, Layout layout) {
   });
 }
 
+// Calls body(row, its mask, room for its numbers) for each row of scores; `number` is that of the first hash.
+template <class Body>
+void masked_rows(Count rows, Count width, Mask mask, Bits number, Body body) {
+  const Count hashes = Mask::hashes(width);
+#pragma omp parallel if (rows * width > FEW)
+  {
+    std::vector<float> kept(2 * hashes), room(width);
+#pragma omp for
+    for (Count row = 0; row < rows; row++) {
+      mask.draw(kept.data(), width, number + row * hashes);
+      body(row, kept.data(), room.data());
+    }
+  }
+}
+
 // Turns each row's scores into probabilities, and writes them after dropout to `dropped`. A sequence has `height` rows
 // and as many keys as tokens, `lengths`; scores beyond them become 0.
 template <class T>
 void softmax(T* scores, T* dropped, Count rows, Count width, const Count* lengths, Count height, Mask mask,
              Bits number) {
-  const Count hashes = Mask::hashes(width);
-#pragma omp parallel if (rows * width > FEW)
-  {
-    std::vector<float> powers(width), keeps(2 * hashes);
-    float *const power = powers.data(), *const kept = keeps.data();
-#pragma omp for
-    for (Count row = 0; row < rows; row++) {
-      T *const score = scores + row * width, *const to = dropped + row * width;
-      const Count keys = lengths[row / height];
-      for (Count i = keys; i < width; i++) power[i] = 0.0f;
-      float highest = -INFINITY;
+  masked_rows(rows, width, mask, number, [=](Count row, const float* kept, float* power) {
+    T *const score = scores + row * width, *const to = dropped + row * width;
+    const Count keys = lengths[row / height];
+    float highest = -INFINITY;
 #pragma omp simd reduction(max : highest)
-      for (Count i = 0; i < keys; i++) {
-        power[i] = load(score[i]);
-        highest = power[i] > highest ? power[i] : highest;
-      }
-      float sum = 0;
-#pragma omp simd reduction(+ : sum)
-      for (Count i = 0; i < keys; i++) {
-        power[i] = exponential(power[i] - highest);
-        sum += power[i];
-      }
-      const float share = 1.0f / sum;
-      mask.draw(kept, width, number + row * hashes);
-#pragma omp simd
-      for (Count i = 0; i < width; i++) {
-        store(score[i], power[i] * share);
-        store(to[i], power[i] * share * kept[i]);
-      }
+    for (Count i = 0; i < width; i++) {  // whole vectors: widths are multiples of 16, or 4
+      power[i] = i < keys ? load(score[i]) : -INFINITY;
+      highest = power[i] > highest ? power[i] : highest;
     }
-  }
+    float sum = 0;
+#pragma omp simd reduction(+ : sum)
+    for (Count i = 0; i < width; i++) {
+      power[i] = exponential(power[i] - highest);
+      sum += power[i];
+    }
+    const float share = 1.0f / sum;
+#pragma omp simd
+    for (Count i = 0; i < width; i++) {
+      store(score[i], power[i] * share);
+      store(to[i], power[i] * share * kept[i]);
+    }
+  });
 }
 
 // Overwrites the gradient of probabilities after dropout by that of scores; writes those probabilities to `dropped`.
 template <class T>
 void softmax_gradient(T* gradient, const T* probabilities, T* dropped, Count rows, Count width, Mask mask,
                       Bits number) {
-  const Count hashes = Mask::hashes(width);
-#pragma omp parallel if (rows * width > FEW)
-  {
-    std::vector<float> slopes(width), keeps(2 * hashes);
-    float *const slope = slopes.data(), *const kept = keeps.data();
-#pragma omp for
-    for (Count row = 0; row < rows; row++) {
-      T *const by_score = gradient + row * width, *const to = dropped + row * width;
-      const T* const probability = probabilities + row * width;
-      mask.draw(kept, width, number + row * hashes);
-      float sum = 0;
+  masked_rows(rows, width, mask, number, [=](Count row, const float* kept, float* slope) {
+    T *const by_score = gradient + row * width, *const to = dropped + row * width;
+    const T* const probability = probabilities + row * width;
+    float sum = 0;
 #pragma omp simd reduction(+ : sum)
-      for (Count i = 0; i < width; i++) {
-        slope[i] = load(by_score[i]) * kept[i];
-        sum += slope[i] * load(probability[i]);
-      }
-#pragma omp simd
-      for (Count i = 0; i < width; i++) {
-        const float one = load(probability[i]);
-        store(to[i], one * kept[i]);
-        store(by_score[i], one * (slope[i] - sum));
-      }
+    for (Count i = 0; i < width; i++) {
+      slope[i] = load(by_score[i]) * kept[i];
+      sum += slope[i] * load(probability[i]);
     }
-  }
+#pragma omp simd
+    for (Count i = 0; i < width; i++) {
+      const float one = load(probability[i]);
+      store(to[i], one * kept[i]);
+      store(by_score[i], one * (slope[i] - sum));
+    }
+  });
 }
 
 // log(sum(exp(scores))) of each row.

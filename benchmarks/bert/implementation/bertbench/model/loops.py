@@ -132,7 +132,7 @@ class Mask(NamedTuple):
 
 
 def draw_mask(rate: float) -> Mask:
-    """Draw two keys of 32 bits."""
+    """Draw the keys of a mask; nothing for a rate that rounds to 0."""
     drops = round(rate * _VALUES)
     if not drops:
         return Mask(0, 0, 0)
