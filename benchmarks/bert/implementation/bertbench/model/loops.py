@@ -8,6 +8,7 @@ import ctypes
 import hashlib
 import math
 import os
+import platform
 import subprocess
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -29,6 +30,8 @@ from bertbench.model.dropout import plain_dropout
 _SOURCE = Path(__file__).with_suffix(".cpp")
 # -ffast-math would remove what `exponential` adds and subtracts
 _FLAGS = ["-std=c++17", "-O3", "-march=native", "-fno-math-errno", "-fno-trapping-math", "-fopenmp", "-shared", "-fPIC"]
+if platform.machine() == "x86_64":  # compilers take half of an Intel's vectors: softmax 1.3 -> 0.9 ns a score
+    _FLAGS += ["-mprefer-vector-width=512"]
 _TYPES = {torch.float32: "fp32", torch.bfloat16: "bf16"}
 _VALUES = 1 << 16  # that a mask's numbers have
 _used = True
