@@ -29,7 +29,7 @@ setup(
     packages=[*find_packages(IMPLEMENTATION), *find_packages(include=["compliance*"]), *SHARED],
     package_dir={"": IMPLEMENTATION, "compliance": "compliance", **{name: at for name, (at, _) in SHARED.items()}},
     package_data={
-        "bertbench": ["**/*.json", "**/*.csv", "**/*.cpp"],
+        "bertbench": ["**/*.json", "**/*.csv", "**/*.cpp", "**/*.h"],
         **{name: files for name, (_, files) in SHARED.items()},
     },
 )

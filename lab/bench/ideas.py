@@ -24,10 +24,9 @@ from bertbench.distributed.memory import keep_freed_memory
 from bertbench.loading.batch import Batch, batch_of
 from bertbench.loading.random_samples import samples_of
 from bertbench.machine.processor import processor
+from bertbench.model import loops
 from bertbench.model.attention import Attention, cpu_attention
-from bertbench.model.dropout import plain_dropout
 from bertbench.model.linear import onednn_multiplies
-from bertbench.model.loops import apply_dropout
 from bertbench.model.sequences import Sequences
 from bertbench.model.shape import SHAPES, BertShape
 from lab.bench.batches import wikipedia_batches
@@ -125,17 +124,18 @@ def attention(setting: Setting) -> Trials:
         yield _attention(setting, rate, dtype)
 
 
-def dropout(setting: Setting) -> Trials:
-    """Compute dropout's masks by a hash."""
+def norm(setting: Setting) -> Trials:
+    """Compute dropout by a hash, the residual and LayerNorm in one loop."""
     batch, width = setting.batch(), setting.shape.hidden_size
     hidden_TD, residual_TD, gradient_TD = torch.randn(3, len(batch.tokens_T), width)
+    add_norm = loops.AddNorm(width)
     hidden_TD.requires_grad_()
 
-    def passes(function: Callable[..., Tensor]) -> Tensors:
-        return _results(function(hidden_TD, _RATE, residual_TD), hidden_TD, gradient_TD)
+    def ours() -> Tensors:
+        return _results(add_norm(hidden_TD, residual_TD, _RATE), hidden_TD, gradient_TD)
 
-    sides = partial(passes, plain_dropout), partial(passes, apply_dropout)
-    yield Trial("torch's dropout", _size_of("medium's hidden states", batch), sides, comparable=False)
+    size = _size_of("medium's hidden states", batch)
+    yield Trial("torch's dropout, sum and norm", size, (loops.unused()(ours), ours), comparable=False)
 
 
 def torch_attention(qkv_T3HK: Tensor, sequences: Sequences, dropout: float) -> Tensor:
@@ -169,6 +169,6 @@ def _results(output: Tensor, source: Tensor, gradient: Tensor) -> Tensors:
 
 
 IDEAS: dict[str, Callable[[Setting], Trials]] = {
-    "attention": attention, "dropout": dropout,
+    "attention": attention, "norm": norm,
 }  # fmt: skip
 add_arguments, run = command(measure, ("--rounds", 7, "timed calls of each side"), seeds="lengths, tokens and weights")

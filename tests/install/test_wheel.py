@@ -87,7 +87,7 @@ def test_a_wheel_carries_the_repositorys_files_unchanged_and_no_code_of_theirs(s
 
 def test_a_wheel_carries_every_file_of_the_packages(site: Path) -> None:
     for package in (paths.PACKAGE, Path(compliance.__file__).parent):
-        ours = {path for path in package.rglob("*.*") if path.suffix in (".py", ".json", ".csv", ".cpp")}
+        ours = {path for path in package.rglob("*.*") if path.suffix in (".py", ".json", ".csv", ".cpp", ".h")}
         assert len(ours) > 20
         for path in ours:
             assert (site / path.relative_to(package.parent)).read_bytes() == path.read_bytes()

@@ -1,4 +1,4 @@
-"""What a CPU computes in its own way equals torch's: attention in squares, and the loops between matrix products."""
+"""What a CPU computes in its own way equals torch's: attention, and the loops between matrix products."""
 
 from pathlib import Path
 
@@ -9,11 +9,11 @@ from torch import Tensor
 
 from bertbench.model import attention, loops
 from bertbench.model.attention import cpu_attention, plain_attention
-from bertbench.model.loops import apply_dropout, draw_mask, gelu
+from bertbench.model.loops import AddNorm, apply_dropout, draw_mask, gelu
 from bertbench.model.loss import cross_entropy_sum
 from bertbench.model.sequences import Sequences
 
-# 131 and 97 have squares of their own, the three of 31 share one of 32.
+# 131 and 97 are long.
 LENGTHS = [131, 131, 97, 31, 31, 31, 5, 2]
 HEADS, WIDTH = 3, 8
 
@@ -27,9 +27,9 @@ def _inputs(tokens: int) -> tuple[Tensor, Tensor]:
 @pytest.mark.parametrize(
     "lengths",
     [LENGTHS, [64, 33, 1], [1], [7, 64, 65, 3, 100, 16, 17, 2], [48, 48, 48]],
-    ids=["long ones and squares", "short", "one token", "out of order among long ones", "no filler"],
+    ids=["long ones and short ones", "short", "one token", "out of order", "no filler"],
 )
-def test_attention_in_squares_equals_torchs_operations(lengths: list[int], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_attention_equals_torchs_operations(lengths: list[int], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(torch, "empty_like", lambda like, **options: torch.full_like(like, torch.nan, **options))
     sequences, (qkv, gradient) = Sequences.of(np.array(lengths)), _inputs(sum(lengths))
     plain, context = plain_attention(qkv, sequences, 0.0), cpu_attention(qkv, sequences, 0.0)
@@ -86,14 +86,41 @@ def test_dropout_drops_its_rate_independently() -> None:
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
 def test_dropout_and_its_gradient_use_one_mask(dtype: torch.dtype) -> None:
     hidden = torch.ones(61, 13, dtype=dtype, requires_grad=True)
-    residual = torch.zeros(61, 13, requires_grad=True)
-    for rate, result in ((0.5, apply_dropout(hidden, 0.5)), (0.25, apply_dropout(hidden, 0.25, residual))):
-        (gradient,) = torch.autograd.grad(result.sum(), hidden, retain_graph=True)
-        assert torch.equal(gradient, result.to(dtype))
-        assert result[result > 0].unique().tolist() == pytest.approx([1 / (1 - rate)], rel=1e-2)
-        assert 0 < (result == 0).double().mean() < 2 * rate
-    assert torch.equal(torch.autograd.grad(result.sum(), residual)[0], torch.ones_like(residual))
+    result = apply_dropout(hidden, 0.25)
+    (gradient,) = torch.autograd.grad(result.sum(), hidden)
+    assert torch.equal(gradient, result)
+    assert result[result > 0].unique().tolist() == pytest.approx([1 / 0.75], rel=1e-2)
+    assert 0 < (result == 0).double().mean() < 0.5
     assert torch.equal(apply_dropout(hidden, 0.0), hidden)
+
+
+@pytest.mark.parametrize("features", [5, 37])  # less than a vector, and more than two
+@pytest.mark.parametrize(
+    ("kinds", "tolerance"),
+    [((torch.float32,) * 2, 1e-5), ((torch.bfloat16, torch.float32), 1e-2), ((torch.bfloat16,) * 2, 4e-2)],
+)
+def test_norm_of_a_sum_equals_torchs_operations_in_float64(
+    kinds: tuple[torch.dtype, torch.dtype], tolerance: float, features: int
+) -> None:
+    """Over more rows than are added up in one block; with dropout, the elements that it kept tell the mask."""
+    generator = torch.Generator().manual_seed(3)
+    values = torch.randn(3, 131, features, generator=generator)
+    norm = AddNorm(features, eps=1e-3)
+    for parameter in norm.parameters():
+        torch.nn.init.normal_(parameter, generator=generator)
+    hidden, residual = (value.to(kind).requires_grad_() for value, kind in zip(values, kinds, strict=False))
+    gradient = values[2].to(kinds[1])
+    for rate in (0.0, 0.25):
+        result = norm(hidden, residual, rate)
+        found = torch.autograd.grad(result, (hidden, residual, *norm.parameters()), gradient)
+        kept = (found[0] != 0).double() / (1 - rate) if rate else torch.ones_like(hidden).double()
+        assert (kept == 0).double().mean().item() == pytest.approx(rate, abs=0.05 + 0.1 * (features < 16))
+        exact = [tensor.detach().double().requires_grad_() for tensor in (hidden, residual, *norm.parameters())]
+        expected = torch.nn.functional.layer_norm(exact[0] * kept + exact[1], (features,), *exact[2:], eps=1e-3)
+        torch.testing.assert_close(result.double(), expected, rtol=tolerance, atol=tolerance)
+        slopes = torch.autograd.grad(expected, exact, gradient.double())
+        for one, other in zip(found, slopes, strict=True):
+            torch.testing.assert_close(one.double(), other, rtol=4 * tolerance, atol=4 * tolerance)
 
 
 @pytest.mark.parametrize(("dtype", "tolerance"), [(torch.float32, 2e-6), (torch.bfloat16, 2**-8)])

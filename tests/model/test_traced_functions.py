@@ -15,7 +15,8 @@ from bertbench.model import attention, bert, compiled_layer, head_loss, linear, 
 from bertbench.model.loss import IGNORED
 
 UNTRACED = {  # for tensors of a CPU, and outside the compiled pieces or guarded by is_compiling
-    attention._Attention, loops._Dropout, loops._Gelu, loss._CrossEntropySum, linear._ByProducts, bert._Tied,
+    attention._Attention, bert._Tied, linear._ByProducts, loops._AddNorm, loops._Dropout, loops._Gelu,
+    loss._CrossEntropySum,
 }  # fmt: skip
 
 

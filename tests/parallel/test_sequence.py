@@ -16,10 +16,10 @@ from bertbench.dry_run.activations import batch_of_lengths, model_keeps
 from bertbench.loading.batch import synthetic
 from bertbench.loading.loader import LoadedPart
 from bertbench.loading.sampler import Part
-from bertbench.model import bert, encoder
+from bertbench.model import bert
 from bertbench.model.attention import attention
 from bertbench.model.encoder import EncoderLayer
-from bertbench.model.loops import apply_dropout
+from bertbench.model.loops import AddNorm, apply_dropout
 from bertbench.model.sequences import Sequences
 from bertbench.optim.state import local
 from bertbench.training.layout_trainer import LayoutTrainer
@@ -94,13 +94,20 @@ def dropped(world: World, system: System) -> Seen:
     trainer = LayoutTrainer(system, world, 11, 0)
     seen = Seen(0.0, [], [], [])
 
-    def spy(hidden: Tensor, rate: float, residual: Tensor | None = None) -> Tensor:
+    def spy(hidden: Tensor, rate: float) -> Tensor:
         state = torch.get_rng_state()
         seen.masks.append((apply_dropout(torch.ones_like(hidden), rate) > 0).flatten().tolist())
         torch.set_rng_state(state)
-        if residual is not None:
-            seen.rows.append(len(hidden))
-        return apply_dropout(hidden, rate, residual)
+        return apply_dropout(hidden, rate)
+
+    add_norm = AddNorm.forward
+
+    def spy_norm(norm: AddNorm, hidden: Tensor, residual: Tensor, rate: float) -> Tensor:
+        state = torch.get_rng_state()
+        spy(hidden, rate)
+        torch.set_rng_state(state)
+        seen.rows.append(len(hidden))
+        return add_norm(norm, hidden, residual, rate)
 
     def spy_attention(qkv: Tensor, sequences: Sequences, rate: float) -> Tensor:
         seen.seeds.append(torch.initial_seed())
@@ -112,8 +119,8 @@ def dropped(world: World, system: System) -> Seen:
     batch = synthetic(1, 17, system.model.vocab_size, torch.Generator().manual_seed(1))
     parts = [LoadedPart(Part(np.arange(1), 0.1, 0.1), batch)]
     with pytest.MonkeyPatch.context() as patch:
-        for caller in (bert, encoder):
-            patch.setattr(caller, "apply_dropout", spy)
+        patch.setattr(bert, "apply_dropout", spy)
+        patch.setattr(AddNorm, "forward", spy_norm)
         loss = world.sum(trainer.step(0, parts).loss).item()
     whole(trainer.state())  # what both ranks hold is the same, to the bit
     return seen._replace(loss=loss)

@@ -1,11 +1,10 @@
 """Compute self-attention inside each sequence of a flat batch, without padding or mask.
 
-`attention` is the one place that chooses the kernel; each kernel is its own function. A CPU's gathers sequences into
-squares.
+`attention` is the one place that chooses the kernel; each kernel is its own function. A CPU's computes short sequences
+in its cache, and gathers long ones into squares.
 
-Shapes: T tokens in the batch, H heads, K width of a head; G sequences of one length N in a group; B heads of sequences
-of one length N share a product; a row of N scores has room for W. Rows in squares, P, are explained in
-model/sequences.py.
+Shapes: T tokens in the batch, H heads, K width of a head; G sequences of one length N in a group; a row of N scores has
+room for W. Rows in squares, P, are explained in model/sequences.py.
 """
 
 import math
@@ -103,66 +102,68 @@ def cpu_attention(qkv_T3HK: Tensor, sequences: Sequences, dropout: float) -> Ten
 class _Attention(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, qkv_T3HK: Tensor, sequences: Sequences, dropout: float) -> Tensor:
-        squares, heads = sequences.squares, qkv_T3HK.shape[2]
+        (short, squares), (*_, heads, width) = sequences.by_length, qkv_T3HK.shape
+        qkv_T3HK, mask, scale = qkv_T3HK.contiguous(), draw_mask(dropout), 1 / math.sqrt(width)
         context_THK = torch.empty_like(qkv_T3HK[:, 0], memory_format=torch.contiguous_format)
-        rows_3PK = squares.gather(qkv_T3HK)
-        context_PK = torch.empty_like(rows_3PK[0])
-        scale, mask, number = 1 / math.sqrt(qkv_T3HK.shape[-1]), draw_mask(dropout), 0
-        probabilities = []
-        for square, (query, key, value, context) in squares.split([*rows_3PK, context_PK], heads):
-            scores_BNW, length = _rows(query), query.shape[1]
-            _product(query, key.transpose(1, 2), scale, scores_BNW[..., :length])
-            read_BNW = torch.empty_like(scores_BNW) if mask.drops else scores_BNW
-            keys = square.lengths_n, heads * square.width
-            number = _loop("softmax", (scores_BNW, read_BNW), keys, mask, number)
-            probabilities.append(scores_BNW)
-            _product(read_BNW[..., :length], value, mask.enlarged, context)
+        probabilities = qkv_T3HK.new_empty(heads * short.numbers, dtype=torch.float32)
+        ctx.short = short.table_S3, len(short.table_S3), heads, width, scale, *mask
+        loops.run("short_attention", qkv_T3HK, context_THK, probabilities, *ctx.short)
+        rows_3PK, kept = squares.gather(qkv_T3HK), []
+        context_PK, number = torch.empty_like(rows_3PK[0]), len(probabilities)
+        for length, (query, key, value, context) in squares.split([*rows_3PK, context_PK], heads):
+            scores_HNW = _rows(query)
+            _product(query, key.transpose(1, 2), scale, scores_HNW[..., : query.shape[1]])
+            read_HNW = torch.empty_like(scores_HNW) if mask.drops else scores_HNW
+            number = _loop("softmax", (scores_HNW, read_HNW), (length,), mask, number)
+            kept.append(scores_HNW)
+            _product(read_HNW[..., : query.shape[1]], value, mask.enlarged, context)
         squares.scatter(context_PK[None], context_THK[:, None])
-        ctx.squares, ctx.mask, ctx.scale, ctx.shape = squares, mask, scale, qkv_T3HK.shape
-        ctx.save_for_backward(rows_3PK, *probabilities)
+        ctx.squares, ctx.mask = squares, mask
+        ctx.save_for_backward(qkv_T3HK, probabilities, rows_3PK, *kept)
         return context_THK
 
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, gradient_THK: Tensor) -> tuple[Tensor, None, None]:
-        rows_3PK, *saved = ctx.saved_tensors
-        squares, mask, heads, number = ctx.squares, ctx.mask, ctx.shape[2], 0
-        gradient_T3HK, gradient_3PK = gradient_THK.new_empty(ctx.shape), torch.empty_like(rows_3PK)
-        given_PK = squares.gather(gradient_THK[:, None], zero=True)[0]
+        qkv_T3HK, short, rows_3PK, *saved = ctx.saved_tensors
+        squares, mask, number, (_, _, heads, _, scale, *_) = ctx.squares, ctx.mask, len(short), ctx.short
+        gradient_THK, gradient_T3HK = gradient_THK.contiguous(), torch.empty_like(qkv_T3HK)
+        loops.run("short_attention_gradient", gradient_THK, qkv_T3HK, short, gradient_T3HK, *ctx.short)
+        gradient_3PK, given_PK = torch.empty_like(rows_3PK), squares.gather(gradient_THK[:, None])[0]
         blocks = squares.split([*rows_3PK, *gradient_3PK, given_PK], heads)
-        for probabilities_BNW, (_, tensors) in zip(saved, blocks, strict=True):
+        for probabilities_HNW, (_, tensors) in zip(saved, blocks, strict=True):
             query, key, value, to_query, to_key, to_value, gradient = tensors
-            by_scores_BNW, length = torch.empty_like(probabilities_BNW), query.shape[1]
-            by_scores_BNW[..., length:] = 0  # softmax's gradient sums whole rows
-            _product(gradient, value.transpose(1, 2), mask.enlarged, by_scores_BNW[..., :length])
-            read_BNW = torch.empty_like(probabilities_BNW) if mask.drops else probabilities_BNW
-            number = _loop("softmax_gradient", (by_scores_BNW, probabilities_BNW, read_BNW), (), mask, number)
-            _product(read_BNW[..., :length].transpose(1, 2), gradient, mask.enlarged, to_value)
-            by_scores_BNN = by_scores_BNW[..., :length]
-            _product(by_scores_BNN, key, ctx.scale, to_query)
-            _product(by_scores_BNN.transpose(1, 2), query, ctx.scale, to_key)
+            by_scores_HNW, width = torch.empty_like(probabilities_HNW), query.shape[1]
+            by_scores_HNW[..., width:] = 0  # softmax's gradient sums whole rows
+            _product(gradient, value.transpose(1, 2), mask.enlarged, by_scores_HNW[..., :width])
+            read_HNW = torch.empty_like(probabilities_HNW) if mask.drops else probabilities_HNW
+            number = _loop("softmax_gradient", (by_scores_HNW, probabilities_HNW, read_HNW), (), mask, number)
+            _product(read_HNW[..., :width].transpose(1, 2), gradient, mask.enlarged, to_value)
+            by_scores_HNN = by_scores_HNW[..., :width]
+            _product(by_scores_HNN, key, scale, to_query)
+            _product(by_scores_HNN.transpose(1, 2), query, scale, to_key)
         squares.scatter(gradient_3PK, gradient_T3HK)
         return gradient_T3HK, None, None
 
 
-def _loop(name: str, tensors: tuple[Tensor, ...], keys: tuple[Tensor | int, ...], mask: Mask, number: int) -> int:
+def _loop(name: str, tensors: tuple[Tensor, ...], keys: tuple[int, ...], mask: Mask, number: int) -> int:
     """Run a loop over rows of scores; return the number after the mask's last one."""
-    rows_BNW = tensors[0]
-    rows, width = rows_BNW.shape[:2].numel(), rows_BNW.shape[2]
+    rows_HNW = tensors[0]
+    rows, width = rows_HNW.shape[:2].numel(), rows_HNW.shape[2]
     loops.run(name, *tensors, rows, width, *keys, *mask, number)
     return number + rows * (width // 2 + 16)  # at least the hashes of a row
 
 
-def _rows(like_BNK: Tensor) -> Tensor:
-    """Return [B, N, W] for scores; long rows take an odd number of cache lines, or MKL would read columns slowly.
+def _rows(like_HNK: Tensor) -> Tensor:
+    """Return [H, N, W] for scores; long rows take an odd number of cache lines, or MKL would read columns slowly.
 
     Not in half precision: oneDNN, which multiplies there, would copy such rows first.
     """
-    length = like_BNK.shape[1]
+    length = like_HNK.shape[1]
     width = length
-    if length > SHORT and like_BNK.itemsize > 2:
+    if length > SHORT and like_HNK.itemsize > 2:
         width += (_LINE - length) % (2 * _LINE)
-    return like_BNK.new_empty((*like_BNK.shape[:2], width))
+    return like_HNK.new_empty((*like_HNK.shape[:2], width))
 
 
 def _product(left: Tensor, right: Tensor, scale: float, into: Tensor) -> None:

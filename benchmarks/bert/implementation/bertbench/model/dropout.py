@@ -33,7 +33,6 @@ def hashed_numbers(shape: torch.Size, keys: Tensor) -> Tensor:
     return (hashed ^ (hashed >> 15 & 0x1FFFF)) * 0x2C1B3C6D
 
 
-def plain_dropout(hidden: Tensor, rate: float, residual: Tensor | None = None) -> Tensor:
-    """Return dropout of `hidden` by torch's operations, plus `residual` if given."""
-    dropped = functional.dropout(hidden, rate)
-    return dropped if residual is None else residual + dropped
+def plain_dropout(hidden: Tensor, rate: float, residual: Tensor) -> Tensor:
+    """Return dropout of `hidden` by torch's operations, plus `residual`."""
+    return residual + functional.dropout(hidden, rate)

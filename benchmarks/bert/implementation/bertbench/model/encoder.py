@@ -14,7 +14,7 @@ from torch.utils.checkpoint import checkpoint
 from bertbench.common.ranges import ATTENTION, named
 from bertbench.model.attention import Attention, attention
 from bertbench.model.linear import Linear
-from bertbench.model.loops import apply_dropout, gelu
+from bertbench.model.loops import AddNorm, gelu
 from bertbench.model.sequences import Sequences
 from bertbench.model.shape import BertShape
 
@@ -49,10 +49,10 @@ class EncoderLayer(nn.Module):
         """The same for the last one, whose output is the layer's."""
         self.qkv = Linear(shape.hidden_size, 3 * shape.hidden_size)
         self.attention_output = Linear(shape.hidden_size, shape.hidden_size)
-        self.attention_norm = nn.LayerNorm(shape.hidden_size, eps=shape.layer_norm_eps)
+        self.attention_norm = AddNorm(shape.hidden_size, eps=shape.layer_norm_eps)
         self.feed_forward_in = Linear(shape.hidden_size, shape.feed_forward_size)
         self.feed_forward_out = Linear(shape.feed_forward_size, shape.hidden_size)
-        self.feed_forward_norm = nn.LayerNorm(shape.hidden_size, eps=shape.layer_norm_eps)
+        self.feed_forward_norm = AddNorm(shape.hidden_size, eps=shape.layer_norm_eps)
 
     def forward(self, hidden_TD: Tensor, sequences: Sequences, read_R: Tensor | None = None) -> Tensor:
         """Run one layer: [T, D] in, [T, D] out; [R, D] if only the tokens at read_R will be read.
@@ -78,14 +78,12 @@ class EncoderLayer(nn.Module):
     def after_attention(self, context_RD: Tensor, hidden_RD: Tensor | Normalised) -> Tensor:
         """Return the layer's output from attention's output and the layer's input: [R, D]."""
         assert isinstance(hidden_RD, Tensor), "normalised states are for compiled pieces"
-        attended_RD = self.attention_norm(self._add(hidden_RD, self.attention_output(context_RD)))
+        rate = self.hidden_dropout if self.training else 0.0
+        attended_RD = self.attention_norm(self.attention_output(context_RD), hidden_RD, rate)
         attended_RD = in_format(attended_RD, self.residual_type)
         expanded_RF = gelu(self.feed_forward_in(attended_RD))
-        output_RD = self.feed_forward_norm(self._add(attended_RD, self.feed_forward_out(expanded_RF)))
+        output_RD = self.feed_forward_norm(self.feed_forward_out(expanded_RF), attended_RD, rate)
         return in_format(output_RD, self.output_type)
-
-    def _add(self, residual_RD: Tensor, hidden_RD: Tensor) -> Tensor:
-        return apply_dropout(hidden_RD, self.hidden_dropout if self.training else 0.0, residual_RD)
 
 
 def in_format(tensor: Tensor, dtype: torch.dtype | None) -> Tensor:

@@ -1,82 +1,10 @@
 // What a CPU computes between matrix products, each in one or two passes: torch would take a pass for each operation.
-//
-// Numbers are fp32 or bf16 in memory and fp32 in registers. Compilers turn the inner loops into vector instructions.
 
-#include <cmath>
-#include <cstdint>
-#include <cstring>
+#include "loops.h"
+
 #include <vector>
 
 namespace {
-
-using Count = std::int64_t;
-using Bits = std::uint32_t;
-
-constexpr Count FEW = 1 << 14;  // elements that take less time than waking other threads
-
-struct Bf16 {
-  std::uint16_t bits;
-};
-
-template <class To, class From>
-inline To as(From value) {
-  To same;
-  std::memcpy(&same, &value, sizeof same);
-  return same;
-}
-
-inline float load(const float& place) { return place; }
-inline float load(const Bf16& place) { return as<float>(Bits(place.bits) << 16); }
-inline void store(float& place, float value) { place = value; }
-inline void store(Bf16& place, float value) {
-  Bits bits = as<Bits>(value);
-  bits += 0x7fff + (bits >> 16 & 1);  // rounds to nearest, ties to even
-  place.bits = value != value ? 0x7fc0 : bits >> 16;
-}
-
-// e^x to 2 units in the last place: 2^n times a polynomial of the rest, |rest| <= ln 2 / 2 (Cephes' expf); 0 below -87.
-inline float exponential(float x) {
-  const float magic = 1.5f * (1 << 23);  // adding it rounds to a whole number in the lowest bits
-  const float bounded = x > 88.0f ? 88.0f : x;
-  const float shifted = bounded * 1.44269504f + magic;
-  const float n = shifted - magic;
-  const float r = (bounded - n * 0.693359375f) + n * 2.12194440e-4f;  // ln 2 in two parts
-  float p = 1.9875691500e-4f;
-  p = p * r + 1.3981999507e-3f;
-  p = p * r + 8.3334519073e-3f;
-  p = p * r + 4.1665795894e-2f;
-  p = p * r + 1.6666665459e-1f;
-  p = p * r + 5.0000001201e-1f;
-  p = p * (r * r) + r + 1.0f;
-  return x < -87.0f ? 0.0f : p * as<float>((as<Bits>(shifted) << 23) + 0x3f800000u);
-}
-
-// Dropout's masks are computed, never stored: a hash of two random keys and a number decides for two elements, by its
-// lower and upper 16 bits. So a rate is a multiple of 1 / 65,536.
-struct Mask {
-  Bits first, second;
-  Bits drops;  // of 65,536
-
-  static constexpr Count LANES = 16;  // a hash decides for elements this far apart, both in a vector of AVX-512
-
-  static Count hashes(Count count) { return (count + 2 * LANES - 1) / (2 * LANES) * LANES; }
-
-  // Writes 1 for each kept element and 0 for each dropped one, for 2 * hashes(count) elements; `number` is that of the
-  // first hash.
-  void draw(float* kept, Count count, Bits number) const {
-    for (Count start = 0; start < count; start += 2 * LANES, number += LANES) {
-#pragma omp simd
-      for (Count i = 0; i < LANES; i++) {
-        Bits hash = ((number + Bits(i)) ^ first) * 0x85ebca6bu;
-        hash = ((hash ^ hash >> 13) + second) * 0xc2b2ae35u;  // MurmurHash3's finalizer, with a key at both ends
-        hash = (hash ^ hash >> 16) * 0x85ebca6bu;
-        hash ^= hash >> 15;
-        kept[start + i] = (hash & 0xffff) >= drops ? 1.0f : 0.0f;
-        kept[start + i + LANES] = hash >> 16 >= drops ? 1.0f : 0.0f;
-      }
-    }
-  }
-};
 
 // gelu(v) = v * sigmoid(k * (v + c * v^3)), k = 2 * sqrt(2 / pi): tanh written as a sigmoid.
 constexpr float K = 1.5957691216f, KC = K * 0.044715f;
@@ -101,30 +29,108 @@ void gelu_gradient(const T* gradient, const T* given, T* result, Count count) {
   }
 }
 
-// result = residual + scale * dropout(given); without a residual if that is null.
-template <class T, class R>
-void dropout(const T* given, const R* residual, R* result, Count count, Mask mask, float scale) {
+// result = dropout(given)
+template <class T>
+void dropout(const T* given, T* result, Count count, Mask mask) {
   constexpr Count PART = 1024;
 #pragma omp parallel for if (count > FEW)
   for (Count start = 0; start < count; start += PART) {
     float kept[PART];
     const Count some = count - start < PART ? count - start : PART;
     mask.draw(kept, some, start / 2);
-    const T* const from = given + start;
-    R* const to = result + start;
-    if (residual) {
-      const R* const other = residual + start;
 #pragma omp simd
-      for (Count i = 0; i < some; i++) store(to[i], load(other[i]) + load(from[i]) * (kept[i] * scale));
-    } else {
-#pragma omp simd
-      for (Count i = 0; i < some; i++) store(to[i], load(from[i]) * (kept[i] * scale));
-    }
+    for (Count i = 0; i < some; i++) store(result[start + i], load(given[start + i]) * (kept[i] * mask.enlarged));
   }
 }
 
-// Sequences in squares (model/sequences.py): for each its first token, its length, the width of its square, and how
-// many places, tokens or filler, lie before it.
+// Calls body(first row, the row after the last, number of the block) for blocks of rows: sums over rows are added up
+// block by block, so that they don't depend on the number of threads.
+constexpr Count BLOCK = 64;
+template <class Body>
+void row_blocks(Count rows, Count width, Body body) {
+#pragma omp parallel for if (rows * width > FEW)
+  for (Count first = 0; first < rows; first += BLOCK)
+    body(first, first + BLOCK < rows ? first + BLOCK : rows, first / BLOCK);
+}
+
+// Factors of a row's elements: 0 of dropped ones.
+struct Factors {
+  Mask mask;
+  Count width;
+  std::vector<float> kept;
+
+  Factors(Mask mask, Count width) : mask(mask), width(width), kept(2 * Mask::hashes(width), 1.0f) {}
+
+  const float* of(Count row) {
+    if (mask.drops) {
+      mask.draw(kept.data(), width, Bits(row * Mask::hashes(width)));
+      for (float& one : kept) one *= mask.enlarged;
+    }
+    return kept.data();
+  }
+};
+
+// result = LayerNorm(sums), sums = residual + dropout(given), row by row; keeps their mean and 1 / deviation.
+template <class T, class R>
+void add_norm(const R* residual, const T* given, const float* weight, const float* bias, R* sums, float* moments,
+              R* result, Count rows, Count width, Mask mask, float epsilon) {
+  row_blocks(rows, width, [=](Count first, Count end, Count) {
+    Factors factors(mask, width);
+    for (Count row = first; row < end; row++) {
+      const float* const factor = factors.of(row);
+      const T* const from = given + row * width;
+      const R* const other = residual + row * width;
+      R *const sum = sums + row * width, *const to = result + row * width;
+#pragma omp simd
+      for (Count i = 0; i < width; i++) store(sum[i], load(other[i]) + load(from[i]) * factor[i]);
+      const float mean = sum_over(width, [=](Count i) { return load(sum[i]); }) / width;
+      const auto square = [=](Count i) { return (load(sum[i]) - mean) * (load(sum[i]) - mean); };
+      const float share = 1.0f / std::sqrt(sum_over(width, square) / width + epsilon);
+#pragma omp simd
+      for (Count i = 0; i < width; i++) store(to[i], (load(sum[i]) - mean) * share * weight[i] + bias[i]);
+      moments[2 * row] = mean, moments[2 * row + 1] = share;
+    }
+  });
+}
+
+// The gradients of given, residual, weight and bias from that of the result.
+template <class T, class R>
+void add_norm_gradient(const R* gradient, const R* sums, const float* moments, const float* weight, T* to_given,
+                       R* to_residual, float* to_weight, float* to_bias, Count rows, Count width, Mask mask) {
+  std::vector<float> parts((rows + BLOCK - 1) / BLOCK * 2 * width);
+  row_blocks(rows, width, [=, &parts](Count first, Count end, Count block) {
+    Factors factors(mask, width);
+    float *const by_weight = parts.data() + 2 * block * width, *const by_bias = by_weight + width;
+    for (Count row = first; row < end; row++) {
+      const R *const by_result = gradient + row * width, *const sum = sums + row * width;
+      R* const to = to_residual + row * width;
+      const float mean = moments[2 * row], share = moments[2 * row + 1];
+      const auto normalised = [=](Count i) { return (load(sum[i]) - mean) * share; };
+      const auto slope = [=](Count i) { return load(by_result[i]) * weight[i]; };
+      const float all = sum_over(width, slope) / width;
+      const float along = sum_over(width, [=](Count i) { return slope(i) * normalised(i); }) / width;
+#pragma omp simd
+      for (Count i = 0; i < width; i++) {
+        by_weight[i] += load(by_result[i]) * normalised(i);
+        by_bias[i] += load(by_result[i]);
+        store(to[i], share * (slope(i) - all - normalised(i) * along));
+      }
+      const float* const factor = factors.of(row);
+#pragma omp simd
+      for (Count i = 0; i < width; i++) store(to_given[row * width + i], load(to[i]) * factor[i]);
+    }
+  });
+  std::memset(to_weight, 0, width * sizeof(float));
+  std::memset(to_bias, 0, width * sizeof(float));
+  for (std::size_t part = 0; part < parts.size(); part += 2 * width)
+    for (Count i = 0; i < width; i++) {
+      to_weight[i] += parts[part + i];
+      to_bias[i] += parts[part + width + i];
+    }
+}
+
+// Long sequences in squares (model/sequences.py): for each its first token, its length, the width of its square, and
+// how many places, tokens or filler, lie before it.
 struct Layout {
   const Count* table;
   Count sequences, parts, heads, numbers, places;
@@ -138,26 +144,22 @@ struct Layout {
       const Count *const own = table + 4 * sequence, width = own[2];
       for (Count part = 0; part < parts; part++)
         for (Count head = 0; head < heads; head++)
-          body((own[0] * parts + part) * heads + head, parts * heads,
-               heads * (part * places + own[3]) + head * width, own[1], width);
+          body((own[0] * parts + part) * heads + head, parts * heads, heads * (part * places + own[3]) + head * width,
+               own[1], width);
     }
   }
 };
 
-// Copies rows of `numbers` numbers from tokens to squares; filler repeats the last token, or is 0.
+// Copies rows of `numbers` numbers from tokens to squares; filler is 0.
 template <class T>
-void gather(const T* flat, T* rows, Layout layout, bool zero) {
+void gather(const T* flat, T* rows, Layout layout) {
   const Count numbers = layout.numbers;
   layout.each([=](Count from, Count stride, Count to, Count length, Count width) {
-    for (Count place = 0; place < width; place++) {
-      const T* const source = flat + (from + (place < length ? place : length - 1) * stride) * numbers;
-      T* const target = rows + (to + place) * numbers;
-      if (zero && place >= length) {
-        std::memset(target, 0, numbers * sizeof(T));
-      } else {
-        std::memcpy(target, source, numbers * sizeof(T));
-      }
+    for (Count place = 0; place < length; place++) {
+      const T* const source = flat + (from + place * stride) * numbers;
+      std::memcpy(rows + (to + place) * numbers, source, numbers * sizeof(T));
     }
+    std::memset(rows + (to + length) * numbers, 0, (width - length) * numbers * sizeof(T));
   });
 }
 
@@ -189,54 +191,19 @@ void masked_rows(Count rows, Count width, Mask mask, Bits number, Body body) {
   }
 }
 
-// Turns each row's scores into probabilities, and writes them after dropout to `dropped`. A sequence has `height` rows
-// and as many keys as tokens, `lengths`; scores beyond them become 0.
 template <class T>
-void softmax(T* scores, T* dropped, Count rows, Count width, const Count* lengths, Count height, Mask mask,
-             Bits number) {
-  masked_rows(rows, width, mask, number, [=](Count row, const float* kept, float* power) {
-    T *const score = scores + row * width, *const to = dropped + row * width;
-    const Count keys = lengths[row / height];
-    float highest = -INFINITY;
-#pragma omp simd reduction(max : highest)
-    for (Count i = 0; i < width; i++) {  // whole vectors: widths are multiples of 16, or 4
-      power[i] = i < keys ? load(score[i]) : -INFINITY;
-      highest = power[i] > highest ? power[i] : highest;
-    }
-    float sum = 0;
-#pragma omp simd reduction(+ : sum)
-    for (Count i = 0; i < width; i++) {
-      power[i] = exponential(power[i] - highest);
-      sum += power[i];
-    }
-    const float share = 1.0f / sum;
-#pragma omp simd
-    for (Count i = 0; i < width; i++) {
-      store(score[i], power[i] * share);
-      store(to[i], power[i] * share * kept[i]);
-    }
+void softmax(T* scores, T* dropped, Count rows, Count width, Count keys, Mask mask, Bits number) {
+  masked_rows(rows, width, mask, number, [=](Count row, const float* kept, float* room) {
+    softmax_row(scores + row * width, dropped + row * width, width, keys, kept, room);
   });
 }
 
-// Overwrites the gradient of probabilities after dropout by that of scores; writes those probabilities to `dropped`.
 template <class T>
 void softmax_gradient(T* gradient, const T* probabilities, T* dropped, Count rows, Count width, Mask mask,
                       Bits number) {
-  masked_rows(rows, width, mask, number, [=](Count row, const float* kept, float* slope) {
-    T *const by_score = gradient + row * width, *const to = dropped + row * width;
-    const T* const probability = probabilities + row * width;
-    float sum = 0;
-#pragma omp simd reduction(+ : sum)
-    for (Count i = 0; i < width; i++) {
-      slope[i] = load(by_score[i]) * kept[i];
-      sum += slope[i] * load(probability[i]);
-    }
-#pragma omp simd
-    for (Count i = 0; i < width; i++) {
-      const float one = load(probability[i]);
-      store(to[i], one * kept[i]);
-      store(by_score[i], one * (slope[i] - sum));
-    }
+  masked_rows(rows, width, mask, number, [=](Count row, const float* kept, float* room) {
+    const Count at = row * width;
+    softmax_gradient_row(gradient + at, probabilities + at, dropped + at, width, kept, room);
   });
 }
 
@@ -276,22 +243,25 @@ void cross_entropy_gradient(const T* scores, const float* log_sums, const float*
 
 extern "C" {
 #define OF_TYPE(name, T)                                                                                               \
+  void dropout_##name(const T* given, T* result, Count count, Count first, Count second, Count drops,                  \
+                      float enlarged) {                                                                                \
+    dropout(given, result, count, {first, second, drops, enlarged});                                                   \
+  }                                                                                                                    \
   void gelu_##name(const T* given, T* result, Count count) { gelu(given, result, count); }                             \
   void gelu_gradient_##name(const T* gradient, const T* given, T* result, Count count) {                               \
     gelu_gradient(gradient, given, result, count);                                                                     \
   }                                                                                                                    \
-  void softmax_##name(T* scores, T* dropped, Count rows, Count width, const Count* lengths, Count height,              \
-                      Count first, Count second, Count drops, Count number) {                                          \
-    softmax(scores, dropped, rows, width, lengths, height, {Bits(first), Bits(second), Bits(drops)}, Bits(number));    \
+  void softmax_##name(T* scores, T* dropped, Count rows, Count width, Count keys, Count first, Count second,           \
+                      Count drops, float enlarged, Count number) {                                                     \
+    softmax(scores, dropped, rows, width, keys, {first, second, drops, enlarged}, Bits(number));                       \
   }                                                                                                                    \
-  void softmax_gradient_##name(T* gradient, const T* probabilities, T* dropped, Count rows, Count width,               \
-                               Count first, Count second, Count drops, Count number) {                                 \
-    softmax_gradient(gradient, probabilities, dropped, rows, width, {Bits(first), Bits(second), Bits(drops)},          \
-                     Bits(number));                                                                                    \
+  void softmax_gradient_##name(T* gradient, const T* probabilities, T* dropped, Count rows, Count width, Count first,  \
+                               Count second, Count drops, float enlarged, Count number) {                              \
+    softmax_gradient(gradient, probabilities, dropped, rows, width, {first, second, drops, enlarged}, Bits(number));   \
   }                                                                                                                    \
   void gather_##name(const T* flat, T* rows, const Count* table, Count sequences, Count parts, Count heads,            \
-                     Count numbers, Count places, Count zero) {                                                        \
-    gather(flat, rows, {table, sequences, parts, heads, numbers, places}, zero);                                       \
+                     Count numbers, Count places) {                                                                    \
+    gather(flat, rows, {table, sequences, parts, heads, numbers, places});                                             \
   }                                                                                                                    \
   void scatter_##name(const T* rows, T* flat, const Count* table, Count sequences, Count parts, Count heads,           \
                       Count numbers, Count places) {                                                                   \
@@ -307,13 +277,22 @@ extern "C" {
 OF_TYPE(fp32, float)
 OF_TYPE(bf16, Bf16)
 
-#define TO_TYPE(name, T, R)                                                                                            \
-  void dropout_to_##name(const T* given, const R* residual, R* result, Count count, Count first, Count second,         \
-                      Count drops, float scale) {                                                                      \
-    dropout(given, residual, result, count, {Bits(first), Bits(second), Bits(drops)}, scale);                          \
+#define OF_TYPES(of_given, T, of_residual, R)                                                                          \
+  void add_norm_##of_given##_##of_residual(const R* residual, const T* given, const float* weight, const float* bias,  \
+                                           R* sums, float* moments, R* result, Count rows, Count width, Count first,   \
+                                           Count second, Count drops, float enlarged, float epsilon) {                 \
+    add_norm(residual, given, weight, bias, sums, moments, result, rows, width, {first, second, drops, enlarged},      \
+             epsilon);                                                                                                 \
+  }                                                                                                                    \
+  void add_norm_gradient_##of_given##_##of_residual(const R* gradient, const R* sums, const float* moments,            \
+                                                    const float* weight, T* to_given, R* to_residual,                  \
+                                                    float* to_weight, float* to_bias, Count rows, Count width,         \
+                                                    Count first, Count second, Count drops, float enlarged) {          \
+    add_norm_gradient(gradient, sums, moments, weight, to_given, to_residual, to_weight, to_bias, rows, width,         \
+                      {first, second, drops, enlarged});                                                               \
   }
-TO_TYPE(fp32_fp32, float, float)
-TO_TYPE(bf16_bf16, Bf16, Bf16)
-TO_TYPE(fp32_bf16, Bf16, float)
-TO_TYPE(bf16_fp32, float, Bf16)
+OF_TYPES(fp32, float, fp32, float)
+OF_TYPES(bf16, Bf16, fp32, float)
+OF_TYPES(bf16, Bf16, bf16, Bf16)
+OF_TYPES(fp32, float, bf16, Bf16)
 }

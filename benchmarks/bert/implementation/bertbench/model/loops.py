@@ -1,7 +1,9 @@
-"""GELU and dropout; on a CPU they and others call the functions of loops.cpp.
+"""GELU, dropout and LayerNorm; on a CPU they and others call the functions of loops.cpp and short_attention.cpp.
 
 The system's C++ compiler makes them for this processor when first used, in a second, and the user's cache keeps the
 result. Without a compiler torch's operations compute the same in more passes over memory.
+
+Shapes: R tokens, D features; R2: two numbers for each token.
 """
 
 import ctypes
@@ -17,7 +19,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 from torch._subclasses.fake_tensor import FakeTensor
 from torch.autograd.function import once_differentiable
 from torch.distributed._functional_collectives import AsyncCollectiveTensor
@@ -27,7 +29,8 @@ from bertbench.common.atomic import new_file
 from bertbench.common.paths import cache_folder
 from bertbench.model.dropout import plain_dropout
 
-_SOURCE = Path(__file__).with_suffix(".cpp")
+_SOURCES = sorted(Path(__file__).parent.glob("*.cpp"))
+_HEADER = Path(__file__).with_suffix(".h")
 # -ffast-math would remove what `exponential` adds and subtracts
 _FLAGS = ["-std=c++17", "-O3", "-march=native", "-fno-math-errno", "-fno-trapping-math", "-fopenmp", "-shared", "-fPIC"]
 if platform.machine() == "x86_64":  # compilers take half of an Intel's vectors: softmax 1.3 -> 0.9 ns a score
@@ -42,7 +45,7 @@ def library() -> ctypes.CDLL | str:
     """Return the compiled functions, or in a line why there are none."""
     compiler = os.environ.get("CXX", "c++")
     try:
-        source = _SOURCE.read_bytes()
+        source = b"".join(path.read_bytes() for path in (*_SOURCES, _HEADER))
         # all that the compiler knows of itself and of this processor: nodes of several kinds may share a cache
         target = _output([compiler, *_FLAGS, "-dM", "-E", "-x", "c++", os.devnull])
         name = hashlib.sha256(source + target + " ".join(_FLAGS).encode()).hexdigest()[:16]
@@ -50,11 +53,11 @@ def library() -> ctypes.CDLL | str:
         if not compiled.exists():
             compiled.parent.mkdir(parents=True, exist_ok=True)
             with new_file(compiled) as unfinished:
-                _output([compiler, *_FLAGS, str(_SOURCE), "-o", str(unfinished)])
+                _output([compiler, *_FLAGS, *map(str, _SOURCES), "-o", str(unfinished)])
         found = ctypes.CDLL(str(compiled))
     except (OSError, subprocess.CalledProcessError) as error:
-        return f"{compiler} can't compile {_SOURCE.name}: {error}"
-    return found if _is_sound(found) else f"{compiler} makes {_SOURCE.name} compute other numbers"
+        return f"{compiler} can't compile {_SOURCES[0].name}: {error}"
+    return found if _is_sound(found) else f"{compiler} makes {_SOURCES[0].name} compute other numbers"
 
 
 def _is_sound(found: ctypes.CDLL) -> bool:
@@ -127,50 +130,45 @@ class Mask(NamedTuple):
     second: int
     drops: int
     """Of 65,536 elements."""
-
-    @property
-    def enlarged(self) -> float:
-        """The factor of kept elements."""
-        return _VALUES / (_VALUES - self.drops)
+    enlarged: float
+    """The factor of kept elements."""
 
 
 def draw_mask(rate: float) -> Mask:
     """Draw the keys of a mask; nothing for a rate that rounds to 0."""
     drops = round(rate * _VALUES)
     if not drops:
-        return Mask(0, 0, 0)
+        return Mask(0, 0, 0, 1.0)
     keys = torch.empty(2, dtype=torch.int32).random_()
     first, second = (0, 0) if isinstance(keys, FakeTensor) else keys.tolist()
-    return Mask(first, second, drops)
+    return Mask(first, second, drops, _VALUES / (_VALUES - drops))
 
 
-def apply_dropout(hidden: Tensor, rate: float, residual: Tensor | None = None) -> Tensor:
-    """Return dropout of `hidden`, plus `residual` if given; `rate` is 0 outside training."""
+def apply_dropout(hidden: Tensor, rate: float) -> Tensor:
+    """Return dropout of `hidden`; `rate` is 0 outside training."""
     if rate == 0:
-        return hidden if residual is None else residual + hidden
+        return hidden
     if not takes(hidden.device, hidden.dtype):
-        return plain_dropout(hidden, rate, residual)
-    result: Tensor = _Dropout.apply(hidden, residual, draw_mask(rate))
+        return functional.dropout(hidden, rate)
+    result: Tensor = _Dropout.apply(hidden, draw_mask(rate))
     return result
 
 
 class _Dropout(torch.autograd.Function):
     @staticmethod
-    def forward(ctx: Any, hidden: Tensor, residual: Tensor | None, mask: Mask) -> Tensor:
-        ctx.mask, ctx.dtype, ctx.adds = mask, hidden.dtype, residual is not None
-        dtype = hidden.dtype if residual is None else torch.promote_types(hidden.dtype, residual.dtype)
-        return _dropped(hidden, None if residual is None else residual.to(dtype).contiguous(), mask, dtype)
+    def forward(ctx: Any, hidden: Tensor, mask: Mask) -> Tensor:
+        ctx.mask = mask
+        return _dropped(hidden, mask)
 
     @staticmethod
     @once_differentiable
-    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, Tensor | None, None]:
-        return _dropped(gradient, None, ctx.mask, ctx.dtype), gradient if ctx.adds else None, None
+    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, None]:
+        return _dropped(gradient, ctx.mask), None
 
 
-def _dropped(given: Tensor, residual: Tensor | None, mask: Mask, dtype: torch.dtype) -> Tensor:
-    result = torch.empty_like(given, dtype=dtype, memory_format=torch.contiguous_format)
-    to = (result, given.numel(), *mask, mask.enlarged)
-    run(f"dropout_to_{_TYPES[dtype]}", given.contiguous(), residual, *to)
+def _dropped(given: Tensor, mask: Mask) -> Tensor:
+    result = torch.empty_like(given, memory_format=torch.contiguous_format)
+    run("dropout", given.contiguous(), result, given.numel(), *mask)
     return result
 
 
@@ -197,3 +195,44 @@ class _Gelu(torch.autograd.Function):
         result = torch.empty_like(given)
         run("gelu_gradient", gradient.contiguous(), given, result, given.numel())
         return result
+
+
+class AddNorm(nn.LayerNorm):
+    """LayerNorm of the sum of a residual and dropout of what is new."""
+
+    def forward(self, hidden_RD: Tensor, residual_RD: Tensor, rate: float) -> Tensor:  # type: ignore[override]
+        """Return norm(residual + dropout(hidden)): [R, D]; `rate` is 0 outside training."""
+        if not self._loop_takes(hidden_RD, residual_RD):
+            return super().forward(plain_dropout(hidden_RD, rate, residual_RD))
+        result_RD: Tensor = _AddNorm.apply(hidden_RD, residual_RD, self.weight, self.bias, draw_mask(rate), self.eps)
+        return result_RD
+
+    def _loop_takes(self, *tensors: Tensor) -> bool:
+        plain = self.weight.dtype == torch.float32 and type(self.weight) in (Tensor, nn.Parameter)
+        return plain and all(takes(tensor.device, tensor.dtype) for tensor in tensors)
+
+
+class _AddNorm(torch.autograd.Function):
+    """Keep the sums and each one's mean and 1 / deviation; the backward pass computes masks again."""
+
+    @staticmethod
+    def forward(
+        ctx: Any, hidden_RD: Tensor, residual_RD: Tensor, weight_D: Tensor, bias_D: Tensor, mask: Mask, eps: float
+    ) -> Tensor:
+        ctx.mask, ctx.dtype = mask, hidden_RD.dtype
+        sum_RD, result_RD = (torch.empty_like(residual_RD, memory_format=torch.contiguous_format) for _ in range(2))
+        moments_R2 = sum_RD.new_empty((len(sum_RD), 2), dtype=torch.float32)
+        tensors = residual_RD.contiguous(), hidden_RD.contiguous(), weight_D, bias_D, sum_RD, moments_R2, result_RD
+        run(f"add_norm_{_TYPES[hidden_RD.dtype]}", *tensors, *sum_RD.shape, *mask, eps)
+        ctx.save_for_backward(sum_RD, moments_R2, weight_D)
+        return result_RD
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, gradient_RD: Tensor) -> tuple[Tensor | None, ...]:
+        sum_RD, moments_R2, weight_D = ctx.saved_tensors
+        to_hidden_RD = torch.empty_like(sum_RD, dtype=ctx.dtype)
+        found = to_hidden_RD, *(torch.empty_like(like) for like in (sum_RD, weight_D, weight_D))
+        given = gradient_RD.contiguous(), sum_RD, moments_R2, weight_D
+        run(f"add_norm_gradient_{_TYPES[ctx.dtype]}", *given, *found, *sum_RD.shape, *ctx.mask)
+        return *found, None, None

@@ -1,17 +1,13 @@
-"""Describe where each sequence begins and ends in a flat batch of tokens, and gather heads into squares.
+"""Describe where each sequence begins and ends in a flat batch of tokens, and lay sequences out for a CPU's attention.
 
-Squares are for attention on a CPU (model/attention.py): short sequences of a few widths share a matrix product. With a
-product for each length, calls cost more than the work: 64 sequences of 8 to 32 tokens make 16 products of 0.2 MFLOP.
-Filler pads a short sequence to its square's width; the filler's keys are masked, and its gradient is 0. Only attention
-sees it.
+A CPU computes attention of short sequences head by head in its cache (short_attention.cpp): a library's products take
+a call for each of 16 or 64 sequences of 8 to 32 tokens. Long ones are gathered into squares for matrix products: in
+bfloat16 oneDNN takes 0.6 to 0.75 of the time where a head's rows are neighbours, and generates code for each width
+that it meets. In float32 the copies cost 4 % of attention's time more than they save; views in place were a second way
+through all of it. Filler pads a square to a multiple of 16; its keys are masked, and its gradient is 0.
 
-Long sequences are gathered too, each into its own square: in half precision oneDNN takes 0.6 to 0.75 of the time where
-a head's rows are neighbours, and generates code for each width that it meets. In float32 the copies cost 4 % of
-attention's time more than they save; views in place were a second way through all of it.
-
-Shapes: T tokens in the batch, S sequences, S1 = S + 1; in squares: H heads, K width of a head; p parts of a token
-(query, key and value are 3); n sequences in squares of one width W; P rows in all squares, one for each head of each
-token or filler.
+Shapes: T tokens in the batch, S sequences, S1 = S + 1; of long sequences: H heads, K width of a head; p parts of a
+token (query, key and value are 3); W width of a square; P rows in all squares, one for each head of each place.
 """
 
 from collections.abc import Iterator
@@ -27,9 +23,9 @@ from torch import Tensor
 from bertbench.model import loops
 
 SHORT = 64
-"""The longest sequence, in tokens, that shares products."""
-_TILE = 16  # widths are multiples of it: an AMX tile has 16 rows
-_TINY = 4  # except for the width of sequences of up to 4 tokens, which fill up batches
+"""The longest sequence, in tokens, that stays in the cache."""
+_TILE = 16  # widths are multiples of it: a vector of AVX-512, and an AMX tile's rows
+_ROWS = 4  # heights of short sequences are multiples of it
 
 
 class EqualLengths(NamedTuple):
@@ -40,55 +36,56 @@ class EqualLengths(NamedTuple):
     length: int
 
 
-class Square(NamedTuple):
-    """Short sequences of one width, or a long one."""
+class Short(NamedTuple):
+    """The short sequences of a batch."""
 
-    width: int
-    lengths_n: Tensor
+    table_S3: Tensor
+    """First token, length, and how many of a head's probabilities come before."""
+    numbers: int
+    """Of a head's probabilities."""
+
+    @classmethod
+    def of(cls, start_S: np.ndarray, length_S: np.ndarray) -> "Short":
+        """Lay out sequences by first token and length."""
+        numbers_S = _rounded(length_S, _ROWS) * _rounded(length_S, _TILE)
+        table_S3 = torch.from_numpy(np.stack((start_S, length_S, np.cumsum(numbers_S) - numbers_S), 1))
+        return cls(table_S3, int(numbers_S.sum()))
 
 
 class Squares:
-    """All sequences of a batch, gathered by loops.cpp: rows are ordered by square, sequence, head and place."""
+    """The long sequences of a batch, gathered by loops.cpp: rows are ordered by sequence, head and place."""
 
-    def __init__(self, runs: tuple[EqualLengths, ...]) -> None:
-        """Take the batch as `Sequences.groups`: first token, number of sequences and length of each run."""
-        _, counts, lengths = np.array(runs).T
-        length_S = np.repeat(lengths, counts)
-        width_S = np.where(length_S <= _TINY, _TINY, -(-length_S // _TILE) * _TILE)
-        order_S = np.argsort(width_S, kind="stable")
-        start_S, length_S, width_S = (np.cumsum(length_S) - length_S)[order_S], length_S[order_S], width_S[order_S]
-        self._places = int(width_S.sum())
-        first_S = np.cumsum(width_S) - width_S
-        self._table_S4 = torch.from_numpy(np.stack((start_S, length_S, width_S, first_S), 1))
-        own_S = np.flatnonzero((np.diff(width_S, prepend=0) > 0) | (width_S > SHORT))  # where a square begins
-        self._squares = [
-            Square(int(width_S[first]), torch.from_numpy(length_S[first:end]))
-            for first, end in zip(own_S, [*own_S[1:], len(width_S)], strict=True)
-        ]
+    def __init__(self, start_S: np.ndarray, length_S: np.ndarray) -> None:
+        """Lay out sequences by first token and length."""
+        width_S = _rounded(length_S, _TILE)
+        self._widths, self._lengths = width_S.tolist(), length_S.tolist()
+        self._places = sum(self._widths)
+        self._table_S4 = torch.from_numpy(np.stack((start_S, length_S, width_S, np.cumsum(width_S) - width_S), 1))
 
-    def gather(self, flat_TpHK: Tensor, zero: bool = False) -> Tensor:
-        """Return the rows of all squares: [T, p, H, K] in, [p, P, K] out.
-
-        Filler repeats its sequence's last token, so that not even a NaN leaves a sequence; or it is 0.
-        """
+    def gather(self, flat_TpHK: Tensor) -> Tensor:
+        """Return the rows of all squares, filler 0: [T, p, H, K] in, [p, P, K] out."""
         parts, heads, width = flat_TpHK.shape[1:]
         rows_pPK = flat_TpHK.new_empty((parts, heads * self._places, width))
-        self._copy("gather", flat_TpHK.contiguous(), rows_pPK, flat_TpHK.shape, int(zero))
+        self._copy("gather", flat_TpHK, rows_pPK, flat_TpHK)
         return rows_pPK
 
     def scatter(self, rows_pPK: Tensor, into_TpHK: Tensor) -> None:
         """Write the rows of all squares to their tokens, without filler: the reverse of `gather`."""
-        self._copy("scatter", rows_pPK, into_TpHK, into_TpHK.shape)
+        self._copy("scatter", rows_pPK, into_TpHK, into_TpHK)
 
-    def _copy(self, name: str, given: Tensor, into: Tensor, shape_TpHK: torch.Size, *zero: int) -> None:
-        loops.run(name, given, into, self._table_S4, len(self._table_S4), *shape_TpHK[1:], self._places, *zero)
+    def _copy(self, name: str, given: Tensor, into: Tensor, flat_TpHK: Tensor) -> None:
+        loops.run(name, given, into, self._table_S4, len(self._table_S4), *flat_TpHK.shape[1:], self._places)
 
-    def split(self, rows: list[Tensor], heads: int) -> Iterator[tuple[Square, tuple[Tensor, ...]]]:
-        """Yield each square with its part, [n H, W, K], of each tensor [P, K]: views, to write into."""
-        sizes = [heads * len(square.lengths_n) * square.width for square in self._squares]
+    def split(self, rows: list[Tensor], heads: int) -> Iterator[tuple[int, tuple[Tensor, ...]]]:
+        """Yield each sequence's length with its part, [H, W, K], of each tensor [P, K]: views, to write into."""
+        sizes = [heads * width for width in self._widths]
         parts = zip(*(rows_PK.split(sizes) for rows_PK in rows), strict=True)
-        for square, own in zip(self._squares, parts, strict=True):
-            yield square, tuple(part.unflatten(0, (-1, square.width)) for part in own)
+        for length, own in zip(self._lengths, parts, strict=True):
+            yield length, tuple(part.unflatten(0, (heads, -1)) for part in own)
+
+
+def _rounded(counts: np.ndarray, step: int) -> np.ndarray:
+    return -(-counts // step) * step
 
 
 @dataclass(frozen=True, eq=False)
@@ -109,9 +106,12 @@ class Sequences:
         return [part.unflatten(0, group[1:]) for part, group in zip(parts, self.groups, strict=True)]
 
     @cached_property
-    def squares(self) -> Squares:
-        """Return the sequences in squares for CPU attention, laid out once for all layers and both passes."""
-        return Squares(self.groups)
+    def by_length(self) -> tuple[Short, Squares]:
+        """Return short and long sequences for a CPU's attention, laid out once for all layers and both passes."""
+        _, counts, lengths = np.array(self.groups).T
+        length_S = np.repeat(lengths, counts)
+        start_S, is_short = np.cumsum(length_S) - length_S, length_S <= SHORT
+        return Short.of(start_S[is_short], length_S[is_short]), Squares(start_S[~is_short], length_S[~is_short])
 
     @classmethod
     def of(cls, lengths_S: np.ndarray) -> "Sequences":

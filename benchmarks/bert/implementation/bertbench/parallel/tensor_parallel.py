@@ -84,7 +84,7 @@ def _share_tokens(stage: Stage, mesh: DeviceMesh) -> None:
 
 
 def _own_stream(layer: EncoderLayer, rank: int, until: nn.Module) -> None:
-    """Draw dropout behind the first projection, up to the module `until`, from a stream of this rank's own.
+    """Draw dropout behind the first projection, up to and in the module `until`, from a stream of this rank's own.
 
     Its seed comes from the shared stream, which recomputation restores, so the draws repeat.
     """
@@ -99,10 +99,10 @@ def _own_stream(layer: EncoderLayer, rank: int, until: nn.Module) -> None:
         held.append((generator, generator.get_state()))
         generator.manual_seed(seed)
 
-    def come_back(_: nn.Module, __: Any) -> None:
+    def come_back(_: nn.Module, __: Any, ___: Tensor) -> None:
         if held:
             generator, state = held.pop()
             generator.set_state(state)
 
     layer.qkv.register_forward_hook(leave)
-    until.register_forward_pre_hook(come_back)
+    until.register_forward_hook(come_back)

@@ -1,0 +1,147 @@
+// What loops over numbers on a CPU share: number formats, e^x, dropout's masks and a row's softmax.
+//
+// Numbers are fp32 or bf16 in memory and fp32 in registers. Compilers turn the inner loops into vector instructions.
+
+#pragma once
+
+#include <cmath>
+#include <cstdint>
+#include <cstring>
+#include <vector>
+
+namespace {
+
+using Count = std::int64_t;
+using Bits = std::uint32_t;
+
+constexpr Count LANES = 16;     // numbers in a vector
+constexpr Count FEW = 1 << 14;  // elements that take less time than waking other threads
+
+struct Bf16 {
+  std::uint16_t bits;
+};
+
+template <class To, class From>
+inline To as(From value) {
+  To same;
+  std::memcpy(&same, &value, sizeof same);
+  return same;
+}
+
+inline Count rounded(Count count, Count step) { return (count + step - 1) / step * step; }
+
+inline float load(const float& place) { return place; }
+inline float load(const Bf16& place) { return as<float>(Bits(place.bits) << 16); }
+inline void store(float& place, float value) { place = value; }
+inline void store(Bf16& place, float value) {
+  Bits bits = as<Bits>(value);
+  bits += 0x7fff + (bits >> 16 & 1);  // rounds to nearest, ties to even
+  place.bits = value != value ? 0x7fc0 : bits >> 16;
+}
+
+// e^x to 2 units in the last place: 2^n times a polynomial of the rest, |rest| <= ln 2 / 2 (Cephes' expf); 0 below -87.
+inline float exponential(float x) {
+  const float magic = 1.5f * (1 << 23);  // adding it rounds to a whole number in the lowest bits
+  const float bounded = x > 88.0f ? 88.0f : x;
+  const float shifted = bounded * 1.44269504f + magic;
+  const float n = shifted - magic;
+  const float r = (bounded - n * 0.693359375f) + n * 2.12194440e-4f;  // ln 2 in two parts
+  float p = 1.9875691500e-4f;
+  p = p * r + 1.3981999507e-3f;
+  p = p * r + 8.3334519073e-3f;
+  p = p * r + 4.1665795894e-2f;
+  p = p * r + 1.6666665459e-1f;
+  p = p * r + 5.0000001201e-1f;
+  p = p * (r * r) + r + 1.0f;
+  return x < -87.0f ? 0.0f : p * as<float>((as<Bits>(shifted) << 23) + 0x3f800000u);
+}
+
+// Dropout's masks are computed, never stored: a hash of two random keys and a number decides for two elements, by its
+// lower and upper 16 bits. So a rate is a multiple of 1 / 65,536.
+struct Mask {
+  Bits first, second;
+  Bits drops;      // of 65,536
+  float enlarged;  // factor of kept elements
+
+  Mask(Count first, Count second, Count drops, float enlarged)
+      : first(Bits(first)), second(Bits(second)), drops(Bits(drops)), enlarged(enlarged) {}
+
+  static Count hashes(Count count) { return rounded(count, 2 * LANES) / 2; }
+
+  // Two elements that share a hash are LANES apart, so that neither crosses a vector of AVX-512.
+  // Writes 1 for each kept element and 0 for each dropped one, for 2 * hashes(count) elements; `number` is that of the
+  // first hash.
+  void draw(float* kept, Count count, Bits number) const {
+    for (Count start = 0; start < count; start += 2 * LANES, number += LANES) {
+#pragma omp simd
+      for (Count i = 0; i < LANES; i++) {
+        Bits hash = ((number + Bits(i)) ^ first) * 0x85ebca6bu;
+        hash = ((hash ^ hash >> 13) + second) * 0xc2b2ae35u;  // MurmurHash3's finalizer, with a key at both ends
+        hash = (hash ^ hash >> 16) * 0x85ebca6bu;
+        hash ^= hash >> 15;
+        kept[start + i] = (hash & 0xffff) >= drops ? 1.0f : 0.0f;
+        kept[start + i + LANES] = hash >> 16 >= drops ? 1.0f : 0.0f;
+      }
+    }
+  }
+};
+
+// The sum of term(i) over a row, by lanes and then by halves: a compiler would add up a vector's 16 numbers one by one.
+template <class Term>
+inline float sum_over(Count width, Term term) {
+  float lanes[LANES] = {};
+  Count start = 0;
+  for (; start + LANES <= width; start += LANES)
+#pragma omp simd
+    for (Count lane = 0; lane < LANES; lane++) lanes[lane] += term(start + lane);
+  for (; start < width; start++) lanes[0] += term(start);
+  for (Count half = LANES / 2; half > 0; half /= 2)
+#pragma omp simd
+    for (Count lane = 0; lane < half; lane++) lanes[lane] += lanes[lane + half];
+  return lanes[0];
+}
+
+// Turns a row's scores into probabilities of its first `keys` places, and writes them after dropout to `dropped`;
+// scores beyond become 0. `power` has room for the row.
+template <class T>
+inline void softmax_row(T* score, T* dropped, Count width, Count keys, const float* kept, float* power) {
+  float highest = -INFINITY;
+#pragma omp simd reduction(max : highest)
+  for (Count i = 0; i < width; i++) {  // whole vectors: widths are multiples of 16
+    power[i] = i < keys ? load(score[i]) : -INFINITY;
+    highest = power[i] > highest ? power[i] : highest;
+  }
+  float sum = 0;
+#pragma omp simd reduction(+ : sum)
+  for (Count i = 0; i < width; i++) {
+    power[i] = exponential(power[i] - highest);
+    sum += power[i];
+  }
+  const float share = 1.0f / sum;
+#pragma omp simd
+  for (Count i = 0; i < width; i++) {
+    store(score[i], power[i] * share);
+    store(dropped[i], power[i] * share * kept[i]);
+  }
+}
+
+// Overwrites the gradient of a row's probabilities after dropout by that of its scores; writes those probabilities to
+// `dropped`. `slope` has room for the row.
+template <class T>
+inline void softmax_gradient_row(T* by_score, const T* probability, T* dropped, Count width, const float* kept,
+                                 float* slope) {
+  float sum = 0;
+#pragma omp simd reduction(+ : sum)
+  for (Count i = 0; i < width; i++) {
+    slope[i] = load(by_score[i]) * kept[i];
+    sum += slope[i] * load(probability[i]);
+  }
+#pragma omp simd
+  for (Count i = 0; i < width; i++) {
+    const float one = load(probability[i]);
+    store(dropped[i], one * kept[i]);
+    store(by_score[i], one * (slope[i] - sum));
+  }
+}
+
+}  // namespace
