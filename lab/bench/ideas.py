@@ -2,9 +2,8 @@
 
 The plain alternative is torch's own operator, used as well as it can be. Ideas that compute or send less on any
 processor aren't timed: heads on masked tokens, a last layer of what they read, one gradient of the words, sums in
-shared memory; nor are those that a run itself measures, number format and library of products, and short sequences in
-shared products, for which both makers' records speak alike. Both sides compute the same function of the same inputs,
-forward and backward, on one thread; medians count.
+shared memory; nor are those that a run itself measures, number format and library of products. Both sides compute the
+same function of the same inputs, forward and backward, on one thread; medians count.
 """
 
 import argparse
@@ -116,7 +115,7 @@ def _size_of(text: str, batch: Batch) -> str:
 
 
 def attention(setting: Setting) -> Trials:
-    """Compute attention in squares; without dropout, as in evaluation, torch's is fused."""
+    """Compute attention in the cache or in squares; without dropout, as in evaluation, torch's is fused."""
     kinds = [(_RATE, torch.float32), (0.0, torch.float32)]
     if onednn_multiplies(torch.bfloat16):
         kinds.append((_RATE, torch.bfloat16))

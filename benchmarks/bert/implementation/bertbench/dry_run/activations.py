@@ -32,7 +32,7 @@ from bertbench.model.shape import BertShape
 
 # of different lengths, as in training: equal ones share products; 15 % of each, which are masked, are whole tokens
 _BATCHES = ([40, 20], [60, 20], [60, 40, 20])
-_TOKENS = 1024  # of a CPU's batch: its attention rounds numbers of sequences and lengths up, as a run's own do
+_TOKENS = 1024  # of a CPU's batch: its attention rounds lengths up, as a run's own does
 
 
 class Kept(NamedTuple):

@@ -8,11 +8,15 @@
 
 #include "loops.h"
 
+#ifndef __has_builtin  // older compilers
+#define __has_builtin(name) 0
+#endif
+
 namespace {
 
 constexpr Count ROWS = 4;  // of a block of a product
 
-typedef float Vector __attribute__((vector_size(4 * LANES), aligned(4)));
+typedef float Vector __attribute__((vector_size(4 * LANES), aligned(4), may_alias));
 
 inline Vector& vector_at(float* place) { return *reinterpret_cast<Vector*>(place); }
 inline const Vector& vector_at(const float* place) { return *reinterpret_cast<const Vector*>(place); }
