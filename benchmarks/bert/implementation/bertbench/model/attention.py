@@ -102,8 +102,8 @@ def cpu_attention(qkv_T3HK: Tensor, sequences: Sequences, dropout: float) -> Ten
 class _Attention(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, qkv_T3HK: Tensor, sequences: Sequences, dropout: float) -> Tensor:
-        (short, squares), (*_, heads, width) = sequences.by_length, qkv_T3HK.shape
-        qkv_T3HK, mask, scale = qkv_T3HK.contiguous(), draw_mask(dropout), 1 / math.sqrt(width)
+        (short, squares), mask, (*_, heads, width) = sequences.by_length, draw_mask(dropout), qkv_T3HK.shape
+        qkv_T3HK, scale = qkv_T3HK.contiguous(), 1 / math.sqrt(width)
         context_THK = torch.empty_like(qkv_T3HK[:, 0], memory_format=torch.contiguous_format)
         probabilities = qkv_T3HK.new_empty(heads * short.numbers, dtype=torch.float32)
         ctx.short = short.table_S3, len(short.table_S3), heads, width, scale, *mask
@@ -118,8 +118,9 @@ class _Attention(torch.autograd.Function):
             kept.append(scores_HNW)
             _product(read_HNW[..., : query.shape[1]], value, mask.enlarged, context)
         squares.scatter(context_PK[None], context_THK[:, None])
-        ctx.squares, ctx.mask = squares, mask
-        ctx.save_for_backward(qkv_T3HK, probabilities, rows_3PK, *kept)
+        ctx.squares, ctx.mask, ctx.shape = squares, mask, qkv_T3HK.shape
+        # long sequences have their rows; short ones read this
+        ctx.save_for_backward(qkv_T3HK if short.numbers else probabilities, probabilities, rows_3PK, *kept)
         return context_THK
 
     @staticmethod
@@ -127,7 +128,7 @@ class _Attention(torch.autograd.Function):
     def backward(ctx: Any, gradient_THK: Tensor) -> tuple[Tensor, None, None]:
         qkv_T3HK, short, rows_3PK, *saved = ctx.saved_tensors
         squares, mask, number, (_, _, heads, _, scale, *_) = ctx.squares, ctx.mask, len(short), ctx.short
-        gradient_THK, gradient_T3HK = gradient_THK.contiguous(), torch.empty_like(qkv_T3HK)
+        gradient_THK, gradient_T3HK = gradient_THK.contiguous(), gradient_THK.new_empty(ctx.shape)
         loops.run("short_attention_gradient", gradient_THK, qkv_T3HK, short, gradient_T3HK, *ctx.short)
         gradient_3PK, given_PK = torch.empty_like(rows_3PK), squares.gather(gradient_THK[:, None])[0]
         blocks = squares.split([*rows_3PK, *gradient_3PK, given_PK], heads)
@@ -148,10 +149,9 @@ class _Attention(torch.autograd.Function):
 
 def _loop(name: str, tensors: tuple[Tensor, ...], keys: tuple[int, ...], mask: Mask, number: int) -> int:
     """Run a loop over rows of scores; return the number after the mask's last one."""
-    rows_HNW = tensors[0]
-    rows, width = rows_HNW.shape[:2].numel(), rows_HNW.shape[2]
-    loops.run(name, *tensors, rows, width, *keys, *mask, number)
-    return number + rows * (width // 2 + 16)  # at least the hashes of a row
+    heads, height, width = tensors[0].shape
+    loops.run(name, *tensors, heads * height, width, *keys, *mask, number)
+    return number + heads * height * (width // 2 + 16)  # at least the hashes of a row
 
 
 def _rows(like_HNK: Tensor) -> Tensor:

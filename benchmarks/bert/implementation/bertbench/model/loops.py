@@ -202,14 +202,11 @@ class AddNorm(nn.LayerNorm):
 
     def forward(self, hidden_RD: Tensor, residual_RD: Tensor, rate: float) -> Tensor:  # type: ignore[override]
         """Return norm(residual + dropout(hidden)): [R, D]; `rate` is 0 outside training."""
-        if not self._loop_takes(hidden_RD, residual_RD):
+        is_plain = type(self.weight) in (Tensor, nn.Parameter) and self.weight.dtype == torch.float32
+        if not (is_plain and all(takes(tensor.device, tensor.dtype) for tensor in (hidden_RD, residual_RD))):
             return super().forward(plain_dropout(hidden_RD, rate, residual_RD))
         result_RD: Tensor = _AddNorm.apply(hidden_RD, residual_RD, self.weight, self.bias, draw_mask(rate), self.eps)
         return result_RD
-
-    def _loop_takes(self, *tensors: Tensor) -> bool:
-        plain = self.weight.dtype == torch.float32 and type(self.weight) in (Tensor, nn.Parameter)
-        return plain and all(takes(tensor.device, tensor.dtype) for tensor in tensors)
 
 
 class _AddNorm(torch.autograd.Function):
