@@ -18,20 +18,21 @@ LENGTHS = [131, 131, 97, 31, 31, 31, 5, 2]
 HEADS, WIDTH = 3, 8
 
 
-def _inputs(tokens: int) -> tuple[Tensor, Tensor]:
+def _inputs(tokens: int, width: int = WIDTH) -> tuple[Tensor, Tensor]:
     generator = torch.Generator().manual_seed(7)
-    qkv = torch.randn(tokens, 3, HEADS, WIDTH, generator=generator).requires_grad_()
-    return qkv, torch.randn(tokens, HEADS, WIDTH, generator=generator)
+    qkv = torch.randn(tokens, 3, HEADS, width, generator=generator).requires_grad_()
+    return qkv, torch.randn(tokens, HEADS, width, generator=generator)
 
 
+@pytest.mark.parametrize("width", [WIDTH, 37, 64])  # of a head: less than a vector, in three, in four
 @pytest.mark.parametrize(
     "lengths",
     [LENGTHS, [64, 33, 1], [1], [7, 64, 65, 3, 100, 16, 17, 2], [48, 48, 48]],
     ids=["long ones and short ones", "short", "one token", "out of order", "no filler"],
 )
-def test_attention_equals_torchs_operations(lengths: list[int], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_attention_equals_torchs_operations(lengths: list[int], width: int, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(torch, "empty_like", lambda like, **options: torch.full_like(like, torch.nan, **options))
-    sequences, (qkv, gradient) = Sequences.of(np.array(lengths)), _inputs(sum(lengths))
+    sequences, (qkv, gradient) = Sequences.of(np.array(lengths)), _inputs(sum(lengths), width)
     plain, context = plain_attention(qkv, sequences, 0.0), cpu_attention(qkv, sequences, 0.0)
     torch.testing.assert_close(context, plain, rtol=1e-5, atol=1e-6)
     (found,), (expected,) = (torch.autograd.grad(result, qkv, gradient) for result in (context, plain))
@@ -86,11 +87,12 @@ def test_dropout_drops_its_rate_independently() -> None:
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
 def test_dropout_and_its_gradient_use_one_mask(dtype: torch.dtype) -> None:
     hidden = torch.ones(61, 13, dtype=dtype, requires_grad=True)
-    result = apply_dropout(hidden, 0.25)
-    (gradient,) = torch.autograd.grad(result.sum(), hidden)
-    assert torch.equal(gradient, result)
-    assert result[result > 0].unique().tolist() == pytest.approx([1 / 0.75], rel=1e-2)
-    assert 0 < (result == 0).double().mean() < 0.5
+    for rate in (0.5, 0.25):
+        result = apply_dropout(hidden, rate)
+        (gradient,) = torch.autograd.grad(result.sum(), hidden)
+        assert torch.equal(gradient, result)
+        assert result[result > 0].unique().tolist() == pytest.approx([1 / (1 - rate)], rel=1e-2)
+        assert 0 < (result == 0).double().mean() < 2 * rate
     assert torch.equal(apply_dropout(hidden, 0.0), hidden)
 
 

@@ -94,18 +94,19 @@ def dropped(world: World, system: System) -> Seen:
     trainer = LayoutTrainer(system, world, 11, 0)
     seen = Seen(0.0, [], [], [])
 
-    def spy(hidden: Tensor, rate: float) -> Tensor:
+    def see(hidden: Tensor, rate: float) -> None:
         state = torch.get_rng_state()
         seen.masks.append((apply_dropout(torch.ones_like(hidden), rate) > 0).flatten().tolist())
         torch.set_rng_state(state)
+
+    def spy(hidden: Tensor, rate: float) -> Tensor:
+        see(hidden, rate)
         return apply_dropout(hidden, rate)
 
     add_norm = AddNorm.forward
 
     def spy_norm(norm: AddNorm, hidden: Tensor, residual: Tensor, rate: float) -> Tensor:
-        state = torch.get_rng_state()
-        spy(hidden, rate)
-        torch.set_rng_state(state)
+        see(hidden, rate)
         seen.rows.append(len(hidden))
         return add_norm(norm, hidden, residual, rate)
 

@@ -18,7 +18,7 @@ from torch.nn import functional
 
 from bertbench.model import loops
 from bertbench.model.loops import Mask, draw_mask
-from bertbench.model.sequences import SHORT, Sequences
+from bertbench.model.sequences import Sequences
 
 Attention = Callable[[Tensor, Sequences, float], Tensor]
 """Softmax attention of every sequence over its own tokens: query, key and value [T, 3, H, K] in, [T, H, K] out.
@@ -155,14 +155,13 @@ def _loop(name: str, tensors: tuple[Tensor, ...], keys: tuple[int, ...], mask: M
 
 
 def _rows(like_HNK: Tensor) -> Tensor:
-    """Return [H, N, W] for scores; long rows take an odd number of cache lines, or MKL would read columns slowly.
+    """Return [H, N, W] for scores; rows take an odd number of cache lines, or MKL would read columns slowly.
 
     Not in half precision: oneDNN, which multiplies there, would copy such rows first.
     """
-    length = like_HNK.shape[1]
-    width = length
-    if length > SHORT and like_HNK.itemsize > 2:
-        width += (_LINE - length) % (2 * _LINE)
+    width = like_HNK.shape[1]
+    if like_HNK.itemsize > 2:
+        width += (_LINE - width) % (2 * _LINE)
     return like_HNK.new_empty((*like_HNK.shape[:2], width))
 
 

@@ -53,36 +53,19 @@ void row_blocks(Count rows, Count width, Body body) {
     body(first, first + BLOCK < rows ? first + BLOCK : rows, first / BLOCK);
 }
 
-// Factors of a row's elements: 0 of dropped ones.
-struct Factors {
-  Mask mask;
-  Count width;
-  std::vector<float> kept;
-
-  Factors(Mask mask, Count width) : mask(mask), width(width), kept(2 * Mask::hashes(width), 1.0f) {}
-
-  const float* of(Count row) {
-    if (mask.drops) {
-      mask.draw(kept.data(), width, Bits(row * Mask::hashes(width)));
-      for (float& one : kept) one *= mask.enlarged;
-    }
-    return kept.data();
-  }
-};
-
 // result = LayerNorm(sums), sums = residual + dropout(given), row by row; keeps their mean and 1 / deviation.
 template <class T, class R>
 void add_norm(const R* residual, const T* given, const float* weight, const float* bias, R* sums, float* moments,
               R* result, Count rows, Count width, Mask mask, float epsilon) {
   row_blocks(rows, width, [=](Count first, Count end, Count) {
-    Factors factors(mask, width);
+    Kept room(mask, width);
     for (Count row = first; row < end; row++) {
-      const float* const factor = factors.of(row);
+      const float* const kept = room.draw(Bits(row * Mask::hashes(width)));
       const T* const from = given + row * width;
       const R* const other = residual + row * width;
       R *const sum = sums + row * width, *const to = result + row * width;
 #pragma omp simd
-      for (Count i = 0; i < width; i++) store(sum[i], load(other[i]) + load(from[i]) * factor[i]);
+      for (Count i = 0; i < width; i++) store(sum[i], load(other[i]) + load(from[i]) * (kept[i] * mask.enlarged));
       const float mean = sum_over(width, [=](Count i) { return load(sum[i]); }) / width;
       const auto square = [=](Count i) { return (load(sum[i]) - mean) * (load(sum[i]) - mean); };
       const float share = 1.0f / std::sqrt(sum_over(width, square) / width + epsilon);
@@ -99,7 +82,7 @@ void add_norm_gradient(const R* gradient, const R* sums, const float* moments, c
                        R* to_residual, float* to_weight, float* to_bias, Count rows, Count width, Mask mask) {
   std::vector<float> parts((rows + BLOCK - 1) / BLOCK * 2 * width);
   row_blocks(rows, width, [=, &parts](Count first, Count end, Count block) {
-    Factors factors(mask, width);
+    Kept room(mask, width);
     float *const by_weight = parts.data() + 2 * block * width, *const by_bias = by_weight + width;
     for (Count row = first; row < end; row++) {
       const R *const by_result = gradient + row * width, *const sum = sums + row * width;
@@ -115,9 +98,9 @@ void add_norm_gradient(const R* gradient, const R* sums, const float* moments, c
         by_bias[i] += load(by_result[i]);
         store(to[i], share * (slope(i) - all - normalised(i) * along));
       }
-      const float* const factor = factors.of(row);
+      const float* const kept = room.draw(Bits(row * Mask::hashes(width)));
 #pragma omp simd
-      for (Count i = 0; i < width; i++) store(to_given[row * width + i], load(to[i]) * factor[i]);
+      for (Count i = 0; i < width; i++) store(to_given[row * width + i], load(to[i]) * (kept[i] * mask.enlarged));
     }
   });
   std::memset(to_weight, 0, width * sizeof(float));
@@ -182,12 +165,10 @@ void masked_rows(Count rows, Count width, Mask mask, Bits number, Body body) {
   const Count hashes = Mask::hashes(width);
 #pragma omp parallel if (rows * width > FEW)
   {
-    std::vector<float> kept(2 * hashes), room(width);
+    Kept kept(mask, width);
+    std::vector<float> room(width);
 #pragma omp for
-    for (Count row = 0; row < rows; row++) {
-      mask.draw(kept.data(), width, number + row * hashes);
-      body(row, kept.data(), room.data());
-    }
+    for (Count row = 0; row < rows; row++) body(row, kept.draw(number + row * hashes), room.data());
   }
 }
 

@@ -68,9 +68,8 @@ struct Mask {
 
   static Count hashes(Count count) { return rounded(count, 2 * LANES) / 2; }
 
-  // Two elements that share a hash are LANES apart, so that neither crosses a vector of AVX-512.
   // Writes 1 for each kept element and 0 for each dropped one, for 2 * hashes(count) elements; `number` is that of the
-  // first hash.
+  // first hash. Two elements that share a hash are LANES apart, each in a vector of its own.
   void draw(float* kept, Count count, Bits number) const {
     for (Count start = 0; start < count; start += 2 * LANES, number += LANES) {
 #pragma omp simd
@@ -83,6 +82,20 @@ struct Mask {
         kept[start + i + LANES] = hash >> 16 >= drops ? 1.0f : 0.0f;
       }
     }
+  }
+};
+
+// Room for the mask of a row, drawn only where something is dropped.
+struct Kept {
+  Mask mask;
+  Count width;
+  std::vector<float> kept;
+
+  Kept(Mask mask, Count width) : mask(mask), width(width), kept(2 * Mask::hashes(width), 1.0f) {}
+
+  const float* draw(Bits number) {
+    if (mask.drops) mask.draw(kept.data(), width, number);
+    return kept.data();
   }
 };
 

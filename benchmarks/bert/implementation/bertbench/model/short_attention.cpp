@@ -4,8 +4,6 @@
 // Shapes: L tokens of a sequence, its rows rounded up to whole blocks; W = L and K = a head's width, both rounded up to
 // whole vectors. What is added is 0.
 
-#include <vector>
-
 #include "loops.h"
 
 #ifndef __has_builtin  // older compilers
@@ -89,22 +87,34 @@ struct Layout {
 
 // A core's room for one head of one sequence, in fp32.
 struct Head {
-  Count length = 0, numbers, width, wide, tall;
-  std::vector<float> query, key, value, gradient, transposed, dropped, by_scores, result, kept, row;
+  Count numbers, length = 0, width, wide, tall;
+  std::vector<float> query, key, value, gradient, transposed, dropped, by_scores, result, row;
+  Kept kept;
 
-  void fit(Count tokens, Count of_head) {
+  explicit Head(const Layout& layout) : numbers(layout.numbers), kept(layout.mask, 0) {}
+
+  void fit(Count tokens) {
     if (tokens == length) return;  // what is added is still 0
-    length = tokens, numbers = of_head;
+    length = tokens;
     width = rounded(length, LANES), wide = rounded(numbers, LANES), tall = rounded(length, ROWS);
     for (auto* rows : {&query, &key, &value, &gradient, &result}) rows->assign(width * wide, 0.0f);
     for (auto* rows : {&dropped, &by_scores}) rows->assign(tall * width, 0.0f);
-    transposed.resize(wide * width), kept.resize(2 * Mask::hashes(width)), row.resize(width);
+    transposed.resize(wide * width), row.resize(width);
+    kept = Kept(kept.mask, width);
   }
 
   template <class T>
   void read(std::vector<float>& rows, const T* flat, Count stride, float factor = 1.0f) const {
     for (Count token = 0; token < length; token++)
       for (Count i = 0; i < numbers; i++) rows[token * wide + i] = load(flat[token * stride + i]) * factor;
+  }
+
+  // Reads query, times the scale of scores, key and value, which lie `part` numbers apart.
+  template <class T>
+  void read_qkv(const T* flat, Count part, float scale) {
+    read(query, flat, 3 * part, scale);
+    read(key, flat + part, 3 * part);
+    read(value, flat + 2 * part, 3 * part);
   }
 
   // flat [L, K] = factor * left [L, L] @ right [L, K]
@@ -125,17 +135,17 @@ struct Head {
 };
 
 // Calls body(room, number of the first token, that of the head's first number, where probabilities begin) for each head
-// of each sequence. They begin a multiple of LANES apart, so that their place, halved, numbers a row's hashes.
+// of each sequence. A row's place in them numbers its hashes, of which it has no more than probabilities.
 template <class Body>
 void each_head(const Layout& layout, Body body) {
-#pragma omp parallel if (layout.sequences * layout.heads > 16)
+#pragma omp parallel if (layout.sequences * layout.heads > 16)  // fewer take less time than waking other threads
   {
-    Head head;
+    Head head(layout);
 #pragma omp for collapse(2)
     for (Count sequence = 0; sequence < layout.sequences; sequence++)
       for (Count number = 0; number < layout.heads; number++) {
         const Count* const own = layout.table + 3 * sequence;
-        head.fit(own[1], layout.numbers);
+        head.fit(own[1]);
         body(head, own[0], number * layout.numbers, own[2] * layout.heads + number * head.tall * head.width);
       }
   }
@@ -146,16 +156,13 @@ template <class T>
 void forward(const T* qkv, T* context, float* probabilities, Layout layout) {
   const Count part = layout.part();
   each_head(layout, [=](Head& head, Count token, Count number, Count place) {
-    const T* const from = qkv + 3 * part * token + number;
-    head.read(head.query, from, 3 * part, layout.scale);
-    head.read(head.key, from + part, 3 * part);
-    head.read(head.value, from + 2 * part, 3 * part);
+    head.read_qkv(qkv + 3 * part * token + number, part, layout.scale);
     float* const scores = probabilities + place;
     head.multiply_transposed(head.query, head.key, scores);
     for (Count row = 0; row < head.length; row++) {
       const Count at = row * head.width;
-      layout.mask.draw(head.kept.data(), head.width, Bits(place + at));
-      softmax_row(scores + at, &head.dropped[at], head.width, head.length, head.kept.data(), head.row.data());
+      const float* const kept = head.kept.draw(Bits(place + at));
+      softmax_row(scores + at, &head.dropped[at], head.width, head.length, kept, head.row.data());
     }
     head.multiply_to(context + part * token + number, part, layout.mask.enlarged, {head.dropped.data(), head.width, 1},
                      head.value);
@@ -167,18 +174,15 @@ template <class T>
 void backward(const T* gradient, const T* qkv, const float* probabilities, T* by_qkv, Layout layout) {
   const Count part = layout.part();
   each_head(layout, [=](Head& head, Count token, Count number, Count place) {
-    const T* const from = qkv + 3 * part * token + number;
     T* const to = by_qkv + 3 * part * token + number;
-    head.read(head.query, from, 3 * part, layout.scale);
-    head.read(head.key, from + part, 3 * part);
-    head.read(head.value, from + 2 * part, 3 * part);
+    head.read_qkv(qkv + 3 * part * token + number, part, layout.scale);
     head.read(head.gradient, gradient + part * token + number, part, layout.mask.enlarged);
     head.multiply_transposed(head.gradient, head.value, head.by_scores.data());
     for (Count row = 0; row < head.length; row++) {
       const Count at = row * head.width;
-      layout.mask.draw(head.kept.data(), head.width, Bits(place + at));
-      softmax_gradient_row(&head.by_scores[at], probabilities + place + at, &head.dropped[at], head.width,
-                           head.kept.data(), head.row.data());
+      const float* const kept = head.kept.draw(Bits(place + at));
+      softmax_gradient_row(&head.by_scores[at], probabilities + place + at, &head.dropped[at], head.width, kept,
+                           head.row.data());
     }
     head.multiply_to(to, 3 * part, layout.scale, {head.by_scores.data(), head.width, 1}, head.key);
     head.multiply_to(to + part, 3 * part, 1.0f, {head.by_scores.data(), 1, head.width}, head.query);
