@@ -115,7 +115,7 @@ def _size_of(text: str, batch: Batch) -> str:
 
 
 def attention(setting: Setting) -> Trials:
-    """Compute attention in the cache or in squares; without dropout, as in evaluation, torch's is fused."""
+    """Compute attention head by head in the cache; without dropout, as in evaluation, torch's is fused."""
     kinds = [(_RATE, torch.float32), (0.0, torch.float32)]
     if onednn_multiplies(torch.bfloat16):
         kinds.append((_RATE, torch.bfloat16))

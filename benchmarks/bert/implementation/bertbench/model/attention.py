@@ -1,10 +1,8 @@
 """Compute self-attention inside each sequence of a flat batch, without padding or mask.
 
-`attention` is the one place that chooses the kernel; each kernel is its own function. A CPU's computes short sequences
-in its cache, and gathers long ones into squares.
+`attention` is the one place that chooses the kernel; each kernel is its own function.
 
-Shapes: T tokens in the batch, H heads, K width of a head; G sequences of one length N in a group; a row of N scores has
-room for W. Rows in squares, P, are explained in model/sequences.py.
+Shapes: T tokens in the batch, H heads, K width of a head; G sequences of one length N in a group.
 """
 
 import math
@@ -17,7 +15,6 @@ from torch.autograd.function import once_differentiable
 from torch.nn import functional
 
 from bertbench.model import loops
-from bertbench.model.loops import Mask, draw_mask
 from bertbench.model.sequences import Sequences
 
 Attention = Callable[[Tensor, Sequences, float], Tensor]
@@ -25,8 +22,6 @@ Attention = Callable[[Tensor, Sequences, float], Tensor]
 
 The number is the dropout on the attention probabilities: 0 outside training.
 """
-
-_LINE = 16  # 4-byte numbers in a cache line
 
 
 def attention(qkv_T3HK: Tensor, sequences: Sequences, dropout: float) -> Tensor:
@@ -36,7 +31,7 @@ def attention(qkv_T3HK: Tensor, sequences: Sequences, dropout: float) -> Tensor:
 
 
 def kernel_for(device: torch.device, dtype: torch.dtype, width: int) -> Attention:
-    """Choose torch's flash kernel in half precision on an A100 or newer, products of squares on a CPU."""
+    """Choose torch's flash kernel in half precision on an A100 or newer, compiled loops on a CPU."""
     if device.type == "cpu" and loops.takes(device, dtype):
         return cpu_attention
     if device.type == "cuda" and flash_takes(dtype, width) and torch.cuda.get_device_capability(device) >= (8, 0):
@@ -91,10 +86,7 @@ def _equal_lengths(qkv_GN3HK: Tensor, dropout: float) -> Tensor:
 
 
 def cpu_attention(qkv_T3HK: Tensor, sequences: Sequences, dropout: float) -> Tensor:
-    """Compute softmax attention of every sequence over its own tokens: [T, 3, H, K] in, [T, H, K] out.
-
-    Softmax overwrites the scores, and the backward pass overwrites tensors after their last use.
-    """
+    """Compute each head of each sequence in a core's cache (attention.cpp), which keeps probabilities."""
     context_THK: Tensor = _Attention.apply(qkv_T3HK, sequences, dropout)
     return context_THK
 
@@ -102,69 +94,19 @@ def cpu_attention(qkv_T3HK: Tensor, sequences: Sequences, dropout: float) -> Ten
 class _Attention(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, qkv_T3HK: Tensor, sequences: Sequences, dropout: float) -> Tensor:
-        (short, squares), mask, (*_, heads, width) = sequences.by_length, draw_mask(dropout), qkv_T3HK.shape
-        qkv_T3HK, scale = qkv_T3HK.contiguous(), 1 / math.sqrt(width)
+        (table_S3, numbers), (*_, heads, width) = sequences.table, qkv_T3HK.shape
+        qkv_T3HK, probabilities = qkv_T3HK.contiguous(), qkv_T3HK.new_empty(heads * numbers)
         context_THK = torch.empty_like(qkv_T3HK[:, 0], memory_format=torch.contiguous_format)
-        probabilities = qkv_T3HK.new_empty(heads * short.numbers, dtype=torch.float32)
-        ctx.short = short.table_S3, len(short.table_S3), heads, width, scale, *mask
-        loops.run("short_attention", qkv_T3HK, context_THK, probabilities, *ctx.short)
-        rows_3PK, kept = squares.gather(qkv_T3HK), []
-        context_PK, number = torch.empty_like(rows_3PK[0]), len(probabilities)
-        for length, (query, key, value, context) in squares.split([*rows_3PK, context_PK], heads):
-            scores_HNW = _rows(query)
-            _product(query, key.transpose(1, 2), scale, scores_HNW[..., : query.shape[1]])
-            read_HNW = torch.empty_like(scores_HNW) if mask.drops else scores_HNW
-            number = _loop("softmax", (scores_HNW, read_HNW), (length,), mask, number)
-            kept.append(scores_HNW)
-            _product(read_HNW[..., : query.shape[1]], value, mask.enlarged, context)
-        squares.scatter(context_PK[None], context_THK[:, None])
-        ctx.squares, ctx.mask, ctx.shape = squares, mask, qkv_T3HK.shape
-        # long sequences have their rows; short ones read this
-        ctx.save_for_backward(qkv_T3HK if short.numbers else probabilities, probabilities, rows_3PK, *kept)
+        ctx.layout = table_S3, len(table_S3), heads, width, 1 / math.sqrt(width), *loops.draw_mask(dropout)
+        loops.run("attention", qkv_T3HK, context_THK, probabilities, *ctx.layout)
+        ctx.save_for_backward(qkv_T3HK, probabilities)
         return context_THK
 
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, gradient_THK: Tensor) -> tuple[Tensor, None, None]:
-        qkv_T3HK, short, rows_3PK, *saved = ctx.saved_tensors
-        squares, mask, number, (_, _, heads, _, scale, *_) = ctx.squares, ctx.mask, len(short), ctx.short
-        gradient_THK, gradient_T3HK = gradient_THK.contiguous(), gradient_THK.new_empty(ctx.shape)
-        loops.run("short_attention_gradient", gradient_THK, qkv_T3HK, short, gradient_T3HK, *ctx.short)
-        gradient_3PK, given_PK = torch.empty_like(rows_3PK), squares.gather(gradient_THK[:, None])[0]
-        blocks = squares.split([*rows_3PK, *gradient_3PK, given_PK], heads)
-        for probabilities_HNW, (_, tensors) in zip(saved, blocks, strict=True):
-            query, key, value, to_query, to_key, to_value, gradient = tensors
-            by_scores_HNW, width = torch.empty_like(probabilities_HNW), query.shape[1]
-            by_scores_HNW[..., width:] = 0  # softmax's gradient sums whole rows
-            _product(gradient, value.transpose(1, 2), mask.enlarged, by_scores_HNW[..., :width])
-            read_HNW = torch.empty_like(probabilities_HNW) if mask.drops else probabilities_HNW
-            number = _loop("softmax_gradient", (by_scores_HNW, probabilities_HNW, read_HNW), (), mask, number)
-            _product(read_HNW[..., :width].transpose(1, 2), gradient, mask.enlarged, to_value)
-            by_scores_HNN = by_scores_HNW[..., :width]
-            _product(by_scores_HNN, key, scale, to_query)
-            _product(by_scores_HNN.transpose(1, 2), query, scale, to_key)
-        squares.scatter(gradient_3PK, gradient_T3HK)
+        qkv_T3HK, probabilities = ctx.saved_tensors
+        gradient_T3HK = torch.empty_like(qkv_T3HK)
+        given = gradient_THK.contiguous(), qkv_T3HK, probabilities
+        loops.run("attention_gradient", *given, gradient_T3HK, *ctx.layout)
         return gradient_T3HK, None, None
-
-
-def _loop(name: str, tensors: tuple[Tensor, ...], keys: tuple[int, ...], mask: Mask, number: int) -> int:
-    """Run a loop over rows of scores; return the number after the mask's last one."""
-    heads, height, width = tensors[0].shape
-    loops.run(name, *tensors, heads * height, width, *keys, *mask, number)
-    return number + heads * height * (width // 2 + 16)  # at least the hashes of a row
-
-
-def _rows(like_HNK: Tensor) -> Tensor:
-    """Return [H, N, W] for scores; rows take an odd number of cache lines, or MKL would read columns slowly.
-
-    Not in half precision: oneDNN, which multiplies there, would copy such rows first.
-    """
-    width = like_HNK.shape[1]
-    if like_HNK.itemsize > 2:
-        width += (_LINE - width) % (2 * _LINE)
-    return like_HNK.new_empty((*like_HNK.shape[:2], width))
-
-
-def _product(left: Tensor, right: Tensor, scale: float, into: Tensor) -> None:
-    """Overwrite a tensor with scale * left @ right."""
-    torch.baddbmm(into, left, right, beta=0, alpha=scale, out=into)

@@ -112,82 +112,6 @@ void add_norm_gradient(const R* gradient, const R* sums, const float* moments, c
     }
 }
 
-// Long sequences in squares (model/sequences.py): for each its first token, its length, the width of its square, and
-// how many places, tokens or filler, lie before it.
-struct Layout {
-  const Count* table;
-  Count sequences, parts, heads, numbers, places;
-
-  // Calls body for each head of each part of each sequence: with the flat tensor's first row, the rows to the next
-  // token, the squares' first row, the length and the width.
-  template <class Body>
-  void each(Body body) const {
-#pragma omp parallel for if (places * parts * heads * numbers > FEW)
-    for (Count sequence = 0; sequence < sequences; sequence++) {
-      const Count *const own = table + 4 * sequence, width = own[2];
-      for (Count part = 0; part < parts; part++)
-        for (Count head = 0; head < heads; head++)
-          body((own[0] * parts + part) * heads + head, parts * heads, heads * (part * places + own[3]) + head * width,
-               own[1], width);
-    }
-  }
-};
-
-// Copies rows of `numbers` numbers from tokens to squares; filler is 0.
-template <class T>
-void gather(const T* flat, T* rows, Layout layout) {
-  const Count numbers = layout.numbers;
-  layout.each([=](Count from, Count stride, Count to, Count length, Count width) {
-    for (Count place = 0; place < length; place++) {
-      const T* const source = flat + (from + place * stride) * numbers;
-      std::memcpy(rows + (to + place) * numbers, source, numbers * sizeof(T));
-    }
-    std::memset(rows + (to + length) * numbers, 0, (width - length) * numbers * sizeof(T));
-  });
-}
-
-// The reverse, without filler.
-template <class T>
-void scatter(const T* rows, T* flat, Layout layout) {
-  const Count numbers = layout.numbers;
-  layout.each([=](Count to, Count stride, Count from, Count length, Count) {
-    for (Count place = 0; place < length; place++) {
-      const T* const source = rows + (from + place) * numbers;
-      T* const target = flat + (to + place * stride) * numbers;
-      std::memcpy(target, source, numbers * sizeof(T));
-    }
-  });
-}
-
-// Calls body(row, its mask, room for its numbers) for each row of scores; `number` is that of the first hash.
-template <class Body>
-void masked_rows(Count rows, Count width, Mask mask, Bits number, Body body) {
-  const Count hashes = Mask::hashes(width);
-#pragma omp parallel if (rows * width > FEW)
-  {
-    Kept kept(mask, width);
-    std::vector<float> room(width);
-#pragma omp for
-    for (Count row = 0; row < rows; row++) body(row, kept.draw(number + row * hashes), room.data());
-  }
-}
-
-template <class T>
-void softmax(T* scores, T* dropped, Count rows, Count width, Count keys, Mask mask, Bits number) {
-  masked_rows(rows, width, mask, number, [=](Count row, const float* kept, float* room) {
-    softmax_row(scores + row * width, dropped + row * width, width, keys, kept, room);
-  });
-}
-
-template <class T>
-void softmax_gradient(T* gradient, const T* probabilities, T* dropped, Count rows, Count width, Mask mask,
-                      Bits number) {
-  masked_rows(rows, width, mask, number, [=](Count row, const float* kept, float* room) {
-    const Count at = row * width;
-    softmax_gradient_row(gradient + at, probabilities + at, dropped + at, width, kept, room);
-  });
-}
-
 // log(sum(exp(scores))) of each row.
 template <class T>
 void log_sum_exp(const T* scores, float* result, Count rows, Count width) {
@@ -231,22 +155,6 @@ extern "C" {
   void gelu_##name(const T* given, T* result, Count count) { gelu(given, result, count); }                             \
   void gelu_gradient_##name(const T* gradient, const T* given, T* result, Count count) {                               \
     gelu_gradient(gradient, given, result, count);                                                                     \
-  }                                                                                                                    \
-  void softmax_##name(T* scores, T* dropped, Count rows, Count width, Count keys, Count first, Count second,           \
-                      Count drops, float enlarged, Count number) {                                                     \
-    softmax(scores, dropped, rows, width, keys, {first, second, drops, enlarged}, Bits(number));                       \
-  }                                                                                                                    \
-  void softmax_gradient_##name(T* gradient, const T* probabilities, T* dropped, Count rows, Count width, Count first,  \
-                               Count second, Count drops, float enlarged, Count number) {                              \
-    softmax_gradient(gradient, probabilities, dropped, rows, width, {first, second, drops, enlarged}, Bits(number));   \
-  }                                                                                                                    \
-  void gather_##name(const T* flat, T* rows, const Count* table, Count sequences, Count parts, Count heads,            \
-                     Count numbers, Count places) {                                                                    \
-    gather(flat, rows, {table, sequences, parts, heads, numbers, places});                                             \
-  }                                                                                                                    \
-  void scatter_##name(const T* rows, T* flat, const Count* table, Count sequences, Count parts, Count heads,           \
-                      Count numbers, Count places) {                                                                   \
-    scatter(rows, flat, {table, sequences, parts, heads, numbers, places});                                            \
   }                                                                                                                    \
   void log_sum_exp_##name(const T* scores, float* result, Count rows, Count width) {                                   \
     log_sum_exp(scores, result, rows, width);                                                                          \

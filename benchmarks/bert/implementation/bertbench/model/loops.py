@@ -1,4 +1,4 @@
-"""GELU, dropout and LayerNorm; on a CPU they and others call the functions of loops.cpp and short_attention.cpp.
+"""GELU, dropout and LayerNorm; on a CPU they and others call the functions of loops.cpp and attention.cpp.
 
 The system's C++ compiler makes them for this processor when first used, in a second, and the user's cache keeps the
 result. Without a compiler torch's operations compute the same in more passes over memory.
@@ -30,7 +30,7 @@ from bertbench.common.paths import cache_folder
 from bertbench.model.dropout import plain_dropout
 
 _SOURCES = sorted(Path(__file__).parent.glob("*.cpp"))
-_HEADER = Path(__file__).with_suffix(".h")
+_HEADERS = sorted(Path(__file__).parent.glob("*.h"))
 # -ffast-math would remove what `exponential` adds and subtracts
 _FLAGS = ["-std=c++17", "-O3", "-march=native", "-fno-math-errno", "-fno-trapping-math", "-fopenmp", "-shared", "-fPIC"]
 if platform.machine() == "x86_64":  # compilers take half of an Intel's vectors: softmax 1.3 -> 0.9 ns a score
@@ -45,7 +45,7 @@ def library() -> ctypes.CDLL | str:
     """Return the compiled functions, or in a line why there are none."""
     compiler = os.environ.get("CXX", "c++")
     try:
-        source = b"".join(path.read_bytes() for path in (*_SOURCES, _HEADER))
+        source = b"".join(path.read_bytes() for path in _SOURCES + _HEADERS)
         # all that the compiler knows of itself and of this processor: nodes of several kinds may share a cache
         target = _output([compiler, *_FLAGS, "-dM", "-E", "-x", "c++", os.devnull])
         name = hashlib.sha256(source + target + " ".join(_FLAGS).encode()).hexdigest()[:16]
@@ -56,8 +56,8 @@ def library() -> ctypes.CDLL | str:
                 _output([compiler, *_FLAGS, *map(str, _SOURCES), "-o", str(unfinished)])
         found = ctypes.CDLL(str(compiled))
     except (OSError, subprocess.CalledProcessError) as error:
-        return f"{compiler} can't compile {_SOURCES[0].name}: {error}"
-    return found if _is_sound(found) else f"{compiler} makes {_SOURCES[0].name} compute other numbers"
+        return f"{compiler} can't compile the loops: {error}"
+    return found if _is_sound(found) else f"{compiler} makes the loops compute other numbers"
 
 
 def _is_sound(found: ctypes.CDLL) -> bool:
@@ -73,7 +73,7 @@ def _output(command: list[str]) -> bytes:
 
 
 def described() -> str:
-    """Return, in a line, who computes between matrix products."""
+    """Return, in a line, who computes attention and what lies between matrix products."""
     found = library()
     return (
         f"not compiled, therefore slower ({found})" if isinstance(found, str) else "loops compiled for this processor"

@@ -1,0 +1,308 @@
+// Softmax attention of each sequence of a flat batch: each head of each in blocks of rows whose scores stay in a core's
+// cache, where matrix products of a library would each wait for their call and for memory.
+//
+// Shapes: L tokens of a sequence, W = L and K = a head's width, both rounded up to whole tiles; what is added is 0. R
+// rows of a block. Products read numbers by rows, transposed, or zipped, so that a unit has numbers of two rows; fp32
+// numbers are their own units.
+
+#include "multiply.h"
+
+#include <algorithm>
+
+namespace {
+
+constexpr Count BLOCK = 64;  // rows: 128 kB of scores at 512 tokens
+
+// Sequences in a flat tensor: for each its first token, its length, and how many of a head's probabilities come
+// before.
+struct Layout {
+  const Count* table;
+  Count sequences, heads, numbers;  // of a head
+  float scale;                      // of scores
+  Mask mask;
+
+  Count part() const { return heads * numbers; }
+  Count scores() const {
+    const Count* const last = table + 3 * (sequences - 1);
+    return heads * (last[1] * last[1] + last[2]);
+  }
+};
+
+// Rows that lie an odd number of cache lines apart: an even one would let columns share few places of the cache.
+inline Count spread(Count columns) { return columns / 16 % 2 ? columns : columns + 16; }
+
+inline void copy(const float* from, float* to, Count count) { std::memcpy(to, from, count * sizeof(float)); }
+inline void copy(const Bf16* from, Bf16* to, Count count) { std::memcpy(to, from, count * sizeof(Bf16)); }
+inline void copy(const Bf16* from, float* to, Count count) {
+#pragma omp simd
+  for (Count i = 0; i < count; i++) to[i] = load(from[i]);
+}
+
+// A core's room for one head of one sequence.
+template <class Arithmetic>
+struct Head {
+  using Number = typename Arithmetic::Number;
+  static constexpr Count UNIT = Arithmetic::UNIT;
+
+  // A matrix of numbers.
+  struct Numbers {
+    std::vector<Number> numbers;
+    Count stride;
+
+    void fit(Count rows, Count columns) { numbers.assign(rows * columns, Number{}), stride = columns; }
+    Number* row(Count number) { return numbers.data() + number * stride; }
+    Units units() { return {reinterpret_cast<Unit*>(numbers.data()), stride / UNIT}; }
+  };
+
+  // Room for a matrix of units.
+  struct Room {
+    std::vector<float> units;
+
+    Units fit(Count rows, Count columns) {
+      units.resize(rows * columns);
+      return {units.data(), columns};
+    }
+  };
+
+  Count numbers, length = 0, width, across, wide;
+  Numbers query, key, value, gradient;  // [W, K]
+  Numbers dropped, by_scores;           // [R, W]
+  Room zipped, zipped_dropped, zipped_by_scores, of_query, of_key, of_value, of_gradient;
+  Room scores, sums, to_key, to_value;
+  std::vector<float> row, bias;  // bias of a key: -infinity where there is none
+  Kept kept;
+
+  explicit Head(const Layout& layout) : numbers(layout.numbers), kept(layout.mask, 0) {}
+
+  void fit(Count tokens) {
+    if (tokens == length) return;  // what is added is still 0
+    length = tokens;
+    width = rounded(length, TILE), wide = rounded(numbers, TILE), across = spread(width);
+    for (auto* rows : {&query, &key, &value, &gradient}) rows->fit(width, wide);
+    for (auto* rows : {&dropped, &by_scores}) rows->fit(BLOCK, across);
+    row.resize(width), bias.assign(width, 0.0f), std::fill(bias.begin() + length, bias.end(), -INFINITY);
+    kept = Kept(kept.mask, width);
+  }
+
+  template <class T>
+  void read(Numbers& rows, const T* flat, Count stride) const {
+    for (Count token = 0; token < length; token++) copy(flat + token * stride, rows.row(token), numbers);
+  }
+
+  // [rows / UNIT, columns] of numbers [rows, columns]
+  Units zip_rows(Numbers& rows, Room& room, Count height, Count columns) {
+    if constexpr (UNIT == 1) {
+      return rows.units();
+    } else {
+      const Units result = room.fit(height / UNIT, rows.stride);
+      zip(rows.numbers.data(), rows.stride, result, height, columns);
+      return result;
+    }
+  }
+
+  // [K, W] of tokens [W, K], where a unit has two features: the right matrix of a product along features
+  Units along_features(Numbers& rows, Room& room) {
+    const Units result = room.fit(wide / UNIT, across);
+    transpose(rows.units(), result, width, wide / UNIT);
+    return result;
+  }
+
+  // [K, W] of tokens [W, K], where a unit has two tokens: the left matrix of a product along tokens
+  Units by_feature(Numbers& rows, Room& room) {
+    const Units from = zip_rows(rows, zipped, width, wide), result = room.fit(wide, spread(width / UNIT));
+    transpose(from, result, width / UNIT, wide);
+    return result;
+  }
+
+  Units zero(Room& room) {
+    room.units.assign(wide * across, 0.0f);
+    return {room.units.data(), across};
+  }
+
+  // flat = factor * rows
+  template <class T>
+  void write(T* flat, Count stride, Units rows, Count tokens, float factor) const {
+    for (Count token = 0; token < tokens; token++) {
+      T* const to = flat + token * stride;
+      const Unit* const from = rows.row(token);
+#pragma omp simd
+      for (Count i = 0; i < numbers; i++) store(to[i], from[i] * factor);
+    }
+  }
+
+  // flat [L, K] = factor * columns [K, W], transposed
+  template <class T>
+  void write_transposed(T* flat, Count stride, Units columns, float factor) {
+    const Units rows = zipped.fit(width, wide);
+    transpose(columns, rows, wide, width);
+    write(flat, stride, rows, length, factor);
+  }
+
+  // Calls body(first row, rows of a block, these rounded up to what products take).
+  template <class Body>
+  void each_block(Body body) const {
+    for (Count first = 0; first < length; first += BLOCK) {
+      const Count rows = length - first < BLOCK ? length - first : BLOCK;
+      body(first, rows, rounded(rows, Arithmetic::HEIGHT));
+    }
+  }
+};
+
+// Calls body(room, number of the first token, that of the head's first number, where probabilities begin) for each head
+// of each sequence. A row's place in them numbers its hashes, of which it has no more than probabilities.
+template <class Arithmetic, class Body>
+void each_head(const Layout& layout, Body body) {
+#pragma omp parallel if (layout.scores() > FEW)
+  {
+    [[maybe_unused]] const typename Arithmetic::Session session;
+    Head<Arithmetic> head(layout);
+#pragma omp for collapse(2) schedule(dynamic)
+    for (Count sequence = 0; sequence < layout.sequences; sequence++)
+      for (Count number = 0; number < layout.heads; number++) {
+        const Count* const own = layout.table + 3 * sequence;
+        head.fit(own[1]);
+        body(head, own[0], number * layout.numbers, own[2] * layout.heads + number * head.length * head.width);
+      }
+  }
+}
+
+// Turns a row's scores into probabilities, 0 where `bias` is -infinity; also writes them after dropout, which doesn't
+// enlarge them. `power` has room for the row: scores lie in a larger cache than a row does.
+template <class T, class Number>
+inline void softmax(const Unit* scores, T* probabilities, Number* dropped, Count width, const float* bias, float scale,
+                    const float* kept, Unit* power) {
+  Vector highest = Vector{} - INFINITY, sum{};
+  for (Count i = 0; i < width; i += LANES) {
+    vector_at(power + i) = load_vector(scores + i) * scale + load_vector(bias + i);
+    highest = higher(highest, vector_at(power + i));
+  }
+  const float most = over_lanes(highest, higher);
+  for (Count i = 0; i < width; i += LANES)
+    sum += vector_at(power + i) = exponential<Vector>(vector_at(power + i) - most);
+  const float share = 1.0f / over_lanes(sum, added);
+  for (Count i = 0; i < width; i += LANES) {
+    const Vector probability = vector_at(power + i) * share;
+    store_vector(probabilities + i, probability);
+    store_vector(dropped + i, probability * load_vector(kept + i));
+  }
+}
+
+// Writes the gradient of a row's scores from that of its probabilities after dropout, and these. `slope` has room for
+// the row.
+template <class T, class Number>
+inline void softmax_gradient(const Unit* by_dropped, const T* probabilities, Number* by_scores, Number* dropped,
+                             Count width, float enlarged, const float* kept, Unit* slope) {
+  Vector sum{};
+  for (Count i = 0; i < width; i += LANES) {
+    vector_at(slope + i) = load_vector(by_dropped + i) * (load_vector(kept + i) * enlarged);
+    sum += vector_at(slope + i) * load_vector(probabilities + i);
+  }
+  const float along = over_lanes(sum, added);
+  for (Count i = 0; i < width; i += LANES) {
+    const Vector probability = load_vector(probabilities + i);
+    store_vector(dropped + i, probability * load_vector(kept + i));
+    store_vector(by_scores + i, probability * (vector_at(slope + i) - along));
+  }
+}
+
+// context [T, H, K] of query, key and value [T, 3, H, K]; keeps probabilities
+template <class Arithmetic, class T>
+void forward(const T* qkv, T* context, T* probabilities, const Layout& layout) {
+  const Count part = layout.part();
+  each_head<Arithmetic>(layout, [=](Head<Arithmetic>& head, Count token, Count number, Count place) {
+    const T* const from = qkv + 3 * part * token + number;
+    head.read(head.query, from, 3 * part);
+    head.read(head.key, from + part, 3 * part);
+    head.read(head.value, from + 2 * part, 3 * part);
+    const Units key = head.along_features(head.key, head.of_key);
+    const Units value = head.zip_rows(head.value, head.of_value, head.width, head.wide);
+    const Units scores = head.scores.fit(BLOCK, head.across), sums = head.sums.fit(BLOCK, head.wide);
+    head.each_block([&](Count first, Count rows, Count height) {
+      const Units query = head.query.units();
+      Arithmetic::multiply({query.row(first), query.stride}, key, scores, height, head.wide / head.UNIT, head.width,
+                           false);
+      for (Count row = 0; row < rows; row++) {
+        const Count at = place + (first + row) * head.width;
+        softmax(scores.row(row), probabilities + at, head.dropped.row(row), head.width, head.bias.data(), layout.scale,
+                head.kept.draw(Bits(at)), head.row.data());
+      }
+      Arithmetic::multiply(head.dropped.units(), value, sums, height, head.width / head.UNIT, head.wide, false);
+      head.write(context + part * (token + first) + number, part, sums, rows, layout.mask.enlarged);
+    });
+  });
+}
+
+// gradient of query, key and value from that of context
+template <class Arithmetic, class T>
+void backward(const T* gradient, const T* qkv, const T* probabilities, T* by_qkv, const Layout& layout) {
+  const Count part = layout.part();
+  each_head<Arithmetic>(layout, [=](Head<Arithmetic>& head, Count token, Count number, Count place) {
+    const T* const from = qkv + 3 * part * token + number;
+    T* const to = by_qkv + 3 * part * token + number;
+    head.read(head.query, from, 3 * part);
+    head.read(head.key, from + part, 3 * part);
+    head.read(head.value, from + 2 * part, 3 * part);
+    head.read(head.gradient, gradient + part * token + number, part);
+    const Units query = head.by_feature(head.query, head.of_query);
+    const Units by_context = head.by_feature(head.gradient, head.of_gradient);
+    const Units key = head.zip_rows(head.key, head.of_key, head.width, head.wide);
+    const Units value = head.along_features(head.value, head.of_value);
+    const Units scores = head.scores.fit(BLOCK, head.across), sums = head.sums.fit(BLOCK, head.wide);
+    const Units to_key = head.zero(head.to_key), to_value = head.zero(head.to_value);
+    head.each_block([&](Count first, Count rows, Count height) {
+      const Units above = head.gradient.units();
+      Arithmetic::multiply({above.row(first), above.stride}, value, scores, height, head.wide / head.UNIT, head.width,
+                           false);
+      for (Count row = 0; row < rows; row++) {
+        const Count at = place + (first + row) * head.width;
+        softmax_gradient(scores.row(row), probabilities + at, head.by_scores.row(row), head.dropped.row(row),
+                         head.width, layout.mask.enlarged, head.kept.draw(Bits(at)), head.row.data());
+      }
+      Arithmetic::multiply(head.by_scores.units(), key, sums, height, head.width / head.UNIT, head.wide, false);
+      head.write(to + 3 * part * first, 3 * part, sums, rows, layout.scale);
+      const Units by_scores = head.zip_rows(head.by_scores, head.zipped_by_scores, height, head.width);
+      const Units dropped = head.zip_rows(head.dropped, head.zipped_dropped, height, head.width);
+      const Count depth = height / head.UNIT, done = first / head.UNIT;
+      Arithmetic::multiply({query.first + done, query.stride}, by_scores, to_key, head.wide, depth, head.width, true);
+      Arithmetic::multiply({by_context.first + done, by_context.stride}, dropped, to_value, head.wide, depth,
+                           head.width, true);
+    });
+    head.write_transposed(to + part, 3 * part, to_key, layout.scale);
+    head.write_transposed(to + 2 * part, 3 * part, to_value, layout.mask.enlarged);
+  });
+}
+
+// Calls body with the fastest arithmetic for a format.
+template <class Body>
+void by_fastest(float, Body body) {
+  body(Single());
+}
+template <class Body>
+void by_fastest(Bf16, Body body) {
+#if defined(__AMX_BF16__)
+  Tiles::are_allowed() ? body(Tiles()) : body(Single());  // an Intel takes longer for pairs than for single numbers
+#elif defined(__AVX512BF16__)
+  body(Pairs());
+#else
+  body(Single());
+#endif
+}
+
+}  // namespace
+
+extern "C" {
+#define OF_TYPE(name, T)                                                                                               \
+  void attention_##name(const T* qkv, T* context, T* probabilities, const Count* table, Count sequences, Count heads,  \
+                        Count numbers, float scale, Count first, Count second, Count drops, float enlarged) {          \
+    const Layout layout{table, sequences, heads, numbers, scale, {first, second, drops, enlarged}};                    \
+    by_fastest(T{}, [&](auto by) { forward<decltype(by)>(qkv, context, probabilities, layout); });                     \
+  }                                                                                                                    \
+  void attention_gradient_##name(const T* gradient, const T* qkv, const T* probabilities, T* by_qkv,                   \
+                                 const Count* table, Count sequences, Count heads, Count numbers, float scale,         \
+                                 Count first, Count second, Count drops, float enlarged) {                             \
+    const Layout layout{table, sequences, heads, numbers, scale, {first, second, drops, enlarged}};                    \
+    by_fastest(T{}, [&](auto by) { backward<decltype(by)>(gradient, qkv, probabilities, by_qkv, layout); });           \
+  }
+OF_TYPE(fp32, float)
+OF_TYPE(bf16, Bf16)
+}

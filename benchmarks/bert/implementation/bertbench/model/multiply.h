@@ -1,0 +1,235 @@
+// Matrix products of what lies in a core's cache, by vectors or, in bf16 on an Intel with AMX, by tiles.
+//
+// A unit is 32 bits along the depth of a product: one fp32 number, or two of bf16, which one instruction multiplies and
+// adds up in fp32. A left matrix has rows of units; a right one a unit of each column in each row.
+
+#pragma once
+
+#include "loops.h"
+
+#ifdef __AVX512BF16__
+#include <immintrin.h>
+#endif
+#ifdef __AMX_BF16__
+#include <sys/syscall.h>
+#include <unistd.h>
+#endif
+#ifndef __has_builtin  // older compilers
+#define __has_builtin(name) 0
+#endif
+
+namespace {
+
+typedef float Unit __attribute__((may_alias));
+
+// A matrix of units: its rows lie `stride` units apart.
+struct Units {
+  Unit* first;
+  Count stride;
+
+  Unit* row(Count number) const { return first + number * stride; }
+};
+
+inline Vector& vector_at(Unit* place) { return *reinterpret_cast<Vector*>(place); }
+
+inline Vector load_vector(const float* place) { return vector_at(const_cast<float*>(place)); }
+inline Vector load_vector(const Bf16* place) {
+  typedef std::uint16_t Halves __attribute__((vector_size(2 * LANES), aligned(2), may_alias));
+  return as<Vector>(__builtin_convertvector(*reinterpret_cast<const Halves*>(place), BitsVector) << 16);
+}
+inline void store_vector(float* place, Vector value) { vector_at(place) = value; }
+inline void store_vector(Bf16* place, Vector value) {
+#ifdef __AVX512BF16__
+  const auto rounded = _mm512_cvtneps_pbh(as<__m512>(value));
+  std::memcpy(place, &rounded, sizeof rounded);
+#else
+  for (Count lane = 0; lane < LANES; lane++) store(place[lane], value[lane]);
+#endif
+}
+
+inline Vector added(Vector one, Vector other) { return one + other; }
+inline Vector higher(Vector one, Vector other) { return other > one ? other : one; }
+
+#if __has_builtin(__builtin_shufflevector) && defined(__AVX512F__)
+#define SHUFFLES_16 1
+#endif
+
+// All lanes joined, by halves: a compiler would take one lane after the other.
+template <class Join>
+inline float over_lanes(Vector all, Join join) {
+#ifdef SHUFFLES_16
+  all = join(all, __builtin_shufflevector(all, all, 8, 9, 10, 11, 12, 13, 14, 15, 0, 1, 2, 3, 4, 5, 6, 7));
+  all = join(all, __builtin_shufflevector(all, all, 4, 5, 6, 7, 0, 1, 2, 3, 12, 13, 14, 15, 8, 9, 10, 11));
+  all = join(all, __builtin_shufflevector(all, all, 2, 3, 0, 1, 6, 7, 4, 5, 10, 11, 8, 9, 14, 15, 12, 13));
+  all = join(all, __builtin_shufflevector(all, all, 1, 0, 3, 2, 5, 4, 7, 6, 9, 8, 11, 10, 13, 12, 15, 14));
+#else
+  for (Count half = LANES / 2; half > 0; half /= 2) {
+    Vector moved = all;
+    for (Count lane = 0; lane < half; lane++) moved[lane] = all[lane + half];
+    all = join(all, moved);
+  }
+#endif
+  return all[0];
+}
+
+// The sums of a block take half of the registers: AVX-512 and ARM have 32.
+#if defined(__AVX512F__) || defined(__aarch64__)
+constexpr Count ROWS = 8;
+#else
+constexpr Count ROWS = 4;
+#endif
+constexpr Count VECTORS = 2;
+
+// Writes or adds to ROWS rows of VECTORS vectors: the sum over depth of left [row, depth] * right [depth, ...].
+template <class Arithmetic>
+inline void multiply_block(Units left, Units right, Units result, Count depth, bool adds) {
+  Vector sums[ROWS][VECTORS] = {};
+  if (adds)
+    for (Count row = 0; row < ROWS; row++)
+      for (Count column = 0; column < VECTORS; column++)
+        sums[row][column] = vector_at(result.row(row) + column * LANES);
+  for (Count at = 0; at < depth; at++) {
+    Vector other[VECTORS];
+    for (Count column = 0; column < VECTORS; column++) other[column] = vector_at(right.row(at) + column * LANES);
+    for (Count row = 0; row < ROWS; row++)
+      for (Count column = 0; column < VECTORS; column++)
+        sums[row][column] = Arithmetic::add(sums[row][column], left.row(row)[at], other[column]);
+  }
+  for (Count row = 0; row < ROWS; row++)
+    for (Count column = 0; column < VECTORS; column++) vector_at(result.row(row) + column * LANES) = sums[row][column];
+}
+
+constexpr Count TILE = 32;  // numbers of columns, and for tiles of numbers along depth, are multiples of it
+
+// Ways of multiplying: each has its format of numbers, how many of them make a unit, of what the number of rows is a
+// multiple, a session in which it multiplies, and `multiply`: left [rows, depth] @ right [depth, columns] becomes the
+// result or, with `adds`, is added to it.
+
+template <class Arithmetic>
+struct ByVectors {
+  static constexpr Count HEIGHT = ROWS;
+  struct Session {};
+
+  static void multiply(Units left, Units right, Units result, Count rows, Count depth, Count columns, bool adds) {
+    for (Count row = 0; row < rows; row += ROWS)
+      for (Count column = 0; column < columns; column += VECTORS * LANES)
+        multiply_block<Arithmetic>({left.row(row), left.stride}, {right.first + column, right.stride},
+                                   {result.row(row) + column, result.stride}, depth, adds);
+  }
+};
+
+struct Single : ByVectors<Single> {
+  using Number = float;
+  static constexpr Count UNIT = 1;
+  static Vector add(Vector sum, float left, Vector right) { return sum + left * right; }
+};
+
+#ifdef __AVX512BF16__
+struct Pairs : ByVectors<Pairs> {
+  using Number = Bf16;
+  static constexpr Count UNIT = 2;
+  static Vector add(Vector sum, float left, Vector right) {
+    return as<Vector>(
+        _mm512_dpbf16_ps(as<__m512>(sum), as<__m512bh>(_mm512_set1_epi32(as<int>(left))), as<__m512bh>(right)));
+  }
+};
+#endif
+
+#ifdef __AMX_BF16__
+struct Tiles {
+  using Number = Bf16;
+  static constexpr Count UNIT = 2, HEIGHT = TILE;
+
+  // Linux saves tiles only for processes that asked for them.
+  static bool are_allowed() {
+    constexpr long ARCH_REQ_XCOMP_PERM = 0x1023, XTILEDATA = 18;
+    static const bool allowed = syscall(SYS_arch_prctl, ARCH_REQ_XCOMP_PERM, XTILEDATA) == 0;
+    return allowed;
+  }
+
+  // Eight tiles of 16 rows of 64 bytes; afterwards those of before, which oneDNN takes to be still set.
+  struct Session {
+    alignas(64) char before[64];
+
+    Session() {
+      alignas(64) char tiles[64] = {1};
+      for (int tile = 0; tile < 8; tile++) tiles[16 + 2 * tile] = 64, tiles[48 + tile] = 16;
+      _tile_storeconfig(before);
+      _tile_loadconfig(tiles);
+    }
+    ~Session() { _tile_loadconfig(before); }
+  };
+
+  // Four tiles of results at a time.
+  static void multiply(Units left, Units right, Units result, Count rows, Count depth, Count columns, bool adds) {
+    const auto bytes = [](Units matrix) { return matrix.stride * Count(sizeof(float)); };
+    for (Count row = 0; row < rows; row += TILE)
+      for (Count column = 0; column < columns; column += TILE) {
+        Unit *const upper = result.row(row) + column, *const lower = result.row(row + 16) + column;
+        if (adds) {
+          _tile_loadd(0, upper, bytes(result));
+          _tile_loadd(1, upper + 16, bytes(result));
+          _tile_loadd(2, lower, bytes(result));
+          _tile_loadd(3, lower + 16, bytes(result));
+        } else {
+          _tile_zero(0);
+          _tile_zero(1);
+          _tile_zero(2);
+          _tile_zero(3);
+        }
+        for (Count at = 0; at < depth; at += 16) {
+          _tile_loadd(4, left.row(row) + at, bytes(left));
+          _tile_loadd(5, left.row(row + 16) + at, bytes(left));
+          _tile_loadd(6, right.row(at) + column, bytes(right));
+          _tile_loadd(7, right.row(at) + column + 16, bytes(right));
+          _tile_dpbf16ps(0, 4, 6);
+          _tile_dpbf16ps(1, 4, 7);
+          _tile_dpbf16ps(2, 5, 6);
+          _tile_dpbf16ps(3, 5, 7);
+        }
+        _tile_stored(0, upper, bytes(result));
+        _tile_stored(1, upper + 16, bytes(result));
+        _tile_stored(2, lower, bytes(result));
+        _tile_stored(3, lower + 16, bytes(result));
+      }
+  }
+};
+#endif
+
+// to [16, 16] = from, transposed: each of four rounds zips rows with those half of all further down.
+inline void transpose_block(Units from, Units to) {
+#ifdef SHUFFLES_16
+  Vector rows[LANES], zipped[LANES];
+  for (Count row = 0; row < LANES; row++) rows[row] = vector_at(from.row(row));
+  for (Count round = 0; round < 4; round++) {
+    for (Count row = 0; row < LANES / 2; row++) {
+      const Vector a = rows[row], b = rows[row + LANES / 2];
+      zipped[2 * row] = __builtin_shufflevector(a, b, 0, 16, 1, 17, 2, 18, 3, 19, 4, 20, 5, 21, 6, 22, 7, 23);
+      zipped[2 * row + 1] = __builtin_shufflevector(a, b, 8, 24, 9, 25, 10, 26, 11, 27, 12, 28, 13, 29, 14, 30, 15, 31);
+    }
+    for (Count row = 0; row < LANES; row++) rows[row] = zipped[row];
+  }
+  for (Count row = 0; row < LANES; row++) vector_at(to.row(row)) = rows[row];
+#else
+  for (Count row = 0; row < 16; row++)
+    for (Count column = 0; column < 16; column++) to.row(column)[row] = from.row(row)[column];
+#endif
+}
+
+// to [columns, rows] = from [rows, columns], transposed; both are multiples of 16
+inline void transpose(Units from, Units to, Count rows, Count columns) {
+  for (Count row = 0; row < rows; row += 16)
+    for (Count column = 0; column < columns; column += 16)
+      transpose_block({from.row(row) + column, from.stride}, {to.row(column) + row, to.stride});
+}
+
+// to [rows / 2, columns] has units of two neighbouring rows of bf16 numbers, which lie `stride` numbers apart.
+inline void zip(const Bf16* from, Count stride, Units to, Count rows, Count columns) {
+  for (Count row = 0; row < rows; row += 2, from += 2 * stride) {
+    Unit* const pair = to.row(row / 2);
+#pragma omp simd
+    for (Count i = 0; i < columns; i++) pair[i] = as<float>(Bits(from[i].bits) | Bits(from[stride + i].bits) << 16);
+  }
+}
+
+}  // namespace
