@@ -5,9 +5,9 @@
 // rows of a block. Products read numbers by rows, transposed, or zipped, so that a unit has numbers of two rows; fp32
 // numbers are their own units.
 
-#include "multiply.h"
-
 #include <algorithm>
+
+#include "multiply.h"
 
 namespace {
 
@@ -87,6 +87,14 @@ struct Head {
   template <class T>
   void read(Numbers& rows, const T* flat, Count stride) const {
     for (Count token = 0; token < length; token++) copy(flat + token * stride, rows.row(token), numbers);
+  }
+
+  // Query, key and value lie `part` numbers apart.
+  template <class T>
+  void read_qkv(const T* flat, Count part) {
+    read(query, flat, 3 * part);
+    read(key, flat + part, 3 * part);
+    read(value, flat + 2 * part, 3 * part);
   }
 
   // [rows / UNIT, columns] of numbers [rows, columns]
@@ -210,17 +218,13 @@ template <class Arithmetic, class T>
 void forward(const T* qkv, T* context, T* probabilities, const Layout& layout) {
   const Count part = layout.part();
   each_head<Arithmetic>(layout, [=](Head<Arithmetic>& head, Count token, Count number, Count place) {
-    const T* const from = qkv + 3 * part * token + number;
-    head.read(head.query, from, 3 * part);
-    head.read(head.key, from + part, 3 * part);
-    head.read(head.value, from + 2 * part, 3 * part);
+    head.read_qkv(qkv + 3 * part * token + number, part);
     const Units key = head.along_features(head.key, head.of_key);
     const Units value = head.zip_rows(head.value, head.of_value, head.width, head.wide);
     const Units scores = head.scores.fit(BLOCK, head.across), sums = head.sums.fit(BLOCK, head.wide);
     head.each_block([&](Count first, Count rows, Count height) {
-      const Units query = head.query.units();
-      Arithmetic::multiply({query.row(first), query.stride}, key, scores, height, head.wide / head.UNIT, head.width,
-                           false);
+      const Units query = head.query.units().from(first);
+      Arithmetic::multiply(query, key, scores, height, head.wide / head.UNIT, head.width, false);
       for (Count row = 0; row < rows; row++) {
         const Count at = place + (first + row) * head.width;
         softmax(scores.row(row), probabilities + at, head.dropped.row(row), head.width, head.bias.data(), layout.scale,
@@ -237,11 +241,8 @@ template <class Arithmetic, class T>
 void backward(const T* gradient, const T* qkv, const T* probabilities, T* by_qkv, const Layout& layout) {
   const Count part = layout.part();
   each_head<Arithmetic>(layout, [=](Head<Arithmetic>& head, Count token, Count number, Count place) {
-    const T* const from = qkv + 3 * part * token + number;
     T* const to = by_qkv + 3 * part * token + number;
-    head.read(head.query, from, 3 * part);
-    head.read(head.key, from + part, 3 * part);
-    head.read(head.value, from + 2 * part, 3 * part);
+    head.read_qkv(qkv + 3 * part * token + number, part);
     head.read(head.gradient, gradient + part * token + number, part);
     const Units query = head.by_feature(head.query, head.of_query);
     const Units by_context = head.by_feature(head.gradient, head.of_gradient);
@@ -250,9 +251,8 @@ void backward(const T* gradient, const T* qkv, const T* probabilities, T* by_qkv
     const Units scores = head.scores.fit(BLOCK, head.across), sums = head.sums.fit(BLOCK, head.wide);
     const Units to_key = head.zero(head.to_key), to_value = head.zero(head.to_value);
     head.each_block([&](Count first, Count rows, Count height) {
-      const Units above = head.gradient.units();
-      Arithmetic::multiply({above.row(first), above.stride}, value, scores, height, head.wide / head.UNIT, head.width,
-                           false);
+      const Units above = head.gradient.units().from(first);
+      Arithmetic::multiply(above, value, scores, height, head.wide / head.UNIT, head.width, false);
       for (Count row = 0; row < rows; row++) {
         const Count at = place + (first + row) * head.width;
         softmax_gradient(scores.row(row), probabilities + at, head.by_scores.row(row), head.dropped.row(row),
@@ -263,9 +263,8 @@ void backward(const T* gradient, const T* qkv, const T* probabilities, T* by_qkv
       const Units by_scores = head.zip_rows(head.by_scores, head.zipped_by_scores, height, head.width);
       const Units dropped = head.zip_rows(head.dropped, head.zipped_dropped, height, head.width);
       const Count depth = height / head.UNIT, done = first / head.UNIT;
-      Arithmetic::multiply({query.first + done, query.stride}, by_scores, to_key, head.wide, depth, head.width, true);
-      Arithmetic::multiply({by_context.first + done, by_context.stride}, dropped, to_value, head.wide, depth,
-                           head.width, true);
+      Arithmetic::multiply(query.from(0, done), by_scores, to_key, head.wide, depth, head.width, true);
+      Arithmetic::multiply(by_context.from(0, done), dropped, to_value, head.wide, depth, head.width, true);
     });
     head.write_transposed(to + part, 3 * part, to_key, layout.scale);
     head.write_transposed(to + 2 * part, 3 * part, to_value, layout.mask.enlarged);

@@ -28,6 +28,7 @@ struct Units {
   Count stride;
 
   Unit* row(Count number) const { return first + number * stride; }
+  Units from(Count number, Count column = 0) const { return {row(number) + column, stride}; }
 };
 
 inline Vector& vector_at(Unit* place) { return *reinterpret_cast<Vector*>(place); }
@@ -113,8 +114,7 @@ struct ByVectors {
   static void multiply(Units left, Units right, Units result, Count rows, Count depth, Count columns, bool adds) {
     for (Count row = 0; row < rows; row += ROWS)
       for (Count column = 0; column < columns; column += VECTORS * LANES)
-        multiply_block<Arithmetic>({left.row(row), left.stride}, {right.first + column, right.stride},
-                                   {result.row(row) + column, result.stride}, depth, adds);
+        multiply_block<Arithmetic>(left.from(row), right.from(0, column), result.from(row, column), depth, adds);
   }
 };
 
@@ -216,11 +216,11 @@ inline void transpose_block(Units from, Units to) {
 #endif
 }
 
-// to [columns, rows] = from [rows, columns], transposed; both are multiples of 16
-inline void transpose(Units from, Units to, Count rows, Count columns) {
+// to [columns, rows] = given [rows, columns], transposed; both are multiples of 16
+inline void transpose(Units given, Units to, Count rows, Count columns) {
   for (Count row = 0; row < rows; row += 16)
     for (Count column = 0; column < columns; column += 16)
-      transpose_block({from.row(row) + column, from.stride}, {to.row(column) + row, to.stride});
+      transpose_block(given.from(row, column), to.from(column, row));
 }
 
 // to [rows / 2, columns] has units of two neighbouring rows of bf16 numbers, which lie `stride` numbers apart.
