@@ -1,6 +1,6 @@
 """GELU, dropout and LayerNorm; on a CPU they and others call the functions of loops.cpp and attention.cpp.
 
-The system's C++ compiler makes them for this processor when first used, in a second, and the user's cache keeps the
+The system's C++ compiler makes them for this processor when first used, in seconds, and the user's cache keeps the
 result. Without a compiler torch's operations compute the same in more passes over memory.
 
 Shapes: R tokens, D features; R2: two numbers for each token.

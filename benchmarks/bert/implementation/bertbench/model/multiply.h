@@ -18,6 +18,8 @@
 #define __has_builtin(name) 0
 #endif
 
+#define ALONE __attribute__((noinline))  // a copy for each call takes compilers half as long again
+
 namespace {
 
 typedef float Unit __attribute__((may_alias));
@@ -111,7 +113,7 @@ struct ByVectors {
   static constexpr Count HEIGHT = ROWS;
   struct Session {};
 
-  static void multiply(Units left, Units right, Units result, Count rows, Count depth, Count columns, bool adds) {
+  ALONE static void multiply(Units left, Units right, Units result, Count rows, Count depth, Count columns, bool adds) {
     for (Count row = 0; row < rows; row += ROWS)
       for (Count column = 0; column < columns; column += VECTORS * LANES)
         multiply_block<Arithmetic>(left.from(row), right.from(0, column), result.from(row, column), depth, adds);
@@ -161,7 +163,7 @@ struct Tiles {
   };
 
   // Four tiles of results at a time.
-  static void multiply(Units left, Units right, Units result, Count rows, Count depth, Count columns, bool adds) {
+  ALONE static void multiply(Units left, Units right, Units result, Count rows, Count depth, Count columns, bool adds) {
     const auto bytes = [](Units matrix) { return matrix.stride * Count(sizeof(float)); };
     for (Count row = 0; row < rows; row += TILE)
       for (Count column = 0; column < columns; column += TILE) {
@@ -217,7 +219,7 @@ inline void transpose_block(Units from, Units to) {
 }
 
 // to [columns, rows] = given [rows, columns], transposed; both are multiples of 16
-inline void transpose(Units given, Units to, Count rows, Count columns) {
+ALONE inline void transpose(Units given, Units to, Count rows, Count columns) {
   for (Count row = 0; row < rows; row += 16)
     for (Count column = 0; column < columns; column += 16)
       transpose_block(given.from(row, column), to.from(column, row));
