@@ -55,7 +55,7 @@ def attends_by_flash(device: torch.device, precision: PrecisionName, shape: Bert
 
 
 def describe_compute(device: torch.device, precision: PrecisionName, shape: BertShape, pieces: str) -> str:
-    """Describe in a line how a model of this shape computes; `pieces` describes the code between attentions."""
+    """Describe in a line how a model of this shape computes; `pieces` describes the rest."""
     flash = ", attention by torch's flash kernel" if attends_by_flash(device, precision, shape) else ""
     return f"{precision}{flash}, {pieces}"
 

@@ -6,6 +6,7 @@
 // numbers are their own units.
 
 #include <algorithm>
+#include <type_traits>
 
 #include "multiply.h"
 
@@ -31,11 +32,14 @@ struct Layout {
 // Rows that lie an odd number of cache lines apart: an even one would let columns share few places of the cache.
 inline Count spread(Count columns) { return columns / 16 % 2 ? columns : columns + 16; }
 
-inline void copy(const float* from, float* to, Count count) { std::memcpy(to, from, count * sizeof(float)); }
-inline void copy(const Bf16* from, Bf16* to, Count count) { std::memcpy(to, from, count * sizeof(Bf16)); }
-inline void copy(const Bf16* from, float* to, Count count) {
+template <class From, class To>
+inline void copy(const From* from, To* to, Count count) {
+  if constexpr (std::is_same_v<From, To>) {
+    std::memcpy(to, from, count * sizeof(To));
+  } else {
 #pragma omp simd
-  for (Count i = 0; i < count; i++) to[i] = load(from[i]);
+    for (Count i = 0; i < count; i++) to[i] = load(from[i]);
+  }
 }
 
 // A core's room for one head of one sequence.

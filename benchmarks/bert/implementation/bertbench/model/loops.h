@@ -9,6 +9,13 @@
 #include <cstring>
 #include <vector>
 
+#ifdef __AVX512BF16__
+#include <immintrin.h>
+#endif
+#ifndef __has_builtin  // older compilers
+#define __has_builtin(name) 0
+#endif
+
 namespace {
 
 using Count = std::int64_t;
@@ -50,6 +57,48 @@ inline void store(Bf16& place, float value) {
   Bits bits = as<Bits>(value);
   bits += 0x7fff + (bits >> 16 & 1);  // rounds to nearest, ties to even
   place.bits = value != value ? 0x7fc0 : bits >> 16;
+}
+
+inline Vector& vector_at(float* place) { return *reinterpret_cast<Vector*>(place); }
+
+inline Vector load_vector(const float* place) { return vector_at(const_cast<float*>(place)); }
+inline Vector load_vector(const Bf16* place) {
+  typedef std::uint16_t Halves __attribute__((vector_size(2 * LANES), aligned(2), may_alias));
+  return as<Vector>(__builtin_convertvector(*reinterpret_cast<const Halves*>(place), BitsVector) << 16);
+}
+inline void store_vector(float* place, Vector value) { vector_at(place) = value; }
+inline void store_vector(Bf16* place, Vector value) {
+#ifdef __AVX512BF16__
+  const auto rounded = _mm512_cvtneps_pbh(as<__m512>(value));
+  std::memcpy(place, &rounded, sizeof rounded);
+#else
+  for (Count lane = 0; lane < LANES; lane++) store(place[lane], value[lane]);
+#endif
+}
+
+inline Vector added(Vector one, Vector other) { return one + other; }
+inline Vector higher(Vector one, Vector other) { return other > one ? other : one; }
+
+#if __has_builtin(__builtin_shufflevector) && defined(__AVX512F__)
+#define SHUFFLES_16 1
+#endif
+
+// All lanes joined, by halves: a compiler would take one lane after the other.
+template <class Join>
+inline float over_lanes(Vector all, Join join) {
+#ifdef SHUFFLES_16
+  all = join(all, __builtin_shufflevector(all, all, 8, 9, 10, 11, 12, 13, 14, 15, 0, 1, 2, 3, 4, 5, 6, 7));
+  all = join(all, __builtin_shufflevector(all, all, 4, 5, 6, 7, 0, 1, 2, 3, 12, 13, 14, 15, 8, 9, 10, 11));
+  all = join(all, __builtin_shufflevector(all, all, 2, 3, 0, 1, 6, 7, 4, 5, 10, 11, 8, 9, 14, 15, 12, 13));
+  all = join(all, __builtin_shufflevector(all, all, 1, 0, 3, 2, 5, 4, 7, 6, 9, 8, 11, 10, 13, 12, 15, 14));
+#else
+  for (Count half = LANES / 2; half > 0; half /= 2) {
+    Vector moved = all;
+    for (Count lane = 0; lane < half; lane++) moved[lane] = all[lane + half];
+    all = join(all, moved);
+  }
+#endif
+  return all[0];
 }
 
 // e^x to 2 units in the last place: 2^n times a polynomial of the rest, |rest| <= ln 2 / 2 (Cephes' expf); 0 below -87.
@@ -112,7 +161,7 @@ struct Kept {
   }
 };
 
-// The sum of term(i) over a row, by lanes and then by halves: a compiler would add up a vector's 16 numbers one by one.
+// The sum of term(i) over a row.
 template <class Term>
 inline float sum_over(Count width, Term term) {
   float lanes[LANES] = {};
@@ -121,10 +170,7 @@ inline float sum_over(Count width, Term term) {
 #pragma omp simd
     for (Count lane = 0; lane < LANES; lane++) lanes[lane] += term(start + lane);
   for (; start < width; start++) lanes[0] += term(start);
-  for (Count half = LANES / 2; half > 0; half /= 2)
-#pragma omp simd
-    for (Count lane = 0; lane < half; lane++) lanes[lane] += lanes[lane + half];
-  return lanes[0];
+  return over_lanes(load_vector(lanes), added);
 }
 
 }  // namespace

@@ -7,15 +7,9 @@
 
 #include "loops.h"
 
-#ifdef __AVX512BF16__
-#include <immintrin.h>
-#endif
 #ifdef __AMX_BF16__
 #include <sys/syscall.h>
 #include <unistd.h>
-#endif
-#ifndef __has_builtin  // older compilers
-#define __has_builtin(name) 0
 #endif
 
 #define ALONE __attribute__((noinline))  // a copy for each call takes compilers half as long again
@@ -32,48 +26,6 @@ struct Units {
   Unit* row(Count number) const { return first + number * stride; }
   Units from(Count number, Count column = 0) const { return {row(number) + column, stride}; }
 };
-
-inline Vector& vector_at(Unit* place) { return *reinterpret_cast<Vector*>(place); }
-
-inline Vector load_vector(const float* place) { return vector_at(const_cast<float*>(place)); }
-inline Vector load_vector(const Bf16* place) {
-  typedef std::uint16_t Halves __attribute__((vector_size(2 * LANES), aligned(2), may_alias));
-  return as<Vector>(__builtin_convertvector(*reinterpret_cast<const Halves*>(place), BitsVector) << 16);
-}
-inline void store_vector(float* place, Vector value) { vector_at(place) = value; }
-inline void store_vector(Bf16* place, Vector value) {
-#ifdef __AVX512BF16__
-  const auto rounded = _mm512_cvtneps_pbh(as<__m512>(value));
-  std::memcpy(place, &rounded, sizeof rounded);
-#else
-  for (Count lane = 0; lane < LANES; lane++) store(place[lane], value[lane]);
-#endif
-}
-
-inline Vector added(Vector one, Vector other) { return one + other; }
-inline Vector higher(Vector one, Vector other) { return other > one ? other : one; }
-
-#if __has_builtin(__builtin_shufflevector) && defined(__AVX512F__)
-#define SHUFFLES_16 1
-#endif
-
-// All lanes joined, by halves: a compiler would take one lane after the other.
-template <class Join>
-inline float over_lanes(Vector all, Join join) {
-#ifdef SHUFFLES_16
-  all = join(all, __builtin_shufflevector(all, all, 8, 9, 10, 11, 12, 13, 14, 15, 0, 1, 2, 3, 4, 5, 6, 7));
-  all = join(all, __builtin_shufflevector(all, all, 4, 5, 6, 7, 0, 1, 2, 3, 12, 13, 14, 15, 8, 9, 10, 11));
-  all = join(all, __builtin_shufflevector(all, all, 2, 3, 0, 1, 6, 7, 4, 5, 10, 11, 8, 9, 14, 15, 12, 13));
-  all = join(all, __builtin_shufflevector(all, all, 1, 0, 3, 2, 5, 4, 7, 6, 9, 8, 11, 10, 13, 12, 15, 14));
-#else
-  for (Count half = LANES / 2; half > 0; half /= 2) {
-    Vector moved = all;
-    for (Count lane = 0; lane < half; lane++) moved[lane] = all[lane + half];
-    all = join(all, moved);
-  }
-#endif
-  return all[0];
-}
 
 // The sums of a block take half of the registers: AVX-512 and ARM have 32.
 #if defined(__AVX512F__) || defined(__aarch64__)
@@ -102,7 +54,7 @@ inline void multiply_block(Units left, Units right, Units result, Count depth, b
     for (Count column = 0; column < VECTORS; column++) vector_at(result.row(row) + column * LANES) = sums[row][column];
 }
 
-constexpr Count TILE = 32;  // numbers of columns, and for tiles of numbers along depth, are multiples of it
+constexpr Count TILE = 32;  // columns, and for tiles numbers along depth, are multiples of it, as in sequences.py
 
 // Ways of multiplying: each has its format of numbers, how many of them make a unit, of what the number of rows is a
 // multiple, a session in which it multiplies, and `multiply`: left [rows, depth] @ right [depth, columns] becomes the
