@@ -30,6 +30,7 @@ def product_bound(
     summed_in: torch.dtype = torch.float32,
 ) -> Tensor:
     """Return how far left @ right, kept in `kept_in`, may be off where `left` itself is off by up to `left_off`."""
+    left_off = left_off.to(left.device)
     magnitude = (left.abs() + left_off) @ right.abs()
     summed = gamma(left.shape[-1], summed_in) * magnitude + left_off.expand_as(left) @ right.abs()
     return summed + unit(kept_in) * ((left @ right).abs() + summed)

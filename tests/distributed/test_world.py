@@ -131,7 +131,7 @@ class Devices:
         self.allocator: list[str] = []
         monkeypatch.setattr(torch.cuda, "device_count", lambda: count)
         monkeypatch.setattr(torch.cuda, "set_device", self.current.append)
-        monkeypatch.setattr(torch.cuda.memory, "_set_allocator_settings", self.allocator.append)
+        monkeypatch.setattr(torch._C, "_accelerator_setAllocatorSettings", self.allocator.append)
         for name in ("CUDA_VISIBLE_DEVICES", "PYTORCH_CUDA_ALLOC_CONF", "PYTORCH_ALLOC_CONF"):
             monkeypatch.delenv(name, raising=False)
 

@@ -7,7 +7,7 @@ import torch
 from torch import nn
 
 from bertbench.optim.adam import MultiTensorAdam
-from bertbench.optim.state import Optimizer
+from bertbench.optim.state import Optimizer, scalar_tensor
 from tests.optim.drawn import adam, draw_gradients, lamb, matrices
 from tests.optim.test_muon import optimizer_of as muon_of
 
@@ -62,3 +62,8 @@ def test_a_fused_query_key_value_matrix_counts_as_three_tensors(optimizer_of: Ca
     optimizer_of([fused], {fused: 3}).step(0.1)
     optimizer_of(parts).step(0.1)
     assert torch.equal(fused, torch.cat(list(parts)))
+
+
+def test_a_count_of_steps_is_a_float_as_cudas_kernel_reads_it() -> None:
+    # of an integer CUDA's fused Adam reads the bits: 1 becomes 1e-45, its bias correction 0, and all weights NaN
+    assert scalar_tensor(3, torch.device("cpu")).dtype == torch.float32

@@ -4,6 +4,7 @@ On a CPU a part shows that its own code works, so that its first run on a GPU do
 """
 
 import json
+import traceback
 from collections.abc import Callable
 from dataclasses import replace
 from typing import Any, NamedTuple
@@ -55,11 +56,12 @@ def say(row: Row) -> None:
 
 
 def attempt(choice: str, work: Callable[[], object]) -> None:
-    """Do the work, which says its rows; if it fails, say so instead, and go on with the next choice."""
+    """Do the work, which says its rows; if it fails, say so instead and where on stderr, and go on with the next."""
     try:
         work()
     except Unfit:
         raise
     except Exception as error:  # noqa: BLE001 - anything may fail in code that never ran on this machine
+        traceback.print_exc()
         lines = str(error).strip().splitlines() or [""]
         say({"choice": choice, "holds": False, "error": f"{type(error).__name__}: {lines[-1]}"})

@@ -124,8 +124,10 @@ def join(device_kind: str, timeout_s: int, bind_cores: bool = False, limits: Lim
     device = _device(device_kind, ranks.local_rank)
     store = meet(ranks, timeout_s)
     timeout = timedelta(seconds=max(timeout_s, limits.progress_s + limits.silent_s))  # the watchdog names who stalls
-    # NCCL's collectives get priority over the compute that they overlap
-    options = distributed.ProcessGroupNCCL.Options(is_high_priority_stream=True) if device_kind == "cuda" else None
+    options = None
+    if device_kind == "cuda":  # NCCL's collectives get priority over the compute that they overlap
+        options = distributed.ProcessGroupNCCL.Options(is_high_priority_stream=True)
+        options._timeout = timeout  # torch warns where it isn't the argument's
     distributed.init_process_group(
         _BACKENDS[device_kind],
         store=PrefixStore("collectives", store),
@@ -176,7 +178,7 @@ def _device(kind: str, local_rank: int) -> torch.device:
     torch.cuda.set_device(local_rank)
     if not any(name in os.environ for name in _ALLOCATOR_VARIABLES):
         # batches differ in size, and blocks of fixed size would leave holes
-        torch.cuda.memory._set_allocator_settings("expandable_segments:True")
+        torch._C._accelerator_setAllocatorSettings("expandable_segments:True")
     return torch.device("cuda", local_rank)
 
 

@@ -21,7 +21,9 @@ Scalar = float | Tensor
 
 def scalar_tensor(scalar: Scalar, device: torch.device) -> Tensor:
     """Return a number as a float32 tensor without dimensions; torch.tensor would wait for a GPU."""
-    return scalar.float() if isinstance(scalar, Tensor) else torch.full((), scalar, device=device)
+    if isinstance(scalar, Tensor):
+        return scalar.float()
+    return torch.full((), scalar, dtype=torch.float32, device=device)  # of an int it would make integers
 
 
 class Optimizer(Protocol):
