@@ -14,6 +14,8 @@ from torch import Tensor
 from torch._dynamo.testing import CompileCounter
 from torch.utils._python_dispatch import _disable_current_modes
 
+from bertbench.common.phases import PHASES, REPLAY
+from bertbench.common.ranges import PhaseClock, clocked
 from bertbench.config import System
 from bertbench.distributed.world import World
 from bertbench.loading.filler import Bins, fill_to, make_bins, size_of, unfilled
@@ -91,9 +93,12 @@ def test_replayed_steps_of_fixed_sizes_train_as_plain_ones(ranks: int, choices: 
 
 def both(world: World, plain: System, graphs: System) -> tuple[list[float], list[float]]:
     expected = losses(world, WholeTrainer(plain, world, SEED), plain)
-    with as_on_a_gpu():
+    clock = PhaseClock(world.device)
+    with as_on_a_gpu(), clocked(clock):
         bins = make_bins(graphs, open_data(graphs)[0])
-        return expected, losses(world, GraphTrainer(graphs, world, SEED, bins, record=tape), graphs, bins)
+        replayed = losses(world, GraphTrainer(graphs, world, SEED, bins, record=tape), graphs, bins)
+    assert clock.total_ms()[PHASES.index(REPLAY)] > 0, "a step's time in metrics is that of its phases"
+    return expected, replayed
 
 
 def test_a_batch_trains_alike_in_every_bin_and_its_operations_depend_on_the_bin_alone(

@@ -9,6 +9,7 @@ from threading import Thread
 from typing import IO, NamedTuple
 
 _DRAIN_S = 5.0
+_OURS = "bertbench: "
 
 
 class Ended(NamedTuple):
@@ -17,7 +18,7 @@ class Ended(NamedTuple):
     code: int | None
     """None after its time limit."""
     last: str
-    """The last line of its standard error that isn't empty: the reason for a failure."""
+    """Why it failed: the last line of its standard error that begins with our name, or the last that isn't empty."""
 
 
 def run(
@@ -36,7 +37,8 @@ def run(
     def pass_on(line: str) -> None:
         sys.stderr.write(line)
         sys.stderr.flush()
-        last[0] = line.rstrip() or last[0]
+        if line.startswith(_OURS) or not last[0].startswith(_OURS):
+            last[0] = line.rstrip() or last[0]
 
     readers = [
         Thread(target=_read, args=(process.stdout, take_line), daemon=True),

@@ -33,11 +33,11 @@ PARTS = (
         "lab.bench.gpu.parts product.large",
     ),
     Part(
-        "tests", "correct", "flash attention's error, half precision, recompiles, read-backs", 120,
+        "tests", "correct", "flash attention's error, half precision, recompiles, read-backs", 150,
         "pytest -q -p lab.bench.gpu.pytest_rows tests/gpu/test_gpu.py",
     ),
     Part(
-        "capture", "correct", "whole steps as CUDA graphs: legal, and the same losses", 240,
+        "capture", "correct", "whole steps as CUDA graphs: legal, and the same losses", 290,
         "lab.bench.gpu.parts training.capture",
     ),
     Part(

@@ -9,6 +9,7 @@ from pathlib import Path
 import torch
 
 from bertbench.common.atomic import new_file
+from bertbench.machine.provenance import commit
 from lab.bench.gpu.parts import Part
 from lab.bench.gpu.stand import Row
 from lab.record_page import record_page
@@ -88,7 +89,7 @@ class Report:
         machine = {
             "gpus": [torch.cuda.get_device_name(number) for number in range(torch.cuda.device_count())],
             "torch": torch.__version__, "cuda": torch.version.cuda,
-            "python": platform.python_version(), "cores": os.cpu_count(),
+            "python": platform.python_version(), "cores": os.cpu_count(), "commit": commit(),
         }  # fmt: skip
         return {"machine": machine, "passed": all(part["status"] != "failed" for part in parts), "parts": parts}
 

@@ -74,6 +74,7 @@ SPEAKER = "import sys, time; print('{}', flush=True); print('why', file=sys.stde
     ('{"a": 1, "holds": true}', "", "held", ""),
     ('{"a": "bf16", "holds": false}', "", "failed", "bf16: doesn't hold"),
     ('{"a": 1, "holds": true}', "sys.exit(3)", "failed", "ended with 3: why"),
+    ("", "sys.exit('bertbench: the loss is nan\\nno snapshot')", "failed", "ended with 1: bertbench: the loss is nan"),
     ('{"a": 1, "holds": true}', "time.sleep(60)", "failed", "exceeded its 1 s"),
     ("", "sys.stderr.write('counting kernels needs Triton'); sys.exit(2)", "not reached", "needs Triton"),
     ('{"not_reached": "no such thing"}', "", "not reached", "no such thing"),

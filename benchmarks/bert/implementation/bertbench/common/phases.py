@@ -4,9 +4,10 @@ A collective levels the ranks: after it, all have spent as long. So what a rank 
 own, and the others hold only what it did itself.
 """
 
-DATA, FORWARD, BACKWARD, OPTIMIZER, WAIT = "data", "forward", "backward", "optimizer", "wait"
+DATA, FORWARD, BACKWARD, OPTIMIZER, WAIT, REPLAY = "data", "forward", "backward", "optimizer", "wait", "replay"
 OWN = (DATA, FORWARD, BACKWARD, OPTIMIZER)
 """Phases in which a rank doesn't wait for other ranks."""
 RANKS_MS = "ranks_ms"
 """Field of metrics.jsonl: mean milliseconds a step by phase and rank, since the previous line with the field."""
-PHASES = (*OWN, WAIT)
+PHASES = (*OWN, WAIT, REPLAY)
+"""A replayed step is one phase: a CUDA graph has no marks inside."""

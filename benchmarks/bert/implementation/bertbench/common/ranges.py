@@ -12,10 +12,10 @@ from torch.profiler import record_function
 from bertbench.common import phases
 
 ATTENTION, FORWARD, BACKWARD, ALL_REDUCE = "attention", "forward", "backward", "all-reduce"
-OPTIMIZER, DATA_WAIT = "optimizer", "data wait"
+OPTIMIZER, DATA_WAIT, REPLAY = "optimizer", "data wait", "replay"
 _PHASE_OF = {
     DATA_WAIT: phases.DATA, FORWARD: phases.FORWARD, BACKWARD: phases.BACKWARD, OPTIMIZER: phases.OPTIMIZER,
-    ALL_REDUCE: phases.WAIT,
+    ALL_REDUCE: phases.WAIT, REPLAY: phases.REPLAY,
 }  # fmt: skip
 
 

@@ -5,8 +5,8 @@
 
 A replay launches forward and backward pass, reduction, clipping and update at once, without Python. Values that change
 between steps are on the device: the batch, its weights in the loss, the count of steps, learning rates.
-On a CPU nothing is recorded: the same functions run on the same memory, and tests replay them from a tape. No GPU has
-recorded a step yet; `gpu_check.sh` tries it.
+On a CPU nothing is recorded: the same functions run on the same memory, and tests replay them from a tape;
+`gpu_check.sh` records graphs on a GPU and compares their losses.
 Shapes: as in model/bert.py.
 """
 
@@ -19,6 +19,7 @@ import torch
 from torch import Tensor
 
 from bertbench.common.errors import ConfigError
+from bertbench.common.ranges import REPLAY, named
 from bertbench.config import System
 from bertbench.distributed.startup import Startup
 from bertbench.distributed.world import World
@@ -75,10 +76,11 @@ class GraphTrainer(WholeTrainer):
     def step(self, number: int, parts: Sequence[LoadedPart]) -> StepReport:
         """Take step `number`; the device keeps its own count."""
         del number
-        for place, part in enumerate(parts, start=1):
-            size = size_of(part.batch)
-            self._slots[size].load(part)
-            report_4 = self._replays[size, place == len(parts)]()
+        with named(REPLAY):
+            for place, part in enumerate(parts, start=1):
+                size = size_of(part.batch)
+                self._slots[size].load(part)
+                report_4 = self._replays[size, place == len(parts)]()
         loss, norm, rate, clipped = report_4.clone().unbind()  # the next replay overwrites it
         return StepReport(loss, norm, rate, clipped, None)
 
