@@ -35,7 +35,12 @@ inline Count spread(Count columns) { return columns / 16 % 2 ? columns : columns
 template <class From, class To>
 inline void copy(const From* from, To* to, Count count) {
   if constexpr (std::is_same_v<From, To>) {
-    std::memcpy(to, from, count * sizeof(To));
+    // by vectors: a call of memcpy takes as long as half of a short row
+    typedef char Line __attribute__((vector_size(4 * LANES), aligned(2), may_alias));
+    constexpr Count STEP = sizeof(Line) / sizeof(To);
+    Count i = 0;
+    for (; i + STEP <= count; i += STEP) *reinterpret_cast<Line*>(to + i) = *reinterpret_cast<const Line*>(from + i);
+    for (; i < count; i++) to[i] = from[i];
   } else {
 #pragma omp simd
     for (Count i = 0; i < count; i++) to[i] = load(from[i]);
@@ -54,6 +59,7 @@ struct Head {
     Count stride;
 
     void fit(Count rows, Count columns) { numbers.assign(rows * columns, Number{}), stride = columns; }
+    void clear_from(Count first) { std::fill(row(first), numbers.data() + numbers.size(), Number{}); }
     Number* row(Count number) { return numbers.data() + number * stride; }
     Units units() { return {reinterpret_cast<Unit*>(numbers.data()), stride / UNIT}; }
   };
@@ -68,7 +74,7 @@ struct Head {
     }
   };
 
-  Count numbers, length = 0, width, across, wide;
+  Count numbers, wide, length = 0, width = 0, across;
   Numbers query, key, value, gradient;  // [W, K]
   Numbers dropped, by_scores;           // [R, W]
   Room zipped, zipped_dropped, zipped_by_scores, of_query, of_key, of_value, of_gradient;
@@ -76,16 +82,19 @@ struct Head {
   std::vector<float> row, bias;  // bias of a key: -infinity where there is none
   Kept kept;
 
-  explicit Head(const Layout& layout) : numbers(layout.numbers), kept(layout.mask, 0) {}
+  explicit Head(const Layout& layout) : numbers(layout.numbers), wide(rounded(numbers, TILE)), kept(layout.mask, 0) {}
 
   void fit(Count tokens) {
     if (tokens == length) return;  // what is added is still 0
     length = tokens;
-    width = rounded(length, TILE), wide = rounded(numbers, TILE), across = spread(width);
-    for (auto* rows : {&query, &key, &value, &gradient}) rows->fit(width, wide);
-    for (auto* rows : {&dropped, &by_scores}) rows->fit(BLOCK, across);
-    row.resize(width), bias.assign(width, 0.0f), std::fill(bias.begin() + length, bias.end(), -INFINITY);
-    kept = Kept(kept.mask, width);
+    if (width != rounded(length, TILE)) {
+      width = rounded(length, TILE), across = spread(width);
+      for (auto* rows : {&query, &key, &value, &gradient}) rows->fit(width, wide);
+      for (auto* rows : {&dropped, &by_scores}) rows->fit(BLOCK, across);
+      row.resize(width), kept = Kept(kept.mask, width);
+    }
+    for (auto* rows : {&query, &key, &value, &gradient}) rows->clear_from(length);
+    bias.assign(width, 0.0f), std::fill(bias.begin() + length, bias.end(), -INFINITY);
   }
 
   template <class T>
@@ -124,11 +133,6 @@ struct Head {
     const Units from = zip_rows(rows, zipped, width, wide), result = room.fit(wide, spread(width / UNIT));
     transpose(from, result, width / UNIT, wide);
     return result;
-  }
-
-  Units zero(Room& room) {
-    room.units.assign(wide * across, 0.0f);
-    return {room.units.data(), across};
   }
 
   // flat = factor * rows
@@ -253,7 +257,7 @@ void backward(const T* gradient, const T* qkv, const T* probabilities, T* by_qkv
     const Units key = head.zip_rows(head.key, head.of_key, head.width, head.wide);
     const Units value = head.along_features(head.value, head.of_value);
     const Units scores = head.scores.fit(BLOCK, head.across), sums = head.sums.fit(BLOCK, head.wide);
-    const Units to_key = head.zero(head.to_key), to_value = head.zero(head.to_value);
+    const Units to_key = head.to_key.fit(head.wide, head.across), to_value = head.to_value.fit(head.wide, head.across);
     head.each_block([&](Count first, Count rows, Count height) {
       const Units above = head.gradient.units().from(first);
       Arithmetic::multiply(above, value, scores, height, head.wide / head.UNIT, head.width, false);
@@ -267,8 +271,8 @@ void backward(const T* gradient, const T* qkv, const T* probabilities, T* by_qkv
       const Units by_scores = head.zip_rows(head.by_scores, head.zipped_by_scores, height, head.width);
       const Units dropped = head.zip_rows(head.dropped, head.zipped_dropped, height, head.width);
       const Count depth = height / head.UNIT, done = first / head.UNIT;
-      Arithmetic::multiply(query.from(0, done), by_scores, to_key, head.wide, depth, head.width, true);
-      Arithmetic::multiply(by_context.from(0, done), dropped, to_value, head.wide, depth, head.width, true);
+      Arithmetic::multiply(query.from(0, done), by_scores, to_key, head.wide, depth, head.width, first > 0);
+      Arithmetic::multiply(by_context.from(0, done), dropped, to_value, head.wide, depth, head.width, first > 0);
     });
     head.write_transposed(to + part, 3 * part, to_key, layout.scale);
     head.write_transposed(to + 2 * part, 3 * part, to_value, layout.mask.enlarged);
