@@ -90,6 +90,16 @@ struct Pairs : ByVectors<Pairs> {
 #endif
 
 #ifdef __AMX_BF16__
+// Eight tiles of 16 rows of 64 bytes. It lies in memory from the start: of what a function writes there, a compiler
+// keeps only what it knows to be read, and of this it doesn't.
+struct TileConfiguration {
+  alignas(64) std::uint8_t palette = 1;
+  std::uint8_t unused[15] = {};
+  std::uint16_t bytes[16] = {64, 64, 64, 64, 64, 64, 64, 64};
+  std::uint8_t rows[16] = {16, 16, 16, 16, 16, 16, 16, 16};
+};
+const TileConfiguration TILES;
+
 struct Tiles {
   using Number = Bf16;
   static constexpr Count UNIT = 2, HEIGHT = TILE;
@@ -101,17 +111,15 @@ struct Tiles {
     return allowed;
   }
 
-  // Eight tiles of 16 rows of 64 bytes; afterwards those of before, which oneDNN takes to be still set.
+  // Sets the tiles; afterwards those of before are set, which oneDNN takes to be still there.
   struct Session {
-    alignas(64) char before[64];
+    TileConfiguration before;
 
     Session() {
-      alignas(64) char tiles[64] = {1};
-      for (int tile = 0; tile < 8; tile++) tiles[16 + 2 * tile] = 64, tiles[48 + tile] = 16;
-      _tile_storeconfig(before);
-      _tile_loadconfig(tiles);
+      _tile_storeconfig(&before);
+      _tile_loadconfig(&TILES);
     }
-    ~Session() { _tile_loadconfig(before); }
+    ~Session() { _tile_loadconfig(&before); }
   };
 
   // Four tiles of results at a time.
