@@ -14,18 +14,12 @@ from pathlib import Path
 import pytest
 
 from bertbench.common.errors import ConfigError
+from bertbench.distributed.spawn import free_port
 from bertbench.tracking.openmetrics import address
 from tests.conftest import Printed
 from tests.faults.test_left_behind import read
 from tests.tracking.written import write_run
 from tests.training.test_run import launched, wait_for, words
-
-
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port: int = probe.getsockname()[1]
-        return port
 
 
 def scraped(port: int) -> dict[str, float]:

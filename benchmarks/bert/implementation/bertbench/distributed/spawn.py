@@ -3,6 +3,8 @@
 import os
 import socket
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from random import SystemRandom
 from typing import Any
 
 from torch import multiprocessing
@@ -11,18 +13,26 @@ from bertbench.distributed.world import join
 
 _TIMEOUT_S = 300
 _LOOK_S = 0.1
+_PORTS = 10_000, 32_768
 
 
 def environments_of(count: int) -> list[dict[str, str]]:
     """Return what a launcher writes into the environment of each of `count` ranks; they meet at a free port."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port = probe.getsockname()[1]
+    port = free_port()
     return [
         {"RANK": str(rank), "WORLD_SIZE": str(count), "LOCAL_RANK": str(rank), "LOCAL_WORLD_SIZE": str(count),
          "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port)}
         for rank in range(count)
     ]  # fmt: skip
+
+
+def free_port() -> int:
+    """Return a free port below those that systems hand out: a free one among them would soon be taken."""
+    while True:
+        port = SystemRandom().randrange(*_PORTS)
+        with socket.socket() as probe, suppress(OSError):
+            probe.bind(("127.0.0.1", port))
+            return port
 
 
 def on_ranks(
