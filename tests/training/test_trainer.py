@@ -12,12 +12,15 @@ from torch.nn.utils import parameters_to_vector
 from bertbench.common.seeding import derive
 from bertbench.config import System
 from bertbench.distributed.world import World
+from bertbench.loading.filler import Bin, filled, planned_sizes, size_of
 from bertbench.loading.inputs import open_data
-from bertbench.loading.loader import Loader
+from bertbench.loading.loader import LoadedPart, Loader
 from bertbench.loading.sampler import Sampler
 from bertbench.model.bert import Bert
 from bertbench.optim.adam import MultiTensorAdam
+from bertbench.training import trainer as trainer_module
 from bertbench.training.evaluate import Evaluator
+from bertbench.training.trainer import WholeTrainer
 from tests.conftest import Tiny
 from tests.ranks import run_ranks
 from tests.training.steps import SEED, batch_of, loaded, sampler_of, trained, whole_trainer
@@ -120,6 +123,32 @@ def check_untouched(world: World, system: System) -> None:
         assert optimizer.steps == 0
         assert not any(moment.any() for both in optimizer._moments for moments in both for moment in moments)
         assert all(parameter.grad is None for parameter in trainer.model.parameters())
+
+
+def test_warm_up_passes_through_every_size_of_the_run_and_leaves_nothing(tiny: Tiny) -> None:
+    ((planned, met, passed, same),) = run_ranks(1, sizes, tiny("launch.ranks_per_node=1", "precision.compute=bf16"))
+    assert passed == planned
+    assert {size.tokens for size in planned} == {size.tokens for size in met}
+    assert {sum(size[1:]) for size in planned} == {sum(size[1:]) for size in met}, "of what the heads read"
+    assert same
+
+
+def sizes(world: World, system: System) -> tuple[list[Bin], list[Bin], list[Bin], bool]:
+    """Return sizes planned, of the batches loaded, and of warm-up's passes; whether runs with and without are equal."""
+    steps, passed = range(7), []
+    planned = planned_sizes(sampler_of(system), 0, steps)
+    batches = [step.parts for step in loaded(world, system, len(steps), fill=filled)]
+
+    class Passing(WholeTrainer):
+        def _pass(self, loaded: LoadedPart) -> None:
+            passed.append(size_of(loaded.batch))
+            super()._pass(loaded)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(trainer_module, "_SIZES_S", 600.0)
+        trainers = Passing(system, world, SEED, sizes=planned), WholeTrainer(system, world, SEED)
+    ours, plain = ([trainer.step(at, batches[at]).loss.item() for at in steps] for trainer in trainers)
+    return planned, [size_of(parts[0].batch) for parts in batches], passed, ours == plain
 
 
 @pytest.mark.slow

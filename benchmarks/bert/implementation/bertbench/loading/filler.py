@@ -24,6 +24,7 @@ from bertbench.model.sequences import Sequences
 
 if TYPE_CHECKING:  # benches fill batches without h5py
     from bertbench.data.store.dataset import Dataset
+    from bertbench.loading.sampler import Sampler
 
 Fill = Callable[[Batch], Batch]
 """Rounds a batch in main memory up to the sizes that its step is built for."""
@@ -33,6 +34,14 @@ _SIZES_AN_OCTAVE = 64  # so 1/64 of a batch is filler at most, 1/128 on average,
 # deals lie at the mean, for which the second of the two in the middle leaves 1/64 for filler.
 _DEVIATIONS = (-2.0, -1.0, 0.0, 1.0, 2.0, 3.0)
 _ABOVE_MEAN = 1 + 1 / 64
+
+
+class Bin(NamedTuple):
+    """The sizes of one kind of batch."""
+
+    tokens: int
+    masked: int
+    sequences: int
 
 
 def static_size(count: int) -> int:
@@ -57,11 +66,34 @@ def filled(batch: Batch) -> Batch:
 
     The heads read masked tokens and each sequence's first; as filler they read the last token repeatedly.
     """
-    longest, tokens = batch.sequences.longest, len(batch.tokens_T)
-    whole, rest = divmod(static_size(tokens) - tokens, longest)
+    longest = batch.sequences.longest
+    size = filled_size(size_of(batch), longest)
+    whole, rest = divmod(size.tokens - len(batch.tokens_T), longest)
     lengths_F = np.array([longest] * whole + [rest] * (rest > 0), np.int64)
-    read = len(batch.masked_at_M) + len(batch.next_sentence_S) + len(lengths_F)
-    return extended(batch, lengths_F, static_size(read) - read)
+    return extended(batch, lengths_F, size.masked - len(batch.masked_at_M))
+
+
+def filled_size(size: Bin, longest: int) -> Bin:
+    """Return the size that `filled` gives a batch of this size, whose longest sequence has `longest` tokens."""
+    tokens = static_size(size.tokens)
+    sequences = size.sequences + -(-(tokens - size.tokens) // longest)
+    return Bin(tokens, static_size(size.masked + sequences) - sequences, sequences)
+
+
+def planned_sizes(sampler: "Sampler", rank: int, steps: range) -> list[Bin]:
+    """Return sizes of a rank's filled batches in these steps that show every size of a product; reads no sample."""
+    found: list[Bin] = []
+    met: set[tuple[str, int]] = set()
+    for step in steps:
+        for part in sampler.share(sampler.planner.plan(step), rank):
+            lengths = sampler.dataset.lengths(part.ids)
+            masked = int(sampler.dataset.masked(part.ids).sum())
+            size = filled_size(Bin(int(lengths.sum()), masked, len(lengths)), int(lengths.max()))
+            products = {("tokens", size.tokens), ("read", size.masked + size.sequences), ("pairs", size.sequences)}
+            if size.sequences > 1 and not products <= met:  # `fill_to` needs a sequence to fill
+                met |= products
+                found.append(size)
+    return found
 
 
 def extended(batch: Batch, lengths_F: Integers, read_again: int) -> Batch:
@@ -83,14 +115,6 @@ def extended(batch: Batch, lengths_F: Integers, read_again: int) -> Batch:
 
 def _longer(tensor: Tensor, more: int, value: int) -> Tensor:
     return torch.cat((tensor, tensor.new_full((more,), value)))
-
-
-class Bin(NamedTuple):
-    """The sizes of one kind of batch."""
-
-    tokens: int
-    masked: int
-    sequences: int
 
 
 class Bins:

@@ -1,5 +1,6 @@
 """Build the parts of a run before its clock starts: arithmetic, data, sampler, trainer, evaluator, snapshots."""
 
+from collections.abc import Sequence
 from dataclasses import asdict
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -14,7 +15,7 @@ from bertbench.data.store.dataset import Dataset
 from bertbench.distributed.startup import Startup
 from bertbench.distributed.world import World
 from bertbench.loading.batch import SampleCheck
-from bertbench.loading.filler import Bins, fill_of, make_bins
+from bertbench.loading.filler import Bin, Bins, fill_of, make_bins, planned_sizes
 from bertbench.loading.inputs import open_data
 from bertbench.loading.loader import Loader, make_exchange
 from bertbench.loading.options import OnBadSample
@@ -32,6 +33,9 @@ from bertbench.training.trainer import Trainer, WholeTrainer
 if TYPE_CHECKING:
     from bertbench.checkpoint.resumption import Resumption
     from bertbench.loading.rank_speeds import RebalancingLoader
+
+
+_WARMED_STEPS = 100  # the demo's show 13 of the 17 sizes of 400, in 0.1 s
 
 
 class Options(NamedTuple):
@@ -80,9 +84,12 @@ def build(
     speeds = make_speeds(system)
     bins = make_bins(computed, training) if computed.compute.compile == "graphs" else None
     sampler = make_sampler(system, training, seed, speeds)
-    trainer = make_trainer(computed, world, seed, sampler, startup, arithmetic, bins)
+    rank = system.layout.coordinate(world.rank).data
+    generates = world.device.type == "cpu" and computed.fills_batches and bins is None
+    sizes = planned_sizes(sampler, rank, range(min(system.max_steps, _WARMED_STEPS))) if generates else []
+    trainer = make_trainer(computed, world, seed, sampler, startup, arithmetic, bins, sizes)
     check_samples = SampleCheck.of(training, options.on_bad_sample, world.rank)
-    exchange, rank = make_exchange(system, sampler, world), system.layout.coordinate(world.rank).data
+    exchange = make_exchange(system, sampler, world)
     fill = bins.fill if bins else fill_of(system)
     batches: Loader | RebalancingLoader
     batches = loader = Loader(sampler, rank, world.device, exchange, check_samples, fill, startup)
@@ -128,15 +135,19 @@ def make_trainer(
     startup: Startup | None = None,
     arithmetic: Arithmetic | None = None,
     bins: Bins | None = None,
+    sizes: Sequence[Bin] = (),
 ) -> Trainer:
-    """Return the trainer of this rank's model, or of its part of one; with `bins`, it replays recorded steps."""
+    """Return the trainer of this rank's model, or of its part of one; with `bins`, it replays recorded steps.
+
+    `sizes` are those of the run's batches, which a whole model's warm-up passes through as far as time allows.
+    """
     products = dict(arithmetic.products) if arithmetic else {}
     if bins is not None:
         from bertbench.training.graph_trainer import GraphTrainer  # noqa: PLC0415
 
         return GraphTrainer(system, world, seed, bins, startup, products)
     if not system.parallel.splits:
-        return WholeTrainer(system, world, seed, startup, products)
+        return WholeTrainer(system, world, seed, startup, products, sizes)
     from bertbench.parallel.microbatches import TokenSampler  # noqa: PLC0415
     from bertbench.training.layout_trainer import LayoutTrainer  # noqa: PLC0415
 

@@ -8,6 +8,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 from functools import partial
+from time import perf_counter
 from typing import Any
 
 import torch
@@ -20,7 +21,7 @@ from bertbench.config import System
 from bertbench.distributed.startup import Startup
 from bertbench.distributed.world import World
 from bertbench.loading.batch import Batch, synthetic
-from bertbench.loading.filler import fill_of
+from bertbench.loading.filler import Bin, fill_of, fill_to
 from bertbench.loading.loader import LoadedPart
 from bertbench.loading.sampler import Part
 from bertbench.model.arithmetic import computing, set_arithmetic
@@ -38,6 +39,7 @@ from bertbench.results.metrics import StepReport
 from bertbench.training.gradient_path import GradientPath, build_path
 
 WARMUP_STEPS = 2  # the first makes kernels and memory, the second finds them
+_SIZES_S = 2.0  # for passes over batches of other sizes: of a small model all, of a large one none
 
 
 class Trainer(ABC):
@@ -167,9 +169,13 @@ class WholeTrainer(Trainer):
         seed: int,
         startup: Startup | None = None,
         products: dict[Shape, Products] | None = None,
+        sizes: Sequence[Bin] = (),
     ) -> None:
-        """Build and warm up; `startup` gets a mark at the end of each. `products` defaults to torch's own."""
-        self._system, self._world = system, world
+        """Build and warm up; `startup` gets a mark at the end of each. `products` defaults to torch's own.
+
+        Code is generated for each of the batches' `sizes`, else the clock would pay for it.
+        """
+        self._system, self._world, self._sizes = system, world, sizes
         self._computing = computing(system.precision.compute, world.device)
         self._model = initial_model(system, seed).to(world.device)
         set_products(self._model, products or {})
@@ -229,7 +235,12 @@ class WholeTrainer(Trainer):
             batch = synthetic(size, system.model.max_positions, system.model.vocab_size, generator)
             part = Part(torch.arange(size).numpy(), 1 / len(batch.masked_at_M), 1 / size)
             loaded = LoadedPart(part, fill_of(system)(batch).to(self._world.device))
+            began = perf_counter()
             self.step(system.sync.delay, [loaded] * system.data.gradient_accumulation_steps)
+        for one in self._sizes[: int(_SIZES_S / (perf_counter() - began))]:
+            first = synthetic(1, -(-one.tokens // one.sequences), system.model.vocab_size, generator)
+            self._pass(LoadedPart(part, fill_to(first, one).to(self._world.device)))
+        self._reducer.drop()
         if system.launch.rank_speeds == "auto":
             from bertbench.loading.rank_speeds import passes_per_s  # noqa: PLC0415 - of few runs
 
