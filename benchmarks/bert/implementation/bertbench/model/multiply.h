@@ -113,13 +113,13 @@ struct Tiles {
 
   // Sets the tiles; afterwards those of before are set, which oneDNN takes to be still there.
   struct Session {
-    TileConfiguration before;
+    alignas(64) char before[64];
 
     Session() {
-      _tile_storeconfig(&before);
+      _tile_storeconfig(before);
       _tile_loadconfig(&TILES);
     }
-    ~Session() { _tile_loadconfig(&before); }
+    ~Session() { _tile_loadconfig(before); }
   };
 
   // Four tiles of results at a time.
