@@ -20,8 +20,7 @@ from compliance.log import CannotJudge
 from compliance.record import as_json, printable
 
 _EXIT_CODES: dict[Overall, int] = {"pass": 0, "fail": 1, "cannot-judge": 2}
-# Below this a second process costs more than it saves.
-_FEWEST_FOR_PROCESSES = 100
+_LOGS_A_PROCESS = 50  # of fewer, another process costs more than it saves
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -113,8 +112,8 @@ def _parsed(arguments: list[str]) -> argparse.Namespace:
 def _judged(paths: Sequence[Path], options: argparse.Namespace) -> Iterator[tuple[Judgement, alike.Trace]]:
     jobs = [(log, options) for path in paths for log in _logs(path)]
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-    processes = min(cores, len(jobs) // (_FEWEST_FOR_PROCESSES // 2))
-    if len(jobs) < _FEWEST_FOR_PROCESSES or processes < 2:
+    processes = min(cores, len(jobs) // _LOGS_A_PROCESS)
+    if processes < 2:
         yield from map(_job, jobs)
         return
     from concurrent.futures import ProcessPoolExecutor  # noqa: PLC0415 - costs 20 ms, which ten logs don't need

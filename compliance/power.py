@@ -26,7 +26,7 @@ _LONGEST_GAP_MS = 1_000 * 1.1  # a reading at least every second, and a tenth fo
 # Physics: power supplies lose up to 30 % at low load; one node draws no less than a fan, and no more than a rack.
 _LEAST_EFFICIENCY, _LEAST_W, _MOST_W = 0.7, 10, 150_000
 _LEAST_SHARE = 0.12  # of the median; an idle node of accelerators draws a fifth of its power in training
-_LEAST_OF_THIRD = 0.6  # of a run, to another or to the time before and after
+_LEAST_OF_THIRD, _LEAST_WHOLE = 0.6, 0.9  # of a run, to another or to all readings; of all, to the run
 _APART = 0.15  # from the median of a system's runs
 _FEWEST_STEPS = 3  # a meter in whole watts goes up, down, or stays
 _FEWEST_ALIKE = 20  # sequences of readings; a meter with few values repeats some by chance
@@ -117,17 +117,19 @@ def _node(name: str, node: Readings, facts: RunFacts) -> Findings:
     levels = [watts for time, watts in node.readings if began < time < ended]
     least = max(_LEAST_W, _LEAST_SHARE * median(levels)) if levels else 0.0
     if odd := [watts for watts in levels if not least <= watts <= _MOST_W]:
-        found, expected = f"{len(odd)} readings such as {odd[0]:g} W", f"{least:,.0f} to {_MOST_W:,} W of a node"
-        yield _finding("power-plausible", f"{name}: {found}", expected, "warning")
+        found = f"{name}: {len(odd)} readings such as {odd[0]:g} W"
+        yield _finding("power-plausible", found, f"{least:,.0f} to {_MOST_W:,} W of a node", "warning")
     different = set(zip(*(levels[at:] for at in range(4)), strict=False))
     steps = {round(now - then, 6) for then, now in pairwise(levels)}
     third = len(levels) // 3
     parts = [levels[third * part : third * (part + 1)] for part in range(3)]
-    outside = [watts for time, watts in node.readings if not began < time < ended]
-    means = [mean(part) for part in (*parts, outside) if part]
+    whole = [watts for _, watts in node.readings]  # all of it counts
+    means = [mean(part) for part in (*parts, whole) if part]
     few = len(different) < len(timed) / 4 or len(steps) < _FEWEST_STEPS or len(set(timed)) < 0.9 * len(timed)
-    if len(timed) >= LEAST_READINGS and (few or min(means[:3]) < _LEAST_OF_THIRD * max(means)):
-        found = f"{name}: the same readings or times again and again, or a part of the run at much less power"
+    if len(timed) >= LEAST_READINGS and (
+        few or min(means[:3]) < _LEAST_OF_THIRD * max(means) or means[-1] < _LEAST_WHOLE * mean(means[:3])
+    ):
+        found = f"{name}: the same readings or times again and again, or a part of them at much less power"
         yield _finding("power-plausible", found, "readings that vary as a meter's do", "warning")
     gap = max((now - then for then, now in pairwise([began, *timed, ended])), default=0.0)
     if gap > _LONGEST_GAP_MS:

@@ -29,7 +29,7 @@ KEPT = frozenset(
     )
 )  # fmt: skip
 _Runs = Mapping[str, RunFacts]
-_FEWEST_SIBLINGS, _FEWEST_SLOW = 5, 3
+_FEWEST = 3
 _FASTER, _MUCH_FASTER = 0.06, 1.15  # of the median speed
 
 
@@ -124,12 +124,12 @@ def _speeds(runs: _Runs) -> Findings:
         if seconds and seconds > 0 and facts.evaluations and facts.status == "success":
             counted = samples if samples and batch and samples >= batch else len(facts.evaluations)
             speeds[log] = counted / seconds
-    if len(speeds) < _FEWEST_SIBLINGS:
+    if len(speeds) < _FEWEST:
         return
     usual, ordered = median(speeds.values()), sorted(speeds.values())
     gap, at = max((b - a, index) for index, (a, b) in enumerate(pairwise(ordered), 1))
     slow, quick = ordered[:at], ordered[at:]
-    apart = len(slow) >= _FEWEST_SLOW and gap > max(_FASTER * usual, slow[-1] - slow[0], quick[-1] - quick[0])
+    apart = len(slow) >= _FEWEST and gap > max(_FASTER * usual, slow[-1] - slow[0], quick[-1] - quick[0])
     fast = [log for log, speed in speeds.items() if (apart and speed in quick) or speed > _MUCH_FASTER * usual]
     if fast:
         found = f"{', '.join(fast)} faster than the other runs, by {max(gap, ordered[-1] - usual) / usual:.0%}"

@@ -94,7 +94,8 @@ def _even(case: Case) -> Breaches:
     even = len(took) > 2 and max(took) - min(took) <= _EVEN * times
     many = 2 if times > _LONG_MS else _FEWEST_REGULAR
     again = often > many or 2 * len(set(took)) - 1 <= len(took) > _FEWEST_REGULAR or _smooth(took, 1.0)
-    if even or (again and times > _REGULAR_MS and any(one % 1_000 for one in took)):  # a clock of seconds repeats
+    # a clock of seconds repeats
+    if even or (again and times > _REGULAR_MS and any(one.time_ms % 1_000 for one in evaluations)):
         found = f"intervals by a formula, or equal to the millisecond: {often} of {times / 1e3:.3f} s"
         yield Breach(last, found, "intervals that differ")
     for kind in ("block", "eval"):

@@ -17,6 +17,7 @@ from compliance.description import in_all
 from compliance.finding import Breach, Breaches, Case, Rule
 from compliance.log import Event
 from compliance.record import shown
+from compliance.rules.hyperparameters import NUMBERS
 from compliance.rules.samples import TRAINING_STEPS, by_interval, in_samples
 from compliance.run import alone, number, numeric
 
@@ -25,19 +26,15 @@ _DATASET = (156e6, 157.5e6)  # some submitters log the size of the dataset, 156,
 _NOMINAL = 500  # samples; some submitters log the nominal k x interval, a multiple of it, not the next whole batch
 THROUGHPUT = "throughput x time"
 _BLOCK = 0.1  # of the samples: the last block may end an interval early
-# Settings with several names, and names of what all nodes have together.
-_EQUAL = (
-    ("opt_learning_rate_warmup_steps", "num_warmup_steps", "warmup_steps"), ("opt_epsilon", "opt_lamb_epsilon"),
-    (TRAINING_STEPS, "opt_learning_rate_decay_steps"), ("opt_base_learning_rate", "base_learning_rate"),
-    ("opt_lamb_weight_decay_rate", "weight_decay_rate", "weight_decay"),
-    ("opt_lamb_beta_1", "lamb_beta_1", "beta_1"), ("opt_lamb_beta_2", "lamb_beta_2", "beta_2"),
-)  # fmt: skip
+# What settings' names have beside what they say.
+_AFFIXES = re.compile(r"^(opt|num)_|lamb_|learning_rate_(?=\w+_steps)|(training|decay)_(?=steps$)|_rate$|\W|_")
+_SETTINGS = {_AFFIXES.sub("", key) for key in ("global_batch_size", *NUMBERS)}
 _LIMITS = ("max_steps", "total_steps", "num_train_steps")
 _IN_ALL = ("num_accelerators", "num_gpus")
 # How loggers name what they measure; `data`: a file that was opened.
 _KINDS = re.compile(
     "(?P<rate>((train|training|average|avg|mean|throughput)_)*"
-    "(throughput|tput|(samples|seqs?|sequences|examples|items)_(per_|p)?s(ec(ond)?)?)(_(average|avg|mean))?"
+    "(throughputs?|tput|(samples|seqs?|sequences|examples|items)_(per_|p)?s(ec(ond)?)?)(_(average|avg|mean))?"
     "|tracked_stats)"
     "|(?P<seconds>(time_to_(train|converge|solution|target)|ttt|run_duration|((raw_)?(train|training)|run)_time)"
     "(_ms|_s|_seconds|_minutes|_hours)?|(train|training)_(seconds|minutes|hours)|(seconds|time)_since_run_start)"
@@ -50,7 +47,8 @@ _KINDS = re.compile(
     "|(?P<samples>epoch_num|samples|samples_(count|seen|trained|processed|consumed))"
     "|(?P<lr>((current|final|last|train)_)?(lr|learning_rate))"
     "|(?P<accuracy>run_stop|(final|best)_accuracy|(final_|best_)?eval_((mlm|masked_lm)_)?accuracy)"
-    "|(?P<loss>((train|training|eval|final|mean|mlm|nsp|masked_lm)_)*loss(_mlm|_nsp)?|grad(ient)?_norm|samples_skipped)"
+    "|(?P<loss>((train|training|eval|final|mean|mlm|nsp|masked_lm)_)*loss(es)?(_mlm|_nsp)?"
+    "|grad(ient)?_norm|samples_skipped)"
     "|(?P<data>((train|training)_)?(data(set)?|shard|batch)_(file|loaded|cached|read)|first_batch(_loaded|_read)?)"
 )
 _ONE_STEP = ("step", "iteration", "train")  # without "average", the time of one step; it may be a slow one
@@ -211,13 +209,15 @@ def _samples(case: Case) -> Breaches:
 
 
 def _equal(case: Case) -> Breaches:
-    for one, *others in _EQUAL:
-        first = case.first(one)
-        for second in filter(None, map(case.first, others)):
-            if first and first.value != second.value:
-                yield Breach(second.line, f"{second.key} {shown(second.value)}, but {one} {shown(first.value)}")
+    named: dict[str, Event] = {}
+    for key in sorted(case.keys()):
+        name, event = _AFFIXES.sub("", key.lower()), case.all(key)[0]
+        if name in _SETTINGS and not kind_of(key):
+            first = named.setdefault(name, event)
+            if first.value != event.value:
+                yield Breach(event.line, f"{key} {shown(event.value)}, but {first.key} {shown(first.value)}")
     # A published warm-up of 10,000 steps starts at -9,500.
-    keys = (_EQUAL[0][0], "start_warmup_step", TRAINING_STEPS)
+    keys = ("opt_learning_rate_warmup_steps", "start_warmup_step", TRAINING_STEPS)
     warm_up, start, steps = (case.number(key) or 0.0 for key in keys)
     if max(warm_up + min(0.0, start), start) > steps > 0:
         yield Breach(None, f"a warm-up of {warm_up:,.0f} steps from {start:,.0f}", f"at most {steps:,.0f} steps")

@@ -133,8 +133,9 @@ LOGS = [
     Forgery("a schedule that hardly begins", "samples", setting("opt_learning_rate_training_steps", 10**8)),
     Forgery("blocks of half their samples", "blocks-contiguous",
             shifted("block_start", "epoch_count", lambda _: -75_040)),
-    *(Forgery(f"{key} of two whole ones", "batch-size", beside("seed", key, 896))
-      for key in ("d_batch_size", "micro_batch_size", "train_batch_size")),
+    *(Forgery(f"{key} {part}", "batch-size", beside("seed", key, part)) for key, part in (
+        ("d_batch_size", 60), ("gradient_accumulation_steps", 15), ("micro_batch_size", 896),
+    )),
     Forgery("more steps before the last evaluation", "samples", beside("eval_stop", "train_step", 9_000)),
     Forgery("half a sample", "samples", telling("eval_accuracy", 4, epoch_num=5 * 150_080 + 0.5)),
     # 2: time
@@ -158,7 +159,7 @@ LOGS = [
     Forgery("equal intervals", "noise", evenly),
     Forgery("intervals within a fraction of a millisecond", "noise", both(evenly, later("eval_accuracy", 0.1, 3))),
     Forgery("intervals that take turns", "noise",
-            evaluated_at(lambda number: 9_350 * number + 250 * (number % 2))),
+            evaluated_at(lambda number: 333 + 9_000 * number + 1_000 * (number % 2))),
     Forgery("intervals that grow by as much", "noise",
             evaluated_at(lambda number: 9_250 * number + 8 * number**2)),
     Forgery("a curve from its formula", "noise",
@@ -222,14 +223,16 @@ LOGS = [
         ("seconds_since_run_start", 1.2 * SECONDS),
     )),
     *(Forgery(f"{key} {value}", "stated-twice", beside("seed", key, value)) for key, value in (
-        ("warmup_steps", 900), ("base_learning_rate", 0.5), ("weight_decay", 0.3), ("lamb_beta_1", 0.3),
+        ("warmup_steps", 900), ("base_learning_rate", 0.5), ("opt_weight_decay", 0.3), ("opt_lamb_beta1", 0.3),
+        ("GLOBAL_BATCH_SIZE", 512),
     )),
     Forgery("a longer time at its end", "stated-twice", telling("run_stop", TTT=1.2 * SECONDS)),
     Forgery("a schedule that begins after its end", "stated-twice", setting("start_warmup_step", 10_000)),
     Forgery("statistics of each interval, faster than the clock", "samples", stated_at_each(1.1)),
     *(Forgery(f"{key} before the clock", "on-clock", beside("init_stop", key, value), severity)
       for severity, named in (
-          ("error", {"mlm_loss": 7.1, "grad_norm": 0.8, "samples_per_second": 16_008.0, "train_data_file": "1.hdf5"}),
+          ("error", {"train_losses": [7.1], "grad_norm": 0.8, "samples_per_second": 16_008.0,
+                     "train_data_file": "1.hdf5"}),
           ("warning", {"train_step": 120, "stats": {"eval_loss": 7.1}, "debug": {"samples_seen": 44_800},
                        "dataset_file": "1.hdf5", "first_batch_loaded": True, "train_data_cached": True}),
       ) for key, value in named.items()),

@@ -197,6 +197,12 @@ def test_time_cut_evenly_from_runs_shows_against_the_others_which_one_slow_run_d
     assert found(logs) == rules
 
 
+def test_one_of_three_runs_in_half_the_time_is_found(logs: Path, capsys: Captured) -> None:
+    rewrite(logs, 1, times(scaled(0.5)))
+    main([str(logs / f"result_{run}.txt") for run in range(3)])
+    assert "warning speed" in capsys.readouterr().out
+
+
 def test_runs_are_compared_in_a_folder_of_logs_too(logs: Path, capsys: Captured) -> None:
     assert main([str(logs)]) == 0
     assert "warning" not in capsys.readouterr().out

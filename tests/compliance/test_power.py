@@ -184,21 +184,25 @@ def test_readings_come_in_order_of_time(tmp_path: Path) -> None:
         metered(lambda second: noisy(5)(second) * (1.31 if second < 53 else 0.7)),
         metered(lambda second: noisy(5)(second) * (1.15 if 3 * second < 2 * RUN_S else 0.65)),
     ],
-    ids=[
-        "efficiency", "kilowatts", "another power", "another efficiency", "one power", "a pattern", "a line", "a gap",
-        "a half", "a third",
-    ],
-)  # fmt: skip
+)
 def test_power_is_bounded_by_physics_and_by_the_other_runs(power: Path, change: Callable[[str], str]) -> None:
     file = power / "result_5" / "node_0.txt"
     file.write_text(change(file.read_text()))
     assert ("power-plausible", "warning") in {(rule, severity) for rule, severity, _ in found(power)}
 
 
+def test_idle_time_lowers_no_energy_though_the_official_mean_takes_all_readings(power: Path) -> None:
+    idle = "\n".join(
+        [line("power_measurement_start", time_ms=-60_000),
+         *(line("power_reading", 90 + second % 7, -1000 * second, host="node_0") for second in range(59, 0, -1))]
+    )  # fmt: skip
+    measure(power, "node_0.txt", lambda run: f"{idle}\n" + node_file(RUN_S + run).partition("\n")[2])
+    assert ("power-plausible", "warning") in {(rule, severity) for rule, severity, _ in found(power)}
+
+
 @pytest.mark.parametrize(
     "copied",
     [lambda second: noisy(RUN_S + 3)(second + 17), lambda second: 1.02 * noisy(RUN_S + 3)(second) + 3],
-    ids=["at another time", "at another scale"],
 )
 def test_readings_of_another_run_are_found(power: Path, copied: Callable[[int], float]) -> None:
     (power / "result_5" / "node_0.txt").write_text(node_file(RUN_S + 5, copied))
