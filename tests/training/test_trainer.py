@@ -136,7 +136,7 @@ def test_warm_up_passes_through_every_size_of_the_run_and_leaves_nothing(tiny: T
 def sizes(world: World, system: System) -> tuple[list[Bin], list[Bin], list[Bin], bool]:
     """Return sizes planned, of the batches loaded, and of warm-up's passes; whether runs with and without are equal."""
     steps, passed = range(7), []
-    planned = planned_sizes(sampler_of(system), 0, steps)
+    planned = list(planned_sizes(sampler_of(system), 0, steps))
     batches = [step.parts for step in loaded(world, system, len(steps), fill=filled)]
 
     class Passing(WholeTrainer):

@@ -7,7 +7,7 @@ Filler tokens are sequences of their own, so real ones never attend to them, and
 Shapes: as in batch.py; F filler sequences, N samples of a dataset.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
@@ -80,9 +80,8 @@ def filled_size(size: Bin, longest: int) -> Bin:
     return Bin(tokens, static_size(size.masked + sequences) - sequences, sequences)
 
 
-def planned_sizes(sampler: "Sampler", rank: int, steps: range) -> list[Bin]:
-    """Return sizes of a rank's filled batches in these steps that show every size of a product; reads no sample."""
-    found: list[Bin] = []
+def planned_sizes(sampler: "Sampler", rank: int, steps: range) -> Iterator[Bin]:
+    """Yield sizes of a rank's filled batches in these steps that show every size of a product; reads no sample."""
     met: set[tuple[str, int]] = set()
     for step in steps:
         for part in sampler.share(sampler.planner.plan(step), rank):
@@ -92,8 +91,7 @@ def planned_sizes(sampler: "Sampler", rank: int, steps: range) -> list[Bin]:
             products = {("tokens", size.tokens), ("read", size.masked + size.sequences), ("pairs", size.sequences)}
             if size.sequences > 1 and not products <= met:  # `fill_to` needs a sequence to fill
                 met |= products
-                found.append(size)
-    return found
+                yield size
 
 
 def extended(batch: Batch, lengths_F: Integers, read_again: int) -> Batch:

@@ -1,6 +1,6 @@
 """Build the parts of a run before its clock starts: arithmetic, data, sampler, trainer, evaluator, snapshots."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable
 from dataclasses import asdict
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -86,7 +86,7 @@ def build(
     sampler = make_sampler(system, training, seed, speeds)
     rank = system.layout.coordinate(world.rank).data
     generates = world.device.type == "cpu" and computed.fills_batches and bins is None
-    sizes = planned_sizes(sampler, rank, range(min(system.max_steps, _WARMED_STEPS))) if generates else []
+    sizes = planned_sizes(sampler, rank, range(min(system.max_steps, _WARMED_STEPS))) if generates else ()
     trainer = make_trainer(computed, world, seed, sampler, startup, arithmetic, bins, sizes)
     check_samples = SampleCheck.of(training, options.on_bad_sample, world.rank)
     exchange = make_exchange(system, sampler, world)
@@ -135,7 +135,7 @@ def make_trainer(
     startup: Startup | None = None,
     arithmetic: Arithmetic | None = None,
     bins: Bins | None = None,
-    sizes: Sequence[Bin] = (),
+    sizes: Iterable[Bin] = (),
 ) -> Trainer:
     """Return the trainer of this rank's model, or of its part of one; with `bins`, it replays recorded steps.
 

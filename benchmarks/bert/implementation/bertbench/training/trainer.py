@@ -5,9 +5,10 @@
 """
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import AbstractContextManager
 from functools import partial
+from itertools import islice
 from time import perf_counter
 from typing import Any
 
@@ -169,7 +170,7 @@ class WholeTrainer(Trainer):
         seed: int,
         startup: Startup | None = None,
         products: dict[Shape, Products] | None = None,
-        sizes: Sequence[Bin] = (),
+        sizes: Iterable[Bin] = (),
     ) -> None:
         """Build and warm up; `startup` gets a mark at the end of each. `products` defaults to torch's own.
 
@@ -237,15 +238,14 @@ class WholeTrainer(Trainer):
             loaded = LoadedPart(part, fill_of(system)(batch).to(self._world.device))
             began = perf_counter()
             self.step(system.sync.delay, [loaded] * system.data.gradient_accumulation_steps)
-        for one in self._sizes[: int(_SIZES_S / (perf_counter() - began))]:
+        for one in islice(self._sizes, int(_SIZES_S / (perf_counter() - began))):
             first = synthetic(1, -(-one.tokens // one.sequences), system.model.vocab_size, generator)
             self._pass(LoadedPart(part, fill_to(first, one).to(self._world.device)))
-        self._reducer.drop()
         if system.launch.rank_speeds == "auto":
             from bertbench.loading.rank_speeds import passes_per_s  # noqa: PLC0415 - of few runs
 
             self.passes_per_s = passes_per_s(lambda: self._pass(loaded), self._world)
-            self._reducer.drop()
+        self._reducer.drop()
         self._evaluate_once(loaded.batch)
 
     def _evaluate_once(self, batch: Batch) -> None:
