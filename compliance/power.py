@@ -105,13 +105,16 @@ def _node(name: str, node: Readings, facts: RunFacts) -> Findings:
     if not 0 < node.efficiency <= 1:
         yield _finding("power-readings", f"{name}: {EFFICIENCY} {node.efficiency:g}", "a share of 1, above 0")
     elif node.efficiency < _LEAST_EFFICIENCY:
-        expected = f"at least {_LEAST_EFFICIENCY}, as power supplies have"
-        yield _finding("power-plausible", f"{name}: {EFFICIENCY} {node.efficiency:g}", expected, "warning")
+        yield _finding(
+            "power-plausible", f"{name}: {EFFICIENCY} {node.efficiency:g}",
+            f"at least {_LEAST_EFFICIENCY}, as power supplies have", "warning",
+        )  # fmt: skip
     began, ended = facts.started_ms, facts.stopped_ms
     assert began is not None and ended is not None, "a run with a time to train has both"
     if node.start_ms is None or node.start_ms > began or node.stop_ms is None or node.stop_ms < ended:
-        expected = f"{START} before run_start and {STOP} after run_stop"
-        yield _finding("power-coverage", f"{name}: doesn't cover the run", expected)
+        yield _finding(
+            "power-coverage", f"{name}: doesn't cover the run", f"{START} before run_start and {STOP} after run_stop"
+        )
         return
     timed = [time for time, _ in node.readings if began < time < ended]
     levels = [watts for time, watts in node.readings if began < time < ended]

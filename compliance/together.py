@@ -29,7 +29,7 @@ KEPT = frozenset(
     )
 )  # fmt: skip
 _Runs = Mapping[str, RunFacts]
-_FEWEST = 3
+_FEWEST = 3  # runs that have a usual speed
 _FASTER, _MUCH_FASTER = 0.06, 1.15  # of the median speed
 
 

@@ -39,7 +39,7 @@ _LAMB = re.compile(
     "(nv|fused|distributed|multi|tensor|apex|tf|bert|optim(izers?)?|contrib|torch|mixedprecision|b?fp?16)*lamb(optimizer)?"
 )
 _OTHER_OPTIMIZER = re.compile("(opt_)?(adamw?|sgd|lars|adafactor|adagrad)_")
-# Parts of the batch, and their number.
+# Parts of the batch, and their number. The first two divide it; the others may be of packed rows, and are no larger.
 _PARTS = (
     "d_batch_size", "gradient_accumulation_steps", "local_batch_size", "micro_batch_size", "train_batch_size",
 )  # fmt: skip
@@ -57,11 +57,9 @@ def _batch(case: Case) -> Breaches:
         elif case.closed and not _BATCHES[0] <= value <= _BATCHES[1]:
             yield Breach(event.line, f"global_batch_size {value:,.0f}", f"{_BATCHES[0]} to {_BATCHES[1]:,}")
     for key in _PARTS:
-        rest = key in _PARTS[:2] or case.batch or 0.0  # others are of packed rows too, which divide it unequally
-        yield from odd(
-            case, key, lambda part: not case.batch or case.batch % (number(part) or 1.0) < rest,  # noqa: B023 - called at once
-            "a part of the batch", "warning",
-        )  # fmt: skip
+        for event in case.all(key):
+            if case.batch and case.batch % (number(event.value) or 1.0) >= (key in _PARTS[:2] or case.batch):
+                yield Breach(event.line, f"{key} {shown(event.value)}", "a part of the batch", "warning")
 
 
 def _numbers(case: Case) -> Breaches:

@@ -1,6 +1,6 @@
 """Rules about quantities that a log states more than once: whatever states one of them agrees with the others.
 
-One table for samples, since time, throughput, steps, blocks and evaluations all give them; one for equal settings.
+One table for samples, since time, throughput, steps, blocks and evaluations all give them; settings by any name.
 Tolerances come from published passes: in 738 of 742, throughput x time is the samples within 3 %.
 """
 
@@ -26,11 +26,11 @@ _DATASET = (156e6, 157.5e6)  # some submitters log the size of the dataset, 156,
 _NOMINAL = 500  # samples; some submitters log the nominal k x interval, a multiple of it, not the next whole batch
 THROUGHPUT = "throughput x time"
 _BLOCK = 0.1  # of the samples: the last block may end an interval early
-# What settings' names have beside what they say.
+# What settings' names are spelled with and without: those that are alike without it name one setting.
 _AFFIXES = re.compile(r"^(opt|num)_|lamb_|learning_rate_(?=\w+_steps)|(training|decay)_(?=steps$)|_rate$|\W|_")
 _SETTINGS = {_AFFIXES.sub("", key) for key in ("global_batch_size", *NUMBERS)}
 _LIMITS = ("max_steps", "total_steps", "num_train_steps")
-_IN_ALL = ("num_accelerators", "num_gpus")
+_IN_ALL = ("num_accelerators", "num_gpus")  # what all nodes have together
 # How loggers name what they measure; `data`: a file that was opened.
 _KINDS = re.compile(
     "(?P<rate>((train|training|average|avg|mean|throughput)_)*"

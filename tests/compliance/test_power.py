@@ -178,9 +178,9 @@ def test_readings_come_in_order_of_time(tmp_path: Path) -> None:
         valued("power_reading", 120),
         valued("conversion_eff", 0.95),
         metered(lambda _: 300),
-        metered(lambda second: 290 + second % 5),
-        metered(lambda second: 290 + second / 8),
-        metered(lambda second: noisy(5)(second) * (0.1 if 20 < second < 25 else 1)),
+        metered(lambda second: 290 + second % 5),  # a pattern
+        metered(lambda second: 290 + second / 8),  # a line
+        metered(lambda second: noisy(5)(second) * (0.1 if 20 < second < 25 else 1)),  # a gap
         metered(lambda second: noisy(5)(second) * (1.31 if second < 53 else 0.7)),
         metered(lambda second: noisy(5)(second) * (1.15 if 3 * second < 2 * RUN_S else 0.65)),
     ],
@@ -191,7 +191,7 @@ def test_power_is_bounded_by_physics_and_by_the_other_runs(power: Path, change: 
     assert ("power-plausible", "warning") in {(rule, severity) for rule, severity, _ in found(power)}
 
 
-def test_idle_time_lowers_no_energy_though_the_official_mean_takes_all_readings(power: Path) -> None:
+def test_idle_time_in_all_windows_which_the_official_mean_takes_in_is_asked_about(power: Path) -> None:
     idle = "\n".join(
         [line("power_measurement_start", time_ms=-60_000),
          *(line("power_reading", 90 + second % 7, -1000 * second, host="node_0") for second in range(59, 0, -1))]
