@@ -13,6 +13,8 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 
+from bertbench.distributed.spawn import free_port
+
 NODES = 2
 _CPUS = 4  # claimed of each node, whatever the machine has
 _PROGRAMS = ("munged", "slurmctld", "slurmd", "sbatch", "srun", "scontrol", "scancel")
@@ -66,11 +68,7 @@ def running(folder: Path) -> Iterator[Cluster]:
     """A cluster of idle nodes n1, n2; stopped afterwards."""
     folder.chmod(0o755)
     cluster = Cluster(folder)
-    with socket.socket() as first, socket.socket() as second:
-        first.bind(("127.0.0.1", 0))
-        second.bind(("127.0.0.1", 0))
-        ports = (first.getsockname()[1], second.getsockname()[1])
-    (folder / "slurm.conf").write_text(_configuration(folder, *ports))
+    (folder / "slurm.conf").write_text(_configuration(folder, free_port(), free_port()))
     (folder / "state").mkdir()
     key = folder / "munge.key"
     key.write_bytes(os.urandom(128))
