@@ -29,8 +29,8 @@ from tests.watching import Watching
 triton = pytest.importorskip("triton", reason="Triton is not installed (bertbench[kernels] brings it)")
 
 BOTH = lamb(beta2=0.99), adam(beta2=0.99)
-# elements: several chunks of 8,192 that end within a load of 16 bytes, one that ends with a chunk, and small ones
-SHAPES = ((131, 127), (128, 64), (23, 3), (5, 4), (97,), (8,))
+# elements: two chunks of 8,192 that end within a load of 16 bytes, one that ends with a chunk, and small ones
+SHAPES = ((67, 127), (128, 64), (23, 3), (5, 4), (97,), (8,))
 FLOAT32_ROUNDING = 2e-6  # relative to a tensor's largest weight, after a few steps
 
 
