@@ -109,10 +109,13 @@ def _ranks(values: Sequence[float]) -> list[int]:
 
 
 def _in_time(one: Sequence[float], other: Sequence[float]) -> bool:
-    """Return whether evaluations come the same milliseconds after the start, or nearly all of them later by as much."""
+    """Return whether evaluations come the same milliseconds after the start, or nearly all of them later by as much.
+
+    Whole seconds meet by chance.
+    """
     apart = [round((a - b) * 1e3) for a, b in zip(one, other, strict=False) if abs(a - b) < 1e12]
     late = Counter(apart).most_common(1)[0][1] if apart else 0
-    return apart.count(0) >= max(3, len(apart) / 2) or late >= max(5, len(apart) - 1)
+    return any(at % 1 for at in one) and (apart.count(0) >= max(3, len(apart) / 2) or late >= max(5, len(apart) - 1))
 
 
 def copies(traces: Sequence[Trace]) -> Findings:

@@ -10,38 +10,39 @@ from compliance.description import in_all
 # Dense peak in TFLOP/s from the vendors' data sheets, and the chips that have it: fp8 if the chip has it, else bf16 or
 # fp16. The longest name in a description's model counts. Others count as the fastest, as do gb300, b300 and gb200 with
 # their 5,000.
-_PEAK_TFLOPS = {
-    5030: "mi355x",
-    4600: "mi350x",
-    4500: "b200",
-    2615: "mi325x mi300x",
-    1979: "gh200 h200 h100 h800",
-    1835: "gaudi3",
-    1671: "h200nvl h100nvl",
-    918: "tpuv6 trillium",
-    865: "gaudi2",
-    733: "l40s",
-    728: "rtx6000ada",
-    661: "rtx4090",
-    459: "tpuv5p",
-    383: "mi250",
-    362: "l40",
-    350: "bow",
-    320: "ascend910",
-    312: "a100 a800",
-    310: "a6000",
-    275: "tpuv4",
-    250: "gc200",
-    242: "l4",
-    222: "a5000",
-    197: "tpuv5e",
-    181: "mi210",
-    165: "a30",
-    150: "a40",
-    125: "a10 v100",
-    123: "tpuv3",
-    65: "t4",
-}
+_PEAKS = """
+5030 mi355x
+4600 mi350x
+4500 b200
+2615 mi325x mi300x
+1979 gh200 h200 h100 h800
+1835 gaudi3
+1671 h200nvl h100nvl
+918 tpuv6 trillium
+865 gaudi2
+733 l40s
+728 rtx6000ada
+661 rtx4090
+459 tpuv5p
+383 mi250
+362 l40
+350 bow
+320 ascend910
+312 a100 a800
+310 a6000
+275 tpuv4
+250 gc200
+242 l4
+222 a5000
+197 tpuv5e
+181 mi210
+165 a30
+150 a40
+125 a10 v100
+123 tpuv3
+65 t4
+"""
+_TFLOPS = {name: int(peak) for peak, *names in map(str.split, _PEAKS.strip().splitlines()) for name in names}
 _PROCESSOR_TFLOPS = 300  # a socket with matrix units, such as 60 cores x 2,048 operations x 2.4 GHz
 _REACHED = 0.8  # of a peak; of 255 published results the best reaches 0.47
 # BERT-large's encoder has 24 x 12 x 1,024^2 weights, each multiplied and added three times for a real token (forward,
@@ -58,11 +59,8 @@ def fastest(system: dict[str, str]) -> tuple[float, str] | None:
     """Return a described system's upper bound in samples/s, and what was counted; None if its size isn't described."""
     count, model = in_all(system), system.get("accelerator_model_name", "").casefold()
     model = re.sub(r"(tpu|rtx|gaudi|h\d00|ascend|\d)[\W_]+(?=v\d|\d|nvl|ada)", r"\1", model)  # names in one piece
-    named = [
-        (len(name), tflops) for tflops, names in _PEAK_TFLOPS.items() for name in names.split()
-        if re.search(rf"(?<![a-z\d]){name}(?!\d)", model)
-    ]  # fmt: skip
-    kind, peak = "accelerators", max(named)[1] if named else max(_PEAK_TFLOPS)
+    named = [(len(name), peak) for name, peak in _TFLOPS.items() if re.search(rf"(?<![a-z\d]){name}(?!\d)", model)]
+    kind, peak = "accelerators", max(named)[1] if named else max(_TFLOPS.values())
     if count is not None and count <= 0:
         kind, peak, count = "processors", _PROCESSOR_TFLOPS, in_all(system, "host_processors_per_node")
     if count is None:

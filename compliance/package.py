@@ -12,7 +12,6 @@ from compliance import alike, description, systems, tree
 from compliance.finding import Finding, Findings, named
 from compliance.record import printable
 from compliance.result import Result, judge_result
-from compliance.run import as_integer
 from compliance.source import CannotJudge
 
 _BENCHMARK = "bert"
@@ -100,8 +99,7 @@ def _results(root: Path, system: Path, ruleset: str) -> Iterator[Result]:
     folder = system / _BENCHMARK
     if folder.is_dir():
         described = description.fields(root / "systems" / f"{system.name}.json")
-        nodes = as_integer(described.get("number_of_nodes", ""))
-        yield judge_result(folder, str(folder.relative_to(root)), described.get("division"), ruleset, nodes)
+        yield judge_result(folder, str(folder.relative_to(root)), described, ruleset)
 
 
 def _other_benchmarks(system: Path) -> Findings:

@@ -16,7 +16,7 @@ from compliance.finding import Finding, Findings, Severity
 from compliance.hardware import LEAST_JOULES_A_SAMPLE
 from compliance.power_file import EFFICIENCY, ESTIMATE, START, STOP, Readings, joules, read
 from compliance.record import distinct, shown
-from compliance.run import RunFacts
+from compliance.run import RunFacts, as_integer
 from compliance.score import counted
 from compliance.source import CannotJudge
 
@@ -25,9 +25,10 @@ LEAST_READINGS = 60
 _LONGEST_GAP_MS = 1_000 * 1.1  # a reading at least every second, and a tenth for the clock
 # Physics: power supplies lose up to 30 % at low load; one node draws no less than a fan, and no more than a rack.
 _LEAST_EFFICIENCY, _LEAST_W, _MOST_W = 0.7, 10, 150_000
+_HOST_W, _ACCELERATOR_W = 6_000, 2_000  # of a described node; a GB300 takes 1,400 W
 _LEAST_SHARE = 0.12  # of the median; an idle node of accelerators draws a fifth of its power in training
-_LEAST_OF_THIRD, _LEAST_WHOLE = 0.6, 0.9  # of a run, to another or to all readings; of all, to the run
-_APART = 0.15  # from the median of a system's runs
+_LEAST_OF_THIRD = 0.6  # of a run, to another or to all readings
+_APART = 0.15  # from the median of a system's runs; of all readings, which count, from those of the run
 _FEWEST_STEPS = 3  # a meter in whole watts goes up, down, or stays
 _FEWEST_ALIKE = 20  # sequences of readings; a meter with few values repeats some by chance
 _NAME = re.compile(r"(node|sw)_(0|[1-9]\d{0,5})\.txt")
@@ -35,22 +36,25 @@ _MEND = "measure every node of every run again, from before run_start to after r
 
 
 def judge(
-    folder: Path, name: str, runs: Mapping[str, RunFacts | None], nodes: int | None
+    folder: Path, name: str, runs: Mapping[str, RunFacts | None], described: dict[str, str]
 ) -> tuple[list[Finding], float | None]:
     """Judge the power files of a result's runs, by log name, if there are any.
 
-    Return the findings, and the mean energy of the runs whose time counts in J, None if unknown. `nodes` is the number
-    of nodes in the system description.
+    Return the findings, and the mean energy of the runs whose time counts in J, None if unknown. `described` are the
+    fields of the system description.
     """
     if not (folder / FOLDER).is_dir():
         return [], None
     findings: list[Finding] = []
     energies: list[float | None] = []
+    files: dict[str, list[str]] = {}
     measured: dict[str, list[Readings]] = {}
     watts: dict[str, float] = {}
     for log, facts in runs.items():
-        run = f"{name}/{FOLDER}/{Path(log).stem}"
-        found, energy, measured[run] = _run(folder / FOLDER / Path(log).stem, run, facts, nodes)
+        place = folder / FOLDER / Path(log).stem
+        run = f"{name}/{FOLDER}/{place.name}"
+        files[run] = _names(place)
+        found, energy, measured[run] = _run(place, run, facts, described)
         findings += found
         energies.append(energy)
         if facts and facts.time_to_train_s and energy is not None:
@@ -59,7 +63,7 @@ def judge(
             if facts.division == "closed" and energy < least:
                 findings.append(_finding("power-plausible", f"{run}: {energy:,.0f} J", f"at least {least:,.0f} J"))
     findings += _compared(watts, measured)
-    findings += _named(f"{name}/{FOLDER}", {Path(log).stem: _names(folder / FOLDER / Path(log).stem) for log in runs})
+    findings += _named(files)
     times = [facts.time_to_train_s if facts and facts.status == "success" else None for facts in runs.values()]
     counting = [energy for energy, counts in zip(energies, counted(times), strict=True) if counts]
     known = [energy for energy in counting if energy is not None]
@@ -67,9 +71,11 @@ def judge(
 
 
 def _run(
-    folder: Path, name: str, facts: RunFacts | None, nodes: int | None
+    folder: Path, name: str, facts: RunFacts | None, described: dict[str, str]
 ) -> tuple[list[Finding], float | None, list[Readings]]:
     """Judge one run's files; return the findings, its energy if the log and all files give it, and what they hold."""
+    nodes, each = (as_integer(described.get(key)) for key in ("number_of_nodes", "accelerators_per_node"))
+    most = _HOST_W + _ACCELERATOR_W * each if each else _MOST_W
     names = _names(folder)
     measured = [file for file in names if file.startswith("node_")]
     findings = []
@@ -92,14 +98,14 @@ def _run(
             continue
         contents.append(readings)
         node = file.startswith("node_")
-        findings += _node(f"{name}/{file}", readings, facts) if node else _switch(f"{name}/{file}", readings)
+        findings += _node(f"{name}/{file}", readings, facts, most) if node else _switch(f"{name}/{file}", readings)
         estimate = readings.efficiency * (readings.estimate_w or 0.0) * facts.time_to_train_s
         energy = joules(readings, 1e3 * facts.time_to_train_s) if node else estimate
         total = None if energy is None or total is None else total + energy
     return findings, total if measured else None, contents
 
 
-def _node(name: str, node: Readings, facts: RunFacts) -> Findings:
+def _node(name: str, node: Readings, facts: RunFacts, most: int) -> Findings:
     if node.unsound:
         yield _finding("power-readings", f"{name}: {node.unsound} unusable records", "watts of at least 0")
     if not 0 < node.efficiency <= 1:
@@ -119,9 +125,9 @@ def _node(name: str, node: Readings, facts: RunFacts) -> Findings:
     timed = [time for time, _ in node.readings if began < time < ended]
     levels = [watts for time, watts in node.readings if began < time < ended]
     least = max(_LEAST_W, _LEAST_SHARE * median(levels)) if levels else 0.0
-    if odd := [watts for watts in levels if not least <= watts <= _MOST_W]:
+    if odd := [watts for watts in levels if not least <= watts <= most]:
         found = f"{name}: {len(odd)} readings such as {odd[0]:g} W"
-        yield _finding("power-plausible", found, f"{least:,.0f} to {_MOST_W:,} W of a node", "warning")
+        yield _finding("power-plausible", found, f"{least:,.0f} to {most:,} W of a node", "warning")
     different = set(zip(*(levels[at:] for at in range(4)), strict=False))
     steps = {round(now - then, 6) for then, now in pairwise(levels)}
     third = len(levels) // 3
@@ -130,12 +136,12 @@ def _node(name: str, node: Readings, facts: RunFacts) -> Findings:
     means = [mean(part) for part in (*parts, whole) if part]
     few = len(different) < len(timed) / 4 or len(steps) < _FEWEST_STEPS or len(set(timed)) < 0.9 * len(timed)
     if len(timed) >= LEAST_READINGS and (
-        few or min(means[:3]) < _LEAST_OF_THIRD * max(means) or means[-1] < _LEAST_WHOLE * mean(means[:3])
+        few or min(means[:3]) < _LEAST_OF_THIRD * max(means) or means[-1] < (1 - _APART) * mean(means[:3])
     ):
         found = f"{name}: the same readings or times again and again, or a part of them at much less power"
         yield _finding("power-plausible", found, "readings that vary as a meter's do", "warning")
     gap = max((now - then for then, now in pairwise([began, *timed, ended])), default=0.0)
-    if gap > _LONGEST_GAP_MS:
+    if gap > 2 * _LONGEST_GAP_MS or (len(timed) + 1) * _LONGEST_GAP_MS < ended - began:  # a meter may miss a reading
         yield _finding("power-rate", f"{name}: {gap / 1e3:.1f} s without a reading", "a reading at least every second")
     if len(timed) < LEAST_READINGS:
         expected = f"at least {LEAST_READINGS}, if need be in a longer run"
@@ -148,8 +154,8 @@ def _compared(watts: Mapping[str, float], measured: Mapping[str, Sequence[Readin
     if other := [run for run, drawn in watts.items() if abs(drawn - usual) > _APART * usual]:
         found, expected = f"{other[0]}: {watts[other[0]]:,.0f} W", f"about {usual:,.0f} W, as other runs"
         yield _finding("power-plausible", found, expected, "warning")
-    factors = {run: sorted((one.efficiency, one.estimate_w or 0.0) for one in files) for run, files in measured.items()}
-    if len(different := distinct(factors.values())) > 1:
+    stated = [sorted((one.efficiency, one.estimate_w or 0.0) for one in files) for files in measured.values() if files]
+    if len(different := distinct(stated)) > 1:
         found = f"{len(different)} sets of {EFFICIENCY} and {ESTIMATE}, such as {shown(different[:2])}"
         yield _finding("power-plausible", found, "one for the runs of a system", "warning")
     watts_of = {
@@ -176,14 +182,14 @@ def _switch(name: str, switch: Readings) -> Findings:
         yield _finding("power-readings", f"{name}: no {ESTIMATE}", f"{ESTIMATE}, in watts")
 
 
-def _named(name: str, files: Mapping[str, Sequence[str]]) -> Findings:
+def _named(files: Mapping[str, Sequence[str]]) -> Findings:
     """Find runs without files, with names out of the row, or with other files than most runs, as power_checker does."""
     usual = max(files.values(), key=list(files.values()).count, default=())
     for run, names in files.items():
         kinds = Counter(file.partition("_")[0] for file in names)
         row = sorted(f"{kind}_{number}.txt" for kind in ("node", "sw") for number in range(kinds[kind]))
         if not names or names != row or names != usual:
-            found = f"{name}/{run}: {', '.join(names[:5]) or 'no file'}"
+            found = f"{run}: {', '.join(names[:5]) or 'no file'}"
             yield _finding("power-files", found, "node_<k>.txt and sw_<k>.txt, k from 0, as many in each run")
 
 

@@ -46,8 +46,9 @@ class Result:
         return {name: getattr(self, name) for name in shown} | {"logs": [log.as_json() for log in self.logs]}
 
 
-def judge_result(folder: Path, name: str, division: str | None, ruleset: str, nodes: int | None = None) -> Result:
-    """Judge the logs in results/<system>/<benchmark>; `division` and `nodes` are the description's, if known."""
+def judge_result(folder: Path, name: str, described: dict[str, str], ruleset: str) -> Result:
+    """Judge the logs in results/<system>/<benchmark>; `described` are the system description's fields."""
+    division = described.get("division")
     entries = sorted(folder.glob(LOG_PATTERN), key=lambda path: (len(path.name), path.name))
     paths = [path for path in entries if path.is_file()][:_MOST_RUNS]
     judged = [together.judged(path, f"{name}/{path.name}", ruleset) for path in paths]
@@ -61,7 +62,7 @@ def judge_result(folder: Path, name: str, division: str | None, ruleset: str, no
         *_belonging(folder.name, division, logs),
         *together.judge(folder, closed, logs),
     ]
-    measured, energy_j = power.judge(folder, name, {log.path.name: log.facts for log in logs}, nodes)
+    measured, energy_j = power.judge(folder, name, {log.path.name: log.facts for log in logs}, described)
     findings = [*_of(name, ours), *measured]
     convergence = None
     whole = len(logs) == official_tools.runs_per_result(folder.name) and any(log.facts for log in logs)

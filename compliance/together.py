@@ -11,7 +11,6 @@ from compliance.alike import MEND, MOST_KEPT, Trace, trace
 from compliance.finding import Finding, Findings, Severity
 from compliance.judge import Judgement
 from compliance.judge import judge as judge_log
-from compliance.log import Event
 from compliance.record import distinct, shown
 from compliance.rules.division import FIXED
 from compliance.rules.hyperparameters import NUMBERS
@@ -19,7 +18,7 @@ from compliance.run import RunFacts, as_integer, number
 from compliance.source import CannotJudge, read_plain
 
 PARAMETERS = "package_checker_params"
-_SETTINGS = ("global_batch_size", "opt_name", "eval_samples", *NUMBERS, *FIXED)
+_SETTINGS = ("global_batch_size", "d_batch_size", "opt_name", "eval_samples", *NUMBERS, *FIXED)
 _NAMES = ("submission_platform", "submission_org")
 # Keys of a run that its result's judge needs, and events kept of each; thousands of ranks may each log a seed.
 KEPT = frozenset(
@@ -31,6 +30,7 @@ KEPT = frozenset(
 _Runs = Mapping[str, RunFacts]
 _FEWEST = 3  # runs that have a usual speed
 _FASTER, _MUCH_FASTER = 0.06, 1.15  # of the median speed
+_SOONER = 0.75  # of the median's samples to converge; of 303 reference runs the soonest takes 0.82 of its row's
 
 
 def judged(
@@ -74,33 +74,18 @@ def parameters(folder: Path) -> list[str]:
 def _seeds(closed: bool, required: bool, runs: _Runs) -> Findings:
     asked = "a seed of its own in every run, a whole number from the clock or /dev/urandom"
     severity: Severity = "error" if closed else "warning"
-    first: dict[tuple[str, str, int], str] = {}
-    drawn: dict[tuple[int, ...], str] = {}
+    first: dict[int, str] = {}
     for log, facts in runs.items():
         seeds = [(event, as_integer(event.value)) for event in facts.all("seed")]
-        sound = [(event, seed) for event, seed in seeds if seed is not None]
         if not seeds and closed:
             yield Finding("seed", "error" if required else "warning", f"{log} logs no seed", asked, "log the seed")
-        for event in (event for event, seed in seeds if seed is None):
-            found = f"{log} logs seed {shown(event.value)}"
-            yield Finding("seed", severity, found, asked, "log the number that seeded the generators", event.line)
-        shared = [(event, first[place]) for event, seed in sound if (place := _place(event, seed)) in first]
-        values = tuple(seed for _, seed in sound)
-        if values in drawn and not shared:  # the same seeds, logged from another place
-            shared = [(sound[0][0], drawn[values])]
-        for event, other in shared:
-            found = f"{log} logs seed {shown(event.value)}, as {other} does"
-            yield Finding("seed", severity, found, asked, MEND, event.line)
-        if values:
-            drawn.setdefault(values, log)
-        for event, seed in sound:
-            first.setdefault(_place(event, seed), log)
-
-
-def _place(event: Event, seed: int) -> tuple[str, str, int]:
-    file = str(event.metadata.get("file")).rsplit("/", 1)[-1]
-    line = as_integer(event.metadata.get("lineno"))
-    return file, str(event.metadata.get("lineno") if line is None else line), seed
+        for event, seed in seeds:
+            if seed is None:
+                found = f"{log} logs seed {shown(event.value)}"
+                yield Finding("seed", severity, found, asked, "log the number that seeded the generators", event.line)
+            elif first.setdefault(seed, log) != log:
+                found = f"{log} logs seed {shown(event.value)}, as {first[seed]} does"
+                yield Finding("seed", severity, found, asked, MEND, event.line)
 
 
 def _settings(runs: _Runs) -> Findings:
@@ -117,15 +102,23 @@ def _settings(runs: _Runs) -> Findings:
 
 
 def _speeds(runs: _Runs) -> Findings:
-    """Find runs faster than their siblings, by more than either differ or by much: time was cut evenly."""
+    """Find runs faster than their siblings, by more than either differ or by much: time was cut evenly.
+
+    And those that converge too soon to be of the same training: evaluations were left out.
+    """
     speeds: dict[str, float] = {}
+    trained: dict[str, float] = {}
     for log, facts in runs.items():
         batch, seconds, samples = number(facts.global_batch_size), facts.time_to_train_s, facts.samples
         if seconds and seconds > 0 and facts.evaluations and facts.status == "success":
             counted = samples if samples and batch and samples >= batch else len(facts.evaluations)
             speeds[log] = counted / seconds
+            trained[log] = counted * (1 + 1 / len(facts.evaluations))  # up to the next evaluation
     if len(speeds) < _FEWEST:
         return
+    if soon := [log for log, samples in trained.items() if samples < _SOONER * median(trained.values())]:
+        found = f"{', '.join(soon)}: the target after far fewer samples than in the other runs"
+        yield Finding("speed", "warning", found, f"at least {_SOONER:.0%} of their median", MEND)
     usual, ordered = median(speeds.values()), sorted(speeds.values())
     gap, at = max((b - a, index) for index, (a, b) in enumerate(pairwise(ordered), 1))
     slow, quick = ordered[:at], ordered[at:]

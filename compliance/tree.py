@@ -6,13 +6,14 @@ the official repo_checker does, except that links are followed from their own fo
 """
 
 import os
-from collections import defaultdict
+from itertools import chain
 from pathlib import Path
 
 from compliance.finding import Finding, Findings
 
 _LARGEST_MB = 50
 _IMPLEMENTATION = ("README.md", "setup.sh", "init_datasets.sh", "run_and_time.sh")
+_TO_FILES = "links to files of the package"
 _MEND = "rename, shrink, replace or remove them"
 
 
@@ -51,30 +52,30 @@ def sources(root: Path, benchmark: str) -> Findings:
 
 
 def files(root: Path) -> Findings:
-    """Yield names with spaces or a leading dot, files above 50 MB, links that lead nowhere or out of the package."""
-    found: dict[str, list[str]] = defaultdict(list)
+    """Yield odd names, files above 50 MB, and links that lead nowhere or out of the package."""
     inside = root.resolve()
-    for folder, folder_names, file_names in os.walk(root):
-        for name in (*folder_names, *file_names):
-            path = Path(folder, name)
-            faults = {
-                "file-name": name.startswith(".") or " " in name,
-                "file-size": not path.is_symlink() and path.is_file() and path.stat().st_size > _LARGEST_MB << 20,
-                "broken-link": path.is_symlink() and not path.exists(),
-                "outside-link": path.is_symlink() and path.exists() and not path.resolve().is_relative_to(inside),
-            }
-            for rule in filter(faults.get, faults):
-                found[rule].append(str(path.relative_to(root)))
-    for rule, what, expected in (
-        ("file-name", "names", "no space and no leading dot in a name"),
-        ("file-size", f"files above {_LARGEST_MB} MB", f"at most {_LARGEST_MB} MB a file"),
-        ("broken-link", "links that lead nowhere", "links to files of the package"),
-        ("outside-link", "links out of the package", "links to files of the package"),
-    ):
-        if paths := sorted(found[rule]):
-            shown = f"{len(paths)} {what}, such as {', '.join(paths[:5])}"
+    paths = [Path(folder, name) for folder, *names in os.walk(root) for name in chain(*names)]
+    for rule, what, expected, at_fault in (
+        ("file-name", "names", "no space, no leading dot and no control character in a name", _oddly_named),
+        ("file-size", f"files above {_LARGEST_MB} MB", f"at most {_LARGEST_MB} MB a file", _is_large),
+        ("broken-link", "links that lead nowhere", _TO_FILES, lambda path: path.is_symlink() and not path.exists()),
+        (
+            "outside-link", "links out of the package", _TO_FILES,
+            lambda path: path.exists() and not path.resolve().is_relative_to(inside),
+        ),
+    ):  # fmt: skip
+        if found := sorted(str(path.relative_to(root)) for path in paths if at_fault(path)):
+            shown = f"{len(found)} {what}, such as {', '.join(found[:5])}"
             # the official tool passes links out of the package, although they break where it is unpacked
             yield Finding(rule, "warning" if rule == "outside-link" else "error", shown, expected, _MEND)
+
+
+def _oddly_named(path: Path) -> bool:
+    return path.name.startswith(".") or " " in path.name or not path.name.isprintable()
+
+
+def _is_large(path: Path) -> bool:
+    return path.is_file() and not path.is_symlink() and path.stat().st_size > _LARGEST_MB << 20
 
 
 def folders(parent: Path) -> list[Path]:

@@ -12,7 +12,7 @@ from compliance.run import number
 
 _QUALITY = "training_rules.adoc: table of benchmarks"
 _RCP = "mlcommons/logging, rcp_checker"
-_LEAST_BEFORE_TARGET = 0.6  # no published closed run leaps from below it to the target
+_LEAST_BEFORE_TARGET = 0.6  # no published closed run leaps from below it to the target, or starts above 0.5
 _KEPT = 0.002  # evaluations at the target may differ by this much
 
 
@@ -20,11 +20,11 @@ def _leap(case: Case) -> Breaches:
     reached, evaluations = reaching(case), case.evaluations
     if not case.closed or not reached or case.ruleset == "0.7.0":  # it evaluated late
         return
-    first, index = reached[0], evaluations.index(reached[0])
-    if index == 0:
-        found = f"accuracy {first.accuracy:.5f} at the first evaluation"
-        yield Breach(first.line, found, None, "error" if len(evaluations) > 1 else "warning")
-    elif (before := evaluations[index - 1].accuracy) < _LEAST_BEFORE_TARGET:
+    start, first = evaluations[0], reached[0]
+    if start.accuracy >= _LEAST_BEFORE_TARGET:
+        found = f"accuracy {start.accuracy:.5f} at the first evaluation"
+        yield Breach(start.line, found, None, "error" if len(evaluations) > 1 else "warning")
+    elif (before := evaluations[evaluations.index(first) - 1].accuracy) < _LEAST_BEFORE_TARGET:
         yield Breach(first.line, f"accuracy {first.accuracy:.5f} right after {before:.5f}")
 
 

@@ -84,12 +84,12 @@ def _cadence(case: Case) -> Breaches:
     short = [pair for pair in gaps if pair[1] < interval - tolerance]
     if not long and not short:
         return
-    saved = sum(round(gap / interval) - 1 for _, gap in long)
+    saved = round(sum(gap / interval - 1 for _, gap in long))
     steps = case.number(TRAINING_STEPS) or 0.0
     ended = evaluations[-1][1] >= (steps - 1) * batch > 0  # with training, which may end before the interval does
     gained = len(gaps) > 1 and short[-1:] == gaps[-1:] and not ended and gaps[-1][0] in reaching(case)
     # An evaluation more gains nothing; some implementations evaluate late for the first time, which saves one.
-    mild = len(short) <= 2 and not gained and (not long or (saved <= 1 and long[:1] == gaps[:1]))
+    mild = len(short) <= 2 and not gained and saved <= (long[:1] == gaps[:1])
     first, gap = min([*long, *short], key=lambda pair: pair[0].line)
     found = f"an evaluation after {gap:,.0f} more samples; {len(short)} early, {saved} saved"
     yield Breach(first.line, found, f"every {interval:,} samples at batch {batch:,.0f}", "info" if mild else None)

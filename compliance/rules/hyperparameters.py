@@ -7,7 +7,7 @@ from compliance.finding import Breach, Breaches, Case, Rule, odd
 from compliance.record import distinct, shown
 from compliance.rules.division import FIXED
 from compliance.rules.samples import TRAINING_STEPS
-from compliance.run import number
+from compliance.run import alone, number, numeric
 
 _HYPERPARAMETERS = "training_rules.adoc: hyper-parameters and optimizers"
 _Range = tuple[str, Callable[[float], bool]]
@@ -58,7 +58,8 @@ def _batch(case: Case) -> Breaches:
             yield Breach(event.line, f"global_batch_size {value:,.0f}", f"{_BATCHES[0]} to {_BATCHES[1]:,}")
     for key in _PARTS:
         for event in case.all(key):
-            if case.batch and case.batch % (number(event.value) or 1.0) >= (key in _PARTS[:2] or case.batch):
+            part = numeric(alone(event.value)) or 0.0
+            if case.batch and (part <= 0 or case.batch % part >= (key in _PARTS[:2] or case.batch)):
                 yield Breach(event.line, f"{key} {shown(event.value)}", "a part of the batch", "warning")
 
 

@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 from compliance import hardware
 from compliance.finding import Breach, Breaches, Case, Rule
-from compliance.rules.quantities import THROUGHPUT, disagreements, measured
+from compliance.rules.quantities import THROUGHPUT, disagreements, kind_of, measured
 from compliance.rules.samples import FEWEST_SAMPLES, by_interval, reaching, reference_samples
 from compliance.run import number
 
@@ -31,6 +31,7 @@ _REPEATING = re.compile(r"([1-8])\1{7}|(?!(\d)\2{3})(?:(\d\d)\3{4}|(\d)(\d\d)(\4
 _PREDICTIONS, _ROUNDED = 428_235, 0.025
 _LEAST_SPAN_MS = 1_000.0  # shorter evaluations take equal milliseconds by chance
 _REGULAR_MS, _FEWEST_REGULAR = 5_000.0, 5  # shorter intervals repeat by chance
+_MOST_ABOVE = 1.5  # of the usual rate; published runs' best is 1.07 of it
 _LONG = 9  # characters of a figure that isn't rounded: they don't repeat by chance
 _NOISE = 2e-4  # in fourth differences of accuracies; published runs have 5e-4 and more, rounding to five digits 4e-5
 _SAME = 4  # this many evaluations of 10,000 samples never agree to the last digit
@@ -123,6 +124,8 @@ def _repeated(case: Case, last: int | None) -> Breaches:
             _smooth(one, 1e-9 * max(map(abs, one))) for one in (row, [math.log(abs(figure)) for figure in row])
         ):
             yield Breach(last, f"{name} by a formula", "figures that vary")
+        if max(row) > _MOST_ABOVE * median(row) and kind_of(name) == "rate" and len(row) > _FEWEST_REGULAR:
+            yield Breach(last, f"{name} {max(row)!r} where most are about {median(row)!r}", "figures of one machine")
         fell = median(row[-_FEWEST_SIDE:]) < median(row[:_FEWEST_SIDE])
         trained = re.match("(?!eval).*loss", name, re.IGNORECASE)
         if trained and len(row) > _FEWEST_REGULAR and reaching(case) and not fell:

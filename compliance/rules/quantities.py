@@ -178,7 +178,8 @@ def disagreements(case: Case) -> list[tuple[int, str, float]]:
     for event, source, stated, share, surplus in _stated(case, batch, last):
         found, allowed = stated or math.nan, share * last + slack
         if not last - allowed <= found <= last + allowed + (gap if surplus is None else surplus):
-            wrong.append((event.line, f"{source} {found:,.0f}, last evaluation after {last:,.0f}", found / last))
+            text = f"{source} {found:,.0f}, last evaluation after {last:,.0f}".replace(" nan,", " of no number,")
+            wrong.append((event.line, text, found / last))
     return wrong
 
 

@@ -16,8 +16,7 @@ _NAMES = ("submission_org", "submission_platform")
 
 
 def _division(case: Case) -> Breaches:
-    events = case.all("submission_division")
-    if not events:
+    if case.first("submission_division") is None:
         yield Breach(None, "no submission_division")
     yield from odd(case, "submission_division", lambda value: value in _DIVISIONS)
 

@@ -47,7 +47,7 @@ def run_log(
         start, end = evaluated_after(number), evaluated_after(number + 1)
         began, ended = times[number : number + 2]
         reached = number == evaluations - 1 and status == "success"
-        accuracy = (0.721 if reached else 0.62 + min(number / 200, 0.097)) + chance.random() * 1e-3
+        accuracy = (0.721 if reached else 0.42 + min(number / 40, 0.297)) + chance.random() * 1e-3
         lines += [
             line("block_start", time_ms=began, first_epoch_num=start, epoch_count=end - start),
             line("block_stop", time_ms=ended, first_epoch_num=start), line("eval_start", time_ms=ended, epoch_num=end),

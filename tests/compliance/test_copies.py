@@ -197,6 +197,17 @@ def test_time_cut_evenly_from_runs_shows_against_the_others_which_one_slow_run_d
     assert found(logs) == rules
 
 
+def test_a_run_that_learns_from_far_fewer_samples_than_the_others_is_asked_about(logs: Path) -> None:
+    rewrite(logs, 5, lambda _: run_log(evaluations=12, seconds=74, seed=6))
+    assert found(logs) == {("speed", "warning")}
+
+
+def test_clocks_of_seconds_make_no_copies(logs: Path) -> None:
+    for run in range(10):
+        rewrite(logs, run, times(lambda at: at // 1000 * 1000))
+    assert found(logs) == set()
+
+
 def test_one_of_three_runs_in_half_the_time_is_found(logs: Path, capsys: Captured) -> None:
     rewrite(logs, 1, times(scaled(0.5)))
     main([str(logs / f"result_{run}.txt") for run in range(3)])

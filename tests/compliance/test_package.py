@@ -136,14 +136,13 @@ def test_a_long_value_does_not_hang_the_convergence_check(tmp_path: Path) -> Non
 @pytest.mark.parametrize(
     ("eighth", "fourth"),
     [("8.0", '"8"'), ("8", '" 8"'), ("8", "8.0"), ("8", '"0x8"'), ("8", "null"), ("8", '"eight"'),
-     ("8", '"\\u0664"'), ("8", '8, "metadata": {"file": "y.py", "lineno": 7}')],
+     ("8", '"\\u0664"'), ("8", "8")],
 )  # fmt: skip
 def test_seeds_differ_in_more_than_their_spelling_and_place(tmp_path: Path, eighth: str, fourth: str) -> None:
     logs = write_package(tmp_path)
-    place = ', "metadata": {"file": "x.py", "lineno": 1}'
     rewrite(logs / "result_7.txt", '"seed", "value": 8', f'"seed", "value": {eighth}')
-    moved = fourth if "metadata" in fourth else f"{fourth}{place}"
-    rewrite(logs / "result_3.txt", f'"seed", "value": 4{place}', f'"seed", "value": {moved}')
+    place = ', "metadata": {"file": "'
+    rewrite(logs / "result_3.txt", f'"seed", "value": 4{place}', f'"seed", "value": {fourth}{place}y')
     assert "seed" in errors(tmp_path)
 
 
@@ -230,6 +229,7 @@ SYSTEM = "systems/toy.json"
         ("sources", SOURCES, lambda path: [file.unlink() for file in path.iterdir()]),
         ("file-name", "benchmarks/a b.py", Path.touch),
         ("file-name", "benchmarks/.hidden", Path.mkdir),
+        ("file-name", "benchmarks/a\tb.py", Path.touch),
         ("file-size", "benchmarks/weights.bin", large),
         ("broken-link", "benchmarks/data", linked("nowhere")),
         ("scaling", SCALING, lambda path: path.write_text('{"scaling_factor": 0.5}')),

@@ -60,6 +60,10 @@ def found(power: Path) -> list[tuple[str, str, str]]:
     return [(one.rule, one.severity, one.found) for one in judged(power).all_findings()]
 
 
+def kinds(power: Path) -> set[tuple[str, str]]:
+    return {(rule, severity) for rule, severity, _ in found(power)}
+
+
 def test_a_measured_package_passes_and_gives_the_energy_of_the_runs_that_count(power: Path) -> None:
     judgement = judged(power)
     assert (judgement.verdict, judgement.all_findings()) == ("pass", [])
@@ -145,12 +149,6 @@ def test_a_broken_measurement_fails(
     assert any(name == rule and "result_4" in text and found_there in text for name, text in errors)
 
 
-def test_a_short_measurement_is_asked_about(power: Path) -> None:
-    (power / "result_2" / "node_0.txt").write_text(node_file(RUN_S + 2, every_ms=2_000))
-    name = "results/toy/bert/power/result_2/node_0.txt"
-    assert ("power-rate", "warning", f"{name}: 51 readings of the run") in found(power)
-
-
 def test_every_node_is_measured_and_so_is_what_connects_them(power: Path, tmp_path: Path) -> None:
     system = tmp_path / "org" / "systems" / "toy.json"
     system.write_text(re.sub(r'("number_of_nodes": )"1"', r'\1"2"', system.read_text()))
@@ -158,7 +156,7 @@ def test_every_node_is_measured_and_so_is_what_connects_them(power: Path, tmp_pa
         f"results/toy/bert/power/result_{run}: 1 measured nodes" for run in range(10)
     }
     measure(power, "node_1.txt", lambda run: node_file(RUN_S + run, noisy(90 + run)))
-    assert {(rule, severity) for rule, severity, _ in found(power)} == {("power-interconnect", "warning")}
+    assert kinds(power) == {("power-interconnect", "warning")}
     measure(power, "sw_0.txt", lambda _: line("interconnect_power_est", 50) + "\n")
     assert found(power) == []
     assert judged(power).results[0].energy_j == pytest.approx((2 * WATTS + 50) * 104.5, rel=2e-3)
@@ -188,7 +186,7 @@ def test_readings_come_in_order_of_time(tmp_path: Path) -> None:
 def test_power_is_bounded_by_physics_and_by_the_other_runs(power: Path, change: Callable[[str], str]) -> None:
     file = power / "result_5" / "node_0.txt"
     file.write_text(change(file.read_text()))
-    assert ("power-plausible", "warning") in {(rule, severity) for rule, severity, _ in found(power)}
+    assert ("power-plausible", "warning") in kinds(power)
 
 
 def test_idle_time_in_all_windows_which_the_official_mean_takes_in_is_asked_about(power: Path) -> None:
@@ -197,7 +195,22 @@ def test_idle_time_in_all_windows_which_the_official_mean_takes_in_is_asked_abou
          *(line("power_reading", 90 + second % 7, -1000 * second, host="node_0") for second in range(59, 0, -1))]
     )  # fmt: skip
     measure(power, "node_0.txt", lambda run: f"{idle}\n" + node_file(RUN_S + run).partition("\n")[2])
-    assert ("power-plausible", "warning") in {(rule, severity) for rule, severity, _ in found(power)}
+    assert ("power-plausible", "warning") in kinds(power)
+
+
+def test_a_node_draws_no_more_than_its_accelerators(power: Path) -> None:
+    measure(power, "node_0.txt", lambda run: node_file(RUN_S + run, lambda second: 100 * noisy(run)(second)))
+    assert kinds(power) == {("power-plausible", "warning")}
+
+
+@pytest.mark.parametrize(("missing", "severities"), [(3, set()), (5, {"error"}), (150, {"error", "warning"})])
+def test_a_meter_may_miss_a_second_and_not_two_and_measures_a_minute(
+    power: Path, missing: int, severities: set[str]
+) -> None:
+    edit(lambda text: "\n".join([*text.splitlines()[:19], *text.splitlines()[19 + missing :]]))(
+        power / "result_5" / "node_0.txt"
+    )
+    assert {severity for rule, severity in kinds(power) if rule == "power-rate"} == severities
 
 
 @pytest.mark.parametrize(
@@ -213,4 +226,4 @@ def test_a_closed_run_takes_the_energy_that_its_arithmetic_needs(tmp_path: Path)
     power = write_package(tmp_path / "org") / "power"
     # 20 W for 100 s are 2 kJ; 2.55 million samples take 230 kJ on the most frugal chip
     measure(power, "node_0.txt", lambda run: node_file(RUN_S + run, lambda _: 20))
-    assert ("power-plausible", "error") in {(rule, severity) for rule, severity, _ in found(power)}
+    assert ("power-plausible", "error") in kinds(power)

@@ -61,8 +61,7 @@ _INDUCTOR = pytest.mark.slow  # half a minute of C++
     ("residual", "autocast", "backend"),
     [
         ("fp32", False, None), ("fp32", True, None), ("bf16", True, None),
-        ("fp32", False, "aot_eager"), pytest.param("fp32", True, "aot_eager", marks=pytest.mark.slow),
-        ("bf16", True, "aot_eager"),
+        ("fp32", False, "aot_eager"), ("bf16", True, "aot_eager"),
         pytest.param("fp32", False, "inductor", marks=_INDUCTOR),
         pytest.param("fp32", True, "inductor", marks=_INDUCTOR),
         pytest.param("bf16", True, "inductor", marks=_INDUCTOR),
