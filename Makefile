@@ -6,8 +6,7 @@ PYTHON ?= python3
 WHEELS_FOR ?= 3.12
 BIN = $(VENV)/bin
 SCRIPTS = run_and_time.sh .ci/run $(wildcard benchmarks/bert/*.sh benchmarks/bert/launch/*.s*) $(wildcard tests/*/*.sh)
-# Python compiles what is imported: all of it would take a minute
-INSTALL = $(BIN)/python -m pip install --quiet --no-compile --disable-pip-version-check --constraint constraints.txt
+INSTALL = $(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt
 
 .PHONY: demo test test-faults test-track test-floor test-all image image-test bench docs setup wheels lint format types clean
 
@@ -20,7 +19,7 @@ demo: $(VENV)/.run-ready ## prepare data, train to the target, check the log, pr
 	-@$(BIN)/bertbench fill-mask "The [MASK] of the function" # a flourish: its failure fails no demo
 
 test: $(VENV)/.dev-ready ## the tests that finish in minutes
-	OMP_NUM_THREADS=1 OMP_WAIT_POLICY=passive $(BIN)/python -m pytest -n 3 --dist loadfile --no-loadscope-reorder -m "not slow and not faults"
+	OMP_NUM_THREADS=1 OMP_WAIT_POLICY=passive $(BIN)/python -m pytest -n 2 --dist loadfile --no-loadscope-reorder -m "not slow and not faults"
 
 test-faults: $(VENV)/.dev-ready ## runs that lose ranks, disks or data, from a seed
 	$(BIN)/python -m pytest -m faults
@@ -30,7 +29,7 @@ test-track: $(VENV)/.dev-ready ## trackers and Prometheus' client, which it inst
 	$(BIN)/python -m pytest tests/tracking
 
 test-floor: $(FLOOR)/.ready ## the oldest torch that we promise, built for CUDA as on a GPU machine; 6 GB
-	OMP_NUM_THREADS=1 OMP_WAIT_POLICY=passive $(FLOOR)/bin/python -m pytest -n 3 --dist loadfile --no-loadscope-reorder -m "not slow and not faults" $(FLOOR_TESTS)
+	OMP_NUM_THREADS=1 OMP_WAIT_POLICY=passive $(FLOOR)/bin/python -m pytest -n 2 --dist loadfile --no-loadscope-reorder -m "not slow and not faults" $(FLOOR_TESTS)
 	OMP_NUM_THREADS=1 OMP_WAIT_POLICY=passive $(FLOOR)/bin/python -m pytest -m "slow and not faults" $(FLOOR_TESTS)
 
 test-all: $(VENV)/.dev-ready ## every test, Slurm's included where it is or can be installed; the slow ones alone, one at a time
