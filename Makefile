@@ -6,7 +6,9 @@ PYTHON ?= python3
 WHEELS_FOR ?= 3.12
 BIN = $(VENV)/bin
 SCRIPTS = run_and_time.sh .ci/run $(wildcard benchmarks/bert/*.sh benchmarks/bert/launch/*.s*) $(wildcard tests/*/*.sh)
-INSTALL = $(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt
+INSTALL = $(BIN)/python -m pip install --quiet --no-compile --disable-pip-version-check --constraint constraints.txt
+# By all processors, where pip takes one; some files of packages are for a newer Python.
+COMPILE = $(BIN)/python -m compileall -qq -j 0 $(VENV)/lib || true
 
 .PHONY: demo test test-faults test-track test-floor test-all image image-test bench docs setup wheels lint format types clean
 
@@ -26,6 +28,7 @@ test-faults: $(VENV)/.dev-ready ## runs that lose ranks, disks or data, from a s
 
 test-track: $(VENV)/.dev-ready ## trackers and Prometheus' client, which it installs
 	$(INSTALL) --editable ".[metrics,tensorboard,mlflow,wandb]"
+	@$(COMPILE)
 	$(BIN)/python -m pytest tests/tracking
 
 test-floor: $(FLOOR)/.ready ## the oldest torch that we promise, built for CUDA as on a GPU machine; 6 GB
@@ -93,9 +96,11 @@ $(FLOOR)/.ready: pyproject.toml constraints.txt
 $(VENV)/.run-ready: pyproject.toml constraints.txt | $(VENV)/bin/python
 	@echo "installing what a run needs into $(VENV): about a minute"
 	$(INSTALL) --editable .
+	@$(COMPILE)
 	touch $@
 
 $(VENV)/.dev-ready: pyproject.toml constraints.txt | $(VENV)/bin/python
 	@echo "installing everything for development into $(VENV): a minute or two"
 	$(INSTALL) --editable ".[dev,docs,peers,study,kernels]"
+	@$(COMPILE)
 	touch $@ $(VENV)/.run-ready

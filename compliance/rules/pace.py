@@ -81,7 +81,7 @@ def _short(intervals: Sequence[_Interval]) -> Iterator[tuple[int, str]]:
         if faster > max(_LEAST_FASTER, 3 * median(abs(b - a) for a, b in pairwise(later))):
             yield intervals[-1].line, f"later intervals faster than the first, by {faster:.0%}"
     total = sum(one.took_ms for one in intervals)
-    if saved > max(_LEAST_CUT_MS, _LEAST_SAVED * total) + late:
+    if saved > max(_LEAST_CUT_MS, _LEAST_SAVED * total, spread * len(intervals)) + late:
         found = f"{saved / 1e3:.3f} s of {total / 1e3:.3f} s missing in intervals faster than the run's pace"
         yield intervals[-1].line, found
 

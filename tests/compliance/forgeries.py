@@ -141,7 +141,6 @@ LOGS = [
     Forgery("20 minutes of initialisation and 20 of waiting", "init-time",
             both(later("init_start", -1_200_000), from_key("run_start", 1_200_000)), "error"),
     Forgery("an hour of work before init_start", "init-time", later("cache_clear", -3_600_000)),
-    Forgery("data opened before the clock", "on-clock", beside("init_stop", "data_file", "part_1.hdf5"), "error"),
     Forgery("an epoch before the clock", "on-clock", beside("init_stop", "epoch_start", None), "error"),
     Forgery("a loss before the clock", "on-clock", beside("run_start", "train_loss", 6.5), "error"),
     Forgery("a step before the clock", "on-clock",
@@ -204,7 +203,6 @@ LOGS = [
     Forgery("a throughput among 400 other statistics", "samples",
             added("tracked_stats", {"throughput": 10_000.0} | {f"loss {number}": 1.5 for number in range(400)})),
     # 7: names and numbers
-    Forgery("another submitter half way", "repeated", again("submission_org", value="other"), "error"),
     Forgery("no throughput", "samples", stats(throughput=0)),
     # names of other loggers, lists and objects
     *(Forgery(f"{key} {value}", "samples", added(key, value)) for key, value in (
