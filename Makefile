@@ -7,7 +7,7 @@ WHEELS_FOR ?= 3.12
 BIN = $(VENV)/bin
 SCRIPTS = run_and_time.sh .ci/run $(wildcard benchmarks/bert/*.sh benchmarks/bert/launch/*.s*) $(wildcard tests/*/*.sh)
 INSTALL = $(BIN)/python -m pip install --quiet --no-compile --disable-pip-version-check --constraint constraints.txt
-# By all processors, where pip takes one; some files of packages are for a newer Python.
+# pip would compile on one processor. Packages hold some files for a newer Python, which fail here.
 COMPILE = $(BIN)/python -m compileall -qq -j 0 $(VENV)/lib || true
 
 .PHONY: demo test test-faults test-track test-floor test-all image image-test bench docs setup wheels lint format types clean

@@ -54,7 +54,7 @@ def judge(
         place = folder / FOLDER / Path(log).stem
         run = f"{name}/{FOLDER}/{place.name}"
         files[run] = _names(place)
-        found, energy, measured[run] = _run(place, run, facts, described)
+        found, energy, measured[run] = _run(place, run, files[run], facts, described)
         findings += found
         energies.append(energy)
         if facts and facts.time_to_train_s and energy is not None:
@@ -71,12 +71,11 @@ def judge(
 
 
 def _run(
-    folder: Path, name: str, facts: RunFacts | None, described: dict[str, str]
+    folder: Path, name: str, names: Sequence[str], facts: RunFacts | None, described: dict[str, str]
 ) -> tuple[list[Finding], float | None, list[Readings]]:
     """Judge one run's files; return the findings, its energy if the log and all files give it, and what they hold."""
     nodes, each = (as_integer(described.get(key)) for key in ("number_of_nodes", "accelerators_per_node"))
     most = _HOST_W + _ACCELERATOR_W * each if each else _MOST_W
-    names = _names(folder)
     measured = [file for file in names if file.startswith("node_")]
     findings = []
     if not measured or (nodes is not None and len(measured) != nodes):

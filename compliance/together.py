@@ -102,9 +102,9 @@ def _settings(runs: _Runs) -> Findings:
 
 
 def _speeds(runs: _Runs) -> Findings:
-    """Find runs faster than their siblings, by more than either differ or by much: time was cut evenly.
+    """Find runs faster than their siblings, by more than either differ or by much, or that converge far sooner.
 
-    And those that converge too soon to be of the same training: evaluations were left out.
+    Of the former, time was cut evenly; of the latter, evaluations were left out.
     """
     speeds: dict[str, float] = {}
     trained: dict[str, float] = {}

@@ -61,7 +61,7 @@ def files(root: Path) -> Findings:
         ("broken-link", "links that lead nowhere", _TO_FILES, lambda path: path.is_symlink() and not path.exists()),
         (
             "outside-link", "links out of the package", _TO_FILES,
-            lambda path: path.exists() and not path.resolve().is_relative_to(inside),
+            lambda path: path.is_symlink() and path.exists() and not path.resolve().is_relative_to(inside),
         ),
     ):  # fmt: skip
         if found := sorted(str(path.relative_to(root)) for path in paths if at_fault(path)):

@@ -178,8 +178,8 @@ def disagreements(case: Case) -> list[tuple[int, str, float]]:
     for event, source, stated, share, surplus in _stated(case, batch, last):
         found, allowed = stated or math.nan, share * last + slack
         if not last - allowed <= found <= last + allowed + (gap if surplus is None else surplus):
-            text = f"{source} {found:,.0f}, last evaluation after {last:,.0f}".replace(" nan,", " of no number,")
-            wrong.append((event.line, text, found / last))
+            count = "of no number" if math.isnan(found) else f"{found:,.0f}"
+            wrong.append((event.line, f"{source} {count}, last evaluation after {last:,.0f}", found / last))
     return wrong
 
 

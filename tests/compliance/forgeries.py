@@ -210,7 +210,7 @@ LOGS = [
         ("sequences/sec", 12_000),
         ("tracked_stats", {"train": {"training_sequences_per_second": 12_000}}), ("global_step", 2_345),
         ("max_steps", 2_345), ("final_step", 2_345), ("steps_completed", 2_345), ("samples_trained", 1_050_000),
-        ("items_per_sec", 12_000), ("throughput_avg", 12_000), ("ms_per_step", 40),
+        ("tput", 12_000), ("items_per_sec", 12_000), ("throughput_avg", 12_000), ("ms_per_step", 40),
         ("tracked_stats", {"avg_step_time": 0.04}),
     )),
     *(Forgery(f"{key} {value}", "stated-twice", added(key, value)) for key, value in (
