@@ -5,7 +5,7 @@ from collections.abc import Callable
 import numpy as np
 import pytest
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from bertbench.loading.batch import Batch, batch_of
 from bertbench.loading.filler import filled
@@ -16,10 +16,10 @@ from bertbench.model.bert import Bert
 from bertbench.model.loss import IGNORED, weighted_loss
 from bertbench.model.options import CompileMode, PrecisionName, ResidualName
 from bertbench.model.shape import BertShape
-from bertbench.optim.adam import MultiTensorAdam
+from bertbench.optim.adam import MultiTensorAdam, foreach_step, native_adam_step
 from bertbench.optim.clip import after_coefficient, gradient_norm
 from tests.model.padded import attention_errors, sequences_on
-from tests.optim.drawn import lamb
+from tests.optim.drawn import adam, lamb
 
 pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="no GPU")
 
@@ -123,6 +123,16 @@ def test_losses_are_within_three_times_the_error_of_plain_half_precision(
 ) -> None:
     allowed = 1e-4 if precision == "fp32" else 3 * largest(Training("bf16", "none", attend=False).losses(), exact)
     assert largest(Training(precision, mode, residual=residual).losses(), exact) <= allowed
+
+
+def test_adam_by_torchs_kernel_is_plain_adam() -> None:
+    by_kernel, plain = (nn.Parameter(torch.ones(7, 5, device=CUDA)) for _ in range(2))
+    for parameter, step in ((by_kernel, native_adam_step), (plain, foreach_step)):
+        optimizer = MultiTensorAdam([parameter], adam(), matrix_step=step)
+        for number in range(3):
+            parameter.grad = torch.linspace(-1, 1, 35, device=CUDA).view(7, 5) + number
+            optimizer.step(1e-2, torch.tensor(0.5, device=CUDA))
+    torch.testing.assert_close(by_kernel, plain)
 
 
 @pytest.mark.parametrize("mode", ["none", "default"])
