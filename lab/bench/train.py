@@ -39,6 +39,7 @@ from lab.journal import Journal
 _TUNED_ON = (1001, 1002, 1003)  # seeds that no row runs with; values that were best on one missed the target on others
 _SCREENED_STEPS = 100
 _PLAIN_ADAM = ("optimizer.name=adam", "optimizer.ema_decay=0")
+_OURS_PLAIN = f"{OURS}, AdamW, not averaged"
 
 Settings = tuple[str, ...]
 """Overrides of the system file."""
@@ -52,6 +53,13 @@ class Program(NamedTuple):
     setup: SetUp | None = None
     steps: int | None = None
     """None trains to the target."""
+
+    @property
+    def alike(self) -> str:
+        """Return the row of ours with the same optimizer."""
+        if self.setup is None:
+            return self.name
+        return OURS if self.setup.ours else _OURS_PLAIN
 
 
 class Definition(Section):
@@ -76,7 +84,7 @@ def measure(arguments: argparse.Namespace, progress: Progress) -> Found:
         comparison = _Comparison(arguments, Journal(arguments.out or Path(folder), definition), progress)
         programs = comparison.programs()
         runs = in_turns({program.name: partial(comparison.run, program) for program in programs}, arguments.seeds)
-    results = [result(name, done, runs[OURS]) for name, done in runs.items()]
+    results = [result(one.name, runs[one.name], runs[OURS], runs.get(one.alike, [])) for one in programs]
     courses = {name: [run.course for run in done] for name, done in runs.items()}
     lines = [f"{system.name} on {processor()}; means of {arguments.seeds} seeds each", *lines_of(results)]
     origins, records = comparison.journal.origins, comparison.journal.records
@@ -106,7 +114,7 @@ class _Comparison:
         equipped = strongest._replace(ours=True)
         return [
             ours,
-            Program(f"{OURS}, AdamW, not averaged", (*tuned, *_PLAIN_ADAM)),
+            Program(_OURS_PLAIN, (*tuned, *_PLAIN_ADAM)),
             Program(strongest.name, tuned, strongest),
             Program(equipped.name, given, equipped),
         ]

@@ -33,6 +33,8 @@ class Result:
     runs: int
     times_ours: Ratio | None
     """Its seconds over ours, and the ends of the 95 % interval; None without both."""
+    rate_ours: Ratio | None
+    """Our samples/s over its, with its optimizer; None without runs of ours with that."""
 
     @property
     def times(self) -> str:
@@ -40,11 +42,12 @@ class Result:
         return str(self.times_ours or "-")
 
 
-def result(name: str, runs: Sequence[Trained], ours: Sequence[Trained]) -> Result:
-    """Return the row of a program beside ours."""
+def result(name: str, runs: Sequence[Trained], ours: Sequence[Trained], alike: Sequence[Trained]) -> Result:
+    """Return the row of a program beside ours, and beside ours with the same optimizer."""
     reached = all(run.reached for run in runs)
     seconds, samples = [run.seconds for run in runs], [run.samples for run in runs]
     both = reached and all(run.reached for run in ours)
+    rates, others = ([run.rate for run in its] for its in (alike, runs))
     return Result(
         name,
         round(statistics.mean(seconds), 3) if reached else None,
@@ -53,6 +56,7 @@ def result(name: str, runs: Sequence[Trained], ours: Sequence[Trained]) -> Resul
         reached,
         len(runs),
         ratio_of_means(seconds, [run.seconds for run in ours]) if both else None,
+        ratio_of_means(rates, others) if rates else None,
     )
 
 
@@ -70,13 +74,19 @@ def ratio_of_means(above: Sequence[float], below: Sequence[float]) -> Ratio:
 
 
 def lines_of(results: Sequence[Result]) -> list[str]:
-    """Return the table, and how much sooner ours is at the target than the Trainer."""
+    """Return the table, and how much sooner ours is at the target than the Trainer, and how much faster its step."""
     lines, ours = table(results, _COLUMNS), results[0]
+    rivals = [row for row in results if not row.name.startswith(OURS)]
+    rates = [
+        f"{rival.rate_ours} the samples/s of {rival.name}, with the same optimizer"
+        for rival in rivals
+        if rival.rate_ours
+    ]
     shares = [
         f"{rival.times} as fast to the target as {rival.name}: "
         f"{rival.samples_to_target / ours.samples_to_target:.2f} of it by fewer samples"
-        for rival in results
-        if not rival.name.startswith(OURS) and rival.times_ours and rival.samples_to_target and ours.samples_to_target
+        for rival in rivals
+        if rival.times_ours and rival.samples_to_target and ours.samples_to_target
     ]
     method = "ratios of geometric means, with 95 % intervals by Welch's t-test"
-    return [*lines, *shares, method] if shares else lines
+    return [*lines, *shares, *rates, method] if shares else lines

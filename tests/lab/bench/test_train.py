@@ -11,7 +11,7 @@ from lab.bench.whole_run import SetUp, Trained
 from tests.conftest import Answer, Captured, Printed
 
 NAMES = {
-    "name", "seconds_to_target", "samples_to_target", "samples_per_s", "reached", "runs", "times_ours",
+    "name", "seconds_to_target", "samples_to_target", "samples_per_s", "reached", "runs", "times_ours", "rate_ours",
 }  # fmt: skip
 
 
@@ -100,7 +100,9 @@ def test_the_trainer_runs_as_its_trials_were_best(
     assert [trial["kind"] for trial in kept["tuning"]].count("sweep") == 12
     assert all(trial["origin"]["commit"] for trial in kept["tuning"])
     assert kept["settings"][trainer] == [best]
-    assert "2.16 x" in kept["printed"][-2] and "3.00 of it by fewer samples" in kept["printed"][-2]
+    *_, sooner, _, rate, _ = kept["printed"]
+    assert "2.16 x" in sooner and "3.00 of it by fewer samples" in sooner
+    assert rate.startswith("0.72 x") and rate.endswith("our Muon and initial weights, with the same optimizer")
 
 
 def test_the_interval_of_a_ratio_of_means_is_that_of_students_t_between_logarithms() -> None:
