@@ -14,8 +14,6 @@ from compliance.rules import OFFICIAL, READABLE, RULES
 from compliance.run import RunFacts
 from compliance.source import STDIN, open_plain
 
-__all__ = ["LOG_PATTERN", "Finding", "Judgement", "find_logs", "judge"]
-
 LOG_PATTERN = "result_*.txt"
 Overall = Literal["pass", "fail", "cannot-judge"]
 _SHOWN_FACTS = ("benchmark", "division", "time_to_train_s", "best_accuracy")

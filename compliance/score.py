@@ -12,15 +12,10 @@ def counted(times: Sequence[float | None]) -> list[bool]:
     One failure is the dropped slowest. With more, the rules give no result, and the successful runs are treated as
     if they were all.
     """
-    reached = sorted((time, index) for index, time in enumerate(times) if time is not None)
-    if len(times) >= _FEWEST_TO_DROP_FROM and len(times) - len(reached) == 1:
-        kept = reached[1:]
-    elif len(reached) >= _FEWEST_TO_DROP_FROM:
-        kept = reached[1:-1]
-    else:
-        kept = reached
-    places = {index for _, index in kept}
-    return [index in places for index in range(len(times))]
+    reached = [index for _, index in sorted((time, index) for index, time in enumerate(times) if time is not None)]
+    ranked = len(times) if len(times) - len(reached) < 2 else len(reached)
+    kept = reached[1 : ranked - 1] if ranked >= _FEWEST_TO_DROP_FROM else reached
+    return [index in kept for index in range(len(times))]
 
 
 def olympic_mean(times: Sequence[float | None]) -> float:

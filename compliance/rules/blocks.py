@@ -32,6 +32,10 @@ def _intervals(case: Case) -> Breaches:
             if early > SKEW_MS:
                 yield Breach(event.line, f"{event.key} {early / 1e3:.1f} s before its start")
         yield from _without_accuracy(case, names) if kind == "eval" else ()
+    ends = case.all("block_stop")
+    for one, end in zip(case.evaluations, ends, strict=False):
+        if one.time_ms < end.time_ms - SKEW_MS and len(ends) >= len(case.evaluations):
+            yield Breach(one.line, f"an accuracy {(end.time_ms - one.time_ms) / 1e3:.1f} s before its block ends")
 
 
 def _by_their_ends(starts: list[Event], stops: list[Event]) -> list[Event]:
@@ -84,7 +88,7 @@ def _contiguous(case: Case) -> Breaches:
 
 RULES = (
     Rule(
-        "intervals", "Blocks, epochs and evaluations start and stop; evaluations log an accuracy",
+        "intervals", "Blocks, epochs and evaluations start and stop; evaluations log an accuracy, after their block",
         _LOGGING, "warning", "check whether lines were lost", _intervals,
     ),
     Rule(

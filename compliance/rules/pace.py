@@ -29,6 +29,7 @@ _LONG_MS = 20_000.0  # a pass of 64 nodes has five equal intervals of 1,212 ms; 
 _REPEATING = re.compile(r"([1-8])\1{7}|(?!(\d)\2{3})(?:(\d\d)\3{4}|(\d)(\d\d)(\4\5){2}\4|(\d{4})\7{2})|123456789")
 # Masked tokens of the 10,000 held-out samples: published accuracies are whole parts of it, as doubles or floats.
 _PREDICTIONS, _ROUNDED = 428_235, 0.025
+_LEAST_EVALUATED = 1_000  # samples of training: 10,000 of evaluation take a third of theirs, published ones a fifth
 _LEAST_SPAN_MS = 1_000.0  # shorter evaluations take equal milliseconds by chance
 _REGULAR_MS, _FEWEST_REGULAR = 5_000.0, 5  # shorter intervals repeat by chance
 _MOST_ABOVE = 1.5  # of the usual rate; published runs' best is 1.07 of it
@@ -99,11 +100,15 @@ def _even(case: Case) -> Breaches:
     if even or (again and times > _REGULAR_MS and any(one.time_ms % 1_000 for one in evaluations)):
         found = f"intervals by a formula, or equal to the millisecond: {often} of {times / 1e3:.3f} s"
         yield Breach(last, found, "intervals that differ")
+    trained = max((at for _, at in by_interval(case)), default=math.inf)
+    least = 1e3 * _LEAST_EVALUATED * (case.time_to_train_s or 0.0) / trained
     for kind in ("block", "eval"):
         starts, stops = (case.all(f"{kind}_{end}") for end in ("start", "stop"))
         spans = [round(stop.time_ms - start.time_ms, 3) for start, stop in zip(starts, stops, strict=False)]
         if len(spans) > _FEWEST_REGULAR and len(set(spans)) == 1 and spans[0] >= _LEAST_SPAN_MS:
             yield Breach(stops[-1].line, f"{kind}s of {spans[0]:,} ms each", "times that differ")
+        if kind == "eval" and spans and case.closed and 0 < median(spans) < least:
+            yield Breach(stops[-1].line, f"evaluations of {median(spans):,.0f} ms", f"at least {least:,.0f} ms")
     yield from _repeated(case, last)
     yield from _accuracies(case, last)
 

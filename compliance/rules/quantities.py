@@ -133,7 +133,7 @@ def _stated(case: Case, batch: float, last: float) -> Iterator[_Stated]:
         samples = numeric(alone(event.value)) or 0.0
         as_planned = any(abs(samples - planned / part) <= 0.01 * samples for part in (1.0, parts))
         if not (_DATASET[0] <= samples <= _DATASET[1] or as_planned):
-            yield _Stated(event, "train_samples", samples, 0.03, 0.03 * samples)  # published ones differ by 0.001
+            yield _Stated(event, "train_samples", samples, surplus=0.03 * samples)  # published ones differ by 0.001
     ended = max((one.time_ms for one in case.evaluations), default=0.0)
     for event in [event for event in case.all("block_start")[1:] if event.time_ms < ended][-1:]:
         end = sum(number(event.metadata.get(name)) or 0.0 for name in ("first_epoch_num", "epoch_count"))

@@ -97,6 +97,14 @@ def evaluated_at(milliseconds: Callable[[int], float]) -> Mutation:
 evenly = evaluated_at(lambda number: 9_375 * number)
 
 
+def lasting(kind: str, milliseconds: int) -> Mutation:
+    """Each block, or evaluation, takes so long."""
+    return lambda records: every(
+        f"{kind}_stop",
+        lambda number, one: one.update(time_ms=records[at(records, f"{kind}_start", number)]["time_ms"] + milliseconds),
+    )(records)
+
+
 def evaluated_early(records: list[Record]) -> list[Record]:
     """The last evaluation comes after a third of an interval, when the target happens to be reached."""
     samples = 13 * 150_080 + 112 * 448
@@ -139,6 +147,7 @@ _WARNED: dict[str, dict[str, Mutation]] = {
         "a run that stops after other samples": telling("run_stop", samples_count=SAMPLES // 2),
         "a schedule that hardly begins": setting("opt_learning_rate_training_steps", 10**8),
         "more steps before the last evaluation": beside("eval_stop", "train_step", 9_000),
+        "fewer train_samples than the last evaluation": setting("train_samples", 2_040_000),
         "half a sample": telling("eval_accuracy", 4, epoch_num=5 * 150_080 + 0.5),
         "the dataset's size that hides fewer samples": both(
             setting("train_samples", 156_725_653), stats(samples=1_000_000)
@@ -216,6 +225,9 @@ _WARNED: dict[str, dict[str, Mutation]] = {
         "a longer time at its end": telling("run_stop", TTT=1.2 * SECONDS),
         "a schedule that begins after its end": setting("start_warmup_step", 10_000),
     },
+    "intervals": {
+        "accuracies before their blocks end": evaluated_at(lambda number: 8_000 * number),
+    },
     "blocks-contiguous": {
         "blocks of half their samples": shifted("block_start", "epoch_count", lambda _: -75_040),
     },
@@ -281,10 +293,8 @@ _WARNED: dict[str, dict[str, Mutation]] = {
         "the same last digits": accuracies(lambda index, one: round(one, 3) + 0.00012345678),
         "a third of the way at once": accuracies(lambda index, one: one if index > 4 else 0.05 + index / 17 % 0.1),
         "a fall by half": setting("eval_accuracy", 0.31, 12),
-        "equal blocks": lambda records: every(
-            "block_stop",
-            lambda number, one: one.update(time_ms=records[at(records, "block_start", number)]["time_ms"] + 9_000),
-        )(records),
+        "equal blocks": lasting("block", 9_000),
+        "evaluations of a millisecond": lasting("eval", 1),
     },
     "early": {
         "constant samples that hide a short run": both(evaluated_only(*range(10, 15)), epoch_nums(lambda _: 1)),

@@ -217,7 +217,7 @@ def test_one_of_three_runs_in_half_the_time_is_found(logs: Path, capsys: Capture
 def test_runs_are_compared_in_a_folder_of_logs_too(logs: Path, capsys: Captured) -> None:
     assert main([str(logs)]) == 0
     assert "warning" not in capsys.readouterr().out
-    rewrite(logs, 5, lambda _: run_log(seconds=60, seed=4).replace("6700", "6800"))
+    rewrite(logs, 5, lambda _: run_log(seconds=80, seed=4).replace("6700", "6800"))
     assert main([str(logs)]) == 0
     text = capsys.readouterr().out
     for rule in ("seed", "settings", "speed", "copied-run"):

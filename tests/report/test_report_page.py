@@ -15,7 +15,8 @@ from bertbench.report import report_page
 from bertbench.report.page import page
 from bertbench.report.published import beside, published
 from bertbench.report.runs import systems, text
-from compliance.judge import Finding, Judgement, judge
+from compliance.finding import Finding
+from compliance.judge import Judgement, judge
 from tests.browser import browser, show
 from tests.compliance.logs import RESULTS
 from tests.compliance.packages import line, run_log, write_package
