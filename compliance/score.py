@@ -13,6 +13,7 @@ def counted(times: Sequence[float | None]) -> list[bool]:
     if they were all.
     """
     reached = [index for _, index in sorted((time, index) for index, time in enumerate(times) if time is not None)]
+    # a single failure is the last of the ranked
     ranked = len(times) if len(times) - len(reached) < 2 else len(reached)
     kept = reached[1 : ranked - 1] if ranked >= _FEWEST_TO_DROP_FROM else reached
     return [index in kept for index in range(len(times))]

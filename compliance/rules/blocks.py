@@ -32,7 +32,7 @@ def _intervals(case: Case) -> Breaches:
             if early > SKEW_MS:
                 yield Breach(event.line, f"{event.key} {early / 1e3:.1f} s before its start")
         yield from _without_accuracy(case, names) if kind == "eval" else ()
-    ends = case.all("block_stop")
+    ends = case.all("block_stop")  # of fewer blocks than evaluations, each holds several
     for one, end in zip(case.evaluations, ends, strict=False):
         if one.time_ms < end.time_ms - SKEW_MS and len(ends) >= len(case.evaluations):
             yield Breach(one.line, f"an accuracy {(end.time_ms - one.time_ms) / 1e3:.1f} s before its block ends")

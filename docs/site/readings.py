@@ -125,7 +125,7 @@ def _bench_claims() -> Rows:
         for table in "\n".join(record["printed"]).split("\n\n"):
             size = table.split("  ")[0] + ": " if path.stem == "step" else ""
             for line in re.findall(
-                r"^.*(?:\d x (?:\(.*\) )?as fast|as fast to the target|times the samples/s|95 % interval ).*",
+                r"^.*(?:\d x (?:\(.*\) )?(?:as fast|the samples/s)|times the samples/s|95 % interval ).*",
                 table,
                 re.MULTILINE,
             ):
