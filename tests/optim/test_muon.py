@@ -46,17 +46,18 @@ def test_steps_equal_torchs_muon(nesterov: bool) -> None:
             draw_gradients(parameters, step)
         optimizer.step(0.02)
         reference.step()
-    # both compute in bf16, whose products round in another order: 2^-8 of an update of 0.2 * 0.02 * sqrt(13)
-    torch.testing.assert_close(ours, theirs, atol=2e-4, rtol=0)
+    # both compute in bf16, rounded in other places: 2^-6 of each of three updates of 0.2 * 0.02 * sqrt(13)
+    torch.testing.assert_close(ours, theirs, atol=6e-4, rtol=0)
 
 
-def test_a_direction_keeps_its_singular_vectors_and_loses_its_scale() -> None:
-    (matrix,) = matrices((13, 7))
+@pytest.mark.parametrize(("product", "near"), [(torch.float32, 1e-5), (torch.bfloat16, 0.02)])
+def test_a_direction_keeps_its_singular_vectors_and_loses_its_scale(product: torch.dtype, near: float) -> None:
+    (matrix,) = matrices((67, 37))
     left, _, right = torch.linalg.svd(matrix.detach().double(), full_matrices=False)
-    (found,) = orthogonalize(matrix.detach()[None], 5, torch.float32)
+    (found,) = orthogonalize(matrix.detach()[None], 5, product)
     singular = torch.diag(left.mT @ found.double() @ right.mT)
     assert singular.min() > 0.6 and singular.max() < 1.3  # the quintic's band, not 1
-    torch.testing.assert_close(found.double(), left @ torch.diag(singular) @ right, atol=1e-5, rtol=0)
+    torch.testing.assert_close(found.double(), left @ torch.diag(singular) @ right, atol=near, rtol=0)
 
 
 def test_a_zero_gradient_leaves_the_decay_alone() -> None:

@@ -6,7 +6,6 @@
 // numbers are their own units.
 
 #include <algorithm>
-#include <type_traits>
 
 #include "multiply.h"
 
@@ -29,54 +28,15 @@ struct Layout {
   }
 };
 
-// Rows that lie an odd number of cache lines apart: an even one would let columns share few places of the cache.
-inline Count spread(Count columns) { return columns / 16 % 2 ? columns : columns + 16; }
-
-template <class From, class To>
-inline void copy(const From* from, To* to, Count count) {
-  if constexpr (std::is_same_v<From, To>) {
-    // by vectors: a call of memcpy takes as long as half of a short row
-    typedef char Line __attribute__((vector_size(4 * LANES), aligned(2), may_alias));
-    constexpr Count STEP = sizeof(Line) / sizeof(To);
-    Count i = 0;
-    for (; i + STEP <= count; i += STEP) *reinterpret_cast<Line*>(to + i) = *reinterpret_cast<const Line*>(from + i);
-    for (; i < count; i++) to[i] = from[i];
-  } else {
-#pragma omp simd
-    for (Count i = 0; i < count; i++) to[i] = load(from[i]);
-  }
-}
-
 // A core's room for one head of one sequence.
 template <class Arithmetic>
 struct Head {
-  using Number = typename Arithmetic::Number;
+  using Matrix = Numbers<Arithmetic>;
   static constexpr Count UNIT = Arithmetic::UNIT;
 
-  // A matrix of numbers.
-  struct Numbers {
-    std::vector<Number> numbers;
-    Count stride;
-
-    void fit(Count rows, Count columns) { numbers.assign(rows * columns, Number{}), stride = columns; }
-    void clear_from(Count first) { std::fill(row(first), numbers.data() + numbers.size(), Number{}); }
-    Number* row(Count number) { return numbers.data() + number * stride; }
-    Units units() { return {reinterpret_cast<Unit*>(numbers.data()), stride / UNIT}; }
-  };
-
-  // Room for a matrix of units.
-  struct Room {
-    std::vector<float> units;
-
-    Units fit(Count rows, Count columns) {
-      units.resize(rows * columns);
-      return {units.data(), columns};
-    }
-  };
-
   Count numbers, wide, length = 0, width = 0, across;
-  Numbers query, key, value, gradient;  // [W, K]
-  Numbers dropped, by_scores;           // [R, W]
+  Matrix query, key, value, gradient;  // [W, K]
+  Matrix dropped, by_scores;           // [R, W]
   Room zipped, zipped_dropped, zipped_by_scores, of_query, of_key, of_value, of_gradient;
   Room scores, sums, to_key, to_value;
   std::vector<float> row, bias;  // bias of a key: -infinity where there is none
@@ -98,7 +58,7 @@ struct Head {
   }
 
   template <class T>
-  void read(Numbers& rows, const T* flat, Count stride) const {
+  void read(Matrix& rows, const T* flat, Count stride) const {
     for (Count token = 0; token < length; token++) copy(flat + token * stride, rows.row(token), numbers);
   }
 
@@ -110,26 +70,15 @@ struct Head {
     read(value, flat + 2 * part, 3 * part);
   }
 
-  // [rows / UNIT, columns] of numbers [rows, columns]
-  Units zip_rows(Numbers& rows, Room& room, Count height, Count columns) {
-    if constexpr (UNIT == 1) {
-      return rows.units();
-    } else {
-      const Units result = room.fit(height / UNIT, rows.stride);
-      zip(rows.numbers.data(), rows.stride, result, height, columns);
-      return result;
-    }
-  }
-
   // [K, W] of tokens [W, K], where a unit has two features: the right matrix of a product along features
-  Units along_features(Numbers& rows, Room& room) {
+  Units along_features(Matrix& rows, Room& room) {
     const Units result = room.fit(wide / UNIT, across);
     transpose(rows.units(), result, width, wide / UNIT);
     return result;
   }
 
   // [K, W] of tokens [W, K], where a unit has two tokens: the left matrix of a product along tokens
-  Units by_feature(Numbers& rows, Room& room) {
+  Units by_feature(Matrix& rows, Room& room) {
     const Units from = zip_rows(rows, zipped, width, wide), result = room.fit(wide, spread(width / UNIT));
     transpose(from, result, width / UNIT, wide);
     return result;
@@ -228,7 +177,7 @@ void forward(const T* qkv, T* context, T* probabilities, const Layout& layout) {
   each_head<Arithmetic>(layout, [=](Head<Arithmetic>& head, Count token, Count number, Count place) {
     head.read_qkv(qkv + 3 * part * token + number, part);
     const Units key = head.along_features(head.key, head.of_key);
-    const Units value = head.zip_rows(head.value, head.of_value, head.width, head.wide);
+    const Units value = zip_rows(head.value, head.of_value, head.width, head.wide);
     const Units scores = head.scores.fit(BLOCK, head.across), sums = head.sums.fit(BLOCK, head.wide);
     head.each_block([&](Count first, Count rows, Count height) {
       const Units query = head.query.units().from(first);
@@ -254,7 +203,7 @@ void backward(const T* gradient, const T* qkv, const T* probabilities, T* by_qkv
     head.read(head.gradient, gradient + part * token + number, part);
     const Units query = head.by_feature(head.query, head.of_query);
     const Units by_context = head.by_feature(head.gradient, head.of_gradient);
-    const Units key = head.zip_rows(head.key, head.of_key, head.width, head.wide);
+    const Units key = zip_rows(head.key, head.of_key, head.width, head.wide);
     const Units value = head.along_features(head.value, head.of_value);
     const Units scores = head.scores.fit(BLOCK, head.across), sums = head.sums.fit(BLOCK, head.wide);
     const Units to_key = head.to_key.fit(head.wide, head.across), to_value = head.to_value.fit(head.wide, head.across);
@@ -268,8 +217,8 @@ void backward(const T* gradient, const T* qkv, const T* probabilities, T* by_qkv
       }
       Arithmetic::multiply(head.by_scores.units(), key, sums, height, head.width / head.UNIT, head.wide, false);
       head.write(to + 3 * part * first, 3 * part, sums, rows, layout.scale);
-      const Units by_scores = head.zip_rows(head.by_scores, head.zipped_by_scores, height, head.width);
-      const Units dropped = head.zip_rows(head.dropped, head.zipped_dropped, height, head.width);
+      const Units by_scores = zip_rows(head.by_scores, head.zipped_by_scores, height, head.width);
+      const Units dropped = zip_rows(head.dropped, head.zipped_dropped, height, head.width);
       const Count depth = height / head.UNIT, done = first / head.UNIT;
       Arithmetic::multiply(query.from(0, done), by_scores, to_key, head.wide, depth, head.width, first > 0);
       Arithmetic::multiply(by_context.from(0, done), dropped, to_value, head.wide, depth, head.width, first > 0);
@@ -277,22 +226,6 @@ void backward(const T* gradient, const T* qkv, const T* probabilities, T* by_qkv
     head.write_transposed(to + part, 3 * part, to_key, layout.scale);
     head.write_transposed(to + 2 * part, 3 * part, to_value, layout.mask.enlarged);
   });
-}
-
-// Calls body with the fastest arithmetic for a format.
-template <class Body>
-void by_fastest(float, Body body) {
-  body(Single());
-}
-template <class Body>
-void by_fastest(Bf16, Body body) {
-#if defined(__AMX_BF16__)
-  Tiles::are_allowed() ? body(Tiles()) : body(Single());  // an Intel takes longer for pairs than for single numbers
-#elif defined(__AVX512BF16__)
-  body(Pairs());
-#else
-  body(Single());
-#endif
 }
 
 }  // namespace

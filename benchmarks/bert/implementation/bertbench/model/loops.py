@@ -1,4 +1,4 @@
-"""GELU, dropout and LayerNorm; on a CPU they and others call the functions of loops.cpp and attention.cpp.
+"""GELU, dropout and LayerNorm; on a CPU they and others call the functions of the .cpp files beside it.
 
 The system's C++ compiler makes them for this processor when first used, in seconds, and the user's cache keeps the
 result. Without a compiler torch's operations compute the same in more passes over memory.

@@ -5,6 +5,10 @@
 
 #pragma once
 
+#include <algorithm>
+#include <new>
+#include <type_traits>
+
 #include "loops.h"
 
 #ifdef __AMX_BF16__
@@ -192,6 +196,86 @@ inline void zip(const Bf16* from, Count stride, Units to, Count rows, Count colu
 #pragma omp simd
     for (Count i = 0; i < columns; i++) pair[i] = as<float>(Bits(from[i].bits) | Bits(from[stride + i].bits) << 16);
   }
+}
+
+// Rows that lie an odd number of cache lines apart: an even one would let columns share few places of the cache.
+inline Count spread(Count columns) { return columns / 16 % 2 ? columns : columns + 16; }
+
+template <class From, class To>
+inline void copy(const From* from, To* to, Count count) {
+  if constexpr (std::is_same_v<From, To>) {
+    // by vectors: a call of memcpy takes as long as half of a short row
+    typedef char Line __attribute__((vector_size(4 * LANES), aligned(2), may_alias));
+    constexpr Count STEP = sizeof(Line) / sizeof(To);
+    Count i = 0;
+    for (; i + STEP <= count; i += STEP) *reinterpret_cast<Line*>(to + i) = *reinterpret_cast<const Line*>(from + i);
+    for (; i < count; i++) to[i] = from[i];
+  } else {
+#pragma omp simd
+    for (Count i = 0; i < count; i++) to[i] = load(from[i]);
+  }
+}
+
+// Memory that begins at a cache line.
+template <class T>
+struct Lines {
+  using value_type = T;
+  T* allocate(std::size_t count) { return static_cast<T*>(::operator new(count * sizeof(T), std::align_val_t(64))); }
+  void deallocate(T* place, std::size_t) { ::operator delete(place, std::align_val_t(64)); }
+  bool operator==(const Lines&) const { return true; }
+  bool operator!=(const Lines&) const { return false; }
+};
+
+// A matrix of numbers.
+template <class Arithmetic>
+struct Numbers {
+  using Number = typename Arithmetic::Number;
+
+  std::vector<Number, Lines<Number>> numbers;
+  Count stride;
+
+  void fit(Count rows, Count columns) { numbers.assign(rows * columns, Number{}), stride = columns; }
+  void clear_from(Count first) { std::fill(row(first), numbers.data() + numbers.size(), Number{}); }
+  Number* row(Count number) { return numbers.data() + number * stride; }
+  Units units() { return {reinterpret_cast<Unit*>(numbers.data()), stride / Arithmetic::UNIT}; }
+};
+
+// Room for a matrix of units.
+struct Room {
+  std::vector<float, Lines<float>> units;
+
+  Units fit(Count rows, Count columns) {
+    units.resize(rows * columns);
+    return {units.data(), columns};
+  }
+};
+
+// [rows / UNIT, columns] of numbers [rows, columns]
+template <class Arithmetic>
+inline Units zip_rows(Numbers<Arithmetic>& rows, Room& room, Count height, Count columns) {
+  if constexpr (Arithmetic::UNIT == 1) {
+    return rows.units();
+  } else {
+    const Units result = room.fit(height / Arithmetic::UNIT, rows.stride);
+    zip(rows.numbers.data(), rows.stride, result, height, columns);
+    return result;
+  }
+}
+
+// Calls body with the fastest arithmetic for a format.
+template <class Body>
+void by_fastest(float, Body body) {
+  body(Single());
+}
+template <class Body>
+void by_fastest(Bf16, Body body) {
+#if defined(__AMX_BF16__)
+  Tiles::are_allowed() ? body(Tiles()) : body(Single());  // an Intel takes longer for pairs than for single numbers
+#elif defined(__AVX512BF16__)
+  body(Pairs());
+#else
+  body(Single());
+#endif
 }
 
 }  // namespace

@@ -15,6 +15,7 @@ import torch
 from torch import Tensor
 
 from bertbench.config.optimizer import OptimizerSettings
+from bertbench.model import loops
 from bertbench.model.bert import Bert
 from bertbench.optim.adam import MultiTensorAdam, native_adam_step, subtract
 from bertbench.optim.buckets import Buckets
@@ -26,6 +27,8 @@ _LINEAR, _CUBIC, _QUINTIC = 3.4445, -4.7750, 2.0315
 _SMALLEST_NORM = 1e-7
 # Most elements of each of a batch's four intermediate matrices: without this limit BERT-Large's would take 2 GB.
 _ELEMENTS = 2**24
+# Most elements of a matrix in a core's second-level cache, which holds X twice in bf16 and its Gram matrix beside it
+_IN_CACHE = 2**18
 _ADAMW_RMS = 0.2
 
 
@@ -46,7 +49,7 @@ def build_muon(
         from bertbench.optim.matrices import DistributedMatrices  # noqa: PLC0415 - of sharded runs only
 
         matrices = DistributedMatrices(buckets, encoder, fused)
-    text = "Muon by batched products on the encoder's matrices, torch's fused Adam on the rest"
+    text = "Muon on the encoder's matrices, torch's fused Adam on the rest"
     return Muon(matrices, adam, options, product, encoder[0].device), text
 
 
@@ -84,7 +87,7 @@ class Muon:
                 gradients_BMN.mul_(coefficient)
             momenta_BMN.lerp_(gradients_BMN, share)
             directions_BMN = gradients_BMN.lerp_(momenta_BMN, options.momentum) if options.nesterov else momenta_BMN
-            updates_BMN = orthogonalize(directions_BMN, options.ns_steps, self._product).float()
+            updates_BMN = orthogonalize(directions_BMN, options.ns_steps, self._product)
             updates_BMN *= _ADAMW_RMS * math.sqrt(max(updates_BMN.shape[1:]))
             for place, update in zip(places, updates_BMN, strict=True):
                 updates[place] = update
@@ -115,19 +118,27 @@ class Muon:
 def orthogonalize(matrices_BMN: Tensor, steps: int, number_format: torch.dtype) -> Tensor:
     """Return matrices with the same singular vectors and singular values near 1; zero stays zero.
 
-    Products and the result are in `number_format`. Source: Jordan et al. 2024 (Muon).
+    Products are in `number_format`. Source: Jordan et al. 2024 (Muon).
     """
-    batch, rows, columns = matrices_BMN.shape
-    result_BMN = torch.empty((batch, rows, columns), dtype=number_format, device=matrices_BMN.device)
-    at_once = max(1, _ELEMENTS // (rows * columns))
-    for part, result in zip(matrices_BMN.split(at_once), result_BMN.split(at_once), strict=True):
-        wide = part.to(number_format)
-        if rows > columns:  # the shorter side has the smaller Gram matrix
-            wide = wide.mT
-        wide = wide / torch.linalg.matrix_norm(wide, keepdim=True).clamp(min=_SMALLEST_NORM)
-        for _ in range(steps):
-            gram = wide @ wide.mT
-            polynomial = torch.baddbmm(gram, gram, gram, beta=_CUBIC, alpha=_QUINTIC)
-            wide = torch.baddbmm(wide, polynomial, wide, beta=_LINEAR)
-        result.copy_(wide.mT if rows > columns else wide)
-    return result_BMN
+    rows, columns = matrices_BMN.shape[1:]
+    # the shorter side has the smaller Gram matrix
+    wide_BMN = matrices_BMN.mT if rows > columns else matrices_BMN
+    result_BMN = torch.empty_like(wide_BMN, memory_format=torch.contiguous_format)
+    small = number_format == torch.bfloat16 and rows * columns <= _IN_CACHE
+    if small and loops.takes(matrices_BMN.device, matrices_BMN.dtype):
+        quintic = _LINEAR, _CUBIC, _QUINTIC
+        loops.run("orthogonalize", wide_BMN.contiguous(), result_BMN, *wide_BMN.shape, steps, *quintic, _SMALLEST_NORM)
+    else:
+        at_once = max(1, _ELEMENTS // (rows * columns))
+        for part, result in zip(wide_BMN.split(at_once), result_BMN.split(at_once), strict=True):
+            result.copy_(_by_batched_products(part.to(number_format), steps))
+    return result_BMN.mT if rows > columns else result_BMN
+
+
+def _by_batched_products(wide_BMN: Tensor, steps: int) -> Tensor:
+    wide_BMN = wide_BMN / torch.linalg.matrix_norm(wide_BMN, keepdim=True).clamp(min=_SMALLEST_NORM)
+    for _ in range(steps):
+        gram = wide_BMN @ wide_BMN.mT
+        polynomial = torch.baddbmm(gram, gram, gram, beta=_CUBIC, alpha=_QUINTIC)
+        wide_BMN = torch.baddbmm(wide_BMN, polynomial, wide_BMN, beta=_LINEAR)
+    return wide_BMN
