@@ -27,17 +27,17 @@ _PEAKS = """
 330 rtx4090
 320 ascend910
 312 a100 a800
-310 a6000
 275 tpuv4
 250 gc200
-222 a5000
 197 tpuv5e
 181 mi210 l40
 165 a30
+155 a6000
 150 a40
 125 a10 v100
 123 tpuv3
 121 l4
+111 a5000
 65 t4
 """
 _TFLOPS = {name: int(peak) for peak, *names in map(str.split, _PEAKS.strip().splitlines()) for name in names}
