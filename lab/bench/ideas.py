@@ -28,6 +28,7 @@ from bertbench.model.attention import Attention, cpu_attention
 from bertbench.model.linear import onednn_multiplies
 from bertbench.model.sequences import Sequences
 from bertbench.model.shape import SHAPES, BertShape
+from bertbench.optim.muon import orthogonalize
 from lab.bench.batches import wikipedia_batches
 from lab.bench.harness import Found, command, in_turns, milliseconds, paired_ratio, table
 
@@ -52,7 +53,7 @@ class Trial:
     sides: tuple[Side, Side]
     """Plain, ours."""
     comparable: bool = True
-    """Whether results agree; masks of dropout can't: tests/model/test_cpu_arithmetic.py checks both."""
+    """Whether results agree; masks of dropout can't, nor sums in bf16: tests of them check both."""
 
 
 @dataclass(frozen=True)
@@ -137,6 +138,18 @@ def norm(setting: Setting) -> Trials:
     yield Trial("torch's dropout, sum and norm", size, (loops.unused()(ours), ours), comparable=False)
 
 
+def orthogonalization(setting: Setting) -> Trials:
+    """Orthogonalize small matrices for Muon in the cache."""
+    del setting  # the demo's size: larger ones than 512 x 512 are torch's
+    matrices_BMN = torch.randn(8, 128, 128)
+
+    def ours() -> Tensors:
+        return (orthogonalize(matrices_BMN, 4, torch.bfloat16),)
+
+    sides = loops.unused()(ours), ours
+    yield Trial("batched products", "8 matrices of 128 x 128, bf16", sides, comparable=False)
+
+
 def torch_attention(qkv_T3HK: Tensor, sequences: Sequences, dropout: float) -> Tensor:
     """Compute `cpu_attention` by torch's operator, once for neighbouring sequences of one length."""
     contexts = []
@@ -168,6 +181,6 @@ def _results(output: Tensor, source: Tensor, gradient: Tensor) -> Tensors:
 
 
 IDEAS: dict[str, Callable[[Setting], Trials]] = {
-    "attention": attention, "norm": norm,
+    "attention": attention, "norm": norm, "orthogonalization": orthogonalization,
 }  # fmt: skip
 add_arguments, run = command(measure, ("--rounds", 7, "timed calls of each side"), seeds="lengths, tokens and weights")
