@@ -54,19 +54,17 @@ def compiled(model: Bert) -> Bert:
     return model
 
 
-_INDUCTOR = pytest.mark.slow  # half a minute of C++
+FORMATS = ("fp32", False), ("fp32", True), ("bf16", True)
 
 
 @pytest.mark.parametrize(
     ("residual", "autocast", "backend"),
     [
-        ("fp32", False, None), ("fp32", True, None), ("bf16", True, None),
-        ("fp32", False, "aot_eager"), ("bf16", True, "aot_eager"),
-        pytest.param("fp32", False, "inductor", marks=_INDUCTOR),
-        pytest.param("fp32", True, "inductor", marks=_INDUCTOR),
-        pytest.param("bf16", True, "inductor", marks=_INDUCTOR),
+        *((*each, None) for each in FORMATS),
+        ("bf16", True, "aot_eager"),
+        *(pytest.param(*each, "inductor", marks=pytest.mark.slow) for each in FORMATS),  # half a minute of C++
     ],
-)  # fmt: skip
+)
 def test_each_gradient_is_that_of_the_plain_layers(residual: ResidualName, autocast: bool, backend: str | None) -> None:
     torch.manual_seed(1)
     model = Bert(SHAPE)
@@ -174,6 +172,7 @@ def errors_of_kernel(world: World) -> list[float]:
     return errors
 
 
+@pytest.mark.slow
 def test_the_gpu_s_kernel_computes_the_same_in_triton_s_interpreter() -> None:
     pytest.importorskip("triton", reason="Triton is not installed (bertbench[kernels] brings it)")
     from tests.optim.test_triton import by_interpreter  # noqa: PLC0415

@@ -26,6 +26,7 @@ from tests import ranks
 from tests.optim.drawn import adam, draw_gradients, lamb, matrices
 from tests.watching import Watching
 
+pytestmark = pytest.mark.slow
 triton = pytest.importorskip("triton", reason="Triton is not installed (bertbench[kernels] brings it)")
 
 BOTH = lamb(beta2=0.99), adam(beta2=0.99)

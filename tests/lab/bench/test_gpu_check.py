@@ -37,6 +37,7 @@ def check(folder: Path, *words: str) -> subprocess.CompletedProcess[str]:
     )  # fmt: skip
 
 
+@pytest.mark.slow
 @without_a_gpu
 def test_without_a_gpu_parts_run_up_to_the_device_and_say_so(tmp_path: Path) -> None:
     done = check(tmp_path, "--only", "capture,optim")
@@ -109,6 +110,7 @@ time.sleep(80 * (sys.argv[1] == "long"))
 """
 
 
+@pytest.mark.slow
 def test_a_command_killed_in_a_part_loses_no_row_and_leaves_no_process(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -169,6 +171,7 @@ def test_every_choice_is_a_system_that_the_device_may_run(gpus: int) -> None:
         assert training.system_of(choice, there, gpus).world_size == gpus
 
 
+@pytest.mark.slow
 def test_the_product_is_run_and_its_losses_and_rate_are_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("LOGDIR", str(tmp_path / "runs"))
     system = product.write_system(tmp_path, BertShape(512, 16, 2, 2, 24, 48), batch=6, steps=30)

@@ -43,6 +43,7 @@ def shown_counts(title: str, kernels: int, launches: int, megabytes: float) -> b
     return (shown[:3] if torch.__version__ >= "2.13" else shown[3:]) == [f"{kernels:,}", f"{launches:,}", gigabytes]
 
 
+@pytest.mark.slow
 @needs_triton
 def test_pieces_keep_their_budgets_in_hopper_s_machine_code() -> None:
     wanted = ["attention", "layer", "head_and_loss", "optimizer"]

@@ -20,6 +20,7 @@ _REASON = obstacle() or delay_line.obstacle()
 needs_root = pytest.mark.skipif(_REASON is not None, reason=_REASON or "")
 
 
+@pytest.mark.slow
 @needs_root
 def test_a_link_has_the_latency_and_the_bandwidth_asked_for_and_leaves_nothing_behind() -> None:
     message_s, sum_s = on_two_hosts(seconds_over_the_link, latency_ms=30.0)
@@ -41,6 +42,7 @@ def seconds_over_the_link(world: World) -> list[float]:
     return [message_s, seconds(lambda: world.sum(torch.ones(500_000)))]
 
 
+@pytest.mark.slow
 @needs_root
 def test_every_way_trains_over_the_link(tiny_file: str, answer: Answer) -> None:
     rows = answer("lab", "links", "--system", tiny_file, "--mbit", 80, "--steps", 3, "--set", "sync.every_steps=2")

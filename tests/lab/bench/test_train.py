@@ -15,6 +15,7 @@ NAMES = {
 }  # fmt: skip
 
 
+@pytest.mark.slow
 def test_ours_alone_stops_after_the_steps_asked_for(
     tiny_file: str, capsys: Captured, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, answer: Answer
 ) -> None:
