@@ -62,7 +62,7 @@ FORMATS = ("fp32", False), ("fp32", True), ("bf16", True)
     [
         *((*each, None) for each in FORMATS),
         ("bf16", True, "aot_eager"),
-        *(pytest.param(*each, "inductor", marks=pytest.mark.slow) for each in FORMATS),  # half a minute of C++
+        *(pytest.param(*each, "inductor", marks=pytest.mark.slow) for each in FORMATS),
     ],
 )
 def test_each_gradient_is_that_of_the_plain_layers(residual: ResidualName, autocast: bool, backend: str | None) -> None:

@@ -46,7 +46,7 @@ def test_steps_equal_torchs_muon(nesterov: bool) -> None:
             draw_gradients(parameters, step)
         optimizer.step(0.02)
         reference.step()
-    # both compute in bf16, rounded in other places: 2^-6 of each of three updates of 0.2 * 0.02 * sqrt(13)
+    # both round to bf16, elsewhere: 2^-6 of each of three updates of 0.2 * 0.02 * sqrt(13)
     torch.testing.assert_close(ours, theirs, atol=6e-4, rtol=0)
 
 
