@@ -110,7 +110,6 @@ time.sleep(80 * (sys.argv[1] == "long"))
 """
 
 
-@pytest.mark.slow
 def test_a_command_killed_in_a_part_loses_no_row_and_leaves_no_process(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -171,7 +170,6 @@ def test_every_choice_is_a_system_that_the_device_may_run(gpus: int) -> None:
         assert training.system_of(choice, there, gpus).world_size == gpus
 
 
-@pytest.mark.slow
 def test_the_product_is_run_and_its_losses_and_rate_are_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("LOGDIR", str(tmp_path / "runs"))
     system = product.write_system(tmp_path, BertShape(512, 16, 2, 2, 24, 48), batch=6, steps=30)
