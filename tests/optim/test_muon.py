@@ -8,6 +8,7 @@ from torch import Tensor, distributed, nn
 
 from bertbench.config.optimizer import MuonSettings, OptimizerSettings
 from bertbench.distributed.world import World
+from bertbench.model.loops import unused
 from bertbench.optim.adam import MultiTensorAdam
 from bertbench.optim.buckets import Buckets
 from bertbench.optim.matrices import DistributedMatrices
@@ -33,6 +34,7 @@ def muon_on(held: LogicalTensors, options: OptimizerSettings, product: torch.dty
     return Muon(held, MultiTensorAdam([], options), options, product, torch.device("cpu"))
 
 
+@unused()
 @pytest.mark.parametrize("nesterov", [True, False])
 def test_steps_equal_torchs_muon(nesterov: bool) -> None:
     ours = matrices(*SHAPES)
@@ -46,15 +48,15 @@ def test_steps_equal_torchs_muon(nesterov: bool) -> None:
             draw_gradients(parameters, step)
         optimizer.step(0.02)
         reference.step()
-    # both round to bf16, elsewhere: 2^-6 of each of three updates of 0.2 * 0.02 * sqrt(13)
-    torch.testing.assert_close(ours, theirs, atol=6e-4, rtol=0)
+    # both compute in bf16, whose products round in another order: 2^-8 of an update of 0.2 * 0.02 * sqrt(13)
+    torch.testing.assert_close(ours, theirs, atol=2e-4, rtol=0)
 
 
 @pytest.mark.parametrize(("product", "near"), [(torch.float32, 1e-5), (torch.bfloat16, 0.02)])
 def test_a_direction_keeps_its_singular_vectors_and_loses_its_scale(product: torch.dtype, near: float) -> None:
-    (matrix,) = matrices((67, 37))
-    left, _, right = torch.linalg.svd(matrix.detach().double(), full_matrices=False)
-    (found,) = orthogonalize(matrix.detach()[None], 5, product)
+    matrix = matrices((67, 37))[0].detach()
+    left, _, right = torch.linalg.svd(matrix.double(), full_matrices=False)
+    (found,) = orthogonalize(matrix[None], 5, product)
     singular = torch.diag(left.mT @ found.double() @ right.mT)
     assert singular.min() > 0.6 and singular.max() < 1.3  # the quintic's band, not 1
     torch.testing.assert_close(found.double(), left @ torch.diag(singular) @ right, atol=near, rtol=0)

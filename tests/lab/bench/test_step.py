@@ -116,7 +116,6 @@ class Here:
         return Took(99.0 if self._done <= ROUNDS["rounds"] else 1.0 if self._name == "bertbench" else 2.0, 2**20)
 
 
-@pytest.mark.slow
 def test_each_rival_is_paired_with_ours_on_its_batches_after_a_pass_over_all_of_them(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

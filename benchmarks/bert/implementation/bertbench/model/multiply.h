@@ -1,4 +1,5 @@
-// Matrix products of what lies in a core's cache, by vectors or, in bf16 on an Intel with AMX, by tiles.
+// Matrix products of what lies in a core's cache, by vectors or, in bf16 on an Intel with AMX, by tiles; the room that
+// their operands take there.
 //
 // A unit is 32 bits along the depth of a product: one fp32 number, or two of bf16, which one instruction multiplies and
 // adds up in fp32. A left matrix has rows of units; a right one a unit of each column in each row.

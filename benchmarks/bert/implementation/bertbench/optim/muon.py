@@ -27,7 +27,8 @@ _LINEAR, _CUBIC, _QUINTIC = 3.4445, -4.7750, 2.0315
 _SMALLEST_NORM = 1e-7
 # Most elements of each of a batch's four intermediate matrices: without this limit BERT-Large's would take 2 GB.
 _ELEMENTS = 2**24
-# Most elements of a matrix in a core's second-level cache, which holds X twice in bf16 and its Gram matrix beside it
+# Most elements of a matrix that a core's cache holds with its products: on a Xeon with 2 MB, 512 x 512 is 1.46 times as
+# fast as torch's batched products, 512 x 2,048 0.85 times.
 _IN_CACHE = 2**18
 _ADAMW_RMS = 0.2
 
