@@ -19,6 +19,7 @@ from bertbench.model.shape import BertShape
 from bertbench.optim.adam import MultiTensorAdam
 from bertbench.optim.build import build_optimizer, plain_lamb
 from bertbench.optim.fused import FusedStep
+from bertbench.optim.state import Optimizer
 from lab.bench.harness import (
     Found,
     add_device,
@@ -72,13 +73,8 @@ def step_times(
     for parameter in parameters:
         parameter.detach().normal_(0.0, 0.02, generator=generator)
     adamw = torch.optim.AdamW(parameters, lr=_RATE, weight_decay=0.01, fused=True)
-    lamb = MultiTensorAdam(parameters, OptimizerSettings(name="lamb", learning_rate=_RATE), model.fused_parameters())
     progress.message("compiling LAMB's passes")
-    if reason := obstacle(device):
-        lamb.matrix_step, plain = plain_lamb(total, device)
-        text = f"{plain} ({reason})"
-    else:
-        lamb.matrix_step, text = FusedStep(device), "passes fused by torch.compile"
+    lamb, text = _lamb(model, total, device)
 
     def timed(take: Callable[[], object], _: int) -> float:
         for parameter in parameters:
@@ -92,6 +88,19 @@ def step_times(
     times = in_turns({name: partial(timed, take) for name, take in arms.items()}, arguments.rounds, _WARM_UP, progress)
     texts = {"adamw_fused": "torch's fused AdamW", "lamb": text}
     return times, texts | dict.fromkeys(arguments.also, "multi-tensor")
+
+
+def _lamb(model: Bert, total: int, device: torch.device) -> tuple[Optimizer, str]:
+    """Return LAMB as a run's system file takes it on this device, and a text that describes its arithmetic."""
+    options = OptimizerSettings(name="lamb", learning_rate=_RATE)
+    if device.type == "cuda":
+        return build_optimizer(model, options.model_copy(update={"impl": "triton"}))
+    lamb = MultiTensorAdam(list(model.parameters()), options, model.fused_parameters())
+    if reason := obstacle(device):
+        lamb.matrix_step, plain = plain_lamb(total, device)
+        return lamb, f"{plain} ({reason})"
+    lamb.matrix_step = FusedStep(device)
+    return lamb, "passes fused by torch.compile"
 
 
 add_arguments, run = command(

@@ -54,10 +54,10 @@ def _say_trained(choice: str, system: str, settings: Sequence[str]) -> None:
 
 
 def profile() -> None:
-    """Profile a step of BERT-Large."""
+    """Profile a step of BERT-Large, its kernels launched one by one: a recorded step's aren't of any phase."""
     with _folder() as folder:
         system = write_system(folder, SHAPES["large"], _BATCH, _STEPS)
-        log = Path(_run([str(system), "--profile"])["log"])
+        log = Path(_run([str(system), "--profile", "--set", "compute.compile=default"])["log"])
         say({**json.loads((log.with_suffix("") / "profile.json").read_text()), "holds": True})
 
 

@@ -12,11 +12,11 @@ from typing import Any
 
 import numpy as np
 
-from bertbench.common.ranges import ALL_REDUCE, BACKWARD, DATA_WAIT, FORWARD, OPTIMIZER
+from bertbench.common.ranges import ALL_REDUCE, BACKWARD, DATA_WAIT, FORWARD, OPTIMIZER, REPLAY
 from bertbench.report.markup import aligned
 
 _STEP = "ProfilerStep#"
-_PHASES = (DATA_WAIT, FORWARD, BACKWARD, ALL_REDUCE, OPTIMIZER)
+_PHASES = (DATA_WAIT, FORWARD, BACKWARD, ALL_REDUCE, OPTIMIZER, REPLAY)
 _ON_DEVICE = ("kernel", "gpu_memcpy", "gpu_memset")
 _HOST = "the rest of the loop"
 IDLE = "the GPU waits for the host"
