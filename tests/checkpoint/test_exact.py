@@ -84,14 +84,14 @@ SYSTEMS: dict[str, list[tuple[str, ...]]] = {
 
 
 NAMES = list(SYSTEMS)
-SLOW = (1, NAMES[2]), (2, NAMES[1]), *((2, name) for name in NAMES[7:])
+SLOW = (1, NAMES[2]), (2, NAMES[1]), *((2, name) for name in NAMES[6:])
 
 
 @pytest.mark.parametrize(
     ("ranks", "name"),
     [
         (1, NAMES[0]),
-        *((2, name) for name in NAMES[3:7]),
+        *((2, name) for name in NAMES[3:6]),
         *(pytest.param(*case, marks=pytest.mark.slow) for case in SLOW),
     ],
 )

@@ -159,6 +159,7 @@ def wholes(world: World, *systems: System) -> list[bool]:
     return answers
 
 
+@pytest.mark.slow
 def test_a_model_that_is_split_over_ranks_is_gathered_whole(tiny: Tiny) -> None:
     names = ("1x2x2", "2x1x2 interleaved", "4 sharded")
     systems = [tiny("launch.ranks_per_node=4", *SHAPE, *LAYOUTS[name]) for name in names]

@@ -50,6 +50,7 @@ def together(of_ranks: list[Held]) -> dict[str, np.ndarray]:
     return whole
 
 
+@pytest.mark.slow
 def test_snapshots_move_between_sliced_and_whole_state_and_numbers_of_ranks(tiny: Tiny, tmp_path: Path) -> None:
     def system(ranks: int, *overrides: str) -> System:
         return tiny(

@@ -30,7 +30,7 @@ ODD = (
 
 @pytest.mark.parametrize(
     "plane",
-    [pytest.param(plane, marks=() if plane in (0, 1, 14) else pytest.mark.slow) for plane in range(17)],
+    [pytest.param(plane, marks=pytest.mark.slow if plane else ()) for plane in range(17)],
 )
 def test_every_character_is_split_as_the_reference_splits_it(plane: int) -> None:
     assert digest(plane, split) == REFERENCE[plane]

@@ -12,6 +12,7 @@ from tests.ranks import run_ranks
 from tests.training.test_trainer import LOSS_TOLERANCE, losses
 
 
+@pytest.mark.slow
 def test_losses_are_equal_on_one_two_and_four_ranks(tiny_file: str, tmp_path: Path, answer: Answer) -> None:
     """12 samples: 4 ranks take 3 each at once; with memory for 3, 2 ranks take 2 parts and one rank 4."""
     (tmp_path / "below").mkdir()

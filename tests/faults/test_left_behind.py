@@ -48,7 +48,6 @@ COMMANDS = {
 NEEDS = {"train with a side process": "prometheus_client"}
 QUICK = [
     ("data prepare", signal.SIGKILL, 0.5),
-    ("lab balance", signal.SIGTERM, 0.5),
     ("preflight", signal.SIGHUP, 0.0),  # it lasts but seconds
 ]
 ALL = [

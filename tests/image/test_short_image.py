@@ -70,7 +70,7 @@ def work() -> Iterator[Path]:
 
 
 def test_the_dockerfile_builds_and_its_entry_point_runs(work: Path) -> None:
-    as_user(work / "source/tests/image/short.sh", work, limit_s=300, variables={"COMMIT": f"{'12ab' * 10}-dirty"})
+    as_user(work / "source/tests/image/short.sh", work, limit_s=900, variables={"COMMIT": f"{'12ab' * 10}-dirty"})
     facts = judge(work / "smoke_0.txt", "5.0.0").facts
     assert facts is not None
     assert facts.evaluations

@@ -14,6 +14,7 @@ from bertbench.distributed.world import World
 from bertbench.machine import arithmetic
 from bertbench.machine.arithmetic import choose, choose_arithmetic
 from bertbench.model.linear import onednn_multiplies
+from bertbench.model.loops import library
 from bertbench.results.files import ResultFiles
 from tests.conftest import Tiny
 from tests.ranks import run_ranks
@@ -77,6 +78,7 @@ def test_a_choice_belongs_to_a_processor_s_name_and_instructions(tiny: Tiny, mon
 
 def settled(world: World, system: System, folder: Path, resumed: bool = False) -> tuple[str, str, str]:
     """The precision chosen, its source, and the precision that was written beside the log."""
+    library()  # compiled, for the folder that follows has none
     os.environ["XDG_CACHE_HOME"] = str(folder)
     files = ResultFiles(folder / "result_0.txt")
     files.folder.mkdir(exist_ok=True)

@@ -38,6 +38,7 @@ def test_a_batch_of_as_many_tokens_as_the_hidden_size_compiles_nothing_for_itsel
     assert counter.frame_count == 2
 
 
+@pytest.mark.slow
 def test_joined_layers_compile_once_for_all_layers_and_sizes(counter: CompileCounter) -> None:
     model = Bert(SHAPE)
     compile_pieces(model)

@@ -61,7 +61,6 @@ FORMATS = ("fp32", False), ("fp32", True), ("bf16", True)
     ("residual", "autocast", "backend"),
     [
         *((*each, None) for each in FORMATS),
-        ("bf16", True, "aot_eager"),
         *(pytest.param(*each, "inductor", marks=pytest.mark.slow) for each in FORMATS),
     ],
 )

@@ -157,7 +157,7 @@ def test_without_a_compiler_or_with_one_that_computes_wrong_torch_computes(
 ) -> None:
     compiler = tmp_path / "compiler"
     if options:
-        compiler.write_text(f'#!/bin/sh\nexec c++ "$@" {options}\n')
+        compiler.write_text(f'#!/bin/sh\nexec c++ "$@" -O1 {options}\n')
         compiler.chmod(0o755)
     monkeypatch.setenv("CXX", str(compiler))
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))

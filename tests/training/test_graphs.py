@@ -196,6 +196,7 @@ def check_lifetime(world: World, system: System, bins: Bins) -> None:
     assert all(graph() is None for graph in graphs)
 
 
+@pytest.mark.slow
 def test_an_epoch_of_bins_compiles_nothing_after_initialisation(tiny: Tiny) -> None:
     run_ranks(1, with_bins, check_compilations, tiny(*ALONE))
 

@@ -169,7 +169,8 @@ def test_when_a_rank_dies_all_stop_and_the_log_says_so(
     assert any(reason in line for line in lines[lines.index(stop) :])
 
 
-@pytest.mark.parametrize("every", ["5", pytest.param("null", marks=pytest.mark.faults)])
+@pytest.mark.faults
+@pytest.mark.parametrize("every", ["5", "null"])
 def test_ctrl_c_ends_with_the_way_to_go_on(tiny_file: str, tmp_path: Path, every: str) -> None:
     endless = words(("schedule.max_steps=100000", f"checkpoint.every_steps={every}"))
     with launched("train", tiny_file, *endless, LOGDIR=str(tmp_path)) as launcher:

@@ -25,11 +25,10 @@ FOUR = "launch.ranks_per_node=4"
         "bucket": ("clip.mode=bucket", *CLIPPED, "data.gradient_accumulation_steps=3"),
     }),
     (2, {f"muon, {mode}": (MUON, f"clip.mode={mode}", *CLIPPED) for mode in ("before", "after", "bucket")}),
-    (4, {
+    pytest.param(4, {
         "accumulated": (FOUR, "clip.mode=before", "data.gradient_accumulation_steps=3", *CLIPPED),
-        "bucket": (FOUR, "clip.mode=bucket", *CLIPPED),
         "muon": (FOUR, MUON, *CLIPPED),
-    }),
+    }, marks=pytest.mark.slow),
 ])  # fmt: skip
 def test_ranks_train_alike_in_every_clip_mode_and_with_accumulation(
     tiny: Tiny, ranks: int, ways: dict[str, tuple[str, ...]]

@@ -187,6 +187,7 @@ for size in (16, 64):
 
 
 @needs_triton
+@pytest.mark.slow
 def test_registers_that_spill_are_seen(tmp_path: Path) -> None:
     script = tmp_path / "spilling.py"
     script.write_text(SPILLING)

@@ -152,6 +152,7 @@ def remember_or_die(_: torch.device) -> Step:
     return step
 
 
+@pytest.mark.slow
 def test_a_program_has_a_process_of_its_own_whose_memory_is_measured_and_whose_death_is_an_error() -> None:
     with StepProcess("rival", remember_or_die, 1, CPU) as program:
         took = program.step(CONTENT)
