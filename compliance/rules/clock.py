@@ -49,12 +49,6 @@ def _once(case: Case) -> Breaches:
             yield Breach(event.line, found, None, "warning" if moved <= allowance_ms(case) else "error")
 
 
-def _whole(case: Case) -> Breaches:
-    for key in ("run_start", "run_stop"):
-        if case.first(key) is None:
-            yield Breach(None, f"no {key}")
-
-
 def _success(case: Case) -> Breaches:
     for event in case.all("run_stop"):
         status = event.metadata.get("status")
@@ -201,10 +195,6 @@ RULES = (
     Rule(
         "run-once", "A log has one run_start and one run_stop", _CLOCK, "error",
         "give each run a file of its own, with its own lines only", _once,
-    ),
-    Rule(
-        "run-whole", "A log reaches from run_start to run_stop", _CLOCK, "error",
-        "check whether the run was stopped, or the file truncated", _whole,
     ),
     Rule(
         "run-success", "The run ends with status success", _CLOCK, "error",

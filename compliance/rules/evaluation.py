@@ -6,7 +6,7 @@ from compliance.finding import Breach, Breaches, Case, Rule, Severity, odd
 from compliance.record import shown
 from compliance.rules.clock import SKEW_MS, allowance_ms
 from compliance.rules.samples import TRAINING_STEPS, evaluation_interval, in_samples, reaching, target
-from compliance.run import alone, number
+from compliance.run import number
 
 _QUALITY = "training_rules.adoc: table of benchmarks"
 _FREQUENCY = "training_rules.adoc: evaluation frequency"
@@ -96,13 +96,8 @@ def _cadence(case: Case) -> Breaches:
 
 
 def _eval_samples(case: Case) -> Breaches:
-    if case.closed:
-        for key in ("eval_samples", "num_eval_samples", "num_eval_examples"):
-            yield from odd(case, key, lambda value: value in (_HELD_OUT, [_HELD_OUT]))
-    else:
-        yield from odd(
-            case, "eval_samples", lambda value: (number(alone(value)) or 0.0) > 0, "a positive number", "warning"
-        )
+    for key in ("eval_samples", "num_eval_samples", "num_eval_examples") if case.closed else ():
+        yield from odd(case, key, lambda value: value in (_HELD_OUT, [_HELD_OUT]))
 
 
 RULES = (

@@ -111,11 +111,10 @@ def _in_the_end(case: Case) -> Iterator[tuple[Event, str, str, Any]]:
     yield from steps.values()
     for stated in rates.values():
         name = stated[0][2]
-        each = [numeric(value) or 0.0 for *_, value in stated]
+        each = [max(0.0, numeric(value) or 0.0) for *_, value in stated]
         before = sum(event.line <= last for event, *_ in stated)
-        if before > 2 and 2 * len(each) >= len(case.evaluations):  # one for each interval, and perhaps of the run
-            for row in filter(None, (each, each[max(before, len(case.evaluations)) :])):
-                yield *stated[-1][:3], harmonic_mean(row) if min(row) >= 0 else math.nan
+        if 2 * len(each) >= len(case.evaluations):  # one for each interval, and perhaps of the run
+            yield *stated[-1][:3], harmonic_mean(each)
         elif stated[-1][1] == "rate" or not name.lower().startswith(_ONE_STEP):
             yield from stated[before:] or stated[-1:]
 

@@ -67,7 +67,7 @@ def test_a_damaged_line_is_found(tmp_path: Path, verdict: str, rule: str, old: s
 
 def test_a_cut_log_fails_with_its_last_line_or_what_it_lacks(tmp_path: Path) -> None:
     content = text(closed())
-    for cut, found in ((-40, ("record", content.count("\n"))), (content.rindex(":::"), ("run-whole", None))):
+    for cut, found in ((-40, ("record", content.count("\n"))), (content.rindex(":::"), ("official", None))):
         judgement = judged(tmp_path, content[:cut])
         assert judgement.verdict == "fail"
         assert found in places(judgement)
