@@ -118,9 +118,6 @@ _WARNED: dict[str, dict[str, Mutation]] = {
         "a throughput event that contradicts the time": added("throughput", 0.9 * SAMPLES / SECONDS),
         "statistics of other samples": stats(samples=SAMPLES - 450_240),
         "statistics of other steps": stats(steps=3_000),
-        "a rate that run_stop adds to those of intervals": both(
-            stated_at_each(1.0), telling("run_stop", throughput=1.2 * SAMPLES / SECONDS)
-        ),
         "steps that stall before the end": telling("eval_start", -1, step=2_600),
         "a decoy beside the true throughput": both(stats(10_000), stats()),
         "an epoch that ends elsewhere": added("epoch_stop", None, epoch_num=1_500_000),
@@ -277,7 +274,6 @@ _WARNED: dict[str, dict[str, Mutation]] = {
         ),
         "the same rise at the end": curve(lambda index: 0.5 + 0.02 * index - (index < 7) * 0.0137 * index**0.5),
         "a curve of roots": curve(lambda index: 0.28 + 0.42 * ((index + 1) / 13) ** 0.5),
-        "one rounded throughput at all evaluations": stated_after_each("throughput", lambda _: 16_010),
         "one loss at all evaluations": stated_after_each("train_loss", lambda _: 3.123456789),
         "a throughput that grows by as much": stated_after_each(
             "throughput", lambda number: SAMPLES / SECONDS + number

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from compliance.judge import find_logs, judge
-from tests.compliance.forgeries import SAMPLES, SECONDS, added, beside, stats
+from tests.compliance.forgeries import SAMPLES, SECONDS, added, beside, stated_at_each, stats
 from tests.compliance.logs import (
     RESULTS,
     RULESETS,
@@ -203,6 +203,9 @@ MANNERS: dict[str, Manner] = {
     "planned samples before the run": mutated(
         moved("train_samples", "global_batch_size"), setting("train_samples", 6_700 * 448)),
     "a rate of one accelerator": mutated(beside("seed", "d_batch_size", 56), stats(SAMPLES / SECONDS / 8)),
+    "rates of intervals, by a clock of seconds": mutated(
+        stated_at_each(1.0),
+        lambda records: [{**one, "time_ms": one["time_ms"] // 1000 * 1000} for one in records]),
     "a machine that others use": mutated(
         *(from_key("block_stop", 871 * number**2 % 2_700 - 1_350, number) for number in range(14))),
     # a writer that stalls: one accuracy is logged late by most of an interval

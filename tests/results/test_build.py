@@ -147,7 +147,7 @@ def test_a_dirty_tree_and_runs_of_one_are_refused_unless_asked_for_and_the_submi
     assert "found changes in Makefile, expected none; commit and run again, or" in refused.stderr
     assert not (tmp_path / "dirty").exists()
     findings = json.loads(build("asked", "--results", results, "--allow-dirty").stdout)["findings"]
-    assert [finding["rule"] for finding in findings] == ["system-submitter"], "the logs name another"
+    assert [finding["rule"] for finding in findings] == ["system-submitter"]  # the logs name another
     assert content(tmp_path / "asked/systems/cpu_demo.json")["submitter"] == "Some Org"
 
 
