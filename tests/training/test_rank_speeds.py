@@ -197,7 +197,7 @@ def samples_per_s(world: World, system: System, group: Path) -> float:
 def test_a_rank_with_half_a_core_is_dealt_its_part(tiny: Tiny) -> None:
     """Own rates are those of ranks that train beside each other and never wait, each on half the batch.
 
-    Where two processors share a core's units, as a virtual machine's may, a rank that waits leaves them to the slow one:
+    Where processors share a core's units, as a virtual machine's may, a rank that waits leaves them to the slow one:
     measured, the deal by speed is then 1.20 to 1.23 times as fast as the equal one, not 1.5.
     """
     with processor_quota(0.5) as group:
