@@ -29,6 +29,7 @@ _HOST_W, _ACCELERATOR_W = 6_000, 2_000  # of a described node; a GB300 takes 1,4
 _LEAST_SHARE = 0.12  # of the median; an idle node of accelerators draws a fifth of its power in training
 _LEAST_OF_THIRD = 0.8  # of a run, to another or to all readings
 _APART = 0.15  # of all readings, which count, from those of the run
+_OTHER = 0.1  # from the median of a system's runs, which do the same work
 _FEWEST_STEPS = 3  # a meter in whole watts goes up, down, or stays
 _FEWEST_ALIKE = 20  # sequences of readings; a meter with few values repeats some by chance
 _NAME = re.compile(r"(node|sw)_(0|[1-9]\d{0,5})\.txt")
@@ -150,7 +151,7 @@ def _node(name: str, node: Readings, facts: RunFacts, most: int) -> Findings:
 def _compared(watts: Mapping[str, float], measured: Mapping[str, Sequence[Readings]]) -> Findings:
     """Find runs that draw another power than their siblings, count it otherwise, or share their readings."""
     usual = median(watts.values()) if watts else 0.0
-    if other := [run for run, drawn in watts.items() if abs(drawn - usual) > usual / 10]:
+    if other := [run for run, drawn in watts.items() if abs(drawn - usual) > _OTHER * usual]:
         found, expected = f"{other[0]}: {watts[other[0]]:,.0f} W", f"about {usual:,.0f} W, as other runs"
         yield _finding("power-plausible", found, expected, "warning")
     stated = [sorted((one.efficiency, one.estimate_w or 0.0) for one in files) for files in measured.values() if files]

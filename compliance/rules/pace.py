@@ -127,28 +127,32 @@ def _repeated(case: Case, last: int | None) -> Breaches:
         usual, often = Counter(row).most_common(1)[0]
         if often > _FEWEST_REGULAR and 3 * often > len(row) and len(repr(usual)) > _LONG:
             yield Breach(last, f"{name} {usual!r} {often} times")
-        if kind_of(name) == "rate":
+        if kind_of(name) == "rate" and 0 <= len(row) - len(case.evaluations) < 2:
             yield from _against_time(case, name, values)
-        trained = re.match("(?i)(?!eval).*loss", name) and len(row) > _FEWEST_REGULAR and reaching(case)
-        if trained and median(row[-_FEWEST_SIDE:]) >= median(row[:_FEWEST_SIDE]):
+        rises = median(row[-_FEWEST_SIDE:]) >= median(row[:_FEWEST_SIDE])
+        if rises and len(row) > _FEWEST_REGULAR and re.match("(?i)(?!eval).*loss", name) and reaching(case):
             yield Breach(last, f"{name} {row[-1]!r} after {row[0]!r}", "a loss that falls")
 
 
 def _against_time(case: Case, name: str, figures: dict[tuple[float, float], Event]) -> Breaches:
-    """Find rates of intervals, or of the run, that their time gives otherwise than most, whatever all leave out."""
+    """Find rates that fit their interval's time and samples otherwise than the others do; all may leave evaluation out.
+
+    An interval ends with its rate; after those of all intervals, one may be the run's.
+    """
     events = [*figures.values()]
     intervals = _intervals(case, events)
-    run_ms = 1e3 * (case.time_to_train_s or math.nan)
-    intervals.append(_Interval(events[-1].line, run_ms, sum(one.expected_ms for one in intervals)))
+    intervals.append(
+        _Interval(events[-1].line, 1e3 * (case.time_to_train_s or math.nan), sum(one.expected_ms for one in intervals))
+    )
     shares = [
         (one.line, rate * one.took_ms / (one.expected_ms or 1.0))
         for (_, rate), one in zip(figures, intervals, strict=False)
     ][1:]  # the first has the start's time
     usual = median([share for _, share in shares] or [0.0])
-    for line, share in shares if 0 <= len(intervals) - len(events) < 2 else ():
-        # a clock of seconds is too coarse
-        if abs(share - usual) > _STEADY * usual > 0 and any(event.time_ms % 1e3 for event in events):
-            yield Breach(line, f"{name} x time is {share / usual:.3f} of the samples, in most 1.000")
+    # a clock of seconds is too coarse
+    for line, share in shares if any(event.time_ms % 1e3 for event in events) else ():
+        if abs(share - usual) > _STEADY * usual > 0:
+            yield Breach(line, f"{name} x time is {share / usual:.3f} of the samples, elsewhere 1.000")
 
 
 def _accuracies(case: Case, last: int | None) -> Breaches:
@@ -196,7 +200,7 @@ def _smooth(values: Sequence[float], noise: float) -> bool:
 
 
 def _intervals(case: Case, ends: Sequence[Event] = ()) -> list[_Interval]:
-    """Return the intervals, or those up to `ends`, of which each evaluation has one."""
+    """Return the intervals between evaluations, or between the events of `ends`, one for each evaluation."""
     start = case.first("run_start")
     evaluations = [one for one in case.evaluations if math.isfinite(one.time_ms)]
     if start is None or not math.isfinite(start.time_ms) or len(evaluations) <= _FEWEST_INTERVALS:

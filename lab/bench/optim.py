@@ -92,9 +92,9 @@ def step_times(
 
 def _lamb(model: Bert, total: int, device: torch.device) -> tuple[Optimizer, str]:
     """Return LAMB as a run's system file takes it on this device, and a text that describes its arithmetic."""
-    options = OptimizerSettings(name="lamb", learning_rate=_RATE)
     if device.type == "cuda":
-        return build_optimizer(model, options.model_copy(update={"impl": "triton"}))
+        return build_optimizer(model, OptimizerSettings(name="lamb", learning_rate=_RATE, impl="triton"))
+    options = OptimizerSettings(name="lamb", learning_rate=_RATE)
     lamb = MultiTensorAdam(list(model.parameters()), options, model.fused_parameters())
     if reason := obstacle(device):
         lamb.matrix_step, plain = plain_lamb(total, device)
