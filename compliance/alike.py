@@ -70,7 +70,8 @@ def _is_fine(value: float) -> bool:
 def _numbers(values: Sequence[float], equal: float) -> frozenset[int]:
     found = frozenset(round(value / equal) for value in values if abs(value) < 1e15 * equal)
     gaps = [b - a for a, b in pairwise(sorted(found))]
-    return found if gaps and median(gaps) > _APART else frozenset()
+    step = math.gcd(*found)  # as of a clock of whole seconds
+    return found if gaps and median(gaps) > _APART * step else frozenset()
 
 
 def shared(one: Mapping[str, frozenset[int]], other: Mapping[str, frozenset[int]]) -> list[str]:

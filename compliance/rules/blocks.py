@@ -4,66 +4,37 @@ import math
 from itertools import pairwise
 
 from compliance.finding import Breach, Breaches, Case, Rule
-from compliance.log import Event
-from compliance.record import shown
 from compliance.rules.clock import SKEW_MS
 from compliance.run import number
 
 _WIDE = 0.1  # of a block; nominal counts differ from whole batches by less
 _LOGGING = "mlcommons/logging, compliance_checker"
+_IN_TURN = (
+    ("block_start", "block_stop"), ("epoch_start", "epoch_stop"), ("eval_start", "eval_stop"),
+    ("eval_start", "eval_accuracy"),
+)  # fmt: skip
 
 
 def _intervals(case: Case) -> Breaches:
-    for kind in ("block", "epoch", "eval"):
-        starts, stops = case.all(f"{kind}_start"), case.all(f"{kind}_stop")
-        starts = _by_their_ends(starts, stops)
-        began = {_name(event): event.time_ms for event in starts}
-        names = began.keys() & {_name(event) for event in stops}
-        if len(names) < 2 or 2 * len(names) < max(len(starts), len(stops)):
-            if min(len(starts), len(stops)) > 1:
-                case.skip("intervals", f"starts and stops of {kind}s are counted differently")
+    for first, then in _IN_TURN:
+        starts, stops = case.all(first), case.all(then)
+        last = max((stop.line for stop in stops), default=0)  # the target may end those that start later
+        row = sorted((*(start for start in starts if start.line < last), *stops), key=lambda event: event.line)
+        lost = [one if one.key == first else other for one, other in pairwise(row) if one.key == other.key]
+        if 6 * len(lost) > len(starts):  # another logger's blocks hold several evaluations, or begin again
+            if starts and stops:
+                case.skip("intervals", f"{first} and {then} don't take turns")
             continue
-        for events, other in ((starts[:-1], "stop"), (stops, "start")):  # the target may end the last one
-            for event in events:
-                if _name(event) not in names:
-                    yield Breach(event.line, f"{event.key} of {shown(_name(event))} without a {other}")
-        for event in stops:
-            early = began.get(_name(event), event.time_ms) - event.time_ms
+        for event in lost:
+            yield Breach(event.line, f"{event.key} without {then if event.key == first else first}")
+        for start, stop in zip(starts, () if lost else stops, strict=False):
+            early = start.time_ms - stop.time_ms
             if early > SKEW_MS:
-                yield Breach(event.line, f"{event.key} {early / 1e3:.1f} s before its start")
-        yield from _without_accuracy(case, names) if kind == "eval" else ()
+                yield Breach(stop.line, f"{then} {early / 1e3:.1f} s before its {first}")
     ends = case.all("block_stop")  # of fewer blocks than evaluations, each holds several
     for one, end in zip(case.evaluations, ends, strict=False):
         if one.time_ms < end.time_ms - SKEW_MS and len(ends) >= len(case.evaluations):
             yield Breach(one.line, f"an accuracy {(end.time_ms - one.time_ms) / 1e3:.1f} s before its block ends")
-
-
-def _by_their_ends(starts: list[Event], stops: list[Event]) -> list[Event]:
-    """Return the starts under the names of their stops, where these carry the count at which the interval ends."""
-    stopped = {_name(event) for event in stops}
-    ends = [
-        event._replace(metadata={"first_epoch_num": _name(event) + count})
-        for event in starts
-        if (count := number(event.metadata.get("epoch_count"))) is not None
-    ]
-    return max(starts, ends, key=lambda events: len(stopped & {_name(event) for event in events}))
-
-
-def _without_accuracy(case: Case, names: set[float]) -> Breaches:
-    measured = {_name(event) for event in case.all("eval_accuracy")}
-    if 2 * len(measured & names) < len(names):
-        return
-    for event in case.all("eval_stop"):
-        if _name(event) in names - measured:
-            yield Breach(event.line, f"an evaluation at {shown(_name(event))} without eval_accuracy")
-
-
-def _name(event: Event) -> float:
-    metadata = event.metadata
-    for field in ("first_epoch_num", "epoch_num", "samples_count", "step_num"):
-        if field in metadata and (value := number(metadata[field])) is not None:
-            return value
-    return math.nan  # equal to nothing
 
 
 def _contiguous(case: Case) -> Breaches:

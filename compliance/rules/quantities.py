@@ -7,10 +7,10 @@ Tolerances come from published passes: in 738 of 742, throughput x time is the s
 import math
 import re
 from collections import defaultdict
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from functools import lru_cache, partial
 from itertools import pairwise
-from statistics import harmonic_mean
+from statistics import harmonic_mean, median
 from typing import Any, NamedTuple
 
 from compliance.description import in_all
@@ -25,7 +25,6 @@ _LOGGING = "mlcommons/logging, compliance_checker"
 _DATASET = (156e6, 157.5e6)  # some submitters log the size of the dataset, 156,725,653 samples
 _NOMINAL = 500  # samples; some submitters log the nominal k x interval, a multiple of it, not the next whole batch
 THROUGHPUT = "throughput x time"
-_BLOCK = 0.1  # of the samples: the last block may end an interval early
 # What settings' names are spelled with and without: those that are alike without it name one setting.
 _AFFIXES = re.compile(r"^(opt|num)_|lamb_|learning_rate_(?=\w+_steps)|(training|decay)_(?=steps$)|_rate$|\W|_")
 _SETTINGS = {_AFFIXES.sub("", key) for key in ("global_batch_size", *NUMBERS)}
@@ -119,7 +118,8 @@ def _in_the_end(case: Case) -> Iterator[tuple[Event, str, str, Any]]:
             yield from stated[before:] or stated[-1:]
 
 
-def _stated(case: Case, batch: float, last: float) -> Iterator[_Stated]:
+def _stated(case: Case, batch: float, samples: Sequence[float]) -> Iterator[_Stated]:
+    last, gap = samples[-1], median(b - a for a, b in pairwise([0.0, *samples]))
     seconds = case.time_to_train_s or 0.0
     starts, stops = ([event.time_ms for event in case.all(key)] for key in ("eval_start", "eval_stop"))
     paired = len(starts) == len(stops)
@@ -129,15 +129,15 @@ def _stated(case: Case, batch: float, last: float) -> Iterator[_Stated]:
     each = batch / parts / (case.number("d_batch_size") or batch)
     ranks = [1.0, *(count for count in (each, each / 2) if count >= 4)]
     for event in case.all("train_samples"):
-        samples = numeric(alone(event.value)) or 0.0
-        as_planned = any(abs(samples - planned / part) <= 0.01 * samples for part in (1.0, parts))
-        if not (_DATASET[0] <= samples <= _DATASET[1] or as_planned):
-            yield _Stated(event, "train_samples", samples, surplus=0.03 * samples)  # published ones differ by 0.001
-    ended = max((one.time_ms for one in case.evaluations), default=0.0)
-    for event in [event for event in case.all("block_start")[1:] if event.time_ms < ended][-1:]:
-        end = sum(number(event.metadata.get(name)) or 0.0 for name in ("first_epoch_num", "epoch_count"))
-        counts = filter(partial(_comparable, last), (end, end * batch))  # of samples, or of steps
-        yield from (_Stated(event, "blocks", done, _BLOCK) for done in counts)
+        trained = numeric(alone(event.value)) or 0.0
+        as_planned = any(abs(trained - planned / part) <= 0.01 * trained for part in (1.0, parts))
+        if not (_DATASET[0] <= trained <= _DATASET[1] or as_planned):
+            yield _Stated(event, "train_samples", trained, surplus=0.03 * trained)  # published ones differ by 0.001
+    blocks = case.all("block_start")
+    if len(blocks) > 2:
+        ended = last / gap * median(number(event.metadata.get("epoch_count")) or 0.0 for event in blocks)
+        for done in filter(partial(_comparable, last), (ended, ended * batch)):  # of samples, or of steps
+            yield _Stated(blocks[0], "blocks", done, 0.03, 0.0)
     for event, kind, name, value in _in_the_end(case):
         found = numeric(value)
         if kind == "rate":
@@ -174,7 +174,7 @@ def disagreements(case: Case) -> list[tuple[int, str, float]]:
     last, gap = samples[-1], max(b - a for a, b in pairwise([0.0, *samples]))
     slack = 0.0 if in_samples(case) else 1.5 * gap  # by intervals, the first or the last may be another
     wrong = []
-    for event, source, stated, share, surplus in _stated(case, batch, last):
+    for event, source, stated, share, surplus in _stated(case, batch, samples):
         found, allowed = stated or math.nan, share * last + slack
         if not last - allowed <= found <= last + allowed + (gap if surplus is None else surplus):
             count = "of no number" if math.isnan(found) else f"{found:,.0f}"

@@ -136,7 +136,7 @@ TABLE = [
     Broken("a block that ends after the run", "on-clock", "block_stop", later("block_stop", TEN_MINUTES)),
     *(Broken(f"{key} without {other}", "intervals", key, without(other, 3), 3) for key, other in (
         ("block_start", "block_stop"), ("block_stop", "block_start"), ("eval_start", "eval_stop"),
-        ("eval_stop", "eval_accuracy"),
+        ("eval_start", "eval_accuracy"),
     )),
     Broken("an evaluation that stops before it starts", "intervals", "eval_stop",
            later("eval_stop", -5_000, 3), 3),

@@ -123,10 +123,10 @@ _WARNED: dict[str, dict[str, Mutation]] = {
         "an epoch that ends elsewhere": added("epoch_stop", None, epoch_num=1_500_000),
         "blocks of fewer samples": every(
             "block_start",
-            lambda number, one: one["metadata"].update(first_epoch_num=number * 100_000, epoch_count=100_000),
+            lambda number, one: one["metadata"].update(first_epoch_num=number * 141_000, epoch_count=141_000),
         ),
         "blocks of fewer steps": every(
-            "block_start", lambda number, one: one["metadata"].update(first_epoch_num=number * 200, epoch_count=200)
+            "block_start", lambda number, one: one["metadata"].update(first_epoch_num=number * 355, epoch_count=355)
         ),
         "a run that stops after another interval": telling("run_stop", epoch_num=SAMPLES + 150_080),
         "a throughput in words": added("tracked_stats", {"throughput": "fast"}),

@@ -61,7 +61,7 @@ def test_official_findings_name_the_line_of_the_rule(tmp_path: Path, capsys: Cap
 
 def test_rules_that_a_log_switches_off_are_listed(tmp_path: Path, capsys: Captured) -> None:
     at_once = every("eval_accuracy", lambda number, one: one.update(time_ms=closed()[-2]["time_ms"] + number - 14))
-    otherwise = every("eval_stop", lambda number, one: one["metadata"].update(epoch_num=-number))
+    otherwise = every("eval_stop", lambda number, one: one.update(key=f"eval_{('stop', 'start')[number % 2]}"))
     path = write(tmp_path / "result_0.txt", without("opt_name")(otherwise(at_once(closed()))))
     main(["--json", str(path)])
     (log,) = strictly(capsys.readouterr().out)
