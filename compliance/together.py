@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
-from statistics import median
+from statistics import mean, median
 
 from compliance.alike import MEND, MOST_KEPT, Trace, trace
 from compliance.finding import Finding, Findings, Severity
@@ -14,6 +14,7 @@ from compliance.judge import judge as judge_log
 from compliance.record import distinct, shown
 from compliance.rules.division import FIXED
 from compliance.rules.hyperparameters import NUMBERS
+from compliance.rules.samples import evaluation_interval, reference_samples
 from compliance.run import RunFacts, as_integer, number
 from compliance.source import CannotJudge, read_plain
 
@@ -29,7 +30,9 @@ KEPT = frozenset(
 )  # fmt: skip
 _Runs = Mapping[str, RunFacts]
 _FEWEST = 3  # runs that have a usual speed
+_MORE_SEEDS = 2  # times as many as another run: ranks may log one each, and their lines may be lost
 _FASTER, _MUCH_FASTER = 0.06, 1.15  # of the median speed
+_ALL_SOONER = 0.87  # of the reference's samples, as a mean; published results take 0.95 up to the next evaluation
 _SOONER = 0.75  # of the median's samples to converge; of 303 reference runs the soonest takes 0.82 of its row's
 
 
@@ -56,7 +59,7 @@ def judge(folder: Path, closed: bool, runs: Sequence[Judgement]) -> Findings:
         yield Finding("seed", "error", found, "logs that the official seed checker can read", MEND)
     yield from _seeds(closed, required, readable)
     yield from _settings(readable)
-    yield from _speeds(readable)
+    yield from _speeds(runs[0].official.ruleset, readable)
 
 
 def parameters(folder: Path) -> list[str]:
@@ -75,6 +78,9 @@ def _seeds(closed: bool, required: bool, runs: _Runs) -> Findings:
     asked = "a seed of its own in every run, a whole number from the clock or /dev/urandom"
     severity: Severity = "error" if closed else "warning"
     first: dict[int, str] = {}
+    counts = {log: len({as_integer(event.value) for event in facts.all("seed")}) for log, facts in runs.items()}
+    if many := [log for log, count in counts.items() if count > _MORE_SEEDS * min(counts.values()) > 0]:
+        yield Finding("seed", "warning", f"{', '.join(many)}: more seeds than in other runs", asked, MEND)
     for log, facts in runs.items():
         seeds = [(event, as_integer(event.value)) for event in facts.all("seed")]
         if not seeds and closed:
@@ -101,23 +107,28 @@ def _settings(runs: _Runs) -> Findings:
             yield Finding(rule, severity, found, "the same in all runs of a result", MEND)
 
 
-def _speeds(runs: _Runs) -> Findings:
+def _speeds(ruleset: str, runs: _Runs) -> Findings:
     """Find runs faster than their siblings, by more than either differ or by much, or that converge far sooner.
 
-    Of the former, time was cut evenly; of the latter, evaluations were left out.
+    Of the former, time was cut evenly; of the latter, evaluations were left out, perhaps of all.
     """
     speeds: dict[str, float] = {}
     trained: dict[str, float] = {}
+    reference = 0.0
     for log, facts in runs.items():
         batch, seconds, samples = number(facts.global_batch_size), facts.time_to_train_s, facts.samples
         if seconds and seconds > 0 and facts.evaluations and facts.status == "success":
-            counted = samples if samples and batch and samples >= batch else len(facts.evaluations)
+            interval = evaluation_interval(batch or 0.0)
+            counted = samples if samples and batch and samples >= batch else interval * len(facts.evaluations)
+            if facts.division == "closed":
+                reference = reference_samples(ruleset, batch or 0.0) or 0.0
             speeds[log] = counted / seconds
             trained[log] = counted * (1 + 1 / len(facts.evaluations))  # up to the next evaluation
     if len(speeds) < _FEWEST:
         return
-    if soon := [log for log, samples in trained.items() if samples < _SOONER * median(trained.values())]:
-        found = f"{', '.join(soon)}: the target after far fewer samples than in the other runs"
+    all_soon = mean(trained.values()) < _ALL_SOONER * reference
+    if soon := [log for log, samples in trained.items() if all_soon or samples < _SOONER * median(trained.values())]:
+        found = f"{', '.join(soon)}: the target after far fewer samples than in the other runs, or than the reference's"
         yield Finding("speed", "warning", found, f"at least {_SOONER:.0%} of their median", MEND)
     usual, ordered = median(speeds.values()), sorted(speeds.values())
     gap, at = max((b - a, index) for index, (a, b) in enumerate(pairwise(ordered), 1))

@@ -3,7 +3,7 @@
 A package's convergence check judges the samples to converge of ten runs; these rules judge the accuracies of one run.
 """
 
-from bisect import bisect
+from itertools import pairwise
 
 from compliance.finding import Breach, Breaches, Case, Rule
 from compliance.record import shown
@@ -12,6 +12,7 @@ from compliance.run import number
 
 _QUALITY = "training_rules.adoc: table of benchmarks"
 _RCP = "mlcommons/logging, rcp_checker"
+_STEEPER = 2  # the rise to the target, of the largest of four before it; of 170 published runs 1.6 at most
 _LEAST_BEFORE_TARGET = 0.6  # no published closed run leaps from below it to the target, or starts above 0.5
 _KEPT = 0.002  # evaluations at the target may differ by this much
 
@@ -24,8 +25,14 @@ def _leap(case: Case) -> Breaches:
     if start.accuracy >= _LEAST_BEFORE_TARGET:
         found = f"accuracy {start.accuracy:.5f} at the first evaluation"
         yield Breach(start.line, found, None, "error" if len(evaluations) > 1 else "warning")
-    elif (before := evaluations[evaluations.index(first) - 1].accuracy) < _LEAST_BEFORE_TARGET:
-        yield Breach(first.line, f"accuracy {first.accuracy:.5f} right after {before:.5f}")
+        return
+    course = [one.accuracy for one in evaluations[: evaluations.index(first) + 1]]
+    *rises, last = (b - a for a, b in pairwise(course[-6:]))
+    if course[-2] < _LEAST_BEFORE_TARGET:
+        yield Breach(first.line, f"accuracy {first.accuracy:.5f} right after {course[-2]:.5f}")
+    elif len(rises) > 3 and last > _STEEPER * max(map(abs, rises)):
+        found = f"accuracy {first.accuracy:.5f} right after {course[-2]:.5f}, steeper than before"
+        yield Breach(first.line, found, None, "warning")
 
 
 def _early(case: Case) -> Breaches:
@@ -49,13 +56,11 @@ def _kept(case: Case) -> Breaches:
 
 def _counts(case: Case) -> Breaches:
     starts = case.all("eval_start") or case.all("eval_stop")
-    lines = [event.line for event in starts]
     pairs = [
         (event, said, begun)
-        for event in case.all("eval_accuracy")
+        for start, event in zip(starts, case.all("eval_accuracy"), strict=False)
         if (said := number(event.metadata.get("epoch_num"))) is not None
-        and (index := bisect(lines, event.line)) > 0
-        and (begun := number(starts[index - 1].metadata.get("epoch_num"))) is not None
+        and (begun := number(start.metadata.get("epoch_num"))) is not None
     ]
     agreeing = sum(said == begun for _, said, begun in pairs)
     if agreeing >= 2 and 2 * agreeing >= len(pairs):
@@ -68,7 +73,8 @@ def _counts(case: Case) -> Breaches:
 
 RULES = (
     Rule(
-        "leap", "A closed run passes accuracy 0.6 before it reaches the target", _QUALITY, "error",
+        "leap", "A closed run passes accuracy 0.6 before it reaches the target (steeper than before: warning)",
+        _QUALITY, "error",
         "submit the log as the run wrote it, with all its evaluations", _leap,
     ),
     Rule(

@@ -23,7 +23,6 @@ from compliance.run import alone, number, numeric
 
 _LOGGING = "mlcommons/logging, compliance_checker"
 _DATASET = (156e6, 157.5e6)  # some submitters log the size of the dataset, 156,725,653 samples
-_NOMINAL = 500  # samples; some submitters log the nominal k x interval, a multiple of it, not the next whole batch
 THROUGHPUT = "throughput x time"
 # What settings' names are spelled with and without: those that are alike without it name one setting.
 _AFFIXES = re.compile(r"^(opt|num)_|lamb_|learning_rate_(?=\w+_steps)|(training|decay)_(?=steps$)|_rate$|\W|_")
@@ -198,14 +197,6 @@ def _samples(case: Case) -> Breaches:
             yield Breach(last.line, f"{at:,.0f} samples", f"at most {limit:,.0f}, by the steps that are planned")
     if case.closed and most > _LONGEST_HORIZON * at:
         yield Breach(last.line, f"{at:,.0f} of {most:,.0f} samples that are planned", "most of the schedule")
-    # Samples grow by the batch, or by its part between two gradient accumulations; packed batches vary.
-    parts = case.number("gradient_accumulation_steps") or 0.0
-    least = batch / parts if parts >= 1 and batch % parts == 0 else batch
-    broken = [(one, at) for one, at in counted if at % least]
-    even = len({b - a for a, b in pairwise([0.0, *(at for _, at in counted)])}) == 1
-    if (2 * len(broken) <= len(counted) or even) and any(at % _NOMINAL for _, at in counted):
-        for one, at in broken:
-            yield Breach(one.line, f"{at:,.0f} samples, no multiple of the batch", f"a multiple of {least:,.0f}")
 
 
 def _equal(case: Case) -> Breaches:

@@ -154,8 +154,6 @@ TABLE = [
            telling("eval_accuracy", 5, epoch_num=5 * 150_080), 5, verdict="pass"),
     Broken("measured before the one before", "epoch-num", "eval_accuracy",
            later("eval_accuracy", -15_000, 5), 5, verdict="pass"),
-    Broken("epoch_num no whole batch", "samples", "eval_accuracy",
-           telling("eval_accuracy", 5, epoch_num=6 * 150_080 + 13), 5),
     Broken("every second evaluation", "cadence", "eval_accuracy", evaluated_only(*range(2, 15, 2))),
     Broken("evaluated twice as often", "cadence", "eval_accuracy",
            epoch_nums(lambda index: (index + 1) * 168 * 448), verdict="fail"),
@@ -183,6 +181,8 @@ TABLE = [
            from_key("block_stop", -4_500, -1), -1),
     # convergence
     Broken("stopped after 4 evaluations with a leap", "leap", "eval_accuracy", stopped_after(4), -1),
+    Broken("a leap from near the target", "leap", "eval_accuracy",
+           accuracies(lambda index, one: one - 0.045 * (index < 13)), -1, verdict="pass"),
     Broken("stopped after 4 evaluations", "early", "eval_accuracy",
            both(stopped_after(4), accuracies(lambda index, one: one + 0.22 * (index < 3))), -1),
     Broken("trained weights at the first of several evaluations", "leap", "eval_accuracy",

@@ -204,7 +204,7 @@ def test_a_run_that_learns_from_far_fewer_samples_than_the_others_is_asked_about
 
 def test_clocks_of_seconds_make_no_copies(logs: Path) -> None:
     for run in range(10):
-        rewrite(logs, run, times(lambda at: at // 1000 * 1000))
+        rewrite(logs, run, times(lambda at: at // 25 * 1000))
     assert found(logs) == set()
 
 
@@ -222,6 +222,15 @@ def test_runs_are_compared_in_a_folder_of_logs_too(logs: Path, capsys: Captured)
     text = capsys.readouterr().out
     for rule in ("seed", "settings", "speed", "copied-run"):
         assert f"{logs}: warning {rule}: " in text
+
+
+def test_runs_that_all_converge_too_soon_or_log_many_seeds_are_asked_about(tmp_path: Path, capsys: Captured) -> None:
+    logs = write_package(tmp_path, evaluations=12)
+    rewrite(logs, 5, lambda text: "\n".join((line("seed", 90), line("seed", 91), text)))
+    main([str(logs)])
+    text = capsys.readouterr().out
+    assert "result_5.txt: more seeds" in text
+    assert "or than the reference's" in text
 
 
 def test_settings_are_compared_by_value(logs: Path) -> None:

@@ -194,12 +194,7 @@ MANNERS: dict[str, Manner] = {
         lambda records: [record for record in records if record["key"] not in ("eval_start", "eval_stop")]),
     "evaluated beyond the target": mutated(
         setting("eval_accuracy", 0.7206, -2), setting("train_samples", 156_725_653)),
-    "block stops at the end": mutated(shifted("block_stop", "first_epoch_num", lambda _: 150_080)),
     "late first evaluation": mutated(*map(without, EVALUATION)),
-    # steps counted between two gradient accumulations: 448 samples are 8 parts of 56
-    "multiples of a part": mutated(
-        setting("gradient_accumulation_steps", 8),
-        *(shifted(key, "epoch_num", lambda number: 56 * (number % 2)) for key in EVALUATION)),
     "planned samples before the run": mutated(
         moved("train_samples", "global_batch_size"), setting("train_samples", 6_700 * 448)),
     "a rate of one accelerator": mutated(beside("seed", "d_batch_size", 56), stats(SAMPLES / SECONDS / 8)),
