@@ -64,7 +64,7 @@ def main(arguments: list[str] | None = None) -> int:
 def _compared(runs: Sequence[Judgement], traces: Sequence[alike.Trace]) -> Iterator[Finding]:
     """Ask about runs of a folder that share a seed or measurements, or differ; only in a package, that decides."""
     if runs[0].path.match(LOG_PATTERN):
-        for one in (*together.judge(runs[0].path.parent, False, runs), *alike.copies(traces)):
+        for one in (*together.judge(runs[0].path.parent, False, runs[0].official.ruleset, runs), *alike.copies(traces)):
             yield replace(one, severity="warning", line=None)
 
 

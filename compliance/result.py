@@ -60,7 +60,7 @@ def judge_result(folder: Path, name: str, described: dict[str, str], ruleset: st
         *_number_of_runs(folder, entries, paths),
         *_failures(logs, passed),
         *_belonging(folder.name, division, logs),
-        *together.judge(folder, closed, logs),
+        *together.judge(folder, closed, ruleset, logs),
     ]
     measured, energy_j = power.judge(folder, name, {log.path.name: log.facts for log in logs}, described)
     findings = [*_of(name, ours), *measured]

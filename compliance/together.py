@@ -45,7 +45,7 @@ def judged(
     return replace(judgement, facts=facts and facts.only(KEPT, MOST_KEPT)), trace(name, facts)
 
 
-def judge(folder: Path, closed: bool, runs: Sequence[Judgement]) -> Findings:
+def judge(folder: Path, closed: bool, ruleset: str, runs: Sequence[Judgement]) -> Findings:
     """Yield faults of a result's runs together; `folder` may hold the submitter's requests for exceptions."""
     readable = {run.path.name: run.facts for run in runs if run.facts is not None}
     if full := [log for log, facts in readable.items() if any(len(facts.all(key)) == MOST_KEPT for key in KEPT)]:
@@ -59,7 +59,7 @@ def judge(folder: Path, closed: bool, runs: Sequence[Judgement]) -> Findings:
         yield Finding("seed", "error", found, "logs that the official seed checker can read", MEND)
     yield from _seeds(closed, required, readable)
     yield from _settings(readable)
-    yield from _speeds(runs[0].official.ruleset, readable)
+    yield from _speeds(ruleset, readable)
 
 
 def parameters(folder: Path) -> list[str]:

@@ -202,7 +202,7 @@ SYSTEM = "systems/toy.json"
 @pytest.mark.parametrize(
     ("rule", "where", "break_it"),
     [
-        ("runs", LOG, Path.unlink),
+        ("runs", LOG, lambda path: [log.unlink() for log in path.parent.iterdir()]),
         ("runs", LOG, lambda path: shutil.copy(path, path.with_name("result_10.txt"))),
         ("seed", LOG, edited('"seed", "value": 4', '"seed", "value": 8')),
         ("seed", LOG, edited('"key": "seed"', '"key": "sead"')),
