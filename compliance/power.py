@@ -134,7 +134,9 @@ def _node(name: str, node: Readings, facts: RunFacts, most: int) -> Findings:
     parts = [levels[third * part : third * (part + 1)] for part in range(3)]
     whole = [watts for _, watts in node.readings]  # all of it counts
     means = [mean(part) for part in (*parts, whole) if part]
-    few = len(different) < len(timed) / 4 or len(steps) < _FEWEST_STEPS or len(set(timed)) < 0.9 * len(timed)
+    often = Counter(levels).most_common(1)[0][1] if levels else 0
+    few = 2 * often > len(timed) or len(different) < len(timed) / 4 or len(steps) < _FEWEST_STEPS
+    few = few or len(set(timed)) < 0.6 * len(timed)  # a clock of seconds repeats some
     if len(timed) >= LEAST_READINGS and (
         few or min(means[:3]) < _LEAST_OF_THIRD * max(means) or means[-1] < (1 - _APART) * mean(means[:3])
     ):
@@ -172,8 +174,8 @@ def _compared(watts: Mapping[str, float], measured: Mapping[str, Sequence[Readin
 
 
 def _sequences(watts: Sequence[float]) -> frozenset[tuple[float, ...]]:
-    """Return successive readings, four at a time; none if a meter with so few values repeats them by chance."""
-    found = frozenset(zip(watts, watts[1:], watts[2:], watts[3:], strict=False))
+    """Return four readings at a time, forwards or backwards; none if a meter's few values repeat them by chance."""
+    found = frozenset(max(one, one[::-1]) for one in zip(watts, watts[1:], watts[2:], watts[3:], strict=False))
     return found if len(set(watts)) ** 4 > _FEWEST_ALIKE * len(found) else frozenset()
 
 

@@ -177,10 +177,12 @@ def distinct(values: Iterable[Any]) -> list[Any]:
 
 
 def plain(value: Any) -> Any:
-    """Return whole numbers as integers, in lists too."""
+    """Return whole numbers as integers and others with seven digits, which a float of 32 bits has; in lists too."""
     if isinstance(value, list):
         return [plain(one) for one in value]
-    return int(value) if isinstance(value, float) and value.is_integer() else value
+    if isinstance(value, float):
+        return int(value) if value.is_integer() else float(f"{value:.7g}")
+    return value
 
 
 def printable(text: str) -> str:

@@ -20,7 +20,7 @@ from compliance.source import CannotJudge, read_plain
 
 PARAMETERS = "package_checker_params"
 _SETTINGS = ("global_batch_size", "d_batch_size", "opt_name", "eval_samples", *NUMBERS, *FIXED)
-_NAMES = ("submission_platform", "submission_org")
+_NAMES = ("submission_platform", "submission_org", "submission_division")
 # Keys of a run that its result's judge needs, and events kept of each; thousands of ranks may each log a seed.
 KEPT = frozenset(
     (
@@ -114,7 +114,7 @@ def _speeds(ruleset: str, runs: _Runs) -> Findings:
     """
     speeds: dict[str, float] = {}
     trained: dict[str, float] = {}
-    reference = 0.0
+    reference, times = 0.0, []
     for log, facts in runs.items():
         batch, seconds, samples = number(facts.global_batch_size), facts.time_to_train_s, facts.samples
         if seconds and seconds > 0 and facts.evaluations and facts.status == "success":
@@ -123,9 +123,12 @@ def _speeds(ruleset: str, runs: _Runs) -> Findings:
             if facts.division == "closed":
                 reference = reference_samples(ruleset, batch or 0.0) or 0.0
             speeds[log] = counted / seconds
+            times += [seconds] * any(one.time_ms % 1e3 for one in facts.evaluations)  # whole seconds meet by chance
             trained[log] = counted * (1 + 1 / len(facts.evaluations))  # up to the next evaluation
     if len(speeds) < _FEWEST:
         return
+    if len(set(times)) < len(times) - 1:
+        yield Finding("speed", "warning", "runs of the same time to the millisecond", "times that differ", MEND)
     all_soon = mean(trained.values()) < _ALL_SOONER * reference
     if soon := [log for log, samples in trained.items() if all_soon or samples < _SOONER * median(trained.values())]:
         found = f"{', '.join(soon)}: the target after far fewer samples than in the other runs, or than the reference's"

@@ -80,12 +80,13 @@ def _cadence(case: Case) -> Breaches:
         return
     pairs = pairwise([(None, 0.0), *evaluations][not case.closed :])  # an open run's count may begin elsewhere
     gaps = [(one, after - at) for (_, at), (one, after) in pairs if one]
-    interval = evaluation_interval(batch) if case.closed else median([gap for _, gap in gaps] or [0.0])
+    stated = evaluation_interval(batch) if case.closed else case.number("bertbench_evaluation_interval")
+    interval = stated or median([gap for _, gap in gaps] or [0.0])
     # Submitters round to whole batches up or down, per evaluation or once; packed batches vary in size by some percent.
     tolerance = batch + 0.01 * interval
     long = [pair for pair in gaps if pair[1] > interval + tolerance]
     short = [pair for pair in gaps if pair[1] < interval - tolerance]
-    if not (long or short) or (not case.closed and _FEWEST_EVEN * len(long) > len(gaps)):
+    if not (long or short) or (not stated and _FEWEST_EVEN * len(long) > len(gaps)):
         return
     saved = round(sum(gap / interval - 1 for _, gap in long))
     steps = case.number(TRAINING_STEPS) or 0.0

@@ -208,6 +208,12 @@ def test_clocks_of_seconds_make_no_copies(logs: Path) -> None:
     assert found(logs) == set()
 
 
+def test_runs_of_the_same_time_are_asked_about(logs: Path) -> None:
+    for run in range(3):
+        rewrite(logs, run, times(lambda at: min(at, 99_997)))
+    assert found(logs) == {("speed", "warning")}
+
+
 def test_one_of_three_runs_in_half_the_time_is_found(logs: Path, capsys: Captured) -> None:
     rewrite(logs, 1, times(scaled(0.5)))
     main([str(logs / f"result_{run}.txt") for run in range(3)])
@@ -217,10 +223,10 @@ def test_one_of_three_runs_in_half_the_time_is_found(logs: Path, capsys: Capture
 def test_runs_are_compared_in_a_folder_of_logs_too(logs: Path, capsys: Captured) -> None:
     assert main([str(logs)]) == 0
     assert "warning" not in capsys.readouterr().out
-    rewrite(logs, 5, lambda _: run_log(seconds=80, seed=4).replace("6700", "6800"))
-    assert main([str(logs)]) == 0
+    rewrite(logs, 5, lambda _: run_log("open", seconds=80, seed=4).replace("6700", "6800"))
+    assert main([str(logs)]) == 1
     text = capsys.readouterr().out
-    for rule in ("seed", "settings", "speed", "copied-run"):
+    for rule in ("seed", "settings", "speed", "copied-run", "same-system"):
         assert f"{logs}: warning {rule}: " in text
 
 
@@ -235,6 +241,7 @@ def test_runs_that_all_converge_too_soon_or_log_many_seeds_are_asked_about(tmp_p
 
 def test_settings_are_compared_by_value(logs: Path) -> None:
     rewrite(logs, 5, lambda text: text.replace('"value": 6700', '"value": 6700.0'))
+    rewrite(logs, 6, lambda text: text.replace("0.000425", "0.000425000005"))
     assert found(logs) == set()
 
 
