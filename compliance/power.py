@@ -135,8 +135,10 @@ def _node(name: str, node: Readings, facts: RunFacts, most: int) -> Findings:
     whole = [watts for _, watts in node.readings]  # all of it counts
     means = [mean(part) for part in (*parts, whole) if part]
     often = Counter(levels).most_common(1)[0][1] if levels else 0
-    few = 2 * often > len(timed) or len(different) < len(timed) / 4 or len(steps) < _FEWEST_STEPS
-    few = few or len(set(timed)) < 0.6 * len(timed)  # a clock of seconds repeats some
+    few = (
+        2 * often > len(timed) or len(different) < len(timed) / 4 or len(steps) < _FEWEST_STEPS
+        or len(set(timed)) < 0.6 * len(timed)  # a clock of seconds repeats some
+    )  # fmt: skip
     if len(timed) >= LEAST_READINGS and (
         few or min(means[:3]) < _LEAST_OF_THIRD * max(means) or means[-1] < (1 - _APART) * mean(means[:3])
     ):

@@ -80,8 +80,8 @@ before_start = partial(beside, "init_stop")
 
 
 def each(change: Callable[[str, Any], Mutation], values: dict[str, Any]) -> dict[str, Mutation]:
-    """A forgery by each key and its value."""
-    return {f"{key} {value}": change(key, value) for key, value in values.items()}
+    """A forgery by each key, of several in a text, and their value."""
+    return {f"{key} {value}": change(key, value) for keys, value in values.items() for key in keys.split()}
 
 
 def evaluated_at(milliseconds: Callable[[int], float]) -> Mutation:
@@ -159,13 +159,14 @@ _WARNED: dict[str, dict[str, Mutation]] = {
         **each(
             added,
             {
-                "sequences/sec": 12_000,
+                "sequences/sec samples_per_second items_per_sec tput throughput_avg Throughput": 12_000,
                 "tracked_stats": {"train": {"training_sequences_per_second": 12_000}},
-                "global_step": 2_345,
+                "global_step max_steps final_step steps_completed": 2_345,
+                "samples_trained": 1_050_000,
+                "stats": {"avg_step_time": 0.04},
                 "ms_per_step": 40,
             },
         ),
-        **each(added, {"tracked_stats": {"avg_step_time": 0.04}}),
         "statistics of each interval, faster than the clock": stated_at_each(1.1),
     },
     "stated-twice": {
@@ -180,10 +181,10 @@ _WARNED: dict[str, dict[str, Mutation]] = {
         **each(
             added,
             {
-                "time_to_train": 0.8 * SECONDS,
-                "run_duration": 2 * SECONDS,
+                "time_to_train time_to_converge": 0.8 * SECONDS,
+                "run_duration train_seconds": 2 * SECONDS,
                 "tracked_stats": {"train_time": 0.03 * SECONDS},
-                "eval_masked_lm_accuracy": 0.7,
+                "eval_masked_lm_accuracy final_accuracy": 0.7,
                 "time_to_train_minutes": SECONDS / 40,
             },
         ),
@@ -213,10 +214,10 @@ _WARNED: dict[str, dict[str, Mutation]] = {
                 "d_batch_size": 60,
                 "gradient_accumulation_steps": 15,
                 "micro_batch_size": 896,
+                "local_batch_size": 10**400,
+                "train_batch_size": "none",
             },
         ),
-        **each(set_as, {"d_batch_size": 10**400}),
-        **each(set_as, {"d_batch_size": "none"}),
     },
     "init-time": {
         "an hour of work before init_start": later("cache_clear", -3_600_000),
@@ -329,9 +330,12 @@ _REFUSED: dict[str, dict[str, Mutation]] = {
         **each(
             set_as,
             {
-                "max_seq_length": 128,
-                "max_grad_norm": 5,
+                "max_seq_length seq_len": 128,
+                "max_grad_norm clip_grad_norm MAX_GRAD_NORM": 5,
                 "hidden_dropout_prob": 0.0,
+                "target_accuracy target_mlm_accuracy": 0.65,
+                "num_hidden_layers": 12,
+                "hidden_act": "relu",
                 "model_config": {"hidden_size": 768},
                 "end_learning_rate": 1e-4,
                 "gradient_compression": "topk",
