@@ -9,6 +9,7 @@ from typing import Any
 
 from torch import multiprocessing
 
+from bertbench.common.children import die_with_parent
 from bertbench.distributed.world import join
 
 _TIMEOUT_S = 300
@@ -64,6 +65,7 @@ def _rank(
     function: Callable[..., Any],
     arguments: Any,
 ) -> None:
+    die_with_parent(os.getppid())  # torch would send SIGINT, on which a rank at its exit prints a traceback
     os.environ.update(environments[rank])
     if prepare is not None:
         prepare(rank)
