@@ -91,7 +91,7 @@ def judge(path: Path, ruleset: str, division: str | None = None, strict: bool = 
     """Return the verdict on one log under one ruleset; with `strict`, warnings fail it."""
     try:
         with open_plain(path) as stream:
-            return _judged(path, Log(stream, str(path), official.ruled_keys), ruleset, division, strict)
+            return _judged(path, Log(stream, str(path)), ruleset, division, strict)
     except CannotJudge as problem:
         found = Finding(READABLE.id, "error", str(problem), READABLE.sentence, READABLE.remedy, problem.line)
         return Judgement(path, "cannot-judge", official.OfficialVerdict(ruleset, "error"), None, (found,))

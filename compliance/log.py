@@ -5,7 +5,7 @@ Beyond a bound on what our rules need, the log can't be judged: a part of it cou
 """
 
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, BinaryIO, NamedTuple
 
@@ -46,11 +46,8 @@ class Log:
     Raises CannotJudge if the file can't be read safely, exceeds a limit, or has no MLPerf line.
     """
 
-    def __init__(
-        self, stream: BinaryIO, name: str = "-", ruled_keys: Callable[[], frozenset[str]] | None = None
-    ) -> None:
+    def __init__(self, stream: BinaryIO, name: str = "-") -> None:
         self._stream = stream
-        self._ruled_keys = ruled_keys
         self._counts: Counter[str] = Counter()
         self._lines = 0
         self._event_weight = 0
@@ -71,7 +68,7 @@ class Log:
         return self._kept is not None
 
     def records(self) -> Iterator[Record]:
-        """Yield all records that parse, in file order, at each call; for a large log, those of `ruled_keys`."""
+        """Yield all records that parse, in file order, at each call."""
         if self._kept is not None:
             yield from self._kept
             return
@@ -82,7 +79,7 @@ class Log:
                 continue
 
     def _read(self, name: str) -> None:
-        seen, kept_weight, ruled = False, 0, None
+        seen, kept_weight = False, 0
         for line, text in record_lines(self._stream, self._watch):
             seen = True
             weighs = self._weighed(line, text)
@@ -99,15 +96,10 @@ class Log:
             if record.oddity is not None:
                 self._note("time-number", line, f"time_ms {record.oddity}")
             self._keep_event(record, weighs)
-            if self._kept is None or (ruled is not None and not _is_of(ruled, record)):
-                continue
-            self._kept.append(record)
-            kept_weight += weighs
-            if len(self._kept) > _MOST_RECORDS_IN_MEMORY or kept_weight > _HEAVIEST_RECORDS_IN_MEMORY:
-                if ruled is None and self._ruled_keys is not None:
-                    ruled, kept_weight = self._ruled_keys(), 0
-                    self._kept = [one for one in self._kept if _is_of(ruled, one)]
-                else:
+            if self._kept is not None:
+                self._kept.append(record)
+                kept_weight += weighs
+                if len(self._kept) > _MOST_RECORDS_IN_MEMORY or kept_weight > _HEAVIEST_RECORDS_IN_MEMORY:
                     self._kept = None
         if not seen:
             self._stream.seek(0)
@@ -170,10 +162,6 @@ def read_events(path: Path) -> list[Event]:
     """
     with open_plain(path) as stream:
         return Log(stream, str(path)).events
-
-
-def _is_of(keys: frozenset[str], record: Record) -> bool:
-    return isinstance(record.key, str) and record.key in keys
 
 
 def _as_utf8(value: Any) -> Any:
