@@ -31,10 +31,9 @@ def main(arguments: list[str] | None = None) -> int:
     named = arguments[:1] == ["package"]  # give a log of that name as ./package
     options = _parsed(arguments[named:])
     paths = options.paths
-    singly = options.division is not None or options.strict
-    if named or ([is_package(path) for path in paths] == [True] and not singly):
-        if singly or len(paths) > 1:
-            print("package: found --division, --strict or several folders; expected one package", file=sys.stderr)
+    if named or ([is_package(path) for path in paths] == [True] and not options.division):
+        if options.division or len(paths) > 1:
+            print("package: found --division or several folders; expected one package", file=sys.stderr)
             return 2
         return _package(paths[0], options)
     worst, contents, kinds = 0, [], defaultdict[str, list[str]](list)
@@ -42,6 +41,8 @@ def main(arguments: list[str] | None = None) -> int:
         whole, traces = zip(*result, strict=True)
         judgements, common = once(whole)
         common += _compared(whole, traces)
+        if options.strict and any(one.severity == "warning" for one in common):
+            worst = max(worst, 1)
         off = [one for one in judgements[0].not_applied if all(one in other.not_applied for other in judgements)]
         for index, (judgement, own) in enumerate(zip(whole, judgements, strict=True)):
             worst = max(worst, _EXIT_CODES[judgement.verdict])
@@ -72,7 +73,7 @@ def _package(root: Path, options: argparse.Namespace) -> int:
     from compliance import package  # noqa: PLC0415 - loads official tools that a log doesn't need
 
     try:
-        judgement = package.judge_package(root, options.ruleset)
+        judgement = package.judge_package(root, options.ruleset, options.strict)
     except CannotJudge as problem:
         print(printable(f"cannot judge: {problem}"), file=sys.stderr)
         if options.json:
@@ -104,7 +105,7 @@ def _parsed(arguments: list[str]) -> argparse.Namespace:
         help=f"rules to judge by: {', '.join(rulesets)} (default {official.DEFAULT_RULESET})",
     )  # fmt: skip
     parser.add_argument("--division", choices=("closed", "open"), help="division that the logs must have")
-    parser.add_argument("--strict", action="store_true", help="let warnings fail a log")
+    parser.add_argument("--strict", action="store_true", help="let warnings fail a log or a package")
     parser.add_argument("--json", action="store_true", help="print one JSON array with an object per log")
     return parser.parse_args(arguments)
 

@@ -45,11 +45,15 @@ def of_log(log: Path) -> dict[str, str]:
     """Return the fields of the description beside a log; an empty dict if there is none that can be read.
 
     Runs of bertbench leave result_0/system.json, with the fields under `hardware`; in a package it is
-    <org>/systems/<system>.json for <org>/results/<system>/<benchmark>/result_0.txt.
+    <org>/systems/<system>.json for <org>/results/<system>/<benchmark>/result_0.txt, and what the implementation's
+    <system>_<implementation>.json adds.
     """
     folder = log.absolute().parent.parent
-    described = folder.parent.parent / "systems" / f"{folder.name}.json"
-    return fields(log.with_suffix("") / "system.json", "hardware") or fields(described)
+    root, name = folder.parent.parent, folder.name
+    described = fields(log.with_suffix("") / "system.json", "hardware") or fields(root / "systems" / f"{name}.json")
+    for path in root.glob(f"benchmarks/*/implementations/*/{name}_*.json"):
+        described = fields(path) | described
+    return described
 
 
 def fields(path: Path, section: str | None = None) -> dict[str, str]:

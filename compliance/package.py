@@ -25,11 +25,14 @@ class PackageJudgement:
     ruleset: str
     findings: tuple[Finding, ...]
     results: tuple[Result, ...]
+    strict: bool
 
     @property
     def verdict(self) -> Literal["pass", "fail"]:
-        """Return `fail` if a finding is an error."""
-        return "fail" if any(finding.severity == "error" for finding in self.all_findings()) else "pass"
+        """Return `fail` if a finding is an error; if `strict`, also if one is a warning, or if a log has one."""
+        found = {one.severity for one in self.all_findings()}
+        logs = any(log.findings for result in self.results for log in result.logs)
+        return "fail" if "error" in found or (self.strict and ("warning" in found or logs)) else "pass"
 
     def all_findings(self) -> list[Finding]:
         """Return the findings of the package and of its results; findings of single logs stay in the results' logs."""
@@ -41,8 +44,11 @@ class PackageJudgement:
         return {"path": str(self.path), **shown, "results": [result.as_json() for result in self.results]}
 
 
-def judge_package(root: Path, ruleset: str) -> PackageJudgement:
-    """Return the verdict on the package in a folder. Raises CannotJudge if it has no results/."""
+def judge_package(root: Path, ruleset: str, strict: bool = False) -> PackageJudgement:
+    """Return the verdict on the package in a folder; with `strict`, warnings fail it.
+
+    Raises CannotJudge if it has no results/.
+    """
     if not (root / "results").is_dir():
         raise CannotJudge(
             f"{root}: found no results/; give a package's folder, with systems/, benchmarks/ and results/"
@@ -62,7 +68,7 @@ def judge_package(root: Path, ruleset: str) -> PackageJudgement:
         findings.append(Finding("layout", "error", found, "at least one result", "add results"))
     else:
         findings += tree.sources(root, _BENCHMARK)
-    return PackageJudgement(root, ruleset, tuple(findings), tuple(results))
+    return PackageJudgement(root, ruleset, tuple(findings), tuple(results), strict)
 
 
 def judgement_text(judgement: PackageJudgement) -> str:

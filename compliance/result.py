@@ -117,19 +117,12 @@ def _number_of_runs(folder: Path, entries: Sequence[Path], paths: Sequence[Path]
     if len(paths) != expected:
         mend = f"keep {expected} consecutive ones there, and move the other logs, with their folders, elsewhere"
         found, mend = f"{len(entries)} {LOG_PATTERN}", mend if len(paths) > expected else alike.MEND
-        yield Finding("runs", "error", found, f"exactly {expected}", mend)
-    if specials := [path for path in entries if not path.is_file()]:
-        found, mend = f"not files: {_listed(specials)}", "remove them, or put the logs there"
-        yield Finding("runs", "error", found, f"{LOG_PATTERN} that are files", mend)
-    known = {together.PARAMETERS, "scaling.json", power.FOLDER}
-    others = sorted(path for path in folder.iterdir() if not path.match(LOG_PATTERN) and path.name not in known)
+        yield Finding("runs", "error", found, f"exactly {expected} that are files", mend)
+    known = {*paths, *(folder / name for name in (together.PARAMETERS, "scaling.json", power.FOLDER))}
+    others = sorted({*folder.iterdir()} - known)
     if others:
-        found = f"other entries: {_listed(others)}"
+        found = f"other entries: {', '.join(path.name for path in others[:5])}"
         yield Finding("runs", "warning", found, f"{LOG_PATTERN} only", "rename or remove them")
-
-
-def _listed(paths: Iterable[Path]) -> str:
-    return ", ".join(path.name for path in list(paths)[:5])
 
 
 def _failures(logs: Sequence[Judgement], passed: Sequence[bool]) -> Findings:
@@ -137,7 +130,7 @@ def _failures(logs: Sequence[Judgement], passed: Sequence[bool]) -> Findings:
     failed = [log.path.name for log, ok in zip(logs, passed, strict=True) if not ok]
     if failed:
         found = f"{len(failed)} of {len(logs)} runs failed: {', '.join(failed)}"
-        severity: Severity = "warning" if len(failed) == 1 else "error"
+        severity: Severity = "info" if len(failed) == 1 else "error"
         expected = "at most one, which is dropped as the slowest"
         yield Finding("failed-runs", severity, found, expected, alike.MEND)
     if tries := [log.path.name for log in logs if log.facts and log.facts.not_a_result]:

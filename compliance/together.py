@@ -24,13 +24,12 @@ _NAMES = ("submission_platform", "submission_org", "submission_division")
 # Keys of a run that its result's judge needs, and events kept of each; thousands of ranks may each log a seed.
 KEPT = frozenset(
     (
-        *_SETTINGS, *_NAMES, "seed", "submission_division", "submission_benchmark", "submission_status", "run_start",
-        "run_stop", "eval_accuracy", "train_samples", "not_a_result",
+        *_SETTINGS, *_NAMES, "seed", "submission_benchmark", "submission_status", "run_start", "run_stop",
+        "eval_accuracy", "train_samples", "not_a_result",
     )
 )  # fmt: skip
 _Runs = Mapping[str, RunFacts]
 _FEWEST = 3  # runs that have a usual speed
-_MORE_SEEDS = 2  # times as many as another run: ranks may log one each, and their lines may be lost
 _FASTER, _MUCH_FASTER = 0.06, 1.15  # of the median speed
 _ALL_SOONER = 0.87  # of the reference's samples, as a mean; published results take 0.95 up to the next evaluation
 _SOONER = 0.75  # of the median's samples to converge; of 303 reference runs the soonest takes 0.82 of its row's
@@ -60,6 +59,7 @@ def judge(folder: Path, closed: bool, ruleset: str, runs: Sequence[Judgement]) -
     yield from _seeds(closed, required, readable)
     yield from _settings(readable)
     yield from _speeds(ruleset, readable)
+    yield from _overlaps(readable)
 
 
 def parameters(folder: Path) -> list[str]:
@@ -78,9 +78,6 @@ def _seeds(closed: bool, required: bool, runs: _Runs) -> Findings:
     asked = "a seed of its own in every run, a whole number from the clock or /dev/urandom"
     severity: Severity = "error" if closed else "warning"
     first: dict[int, str] = {}
-    counts = {log: len({as_integer(event.value) for event in facts.all("seed")}) for log, facts in runs.items()}
-    if many := [log for log, count in counts.items() if count > _MORE_SEEDS * min(counts.values()) > 0]:
-        yield Finding("seed", "warning", f"{', '.join(many)}: more seeds than in other runs", asked, MEND)
     for log, facts in runs.items():
         seeds = [(event, as_integer(event.value)) for event in facts.all("seed")]
         if not seeds and closed:
@@ -105,6 +102,15 @@ def _settings(runs: _Runs) -> Findings:
             severity: Severity = "error" if key in ("global_batch_size", *_NAMES) else "warning"
             found = f"{key} is {shown(usual, 40)}, but {', '.join(others[:5])}"
             yield Finding(rule, severity, found, "the same in all runs of a result", MEND)
+
+
+def _overlaps(runs: _Runs) -> Findings:
+    """Find the few runs that start before another stops; published results also have all runs beside each other."""
+    spans = sorted((facts.started_ms or 0.0, facts.stopped_ms or 0.0, log) for log, facts in runs.items())
+    early = [log for (_, stopped, _), (started, _, log) in pairwise(spans) if started < stopped]
+    if 0 < len(early) < len(runs) / _FEWEST:
+        found = f"{', '.join(early)}: started before the run before it stopped, unlike the others"
+        yield Finding("speed", "warning", found, "runs after each other, or all side by side", MEND)
 
 
 def _speeds(ruleset: str, runs: _Runs) -> Findings:

@@ -27,10 +27,12 @@ def _intervals(case: Case) -> Breaches:
             continue
         for event in lost:
             yield Breach(event.line, f"{event.key} without {then if event.key == first else first}")
-        for start, stop in zip(starts, () if lost else stops, strict=False):
-            early = start.time_ms - stop.time_ms
-            if early > SKEW_MS:
-                yield Breach(stop.line, f"{then} {early / 1e3:.1f} s before its {first}")
+        for before, after in pairwise(row):
+            if (early := before.time_ms - after.time_ms) > SKEW_MS:
+                yield Breach(after.line, f"{after.key} {early / 1e3:.1f} s before {before.key} on line {before.line}")
+        took = [stop.time_ms - start.time_ms for start, stop in zip(starts, stops, strict=False)]
+        if then == "eval_stop" and took and max(took) <= 0:
+            yield Breach(stops[0].line, "evaluations that take no time, or less")
     ends = case.all("block_stop")  # of fewer blocks than evaluations, each holds several
     for one, end in zip(case.evaluations, ends, strict=False):
         if one.time_ms < end.time_ms - SKEW_MS and len(ends) >= len(case.evaluations):
@@ -59,7 +61,8 @@ def _contiguous(case: Case) -> Breaches:
 
 RULES = (
     Rule(
-        "intervals", "Blocks, epochs and evaluations start and stop; evaluations log an accuracy, after their block",
+        "intervals",
+        "Blocks, epochs and evaluations start and stop; evaluations take time, and log an accuracy after their block",
         _LOGGING, "warning", "check whether lines were lost", _intervals,
     ),
     Rule(

@@ -7,8 +7,6 @@ target.
 
 import math
 from bisect import bisect
-from functools import partial
-from itertools import accumulate
 from operator import attrgetter
 
 from compliance.finding import Breach, Breaches, Case, Rule, Severity, odd
@@ -22,13 +20,11 @@ _LOGGING = "mlcommons/logging, compliance_checker"
 SKEW_MS = 1e3  # between the clocks of a run's hosts
 _SKEW_OF_RUN = 0.002  # a second for a run of 500 s; in a short run, a second would change the result
 _LEAST_SKEW_MS = 10.0
-# 2015 to 2100 in ms since 1970; the same time in s, us or ns lies outside. A clock that counts from its own start is
+# 2019 to 2100 in ms since 1970; the same time in s, us or ns lies outside. A clock that counts from its own start is
 # harmless: the score is a difference, and `rate` finds a wrong unit.
-_EARLIEST_MS, _LATEST_MS = 1_420_070_400_000, 4_102_444_800_000
+_EARLIEST_MS, _LATEST_MS = 1_546_300_800_000, 4_102_444_800_000
 _LONGEST_OWN_MS = 1e9
 _TIME = attrgetter("time_ms")
-_BACK_MS = 1_800_000.0  # hosts' lines are some seconds out of order; a change of time zones is half an hour or more
-_EVALUATION_BACK_MS = 60_000.0
 # Hosts start at different times: the first of them, or the last, precedes the other event.
 _ORDER = (
     (min, "init_start", "init_stop"), (max, "init_start", "run_start"), (max, "init_stop", "run_start"),
@@ -150,22 +146,6 @@ def _after_the_target(case: Case, kind: str) -> set[int]:
     return surplus
 
 
-def _back(case: Case) -> Breaches:
-    """Find time that goes back, between lines of one key, by more than several writers explain.
-
-    Between different keys it may go back: implementations that evaluate after training log all evaluations then.
-    """
-    for key in COURSE:
-        allowed = _EVALUATION_BACK_MS if key == "eval_accuracy" else _BACK_MS
-        events = [event for event in case.all(key) if _plausible(event.time_ms)]  # `time` finds the others
-        latest = accumulate(events, partial(max, key=_TIME))
-        for before, event in zip(latest, events[1:], strict=False):
-            if (back := before.time_ms - event.time_ms) > allowed:
-                found = f"{event.key} {back / 1e3:,.1f} s before the one on line {before.line}"
-                yield Breach(event.line, found)
-                break
-
-
 def _plausible(time_ms: float) -> bool:
     return 0 <= time_ms < _LONGEST_OWN_MS or _EARLIEST_MS <= time_ms <= _LATEST_MS
 
@@ -224,11 +204,7 @@ RULES = (
         "start the clock before the first training sample is read, stop it after the last evaluation", _on_clock,
     ),
     Rule(
-        "clock-back", "Time doesn't go back within a run", _CLOCK, "error",
-        "check the clock and the time zone of the host", _back,
-    ),
-    Rule(
-        "time", "Times are milliseconds since 1970, in 2015 to 2100, or since the run's own start",
+        "time", "Times are milliseconds since 1970, in 2019 to 2100, or since the run's own start",
         _LOGGING, "warning", "log the host's time in milliseconds", _times,
     ),
 )  # fmt: skip

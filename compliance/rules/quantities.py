@@ -14,7 +14,7 @@ from statistics import harmonic_mean, median
 from typing import Any, NamedTuple
 
 from compliance.description import in_all
-from compliance.finding import Breach, Breaches, Case, Rule
+from compliance.finding import Breach, Breaches, Case, Rule, odd
 from compliance.log import Event
 from compliance.record import shown
 from compliance.rules.hyperparameters import NUMBERS
@@ -25,7 +25,7 @@ _LOGGING = "mlcommons/logging, compliance_checker"
 _DATASET = (156e6, 157.5e6)  # some submitters log the size of the dataset, 156,725,653 samples
 THROUGHPUT = "throughput x time"
 # What settings' names are spelled with and without: those that are alike without it name one setting.
-_AFFIXES = re.compile(r"^(opt|num)_|lamb_|learning_rate_(?=\w+_steps)|(training|decay)_(?=steps$)|_rate$|\W|_")
+_AFFIXES = re.compile(r"^(opt|num)_|base_|lamb_|learning_rate_(?=\w+_steps)|(training|decay)_(?=steps$)|_rate$|\W|_")
 _SETTINGS = {_AFFIXES.sub("", key) for key in ("global_batch_size", *NUMBERS)}
 _LIMITS = ("max_steps", "total_steps", "num_train_steps")
 _IN_ALL = ("num_accelerators", "num_gpus")  # what all nodes have together
@@ -232,9 +232,11 @@ def _equal(case: Case) -> Breaches:
         elif kind == "accuracy" and reached and 0 < found < 1 and min(abs(found - one) for one in reached) > _ALIKE:
             yield Breach(event.line, f"{name} {shown(value)}", "the last accuracy, or the best")
     for name, described in (case.system | dict.fromkeys(_IN_ALL, str(in_all(case.system) or ""))).items():
-        counted = case.first(name) if described.isdecimal() else None
-        if counted and numeric(alone(counted.value)) != float(described):
+        counted, due = case.first(name) or named.get(_AFFIXES.sub("", name)), numeric(described)
+        if counted and due is not None and numeric(alone(counted.value)) != due:
             yield Breach(counted.line, f"{name} {shown(counted.value)}", f"{described}, as described")
+    seeds = re.findall(r"\d+", case.system.get("seeds", ""))
+    yield from odd(case, "seed", lambda seed: not seeds or str(seed) in seeds, "one of the seeds that are described")
     nodes, each = (case.system.get(name, "") for name in ("number_of_nodes", "accelerators_per_node"))
     platform = case.first("submission_platform")
     stated = re.findall(r"^(\d+)(?=\s*x\s*\D)|(?<=[-_]n)(\d+)(?=[-_]|$)", str(platform.value)) if platform else []
@@ -250,7 +252,9 @@ RULES = (
         "check what is counted as samples, and the batch that is logged", _samples,
     ),
     Rule(
-        "stated-twice", "Settings and counts that are stated twice agree, in the description too", _LOGGING, "warning",
+        "stated-twice",
+        "Settings and counts that are stated twice agree, in the description and the implementation's JSON too",
+        _LOGGING, "warning",
         "log the value that was used, under each of its names", _equal,
     ),
 )  # fmt: skip

@@ -80,7 +80,7 @@ def test_a_package_is_known_by_its_layout_and_tolerates_without_an_error(tmp_pat
     assert "error" not in text
 
 
-@pytest.mark.parametrize("words", [["--strict"], ["--division", "closed"], ["."]])
+@pytest.mark.parametrize("words", [["--division", "closed"], ["."]])
 def test_a_package_is_judged_as_a_whole(tmp_path: Path, capsys: Captured, words: list[str]) -> None:
     assert main(["package", str(tmp_path), *words]) == 2
-    assert capsys.readouterr().err.startswith("package: found --division, --strict or several folders; expected ")
+    assert capsys.readouterr().err.startswith("package: found --division or several folders; expected ")
