@@ -111,14 +111,13 @@ def _ranks(values: Sequence[float]) -> list[int]:
 
 
 def _in_time(one: Sequence[float], other: Sequence[float]) -> bool:
-    """Return whether evaluations come the same milliseconds after the start, or nearly all later by as much, or slower.
+    """Return whether evaluations come the same milliseconds after the start, or all of them later or slower by as much.
 
     Whole seconds meet by chance.
     """
     apart = [round((a - b) * 1e3) for a, b in zip(one, other, strict=False) if abs(a - b) < 1e12]
-    late = Counter(apart).most_common(1)[0][1] if apart else 0
-    alike = apart.count(0) >= max(3, len(apart) / 2) or late >= max(5, len(apart) - 1)
-    return any(at % 1 for at in one) and (alike or (len(apart) > _FEWEST_RANKED and _apart(one, other) < _IN_STEP_S))
+    in_step = len(apart) > _FEWEST_RANKED and _apart(one, other) < _IN_STEP_S
+    return any(at % 1 for at in one) and (in_step or apart.count(0) >= max(3, len(apart) / 2))
 
 
 def copies(traces: Sequence[Trace]) -> Findings:

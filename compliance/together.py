@@ -120,6 +120,7 @@ def _speeds(ruleset: str, runs: _Runs) -> Findings:
     """
     speeds: dict[str, float] = {}
     trained: dict[str, float] = {}
+    ended = set[float]()
     reference, times = 0.0, []
     for log, facts in runs.items():
         batch, seconds, samples = number(facts.global_batch_size), facts.time_to_train_s, facts.samples
@@ -129,12 +130,15 @@ def _speeds(ruleset: str, runs: _Runs) -> Findings:
             if facts.division == "closed":
                 reference = reference_samples(ruleset, batch or 0.0) or 0.0
             speeds[log] = counted / seconds
+            ended.add(facts.evaluations[-1].accuracy)
             times += [seconds] * any(one.time_ms % 1e3 for one in facts.evaluations)  # whole seconds meet by chance
             trained[log] = counted * (1 + 1 / len(facts.evaluations))  # up to the next evaluation
     if len(speeds) < _FEWEST:
         return
     if len(set(times)) < len(times) - 1:
         yield Finding("speed", "warning", "runs of the same time to the millisecond", "times that differ", MEND)
+    if 2 * len(ended) < len(speeds):
+        yield Finding("speed", "warning", "runs that end with the same accuracy", "accuracies that differ", MEND)
     all_soon = mean(trained.values()) < _ALL_SOONER * reference
     if soon := [log for log, samples in trained.items() if all_soon or samples < _SOONER * median(trained.values())]:
         found = f"{', '.join(soon)}: the target after far fewer samples than in the other runs, or than the reference's"

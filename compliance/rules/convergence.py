@@ -11,7 +11,7 @@ from compliance.run import number
 
 _QUALITY = "training_rules.adoc: table of benchmarks"
 _RCP = "mlcommons/logging, rcp_checker"
-_STEEPER = 2  # the rise to the target, of the largest of four before it; of 170 published runs 1.6 at most
+_STEEPER = 2.5e-3  # the rise to the target, than both before it; in 170 published runs 5.6e-4 at most
 _LEAST_BEFORE_TARGET = 0.6  # no published closed run leaps from below it to the target, or starts above 0.5
 _KEPT = 0.002  # evaluations at the target may differ by this much
 
@@ -26,10 +26,10 @@ def _leap(case: Case) -> Breaches:
         yield Breach(start.line, found, None, "error" if len(evaluations) > 1 else "warning")
         return
     course = [one.accuracy for one in evaluations[: evaluations.index(first) + 1]]
-    *rises, last = (b - a for a, b in pairwise(course[-6:]))
+    *rises, last = (b - a for a, b in pairwise(course[-4:]))
     if course[-2] < _LEAST_BEFORE_TARGET:
         yield Breach(first.line, f"accuracy {first.accuracy:.5f} right after {course[-2]:.5f}")
-    elif len(rises) > 3 and last > _STEEPER * max(map(abs, rises)):
+    elif rises and last > max(_STEEPER + max(rises), 2 * max(rises)):
         found = f"accuracy {first.accuracy:.5f} right after {course[-2]:.5f}, steeper than before"
         yield Breach(first.line, found, None, "warning")
 

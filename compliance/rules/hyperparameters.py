@@ -3,6 +3,7 @@
 import re
 from collections.abc import Callable
 
+from compliance.description import in_all
 from compliance.finding import Breach, Breaches, Case, Rule, odd
 from compliance.record import distinct, shown
 from compliance.rules.division import FIXED
@@ -61,6 +62,12 @@ def _batch(case: Case) -> Breaches:
             part = numeric(alone(event.value)) or 0.0
             if case.batch and (part <= 0 or case.batch % part >= (key in _PARTS[:2] or case.batch)):
                 yield Breach(event.line, f"{key} {shown(event.value)}", "a part of the batch", "warning")
+    batch, parts = case.batch or 0.0, case.number("gradient_accumulation_steps") or 1.0
+    whole = parts * (in_all(case.system) or 0.0) * (case.number("d_batch_size") or 0.0)
+    # packed rows hold two samples; several accelerators may share a model
+    if whole > 0 and (batch > 2 * whole or (batch % whole and whole % batch)):
+        found = f"d_batch_size x accumulation x described accelerators {whole:g}"
+        yield Breach(None, found, "the batch, or its half if packed", "warning")
 
 
 def _numbers(case: Case) -> Breaches:

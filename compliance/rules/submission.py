@@ -3,7 +3,7 @@
 from collections.abc import Callable
 from typing import Any
 
-from compliance import description, official
+from compliance import description
 from compliance.finding import Breach, Breaches, Case, Check, Rule, odd
 from compliance.record import shown
 from compliance.run import as_integer
@@ -12,13 +12,18 @@ _TRAINING_RULES = "training_rules.adoc"
 _DIVISIONS = description.DIVISIONS
 _SEEDS_SINCE = "4.1.0"
 _YES = ("true", "yes", "on", "1", "1.0", "none")  # an event without a value says that it happened
-_NAMES = ("submission_org", "submission_platform")
 
 
-def _division(case: Case) -> Breaches:
-    if case.first("submission_division") is None:
-        yield Breach(None, "no submission_division")
-    yield from odd(case, "submission_division", lambda value: value in _DIVISIONS)
+def _stated(*keys: str, sound: Callable[[Any], object]) -> Check:
+    """Return the check that each of the keys is there, with sound values."""
+
+    def check(case: Case) -> Breaches:
+        for key in keys:
+            if case.first(key) is None:
+                yield Breach(None, f"no {key}")
+            yield from odd(case, key, sound)
+
+    return check
 
 
 def _as(expected: Callable[[Case], str | None]) -> Check:
@@ -30,24 +35,6 @@ def _as(expected: Callable[[Case], str | None]) -> Check:
             yield Breach(found and found.line, f"division {shown(found and found.value)}", f"division {due}")
 
     return check
-
-
-def _benchmark(case: Case) -> Breaches:
-    events = case.all("submission_benchmark")
-    if not events:
-        yield Breach(None, "no submission_benchmark")
-    for event in events:
-        known = any(event.value in [*official.benchmarks(case.ruleset, division)] for division in _DIVISIONS)
-        if event.value != "bert":
-            found = f"submission_benchmark {shown(event.value)}"
-            yield Breach(event.line, found, None, "warning" if known else "error")
-
-
-def _names(case: Case) -> Breaches:
-    for key in _NAMES:
-        if case.first(key) is None:
-            yield Breach(None, f"no {key}")
-        yield from odd(case, key, _is_name)
 
 
 def _is_name(value: Any) -> bool:
@@ -83,7 +70,8 @@ RULES = (
     ),
     Rule(
         "division", "The log names its division: closed or open", f"{_TRAINING_RULES}: divisions", "error",
-        "log submission_division as closed or open", _division,
+        "log submission_division as closed or open",
+        _stated("submission_division", sound=lambda value: value in _DIVISIONS),
     ),
     Rule(
         "division-required", "The division is the one that --division gives", "the command line", "error",
@@ -96,12 +84,13 @@ RULES = (
     ),
     Rule(
         "benchmark", "The benchmark is BERT",
-        f"{_TRAINING_RULES}: benchmarks", "error", "log submission_benchmark as bert", _benchmark,
+        f"{_TRAINING_RULES}: benchmarks", "error", "log submission_benchmark as bert",
+        _stated("submission_benchmark", sound=lambda value: value == "bert"),
     ),
     Rule(
         # 437 published passes have placeholders; where a ruleset asks for the names, the official checker does
         "names", "Submitter and platform have names", "submission_rules.adoc: submission", "info",
-        "set the names before the run", _names,
+        "set the names before the run", _stated("submission_org", "submission_platform", sound=_is_name),
     ),
     Rule(
         "seed", "A closed run logs its seed, from ruleset 4.1.0", f"{_TRAINING_RULES}: random numbers",

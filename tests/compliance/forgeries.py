@@ -248,11 +248,7 @@ _WARNED: dict[str, dict[str, Mutation]] = {
             setting("eval_accuracy", 0.6512345678901234, 9), setting("eval_accuracy", 0.6512345678901234, 11)
         ),
         "the same rise at the end": curve(lambda index: 0.5 + 0.02 * index - (index < 7) * 0.0137 * index**0.5),
-        "a curve of roots": curve(lambda index: 0.28 + 0.42 * ((index + 1) / 13) ** 0.5),
         "one loss at all evaluations": stated_after_each("train_loss", lambda _: 3.123456789),
-        "a throughput that grows by as much": stated_after_each(
-            "throughput", lambda number: SAMPLES / SECONDS + number
-        ),
         "a rate of the run after those of intervals": both(
             stated_at_each(1.0), added("throughput", 1.02 * SAMPLES / SECONDS)
         ),

@@ -217,6 +217,12 @@ def test_a_run_that_begins_before_another_ends_is_asked_about_if_the_others_wait
     assert found(logs) == {("speed", "warning")}
 
 
+def test_runs_that_end_with_the_same_accuracy_are_asked_about(logs: Path) -> None:
+    for run in range(8):
+        rewrite(logs, run, partial(re.sub, r"0\.72\d+", "0.7203"))
+    assert found(logs) == {("speed", "warning")}
+
+
 def test_runs_of_the_same_time_are_asked_about(logs: Path) -> None:
     for run in range(3):
         rewrite(logs, run, times(lambda at: min(at, 99_997)))

@@ -252,6 +252,7 @@ def test_a_broken_package_fails_by_its_rule(
         ("system-submitter", SYSTEM, edited('"org"', '"other"')),
         ("system-status", SYSTEM, edited("Available on-premise", "Available cloud")),
         ("system-counts", SYSTEM, edited('"8"', '"eight"')),
+        ("batch-size", SYSTEM, edited('"8"', '"5"')),
         ("layout", SYSTEM, lambda path: shutil.copy(path, path.with_name("spare.json"))),
         ("outside-link", "benchmarks/passwd", linked("/etc/passwd")),
         ("benchmark", "results/toy/resnet", Path.mkdir),
