@@ -41,8 +41,7 @@ def main(arguments: list[str] | None = None) -> int:
         whole, traces = zip(*result, strict=True)
         judgements, common = once(whole)
         common += _compared(whole, traces)
-        if options.strict and any(one.severity == "warning" for one in common):
-            worst = max(worst, 1)
+        worst = max(worst, options.strict and any(one.severity == "warning" for one in common))
         off = [one for one in judgements[0].not_applied if all(one in other.not_applied for other in judgements)]
         for index, (judgement, own) in enumerate(zip(whole, judgements, strict=True)):
             worst = max(worst, _EXIT_CODES[judgement.verdict])

@@ -4,6 +4,7 @@ Published ones also hold objects and lists, mostly in other_software_stack; ever
 """
 
 import json
+import re
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -14,6 +15,7 @@ from compliance.source import CannotJudge, read_plain
 _LARGEST = 1 << 20
 _MOST_IN_ALL = 10**9  # accelerators; numbers of thousands of digits don't fit a float
 DIVISIONS = ("closed", "open")
+_NUMBERS = re.compile(r'"(seed(?=s)|\w+)s?\\?": "?\[?([-+.\deE, ]+)')  # at any depth; seeds are a run's each
 
 
 class UnreadableDescription(Exception):  # noqa: N818 - names the file
@@ -45,15 +47,17 @@ def of_log(log: Path) -> dict[str, str]:
     """Return the fields of the description beside a log; an empty dict if there is none that can be read.
 
     Runs of bertbench leave result_0/system.json, with the fields under `hardware`; in a package it is
-    <org>/systems/<system>.json for <org>/results/<system>/<benchmark>/result_0.txt, and what the implementation's
-    <system>_<implementation>.json adds.
+    <org>/systems/<system>.json for <org>/results/<system>/<benchmark>/result_0.txt, and all numbers of a name in the
+    implementation's <system>_<implementation>.json.
     """
     folder = log.absolute().parent.parent
     root, name = folder.parent.parent, folder.name
     described = fields(log.with_suffix("") / "system.json", "hardware") or fields(root / "systems" / f"{name}.json")
+    stated: dict[str, str] = {}
     for path in root.glob(f"benchmarks/*/implementations/*/{name}_*.json"):
-        described = fields(path) | described
-    return described
+        for key, values in _NUMBERS.findall(json.dumps(fields(path))):
+            stated[key] = f"{stated.get(key, '')} {values}"
+    return stated | described
 
 
 def fields(path: Path, section: str | None = None) -> dict[str, str]:

@@ -40,6 +40,7 @@ _NOISE = 2e-4  # in fourth differences of accuracies; published runs have 5e-4 a
 _SAME = 4  # this many evaluations of 10,000 samples never agree to the last digit
 _FINE = 6  # decimals: accuracies with fewer can agree by chance
 _PLATEAU = 0.7
+_FALL = 0.1  # of accuracy, between two evaluations; the largest of 176 published runs is 0.027
 _COARSE = 3  # decimals, of all accuracies; published ones have five or more
 
 
@@ -180,7 +181,8 @@ def _accuracies(case: Case, last: int | None) -> Breaches:
     some = rises[len(rises) // 2 :] if fine else rises  # rounded ones rise alike near the target
     often = max(Counter(accuracies).values(), default=0)
     rounded = len(rises) > 2 and all(round(one, _COARSE) == one for one in accuracies)
-    if not chance or formula or 2 * len(set(some)) < len(some) or often >= _SAME or rounded:
+    typed = rounded or min(rises, default=0) < -_FALL
+    if not chance or formula or typed or 2 * len(set(some)) < len(some) or often >= _SAME:
         found = "accuracies with the same digits, or the same rise"
         yield Breach(last, found, "accuracies that vary", "error" if case.closed and often >= _SAME else None)
 

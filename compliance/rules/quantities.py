@@ -14,7 +14,7 @@ from statistics import harmonic_mean, median
 from typing import Any, NamedTuple
 
 from compliance.description import in_all
-from compliance.finding import Breach, Breaches, Case, Rule, odd
+from compliance.finding import Breach, Breaches, Case, Rule
 from compliance.log import Event
 from compliance.record import shown
 from compliance.rules.hyperparameters import NUMBERS
@@ -231,12 +231,11 @@ def _equal(case: Case) -> Breaches:
             yield Breach(event.line, f"{name} {shown(value)}", f"at most {highest:.3g}, by the rate and its decay")
         elif kind == "accuracy" and reached and 0 < found < 1 and min(abs(found - one) for one in reached) > _ALIKE:
             yield Breach(event.line, f"{name} {shown(value)}", "the last accuracy, or the best")
-    for name, described in (case.system | dict.fromkeys(_IN_ALL, str(in_all(case.system) or ""))).items():
-        counted, due = case.first(name) or named.get(_AFFIXES.sub("", name)), numeric(described)
-        if counted and due is not None and numeric(alone(counted.value)) != due:
+    for name, described in (case.system | dict.fromkeys(_IN_ALL, str(in_all(case.system) or "-"))).items():
+        counted = case.first(name) or named.get(_AFFIXES.sub("", name))
+        due = [numeric(one) for one in re.findall(r"[^\s,]+", described)]
+        if counted and None not in due and numeric(alone(counted.value)) not in due:
             yield Breach(counted.line, f"{name} {shown(counted.value)}", f"{described}, as described")
-    seeds = re.findall(r"\d+", case.system.get("seeds", ""))
-    yield from odd(case, "seed", lambda seed: not seeds or str(seed) in seeds, "one of the seeds that are described")
     nodes, each = (case.system.get(name, "") for name in ("number_of_nodes", "accelerators_per_node"))
     platform = case.first("submission_platform")
     stated = re.findall(r"^(\d+)(?=\s*x\s*\D)|(?<=[-_]n)(\d+)(?=[-_]|$)", str(platform.value)) if platform else []

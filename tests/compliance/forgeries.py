@@ -243,6 +243,7 @@ _WARNED: dict[str, dict[str, Mutation]] = {
         "intervals within a fraction of a millisecond": both(evenly, later("eval_accuracy", 0.1, 3)),
         "intervals that take turns": evaluated_at(lambda number: 333 + 9_000 * number + 1_000 * (number % 2)),
         "intervals that grow by as much": evaluated_at(lambda number: 9_250 * number + 8 * number**2),
+        "a plunge": setting("eval_accuracy", 0.0, 9),
         "a curve from its formula": curve(lambda index: 0.7305 - 0.33 * 0.756**index),
         "the same sixteen digits twice": both(
             setting("eval_accuracy", 0.6512345678901234, 9), setting("eval_accuracy", 0.6512345678901234, 11)
