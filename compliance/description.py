@@ -15,7 +15,8 @@ from compliance.source import CannotJudge, read_plain
 _LARGEST = 1 << 20
 _MOST_IN_ALL = 10**9  # accelerators; numbers of thousands of digits don't fit a float
 DIVISIONS = ("closed", "open")
-_NUMBERS = re.compile(r'"(seed(?=s)|\w+)s?\\?": "?\[?([-+.\deE, ]+)')  # at any depth; seeds are a run's each
+# At any depth of a JSON text; of seeds, each run has one.
+_NUMBERS = re.compile(r'"(seed(?=s)|\w+)s?\\?": "?\[?([-+.\deE]+(?:, [-+.\deE]+)*)')
 
 
 class UnreadableDescription(Exception):  # noqa: N818 - names the file
@@ -56,7 +57,7 @@ def of_log(log: Path) -> dict[str, str]:
     stated: dict[str, str] = {}
     for path in root.glob(f"benchmarks/*/implementations/*/{name}_*.json"):
         for key, values in _NUMBERS.findall(json.dumps(fields(path))):
-            stated[key] = f"{stated.get(key, '')} {values}"
+            stated[key] = f"{values} {stated.get(key, '')}"
     return stated | described
 
 
