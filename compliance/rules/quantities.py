@@ -221,8 +221,8 @@ def _equal(case: Case) -> Breaches:
         found = numeric(value) or 0.0
         if kind in ("seconds", "elapsed") and seconds > 0:
             whole = name.lower().startswith(("time_to_", "ttt"))
-            least = 0.97 if whole else _TRAINING_ALONE  # evaluation and the start may be left out
-            most = 1.03 if kind == "seconds" else (event.time_ms - began) / 970 / seconds  # since the program's start
+            least = 0.99 if whole else _TRAINING_ALONE  # evaluation and the start may be left out
+            most = 1.01 if kind == "seconds" else (event.time_ms - began) / 970 / seconds  # since the program's start
             shares = [found * unit / seconds for unit in _UNITS]
             shares = [share for share in shares if _LEAST_SAME < share < _MOST_SAME]
             if shares and not any(least <= share <= most for share in shares):
