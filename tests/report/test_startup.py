@@ -26,7 +26,7 @@ def test_start_up_is_told_piece_by_piece_with_the_slowest_rank(tmp_path: Path) -
     assert row["startup"]["untimed_s"] == {"launcher": 2.5, "imports": 3.25}
     assert row["startup"]["slowest_s"]["first batch"] == 1.5
     # until the first step could begin: the step itself is training
-    assert (row["startup_s"], row["steps_s"]) == (1.0, 99.0)
+    assert (row["startup_s"], round(row["steps_s"], 3)) == (1.0, 97.317)  # 17 evaluations of 99 ms
     assert "start-up: seconds" not in text(system, detailed=False)
     lines = text(system, detailed=True).splitlines()
     assert lines[-1].split()[:4] == ["slowest", "rank", "2.50", "3.25"]
