@@ -113,7 +113,7 @@ def test_a_run_is_served_and_tracked_while_it_goes_on_and_left_alone_afterwards(
     from tensorboard.backend.event_processing.event_accumulator import EventAccumulator  # noqa: PLC0415
 
     port, log = free_port(), tmp_path / "runs" / "tiny" / "bert" / "result_0.txt"
-    settings = words(("evaluation.target=0.999", "schedule.max_steps=500", "evaluation.interval_samples=2000"))
+    settings = words(("evaluation.target=0.999", "schedule.max_steps=1000", "evaluation.interval_samples=4000"))
     options = ["--track", "tensorboard", "--metrics-port", port, *settings]
 
     def steps() -> float:
@@ -132,7 +132,7 @@ def test_a_run_is_served_and_tracked_while_it_goes_on_and_left_alone_afterwards(
     events = EventAccumulator(str(tmp_path / "runs" / "tensorboard" / "tiny" / "bert" / "result_0"), {"scalars": 0})
     events.Reload()
     rows = (log.with_suffix("") / "metrics.jsonl").read_text().splitlines()
-    assert [event.step for event in events.Scalars("train/loss")] == list(range(1, 501))
+    assert [event.step for event in events.Scalars("train/loss")] == list(range(1, 1001))
     losses = [json.loads(row)["loss"] for row in rows]
     assert [event.value for event in events.Scalars("train/loss")] == pytest.approx(losses)
     assert len(events.Scalars("eval/accuracy")) == 3
