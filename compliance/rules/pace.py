@@ -169,7 +169,7 @@ def _accuracies(case: Case, last: int | None) -> Breaches:
     rises = [round(b - a, 9) for a, b in pairwise(accuracies)]
     parts = [one * _PREDICTIONS for one in accuracies]
     whole = [abs(part - round(part)) < _ROUNDED for part in parts]
-    by_number = 2 * sum(whole) > len(whole) > 3  # others average over batches
+    by_number = case.closed and 2 * sum(whole) > len(whole) > 3  # others average over batches
     expected = f"the digits of a measurement: a whole number of {_PREDICTIONS:,} predictions"
     for one, is_whole in zip(different, whole, strict=True):
         found = f"accuracy {one.accuracy!r}"
@@ -180,8 +180,8 @@ def _accuracies(case: Case, last: int | None) -> Breaches:
     formula = 2 * sum(round(one, _FINE - 2) != one for one in accuracies) > len(rises) and _smooth(accuracies, _NOISE)
     some = rises[len(rises) // 2 :] if fine else rises  # rounded ones rise alike near the target
     often = max(Counter(accuracies).values(), default=0)
-    rounded = len(rises) > 2 and all(round(one, _COARSE) == one for one in accuracies)
-    typed = rounded or min(rises, default=0) < -_FALL
+    coarse = all(round(one, _COARSE) == one for one in accuracies)  # as those of a small open set may be
+    typed = case.closed and rises and (coarse or min(rises) < -_FALL)
     if not chance or formula or typed or 2 * len(set(some)) < len(some) or often >= _SAME:
         found = "accuracies with the same digits, or the same rise"
         yield Breach(last, found, "accuracies that vary", "error" if case.closed and often >= _SAME else None)
