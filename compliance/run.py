@@ -62,6 +62,11 @@ class RunFacts:
         """Return all events."""
         return self._events
 
+    @property
+    def is_fine(self) -> bool:
+        """Return whether times are finer than whole seconds, which repeat by chance."""
+        return any(event.time_ms % 1e3 for event in self._events)
+
     def only(self, keys: frozenset[str], most: int) -> "RunFacts":
         """Return the facts from at most `most` events of each of these keys: all runs of a package stay in memory."""
         return RunFacts(sorted((event for key in keys for event in self.all(key)[:most]), key=lambda event: event.line))

@@ -131,7 +131,7 @@ def _speeds(ruleset: str, runs: _Runs) -> Findings:
                 reference = reference_samples(ruleset, batch or 0.0) or 0.0
             speeds[log] = counted / seconds
             ended.add(facts.evaluations[-1].accuracy)
-            times += [seconds] * any(one.time_ms % 1e3 for one in facts.evaluations)  # whole seconds meet by chance
+            times += [seconds] * facts.is_fine
             trained[log] = counted * (1 + 1 / len(facts.evaluations))  # up to the next evaluation
     if len(speeds) < _FEWEST:
         return

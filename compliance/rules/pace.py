@@ -99,8 +99,7 @@ def _even(case: Case) -> Breaches:
     even = len(took) > 2 and max(took) - min(took) <= _EVEN * times
     many = 2 if times > _LONG_MS else _FEWEST_REGULAR
     again = often > many or 2 * len(set(took)) - 1 <= len(took) > _FEWEST_REGULAR or _smooth(took, 1.0)
-    fine = any(one.time_ms % 1_000 for one in case.log.events)  # a clock of seconds repeats
-    if even or (again and times > _REGULAR_MS and fine):
+    if even or (again and times > _REGULAR_MS and case.is_fine):
         found = f"intervals by a formula, or equal to the millisecond: {often} of {times / 1e3:.3f} s"
         yield Breach(last, found, "intervals that differ")
     trained = max((at for _, at in by_interval(case)), default=math.inf)
@@ -108,7 +107,7 @@ def _even(case: Case) -> Breaches:
     for kind in ("block", "eval"):
         starts, stops = (case.all(f"{kind}_{end}") for end in ("start", "stop"))
         spans = [round(stop.time_ms - start.time_ms, 3) for start, stop in zip(starts, stops, strict=False)]
-        if fine and len(spans) > _FEWEST_REGULAR and len(set(spans)) == 1 and spans[0] >= _LEAST_SPAN_MS:
+        if case.is_fine and len(spans) > _FEWEST_REGULAR and len(set(spans)) == 1 and spans[0] >= _LEAST_SPAN_MS:
             yield Breach(stops[-1].line, f"{kind}s of {spans[0]:,} ms each", "times that differ")
         if kind == "eval" and spans and case.closed and 0 < median(spans) < least:
             yield Breach(stops[-1].line, f"evaluations of {median(spans):,.0f} ms", f"at least {least:,.0f} ms")
@@ -151,7 +150,7 @@ def _against_time(case: Case, name: str, figures: dict[tuple[float, float], Even
     ][1:]  # the first has the start's time
     usual = median([share for _, share in shares] or [0.0])
     # a clock of seconds is too coarse
-    for line, share in shares if any(event.time_ms % 1e3 for event in case.log.events) else ():
+    for line, share in shares if case.is_fine else ():
         if abs(share - usual) > _STEADY * usual > 0:
             yield Breach(line, f"{name} x time is {share / usual:.3f} of the samples, elsewhere 1.000")
 
