@@ -235,7 +235,7 @@ def _equal(case: Case) -> Breaches:
         counted = case.first(name) or named.get(_AFFIXES.sub("", name))
         due = [numeric(one) for one in re.findall(r"[^\s,]+", described)]
         if counted and None not in due and numeric(alone(counted.value)) not in due:
-            yield Breach(counted.line, f"{counted.key} {shown(counted.value)}", f"{described.strip():.60} in the description")
+            yield Breach(counted.line, f"{counted.key} {shown(counted.value)}", f"described: {described.strip():.60}")
     nodes, each = (case.system.get(name, "") for name in ("number_of_nodes", "accelerators_per_node"))
     platform = case.first("submission_platform")
     stated = re.findall(r"^(\d+)(?=\s*x\s*\D)|(?<=[-_]n)(\d+)(?=[-_]|$)", str(platform.value)) if platform else []
