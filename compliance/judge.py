@@ -1,41 +1,58 @@
-"""Find logs; judge each by the official checker and by our rules; return a verdict per log."""
+"""Judge one log: by the official checker and by the rules, which decide; and ask what a reviewer might ask."""
 
-import os
-from collections.abc import Callable, Iterable, Sequence
+from collections import Counter
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
-from fnmatch import fnmatch
 from pathlib import Path
 from typing import Any, Literal
 
-from compliance import description, official
-from compliance.finding import Breach, Case, Finding, Findings, Rule, Severity
-from compliance.log import CannotJudge, Log
-from compliance.rules import OFFICIAL, READABLE, RULES
-from compliance.run import RunFacts
-from compliance.source import STDIN, open_plain
+from compliance import ask
+from compliance.ask.question import NamedRun, Question
+from compliance.official import checker, ruleset
+from compliance.read import description
+from compliance.read.case import Case
+from compliance.read.log import CannotJudge, Log
+from compliance.read.run import RunFacts
+from compliance.read.source import STDIN, open_plain
+from compliance.rules import RULES
+from compliance.rules.records import OFFICIAL, READABLE
+from compliance.rules.rule import OLDEST_TEXT, Breach, Fault, Rule, Unchecked
 
-LOG_PATTERN = "result_*.txt"
 Overall = Literal["pass", "fail", "cannot-judge"]
 _SHOWN_FACTS = ("benchmark", "division", "time_to_train_s", "best_accuracy")
-_MOST_OF_A_RULE = 5  # findings shown per rule; a broken writer can break a rule on every line
+_MOST_OF_A_RULE = 5
+"""Breaches shown for each rule: a broken writer can break one on every line."""
+MOST_EVENTS = 5_000
+"""Events of a key that a judgement keeps; a run has some tens of evaluations."""
+KEPT = frozenset(
+    (
+        *ask.settings.KEYS, "submission_platform", "submission_org", "submission_division", "submission_benchmark",
+        "submission_status", "seed", "run_start", "run_stop", "eval_accuracy", "train_samples", "not_a_result",
+    )
+)  # fmt: skip
+"""Keys whose events a judgement keeps: what a result's rules and questions need, and a caller's table of runs."""
 
 
 @dataclass(frozen=True)
 class Judgement:
     """The verdict on one log; `facts` is None if the log cannot be judged.
 
-    `notes` are findings of severity info: facts that the log doesn't give, and legal but unusual values. They never
-    fail a log.
+    Only `breaches` decide, and with --strict the missing evidence in `not_applied`. `questions` never do.
     """
 
     path: Path
     verdict: Overall
-    official: official.OfficialVerdict
+    official: checker.OfficialVerdict
     facts: RunFacts | None
-    findings: tuple[Finding, ...]
-    notes: tuple[Finding, ...] = ()
-    not_applied: tuple[tuple[str, str], ...] = ()
-    """Rules that the log switches off, each with the reason."""
+    breaches: tuple[Breach, ...]
+    questions: tuple[Question, ...] = ()
+    not_applied: tuple[Unchecked, ...] = ()
+    hint: str | None = None
+    """Which ruleset fits better, if the log lacks keys of the one that it was judged by."""
+
+    def asked(self, questions: Iterable[Question]) -> "Judgement":
+        """Return this judgement with more questions; its verdict stays."""
+        return replace(self, questions=(*self.questions, *questions))
 
     def as_json(self) -> dict[str, Any]:
         """Return the fields that `--json` prints."""
@@ -44,108 +61,108 @@ class Judgement:
             "verdict": self.verdict,
             "official": {"ruleset": self.official.ruleset, "verdict": self.official.verdict},
             **{name: getattr(self.facts, name, None) for name in _SHOWN_FACTS},
-            "findings": self.findings,
-            "notes": self.notes,
-            "not_applied": [{"rule": rule, "reason": reason} for rule, reason in self.not_applied],
+            "findings": [breach.as_json() for breach in self.breaches],
+            "questions": [question.as_json() for question in self.questions],
+            "not_applied": [unchecked.as_json() for unchecked in self.not_applied],
+            "hint": self.hint,
         }
 
 
-def find_logs(path: Path) -> list[Path]:
-    """Return the path itself, or a folder's result_*.txt at any level, without following links to folders.
+def judge_log(
+    path: Path, by_ruleset: str | None = None, division: str | None = None, strict: bool = False
+) -> Judgement:
+    """Return the verdict on one log: under a ruleset, or under the one that the log says it is of.
 
-    A folder without any, and a name of nothing, stand for the log that is called so with .txt: `named_run`.
-    Raises CannotJudge if nothing is at the path, or no log is in the folder.
+    `division` is the one that the log must have. With `strict`, missing evidence fails the log.
     """
-    if path == STDIN:
-        return [path]
-    try:
-        if not path.is_dir() and (path.exists() or not named_run(path)):
-            path.lstat()
-            return [path]
-    except (OSError, ValueError) as error:
-        raise CannotJudge(f"{path}: found nothing there; give a log or a folder of logs") from error
-    logs = logs_below(path, lambda name: fnmatch(name, LOG_PATTERN))
-    if not logs:
-        raise CannotJudge(f"{path}: found no {LOG_PATTERN} in the folder; give a folder of logs")
-    return logs
-
-
-def logs_below(path: Path, is_log: Callable[[str], bool]) -> list[Path]:
-    """Return a folder's logs at any level, by folder and number, or the log of the run that the path names."""
-    found = (Path(folder, name) for folder, _, names in os.walk(path) for name in names if is_log(name))
-    return sorted(found, key=lambda log: (log.parent, len(log.name), log.name)) or named_run(path)
-
-
-def named_run(path: Path) -> list[Path]:
-    """Return the log of the run that a path names without .txt, as the folder beside the log does; nothing if none."""
-    log = Path(f"{path}.txt")
-    return [log] if log.is_file() else []
-
-
-def is_package(path: Path) -> bool:
-    """Return whether a folder has a package's layout."""
-    return (path / "results").is_dir() and (path / "systems").is_dir()
-
-
-def judge(path: Path, ruleset: str, division: str | None = None, strict: bool = False) -> Judgement:
-    """Return the verdict on one log under one ruleset; with `strict`, warnings fail it."""
     try:
         with open_plain(path) as stream:
-            return _judged(path, Log(stream, str(path)), ruleset, division, strict)
+            return _judge(path, Log(stream, str(path)), by_ruleset, division, strict)
     except CannotJudge as problem:
-        found = Finding(READABLE.id, "error", str(problem), READABLE.sentence, READABLE.remedy, problem.line)
-        return Judgement(path, "cannot-judge", official.OfficialVerdict(ruleset, "error"), None, (found,))
+        named = by_ruleset or checker.DEFAULT_RULESET
+        breach = READABLE.breach(str(problem), line=problem.line)
+        return Judgement(path, "cannot-judge", checker.OfficialVerdict(named, "error"), None, (breach,))
 
 
-def _judged(path: Path, log: Log, ruleset: str, division: str | None, strict: bool) -> Judgement:
-    facts = RunFacts(log.events)
-    case = Case(log, ruleset, division, {} if path == STDIN else description.of_log(path))
-    verdict = official.check(log, facts, ruleset)
-    ours = [found for rule in RULES if rule.check for found in _shown(rule, rule.check(case))]
-    failed = any(finding.severity == "error" for finding in ours)
-    findings = [*_official_findings(verdict, facts), *(finding for finding in ours if finding.severity != "info")]
-    notes = tuple(finding for finding in ours if finding.severity == "info")
-    doubtful = {rule.id for rule in RULES if rule.severity == "cannot-judge"}
+def _judge(path: Path, log: Log, by_ruleset: str | None, division: str | None, strict: bool) -> Judgement:
+    described = {} if path == STDIN else description.of_log(path)
+    case = Case(log, by_ruleset or checker.DEFAULT_RULESET, division, described)
+    if by_ruleset is None:
+        case.ruleset = ruleset.of_path(path) or ruleset.of_log(case) or checker.DEFAULT_RULESET
+    official = checker.check(log, case, case.ruleset)
+    breaches, not_applied = apply(case)
+    ours_fail = bool(breaches)
+    breaches += official_breaches(official, case)
     overall: Overall = "pass"
-    if doubtful & {finding.rule for finding in ours} or (verdict.verdict == "error" and not failed):
+    if any(breach.rule.doubtful for breach in breaches) or (official.verdict == "error" and not ours_fail):
         overall = "cannot-judge"
-    elif failed or verdict.verdict == "fail" or (strict and findings):
+    elif breaches or (strict and any(unchecked.asked for unchecked in not_applied)):
         overall = "fail"
-    return Judgement(path, overall, verdict, facts, tuple(findings), notes, tuple(case.not_applied))
+    return Judgement(
+        path=path,
+        verdict=overall,
+        official=official,
+        facts=case.only(KEPT, MOST_EVENTS),
+        breaches=tuple(sorted(breaches, key=_line)),
+        questions=tuple(ask.about_log(case)),
+        not_applied=tuple(not_applied),
+        hint=ruleset.hint(case, case.ruleset) if official.verdict == "fail" else None,
+    )
 
 
-def _shown(rule: Rule, breaches: Iterable[Breach]) -> list[Finding]:
-    """Return the first breaches of a rule, in their order; an error displaces an earlier, milder breach."""
-    usual: Severity = "error" if rule.severity == "cannot-judge" else rule.severity
-    found = [
-        Finding(rule.id, one.severity or usual, one.found, one.expected or rule.sentence, rule.remedy, one.line)
-        for one in breaches
-    ]
-    kept = sorted(range(len(found)), key=lambda index: found[index].severity != "error")[:_MOST_OF_A_RULE]
-    shown = [found[index] for index in sorted(kept)]
-    if more := len(found) - len(shown):
-        shown[-1] = replace(shown[-1], found=f"{shown[-1].found}, and {more:,} more")
+def _line(breach: Breach) -> int:
+    return breach.line or 0
+
+
+def asked_together(judgements: Sequence[Judgement]) -> list[Judgement]:
+    """Return the judgements of a result's runs with the questions about them together; their verdicts stay."""
+    runs = [NamedRun(log.path.name, log.facts) for log in judgements if log.facts is not None]
+    questions = ask.about_runs(runs)
+    return [log.asked(questions.get(log.path.name, [])) if log.facts is not None else log for log in judgements]
+
+
+def apply(case: Case) -> tuple[list[Breach], list[Unchecked]]:
+    """Apply every rule to a log; return its breaches, and what could not be checked, with the reason."""
+    breaches: list[Breach] = []
+    not_applied: list[Unchecked] = []
+    for rule in RULES:
+        if rule.check is None:
+            continue
+        if not rule.applies_to(case.ruleset):
+            not_applied.append(rule.unchecked(_reason(rule, case.ruleset), asked=False))
+            continue
+        faults = []
+        for result in rule.check(case):
+            if isinstance(result, Fault):
+                faults.append(result)
+            else:
+                not_applied.append(rule.unchecked(result.reason, result.asked))
+        breaches += _shown(rule, faults)
+    return breaches, not_applied
+
+
+def _reason(rule: Rule, by_ruleset: str) -> str:
+    if by_ruleset < OLDEST_TEXT:
+        return f"the judge knows the text of rounds from {OLDEST_TEXT} on, and its checker has no such check"
+    return f'not in round {by_ruleset}; "{rule.source.section}" has it from {rule.since} on'
+
+
+def _shown(rule: Rule, faults: Sequence[Fault]) -> list[Breach]:
+    """Return the first breaches of a rule; the last of many says how many more there are."""
+    shown = [rule.breach(fault.found, fault.expected, fault.line) for fault in faults[:_MOST_OF_A_RULE]]
+    more = len(faults) - len(shown)
+    if more:
+        shown[-1] = shown[-1]._replace(found=f"{shown[-1].found}, and {more:,} more")
     return shown
 
 
-def once(runs: Sequence[Judgement]) -> tuple[list[Judgement], list[Finding]]:
-    """Return a result's runs without the warnings and notes that all have, and these: they are asked about once."""
-    found = [[*run.findings, *run.notes] for run in runs]
-    rules = [{(one.rule, one.severity) for one in run if one.severity != "error"} for run in found]
-    common = set.intersection(*rules) if len(runs) > 1 else set()
-
-    def own(findings: Iterable[Finding]) -> tuple[Finding, ...]:
-        return tuple(one for one in findings if (one.rule, one.severity) not in common)
-
-    shared = {one.rule: one for one in reversed(found[0]) if one not in own(found[0])} if runs else {}
-    left = [replace(run, findings=own(run.findings), notes=own(run.notes)) for run in runs]
-    texts = [replace(one, line=None, found=f"in all {len(runs)} runs: {one.found}") for one in shared.values()]
-    return left, texts[::-1]
-
-
-def _official_findings(verdict: official.OfficialVerdict, facts: RunFacts) -> Findings:
-    for message in verdict.messages:
+def official_breaches(verdict: checker.OfficialVerdict, facts: RunFacts) -> list[Breach]:
+    """Return the official checker's messages as breaches."""
+    breaches = []
+    for message, count in Counter(verdict.messages).items():
         expected = message.test or f"what ruleset {verdict.ruleset} asks for"
-        place = official.place_of_rule(verdict.ruleset, facts.division, message.key)
+        place = checker.place_of_rule(verdict.ruleset, facts.division, message.key)
         expected += f" ({place})" if place else ""
-        yield Finding(OFFICIAL.id, "error", message.text, expected, OFFICIAL.remedy, message.line)
+        found = message.text if count == 1 else f"{message.text}, {count:,} times"
+        breaches.append(OFFICIAL.breach(found, expected, message.line))
+    return breaches

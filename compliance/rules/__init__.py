@@ -1,45 +1,32 @@
-"""List our rules: they find what the official checker misses, or reports without a line or a remedy."""
+"""MLPerf's rules, a file for each section: what they say decides the verdict, and nothing else does."""
 
-from compliance.finding import Rule
 from compliance.rules import (
-    blocks,
-    clock,
-    convergence,
-    division,
-    evaluation,
+    benchmark_results,
+    convergence_points,
+    data_set,
+    divisions,
+    fixed_values,
     hyperparameters,
-    pace,
-    quantities,
+    power_measurement,
+    quality_measure,
+    random_numbers,
     records,
+    run_results,
     submission,
 )
+from compliance.rules.rule import Rule
 
-# Their verdicts come from elsewhere; they stand here so that every finding's rule is listed.
-READABLE = Rule(
-    "readable",
-    "A log is plain text with MLPerf lines, within the limits",
-    "mlcommons/logging, mlp_parser",
-    "cannot-judge",
-    "give the log as the run wrote it",
-)
-OFFICIAL = Rule(
-    "official",
-    "The official checker passes the log",
-    "mlcommons/logging, compliance_checker",
-    "error",
-    "see the key in the ruleset's files of mlperf-logging; log what it asks for",
-)
 RULES: tuple[Rule, ...] = (
-    READABLE,
-    OFFICIAL,
     *records.RULES,
-    *submission.RULES,
-    *clock.RULES,
-    *blocks.RULES,
-    *pace.RULES,
+    *divisions.RULES,
+    *random_numbers.RULES,
+    *data_set.RULES,
     *hyperparameters.RULES,
-    *division.RULES,
-    *evaluation.RULES,
-    *convergence.RULES,
-    *quantities.RULES,
+    *fixed_values.RULES,
+    *quality_measure.RULES,
+    *run_results.RULES,
+    *benchmark_results.RULES,
+    *convergence_points.RULES,
+    *submission.RULES,
+    *power_measurement.RULES,
 )

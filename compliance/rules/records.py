@@ -1,61 +1,77 @@
-"""Rules about lines: each can be read and has one meaning."""
+"""MLCommons' log parser and log checker: every line is a record that can be read in one way."""
 
-from compliance.finding import Breach, Breaches, Case, Check, Rule
-from compliance.log import MOST_OF_A_KEY
-from compliance.rules.clock import COURSE
-from compliance.rules.quantities import kind_of
+from collections.abc import Iterator
 
-_PARSER = "mlcommons/logging, mlp_parser"
+from compliance.read.case import Case
+from compliance.read.log import MOST_OF_A_KEY
+from compliance.rules.rule import LOG_CHECKER, LOG_PARSER, OLDEST, Checked, Fault, Gap, Rule, Source, rule
 
-# Keys that rules look at, beside measurements; a flood of another key is harmless.
-_JUDGED = (
-    *COURSE, "init_start", "init_stop", "seed", "global_batch_size", "train_samples", "eval_samples", "not_a_result",
-    "resumed",
+_LINES = Source(LOG_PARSER, "parse_file")
+_CHECKS = Source(LOG_CHECKER, "common.yaml")
+_COUNTED_KEYS = (
+    "run_start", "run_stop", "init_start", "init_stop", "block_start", "epoch_start", "eval_start", "eval_accuracy",
+    "global_batch_size", "seed", "train_samples", "eval_samples", "not_a_result", "resumed",
+)  # fmt: skip
+"""Keys that rules look at; a flood of another key hides nothing."""
+
+READABLE = Rule(
+    "readable", _LINES, "A log is plain text with MLPerf lines, within the judge's limits",
+    "give the log as the run wrote it", since=OLDEST, doubtful=True,
+)  # fmt: skip
+OFFICIAL = Rule(
+    "official", _CHECKS, "The official log checker passes the log",
+    "see the key in the ruleset's files of mlperf-logging; log what it asks for", since=OLDEST,
 )  # fmt: skip
 
 
-def _noted(rule: str) -> Check:
-    """Return the check that reports a log's notes for a rule."""
-    return lambda case: (Breach(line, reason) for line, reason in case.log.notes[rule])
+def _noted(case: Case, name: str) -> Iterator[Fault]:
+    return (Fault(line, reason) for line, reason in case.log.notes[name])
 
 
-def _flood(case: Case) -> Breaches:
+@rule(
+    "record", _LINES, "Every MLPerf line is a JSON object with time_ms, key, value and metadata",
+    "check whether the file was truncated, or two processes wrote into one line", since=OLDEST,
+)  # fmt: skip
+def lines_are_records(case: Case) -> Checked:
+    yield from _noted(case, "record")
+
+
+@rule("time-number", _CHECKS, "time_ms is a number", "write time_ms without quotes", since=OLDEST)
+def times_are_numbers(case: Case) -> Checked:
+    yield from _noted(case, "time-number")
+
+
+@rule(
+    "record-unambiguous", Source("RFC 8259", "4. Objects"), "No record repeats a field", "write the field once",
+    since=OLDEST, doubtful=True,
+)  # fmt: skip
+def records_have_one_meaning(case: Case) -> Checked:
+    yield from _noted(case, "record-unambiguous")
+
+
+@rule(
+    "text", _LINES, "Records have no NUL bytes", "copy the log again from where it was written",
+    since=OLDEST, doubtful=True,
+)  # fmt: skip
+def records_are_text(case: Case) -> Checked:
+    yield from _noted(case, "text")
+
+
+@rule(
+    "record-read", _LINES, "The parser reads every line of the log",
+    "let one process write the log, a line at a time", since=OLDEST,
+)  # fmt: skip
+def all_lines_are_read(case: Case) -> Checked:
+    for name in ("record-read", "text-hole"):
+        for line, reason in case.log.notes[name][:1]:
+            count = len(case.log.notes[name])
+            yield Gap(f"line {line} is not read, {reason}" + (f"; {count:,} such lines" if count > 1 else ""))
     for key in case.log.flooded:
-        if key in _JUDGED or kind_of(key):
-            last = case.all(key)[-1].line
-            yield Breach(last, f"{key} more than {MOST_OF_A_KEY:,} times; our rules saw them up to this line")
+        if key in _COUNTED_KEYS:
+            yield Gap(f"{key} stands in more than {MOST_OF_A_KEY:,} records; only the first were seen")
 
 
-_NOTED = (
-    Rule(
-        "record", "Every MLPerf line is a JSON object with time_ms, key, value and metadata", _PARSER, "error",
-        "check whether the file was truncated, or two processes wrote into one line",
-    ),
-    Rule(
-        "time-number", "time_ms is a number", "mlcommons/logging, compliance_checker", "error",
-        "write time_ms without quotes",
-    ),
-    Rule(
-        "record-read", "Every record has its own line, readable for checkers",
-        _PARSER, "warning", "let one process write the log, a line at a time",
-    ),
-    Rule(
-        "record-unambiguous", "No record repeats a field", "RFC 8259, section 4", "cannot-judge",
-        "write the field once",
-    ),
-    Rule(
-        "text", "Records have no NUL bytes", _PARSER, "cannot-judge",
-        "copy the log again from where it was written",
-    ),
-    Rule(
-        "text-hole", "Other lines have no NUL bytes", _PARSER, "warning",
-        "copy the log again from where it was written",
-    ),
-)  # fmt: skip
 RULES = (
-    *(rule._replace(check=_noted(rule.id)) for rule in _NOTED),
-    Rule(
-        "flood", "A run logs a key at most 10,000 times", "published logs of rounds 1.1 to 5.0", "warning",
-        "log evaluations and blocks, not every step", _flood,
-    ),
+    READABLE, OFFICIAL, lines_are_records, times_are_numbers, records_have_one_meaning, records_are_text,
+    all_lines_are_read,
 )  # fmt: skip

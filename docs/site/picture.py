@@ -7,8 +7,8 @@ import json
 from pathlib import Path
 
 from bertbench.report.charts import Axis, scatter
-from compliance.log import read_events
-from compliance.run import RunFacts
+from compliance.read.log import read_events
+from compliance.read.run import RunFacts
 
 _REPOSITORY = Path(__file__).parents[2]
 _PICTURE = _REPOSITORY / "docs" / "demo.svg"

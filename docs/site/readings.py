@@ -10,9 +10,11 @@ from typing import Any
 
 from scipy import stats
 
-from compliance.log import read_events
+from compliance.ask import TOPICS
+from compliance.read.log import read_events
+from compliance.read.run import RunFacts
 from compliance.rules import RULES
-from compliance.run import RunFacts
+from compliance.rules.fixed_values import FIXED
 from lab.study.intervals import holm
 
 _RESULTS = Path(__file__).parents[2] / "results"
@@ -68,10 +70,21 @@ def steps() -> str:
 
 
 def rules() -> str:
-    """Return the rules of the judge; one of severity info gives notes."""
-    severities = {"error": "", "info": "note", "warning": "warning", "cannot-judge": "cannot-judge"}
-    rows = [[rule.source, f"`{rule.id}`", severities[rule.severity], rule.sentence] for rule in RULES]
-    return _table(["source", "rule", "breach", "what it asks"], rows)
+    """Return the judge's rules, and the first round whose text has each."""
+    rows = [[f"`{rule.id}`", f"{rule.source.document}: {rule.source.section}", rule.since, rule.says] for rule in RULES]
+    return _table(["rule", "document and section", "from round", "what it says"], rows)
+
+
+def fixed_values() -> str:
+    """Return the values that the closed division fixes, with the section of training_rules.adoc that does."""
+    rows = [[f"`{fixed.key}`", fixed.expected, fixed.section] for fixed in FIXED]
+    return _table(["key", "fixed value", "section of training_rules.adoc"], rows)
+
+
+def questions() -> str:
+    """Return what the judge asks."""
+    rows = [[f"`{topic.id}`", topic.asks, topic.usual] for topic in TOPICS]
+    return _table(["question", "what is asked", "what is usual"], rows)
 
 
 def balance() -> str:
@@ -235,5 +248,7 @@ def _table(heads: list[str], rows: list[list[str]]) -> str:
     return "\n".join(f"| {' | '.join(cells)} |" for cells in [heads, ["---"] * len(heads), *rows])
 
 
-READINGS = {reading.__name__: reading for reading in (demo, claims, steps, rules, balance, preparation)}
+READINGS = {
+    reading.__name__: reading for reading in (demo, claims, steps, rules, fixed_values, questions, balance, preparation)
+}
 """What a page may show, by name."""

@@ -13,8 +13,8 @@ from bertbench.distributed.world import World
 from bertbench.results.files import ResultFiles
 from bertbench.results.progress import RunProgress
 from bertbench.training.train import train
-from compliance.log import read_events
-from compliance.run import RunFacts
+from compliance.read.log import read_events
+from compliance.read.run import RunFacts
 
 ALIKE = (
     "precision.compute=fp32",

@@ -22,7 +22,7 @@ from bertbench.training.short_run import shortened
 from bertbench.training.train import train
 from bertbench.training.trainer import initial_model
 from bertbench.weights.file import Weights
-from compliance.log import read_events
+from compliance.read.log import read_events
 from tests.conftest import Answer, Printed, Tiny
 from tests.parallel.test_equality import LAYOUTS, SHAPE
 from tests.ranks import run_ranks

@@ -12,7 +12,7 @@ from bertbench.checkpoint.snapshot import Meta, partial_folder, publish, step_fo
 from bertbench.cli import main
 from bertbench.common.errors import CheckpointError, ConfigError
 from bertbench.results.files import ResultFiles
-from compliance.log import read_events
+from compliance.read.log import read_events
 from tests.conftest import Captured, Tiny
 
 SEED = 5

@@ -5,8 +5,8 @@ from collections import Counter
 from pathlib import Path
 from typing import Any
 
-from compliance.judge import judge
-from compliance.record import as_json
+from compliance.judge import judge_log
+from compliance.read.record import as_json
 from tests.compliance.logs import Record, closed, demo, line, with_own_keys
 
 RULESETS = ("0.7.0", "2.0.0", "3.1.0", "5.0.0", "5.1.0")
@@ -33,12 +33,12 @@ def fuzz(chance: random.Random, number: int, log: Path) -> Counter[str]:
         ruleset = chance.choice(RULESETS)
         try:
             log.write_bytes(content)
-            judgement = judge(log, ruleset)
+            judgement = judge_log(log, ruleset)
             as_json(judgement.as_json())
         except BaseException:
             log.rename("fuzz-crash.txt")
             raise
-        assert all(finding.found and finding.rule for finding in judgement.findings)
+        assert all(breach.found and breach.rule.id for breach in judgement.breaches)
         verdicts[judgement.verdict] += 1
     return verdicts
 

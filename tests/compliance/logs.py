@@ -13,7 +13,7 @@ import mlperf_logging
 import yaml
 from mlperf_logging.compliance_checker import mlp_compliance
 
-from compliance.judge import Judgement, judge
+from compliance.judge import Judgement, judge_log
 
 REPOSITORY = Path(__file__).parents[2]
 RESULTS = REPOSITORY / "tests" / "recorded" / "results" / "cpu_demo" / "bert"
@@ -113,12 +113,12 @@ def write(path: Path, content: str | bytes | Iterable[Record]) -> Path:
 
 def judged(folder: Path, content: str | bytes | Iterable[Record], ruleset: str = "5.0.0", **options: Any) -> Judgement:
     """Judge a log that is written into a folder."""
-    return judge(write(folder / "result_0.txt", content), ruleset, **options)
+    return judge_log(write(folder / "result_0.txt", content), ruleset, **options)
 
 
 def places(judgement: Judgement) -> set[tuple[str, int | None]]:
-    """The rule and the line of every finding."""
-    return {(finding.rule, finding.line) for finding in judgement.findings}
+    """The rule and the line of every breach."""
+    return {(breach.rule.id, breach.line) for breach in judgement.breaches}
 
 
 def at(records: list[Record], key: str, nth: int = 0) -> int:

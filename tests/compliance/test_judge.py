@@ -7,17 +7,17 @@ from pathlib import Path
 
 import pytest
 
-from compliance.judge import find_logs
-from compliance.log import CannotJudge
-from compliance.run import RunFacts
-from compliance.score import counted
+from compliance.read.find import find_logs
+from compliance.read.log import CannotJudge
+from compliance.read.run import RunFacts
+from compliance.read.score import counted
 from tests.compliance.logs import judged, write
 from tests.compliance.packages import run_log
 
 
 def test_a_runs_facts_are_read_from_its_log(tmp_path: Path) -> None:
     judgement = judged(tmp_path, run_log("open", evaluations=2, seed=7))
-    assert (judgement.verdict, judgement.findings) == ("pass", ())
+    assert (judgement.verdict, judgement.breaches) == ("pass", ())
     facts = judgement.facts
     assert facts is not None
     assert (facts.benchmark, facts.division, facts.status, facts.seed) == ("bert", "open", "success", 7)
@@ -68,6 +68,6 @@ def test_which_runs_count() -> None:
 
 
 def test_the_judge_needs_neither_torch_nor_bertbench() -> None:
-    modules = "sys, compliance.__main__, compliance.package"
+    modules = "sys, compliance.__main__, compliance.package.package"
     code = f"import {modules}; print({{'torch', 'bertbench'}} & set(sys.modules))"
     assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout == "set()\n"

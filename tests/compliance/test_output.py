@@ -1,4 +1,4 @@
-"""What a reviewer reads: counts, findings once, places in files, and JSON that strict parsers take."""
+"""What a reviewer reads: counts, breaches by line, questions apart, and JSON that strict parsers take."""
 
 import json
 from pathlib import Path
@@ -6,20 +6,25 @@ from typing import Any
 
 import pytest
 
+from bertbench.cli import main as bertbench
 from compliance.__main__ import main
-from tests.compliance.logs import closed, write
-from tests.compliance.mutations import every, no_result, renamed, setting, telling, timed, without
-from tests.compliance.packages import write_package
+from compliance.ask import TOPICS
+from compliance.rules import RULES
+from tests.compliance.edits import CLOSED, QUESTIONS
+from tests.compliance.logs import closed, demo, text, write
+from tests.compliance.mutations import again, both, renamed, setting, timed, without
+from tests.compliance.packages import run_log, write_package
+from tests.compliance.published import logs
 from tests.conftest import Captured
 
 
-def strictly(text: str) -> Any:
+def strictly(printed: str) -> Any:
     """Parse JSON as its standard has it: Python alone takes NaN and Infinity."""
 
     def refuse(constant: str) -> None:
         raise ValueError(constant)
 
-    return json.loads(text, parse_constant=refuse)
+    return json.loads(printed, parse_constant=refuse)
 
 
 @pytest.mark.parametrize("time_ms", [float("nan"), float("inf"), -1e308])
@@ -30,57 +35,150 @@ def test_json_is_strict_whatever_a_log_holds(tmp_path: Path, capsys: Captured, t
     strictly(capsys.readouterr().out)
 
 
-def test_many_logs_end_with_their_number_by_verdict_and_share_what_all_have(tmp_path: Path, capsys: Captured) -> None:
-    for number in range(3):
-        records = telling("run_stop", status="aborted")(closed()) if number == 1 else closed()
-        write(tmp_path / f"result_{number}.txt", renamed("seed", "sead")(records))
-    assert main([str(tmp_path)]) == 1
-    text = capsys.readouterr().out
-    assert (
-        text.splitlines()[-1]
-        == f"1 fail: {tmp_path}/result_1.txt; 2 warn: {tmp_path}/result_0.txt, {tmp_path}/result_2.txt"
+def test_breaches_stand_by_line_and_a_remedy_once(tmp_path: Path, capsys: Captured) -> None:
+    records = both(setting("opt_lamb_beta_2", "x"), setting("opt_lamb_beta_1", "x"), setting("opt_name", "sgd"))(
+        closed()
     )
-    assert (text.count("warning seed: "), text.count("not applied: reference-value: ")) == (1, 1)
-    assert f"{tmp_path}: warning seed: found in all 3 runs: no seed" in text
-    assert main(["--json", str(tmp_path)]) == 1
-    logs = strictly(capsys.readouterr().out)
-    rules = [[one["rule"] for one in log["in_all_runs"]] for log in logs]
-    assert rules == [["seed", "copied-run", "copied-run"], [], []]  # all three are one run
-    assert "seed" not in {finding["rule"] for log in logs for finding in log["findings"]}
+    path = write(tmp_path / "result_0.txt", records)
+    assert main([str(path)]) == 1
+    printed = capsys.readouterr().out
+    lines = [int(line.split(":")[1]) for line in printed.splitlines() if ": error " in line]
+    assert lines == sorted(lines)
+    assert len(lines) == 3
+    assert (
+        printed.count(
+            "expected: A closed run's tunable hyperparameters are finite numbers (training_rules.adoc, \"Hyper"
+        )
+        == 2
+    )
+    assert printed.count("remedy: log the number that the optimizer or the schedule uses") == 1
 
 
-def test_a_smoke_run_is_shown_as_none_and_its_own_words_decide_nothing(tmp_path: Path, capsys: Captured) -> None:
-    assert main([str(write(tmp_path / "result_0.txt", no_result("PASS")(closed())))]) == 1
+def test_a_byte_copy_is_a_question_that_the_last_line_counts(tmp_path: Path, capsys: Captured) -> None:
+    for number in range(4):
+        write(tmp_path / f"result_{number}.txt", run_log("open", evaluations=6, seconds=50 + number, seed=number))
+    (tmp_path / "result_4.txt").write_bytes((tmp_path / "result_3.txt").read_bytes())
+    assert main([str(tmp_path)]) == 0
+    printed = capsys.readouterr().out
+    assert printed.splitlines()[-1] == "5 pass, 1 question"
+    copied = f"{tmp_path}/result_4.txt: copied-run: all 6 accuracies and times of result_3.txt"
+    assert f"  Questions for the submitter:\n  {copied}\n    usual: none shares" in printed
+    assert main(["--strict", "--json", str(tmp_path)]) == 0
+    questions = [log["questions"] for log in strictly(capsys.readouterr().out)]
+    assert [len(each) for each in questions] == [0, 0, 0, 0, 1]
+    assert questions[4][0]["question"] == "copied-run"
+
+
+def test_many_logs_end_with_their_number_by_verdict(tmp_path: Path, capsys: Captured) -> None:
+    for number in range(3):
+        content = run_log("open", seconds=90 + number, seed=number, status="aborted" if number == 1 else "success")
+        write(tmp_path / f"result_{number}.txt", content)
+    assert main([str(tmp_path)]) == 1
+    assert capsys.readouterr().out.splitlines()[-1] == f"2 pass, 1 fail ({tmp_path}/result_1.txt)"
+
+
+def test_what_was_not_checked_of_any_log_of_a_folder_stands_once(tmp_path: Path, capsys: Captured) -> None:
+    for number in range(3):
+        write(tmp_path / f"result_{number}.txt", run_log(seconds=90 + number, seed=number))
+    main([str(tmp_path)])
+    assert capsys.readouterr().out.count("  not applied: optimizer: the log doesn't give opt_name") == 1
+
+
+def test_questions_never_fail_a_log_and_missing_evidence_does_with_strict(tmp_path: Path, capsys: Captured) -> None:
+    for edit in QUESTIONS:
+        assert main(["--strict", str(write(tmp_path / "log.txt", edit.applied()))]) == 0
+        assert capsys.readouterr().out.splitlines()[-1] == "1 pass, 1 question"
+    log = str(write(tmp_path / "log.txt", without("seed")(closed())))
+    assert (main([log]), main(["--strict", log])) == (0, 1)
+    assert "not applied: seed-value: the log gives no seed" in capsys.readouterr().out
+
+
+def test_a_smoke_run_is_shown_as_none(tmp_path: Path, capsys: Captured) -> None:
+    smoke = both(again("seed", value="PASS"), renamed("seed", "not_a_result", 1))(closed())
+    assert main([str(write(tmp_path / "result_0.txt", smoke))]) == 1
     assert capsys.readouterr().out.startswith("NO RESULT ")
 
 
-def test_official_findings_name_the_line_of_the_rule(tmp_path: Path, capsys: Captured) -> None:
+def test_official_breaches_name_the_line_of_the_rule(tmp_path: Path, capsys: Captured) -> None:
     main([str(write(tmp_path / "result_0.txt", renamed("opt_lamb_beta_1", "beta")(closed())))])
     assert "what ruleset 5.0.0 asks for (training_5.0.0/closed_bert.yaml:" in capsys.readouterr().out
 
 
-def test_rules_that_a_log_switches_off_are_listed(tmp_path: Path, capsys: Captured) -> None:
-    at_once = every("eval_accuracy", lambda number, one: one.update(time_ms=closed()[-2]["time_ms"] + number - 14))
-    otherwise = every("eval_stop", lambda number, one: one.update(key=f"eval_{('stop', 'start')[number % 2]}"))
-    path = write(tmp_path / "result_0.txt", without("opt_name")(otherwise(at_once(closed()))))
-    main(["--json", str(path)])
-    (log,) = strictly(capsys.readouterr().out)
-    assert {one["rule"] for one in log["not_applied"]} == {"intervals", "optimizer", "pace", "rate", "reference-value"}
-    main([str(path)])
-    assert "  not applied: optimizer: opt_name is not in the log" in capsys.readouterr().out
+def test_rules_and_questions_are_listed(capsys: Captured) -> None:
+    assert main(["rules", "--json"]) == 0
+    listed = strictly(capsys.readouterr().out)
+    assert [rule["id"] for rule in listed["rules"]] == [rule.id for rule in RULES]
+    assert set(listed["rules"][0]) == {"id", "document", "section", "since", "says", "remedy"}
+    assert [question["id"] for question in listed["questions"]] == [topic.id for topic in TOPICS]
+    assert bertbench(["judge", "rules"]) == 0
+    printed = capsys.readouterr().out
+    assert "training_rules.adoc, Run Results\n" in printed
+    assert "  init-time (from 0.7.0 on): Initialisation beyond 30 minutes" in printed
 
 
-def test_a_package_is_known_by_its_layout_and_tolerates_without_an_error(tmp_path: Path, capsys: Captured) -> None:
-    logs = write_package(tmp_path)
-    log = logs / "result_4.txt"
+def test_a_wrong_ruleset_says_which_one_fits(tmp_path: Path, capsys: Captured) -> None:
+    old = next(log for name, log in logs().items() if log.ruleset == "1.1.0" and "Google" not in name)
+    path = str(write(tmp_path / "result_0.txt", old.records))
+    main(["--ruleset", "5.0.0", path])
+    assert "this log has keys of 1.1; give --ruleset 1.1.0" in capsys.readouterr().out
+    main([path])  # its keys and its date say it
+    assert "ruleset 1.1.0: official pass" in capsys.readouterr().out
+
+
+def test_the_name_of_mlcommons_repository_chooses_the_ruleset(tmp_path: Path, capsys: Captured) -> None:
+    main([str(write(tmp_path / "training_results_v4.1" / "org" / "result_0.txt", CLOSED))])
+    assert "ruleset 4.1.0" in capsys.readouterr().out
+
+
+def test_a_log_of_today_that_lacks_a_key_is_none_of_an_older_round(tmp_path: Path, capsys: Captured) -> None:
+    assert main([str(write(tmp_path / "result_0.txt", without("opt_lamb_epsilon")(closed())))]) == 1
+    assert "ruleset 5.0.0: official fail" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["--ruleset", "5.1.0", "."], "argument --ruleset: BERT isn't in 5.1.0; use 5.0.0\n"),
+        (["--ruleset", "6.0.0", "."], "argument --ruleset: BERT isn't in 6.0.0; use 5.0.0\n"),
+        (["--ruleset", "1.2.3", "."], "found 1.2.3; give one of 0.7.0, 1.0.0, "),
+    ],
+)
+def test_a_ruleset_without_bert_is_refused_in_a_line(words: list[str], said: str, capsys: Captured) -> None:
+    with pytest.raises(SystemExit) as ended:
+        main(words)
+    assert ended.value.code == 2
+    assert said in capsys.readouterr().err
+
+
+def test_a_path_of_nothing_is_named(tmp_path: Path, capsys: Captured) -> None:
+    assert main([str(tmp_path / "nosuch")]) == 2
+    assert capsys.readouterr().err.startswith(f"{tmp_path}/nosuch: found nothing there; give a log, ")
+
+
+@pytest.mark.parametrize("program", ["bertbench judge", "python -m compliance"])
+def test_help_says_how_the_judge_was_called(program: str, capsys: Captured) -> None:
+    with pytest.raises(SystemExit):
+        main(["--help"], program)
+    assert capsys.readouterr().out.startswith(f"usage: {program} ")
+
+
+def test_a_package_is_known_by_its_layout_and_tolerates_one_failure(tmp_path: Path, capsys: Captured) -> None:
+    logs_of_package = write_package(tmp_path)
+    log = logs_of_package / "result_4.txt"
     log.write_text(log.read_text().replace("success", "aborted"))
     assert main([str(tmp_path)]) == 0
-    text = capsys.readouterr().out
-    assert "  tolerated toy/bert/result_4.txt:" in text
-    assert "error" not in text
+    printed = capsys.readouterr().out
+    assert "  toy/bert/result_4.txt:" in printed
+    assert ": tolerated run-success: " in printed
+    assert "error" not in printed
 
 
 @pytest.mark.parametrize("words", [["--division", "closed"], ["."]])
 def test_a_package_is_judged_as_a_whole(tmp_path: Path, capsys: Captured, words: list[str]) -> None:
     assert main(["package", str(tmp_path), *words]) == 2
     assert capsys.readouterr().err.startswith("package: found --division or several folders; expected ")
+
+
+def test_one_log_has_no_last_line(tmp_path: Path, capsys: Captured) -> None:
+    main([str(write(tmp_path / "result_0.txt", text(demo())))])
+    assert capsys.readouterr().out.startswith("PASS ")

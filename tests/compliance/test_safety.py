@@ -12,10 +12,10 @@ from typing import Any
 
 import pytest
 
-from compliance import official
+from compliance import judge_log
 from compliance.__main__ import main
-from compliance.judge import judge
-from compliance.log import Log
+from compliance.official import checker
+from compliance.read.log import Log
 from tests.compliance.fuzz import fuzz
 from tests.compliance.logs import at, closed, compliance, demo, judged, text, write
 from tests.compliance.mutations import setting, without
@@ -43,9 +43,9 @@ def _socket(path: Path) -> None:
 )
 def test_what_is_no_file_cannot_be_judged(tmp_path: Path, make: Any, found: str) -> None:
     path = tmp_path / "log.txt"
-    judgement = judge(make(path) or path, "5.0.0")
+    judgement = judge_log(make(path) or path, "5.0.0")
     assert judgement.verdict == "cannot-judge"
-    assert found in judgement.findings[0].found
+    assert found in judgement.breaches[0].found
 
 
 def test_a_folder_with_specials_and_loops_is_judged_to_its_end(tmp_path: Path) -> None:
@@ -82,7 +82,7 @@ def test_a_value_of_a_log_never_becomes_a_path_of_a_rule_file(
     up = "../" * 30 + str(tmp_path / "x")[1:]
     records[at(records, key)]["value"] = f"{up}/evil" if key == "submission_division" else f"x/../{up}/closed_evil"
     opened: list[str] = []
-    monkeypatch.setattr(official, "_load", lambda stream, Loader: opened.append(stream.name))
+    monkeypatch.setattr(checker, "_load", lambda stream, Loader: opened.append(stream.name))
     # Many other keys first: what is remembered of a log is bounded, what is checked of it is not.
     flood = [{**records[0], "key": f"key {number}"} for number in range(12_000)]
     judgement = judged(tmp_path, [*flood, *records])
@@ -121,16 +121,16 @@ def test_a_log_agrees_with_its_systems_division(
 ) -> None:
     path = write(tmp_path / "org" / "results" / "toy" / "bert" / "result_0.txt", closed())
     write(path.parent / where, json.dumps({"division": described}))
-    judgement = judge(path, "5.0.0")
+    judgement = judge_log(path, "5.0.0")
     assert judgement.verdict == verdict
-    assert [finding.rule for finding in judgement.findings] == ["division-system"] * (verdict == "fail")
+    assert [breach.rule.id for breach in judgement.breaches] == ["division-system"] * (verdict == "fail")
 
 
 def test_a_description_of_absurd_size_bounds_nothing(tmp_path: Path) -> None:
     path = write(tmp_path / "result_0.txt", closed())
     described = {"number_of_nodes": "1" + "0" * 400, "accelerators_per_node": "8"}
     write(tmp_path / "result_0" / "system.json", json.dumps(described))
-    assert "rate" in dict(judge(path, "5.0.0").not_applied)
+    assert judge_log(path, "5.0.0").questions == ()
 
 
 def test_many_logs_are_judged_by_several_processes_in_order(tmp_path: Path) -> None:
@@ -152,10 +152,10 @@ def test_floods_are_compared_in_seconds_said_and_seen_whole_by_the_official_chec
     many += [{**records[last], "value": 0.5}] * 12_000
     path = write(tmp_path / "result_0.txt", [*records[:last], *many, *records[last:]])
     began = time.process_time()
-    judgement = judge(path, "5.0.0")
+    judgement = judge_log(path, "5.0.0")
     assert time.process_time() - began < 20  # comparing each event with each takes longer
     assert judgement.official.verdict == "pass"  # only the very last accuracy reaches the target
-    assert "flood" in {finding.rule for finding in judgement.findings}
+    assert "record-read" in {unchecked.rule for unchecked in judgement.not_applied}
     with path.open("rb") as stream:
         assert not Log(stream).in_memory
 
@@ -224,7 +224,7 @@ def test_a_kernel_file_without_a_size_has_no_endless_log(tmp_path: Path) -> None
     path = Path("/proc/self/pagemap")
     if not path.exists():
         pytest.skip("no such file here")
-    assert "an empty file" in judge(path, "5.0.0").findings[0].found
+    assert "an empty file" in judge_log(path, "5.0.0").breaches[0].found
 
 
 @pytest.mark.parametrize("number", [200, pytest.param(100_000, marks=pytest.mark.slow)])

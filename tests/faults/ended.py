@@ -16,7 +16,7 @@ from bertbench.results.files import ResultFiles
 from bertbench.results.progress import RunProgress
 from bertbench.training.build import Options
 from bertbench.training.train import train
-from compliance.log import Event, read_events
+from compliance.read.log import Event, read_events
 from tests.ranks import CONTEXT, LIMIT_S
 
 SEED = 5

@@ -23,7 +23,7 @@ from bertbench.model.loss import IGNORED
 from bertbench.results.metrics import StepReport
 from bertbench.training.build import make_sampler
 from bertbench.training.trainer import WholeTrainer
-from compliance.judge import judge
+from compliance import judge_log
 from tests.conftest import Captured, Tiny
 from tests.faults.ended import SEED, trained
 from tests.tiny import Sample, columns_of
@@ -134,8 +134,8 @@ def test_a_sample_that_is_left_out_is_counted_in_metrics_and_log_and_judged(
     assert [row["skipped"] for row in metrics(log)] == [0, 0, 0, 0, 1, 0]
     (event,) = [event for event in ended.events if event.key == "samples_skipped"]
     assert (event.value, event.metadata["step"]) == (1, 5)
-    found = [(finding.severity, finding.line) for finding in judge(log, "5.0.0").findings if finding.rule == "skipped"]
-    assert found == [("warning", event.line)]
+    asked = [(question.topic.id, question.line) for question in judge_log(log, "5.0.0").questions]
+    assert asked == [("samples", event.line)]
 
 
 def poison(what: str, world: World) -> None:

@@ -12,7 +12,7 @@ from bertbench.checkpoint.snapshot import newest
 from bertbench.common.errors import RunError
 from bertbench.results.files import ResultFiles
 from bertbench.results.linefile import LineFile
-from compliance.log import read_events
+from compliance.read.log import read_events
 from tests.ranks import LIMIT_S
 from tests.training.test_run import launched, metrics, wait_for, words
 

@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from bertbench.data.store.columns import Columns
 from bertbench.distributed.world import World
 from bertbench.loading.batch import SampleCheck
-from compliance.log import read_events
+from compliance.read.log import read_events
 from tests.conftest import Tiny
 from tests.faults.ended import Ended, trained
 from tests.training.test_run import children, launched, metrics, wait_for_steps, words

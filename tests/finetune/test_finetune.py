@@ -20,7 +20,7 @@ from bertbench.finetune.run import finetune, starting_model
 from bertbench.model.bert import Bert
 from bertbench.results.files import ResultFiles
 from bertbench.weights.file import Weights, write_weights
-from compliance.judge import judge
+from compliance import judge_log
 from tests.conftest import Captured, Printed, Tiny
 from tests.finetune.conftest import QUESTIONS
 from tests.ranks import answers_of, run_ranks
@@ -70,9 +70,9 @@ def test_questions_are_learnt_by_heart_and_everything_is_told(
         assert n_best[name][0]["text"] == text
         assert "" in [entry["text"] for entry in n_best[name]]
     assert '"key": "eval_accuracy", "value": ' + json.dumps(f1s[-1]) in (out / "mlperf_log.txt").read_text()
-    verdict = judge(out / "mlperf_log.txt", "5.0.0")
+    verdict = judge_log(out / "mlperf_log.txt", "5.0.0")
     assert verdict.verdict == "fail", "no result in BERT pre-training"
-    assert "benchmark" in {finding.rule for finding in verdict.findings}
+    assert "benchmark" in {breach.rule.id for breach in verdict.breaches}
 
     weights = Weights.open(out / "weights.safetensors")
     assert weights.source == "random weights; fine-tuned on questions.json"

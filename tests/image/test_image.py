@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from compliance.judge import judge
+from compliance import judge_log
 from tests.image.ordinary import USER, as_user, copy_source, remove
 from tests.slurm import cluster as slurm
 
@@ -46,10 +46,10 @@ def work() -> Iterator[Path]:
 
 
 def assert_ran(log: Path) -> None:
-    verdict = judge(log, "5.0.0")
+    verdict = judge_log(log, "5.0.0")
     assert verdict.facts is not None
     if HOW == "demo":
-        assert (verdict.verdict, verdict.findings, verdict.facts.status) == ("pass", (), "success")
+        assert (verdict.verdict, verdict.breaches, verdict.facts.status) == ("pass", (), "success")
     assert verdict.facts.evaluations, log.read_text()[-2000:]
 
 

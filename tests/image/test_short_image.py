@@ -19,7 +19,7 @@ from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
 from bertbench.common.paths import REPOSITORY
-from compliance.judge import judge
+from compliance import judge_log
 from tests.image.ordinary import as_user, copy_source, remove
 
 PYTHON = "python{}.{}".format(*sys.version_info)
@@ -71,7 +71,7 @@ def work() -> Iterator[Path]:
 
 def test_the_dockerfile_builds_and_its_entry_point_runs(work: Path) -> None:
     as_user(work / "source/tests/image/short.sh", work, limit_s=900, variables={"COMMIT": f"{'12ab' * 10}-dirty"})
-    facts = judge(work / "smoke_0.txt", "5.0.0").facts
+    facts = judge_log(work / "smoke_0.txt", "5.0.0").facts
     assert facts is not None
     assert facts.evaluations
     origin = json.loads((work / "run.json").read_text(encoding="utf-8"))

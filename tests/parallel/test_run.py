@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from compliance.judge import judge
+from compliance import judge_log
 from tests.training.test_run import finished, words
 
 ONE_BY_TWO_BY_TWO = (
@@ -20,5 +20,5 @@ def test_four_ranks_that_share_the_model_reach_the_target_and_leave_a_sound_log(
     assert done.returncode == 0, done.stderr
     outcome = json.loads(done.stdout)
     assert outcome["status"] == "success"
-    verdict = judge(Path(outcome["log"]), "5.0.0")
-    assert (verdict.verdict, verdict.findings) == ("pass", ())
+    verdict = judge_log(Path(outcome["log"]), "5.0.0")
+    assert (verdict.verdict, verdict.breaches) == ("pass", ())

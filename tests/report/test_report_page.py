@@ -15,8 +15,9 @@ from bertbench.report import report_page
 from bertbench.report.page import page
 from bertbench.report.published import beside, published
 from bertbench.report.runs import systems, text
-from compliance.finding import Finding
-from compliance.judge import Judgement, judge
+from compliance import judge_log
+from compliance.judge import Judgement
+from compliance.rules.records import READABLE
 from tests.browser import browser, show
 from tests.compliance.logs import RESULTS
 from tests.compliance.packages import line, run_log, write_package
@@ -87,9 +88,9 @@ def test_a_finding_shows_the_line_of_the_log_as_text(tmp_path: Path, monkeypatch
     log.write_text("first\n" + f":::MLLOG {evil}\n" + run_log(evaluations=2))
 
     def judged(path: Path, ruleset: str) -> Judgement:
-        return replace(judge(path, ruleset), findings=(Finding("rule", "error", evil, "nothing", "remove it", 2),))
+        return replace(judge_log(path, ruleset), breaches=(READABLE.breach(evil, "nothing", 2),))
 
-    monkeypatch.setattr(report_page, "judge", judged)
+    monkeypatch.setattr(report_page, "judge_log", judged)
     found = page_of(tmp_path)
     assert "<img" not in found
     assert "result_0.txt:2: :::MLLOG &lt;img src=x" in found

@@ -13,7 +13,7 @@ from bertbench.common.paths import REPOSITORY
 from bertbench.config import load_system
 from bertbench.machine.processor import processor
 from bertbench.results import implementation
-from compliance.package import judge_package
+from compliance import judge_package
 from tests.conftest import Printed
 from tests.results.packaging import content, official, words
 from tests.training.test_run import finished
@@ -57,7 +57,7 @@ def test_the_official_package_and_repository_checkers_pass_on_it(package: Path, 
 
 def test_the_judge_passes_it_without_a_word(package: Path) -> None:
     judgement = judge_package(package, "5.0.0")
-    assert (judgement.verdict, judgement.all_findings()) == ("pass", [])
+    assert (judgement.verdict, judgement.all_breaches(), judgement.questions) == ("pass", [], ())
 
 
 def test_each_system_has_a_folder_with_what_makes_its_runs_again(package: Path) -> None:
@@ -146,8 +146,9 @@ def test_a_dirty_tree_and_runs_of_one_are_refused_unless_asked_for_and_the_submi
     assert refused.returncode == 2
     assert "found changes in Makefile, expected none; commit and run again, or" in refused.stderr
     assert not (tmp_path / "dirty").exists()
-    findings = json.loads(build("asked", "--results", results, "--allow-dirty").stdout)["findings"]
-    assert [finding["rule"] for finding in findings] == ["system-submitter"]  # the logs name another
+    judged = json.loads(build("asked", "--results", results, "--allow-dirty").stdout)
+    assert judged["findings"] == []
+    assert [question["question"] for question in judged["questions"]] == ["description"]  # the logs name another
     assert content(tmp_path / "asked/systems/cpu_demo.json")["submitter"] == "Some Org"
 
 

@@ -9,8 +9,8 @@ import pytest
 from mlperf_logging.result_summarizer import result_summarizer
 
 from bertbench.report.energy import energy
-from compliance.log import read_events
-from compliance.run import RunFacts
+from compliance.read.log import read_events
+from compliance.read.run import RunFacts
 from tests.compliance.logs import RESULTS
 from tests.conftest import Printed
 from tests.results.packaging import content, official, words

@@ -17,8 +17,8 @@ import pytest
 import torch
 
 from bertbench.cli import main
-from compliance.judge import judge
-from compliance.log import read_events
+from compliance import judge_log
+from compliance.read.log import read_events
 from tests.conftest import Answer, Captured, Printed, Program
 from tests.ranks import LIMIT_S, run_command
 
@@ -90,8 +90,8 @@ def test_a_run_reaches_its_target_and_leaves_a_log_that_the_official_checker_pas
     assert said.splitlines()[-3:] == [
         f"log     {log}", f"judge   bertbench judge {log}", f"report  bertbench report {log.parent}",
     ]  # fmt: skip
-    verdict = judge(log, "5.0.0")
-    assert (verdict.verdict, verdict.findings) == ("pass", ())
+    verdict = judge_log(log, "5.0.0")
+    assert (verdict.verdict, verdict.breaches) == ("pass", ())
     assert verdict.facts is not None
     rows = metrics(log)
     assert [row["step"] for row in rows] == list(range(1, len(rows) + 1))

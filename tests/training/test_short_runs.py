@@ -16,7 +16,7 @@ from bertbench.results.progress import RunProgress
 from bertbench.training.build import Options
 from bertbench.training.short_run import shortened
 from bertbench.training.train import train
-from compliance.judge import judge
+from compliance import judge_log
 from tests.compliance.logs import compliance
 from tests.conftest import Printed, Tiny
 from tests.ranks import run_ranks
@@ -26,7 +26,7 @@ WITHOUT_RESULT = {"not-a-result", "run-success"}
 
 
 def rules(log: Path) -> set[str]:
-    return {finding.rule for finding in judge(log, "5.0.0").findings if finding.severity == "error"}
+    return {breach.rule.id for breach in judge_log(log, "5.0.0").breaches}
 
 
 def test_a_smoke_run_takes_a_few_steps_of_everything_and_is_no_result(tiny_file: str, tmp_path: Path) -> None:
@@ -43,7 +43,7 @@ def test_a_smoke_run_takes_a_few_steps_of_everything_and_is_no_result(tiny_file:
     assert outcome["accuracy"] >= 1e-9
     assert len(metrics(log)) == 5
     assert [path.name for path in ResultFiles(log).snapshots.iterdir()] == ["step_3"]
-    judgement = judge(log, "5.0.0")
+    judgement = judge_log(log, "5.0.0")
     assert judgement.official.verdict == "pass"
     assert judgement.facts is not None
     assert [evaluation.samples for evaluation in judgement.facts.evaluations] == [60]

@@ -14,7 +14,7 @@ from bertbench.model.bert import Bert
 from bertbench.training.evaluate import Evaluator
 from bertbench.training.trainer import WholeTrainer
 from bertbench.weights.file import Weights, write_weights
-from compliance.judge import judge
+from compliance import judge_log
 from tests.conftest import Answer, Printed, Tiny
 from tests.ranks import run_command, run_ranks
 from tests.weights.bundles import tensorflow_1, with_optimizer, write_bundle
@@ -123,4 +123,4 @@ def test_a_run_from_a_checkpoint_logs_each_of_its_tensors_once(tmp_path: Path, t
     assert sorted(names) == sorted(tensorflow_1())
     assert keys.index("init_start") < keys.index("weights_initialization")
     assert keys.index("init_stop") > len(keys) - 1 - keys[::-1].index("weights_initialization")
-    assert judge(log, "5.0.0").verdict == "pass"
+    assert judge_log(log, "5.0.0").verdict == "pass"

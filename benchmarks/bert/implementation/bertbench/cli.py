@@ -19,8 +19,8 @@ from bertbench import __version__
 from bertbench.common import children
 from bertbench.common.errors import BertbenchError
 from bertbench.common.terminal import use_closest_signs
-from compliance.record import printable
-from compliance.source import CannotJudge
+from compliance.read.record import printable
+from compliance.read.source import CannotJudge
 
 _LAB = "lab"
 _COMPLETING = "_ARGCOMPLETE"

@@ -19,7 +19,7 @@ from bertbench.results.files import ResultFiles
 from bertbench.results.mlperf_log import INTERRUPTED, MlperfLog
 
 if TYPE_CHECKING:
-    from compliance.log import Event
+    from compliance.read.log import Event
 
 RESUMED = "resumed"
 """Key of the log's event for a resumption; its value counts resumptions."""
@@ -107,7 +107,7 @@ def _latest(log: Path) -> Resumption | None:
 
 def _beginning(files: ResultFiles) -> tuple[Path, Meta] | None:
     """Return a run's state at the start of its clock, which follows from the seed; None if the clock never started."""
-    from compliance.run import RunFacts  # noqa: PLC0415 - the judge's reader, for runs that resume
+    from compliance.read.run import RunFacts  # noqa: PLC0415 - the judge's reader, for runs that resume
 
     facts = RunFacts(_events(files.log))
     if facts.started_ms is None:
@@ -140,7 +140,7 @@ def ended(log: Path) -> str | None:
 
 def _events(log: Path) -> list["Event"]:
     """Return a log's events; none if it isn't there, or is empty: its run never started."""
-    from compliance.log import CannotJudge, read_events  # noqa: PLC0415 - the judge's reader, for runs that resume
+    from compliance.read.log import CannotJudge, read_events  # noqa: PLC0415 - the judge's reader, for runs that resume
 
     try:
         return read_events(log)

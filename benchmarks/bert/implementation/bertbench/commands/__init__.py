@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from bertbench.common.errors import ConfigError, system_reason
-from compliance.record import as_json as strict_json
+from compliance.read.record import as_json as strict_json
 
 if TYPE_CHECKING:
     from bertbench.config import System
@@ -40,7 +40,7 @@ def add_flag(parser: argparse._ActionsContainer, name: str, text: str) -> None:
 
 def add_ruleset(parser: argparse.ArgumentParser, text: str) -> None:
     """Add --ruleset, one of the official checker's."""
-    from compliance.official import DEFAULT_RULESET, rulesets  # noqa: PLC0415 - YAML, which few commands need
+    from compliance import DEFAULT_RULESET, rulesets  # noqa: PLC0415 - YAML, which few commands need
 
     parser.add_argument(
         "--ruleset",

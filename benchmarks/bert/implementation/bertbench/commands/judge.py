@@ -7,4 +7,4 @@ from compliance.__main__ import main
 
 def run(arguments: argparse.Namespace) -> int:
     """Run the judge and return its exit code."""
-    return main(arguments.words)
+    return main(arguments.words, "bertbench judge")

@@ -5,7 +5,7 @@ import argparse
 from bertbench.commands import add_flag, add_path, add_ruleset, emit
 from bertbench.common.paths import home
 from bertbench.results.package import build
-from compliance.package import judgement_text
+from compliance import package_text
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -30,5 +30,5 @@ def run(arguments: argparse.Namespace) -> int:
         arguments.out, arguments.submitter, arguments.systems, arguments.results, arguments.ruleset,
         arguments.allow_dirty,
     )  # fmt: skip
-    emit(arguments.json, judgement.as_json(), judgement_text(judgement))
+    emit(arguments.json, judgement.as_json(), package_text(judgement))
     return 0

@@ -32,9 +32,9 @@ from bertbench.results.progress import RunProgress
 from bertbench.training.build import Options, make_sampler
 from bertbench.training.short_run import Short, shortened
 from bertbench.training.train import train
-from compliance.judge import LOG_PATTERN
-from compliance.log import CannotJudge, read_events
-from compliance.run import RunFacts
+from compliance.read.find import LOG_PATTERN
+from compliance.read.log import CannotJudge, read_events
+from compliance.read.run import RunFacts
 
 
 def run(arguments: argparse.Namespace) -> int:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from bertbench.common.timeline import STARTUP_KEY
 
 if TYPE_CHECKING:  # a run, which logs the pieces, loads no judge
-    from compliance.run import RunFacts
+    from compliance.read.run import RunFacts
 
 UNTIMED = ("launcher", "imports", "meeting", "files", "caches", "data", "model", "warm-up", "rest", "waiting")
 """From launch to run_start, in this order; docs/running.md explains each."""
@@ -54,7 +54,7 @@ def evaluation_s(facts: RunFacts) -> float:
 
 def _seconds(content: Any) -> dict[str, float]:
     """Return the known pieces of a log's object, which may hold anything."""
-    from compliance.run import number  # noqa: PLC0415 - see above
+    from compliance.read.run import number  # noqa: PLC0415 - see above
 
     known = content if isinstance(content, dict) else {}
     return {piece: seconds for piece in (*UNTIMED, *TIMED) if (seconds := number(known.get(piece))) is not None}

@@ -7,8 +7,8 @@ from pathlib import Path
 from statistics import mean
 from typing import Any
 
-from compliance.run import RunFacts, number
-from compliance.source import LARGEST_LOG, CannotJudge, read_plain
+from compliance.read.run import RunFacts, number
+from compliance.read.source import LARGEST_LOG, CannotJudge, read_plain
 
 _LARGEST = 1 << 20  # bytes of a description
 _LARGEST_RECORD = 256 << 20  # bytes of a file of lines

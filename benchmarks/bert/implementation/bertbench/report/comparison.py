@@ -15,7 +15,7 @@ from typing import Any
 from bertbench.common.log_spans import evaluation_s, startup_s
 from bertbench.report.beside import Points, accuracies, curve, thinned
 from bertbench.report.settings import Runs, differing_keys, read_runs, stated, value_text
-from compliance.run import RunFacts
+from compliance.read.run import RunFacts
 
 _CONFIDENCE = 0.95
 MEASURES: tuple[tuple[str, Callable[[RunFacts], float | None]], ...] = (

@@ -11,8 +11,8 @@ from typing import Any, NamedTuple
 from bertbench.common.timeline import POWER
 from bertbench.report.beside import recorded
 from bertbench.report.settings import configured
-from compliance.power_file import Readings, joules
-from compliance.run import RunFacts, number
+from compliance.read.power_file import Readings, joules
+from compliance.read.run import RunFacts, number
 
 
 class NodeReadings(NamedTuple):

@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 from bertbench.common.timeline import BUCKETS, EVALUATION, IDLE, LOST, QUEUED, SNAPSHOT, TIMELINE, TRAINING, WAITING
 from bertbench.report.beside import recorded
-from compliance.run import number
+from compliance.read.run import number
 
 _BEGUN = tuple(bucket for bucket in BUCKETS if bucket not in (WAITING, LOST))
 _WORK = (TRAINING, EVALUATION, SNAPSHOT)

@@ -15,9 +15,10 @@ from bertbench.common.paths import shown_path
 from bertbench.report.beside import described
 from bertbench.report.markup import aligned
 from bertbench.report.runs import COLUMNS, cells
-from compliance.judge import judge, logs_below
-from compliance.log import CannotJudge, read_events
-from compliance.run import RunFacts
+from compliance import judge_log
+from compliance.read.find import logs_below
+from compliance.read.log import CannotJudge, read_events
+from compliance.read.run import RunFacts
 
 _LOG_NAME = re.compile(r"(result|smoke|profile)_\d+\.txt")
 _QUIET_S = 300.0  # a GPU run writes at evaluations only, minutes apart
@@ -62,7 +63,7 @@ def listed(log: Path, ruleset: str) -> dict[str, Any]:
         "best_accuracy": facts.best_accuracy,
         "samples_per_s": facts.samples_per_s,
         "commit": commit if isinstance(commit, str) else None,
-        "verdict": judge(log, ruleset).verdict if not readable or (ended and facts.not_a_result is None) else None,
+        "verdict": judge_log(log, ruleset).verdict if not readable or (ended and facts.not_a_result is None) else None,
     }
 
 

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from html import escape as as_html
 
-from compliance.record import printable
+from compliance.read.record import printable
 
 _WIDEST_CELL = 40
 

@@ -17,10 +17,10 @@ from bertbench.common.errors import DataError
 from bertbench.report.beside import described
 from bertbench.report.listing import system_name
 from bertbench.report.settings import LOGGED, Runs, Values, configured
-from compliance.log import CannotJudge
-from compliance.official_tools import Converged, convergence, runs_per_result
-from compliance.run import RunFacts
-from compliance.source import read_plain
+from compliance import convergence, runs_per_result
+from compliance.read.log import CannotJudge
+from compliance.read.run import Converged, RunFacts
+from compliance.read.source import read_plain
 
 BENCHMARK = "bert"
 LEAST_RUNS = 2 * runs_per_result(BENCHMARK)

@@ -14,10 +14,10 @@ from bertbench.report.details import details
 from bertbench.report.published import MLPERF_TARGET, beside
 from bertbench.report.runs import conclusion, summarized, text_rows
 from bertbench.report.settings import Group, Runs, configured, title
-from compliance import description
-from compliance.judge import judge
-from compliance.record import shown
-from compliance.run import RunFacts, number
+from compliance import judge_log
+from compliance.read import description
+from compliance.read.record import shown
+from compliance.read.run import RunFacts, number
 
 _MOST_FINDINGS = 100  # on the page; `bertbench judge` lists all
 _MACHINE = ("number_of_nodes", "accelerators_per_node", "accelerator_model_name", "framework", "hw_notes")
@@ -70,15 +70,24 @@ def _curves(runs: Runs, target: float | None) -> Iterator[str]:
 
 def _findings(logs: Sequence[Path], ruleset: str) -> Iterator[str]:
     """Yield what the judge says of the logs, with the lines that it names."""
-    judgements = [judge(log, ruleset) for log in logs]
+    judgements = [judge_log(log, ruleset) for log in logs]
     passed = sum(one.verdict == "pass" for one in judgements)
-    found = [(log, finding) for log, one in zip(logs, judgements, strict=True) for finding in one.findings]
-    verdict = f"{passed} of {len(logs)} logs pass by ruleset {ruleset}; {len(found)} findings"
+    breaches = [(log, breach) for log, one in zip(logs, judgements, strict=True) for breach in one.breaches]
+    questions = [(log, question) for log, one in zip(logs, judgements, strict=True) for question in one.questions]
+    verdict = (
+        f"{passed} of {len(logs)} logs pass by ruleset {ruleset}; {len(breaches)} findings, {len(questions)} questions"
+    )
     yield page.paragraph(verdict, "good" if passed == len(logs) else "bad")
-    for log, one in found[:_MOST_FINDINGS]:
-        where = log.name if one.line is None else f"{log.name}:{one.line}: {line_of(log, one.line)}"
-        text = f"{one.severity} {one.rule}: found {one.found}; expected {one.expected}; {one.remedy}; {where}"
-        yield page.paragraph(text, "bad" if one.severity == "error" else "soft")
+    for log, breach in breaches[:_MOST_FINDINGS]:
+        said = f"found {breach.found}; expected {breach.expected}; {breach.rule.remedy}"
+        yield page.paragraph(f"error {breach.rule.id}: {said}; {_place(log, breach.line)}", "bad")
+    for log, question in questions[:_MOST_FINDINGS]:
+        said = f"{question.figure}; usual: {question.topic.usual}"
+        yield page.paragraph(f"question {question.topic.id}: {said}; {_place(log, question.line)}", "soft")
+
+
+def _place(log: Path, line: int | None) -> str:
+    return log.name if line is None else f"{log.name}:{line}: {line_of(log, line)}"
 
 
 def _machine(fields: dict[str, str], facts: RunFacts) -> str:

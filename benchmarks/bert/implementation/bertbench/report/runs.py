@@ -18,10 +18,10 @@ from bertbench.report.ledger import ledger
 from bertbench.report.markup import aligned, cell
 from bertbench.report.settings import Group, Runs, divided, title
 from bertbench.report.straggler import Straggler, straggler_of
-from compliance.judge import find_logs
-from compliance.log import CannotJudge, read_events
-from compliance.run import RunFacts
-from compliance.score import counted, olympic_mean
+from compliance.read.find import find_logs
+from compliance.read.log import CannotJudge, read_events
+from compliance.read.run import RunFacts
+from compliance.read.score import counted, olympic_mean
 
 
 def systems(paths: Sequence[Path]) -> list[Group]:

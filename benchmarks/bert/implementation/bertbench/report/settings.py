@@ -12,11 +12,11 @@ from typing import Any, NamedTuple
 
 from bertbench.report.beside import described
 from bertbench.report.markup import cell
-from compliance import description
-from compliance.judge import find_logs
-from compliance.log import read_events
-from compliance.record import printable
-from compliance.run import RunFacts
+from compliance.read import description
+from compliance.read.find import find_logs
+from compliance.read.log import read_events
+from compliance.read.record import printable
+from compliance.read.run import RunFacts
 
 RESUMED = "resumed"
 LOGGED = frozenset(

@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 
 from bertbench.common.phases import OWN, RANKS_MS
 from bertbench.report.beside import metrics
-from compliance.run import number
+from compliance.read.run import number
 
 RankTimes = Mapping[str, Sequence[float]]
 

@@ -13,7 +13,7 @@ import shutil
 from collections.abc import Mapping, Sequence
 from itertools import chain
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from bertbench.common.atomic import new_folder
 from bertbench.common.errors import PackageError, system_reason
@@ -22,8 +22,11 @@ from bertbench.common.paths import PACKAGE, REPOSITORY
 from bertbench.machine.provenance import commit, uncommitted
 from bertbench.results import implementation
 from bertbench.results.power import write_power
-from compliance.judge import LOG_PATTERN
-from compliance.package import PackageJudgement, judge_package, judgement_text
+from compliance import judge_package, package_text
+from compliance.read.find import LOG_PATTERN
+
+if TYPE_CHECKING:
+    from compliance.package.package import PackageJudgement
 
 _SOURCES = (
     "Dockerfile", "LICENSE", "Makefile", "README.md", "benchmarks", "compliance", "constraints.txt", "docs",
@@ -36,7 +39,7 @@ _LEFT_OUT = shutil.ignore_patterns(".*", "__pycache__", "*.egg-info")
 
 def build(
     out: Path, submitter: str, systems: Sequence[str], results: Path, ruleset: str, allow_dirty: bool
-) -> PackageJudgement:
+) -> "PackageJudgement":
     """Fill the folder `out`, which is empty or not there yet, and return the verdict on it: pass.
 
     Raises PackageError if results are missing, if their judgement fails, if `out` can't be written, or, without
@@ -65,7 +68,7 @@ def build(
             judgement = judge_package(unfinished, ruleset)
             if judgement.verdict != "pass":
                 raise PackageError(
-                    f"refused, and nothing was written: {judgement_text(judgement)}".replace(str(unfinished), str(out))
+                    f"refused, and nothing was written: {package_text(judgement)}".replace(str(unfinished), str(out))
                 )
     except OSError as error:
         raise PackageError(

@@ -19,10 +19,10 @@ from bertbench.machine import power as sampler
 from bertbench.machine.meters import IPMI
 from bertbench.report.energy import NodeReadings, nodes
 from bertbench.results.files import ResultFiles
-from compliance.log import read_events
-from compliance.power_file import EFFICIENCY, ESTIMATE, READING, START, STOP
-from compliance.record import RECORD_TOKEN
-from compliance.run import RunFacts
+from compliance.read.log import read_events
+from compliance.read.power_file import EFFICIENCY, ESTIMATE, READING, START, STOP
+from compliance.read.record import RECORD_TOKEN
+from compliance.read.run import RunFacts
 
 _END_S = 10
 

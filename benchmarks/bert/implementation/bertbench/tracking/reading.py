@@ -13,8 +13,8 @@ from bertbench.report.beside import described, json_object
 from bertbench.report.listing import system_name
 from bertbench.report.settings import configured, flattened
 from bertbench.report.straggler import RankTimes, rank_times
-from compliance.log import CannotJudge, read_events
-from compliance.run import RunFacts, as_integer, number
+from compliance.read.log import CannotJudge, read_events
+from compliance.read.run import RunFacts, as_integer, number
 
 _RECENT = 50  # steps whose ranks are compared
 Row = dict[str, float]

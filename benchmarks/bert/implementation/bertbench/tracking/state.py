@@ -18,9 +18,9 @@ from bertbench.report.straggler import mean_times, straggler
 from bertbench.tracking.forecast import Forecast, forecast
 from bertbench.tracking.ranks import Rank
 from bertbench.tracking.reading import FollowedRun, Row
-from compliance.judge import LOG_PATTERN
-from compliance.log import CannotJudge, read_events
-from compliance.run import RunFacts, as_integer, number
+from compliance.read.find import LOG_PATTERN
+from compliance.read.log import CannotJudge, read_events
+from compliance.read.run import RunFacts, as_integer, number
 
 _RECENT = 50  # steps that the speed of now is measured on
 

@@ -1,0 +1,59 @@
+"""Define a question: a figure that a reviewer may ask the submitter about. It has no way into a verdict."""
+
+from dataclasses import dataclass
+from statistics import median
+from typing import Any, NamedTuple
+
+from compliance.read.run import RunFacts
+
+
+@dataclass(frozen=True)
+class Topic:
+    """What is asked about, and what published results usually show."""
+
+    id: str
+    asks: str
+    usual: str
+
+    def question(self, figure: str, line: int | None = None) -> "Question":
+        """Return a question on this topic."""
+        return Question(self, figure, line)
+
+    def as_json(self) -> dict[str, Any]:
+        """Return the fields that `rules --json` prints."""
+        return {"id": self.id, "asks": self.asks, "usual": self.usual}
+
+
+class Question(NamedTuple):
+    """A figure of a log that isn't as usual; `line` counts from 1, None if no line gives it."""
+
+    topic: Topic
+    figure: str
+    line: int | None = None
+
+    def as_json(self) -> dict[str, Any]:
+        """Return the fields that `--json` prints."""
+        return {"question": self.topic.id, "line": self.line, "figure": self.figure, "usual": self.topic.usual}
+
+
+class NamedRun(NamedTuple):
+    """A run of a result, and the name of its log."""
+
+    log: str
+    facts: RunFacts
+
+
+_STANDARD = 1.4826
+"""The median of deviations times this is a standard deviation, in a normal distribution."""
+
+
+def deviations_from_median(values: list[float]) -> list[float]:
+    """Return how many standard deviations each value lies above the median, both robust against a few outliers.
+
+    Where more than half of the values are equal, any other lies infinitely far away.
+    """
+    usual = median(values)
+    spread = _STANDARD * median(abs(value - usual) for value in values)
+    if spread == 0:
+        return [0.0 if value == usual else float("inf") if value > usual else float("-inf") for value in values]
+    return [(value - usual) / spread for value in values]

@@ -1,0 +1,83 @@
+"""Ask where a log states its training samples twice, by keys of mlperf-logging and tracked_stats, and they differ."""
+
+from collections.abc import Iterator
+from itertools import pairwise
+from statistics import harmonic_mean
+
+from compliance.ask.question import Question, Topic
+from compliance.read.case import TRAINING_STEPS, Case
+from compliance.read.record import shown
+from compliance.read.run import alone, number, numeric
+
+SAMPLES = Topic(
+    "samples", "Do all counts of training samples in the log agree?",
+    "train_samples within 3 % of the last evaluation's epoch_num or one interval more; throughput x time within 5 %",
+)  # fmt: skip
+_SHARE = 0.03
+_DATASET = (156e6, 157.5e6)
+"""Some submitters log the size of the dataset as train_samples: 156,725,653."""
+_RATE_SHARE = 0.05
+
+
+def ask(case: Case) -> Iterator[Question]:
+    """Ask about counts that disagree, and about samples that were skipped."""
+    counted = case.in_samples()
+    if counted and case.batch:
+        samples = [at for _, at in counted]
+        longest = max(after - before for before, after in pairwise([0.0, *samples]))
+        yield from _train_samples(case, case.batch, samples[-1], longest)
+        yield from _throughput(case, samples[-1])
+        yield from _starts(case, case.batch)
+    for event in case.all("samples_skipped")[:1]:
+        skipped = [each.value for each in case.all("samples_skipped")]
+        yield SAMPLES.question(f"samples_skipped {shown(skipped)}, where batches use every sample", event.line)
+
+
+def _train_samples(case: Case, batch: float, trained: float, longest: float) -> Iterator[Question]:
+    parts = case.number("gradient_accumulation_steps") or 1.0
+    planned = batch * (case.number(TRAINING_STEPS) or 0.0)
+    for event in case.all("train_samples"):
+        stated = numeric(alone(event.value)) or 0.0
+        is_planned = any(abs(stated - steps) <= 0.01 * stated for steps in (planned, planned / parts))
+        is_dataset = _DATASET[0] <= stated <= _DATASET[1]
+        agrees = (1 - _SHARE) * trained <= stated <= (1 + _SHARE) * trained + longest
+        if not (agrees or is_planned or is_dataset):
+            figure = f"train_samples {shown(event.value)}, last evaluation after {trained:,.0f}"
+            yield SAMPLES.question(figure, event.line)
+
+
+def _throughput(case: Case, trained: float) -> Iterator[Question]:
+    """Compare the harmonic mean of the throughputs of tracked_stats, times the time to train, with the samples.
+
+    A throughput may leave out the time of evaluations.
+    """
+    seconds = case.time_to_train_s or 0.0
+    start = case.first("run_start")
+    events = [
+        event for event in case.all("tracked_stats")
+        if isinstance(event.value, dict) and "throughput" in event.value and start and event.line > start.line
+    ]  # fmt: skip
+    rates = [number(event.value["throughput"]) for event in events]
+    positive = [rate for rate in rates if rate and rate > 0]
+    if not positive or len(positive) < len(rates) or seconds <= 0 or 2 * len(positive) < len(case.evaluations):
+        return  # not one for each interval
+    stated = harmonic_mean(positive) * seconds
+    starts, stops = ([event.time_ms for event in case.all(key)] for key in ("eval_start", "eval_stop"))
+    evaluating = max(0.0, sum(stops) - sum(starts)) / 1e3 if len(starts) == len(stops) else 0.0
+    most = (1 + _RATE_SHARE) * trained / max(0.5, 1 - evaluating / seconds)
+    if not (1 - _RATE_SHARE) * trained <= stated <= most:
+        figure = f"throughput x time gives {stated:,.0f} samples, last evaluation after {trained:,.0f}"
+        yield SAMPLES.question(figure, events[-1].line)
+
+
+def _starts(case: Case, batch: float) -> Iterator[Question]:
+    """Compare what eval_start and eval_accuracy count, if both count samples."""
+    starts, accuracies = case.all("eval_start"), case.all("eval_accuracy")
+    if len(starts) != len(accuracies):
+        return
+    for start, accuracy in zip(starts, accuracies, strict=True):
+        began, ended = (number(event.metadata.get("epoch_num")) or 0.0 for event in (start, accuracy))
+        if min(began, ended) >= batch and abs(began - ended) > batch:
+            figure = f"epoch_num {ended:,.0f} in an evaluation that starts at {began:,.0f}"
+            yield SAMPLES.question(figure, accuracy.line)
+            return

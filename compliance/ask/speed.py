@@ -1,0 +1,29 @@
+"""Ask about a run that is much faster than its siblings, by the time of an evaluation interval."""
+
+from collections.abc import Iterator, Sequence
+from statistics import median
+
+from compliance.ask.question import NamedRun, Question, Topic, deviations_from_median
+
+SPEED = Topic(
+    "speed", "Do all runs of a result have one speed?",
+    "at least 0.85 of the median time for an evaluation interval, and within six deviations of it",
+)  # fmt: skip
+_FEWEST = 3
+_LEAST_SHARE, _MOST_DEVIATIONS = 0.85, 6.0
+
+
+def ask(runs: Sequence[NamedRun]) -> Iterator[tuple[str, Question]]:
+    """Yield the name of each log that is far faster than the others, and the question."""
+    timed: list[tuple[str, float]] = []
+    for run in runs:
+        seconds = run.facts.time_to_train_s
+        if seconds and seconds > 0 and run.facts.evaluations and run.facts.status == "success":
+            timed.append((run.log, seconds / len(run.facts.evaluations)))
+    if len(timed) < _FEWEST:
+        return
+    times = [seconds for _, seconds in timed]
+    usual = median(times)
+    for (log, seconds), deviation in zip(timed, deviations_from_median(times), strict=True):
+        if seconds < _LEAST_SHARE * usual and deviation < -_MOST_DEVIATIONS:
+            yield log, SPEED.question(f"{seconds:.3f} s for an evaluation interval, where the median is {usual:.3f} s")

@@ -1,0 +1,227 @@
+"""Run the official mlperf-logging checker in this process: safely, quietly, and faster than on its own.
+
+Its rules are Python in YAML files, and it builds the path of the next file from the log's division and benchmark. Both
+must therefore name rule files of the ruleset before the checker sees a log. No other value of a log can reach code:
+values are only compared. The checker runs in a private copy of its module, which keeps rule files and compiled rules
+between logs, writes nothing to the root logger, and leaves dumps of its state out of messages.
+"""
+
+import builtins
+import importlib.util
+import re
+from collections.abc import Iterator
+from functools import lru_cache
+from pathlib import Path
+from types import CodeType, ModuleType, SimpleNamespace
+from typing import IO, Any, Literal, NamedTuple
+
+import yaml
+
+from compliance.read.description import DIVISIONS
+from compliance.read.log import CannotJudge, Log
+from compliance.read.record import Record
+from compliance.read.run import RunFacts
+
+Verdict = Literal["pass", "fail", "error"]
+DEFAULT_RULESET = "5.0.0"  # the newest that accepts BERT
+OLDEST_RCP_RULESET = "1.0.0"
+_CHECKER = "mlperf_logging.compliance_checker"
+
+# Limits on the values that the checker keeps until the end of a log; published logs have short ones.
+_LONG_RECORD = 1 << 10
+_MOST_LONG_TEXT = 16 << 20
+
+_LONGEST_TEXT = 160  # characters of a message; one rule lists 398 tensors
+
+_AT_LINE = re.compile(r"\bline (\d+)")
+_FAILED_TEST = re.compile(r"failed test: (.*)")
+_KEY = re.compile(r"(?:occurrence of '|checks for )(\w+)")
+_CODE = re.compile(r"Failed executing CHECK code:\n(.*)")
+
+
+class Message(NamedTuple):
+    """One message of the checker, about a line or about the whole log."""
+
+    text: str
+    line: int | None = None
+    key: str | None = None
+    test: str | None = None  # the expression that is not true
+
+
+class OfficialVerdict(NamedTuple):
+    """The official checker's verdict; `error` if it ends in a traceback or the log is unsafe for it."""
+
+    ruleset: str
+    verdict: Verdict
+    messages: tuple[Message, ...] = ()
+
+
+@lru_cache(maxsize=1)
+def rulesets() -> tuple[str, ...]:
+    """Return the installed checker's training rulesets that have rules for BERT.
+
+    The newest, 5.1.0, keeps its rules but no longer accepts the benchmark.
+    """
+    folders = (path.parent.name for path in _folder().glob("training_*/closed_bert.yaml"))
+    return tuple(sorted(name.removeprefix("training_") for name in folders))
+
+
+@lru_cache(maxsize=1)
+def ruled_keys() -> frozenset[str]:
+    """Return the keys that any ruleset has a rule for; the checker ignores records of other keys."""
+    files = (path for ruleset in rulesets() for path in (_folder() / f"training_{ruleset}").glob("*.yaml"))
+    return frozenset(rule["KEY"]["NAME"] for path in files for rule in _rules(str(path)) or () if "KEY" in rule)
+
+
+@lru_cache(maxsize=64)
+def benchmarks(ruleset: str, division: str) -> frozenset[str]:
+    """Return the benchmarks that a ruleset has rules for in a division."""
+    prefix = f"{division}_"
+    names = {path.stem.removeprefix(prefix) for path in (_folder() / f"training_{ruleset}").glob(f"{prefix}*.yaml")}
+    return frozenset(names - {"common"})  # as a benchmark, `common` would make the checker load one file for ever
+
+
+@lru_cache(maxsize=64)
+def required_keys(ruleset: str, division: str) -> frozenset[str]:
+    """Return the keys that a ruleset asks for in every BERT log of a division."""
+    folder = _folder() / f"training_{ruleset}"
+    files = (folder / f"{name}.yaml" for name in ("common", f"{division}_common", f"{division}_bert"))
+    rules = [rule["KEY"] for path in files if path.is_file() for rule in _rules(str(path)) or () if "KEY" in rule]
+    return frozenset(rule["NAME"] for rule in rules if rule.get("REQ") in ("EXACTLY_ONE", "AT_LEAST_ONE"))
+
+
+def check(log: Log, facts: RunFacts, ruleset: str) -> OfficialVerdict:
+    """Return the official verdict on a log. Raises CannotJudge if the log would fill the memory."""
+    for line, reason in log.notes["crash"]:
+        return OfficialVerdict(ruleset, "error", (Message(f"it crashes on {reason}", line),))
+    if unsafe := _unsafe(facts, ruleset):
+        return OfficialVerdict(ruleset, "error", (unsafe,))
+    module = _module()
+    checker = module.make_checker("training", ruleset, quiet=False, werror=False)
+    module.enqueued_configs.clear()  # a log on which it failed leaves entries there
+    if log.notes["record"]:
+        checker.put_message("Log lines had parsing errors.")
+    try:
+        checker.check_loglines(_Lines(log), f"training_{ruleset}/common.yaml")
+    except CannotJudge:
+        raise
+    except Exception as error:  # the checker may raise anything on an unexpected log  # noqa: BLE001
+        return OfficialVerdict(ruleset, "error", (Message(f"it crashes on this log: {error!r}"),))
+    messages = [(text, key) for key, text in checker.overwritable.items()]
+    messages += [(text, None) for text in checker.not_overwritable]
+    found = tuple(_message(text, key) for text, key in messages)
+    return OfficialVerdict(ruleset, "fail" if found else "pass", found)
+
+
+@lru_cache(maxsize=256)
+def place_of_rule(ruleset: str, division: str | None, key: str | None) -> str | None:
+    """Return the file and line of a ruleset's rule for a key, such as training_5.0.0/closed_bert.yaml:2."""
+    for name in (f"{division}_bert", f"{division}_common", "common") if division in DIVISIONS and key else ():
+        path = _folder() / f"training_{ruleset}" / f"{name}.yaml"
+        for number, line in enumerate(path.read_text(encoding="utf-8").splitlines() if path.is_file() else (), 1):
+            if line.split() == ["NAME:", key]:
+                return f"{path.parent.name}/{path.name}:{number}"
+    return None
+
+
+class _Lines:
+    """The log's records in the form that the checker needs: it iterates over them again for each rule file."""
+
+    def __init__(self, log: Log) -> None:
+        self._log = log
+
+    def __bool__(self) -> bool:
+        return any(True for _ in self._log.records())
+
+    def __iter__(self) -> Iterator[Record]:
+        if self._log.in_memory:
+            yield from self._log.records()
+            return
+        long_text, ruled = 0, ruled_keys()
+        for record in self._log.records():
+            if not isinstance(record.key, str) or record.key not in ruled:
+                continue
+            if isinstance(record.value["value"], str | list | dict):
+                size = len(repr(record.value["value"]))
+                long_text += size if size > _LONG_RECORD else 0
+                if long_text > _MOST_LONG_TEXT:
+                    raise CannotJudge(f"found more than {_MOST_LONG_TEXT:,} characters in long values", record.lineno)
+            yield record
+
+
+def _unsafe(facts: RunFacts, ruleset: str) -> Message | None:
+    """Return a message if the log's first division or benchmark must not become part of a rule file's path."""
+    division, benchmark = facts.first("submission_division"), facts.first("submission_benchmark")
+    if division is None:
+        return None
+    if division.value not in DIVISIONS:
+        return Message("it crashes on an unknown division, whose rule file it looks for", division.line)
+    if benchmark and facts.benchmark not in benchmarks(ruleset, division.value):
+        return Message("it crashes on an unknown benchmark, whose rule file it looks for", benchmark.line)
+    return None
+
+
+def _message(text: str, key: str | None) -> Message:
+    line = _AT_LINE.search(text)
+    test = _FAILED_TEST.search(text) or _CODE.search(text)
+    named = _KEY.search(text)
+    key = named[1] if key is None and named else key
+    if key is not None and test is not None:
+        text = f"{key} against a rule"
+    return Message(_short(text), int(line[1]) if line else None, key, _short(test[1]) if test else None)
+
+
+def _short(text: str) -> str:
+    line = " ".join(text.split())
+    return line if len(line) <= _LONGEST_TEXT else line[: _LONGEST_TEXT - 3] + "..."
+
+
+@lru_cache(maxsize=1)
+def _folder() -> Path:
+    spec = importlib.util.find_spec(_CHECKER)
+    assert spec is not None and spec.origin is not None, "mlperf-logging is a dependency of this project"
+    return Path(spec.origin).parent
+
+
+@lru_cache(maxsize=1)
+def _module() -> ModuleType:
+    spec = importlib.util.find_spec(f"{_CHECKER}.mlp_compliance")
+    assert spec is not None and spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    changed: Any = module
+    changed.yaml = SimpleNamespace(load=_load, BaseLoader=yaml.BaseLoader)
+    changed.eval = _eval
+    changed.exec = _exec
+    changed.logging = SimpleNamespace(info=_silent, warning=_silent)
+    changed.preety_dict = _silent  # with its 398 tensor names, one dump has 43,000 characters
+    return module
+
+
+def _load(stream: IO[str], Loader: Any) -> Any:
+    return _rules(stream.name)
+
+
+@lru_cache(maxsize=256)
+def _rules(path: str) -> Any:
+    # CBaseLoader returns the same as BaseLoader, 13 to 22 times as fast.
+    loader = getattr(yaml, "CBaseLoader", yaml.BaseLoader)
+    with Path(path).open(encoding="utf-8") as stream:
+        return yaml.load(stream, Loader=loader)  # noqa: S506 - a BaseLoader makes only text
+
+
+@lru_cache(maxsize=4096)
+def _compiled(source: str, mode: str) -> CodeType:
+    return compile(source, "<rule>", mode)
+
+
+def _eval(source: str, *scopes: Any) -> Any:
+    return builtins.eval(_compiled(source, "eval"), *scopes)  # noqa: S307 - rules of the installed mlperf-logging
+
+
+def _exec(source: str, *scopes: Any) -> None:
+    builtins.exec(_compiled(source, "exec"), *scopes)  # noqa: S102 - as above
+
+
+def _silent(*_: Any) -> str:
+    return ""

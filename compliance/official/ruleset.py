@@ -1,0 +1,69 @@
+"""Choose the ruleset that a log or a package says it is of: by the name of its folder, or by its keys and its date."""
+
+import re
+from pathlib import Path
+
+from compliance.official.checker import DEFAULT_RULESET, required_keys, rulesets
+from compliance.read.description import DIVISIONS
+from compliance.read.run import RunFacts
+
+_REPOSITORY = re.compile(r"training_results_v(\d\.\d)")
+"""MLCommons publishes each round in a repository of this name."""
+_PUBLISHED_MS = {
+    "0.7.0": 1_596_000_000_000, "1.0.0": 1_625_000_000_000, "1.1.0": 1_638_300_000_000, "2.0.0": 1_656_500_000_000,
+    "2.1.0": 1_668_000_000_000, "3.0.0": 1_687_800_000_000, "3.1.0": 1_699_500_000_000, "4.0.0": 1_718_200_000_000,
+    "4.1.0": 1_731_500_000_000, "5.0.0": 1_749_000_000_000,
+}  # fmt: skip
+"""When a round's results were published: its runs are older, those of the next round are newer."""
+
+
+def accepted() -> tuple[str, ...]:
+    """Return the rulesets under which a BERT log can pass."""
+    return tuple(ruleset for ruleset in rulesets() if ruleset <= DEFAULT_RULESET)
+
+
+def of_path(path: Path) -> str | None:
+    """Return the ruleset of the round whose repository a path lies in; None if it names none."""
+    for part in reversed(path.absolute().parts):
+        if (named := _REPOSITORY.search(part)) and f"{named[1]}.0" in accepted():
+            return f"{named[1]}.0"
+    return None
+
+
+def fitting(facts: RunFacts) -> list[str]:
+    """Return the rulesets whose required keys a log all has, the oldest first."""
+    if facts.division not in DIVISIONS:
+        return []
+    keys = facts.keys()
+    return [ruleset for ruleset in accepted() if required_keys(ruleset, facts.division) <= keys]
+
+
+def of_log(facts: RunFacts) -> str | None:
+    """Return the ruleset that a log's keys and date name; None if its keys fit the default, or its date another one.
+
+    A log of today that lacks a key isn't one of an older round.
+    """
+    fits = fitting(facts)
+    if DEFAULT_RULESET in fits:
+        return None
+    dated = _round_of(facts.started_ms)
+    return dated if dated in fits else None
+
+
+def hint(facts: RunFacts, ruleset: str) -> str | None:
+    """Return which rulesets fit a log that lacks keys of the one it was judged by; None if it has them, or none fits.
+
+    Where several fit, the one of the log's date is named, or the newest.
+    """
+    fits = fitting(facts)
+    if not fits or ruleset in fits:
+        return None
+    dated = _round_of(facts.started_ms)
+    best = dated if dated in fits else fits[-1]
+    return f"this log has keys of {best.removesuffix('.0')}; give --ruleset {best}"
+
+
+def _round_of(time_ms: float | None) -> str | None:
+    if time_ms is None:
+        return None
+    return next((ruleset for ruleset, published in _PUBLISHED_MS.items() if time_ms < published), None)

@@ -1,0 +1,110 @@
+"""Run the official mlperf-logging tools for packages in this process: system descriptions and convergence.
+
+They report to the root logger, so it is captured meanwhile. None of them sees a file of the package, because they open
+their input without checks. The convergence check also takes time quadratic in a line's length, finds its keys anywhere
+in a line, and writes beside the logs. They get files written here, with only the values that they need.
+"""
+
+import io
+import json
+import logging
+import sys
+import tempfile
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from logging.handlers import BufferingHandler
+from pathlib import Path
+from typing import Any
+
+from mlperf_logging.benchmark_meta import get_result_file_counts
+from mlperf_logging.system_desc_checker import system_desc_checker
+
+from compliance.read.record import RECORD_TOKEN, plain
+from compliance.read.run import Converged
+
+
+@dataclass(frozen=True)
+class Convergence:
+    """The official verdict on samples to converge.
+
+    The rules multiply the time to train by `scaling`; `mean` is set only if it is below `reference_mean`.
+    """
+
+    passed: bool
+    message: str
+    scaling: float = 1.0
+    mean: float | None = None
+    least_mean: float | None = None
+    reference_mean: float | None = None
+
+
+def runs_per_result(benchmark: str) -> int:
+    """Return the number of runs of a result."""
+    count: int = get_result_file_counts("training")[benchmark]
+    return count
+
+
+def description_problems(content: dict[str, Any], ruleset: str) -> list[str]:
+    """Return what the official checker finds wrong in a system description."""
+    with tempfile.TemporaryDirectory() as folder, _listening() as records:
+        path = Path(folder, "system.json")
+        path.write_text(json.dumps(content))
+        try:
+            valid, *_ = system_desc_checker.check_system_desc(str(path), "training", ruleset)
+        except (TypeError, ValueError) as error:  # it joins seven of the fields as texts
+            return [f"the official checker fails on it: {error}"]
+    return [] if valid else [record.getMessage().strip() for record in records if record.levelno >= logging.ERROR]
+
+
+def convergence(runs: Sequence[Converged], ruleset: str, reference: str | None = None) -> Convergence:
+    """Judge the samples to converge of one result's runs by the reference convergence points.
+
+    The points are the ruleset's, or those in `reference`: JSON in the form of the official files.
+    """
+    from mlperf_logging.rcp_checker import rcp_checker  # noqa: PLC0415 - its scipy takes a second to load
+
+    with tempfile.TemporaryDirectory() as folder, _listening() as records:
+        for number, run in enumerate(runs):
+            Path(folder, f"result_{number}.txt").write_text(_bare_log(run))
+        try:
+            passed, message, scaling = rcp_checker.check_directory(
+                folder, "training", ruleset, verbose=False, bert_train_samples=False, rcp_pass="pruned_rcps",
+                rcp_file=None if reference is None else io.StringIO(reference), set_scaling=True,
+            )  # fmt: skip
+        except Exception as error:  # it may raise anything on unexpected runs  # noqa: BLE001
+            return Convergence(False, f"the official checker failed on these logs: {error!r}")
+    point = next((record.args for record in records if str(record.msg).strip().startswith("RCP Record")), None)
+    if not isinstance(point, dict):
+        return Convergence(passed, message)
+    reference_mean, least = float(point["RCP Mean"]), float(point["Min Epochs"])
+    mean = reference_mean / float(scaling) if scaling > 1 else None
+    return Convergence(passed, message, float(scaling) if passed else 1.0, mean, least, reference_mean)
+
+
+def _bare_log(run: Converged) -> str:
+    """Return a log with only the records that the convergence check looks for."""
+    status = "aborted" if run.samples is None else "success"
+    records: list[tuple[str, Any, dict[str, Any]]] = [
+        ("submission_benchmark", "bert", {}),
+        ("eval_accuracy", None, {"epoch_num": plain(run.samples or 0)}),
+        ("run_stop", None, {"status": status}),
+    ]
+    if run.global_batch_size is not None:
+        records.insert(0, ("global_batch_size", plain(run.global_batch_size), {}))
+    lines = (json.dumps({"key": key, "value": value, "metadata": metadata}) for key, value, metadata in records)
+    return "".join(f"{RECORD_TOKEN}{line}\n" for line in lines)
+
+
+@contextmanager
+def _listening() -> Iterator[list[logging.LogRecord]]:
+    """Capture the root logger's records in a list, and print none."""
+    root, listener = logging.getLogger(), BufferingHandler(sys.maxsize)
+    handlers, level = root.handlers, root.level
+    root.handlers = [listener]
+    root.setLevel(logging.INFO)
+    try:
+        yield listener.buffer
+    finally:
+        root.handlers = handlers
+        root.setLevel(level)

@@ -1,0 +1,92 @@
+"""Judge the files of a submission package: MLPerf's layout, and the limits of a public repository.
+
+systems/<system>.json, benchmarks/<benchmark>/implementations/<name>/... and
+results/<system>/<benchmark>/result_<n>.txt (mlcommons/policies, submission_rules). Names, sizes and links are judged as
+the official repo_checker does, except that links are followed from their own folder.
+"""
+
+import os
+from collections.abc import Callable, Iterator
+from itertools import chain
+from pathlib import Path
+
+from compliance.rules.rule import Breach, Rule, Unchecked
+from compliance.rules.submission import BROKEN_LINK, FILE_NAME, FILE_SIZE, IMPLEMENTATION, LAYOUT, SOURCES
+
+_LARGEST_MB = 50
+_IMPLEMENTATION = ("README.md", "setup.sh", "init_datasets.sh", "run_and_time.sh")
+_MOST_SHOWN = 5
+
+Findings = Iterator[Breach | Unchecked]
+
+
+def folders_and_descriptions(root: Path) -> Findings:
+    """Yield missing folders, and descriptions without results."""
+    for folder in ("systems", "benchmarks", "results"):
+        if not (root / folder).is_dir():
+            yield LAYOUT.breach(f"no folder {folder}/", "systems/, benchmarks/ and results/")
+    for link in (path for path in (*root.glob("results/*"), *root.glob("results/*/*")) if path.is_symlink()):
+        yield LAYOUT.breach(f"{link.relative_to(root)} is a link", "results of runs of their own")
+    described = {path.stem for path in (root / "systems").glob("*.json")}
+    measured = {path.name for path in folders(root / "results")}
+    for name in sorted(described - measured):
+        yield LAYOUT.unchecked(f"systems/{name}.json has no results/{name}/")
+
+
+def sources(root: Path, benchmark: str) -> Findings:
+    """Yield what is missing in benchmarks/<benchmark>/implementations/: sources, or files to repeat a run."""
+    place = f"benchmarks/{benchmark}/implementations"
+    if not any(files for _, _, files in os.walk(root / place)):
+        yield SOURCES.breach(f"no file in {place}/", f"the sources that ran, in {place}/<name>/")
+        return
+    for system in sorted(path.name for path in folders(root / "results")):
+        folder = next((one for one in (root / place).iterdir() if any(one.glob(f"{system}_*.json"))), None)
+        missing = [name for name in _IMPLEMENTATION if folder is None or not (folder / name).is_file()]
+        if folder is None:
+            missing.insert(0, f"{system}_<implementation>.json")
+        if missing:
+            yield IMPLEMENTATION.unchecked(f"{system}: {place}/ has no {', '.join(missing)}")
+
+
+def files(root: Path) -> Findings:
+    """Yield odd names, files above 50 MB, and links that lead nowhere or out of the package."""
+    inside = root.resolve()
+    paths = [Path(folder, name) for folder, *names in os.walk(root) for name in chain(*names)]
+    links = [path for path in paths if path.is_symlink()]
+    for rule, kind, breaks in (
+        (FILE_NAME, "names", _is_oddly_named),
+        (FILE_SIZE, f"files above {_LARGEST_MB} MB", _is_large),
+        (BROKEN_LINK, "links that lead nowhere", _is_broken),
+    ):
+        if at_fault := _at_fault(root, paths, breaks):
+            yield _breach(rule, kind, at_fault)
+    outside = [link for link in links if not _is_broken(link) and not link.resolve().is_relative_to(inside)]
+    if outside:
+        # the official tool passes links out of the package, although they break where it is unpacked
+        shown = ", ".join(str(link.relative_to(root)) for link in sorted(outside)[:_MOST_SHOWN])
+        yield BROKEN_LINK.unchecked(f"{len(outside)} links lead out of the package, such as {shown}")
+
+
+def _at_fault(root: Path, paths: list[Path], breaks: Callable[[Path], bool]) -> list[str]:
+    return sorted(str(path.relative_to(root)) for path in paths if breaks(path))
+
+
+def _breach(rule: Rule, kind: str, at_fault: list[str]) -> Breach:
+    return rule.breach(f"{len(at_fault)} {kind}, such as {', '.join(at_fault[:_MOST_SHOWN])}")
+
+
+def _is_oddly_named(path: Path) -> bool:
+    return path.name.startswith(".") or " " in path.name or not path.name.isprintable()
+
+
+def _is_large(path: Path) -> bool:
+    return path.is_file() and not path.is_symlink() and path.stat().st_size > _LARGEST_MB << 20
+
+
+def _is_broken(path: Path) -> bool:
+    return path.is_symlink() and not path.exists()
+
+
+def folders(parent: Path) -> list[Path]:
+    """Return the subfolders of a folder by name; none if the folder doesn't exist."""
+    return sorted(path for path in parent.iterdir() if path.is_dir()) if parent.is_dir() else []

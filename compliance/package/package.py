@@ -1,0 +1,120 @@
+"""Judge a whole submission without writing to it: its files, each system's description, and each result's runs."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+from compliance.ask import copies
+from compliance.ask.question import NamedRun, Question
+from compliance.official import ruleset as chosen
+from compliance.official.checker import DEFAULT_RULESET
+from compliance.package import layout, system
+from compliance.package.result import Result, judge_result
+from compliance.read import description
+from compliance.read.source import CannotJudge
+from compliance.rules.rule import Breach, Unchecked
+from compliance.rules.submission import LAYOUT
+
+_BENCHMARK = "bert"
+
+
+@dataclass(frozen=True)
+class PackageJudgement:
+    """The verdict on a package; its own findings concern the files and the descriptions, `results` hold the others."""
+
+    path: Path
+    ruleset: str
+    breaches: tuple[Breach, ...]
+    questions: tuple[Question, ...]
+    not_applied: tuple[Unchecked, ...]
+    results: tuple[Result, ...]
+    strict: bool
+
+    @property
+    def verdict(self) -> Literal["pass", "fail"]:
+        """Return `fail` if there is a breach; if `strict`, also if evidence is missing that the rules ask for."""
+        missing = any(unchecked.asked for unchecked in self.all_not_applied())
+        return "fail" if self.all_breaches() or (self.strict and missing) else "pass"
+
+    def all_breaches(self) -> list[Breach]:
+        """Return the breaches of the package and of its results; those of single logs stay there: one run may fail."""
+        return [*self.breaches, *(breach for result in self.results for breach in result.breaches)]
+
+    def all_not_applied(self) -> list[Unchecked]:
+        """Return what couldn't be checked of the package, of its results and of their logs."""
+        of_results = [unchecked for result in self.results for unchecked in result.not_applied]
+        logs = [log for result in self.results for log in result.logs]
+        return [*self.not_applied, *of_results, *(unchecked for log in logs for unchecked in log.not_applied)]
+
+    def as_json(self) -> dict[str, Any]:
+        """Return the fields that `--json` prints."""
+        return {
+            "path": str(self.path),
+            "ruleset": self.ruleset,
+            "verdict": self.verdict,
+            "findings": [breach.as_json() for breach in self.breaches],
+            "questions": [question.as_json() for question in self.questions],
+            "not_applied": [unchecked.as_json() for unchecked in self.not_applied],
+            "results": [result.as_json() for result in self.results],
+        }
+
+
+def judge_package(root: Path, ruleset: str | None = None, strict: bool = False) -> PackageJudgement:
+    """Return the verdict on the package in a folder, under a ruleset or the one that its results say they are of.
+
+    With `strict`, missing evidence fails it. Raises CannotJudge if it has no results/.
+    """
+    if not (root / "results").is_dir():
+        raise CannotJudge(
+            f"{root}: found no results/; give a package's folder, with systems/, benchmarks/ and results/"
+        )
+    ruleset = ruleset or chosen.of_path(root)
+    results: list[Result] = []
+    questions: list[Question] = []
+    findings: list[Breach | Unchecked] = [*layout.folders_and_descriptions(root), *layout.files(root)]
+    for folder in layout.folders(root / "results"):
+        name = f"systems/{folder.name}.json"
+        if (folder / _BENCHMARK).is_dir():
+            result = judge_result(folder / _BENCHMARK, ruleset, str((folder / _BENCHMARK).relative_to(root)))
+            results.append(result)
+            runs = [log.facts for log in result.logs if log.facts]
+            questions += system.ask_about_names(name, description.fields(root / name), runs)
+        findings += system.judge_description(root / name, name, ruleset or _ruleset_of(results))
+        findings += _other_benchmarks(folder)
+    questions += _copies_across(results)
+    if results:
+        findings += layout.sources(root, _BENCHMARK)
+    else:
+        findings.append(LAYOUT.breach(f"no results/<system>/{_BENCHMARK}/", "at least one result"))
+    return PackageJudgement(
+        path=root,
+        ruleset=ruleset or _ruleset_of(results),
+        breaches=tuple(finding for finding in findings if isinstance(finding, Breach)),
+        questions=tuple(questions),
+        not_applied=tuple(finding for finding in findings if isinstance(finding, Unchecked)),
+        results=tuple(results),
+        strict=strict,
+    )
+
+
+def _copies_across(results: list[Result]) -> Iterator[Question]:
+    """Ask about runs of one system that have the measurements of another's; a result's own are asked about there."""
+    runs = []
+    for result in results:
+        for log in result.logs:
+            if log.facts is not None and not any(question.topic == copies.COPIED_RUN for question in log.questions):
+                name = f"{result.system}/{result.benchmark}/{log.path.name}"
+                runs.append(NamedRun(name, log.facts))
+    for name, question in copies.ask(runs):
+        yield question._replace(figure=f"{name}: {question.figure}")
+
+
+def _ruleset_of(results: list[Result]) -> str:
+    return results[-1].ruleset if results else DEFAULT_RULESET
+
+
+def _other_benchmarks(folder: Path) -> Iterator[Unchecked]:
+    others = [other.name for other in layout.folders(folder) if other.name != _BENCHMARK]
+    if others:
+        yield LAYOUT.unchecked(f"results/{folder.name}: only {_BENCHMARK} is judged, not {', '.join(others)}")

@@ -1,0 +1,259 @@
+"""Judge one result of a package: the runs of one benchmark on one system, singly and together.
+
+The rules ask of the runs together: their number, at most one failure, one system, a seed each, and no fewer samples to
+converge than the reference.
+"""
+
+import io
+import json
+import os
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from compliance.judge import Judgement, asked_together, judge_log
+from compliance.official import ruleset as chosen
+from compliance.official import tools
+from compliance.official.checker import DEFAULT_RULESET
+from compliance.package.power import FOLDER, judge_power
+from compliance.read.description import DIVISIONS, of_result
+from compliance.read.find import LOG_PATTERN
+from compliance.read.record import distinct, shown
+from compliance.read.run import Converged, RunFacts, number
+from compliance.read.score import olympic_mean
+from compliance.read.source import CannotJudge, read_plain
+from compliance.rules.benchmark_results import FAILED_RUNS, RUNS, SAME_SYSTEM
+from compliance.rules.convergence_points import CONVERGENCE, SCALING
+from compliance.rules.divisions import BELONGS
+from compliance.rules.random_numbers import SEEDS, seeds_of_runs, unreadable_for_seeds
+from compliance.rules.rule import Breach, Unchecked
+from compliance.rules.run_results import run_is_a_result
+
+_PARAMETERS = "package_checker_params"
+_SCALING = "scaling.json"
+_MOST_SCALING, _MOST_PARAMETERS = 1 << 16, 1 << 16
+_MOST_RUNS = 50
+"""Runs that are judged; ten make a result."""
+
+Findings = list[Breach | Unchecked]
+
+
+@dataclass(frozen=True)
+class Result:
+    """The verdict on one result; `time_to_train_s` is the mean of the runs that count, not yet scaled.
+
+    `breaches` are of the runs together; those of single logs stand in `logs`, where one run may fail.
+    """
+
+    system: str
+    benchmark: str
+    division: str | None
+    ruleset: str
+    logs: tuple[Judgement, ...]
+    time_to_train_s: float | None
+    convergence: tools.Convergence | None
+    breaches: tuple[Breach, ...]
+    not_applied: tuple[Unchecked, ...]
+    energy_j: float | None
+    """Mean of the runs that count, not yet scaled; None if not measured."""
+    failed_run: str | None = None
+    """The one run that failed and is dropped as the slowest."""
+
+    def as_json(self) -> dict[str, Any]:
+        """Return the fields that `--json` prints."""
+        plain = ("system", "benchmark", "division", "time_to_train_s", "energy_j", "convergence", "failed_run")
+        return {
+            **{name: getattr(self, name) for name in plain},
+            "findings": [breach.as_json() for breach in self.breaches],
+            "not_applied": [unchecked.as_json() for unchecked in self.not_applied],
+            "logs": [log.as_json() for log in self.logs],
+        }
+
+
+def judge_result(folder: Path, ruleset: str | None = None, name: str | None = None) -> Result:
+    """Judge the runs in results/<system>/<benchmark>, under a ruleset or the one that they say they are of.
+
+    `name` is what messages call the folder.
+    """
+    name = name or str(folder)
+    described = of_result(folder)
+    entries = sorted(folder.glob(LOG_PATTERN), key=lambda path: (len(path.name), path.name))
+    paths = [path for path in entries if path.is_file()][:_MOST_RUNS]
+    if ruleset is None:
+        ruleset = _ruleset_of(folder, paths)
+    logs = asked_together([judge_log(path, ruleset) for path in paths])
+    runs = {log.path.name: log.facts for log in logs if log.facts is not None}
+    division = described.get("division")
+    closed = _is_closed(division, runs)
+    failed = [log.path.name for log in logs if not _converged(log)]
+    findings: Findings = [
+        *_number_of_runs(folder, entries, paths),
+        *_failed(failed, len(logs)),
+        *_not_results(runs),
+        *_belonging(folder.name, division, runs),
+        *_same_system(runs),
+    ]
+    if closed and ruleset >= SEEDS.since:
+        unreadable = [log.path.name for log in logs if any(breach.rule.id == "record" for breach in log.breaches)]
+        findings += _seeds(folder, unreadable, runs)
+    convergence = None
+    if closed and ruleset >= CONVERGENCE.since and len(logs) == tools.runs_per_result(folder.name) and runs:
+        converged = [_to_converge(log.facts) for log in logs]
+        convergence = tools.convergence(converged, ruleset)
+        findings += _convergence(folder, convergence, converged)
+    findings += _scaling(folder, convergence.scaling if convergence else 1.0)
+    power = judge_power(folder, name, {log.path.name: log.facts for log in logs}, described)
+    named = [_named(name, finding) for finding in findings] + power.findings
+    times = [log.facts.time_to_train_s if _converged(log) and log.facts else None for log in logs]
+    return Result(
+        system=folder.parent.name,
+        benchmark=folder.name,
+        division=division,
+        ruleset=ruleset,
+        logs=tuple(logs),
+        time_to_train_s=None if all(time is None for time in times) else olympic_mean(times),
+        convergence=convergence,
+        breaches=tuple(finding for finding in named if isinstance(finding, Breach)),
+        not_applied=tuple(finding for finding in named if isinstance(finding, Unchecked)),
+        energy_j=power.energy_j,
+        failed_run=failed[0] if len(failed) == 1 else None,
+    )
+
+
+def _ruleset_of(folder: Path, paths: Sequence[Path]) -> str:
+    """Return the ruleset that the folder's path or most of its logs name."""
+    if (by_path := chosen.of_path(folder)) is not None:
+        return by_path
+    said = [judge_log(path).official.ruleset for path in paths]
+    return max(said, key=said.count, default=DEFAULT_RULESET)
+
+
+def _named(name: str, finding: Breach | Unchecked) -> Breach | Unchecked:
+    """Return a finding that names the result; a line of one of its logs stands in the text."""
+    if isinstance(finding, Breach):
+        return finding._replace(found=f"{name}: {finding.found}", line=None)
+    return finding._replace(reason=f"{name}: {finding.reason}")
+
+
+def _is_closed(division: str | None, runs: Mapping[str, RunFacts]) -> bool:
+    """Return whether closed rules apply; the logs decide if the system description gives no division."""
+    if division in DIVISIONS:
+        return division == "closed"
+    return any(facts.division == "closed" for facts in runs.values())
+
+
+def _converged(log: Judgement) -> bool:
+    return log.verdict == "pass" and log.facts is not None and log.facts.status == "success"
+
+
+def _to_converge(facts: RunFacts | None) -> Converged:
+    """Return a run's epoch_num at its last evaluation before run_stop: the official checker takes it for samples."""
+    if facts is None:
+        return Converged(None, None)
+    stop = facts.first("run_stop")
+    counting = facts.evaluations if stop and facts.status == "success" else []
+    before = [evaluation.samples for evaluation in counting if stop and evaluation.line < stop.line]
+    return Converged(number(facts.global_batch_size), before[-1] if before else None)
+
+
+def _number_of_runs(folder: Path, entries: Sequence[Path], paths: Sequence[Path]) -> Findings:
+    findings: Findings = []
+    expected = tools.runs_per_result(folder.name)
+    if len(paths) != expected:
+        findings.append(RUNS.breach(f"{len(entries)} {LOG_PATTERN}", f"exactly {expected} that are files"))
+    known = {*paths, *(folder / name for name in (_PARAMETERS, _SCALING, FOLDER))}
+    others = sorted({*folder.iterdir()} - known)
+    if others:
+        findings.append(RUNS.unchecked(f"other entries aren't judged: {', '.join(path.name for path in others[:5])}"))
+    return findings
+
+
+def _failed(failed: Sequence[str], count: int) -> Findings:
+    if len(failed) < 2:
+        return []
+    return [FAILED_RUNS.breach(f"{len(failed)} of {count} runs failed: {', '.join(failed)}")]
+
+
+def _not_results(runs: Mapping[str, RunFacts]) -> Findings:
+    """Find runs that are none: one run may fail, but it must be a run."""
+    tries = [log for log, facts in runs.items() if facts.not_a_result]
+    if not tries:
+        return []
+    return [run_is_a_result.breach(f"runs that log not_a_result: {', '.join(tries)}", "complete runs")]
+
+
+def _belonging(benchmark: str, division: str | None, runs: Mapping[str, RunFacts]) -> Findings:
+    findings: Findings = []
+    for what, here in (("division", division), ("benchmark", benchmark)):
+        logged = {name: getattr(facts, what) for name, facts in runs.items()}
+        other = {name: value for name, value in logged.items() if here and value != here}
+        if other:
+            found = f"submission_{what} is {next(iter(other.values()))!r} in {', '.join(other)}"
+            findings.append(BELONGS.breach(found, f"{here!r}, as the package says"))
+    return findings
+
+
+def _same_system(runs: Mapping[str, RunFacts]) -> Findings:
+    findings: Findings = []
+    for key in ("submission_org", "submission_platform"):
+        logged = {name: shown(distinct(event.value for event in facts.all(key)), 40) for name, facts in runs.items()}
+        values = list(logged.values())
+        usual = max(distinct(values), key=values.count, default="")
+        others = [f"{value} in {name}" for name, value in logged.items() if value != usual]
+        if others:
+            findings.append(SAME_SYSTEM.breach(f"{key} is {usual}, but {', '.join(others[:5])}"))
+    return findings
+
+
+def parameters(folder: Path) -> list[str]:
+    """Return the lines of package_checker_params, with their line ends, as the official checker reads them."""
+    lines: list[str] = []
+    for path in (folder / _PARAMETERS, folder.parent / _PARAMETERS):
+        try:
+            content = read_plain(path, _MOST_PARAMETERS)
+        except CannotJudge:
+            continue
+        lines += io.StringIO(content.decode(errors="replace"), newline=None).readlines()
+    return lines
+
+
+def _seeds(folder: Path, unreadable: Sequence[str], runs: Mapping[str, RunFacts]) -> Findings:
+    """Apply the official seed checker; its bypass, which the review decides on, leaves a gap, but for equal seeds."""
+    breaches = [*unreadable_for_seeds(unreadable), *seeds_of_runs(runs)]
+    if "seed-checker-bypass" not in parameters(folder):
+        return [*breaches]
+    equal = [breach for breach in breaches if breach.expected == "a seed of its own in every run"]
+    others = [breach for breach in breaches if breach not in equal]
+    return [*equal, *(SEEDS.unchecked(f"seed-checker-bypass: {breach.found}") for breach in others)]
+
+
+def _convergence(folder: Path, verdict: tools.Convergence, runs: Sequence[Converged]) -> Findings:
+    text = "samples to converge"
+    if verdict.mean is not None:
+        text = f"mean samples to converge {verdict.mean:,.0f}"
+    if any(run.samples and run.global_batch_size and run.samples < run.global_batch_size for run in runs):
+        text += ": epoch_num counts no samples, as which the official checker takes it"
+    if verdict.passed:
+        return []  # the result's scaling says if it converges sooner than the reference
+    expected = "agreement with the reference convergence points"
+    if verdict.least_mean is not None:
+        expected = f"at least {verdict.least_mean:,.0f}, by the reference convergence points"
+    if "rcp-bypass" in parameters(folder):
+        return [CONVERGENCE.unchecked(f"rcp-bypass: {text}: {verdict.message}; expected {expected}")]
+    return [CONVERGENCE.breach(f"{text}: {verdict.message}", expected)]
+
+
+def _scaling(folder: Path, expected: float) -> Findings:
+    """Compare scaling.json, by which the official summary multiplies the score in both divisions."""
+    path = folder / _SCALING
+    if not os.path.lexists(path):
+        return []
+    try:
+        factor = json.loads(read_plain(path, _MOST_SCALING))["scaling_factor"]
+    except (CannotJudge, ValueError, TypeError, KeyError, OverflowError, RecursionError) as problem:
+        return [SCALING.breach(f"{_SCALING} can't be read ({problem})", "a JSON object with scaling_factor")]
+    stated = number(factor)
+    if stated is None or abs(stated - expected) > 1e-6 * expected:
+        return [SCALING.breach(f"{_SCALING}: factor {shown(factor)}", f"{expected:.6f}")]
+    return []

@@ -1,0 +1,44 @@
+"""Judge a package's system descriptions, alone and against the logs of their runs."""
+
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+from compliance.ask import description
+from compliance.ask.question import Question
+from compliance.official import tools
+from compliance.read.description import DIVISIONS, UnreadableDescription, load, texts
+from compliance.read.run import RunFacts, as_integer
+from compliance.rules.rule import Breach, Unchecked
+from compliance.rules.submission import SYSTEM_DESCRIPTION, SYSTEM_DIVISION
+
+_COUNTS = (("number_of_nodes", 1), ("accelerators_per_node", 0))
+
+
+def judge_description(path: Path, name: str, ruleset: str) -> Iterator[Breach | Unchecked]:
+    """Yield what is wrong with a description, and counts that can't be read."""
+    try:
+        content, repeated = load(path)
+    except UnreadableDescription as problem:
+        yield SYSTEM_DESCRIPTION.breach(f"{name} {problem}", "a JSON object")
+        return
+    if repeated:
+        yield SYSTEM_DESCRIPTION.breach(f"{name}: repeated fields: {', '.join(repeated[:5])}", "each field once")
+    for wrong in tools.description_problems(content, ruleset):
+        yield SYSTEM_DESCRIPTION.breach(f"{name}: {wrong}", f"what ruleset {ruleset} asks")
+    fields = texts(content)
+    division = fields.get("division")
+    if division not in DIVISIONS:
+        yield SYSTEM_DIVISION.breach(f"{name}: division is {(division or '')[:80]!r}", "closed or open, in lower case")
+    for field, least in _COUNTS:
+        value = fields.get(field, "")
+        count = as_integer(value)
+        if value and (count is None or count < least):
+            yield SYSTEM_DESCRIPTION.unchecked(f"{name}: {field} {value[:80]!r} is no whole number of at least {least}")
+
+
+def ask_about_names(name: str, described: dict[str, str], runs: Sequence[RunFacts]) -> list[Question]:
+    """Ask, once for a system, about names that its logs give otherwise."""
+    asked = {
+        f"{name}: {question.figure}": question for facts in runs for question in description.ask_names(facts, described)
+    }
+    return [question._replace(figure=figure, line=None) for figure, question in asked.items()]

@@ -1,0 +1,54 @@
+"""One log as rules and questions see it: its facts, its faulty lines, its ruleset and its system's description."""
+
+import math
+from itertools import pairwise
+from statistics import median
+
+from compliance.read.log import Log
+from compliance.read.run import Evaluation, RunFacts, number
+
+TRAINING_STEPS = "opt_learning_rate_training_steps"
+_LEAST_INTERVAL = 150_000 / 4
+"""Samples between evaluations: the rules' shortest interval is 150,000; counts closer than this are of something else.
+"""
+
+
+class Case(RunFacts):
+    """The facts of a log under one ruleset, read once.
+
+    `system` is the description's fields, empty if there is none; `batch` is the global batch size, or None unless it
+    is above 0; `required_division` is what --division gives.
+    """
+
+    def __init__(self, log: Log, ruleset: str, required_division: str | None, system: dict[str, str]) -> None:
+        super().__init__(log.events)
+        self.log = log
+        self.ruleset = ruleset
+        self.required_division = required_division
+        self.system = system
+        self.closed = self.division == "closed"
+        batch = number(self.global_batch_size)
+        self.batch = batch if batch and batch > 0 else None
+
+    def number(self, key: str) -> float | None:
+        """Return the number that the first event of a key gives, or None."""
+        return number(self.value(key))
+
+    def in_samples(self) -> list[tuple[Evaluation, float]]:
+        """Return evaluations with their samples by epoch_num; none if epoch_num counts otherwise.
+
+        320 of 2,480 published logs count epochs or steps. These are closer together than samples are.
+        """
+        batch = self.batch or math.inf
+        counted = {at: one for one in self.evaluations if (at := one.samples) is not None and at > 0}
+        if max(counted, default=0) < batch:
+            return []
+        different_accuracies = len({one.accuracy for one in self.evaluations}) > 1
+        if len(counted) == 1 and different_accuracies:
+            return []  # the same count at all evaluations
+        samples = sorted(counted)
+        gap = samples[0] if len(samples) == 1 else median(b - a for a, b in pairwise(samples))
+        steps = self.number(TRAINING_STEPS) or (math.inf if self.closed else 0.0)
+        if samples[-1] <= steps and (not self.closed or gap < _LEAST_INTERVAL):
+            return []  # they are steps
+        return [(counted[at], at) for at in samples]

@@ -1,0 +1,76 @@
+"""Read system descriptions: MLPerf's JSON with the 33 fields of a result's machine.
+
+Published ones also hold objects and lists, mostly in other_software_stack; every value is read as text.
+"""
+
+import json
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from compliance.read.record import DEEPEST_RECORD, decoded, depth_of
+from compliance.read.source import CannotJudge, read_plain
+
+_LARGEST = 1 << 20
+_MOST_IN_ALL = 10**9  # accelerators; numbers of thousands of digits don't fit a float
+DIVISIONS = ("closed", "open")
+
+
+class UnreadableDescription(Exception):  # noqa: N818 - names the file
+    """A system description that is not a JSON object; the message gives the reason."""
+
+
+def texts(content: dict[str, Any]) -> dict[str, str]:
+    """Return the fields of a description's JSON object as text."""
+    return {name: value if isinstance(value, str) else json.dumps(value) for name, value in content.items()}
+
+
+def load(path: Path) -> tuple[dict[str, Any], Sequence[str]]:
+    """Return a description's JSON object and the fields that it gives more than once. Raises UnreadableDescription."""
+    try:
+        text = read_plain(path, _LARGEST).decode()
+        if depth_of(text) > DEEPEST_RECORD:
+            raise UnreadableDescription(f"is nested more than {DEEPEST_RECORD} deep")
+        content, repeated = decoded(text)
+    except CannotJudge as problem:
+        raise UnreadableDescription(f"can't be read: {str(problem).removeprefix(f'{path}: ')}") from problem
+    except (ValueError, RecursionError) as error:
+        raise UnreadableDescription(f"is not a JSON file ({error})") from error
+    if not isinstance(content, dict):
+        raise UnreadableDescription(f"holds {type(content).__name__}, not an object")
+    return content, repeated
+
+
+def of_log(log: Path) -> dict[str, str]:
+    """Return the fields of the description of a log's system; an empty dict if there is none that can be read.
+
+    Runs of bertbench leave result_0/system.json, with the fields under `hardware`; in a package it is
+    <org>/systems/<system>.json for <org>/results/<system>/<benchmark>/result_0.txt.
+    """
+    return fields(log.with_suffix("") / "system.json", "hardware") or of_result(log.absolute().parent)
+
+
+def of_result(folder: Path) -> dict[str, str]:
+    """Return the description's fields for <org>/results/<system>/<benchmark>; an empty dict if it can't be read."""
+    system = folder.absolute().parent
+    return fields(system.parent.parent / "systems" / f"{system.name}.json")
+
+
+def fields(path: Path, section: str | None = None) -> dict[str, str]:
+    """Return a description's fields, or those of a section; an empty dict if it can't be read."""
+    try:
+        content, _ = load(path)
+    except UnreadableDescription:
+        return {}  # the judge of packages reports what is wrong with it
+    if section is not None:
+        content = content.get(section, content)
+    return texts(content) if isinstance(content, dict) else {}
+
+
+def in_all(fields: dict[str, str], each: str = "accelerators_per_node") -> int | None:
+    """Return what all nodes have together, or None if the description doesn't give both counts, or absurd ones."""
+    try:
+        count = int(fields["number_of_nodes"]) * int(fields[each])
+    except (KeyError, ValueError):
+        return None
+    return count if count < _MOST_IN_ALL else None

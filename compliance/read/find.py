@@ -1,0 +1,47 @@
+"""Find the logs that a path names: a file, a folder's result_*.txt at any level, or a run without its .txt."""
+
+import os
+from collections.abc import Callable
+from fnmatch import fnmatch
+from pathlib import Path
+
+from compliance.read.source import STDIN, CannotJudge
+
+LOG_PATTERN = "result_*.txt"
+
+
+def find_logs(path: Path) -> list[Path]:
+    """Return the path itself, or a folder's result_*.txt at any level, without following links to folders.
+
+    A folder without any, and a name of nothing, stand for the log that is called so with .txt: `named_run`.
+    Raises CannotJudge if nothing is at the path, or no log is in the folder.
+    """
+    if path == STDIN:
+        return [path]
+    try:
+        if not path.is_dir() and (path.exists() or not named_run(path)):
+            path.lstat()
+            return [path]
+    except (OSError, ValueError) as error:
+        raise CannotJudge(f"{path}: found nothing there; give a log or a folder of logs") from error
+    logs = logs_below(path, lambda name: fnmatch(name, LOG_PATTERN))
+    if not logs:
+        raise CannotJudge(f"{path}: found no {LOG_PATTERN} in the folder; give a folder of logs")
+    return logs
+
+
+def logs_below(path: Path, is_log: Callable[[str], bool]) -> list[Path]:
+    """Return a folder's logs at any level, by folder and number, or the log of the run that the path names."""
+    logs = (Path(folder, name) for folder, _, names in os.walk(path) for name in names if is_log(name))
+    return sorted(logs, key=lambda log: (log.parent, len(log.name), log.name)) or named_run(path)
+
+
+def named_run(path: Path) -> list[Path]:
+    """Return the log of the run that a path names without .txt, as the folder beside the log does; nothing if none."""
+    log = Path(f"{path}.txt")
+    return [log] if log.is_file() else []
+
+
+def is_package(path: Path) -> bool:
+    """Return whether a folder has a package's layout."""
+    return (path / "results").is_dir() and (path / "systems").is_dir()

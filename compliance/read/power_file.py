@@ -1,0 +1,69 @@
+"""Read one power file of MLPerf: the readings of a node's meters during a run, and their energy."""
+
+import math
+from collections.abc import Sequence
+from itertools import pairwise
+from pathlib import Path
+from typing import NamedTuple
+
+from compliance.read.record import NoRecord, parse_record, record_lines
+from compliance.read.run import number
+from compliance.read.source import open_plain
+
+START, STOP, READING = "power_measurement_start", "power_measurement_stop", "power_reading"
+EFFICIENCY, ESTIMATE = "conversion_eff", "interconnect_power_est"
+_ONCE = (START, STOP, EFFICIENCY, ESTIMATE)
+_LARGEST = 50 << 20  # bytes: a submission's limit for a file; a day of two readings a second
+
+
+class Readings(NamedTuple):
+    """The content of one file: time in ms and watts of each reading, in order of time."""
+
+    start_ms: float | None
+    stop_ms: float | None
+    readings: Sequence[tuple[float, float]]
+    efficiency: float = 1.0
+    estimate_w: float | None = None
+    unsound: int = 0
+    """Number of lines that are not a record, and of records whose value is not a power, or not the one given before."""
+
+
+def joules(node: Readings, time_to_train_ms: float) -> float | None:
+    """Return a node's energy by the official formula; None without a start and a later reading.
+
+    Each reading covers the time since the previous one, from the start to the stop or the last reading. The sum is
+    scaled from that time to the time to train.
+    """
+    if node.start_ms is None or not node.readings:
+        return None
+    stop = math.inf if node.stop_ms is None else node.stop_ms
+    within = [(time, watts) for time, watts in node.readings if node.start_ms <= time <= stop]
+    end = (within[-1][0] if within else node.start_ms) if node.stop_ms is None else node.stop_ms
+    if end <= node.start_ms:
+        return None
+    times = [node.start_ms, *(time for time, _ in within)]
+    energy = sum(watts * (now - then) for (then, now), (_, watts) in zip(pairwise(times), within, strict=True))
+    return node.efficiency * energy * time_to_train_ms / (end - node.start_ms) / 1e3
+
+
+def read(path: Path) -> Readings:
+    """Return the content of a power file. Raises CannotJudge if it can't be read safely."""
+    stated: dict[str, float] = {}
+    unsound, readings = 0, []
+    with open_plain(path, _LARGEST) as stream:
+        for line, text in record_lines(stream):
+            try:
+                record = parse_record(line, text)
+            except NoRecord:
+                unsound += 1
+                continue
+            time, value = number(record.timestamp), number(record.value["value"])
+            given = time if record.key in (START, STOP) else value
+            if record.key not in (READING, *_ONCE):
+                continue
+            if record.key == READING and time is not None and value is not None and value >= 0:
+                readings.append((time, value))
+            elif record.key == READING or given is None or stated.setdefault(record.key, given) != given:
+                unsound += 1
+    start, stop, efficiency = stated.get(START), stated.get(STOP), stated.get(EFFICIENCY, 1.0)
+    return Readings(start, stop, sorted(readings), efficiency, stated.get(ESTIMATE), unsound)

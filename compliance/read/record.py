@@ -1,0 +1,212 @@
+r"""Read MLPerf lines as the official checker does.
+
+A line with `:::MLLOG ` is a record, with any text before the token; \n, \r and \r\n end a line, bytes are latin-1, and
+the last token of a line counts. Lines are numbered by \n, as editors and grep do, or by \r where no \n is.
+Reading takes time linear in the number of bytes, for any bytes.
+"""
+
+import json
+import re
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import asdict
+from typing import Any, BinaryIO, NamedTuple
+
+from compliance.read.source import CannotJudge
+
+TOKEN = ":::MLLOG"
+RECORD_TOKEN = TOKEN + " "
+
+LONGEST_RECORD = 1 << 20  # characters; published records have some hundreds
+DEEPEST_RECORD = 64  # published records are nested 2 deep
+
+_TOKEN = TOKEN.encode()
+_BLOCK = 1 << 20
+_FIELDS = ("time_ms", "key", "value", "metadata")
+_LINE_END = re.compile(rb"[\r\n]")
+# The quantifier is possessive and the closing quote optional, so no text makes it try a character twice.
+_STRING_OR_BRACKET = re.compile(r'"(?:[^"\\]|\\.)*+"?|[\[\]{}]', re.DOTALL)
+
+
+_twice_named: set[str] = set()
+
+
+def _watched(items: list[tuple[str, Any]]) -> dict[str, Any]:
+    content = dict(items)
+    if len(content) != len(items):
+        names = Counter(name for name, _ in items)
+        _twice_named.update(name for name, count in names.items() if count > 1)
+    return content
+
+
+# Made once: making a decoder takes as long as reading a record.
+_DECODER = json.JSONDecoder(object_pairs_hook=_watched)
+
+
+class Record(NamedTuple):
+    """A record under the names that the official checker's rules use; `full_string` only gives its line."""
+
+    full_string: str
+    timestamp: float
+    key: Any
+    value: dict[str, Any]
+    lineno: int
+    oddity: str | None = None  # its time_ms, if that is not a number
+    repeated: Sequence[str] = ()  # names of fields that it gives more than once
+
+
+class NoRecord(Exception):  # noqa: N818 - describes a line
+    """A line with a token but no record; `crash`: the official checker ends in a traceback on it."""
+
+    def __init__(self, reason: str, crash: bool = False) -> None:
+        super().__init__(reason)
+        self.crash = crash
+
+
+def _unwatched(line: int, text: str) -> None:
+    """Do nothing: most readers take records only."""
+
+
+def record_lines(stream: BinaryIO, watch: Callable[[int, str], None] = _unwatched) -> Iterator[tuple[int, str]]:
+    """Yield the number of each line with a record, and its text from the last token on.
+
+    `watch` gets the number and text of each line with a token, and of the first other line with a NUL byte.
+    Raises CannotJudge on a record beyond the limit.
+    """
+    number, hole_seen, line_end = 1, False, b"\n"
+    for block in _blocks(stream):
+        done = 0
+        if number == 1 and b"\n" not in block and b"\r" in block:
+            line_end = b"\r"  # so do editors, in a file without \n
+        while done < len(block):
+            token, start = block.find(_TOKEN, done), len(block)
+            if token >= 0:
+                start = max(block.rfind(b"\n", done, token), block.rfind(b"\r", done, token), done - 1) + 1
+            if not hole_seen and (hole := block.find(b"\0", done, start)) >= 0:
+                watch(number + block.count(line_end, done, hole), "\0")
+                hole_seen = True
+            number += block.count(line_end, done, start)
+            if token < 0:
+                break
+            done = ending.start() if (ending := _LINE_END.search(block, token)) else len(block)
+            line = block[start:done].decode("latin-1")
+            if len(line) - line.rfind(TOKEN) > LONGEST_RECORD:
+                raise CannotJudge(f"found a record of more than {LONGEST_RECORD:,} characters", number)
+            watch(number, line)
+            if (at := line.rfind(RECORD_TOKEN)) >= 0:
+                yield number, line[at:].strip()
+
+
+def _blocks(stream: BinaryIO) -> Iterator[bytes]:
+    """Yield the stream in blocks that end at a line end; a longer line without a record comes in parts."""
+    stream.seek(0)
+    pending: list[bytes] = []
+    waiting = 0
+    while block := stream.read(_BLOCK):
+        # A \r at the end may be half of \r\n; the bytes after the last line end belong to the next block.
+        cut = max(block.rfind(b"\n"), block.rfind(b"\r", 0, len(block) - 1)) + 1
+        if cut:
+            yield b"".join((*pending, block[:cut]))
+            pending, waiting = [block[cut:]], len(block) - cut
+            continue
+        pending.append(block)
+        waiting += len(block)
+        if waiting > 2 * LONGEST_RECORD:
+            line = b"".join(pending)
+            at = line.rfind(_TOKEN)
+            if at >= 0 and len(line) - at > LONGEST_RECORD:
+                yield line  # record_lines refuses it
+            kept = line[at:] if at >= 0 else line[-len(RECORD_TOKEN) :]
+            if b"\0" in line[: len(line) - len(kept)]:
+                yield b"\0"
+            pending, waiting = [kept], len(kept)
+    if waiting:
+        yield b"".join(pending)
+
+
+def parse_record(line: int, text: str) -> Record:
+    """Return the record of a line. Raises NoRecord, and CannotJudge if it is nested too deep."""
+    if text.count("[") + text.count("{") > DEEPEST_RECORD and depth_of(text) > DEEPEST_RECORD:
+        raise CannotJudge(f"found a record nested more than {DEEPEST_RECORD} deep", line)
+
+    try:
+        content, repeated = decoded(text[len(RECORD_TOKEN) :])
+    except ValueError as error:
+        raise NoRecord(f"not JSON: {error}") from error
+    if not isinstance(content, dict):
+        raise NoRecord(f"not an object: {shown(content)}", crash=content is not None)
+    missing = [name for name in _FIELDS if name not in content]
+    if "time_ms" not in missing:
+        time_ms = _time(content["time_ms"])  # first, as in the official checker
+    if missing:
+        raise NoRecord(f"a record without {', '.join(missing)}", crash=True)
+    odd = None if type(content["time_ms"]) in (int, float) else shown(content["time_ms"])
+    value = {"value": content["value"], "metadata": content["metadata"]}
+    return Record(f"line {line}", time_ms, content["key"], value, line, odd, repeated)
+
+
+def decoded(text: str) -> tuple[Any, Sequence[str]]:
+    """Return a JSON text's content, and the names of fields that an object gives twice. Raises ValueError."""
+    _twice_named.clear()
+    return _DECODER.decode(text), tuple(sorted(_twice_named))
+
+
+def weight(text: str) -> int:
+    """Return an upper bound of a parsed JSON text's bytes: 4 a character, 100 a value, list or object."""
+    return 4 * len(text) + 100 * (text.count(",") + text.count("[") + text.count("{"))
+
+
+def shown(value: Any, length: int = 60) -> str:
+    """Return a log's value as one short ASCII line, so that no control character reaches a terminal."""
+    text = json.dumps(value)
+    return text if len(text) <= length else text[: length - 3] + "..."
+
+
+def as_json(content: Any) -> str:
+    """Return JSON that strict parsers read, of dataclasses too: NaN and infinities become null, lone surrogates `?`."""
+    text = json.dumps(content, ensure_ascii=False, default=asdict).encode(errors="replace")
+    return json.dumps(json.loads(text, parse_constant=lambda _: None), indent=2)
+
+
+def distinct(values: Iterable[Any]) -> list[Any]:
+    """Return values that differ, in their order: 448 and 448.0 are one value, and so are two NaN."""
+    different: dict[str, Any] = {}
+    for value in values:
+        different.setdefault(shown(plain(value), 10_000), value)
+    return list(different.values())
+
+
+def plain(value: Any) -> Any:
+    """Return whole numbers as integers and others with seven digits, which a float of 32 bits has; in lists too."""
+    if isinstance(value, list):
+        return [plain(one) for one in value]
+    if isinstance(value, float):
+        return int(value) if value.is_integer() else float(f"{value:.7g}")
+    return value
+
+
+def printable(text: str) -> str:
+    """Return text with control characters escaped: file names and values of logs are untrusted."""
+    return "".join(one if one.isprintable() else one.encode("unicode_escape", "surrogatepass").decode() for one in text)
+
+
+def _time(value: Any) -> float:
+    try:
+        return float(value)
+    except ValueError as error:
+        raise NoRecord(f"time_ms {shown(value)}, not a number") from error
+    except (TypeError, OverflowError) as error:
+        raise NoRecord(f"time_ms {shown(value)}, not a time", crash=True) from error
+
+
+def depth_of(text: str) -> int:
+    """Return the nesting depth of lists and objects in a text, valid JSON or not."""
+    depth = deepest = 0
+    for match in _STRING_OR_BRACKET.finditer(text):
+        character = match[0]
+        if character in "[{":
+            depth += 1
+            deepest = max(deepest, depth)
+        elif character in "]}":
+            depth -= 1
+    return deepest

@@ -1,0 +1,157 @@
+"""Derive one run's times, samples and accuracies from its log, without judging them."""
+
+import math
+from collections import defaultdict
+from contextlib import suppress
+from typing import Any, NamedTuple
+
+from compliance.read.log import Event
+from compliance.read.record import shown
+
+
+class Evaluation(NamedTuple):
+    """One measured accuracy: its training samples (MLPerf's epoch_num for BERT), its time and its line."""
+
+    samples: float | None
+    accuracy: float
+    time_ms: float
+    line: int = 0
+
+
+class Converged(NamedTuple):
+    """A run's values for the convergence check; `samples` to its last evaluation, None if the run failed."""
+
+    global_batch_size: float | None
+    samples: float | None
+
+
+class RunFacts:
+    """Facts of a run; each is None if the log doesn't give it."""
+
+    def __init__(self, events: list[Event]) -> None:
+        self._events = events
+        self._by_key: dict[str, list[Event]] = defaultdict(list)
+        for event in events:
+            self._by_key[event.key].append(event)
+        self.benchmark = self._text("submission_benchmark")
+        self.division = self._text("submission_division")
+        self.platform = self._text("submission_platform")
+        self.global_batch_size = self.value("global_batch_size")
+        self.seed = self.value("seed")
+        self.started_ms = self._time("run_start")
+        self.stopped_ms = self._time("run_stop")
+        stop = self.first("run_stop")
+        self.status = stop.metadata.get("status") if stop else None
+        self.evaluations = [
+            Evaluation(number(event.metadata.get("epoch_num")), accuracy, event.time_ms, event.line)
+            for event in self.all("eval_accuracy")
+            if (accuracy := number(event.value)) is not None
+        ]
+
+    def all(self, key: str) -> list[Event]:
+        """Return all events of a key, in file order."""
+        return self._by_key.get(key, [])
+
+    def first(self, key: str) -> Event | None:
+        """Return the first event of a key."""
+        return next(iter(self.all(key)), None)
+
+    def value(self, key: str) -> Any:
+        """Return the value of the first event of a key."""
+        first = self.first(key)
+        return first.value if first else None
+
+    def keys(self) -> set[str]:
+        """Return the keys that occur."""
+        return set(self._by_key)
+
+    def events(self) -> list[Event]:
+        """Return all events."""
+        return self._events
+
+    @property
+    def is_fine(self) -> bool:
+        """Return whether times are finer than whole seconds, which repeat by chance."""
+        return any(event.time_ms % 1e3 for event in self._events)
+
+    def only(self, keys: frozenset[str], most: int) -> "RunFacts":
+        """Return the facts from at most `most` events of each of these keys: all runs of a package stay in memory."""
+        return RunFacts(sorted((event for key in keys for event in self.all(key)[:most]), key=lambda event: event.line))
+
+    @property
+    def time_to_train_s(self) -> float | None:
+        """Return the seconds from run_start to run_stop: the score."""
+        if self.started_ms is None or self.stopped_ms is None:
+            return None
+        return (self.stopped_ms - self.started_ms) / 1e3
+
+    @property
+    def course(self) -> list[tuple[float, float]]:
+        """Return the accuracy at each evaluation, with the seconds since run_start; none in a log without it."""
+        if self.started_ms is None:
+            return []
+        return [((one.time_ms - self.started_ms) / 1e3, one.accuracy) for one in self.evaluations]
+
+    @property
+    def best(self) -> Evaluation | None:
+        """Return the evaluation with the highest accuracy, the first of equals."""
+        return max(self.evaluations, key=lambda evaluation: evaluation.accuracy, default=None)
+
+    @property
+    def best_accuracy(self) -> float | None:
+        """Return the highest measured accuracy."""
+        return self.best.accuracy if self.best else None
+
+    @property
+    def samples(self) -> float | None:
+        """Return the training samples at the last evaluation: a successful run's samples to converge."""
+        return self.evaluations[-1].samples if self.evaluations else None
+
+    @property
+    def samples_per_s(self) -> float | None:
+        """Return the training samples per second of the whole timed run."""
+        return self.samples / self.time_to_train_s if self.samples and self.time_to_train_s else None
+
+    @property
+    def not_a_result(self) -> str | None:
+        """Return the value of not_a_result, or None without that event."""
+        event = self.first("not_a_result")
+        if event is None:
+            return None
+        return event.value if isinstance(event.value, str) and event.value else shown(event.value)
+
+    def _text(self, key: str) -> str | None:
+        value = self.value(key)
+        return value if isinstance(value, str) else None
+
+    def _time(self, key: str) -> float | None:
+        return next((event.time_ms for event in self.all(key) if math.isfinite(event.time_ms)), None)
+
+
+def number(value: Any) -> float | None:
+    """Return a number of at most 1e100 (so that products of three stay finite), or None; true and false are none."""
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        return None
+    return float(value) if abs(value) <= 1e100 else None  # nan is not
+
+
+def numeric(value: Any) -> float | None:
+    """Return a number, also one that is spelled as text, or None."""
+    if isinstance(value, str) and value.isascii():  # not other scripts' digits
+        with suppress(ValueError):
+            return number(float(value[:100]))
+    return number(value)
+
+
+def alone(value: Any) -> Any:
+    """Return the value of a list of one, which some loggers write, or the value itself."""
+    return value[0] if isinstance(value, list) and len(value) == 1 else value
+
+
+def as_integer(value: Any) -> int | None:
+    """Return a value's whole number from any type or spelling, or None."""
+    for base in (10, 0) if isinstance(value, str) and value.isascii() else ():
+        with suppress(ValueError):
+            return int(value, base)
+    found = numeric(value) if not isinstance(value, int) or isinstance(value, bool) else value
+    return int(found) if found is not None and found == int(found) else None

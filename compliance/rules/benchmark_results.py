@@ -1,0 +1,31 @@
+"""training_rules.adoc, "Benchmark Results": which runs make a result, and that they are of one system."""
+
+from compliance.read.case import Case
+from compliance.read.record import shown
+from compliance.rules.rule import OLDEST, TRAINING_RULES, Checked, Fault, Rule, Source, rule
+
+_BENCHMARK_RESULTS = Source(TRAINING_RULES, "Benchmark Results")
+_AGAIN = "run the benchmark again; from more than ten runs, take ten consecutive ones"
+
+
+@rule(
+    "run-success", _BENCHMARK_RESULTS, "A run converges: it ends with status success",
+    "an aborted run counts as one that did not converge; submit it only as such", since=OLDEST,
+)  # fmt: skip
+def run_converges(case: Case) -> Checked:
+    for event in case.all("run_stop"):
+        status = event.metadata.get("status")
+        if status != "success":
+            yield Fault(event.line, f"run_stop with status {shown(status)}")
+
+
+RUNS = Rule("runs", _BENCHMARK_RESULTS, "A result has ten runs", _AGAIN, since=OLDEST)
+FAILED_RUNS = Rule(
+    "failed-runs", _BENCHMARK_RESULTS, "At most one run of a result fails; it is dropped as the slowest", _AGAIN,
+    since=OLDEST,
+)  # fmt: skip
+SAME_SYSTEM = Rule(
+    "same-system", Source(TRAINING_RULES, "System and framework must be consistent"),
+    "All runs of a result are of one submitter and one system", _AGAIN, since=OLDEST,
+)  # fmt: skip
+RULES = (run_converges, RUNS, FAILED_RUNS, SAME_SYSTEM)

@@ -1,0 +1,50 @@
+"""training_rules.adoc, "Reference Convergence Points (RCPs)": samples to converge, and the scaling of the score."""
+
+from itertools import pairwise
+
+from compliance.read.case import Case
+from compliance.read.record import shown
+from compliance.read.run import number
+from compliance.rules.rule import TRAINING_RULES, Checked, Fault, Gap, Rule, Source, rule
+
+
+@rule(
+    "epoch-num", Source(TRAINING_RULES, "RCP Rules and Guidelines"),
+    "A closed log reports training samples at each evaluation, as epoch_num",
+    "log the training samples seen so far as epoch_num", since="1.1.0",
+)  # fmt: skip
+def evaluations_report_training_samples(case: Case) -> Checked:
+    """Find counts that are no numbers or that fall.
+
+    320 of 2,480 published logs count epochs or steps instead: their cadence can't be seen, but nothing shows that the
+    run was wrong.
+    """
+    if not case.closed:
+        return
+    for event in case.all("eval_accuracy"):
+        count = event.metadata.get("epoch_num", 0)  # the official checker reports those without any
+        samples = number(count)
+        if samples is None or samples < 0:
+            yield Fault(event.line, f"epoch_num {shown(count)}")
+    counted = [evaluation for evaluation in case.evaluations if evaluation.samples is not None]
+    for before, after in pairwise(counted):
+        if (after.samples or 0) < (before.samples or 0) and after.time_ms >= before.time_ms:
+            found = f"epoch_num {after.samples:,.0f} after {before.samples:,.0f} on line {before.line}"
+            yield Fault(after.line, found, "a count that grows")
+    if counted and not case.in_samples():
+        yield Gap(
+            f"epoch_num {counted[-1].samples:,.0f} at the last evaluation counts no samples; cadence isn't judged"
+        )
+
+
+CONVERGENCE = Rule(
+    "convergence", Source(TRAINING_RULES, "Reference Convergence Points (RCPs)"),
+    "A closed result takes no significantly fewer samples than the reference, by the official RCP checker",
+    "run again, or submit a reference convergence point for this batch size",
+)  # fmt: skip
+SCALING = Rule(
+    "scaling", Source(TRAINING_RULES, "Score scaling"),
+    "scaling.json holds the RCP checker's factor, in a form that the official summary reads",
+    "remove the file: the official tool writes it",
+)  # fmt: skip
+RULES = (evaluations_report_training_samples, CONVERGENCE, SCALING)

@@ -1,0 +1,31 @@
+"""training_rules.adoc, "Data Set": the state of the data at the start of a run.
+
+What this section fixes by value, such as the length of samples, is in the table of `fixed_values`.
+"""
+
+from compliance.read.case import Case
+from compliance.rules.rule import TRAINING_RULES, Checked, Gap, Source, rule
+
+_YES = ("true", "yes", "on", "1", "1.0", "none")
+"""An event without a value says that it happened."""
+
+
+@rule(
+    "cache-clear", Source(TRAINING_RULES, "Data State at Start of Run"),
+    "Before a closed run, the caches are flushed or the system is restarted", "clear the caches before run_start",
+)  # fmt: skip
+def caches_are_cleared(case: Case) -> Checked:
+    """See whether a log shows it. A restart leaves no trace in a log, so a log alone can't break the rule."""
+    if not case.closed:
+        return
+    start = case.first("run_start")
+    cleared = [
+        event for event in case.all("cache_clear")
+        if str(event.value).lower() in _YES
+        and (start is None or event.line < start.line or event.time_ms <= start.time_ms)
+    ]  # fmt: skip
+    if case.all("cache_clear") and not cleared:
+        yield Gap("no cache_clear before run_start is true; a restart of the system isn't logged")
+
+
+RULES = (caches_are_cleared,)

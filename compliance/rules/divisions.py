@@ -1,0 +1,71 @@
+"""training_rules.adoc, "Benchmarks" and "Divisions": which benchmark, and which of the two divisions."""
+
+from collections.abc import Callable
+from typing import Any
+
+from compliance.read.case import Case
+from compliance.read.description import DIVISIONS
+from compliance.read.log import Event
+from compliance.read.record import distinct, shown
+from compliance.rules.rule import OLDEST, SUBMISSION_RULES, TRAINING_RULES, Checked, Fault, Rule, Source, rule, unsound
+
+_DESCRIPTION = Source(SUBMISSION_RULES, "<system_desc_id>.json metadata")
+
+
+def _stated_once(case: Case, key: str, is_sound: Callable[[Any], object]) -> Checked:
+    if case.first(key) is None:
+        yield Fault(None, f"no {key}")
+    yield from unsound(case, key, is_sound)
+    values = distinct(event.value for event in case.all(key))
+    if len(values) > 1 and all(is_sound(value) for value in values):
+        last = case.all(key)[-1]
+        yield Fault(last.line, f"{key} {shown(values)}", "one value")
+
+
+def _differs(due: str | None, event: Event | None) -> Checked:
+    """Find a stated division that isn't the one that is due."""
+    stated = event.value if event else None
+    if due in DIVISIONS and stated != due:
+        yield Fault(event.line if event else None, f"division {shown(stated)}", f"division {due}")
+
+
+@rule(
+    "benchmark", Source(TRAINING_RULES, "Benchmarks"), "The benchmark is BERT", "log submission_benchmark as bert",
+    since=OLDEST,
+)  # fmt: skip
+def benchmark_is_bert(case: Case) -> Checked:
+    yield from _stated_once(case, "submission_benchmark", lambda value: value == "bert")
+
+
+@rule(
+    "division", Source(TRAINING_RULES, "Divisions"), "A run belongs to the closed or to the open division",
+    "log submission_division once, as closed or open", since=OLDEST,
+)  # fmt: skip
+def division_is_stated(case: Case) -> Checked:
+    yield from _stated_once(case, "submission_division", lambda value: value in DIVISIONS)
+
+
+@rule(
+    "division-required", Source("command line", "--division"), "The division is the one that --division gives",
+    "omit --division, or give logs of that division", since=OLDEST,
+)  # fmt: skip
+def division_is_the_required_one(case: Case) -> Checked:
+    yield from _differs(case.required_division, case.first("submission_division"))
+
+
+@rule(
+    "division-system", _DESCRIPTION, "The log's division is that of its system description",
+    "correct the system description, or run again in its division", since=OLDEST,
+)  # fmt: skip
+def division_is_that_of_the_description(case: Case) -> Checked:
+    yield from _differs(case.system.get("division"), case.first("submission_division"))
+
+
+BELONGS = Rule(
+    "belongs", Source(SUBMISSION_RULES, "Training"),
+    "A result's logs are of the division and the benchmark that the package puts them under",
+    "put the logs where they belong, or correct the system description", since=OLDEST,
+)  # fmt: skip
+RULES = (
+    benchmark_is_bert, division_is_stated, division_is_the_required_one, division_is_that_of_the_description, BELONGS,
+)  # fmt: skip

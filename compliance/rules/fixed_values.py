@@ -1,0 +1,120 @@
+"""The values that the closed division fixes, each with the section of training_rules.adoc that fixes it.
+
+A key that isn't in the table is free. Keys of mlperf-logging and of published logs come first; those that begin with
+bertbench_ are of our own logs, which the official checker ignores.
+"""
+
+import math
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+from compliance.read.case import Case
+from compliance.read.log import Event
+from compliance.read.record import distinct, shown
+from compliance.read.run import alone, numeric
+from compliance.rules.rule import TRAINING_RULES, Checked, Fault, Gap, Source, rule
+
+_OWN = "bertbench_"
+_SIZES = {"layers": 24, "hidden_size": 1024, "attention_heads": 16, "feed_forward_size": 4096, "max_positions": 512}
+_VOCABULARY = range(30_522, 30_529)
+"""The reference's, and padded to whole tiles of 8."""
+
+_Test = Callable[[Any], bool]
+
+
+class Fixed(NamedTuple):
+    """One fixed value: its key, the section, what a log must say, and the test of a value."""
+
+    key: str
+    section: str
+    expected: str
+    is_sound: _Test
+
+
+def _equals(reference: float) -> _Test:
+    def test(value: Any) -> bool:
+        number = numeric(alone(value))
+        return number is not None and math.isclose(number, reference, rel_tol=1e-6)
+
+    return test
+
+
+def _one_of(*allowed: str) -> _Test:
+    return lambda value: str(value).lower() in allowed
+
+
+def _is_bert_large(value: Any) -> bool:
+    if not isinstance(value, dict) or numeric(value.get("vocab_size", _VOCABULARY[0])) not in _VOCABULARY:
+        return False
+    return all(numeric(value.get(name, size)) == size for name, size in _SIZES.items())
+
+
+FIXED = (
+    Fixed("opt_gradient_clip_norm", "Hyperparameters", "the reference's clip norm, 1.0", _equals(1)),
+    Fixed(
+        "opt_lamb_learning_rate_decay_poly_power", "Hyperparameters", "the reference's linear decay, power 1",
+        _equals(1),
+    ),
+    Fixed("opt_end_learning_rate", "Hyperparameters", "the reference's end of the decay, 0", _equals(0)),
+    # A submitter may choose another length for the training set, not for the evaluation set: the log's one key is of
+    # both.
+    Fixed("max_sequence_length", "Data Representation", "the reference's 512 tokens", _equals(512)),
+    Fixed(
+        "max_predictions_per_seq", "Data State at Start of Run", "the reference's 76 predictions a sample", _equals(76)
+    ),
+    Fixed(
+        f"{_OWN}clip_mode", "Appendix: Benchmark Specific Rules",
+        "clipping of the whole gradient, before or after the all-reduce", _one_of("before", "after"),
+    ),
+    Fixed(
+        f"{_OWN}compression", "Numerical formats", "gradients in fp32, fp16 or bf16",
+        _one_of("none", "fp16", "bf16"),
+    ),
+    Fixed(f"{_OWN}sync_method", "Hyperparameters", "the reference's sum of gradients in every step",
+          _one_of("every_step")),
+    Fixed(f"{_OWN}loss_normalize", "Loss function", "the reference's mean on each rank", _one_of("rank")),
+    Fixed(f"{_OWN}ema_decay", "Quality measure", "an evaluation of the trained weights, no average of them",
+          _equals(0)),
+    Fixed(f"{_OWN}hidden_dropout", "Graph Definition", "the reference's dropout, 0.1", _equals(0.1)),
+    Fixed(f"{_OWN}attention_dropout", "Graph Definition", "the reference's dropout, 0.1", _equals(0.1)),
+    Fixed(f"{_OWN}model", "Graph Definition", "the reference's BERT-large, by its sizes", _is_bert_large),
+    Fixed(f"{_OWN}balance", "Training Data Order", "a random order, dealt to ranks or packed",
+          _one_of("none", "planned", "presort", "global_exchange", "packed")),
+    Fixed(f"{_OWN}checkpoint", "Pre-training is not allowed", "the reference's checkpoint",
+          lambda value: value is True),
+    Fixed(f"{_OWN}target", "Closed Division", "the target accuracy, 0.72", _equals(0.72)),
+)  # fmt: skip
+
+
+@rule(
+    "reference-value", Source(TRAINING_RULES, "Closed Division"),
+    "A closed run trains as the reference does, but for the hyperparameters that the rules name as tunable",
+    "set the reference's value, or submit to the open division",
+)  # fmt: skip
+def fixed_values_are_the_references(case: Case) -> Checked:
+    if not case.closed:
+        return
+    missing = []
+    for fixed in FIXED:
+        events = case.all(fixed.key)
+        for event in events:
+            if not fixed.is_sound(event.value):
+                yield Fault(event.line, f"{fixed.key} {shown(event.value)}", f'{fixed.expected} ("{fixed.section}")')
+        if not events:
+            missing.append(fixed.key)
+    ours = [fixed.key for fixed in FIXED if fixed.key.startswith(_OWN)]
+    taken_out = [key for key in ours if key in missing]
+    if taken_out and len(taken_out) < len(ours):
+        yield Gap(f"our logs give all keys of bertbench_; this one has no {', '.join(taken_out)}")
+        missing = [key for key in missing if key not in taken_out]
+    if missing:
+        yield Gap(f"the log doesn't give {', '.join(missing)}", asked=False)
+
+
+def contradictions(case: Case, key: str) -> list[Event]:
+    """Return the events of a key that give another value than its first."""
+    events = case.all(key)
+    return [event for event in events[1:] if len(distinct((event.value, events[0].value))) > 1]
+
+
+RULES = (fixed_values_are_the_references,)

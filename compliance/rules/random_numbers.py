@@ -1,0 +1,89 @@
+"""training_rules.adoc, "Random numbers": closed runs log their seeds, and no two runs the same one.
+
+The text has this from round 4.1 on. The official seed checker, a part of the package checker, asks for it of closed
+packages from ruleset 1.0.0 on. For a single log the rule therefore begins with 4.1, for a package with 1.0.
+"""
+
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
+
+from compliance.read.case import Case
+from compliance.read.record import shown
+from compliance.read.run import RunFacts
+from compliance.rules.rule import PACKAGE_CHECKER, TRAINING_RULES, Breach, Checked, Fault, Gap, Rule, Source, rule
+
+_RANDOM_NUMBERS = Source(TRAINING_RULES, "Random numbers")
+_REMEDY = "seed each run from the clock or /dev/urandom, and log the key seed by mllog, which adds file and lineno"
+
+
+class _Place(NamedTuple):
+    """What two runs may not share: a seed on a line of a source file."""
+
+    file: str
+    line: str
+    seed: int
+
+
+def as_seed(value: Any) -> int | None:
+    """Return a seed as the official seed checker reads it, by int(); None if that fails."""
+    try:
+        return int(value)
+    except (TypeError, ValueError, OverflowError):
+        return None
+
+
+@rule(
+    "seed-value", _RANDOM_NUMBERS, "A closed run logs seeds that int() converts", "log the number of the seed",
+    since="4.1.0",
+)  # fmt: skip
+def seeds_are_integers(case: Case) -> Checked:
+    if not case.closed:
+        return
+    if case.first("seed") is None:
+        yield Gap("the log gives no seed")
+    for event in case.all("seed"):
+        if as_seed(event.value) is None:
+            yield Fault(event.line, f"seed {shown(event.value)}")
+
+
+SEEDS = Rule(
+    "seed", Source(PACKAGE_CHECKER, "seed_checker"),
+    "Every run of a closed result logs a seed with its source file and line; no two runs log the same one there",
+    _REMEDY,
+)  # fmt: skip
+
+
+def seeds_of_runs(runs: Mapping[str, RunFacts]) -> list[Breach]:
+    """Return what the official seed checker finds in a result's runs, by log name."""
+    breaches = []
+    first: dict[_Place, str] = {}
+    for log, facts in runs.items():
+        events = facts.all("seed")
+        if not events:
+            breaches.append(SEEDS.breach(f"{log} logs no seed", "at least one seed in every run"))
+        for event in events:
+            seed = as_seed(event.value)
+            missing = [name for name in ("file", "lineno") if name not in event.metadata]
+            if seed is None:
+                breaches.append(SEEDS.breach(f"{log} logs seed {shown(event.value)}", "a whole number", event.line))
+                continue
+            if missing:
+                found = f"{log} logs a seed without {' and '.join(missing)}"
+                breaches.append(SEEDS.breach(found, "the source file and line that log it", event.line))
+                continue
+            place = _Place(shown(event.metadata["file"]), shown(event.metadata["lineno"]), seed)
+            other = first.setdefault(place, log)
+            if other != log:
+                found = f"{log} logs seed {shown(event.value)} on the line that {other} logs it on"
+                breaches.append(SEEDS.breach(found, "a seed of its own in every run", event.line))
+    return breaches
+
+
+def unreadable_for_seeds(logs: Sequence[str]) -> list[Breach]:
+    """Return that logs have lines on which the official seed checker fails: it allows them of no run."""
+    if not logs:
+        return []
+    return [SEEDS.breach(f"{', '.join(logs)}: records that can't be read", "logs that the seed checker can read")]
+
+
+RULES = (seeds_are_integers, SEEDS)

@@ -1,0 +1,154 @@
+"""Write verdicts for a terminal: the verdict, breaches by line, questions for the submitter, what wasn't checked."""
+
+from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING
+
+from compliance.ask.question import Question
+from compliance.judge import Judgement
+from compliance.read.record import printable
+from compliance.rules.rule import Breach, Rule, Unchecked
+
+if TYPE_CHECKING:  # official tools for packages, which a log doesn't need
+    from compliance.package.package import PackageJudgement
+    from compliance.package.result import Result
+
+_QUESTIONS = "  Questions for the submitter:"
+_MOST_LOGS_NAMED = 10
+
+
+def printed(lines: Iterable[str]) -> str:
+    """Return lines as one text, without what could steer a terminal."""
+    return "\n".join(map(printable, lines))
+
+
+def kind(judgement: Judgement) -> str:
+    """Return a log's place in the summary: its verdict; a run of --smoke or --profile is no result, however it ends."""
+    if judgement.facts is not None and judgement.facts.not_a_result:
+        return "no result"
+    return judgement.verdict
+
+
+def of_log(judgement: Judgement, said_of_all: Sequence[Unchecked] = ()) -> list[str]:
+    """Return the lines on one log, without what is `said_of_all` logs of its folder."""
+    facts, official = judgement.facts, judgement.official
+    lines = [f"{kind(judgement).upper():<12} {judgement.path}"]
+    if facts is not None:
+        time = "unknown" if facts.time_to_train_s is None else f"{facts.time_to_train_s:.1f} s"
+        best = "none" if facts.best_accuracy is None else f"{facts.best_accuracy:.4f}"
+        lines += [
+            f"  {facts.benchmark}, {facts.division} division, ruleset {official.ruleset}: official {official.verdict}",
+            f"  time to train {time}, best accuracy {best}, run {facts.status or 'unfinished'}",
+        ]
+    if judgement.hint:
+        lines.append(f"  {judgement.hint}")
+    lines += _breaches([(str(judgement.path), breach) for breach in judgement.breaches])
+    lines += _questions([(str(judgement.path), question) for question in judgement.questions])
+    return lines + not_applied([each for each in judgement.not_applied if each not in said_of_all])
+
+
+def not_applied(unchecked: Iterable[Unchecked]) -> list[str]:
+    """Return a line for each rule that was not applied, with the reason, each once."""
+    return list(dict.fromkeys(f"  not applied: {each.rule}: {each.reason}" for each in unchecked))
+
+
+def _breaches(breaches: Sequence[tuple[str, Breach]]) -> list[str]:
+    """Return two lines for each breach: what was found where, and what the rule says; its remedy stands once."""
+    lines = []
+    with_remedy: set[Rule] = set()
+    for place, breach in breaches:
+        where = place if breach.line is None else f"{place}:{breach.line}"
+        source = breach.rule.source
+        lines.append(f"  {where}: error {breach.rule.id}: found {breach.found}")
+        says = f'    expected: {breach.expected} ({source.document}, "{source.section}")'
+        lines.append(says if breach.rule in with_remedy else f"{says}; remedy: {breach.rule.remedy}")
+        with_remedy.add(breach.rule)
+    return lines
+
+
+def _questions(questions: Sequence[tuple[str, Question]]) -> list[str]:
+    """Return the questions with their figures; one that several logs raise stands once."""
+    if not questions:
+        return []
+    places: dict[tuple[str, str, str], list[str]] = {}
+    for place, question in questions:
+        where = place if question.line is None else f"{place}:{question.line}"
+        places.setdefault((question.topic.id, question.figure, question.topic.usual), []).append(where)
+    lines = [_QUESTIONS]
+    for (topic, figure, usual), logs in places.items():
+        others = f" and {len(logs) - 1} others" if len(logs) > 1 else ""
+        lines += [f"  {logs[0]}{others}: {topic}: {figure}", f"    usual: {usual}"]
+    return lines
+
+
+def summary(judgements: Sequence[Judgement]) -> str | None:
+    """Return the last line: how many logs have which verdict, which don't pass, and how many questions there are."""
+    questions = sum(len(judgement.questions) for judgement in judgements)
+    if len(judgements) < 2 and not questions:
+        return None
+    parts = []
+    for name in ("pass", "fail", "cannot-judge", "no result"):
+        paths = [str(judgement.path) for judgement in judgements if kind(judgement) == name]
+        if paths:
+            parts.append(f"{len(paths)} {name}" + (f" ({_shortened(paths)})" if name != "pass" else ""))
+    if questions:
+        parts.append(f"{questions} question" + ("s" if questions > 1 else ""))
+    return ", ".join(parts)
+
+
+def _shortened(paths: Sequence[str]) -> str:
+    more = len(paths) - _MOST_LOGS_NAMED
+    return ", ".join(paths[:_MOST_LOGS_NAMED]) + (f", and {more:,} more" if more > 0 else "")
+
+
+def of_package(judgement: "PackageJudgement") -> str:
+    """Return the verdict on a package as text."""
+    lines = [f"{judgement.verdict.upper():<12} {judgement.path}"]
+    questions = [("", question) for question in judgement.questions]
+    for result in judgement.results:
+        lines += _of_result(result)
+        questions += [(_place(result, log), question) for log in result.logs for question in log.questions]
+    lines += _breaches([(str(judgement.path), breach) for breach in judgement.all_breaches()])
+    for result in judgement.results:
+        found = [(_place(result, log), breach) for log in result.logs for breach in log.breaches]
+        if judgement.verdict == "pass":  # one run may fail, so its breaches decide nothing
+            lines += [line.replace(": error ", ": tolerated ", 1) for line in _breaches(found)]
+        else:
+            lines += _breaches(found)
+    lines += _questions(questions)
+    return printed(lines + not_applied(judgement.all_not_applied()))
+
+
+def _place(result: "Result", log: Judgement) -> str:
+    return f"{result.system}/{result.benchmark}/{log.path.name}"
+
+
+def _of_result(result: "Result") -> list[str]:
+    passed = sum(log.verdict == "pass" for log in result.logs)
+    time = "unknown" if result.time_to_train_s is None else f"{result.time_to_train_s:.1f} s"
+    energy = "" if result.energy_j is None else f", energy {result.energy_j:,.0f} J"
+    scaled = f", scaled by {result.convergence.scaling:.4f}" if result.convergence else ""
+    lines = [
+        f"  {result.system}, {result.benchmark}, {result.division} division, ruleset {result.ruleset}: "
+        f"{passed} of {len(result.logs)} logs pass, time to train {time}{energy}{scaled}"
+    ]
+    convergence = result.convergence
+    if convergence and convergence.mean is not None and convergence.reference_mean is not None and convergence.passed:
+        lines.append(
+            f"  {result.system}: mean samples to converge {convergence.mean:,.0f}, the reference's "
+            f"{convergence.reference_mean:,.0f}; the rules multiply the time to train by {convergence.scaling:.4f}"
+        )
+    if result.failed_run and len(result.logs) > 1:
+        lines.append(f"  {result.system}: {result.failed_run} failed, and is dropped as the slowest")
+    return lines
+
+
+def rules_table(rules: Sequence[Rule]) -> list[str]:
+    """Return the rules as `python -m compliance rules` prints them, by document and section."""
+    lines: list[str] = []
+    section = None
+    for rule in rules:
+        if rule.source != section:
+            section = rule.source
+            lines.append(f"{section.document}, {section.section}")
+        lines += [f"  {rule.id} (from {rule.since} on): {rule.says}", f"    remedy: {rule.remedy}"]
+    return lines

@@ -1,0 +1,182 @@
+"""Each rule and each question finds the one edit of a small closed log that is made for it, on its line."""
+
+import gzip
+import json
+import re
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from compliance.ask import TOPICS
+from compliance.judge import Judgement, judge_log
+from compliance.rules import RULES
+from compliance.rules.fixed_values import FIXED
+from tests.compliance.edits import BREACHES, CLOSED, FREE, MISSING, QUESTIONS, Edit, value
+from tests.compliance.logs import at, closed, demo, judged, official_verdict, places, write
+from tests.compliance.mutations import again, both, renamed
+
+
+def of(folder: Path, edit: Edit, strict: bool = False) -> Judgement:
+    return judge_log(write(folder / "result_0.txt", edit.applied()), edit.ruleset, strict=strict)
+
+
+def named(edit: Edit) -> str:
+    return f"{edit.rule}: {edit.new}"[:60]
+
+
+def test_the_small_log_passes_without_a_word(tmp_path: Path) -> None:
+    judgement = judged(tmp_path, CLOSED, strict=True)
+    assert (judgement.verdict, judgement.breaches, judgement.questions, judgement.not_applied) == ("pass", (), (), ())
+
+
+@pytest.mark.parametrize("edit", BREACHES, ids=named)
+def test_a_broken_rule_fails_the_log_on_its_line_with_the_official_verdict(tmp_path: Path, edit: Edit) -> None:
+    judgement = of(tmp_path, edit)
+    assert (edit.rule, edit.line) in places(judgement)
+    assert judgement.verdict == edit.verdict
+    assert all(breach.found and breach.expected for breach in judgement.breaches)
+    assert judgement.official.verdict == official_verdict(tmp_path / "result_0.txt", edit.ruleset)
+
+
+@pytest.mark.parametrize("edit", MISSING, ids=named)
+def test_missing_evidence_fails_a_log_with_strict_only(tmp_path: Path, edit: Edit) -> None:
+    judgement = of(tmp_path, edit)
+    assert (judgement.verdict, judgement.breaches) == ("pass", ())
+    assert (edit.rule, True) in {(unchecked.rule, unchecked.asked) for unchecked in judgement.not_applied}
+    assert of(tmp_path, edit, strict=True).verdict == "fail"
+
+
+@pytest.mark.parametrize("edit", QUESTIONS, ids=named)
+def test_a_question_has_its_figure_and_decides_nothing(tmp_path: Path, edit: Edit) -> None:
+    judgement = of(tmp_path, edit, strict=True)
+    assert (judgement.verdict, judgement.breaches) == ("pass", ())
+    assert [(question.topic.id, question.line) for question in judgement.questions] == [(edit.rule, edit.line)]
+    assert judgement.questions[0].figure
+
+
+@pytest.mark.parametrize("edit", FREE, ids=named)
+def test_a_value_that_no_rule_fixes_is_no_breach(tmp_path: Path, edit: Edit) -> None:
+    judgement = of(tmp_path, edit, strict=True)
+    assert (judgement.verdict, judgement.breaches, judgement.questions) == ("pass", (), ())
+
+
+def test_every_rule_about_a_log_has_its_edit() -> None:
+    elsewhere = {"readable", "division-required", "division-system"}  # test_safety.py
+    checked = {rule.id for rule in RULES if rule.check is not None}
+    assert checked - {edit.rule for edit in [*BREACHES, *MISSING]} == elsewhere - {"readable"}
+    assert {fixed.key for fixed in FIXED} <= set(re.findall(r'"key": "(\w+)"', CLOSED))
+
+
+def test_every_rule_and_question_has_an_id_of_its_own_a_section_and_a_remedy() -> None:
+    ids = [*(rule.id for rule in RULES), *(topic.id for topic in TOPICS)]
+    assert len(set(ids)) == len(ids)
+    assert all(rule.says and rule.source.document and rule.source.section and rule.remedy for rule in RULES)
+    assert len(TOPICS) == 6
+
+
+def test_a_description_with_other_accelerators_than_the_log_counts_is_asked_about(tmp_path: Path) -> None:
+    write(tmp_path / "result_0" / "system.json", json.dumps({"number_of_nodes": "1", "accelerators_per_node": "5"}))
+    (question,) = judged(tmp_path, CLOSED).questions
+    assert (question.topic.id, question.line) == ("description", 9)
+    assert question.figure == "d_batch_size 56 x accumulation 1 x 5 accelerators, batch 448"
+
+
+@pytest.mark.parametrize(
+    ("run_start", "init_stop", "division", "ruleset", "breaks"),
+    [
+        (30.2, 29.9, "closed", "5.0.0", False),  # the wait for the clock is no initialisation
+        (30.0, 31.0, "closed", "5.0.0", False),  # the clock started when the maximum was exceeded
+        (31.0, 30.5, "closed", "5.0.0", True),
+        (31.0, 30.5, "open", "5.0.0", False),
+        (241.0, 240.5, "open", "5.0.0", True),
+        (31.0, 30.5, "open", "1.0.0", True),
+        (21.0, 20.5, "closed", "0.7.0", True),
+        (21.0, 20.5, "closed", "1.0.0", False),
+    ],
+)
+def test_initialisation_counts_from_init_start_to_init_stop(
+    tmp_path: Path, run_start: float, init_stop: float, division: str, ruleset: str, breaks: bool
+) -> None:
+    content = CLOSED.replace('"closed"', f'"{division}"')
+    for key, minutes in (("init_stop", init_stop), ("run_start", run_start)):
+        time_ms = 1_747_000_060_100 - round((run_start - minutes) * 60_000)
+        content = re.sub(rf'\d+(?=, "event_type": "POINT_IN_TIME", "key": "{key}")', str(time_ms), content)
+    began = 1_747_000_060_100 - round(run_start * 60_000)
+    content = re.sub(r'\d+(?=, "event_type": "POINT_IN_TIME", "key": "init_start")', str(began), content)
+    rules = {breach.rule.id for breach in judged(tmp_path, content, ruleset).breaches}
+    assert ("init-time" in rules) == breaks
+
+
+def test_a_rule_that_a_rounds_text_does_not_have_is_listed_as_not_applied(tmp_path: Path) -> None:
+    broken = Edit("seed-value", *value("seed", '"random"'), 7).applied()
+    judgement = judged(tmp_path, broken, "4.0.0")
+    assert "seed-value" not in {breach.rule.id for breach in judgement.breaches}
+    (unchecked,) = [one for one in judgement.not_applied if one.rule == "seed-value"]
+    assert (unchecked.reason, unchecked.asked) == ('not in round 4.0.0; "Random numbers" has it from 4.1.0 on', False)
+    cadence = [edit for edit in BREACHES if edit.rule == "cadence"][0].applied()
+    early = judged(tmp_path, cadence, "0.7.0")
+    assert "cadence" in {one.rule for one in early.not_applied}
+
+
+RECORD = r"\{.*"
+# Verdict, rule, and what is replaced in line 9.
+LINES = [
+    ("fail", "record", RECORD, "[1]"),
+    ("fail", "record", RECORD, "null"),
+    ("fail", "record", RECORD, "{}"),
+    ("fail", "record", RECORD, ""),
+    ("fail", "record", RECORD, '{"time_ms": 1, "key": "x", "metadata": {}}'),
+    ("fail", "record", RECORD, '{"time_ms": 1e400000, "key": "x"'),
+    ("cannot-judge", "record-unambiguous", '"file"', '"file": 7, "file"'),
+    ("cannot-judge", "readable", RECORD, "[" * 100_000),
+    ("cannot-judge", "readable", RECORD, '{"a":' * 80 + "1" + "}" * 80),
+    ("cannot-judge", "readable", RECORD, "x" * (2 << 20)),
+]
+
+
+@pytest.mark.parametrize(("verdict", "rule", "old", "new"), LINES, ids=lambda part: part[:40])
+def test_a_damaged_line_is_found(tmp_path: Path, verdict: str, rule: str, old: str, new: str) -> None:
+    lines = CLOSED.splitlines(True)
+    damaged = re.sub(old, lambda _: new, "".join(lines[8:]), count=1)
+    judgement = judged(tmp_path, "".join(lines[:8]) + damaged)
+    assert (rule, 9) in places(judgement)
+    assert judgement.verdict == verdict
+
+
+@pytest.mark.parametrize(
+    ("change", "kind"),
+    [
+        (lambda content: content.encode("utf-16"), "UTF-16 text"),
+        (lambda content: content.encode("utf-16-le"), "binary data, or UTF-16 text"),
+        (lambda content: gzip.compress(content.encode()), "gzip data"),
+        (lambda _: "", "an empty file"),
+        (lambda _: "hello\n", "text without MLPerf lines"),
+    ],
+)
+def test_what_is_no_log_cannot_be_judged(tmp_path: Path, change: Callable[[str], str | bytes], kind: str) -> None:
+    judgement = judged(tmp_path, change(CLOSED))
+    assert (judgement.verdict, [breach.rule.id for breach in judgement.breaches]) == ("cannot-judge", ["readable"])
+    assert f"found {kind};" in judgement.breaches[0].found
+
+
+def test_many_breaches_of_a_rule_are_counted(tmp_path: Path) -> None:
+    records = closed()
+    for index in range(10):
+        records[at(records, "eval_start", index)]["time_ms"] = -1
+    early = [breach for breach in judged(tmp_path, records).breaches if breach.rule.id == "on-clock"]
+    assert len(early) == 5
+    assert early[-1].found.endswith(", and 5 more")
+
+
+def test_an_open_run_reaches_the_target_that_it_states_and_needs_no_other(tmp_path: Path) -> None:
+    assert judged(tmp_path, demo()).verdict == "pass"
+    short = both(again("seed", value=0.6), renamed("seed", "bertbench_target", 1))(demo())
+    assert "target" in {breach.rule.id for breach in judged(tmp_path, short).breaches}
+
+
+def test_a_miss_of_the_target_says_how_far_it_is_off(tmp_path: Path) -> None:
+    missed = CLOSED.replace("0.72134", "0.71534")
+    (breach,) = [breach for breach in judged(tmp_path, missed).breaches if breach.rule.id == "target"]
+    assert breach.found == "best accuracy 0.71534 after 900,480 samples, 0.00466 short"
+    assert breach.expected == "accuracy 0.72"
