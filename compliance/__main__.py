@@ -22,6 +22,7 @@ from compliance.read.find import LOG_PATTERN, find_logs, is_package
 from compliance.read.record import as_json, printable
 from compliance.read.source import STDIN, CannotJudge
 from compliance.rules import RULES
+from compliance.rules.rule import Unchecked
 
 _EXIT_CODES: dict[Overall, int] = {"pass": 0, "fail": 1, "cannot-judge": 2}
 _LOGS_A_PROCESS = 50
@@ -94,7 +95,7 @@ def _logs(options: argparse.Namespace) -> int:
     return worst
 
 
-def _said_of_all(judgements: Sequence[Judgement]) -> list:
+def _said_of_all(judgements: Sequence[Judgement]) -> list[Unchecked]:
     """Return what couldn't be checked of any log of a folder: it stands once, after them."""
     common = set.intersection(*(set(judgement.not_applied) for judgement in judgements))
     return [unchecked for unchecked in judgements[0].not_applied if unchecked in common]
