@@ -24,6 +24,8 @@ _MOST_OF_A_RULE = 5
 """Breaches shown for each rule: a broken writer can break one on every line."""
 MOST_EVENTS = 5_000
 """Events of a key that a judgement keeps; a run has some tens of evaluations."""
+_EXPLAINED_BY = {"eval_accuracy": "target", checker.PARSING_ERRORS: "record"}
+"""Messages of the official checker without a line, by key or text, and the rule that says the same with one."""
 KEPT = frozenset(
     (
         *ask.settings.KEYS, "submission_platform", "submission_org", "submission_division", "submission_benchmark",
@@ -92,7 +94,7 @@ def _judge(path: Path, log: Log, by_ruleset: str | None, division: str | None, s
     official = checker.check(log, case, case.ruleset)
     breaches, not_applied = apply(case)
     ours_fail = bool(breaches)
-    breaches += official_breaches(official, case)
+    breaches += _official_breaches(official, case, breaches)
     overall: Overall = "pass"
     if any(breach.rule.doubtful for breach in breaches) or (official.verdict == "error" and not ours_fail):
         overall = "cannot-judge"
@@ -144,7 +146,7 @@ def apply(case: Case) -> tuple[list[Breach], list[Unchecked]]:
 def _reason(rule: Rule, by_ruleset: str) -> str:
     if by_ruleset < OLDEST_TEXT:
         return f"the judge knows the text of rounds from {OLDEST_TEXT} on, and its checker has no such check"
-    return f'not in round {by_ruleset}; "{rule.source.section}" has it from {rule.since} on'
+    return f'not in round {by_ruleset}; "{rule.source.section}" has it in {rule.rounds}'
 
 
 def _shown(rule: Rule, faults: Sequence[Fault]) -> list[Breach]:
@@ -156,10 +158,14 @@ def _shown(rule: Rule, faults: Sequence[Fault]) -> list[Breach]:
     return shown
 
 
-def official_breaches(verdict: checker.OfficialVerdict, facts: RunFacts) -> list[Breach]:
-    """Return the official checker's messages as breaches."""
+def _official_breaches(verdict: checker.OfficialVerdict, facts: RunFacts, ours: Sequence[Breach]) -> list[Breach]:
+    """Return the official checker's messages as breaches, but for those that a rule already explains."""
+    lines = {breach.line for breach in ours if breach.line is not None}
+    broken = {breach.rule.id for breach in ours}
     breaches = []
     for message, count in Counter(verdict.messages).items():
+        if message.line in lines or (message.line is None and _EXPLAINED_BY.get(message.key or message.text) in broken):
+            continue
         expected = message.test or f"what ruleset {verdict.ruleset} asks for"
         place = checker.place_of_rule(verdict.ruleset, facts.division, message.key)
         expected += f" ({place})" if place else ""

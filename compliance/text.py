@@ -59,7 +59,7 @@ def _breaches(breaches: Sequence[tuple[str, Breach]]) -> list[str]:
         where = place if breach.line is None else f"{place}:{breach.line}"
         source = breach.rule.source
         lines.append(f"  {where}: error {breach.rule.id}: found {breach.found}")
-        says = f'    expected: {breach.expected} ({source.document}, "{source.section}")'
+        says = f'    expected: {breach.expected} ({source.document} {breach.rule.rounds}, "{source.section}")'
         lines.append(says if breach.rule in with_remedy else f"{says}; remedy: {breach.rule.remedy}")
         with_remedy.add(breach.rule)
     return lines
@@ -150,5 +150,5 @@ def rules_table(rules: Sequence[Rule]) -> list[str]:
         if rule.source != section:
             section = rule.source
             lines.append(f"{section.document}, {section.section}")
-        lines += [f"  {rule.id} (from {rule.since} on): {rule.says}", f"    remedy: {rule.remedy}"]
+        lines += [f"  {rule.id} (rounds {rule.rounds}): {rule.says}", f"    remedy: {rule.remedy}"]
     return lines

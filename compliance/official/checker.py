@@ -25,6 +25,7 @@ from compliance.read.run import RunFacts
 Verdict = Literal["pass", "fail", "error"]
 DEFAULT_RULESET = "5.0.0"  # the newest that accepts BERT
 OLDEST_RCP_RULESET = "1.0.0"
+PARSING_ERRORS = "Log lines had parsing errors."
 _CHECKER = "mlperf_logging.compliance_checker"
 
 # Limits on the values that the checker keeps until the end of a log; published logs have short ones.
@@ -100,7 +101,7 @@ def check(log: Log, facts: RunFacts, ruleset: str) -> OfficialVerdict:
     checker = module.make_checker("training", ruleset, quiet=False, werror=False)
     module.enqueued_configs.clear()  # a log on which it failed leaves entries there
     if log.notes["record"]:
-        checker.put_message("Log lines had parsing errors.")
+        checker.put_message(PARSING_ERRORS)
     try:
         checker.check_loglines(_Lines(log), f"training_{ruleset}/common.yaml")
     except CannotJudge:

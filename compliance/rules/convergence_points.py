@@ -5,7 +5,7 @@ from itertools import pairwise
 from compliance.read.case import Case
 from compliance.read.record import shown
 from compliance.read.run import number
-from compliance.rules.rule import TRAINING_RULES, Checked, Fault, Gap, Rule, Source, rule
+from compliance.rules.rule import OLDEST, TRAINING_RULES, Checked, Fault, Gap, Rule, Source, rule
 
 
 @rule(
@@ -43,8 +43,8 @@ CONVERGENCE = Rule(
     "run again, or submit a reference convergence point for this batch size",
 )  # fmt: skip
 SCALING = Rule(
-    "scaling", Source(TRAINING_RULES, "Score scaling"),
-    "scaling.json holds the RCP checker's factor, in a form that the official summary reads",
-    "remove the file: the official tool writes it",
+    "scaling", Source("mlcommons/logging, result_summarizer", "_get_scaling_factor"),
+    'The official summary reads scaling.json, and its factor is the RCP checker\'s ("Score scaling", from 2.0 on)',
+    "remove the file: the official tool writes it", since=OLDEST,
 )  # fmt: skip
 RULES = (evaluations_report_training_samples, CONVERGENCE, SCALING)

@@ -18,6 +18,7 @@ LOG_CHECKER = "mlcommons/logging, compliance_checker"
 LOG_PARSER = "mlcommons/logging, mlp_parser"
 PACKAGE_CHECKER = "mlcommons/logging, package_checker"
 OLDEST = "0.7.0"
+NEWEST = "5.0.0"
 OLDEST_TEXT = "1.0.0"
 """The oldest round whose documents we have read. In round 0.7 a rule applies only if its log checker has it too."""
 
@@ -64,6 +65,11 @@ class Rule:
     doubtful: bool = False
     check: Check | None = None
 
+    @property
+    def rounds(self) -> str:
+        """Return the rounds whose text has the rule, or whose program, as 1.0 to 5.0."""
+        return f"{max(self.since, OLDEST_TEXT).removesuffix('.0')} to {NEWEST.removesuffix('.0')}"
+
     def applies_to(self, ruleset: str) -> bool:
         """Return whether the round's text, or in round 0.7 its log checker, has the rule."""
         return ruleset >= self.since
@@ -82,7 +88,7 @@ class Rule:
             "id": self.id,
             "document": self.source.document,
             "section": self.source.section,
-            "since": self.since,
+            "rounds": self.rounds,
             "says": self.says,
             "remedy": self.remedy,
         }
@@ -105,6 +111,7 @@ class Breach(NamedTuple):
             "expected": self.expected,
             "document": self.rule.source.document,
             "section": self.rule.source.section,
+            "rounds": self.rule.rounds,
             "remedy": self.rule.remedy,
         }
 

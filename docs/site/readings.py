@@ -71,8 +71,8 @@ def steps() -> str:
 
 def rules() -> str:
     """Return the judge's rules, and the first round whose text has each."""
-    rows = [[f"`{rule.id}`", f"{rule.source.document}: {rule.source.section}", rule.since, rule.says] for rule in RULES]
-    return _table(["rule", "document and section", "from round", "what it says"], rows)
+    rows = [[f"`{rule.id}`", f"{rule.source.document}: {rule.source.section}", rule.rounds, rule.says] for rule in RULES]
+    return _table(["rule", "document and section", "rounds", "what it says"], rows)
 
 
 def fixed_values() -> str:

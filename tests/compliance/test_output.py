@@ -108,12 +108,12 @@ def test_rules_and_questions_are_listed(capsys: Captured) -> None:
     assert main(["rules", "--json"]) == 0
     listed = strictly(capsys.readouterr().out)
     assert [rule["id"] for rule in listed["rules"]] == [rule.id for rule in RULES]
-    assert set(listed["rules"][0]) == {"id", "document", "section", "since", "says", "remedy"}
+    assert set(listed["rules"][0]) == {"id", "document", "section", "rounds", "says", "remedy"}
     assert [question["id"] for question in listed["questions"]] == [topic.id for topic in TOPICS]
     assert bertbench(["judge", "rules"]) == 0
     printed = capsys.readouterr().out
     assert "training_rules.adoc, Run Results\n" in printed
-    assert "  init-time (from 0.7.0 on): Initialisation beyond 30 minutes" in printed
+    assert "  init-time (rounds 1.0 to 5.0): Initialisation beyond 30 minutes" in printed
 
 
 def test_a_wrong_ruleset_says_which_one_fits(tmp_path: Path, capsys: Captured) -> None:
