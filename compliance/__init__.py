@@ -34,7 +34,10 @@ def judge_log(path: Path, ruleset: str | None = None, division: str | None = Non
 
 
 def judge_result(folder: Path, ruleset: str | None = None) -> "Result":
-    """Judge the runs of results/<system>/<benchmark>, each and together, by the description in the same package."""
+    """Judge the runs of results/<system>/<benchmark>, each and together, by the description in the same package.
+
+    Raises CannotJudge if there is no such folder.
+    """
     from compliance.package import result  # noqa: PLC0415 - as above
 
     return result.judge_result(folder, ruleset)

@@ -15,7 +15,7 @@ from typing import NoReturn
 
 from compliance import text
 from compliance.ask import TOPICS
-from compliance.judge import Judgement, Overall, asked_together, judge_log
+from compliance.judge import Judgement, Overall, asked_together, judge_log, seeds_compared
 from compliance.official import ruleset
 from compliance.official.checker import DEFAULT_RULESET, rulesets
 from compliance.read.find import LOG_PATTERN, find_logs, is_package
@@ -58,8 +58,8 @@ def main(arguments: list[str] | None = None, program: str = "python -m complianc
         message = f"{names}: found nothing there; give a log, a folder of logs, a package, or - for standard input"
         print(printable(message), file=sys.stderr)
         if not options.json:
-            return 2
-    return _logs(options)
+            options.paths = [path for path in paths if path not in missing]
+    return max(_logs(options), 2 if missing else 0)
 
 
 def _is_missing(path: Path) -> bool:
@@ -79,7 +79,7 @@ def _logs(options: argparse.Namespace) -> int:
         whole = list(folder)
         runs = [judgement for judgement in whole if judgement.path.match(LOG_PATTERN)]
         others = [judgement for judgement in whole if judgement not in runs] if len(runs) < len(whole) else []
-        together = [*asked_together(runs), *others]
+        together = [*seeds_compared(asked_together(runs), options.strict), *others]
         judgements += together
         said_of_all = _said_of_all(together)
         for judgement in together:

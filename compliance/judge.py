@@ -15,6 +15,7 @@ from compliance.read.log import CannotJudge, Log
 from compliance.read.run import RunFacts
 from compliance.read.source import STDIN, open_plain
 from compliance.rules import RULES
+from compliance.rules.random_numbers import SEEDS, SEEDS_LOGGED_SINCE, equal_seeds
 from compliance.rules.records import OFFICIAL, READABLE
 from compliance.rules.rule import OLDEST_TEXT, Breach, Fault, Rule, Unchecked
 
@@ -121,6 +122,31 @@ def asked_together(judgements: Sequence[Judgement]) -> list[Judgement]:
     runs = [NamedRun(log.path.name, log.facts) for log in judgements if log.facts is not None]
     questions = ask.about_runs(runs)
     return [log.asked(questions.get(log.path.name, [])) if log.facts is not None else log for log in judgements]
+
+
+def seeds_compared(judgements: Sequence[Judgement], strict: bool) -> list[Judgement]:
+    """Return the judgements of logs of one folder, noting closed ones with another's seed.
+
+    Whether the folder is one result isn't known: only in a package the rule decides.
+    """
+    closed = {
+        judgement.path.name: judgement.facts
+        for judgement in judgements
+        if judgement.facts and judgement.facts.division == "closed" and judgement.official.ruleset >= SEEDS_LOGGED_SINCE
+    }
+    compared = {}
+    for log, equal in equal_seeds(closed).items():
+        compared[log] = SEEDS.unchecked(f"{equal}, which the runs of a result may not; judge their package")
+    return [
+        replace(
+            judgement,
+            not_applied=(*judgement.not_applied, compared[judgement.path.name]),
+            verdict="fail" if strict and judgement.verdict == "pass" else judgement.verdict,
+        )
+        if judgement.path.name in compared and judgement.facts is not None
+        else judgement
+        for judgement in judgements
+    ]
 
 
 def apply(case: Case) -> tuple[list[Breach], list[Unchecked]]:

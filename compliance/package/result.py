@@ -26,7 +26,7 @@ from compliance.read.source import CannotJudge, read_plain
 from compliance.rules.benchmark_results import FAILED_RUNS, RUNS, SAME_SYSTEM
 from compliance.rules.convergence_points import CONVERGENCE, SCALING
 from compliance.rules.divisions import BELONGS
-from compliance.rules.random_numbers import SEEDS, seeds_of_runs, unreadable_for_seeds
+from compliance.rules.random_numbers import SEEDS, equal_seeds, seeds_of_runs, unreadable_for_seeds
 from compliance.rules.rule import Breach, Unchecked
 from compliance.rules.run_results import run_is_a_result
 
@@ -74,8 +74,10 @@ class Result:
 def judge_result(folder: Path, ruleset: str | None = None, name: str | None = None) -> Result:
     """Judge the runs in results/<system>/<benchmark>, under a ruleset or the one that they say they are of.
 
-    `name` is what messages call the folder.
+    `name` is what messages call the folder. Raises CannotJudge if there is no such folder.
     """
+    if not folder.is_dir():
+        raise CannotJudge(f"{folder}: found no such folder; give results/<system>/<benchmark>, with {LOG_PATTERN}")
     name = name or str(folder)
     described = of_result(folder)
     entries = sorted(folder.glob(LOG_PATTERN), key=lambda path: (len(path.name), path.name))
@@ -220,12 +222,11 @@ def parameters(folder: Path) -> list[str]:
 
 def _seeds(folder: Path, unreadable: Sequence[str], runs: Mapping[str, RunFacts]) -> Findings:
     """Apply the official seed checker; its bypass, which the review decides on, leaves a gap, but for equal seeds."""
-    breaches = [*unreadable_for_seeds(unreadable), *seeds_of_runs(runs)]
-    if "seed-checker-bypass" not in parameters(folder):
-        return [*breaches]
-    equal = [breach for breach in breaches if breach.expected == "a seed of its own in every run"]
-    others = [breach for breach in breaches if breach not in equal]
-    return [*equal, *(SEEDS.unchecked(f"seed-checker-bypass: {breach.found}") for breach in others)]
+    equal = [SEEDS.breach(found, "a seed of its own in every run") for found in equal_seeds(runs).values()]
+    others = [*unreadable_for_seeds(unreadable), *seeds_of_runs(runs)]
+    if "seed-checker-bypass" in parameters(folder):
+        return [*equal, *(SEEDS.unchecked(f"seed-checker-bypass: {breach.found}") for breach in others)]
+    return [*equal, *others]
 
 
 def _convergence(folder: Path, verdict: tools.Convergence, runs: Sequence[Converged]) -> Findings:

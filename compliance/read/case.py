@@ -12,6 +12,9 @@ _LEAST_INTERVAL = 150_000 / 4
 """Samples between evaluations: the rules' shortest interval is 150,000; counts closer than this are of something else.
 """
 
+_COUNTS_TRAINING_SAMPLES = "1.1.0"
+"""Round 1.0 had BERT report samples of evaluations, later ones those of training (RCP Rules and Guidelines)."""
+
 
 class Case(RunFacts):
     """The facts of a log under one ruleset, read once.
@@ -49,6 +52,9 @@ class Case(RunFacts):
         samples = sorted(counted)
         gap = samples[0] if len(samples) == 1 else median(b - a for a, b in pairwise(samples))
         steps = self.number(TRAINING_STEPS) or (math.inf if self.closed else 0.0)
-        if samples[-1] <= steps and (not self.closed or gap < _LEAST_INTERVAL):
+        are_close = gap < _LEAST_INTERVAL
+        if samples[-1] <= steps and (are_close or not self.closed):
             return []  # they are steps
+        if self.closed and are_close and self.ruleset < _COUNTS_TRAINING_SAMPLES:
+            return []  # they are samples of evaluations
         return [(counted[at], at) for at in samples]

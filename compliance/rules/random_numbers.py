@@ -12,6 +12,7 @@ from compliance.read.record import shown
 from compliance.read.run import RunFacts
 from compliance.rules.rule import PACKAGE_CHECKER, TRAINING_RULES, Breach, Checked, Fault, Gap, Rule, Source, rule
 
+SEEDS_LOGGED_SINCE = "4.1.0"
 _RANDOM_NUMBERS = Source(TRAINING_RULES, "Random numbers")
 _REMEDY = "seed each run from the clock or /dev/urandom, and log the key seed by mllog, which adds file and lineno"
 
@@ -34,7 +35,7 @@ def as_seed(value: Any) -> int | None:
 
 @rule(
     "seed-value", _RANDOM_NUMBERS, "A closed run logs seeds that int() converts", "log the number of the seed",
-    since="4.1.0",
+    since=SEEDS_LOGGED_SINCE,
 )  # fmt: skip
 def seeds_are_integers(case: Case) -> Checked:
     if not case.closed:
@@ -56,7 +57,6 @@ SEEDS = Rule(
 def seeds_of_runs(runs: Mapping[str, RunFacts]) -> list[Breach]:
     """Return what the official seed checker finds in a result's runs, by log name."""
     breaches = []
-    first: dict[_Place, str] = {}
     for log, facts in runs.items():
         events = facts.all("seed")
         if not events:
@@ -70,13 +70,23 @@ def seeds_of_runs(runs: Mapping[str, RunFacts]) -> list[Breach]:
             if missing:
                 found = f"{log} logs a seed without {' and '.join(missing)}"
                 breaches.append(SEEDS.breach(found, "the source file and line that log it", event.line))
+    return breaches
+
+
+def equal_seeds(runs: Mapping[str, RunFacts]) -> Mapping[str, str]:
+    """Return the logs with a seed that an earlier log gives on the same line of a source file, and what was found."""
+    first: dict[_Place, str] = {}
+    equal: dict[str, str] = {}
+    for log, facts in runs.items():
+        for event in facts.all("seed"):
+            seed = as_seed(event.value)
+            if seed is None or not {"file", "lineno"} <= event.metadata.keys():
                 continue
             place = _Place(shown(event.metadata["file"]), shown(event.metadata["lineno"]), seed)
             other = first.setdefault(place, log)
             if other != log:
-                found = f"{log} logs seed {shown(event.value)} on the line that {other} logs it on"
-                breaches.append(SEEDS.breach(found, "a seed of its own in every run", event.line))
-    return breaches
+                equal.setdefault(log, f"{log} logs seed {shown(event.value)} on the line that {other} logs it on")
+    return equal
 
 
 def unreadable_for_seeds(logs: Sequence[str]) -> list[Breach]:

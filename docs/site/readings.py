@@ -70,9 +70,9 @@ def steps() -> str:
 
 
 def rules() -> str:
-    """Return the judge's rules, and the first round whose text has each."""
-    rows = [[f"`{rule.id}`", f"{rule.source.document}: {rule.source.section}", rule.rounds, rule.says] for rule in RULES]
-    return _table(["rule", "document and section", "rounds", "what it says"], rows)
+    """Return the judge's rules, with section and rounds."""
+    rows = [[f"`{rule.id}`", rule.source.document, rule.source.section, rule.rounds, rule.says] for rule in RULES]
+    return _table(["rule", "document", "section", "rounds", "what it says"], rows)
 
 
 def fixed_values() -> str:

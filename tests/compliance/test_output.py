@@ -45,12 +45,8 @@ def test_breaches_stand_by_line_and_a_remedy_once(tmp_path: Path, capsys: Captur
     lines = [int(line.split(":")[1]) for line in printed.splitlines() if ": error " in line]
     assert lines == sorted(lines)
     assert len(lines) == 3
-    assert (
-        printed.count(
-            "expected: A closed run's tunable hyperparameters are finite numbers (training_rules.adoc, \"Hyper"
-        )
-        == 2
-    )
+    says = "expected: A closed run's tunable hyperparameters are finite numbers"
+    assert printed.count(f'{says} (training_rules.adoc 1.0 to 5.0, "Hyperparameters")') == 2
     assert printed.count("remedy: log the number that the optimizer or the schedule uses") == 1
 
 
@@ -182,3 +178,17 @@ def test_a_package_is_judged_as_a_whole(tmp_path: Path, capsys: Captured, words:
 def test_one_log_has_no_last_line(tmp_path: Path, capsys: Captured) -> None:
     main([str(write(tmp_path / "result_0.txt", text(demo())))])
     assert capsys.readouterr().out.startswith("PASS ")
+
+
+def test_a_seed_of_another_run_is_noted_in_a_folder_and_decides_in_a_package(tmp_path: Path, capsys: Captured) -> None:
+    for number in range(3):
+        write(tmp_path / f"result_{number}.txt", run_log(seconds=90 + number, seed=number % 2))
+    assert (main([str(tmp_path)]), main(["--strict", str(tmp_path)])) == (0, 1)
+    said = "not applied: seed: result_2.txt logs seed 0 on the line that result_0.txt logs it on"
+    assert said in capsys.readouterr().out
+
+
+def test_paths_of_nothing_beside_logs_end_with_2(tmp_path: Path, capsys: Captured) -> None:
+    log = str(write(tmp_path / "result_0.txt", CLOSED))
+    assert main([log, str(tmp_path / "nosuch")]) == 2
+    assert capsys.readouterr().out.startswith(f"PASS         {log}")
