@@ -57,12 +57,16 @@ def _breaches(breaches: Sequence[tuple[str, Breach]]) -> list[str]:
     with_remedy: set[Rule] = set()
     for place, breach in breaches:
         where = place if breach.line is None else f"{place}:{breach.line}"
-        source = breach.rule.source
         lines.append(f"  {where}: error {breach.rule.id}: found {breach.found}")
-        says = f'    expected: {breach.expected} ({source.document} {breach.rule.rounds}, "{source.section}")'
+        says = f"    expected: {breach.expected} ({_cited(breach.rule)})"
         lines.append(says if breach.rule in with_remedy else f"{says}; remedy: {breach.rule.remedy}")
         with_remedy.add(breach.rule)
     return lines
+
+
+def _cited(rule: Rule) -> str:
+    """Return document, rounds and section, as training_rules.adoc 1.0 to 5.0, "Run Results"."""
+    return f"{rule.source.document} {rule.rounds}".strip() + f', "{rule.source.section}"'
 
 
 def _questions(questions: Sequence[tuple[str, Question]]) -> list[str]:
@@ -150,5 +154,8 @@ def rules_table(rules: Sequence[Rule]) -> list[str]:
         if rule.source != section:
             section = rule.source
             lines.append(f"{section.document}, {section.section}")
-        lines += [f"  {rule.id} (rounds {rule.rounds}): {rule.says}", f"    remedy: {rule.remedy}"]
+        lines += [
+            f"  {rule.id} ({f'rounds {rule.rounds}' if rule.rounds else 'any round'}): {rule.says}",
+            f"    remedy: {rule.remedy}",
+        ]
     return lines

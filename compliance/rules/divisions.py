@@ -7,7 +7,18 @@ from compliance.read.case import Case
 from compliance.read.description import DIVISIONS
 from compliance.read.log import Event
 from compliance.read.record import distinct, shown
-from compliance.rules.rule import OLDEST, SUBMISSION_RULES, TRAINING_RULES, Checked, Fault, Rule, Source, rule, unsound
+from compliance.rules.rule import (
+    COMMAND_LINE,
+    OLDEST,
+    SUBMISSION_RULES,
+    TRAINING_RULES,
+    Checked,
+    Fault,
+    Rule,
+    Source,
+    rule,
+    unsound,
+)
 
 _DESCRIPTION = Source(SUBMISSION_RULES, "<system_desc_id>.json metadata")
 
@@ -46,7 +57,7 @@ def division_is_stated(case: Case) -> Checked:
 
 
 @rule(
-    "division-required", Source("command line", "--division"), "The division is the one that --division gives",
+    "division-required", Source(COMMAND_LINE, "--division"), "The division is the one that --division gives",
     "omit --division, or give logs of that division", since=OLDEST,
 )  # fmt: skip
 def division_is_the_required_one(case: Case) -> Checked:

@@ -4,7 +4,18 @@ from collections.abc import Iterator
 
 from compliance.read.case import Case
 from compliance.read.log import MOST_OF_A_KEY
-from compliance.rules.rule import LOG_CHECKER, LOG_PARSER, OLDEST, Checked, Fault, Gap, Rule, Source, rule
+from compliance.rules.rule import (
+    JSON_STANDARD,
+    LOG_CHECKER,
+    LOG_PARSER,
+    OLDEST,
+    Checked,
+    Fault,
+    Gap,
+    Rule,
+    Source,
+    rule,
+)
 
 _LINES = Source(LOG_PARSER, "parse_file")
 _CHECKS = Source(LOG_CHECKER, "common.yaml")
@@ -42,7 +53,7 @@ def times_are_numbers(case: Case) -> Checked:
 
 
 @rule(
-    "record-unambiguous", Source("RFC 8259", "4. Objects"), "No record repeats a field", "write the field once",
+    "record-unambiguous", Source(JSON_STANDARD, "4. Objects"), "No record repeats a field", "write the field once",
     since=OLDEST, doubtful=True,
 )  # fmt: skip
 def records_have_one_meaning(case: Case) -> Checked:

@@ -14,6 +14,8 @@ from compliance.read.record import shown
 TRAINING_RULES = "training_rules.adoc"
 SUBMISSION_RULES = "submission_rules.adoc"
 POWER_RULES = "power_measurement.adoc"
+COMMAND_LINE = "command line"
+JSON_STANDARD = "RFC 8259"
 LOG_CHECKER = "mlcommons/logging, compliance_checker"
 LOG_PARSER = "mlcommons/logging, mlp_parser"
 PACKAGE_CHECKER = "mlcommons/logging, package_checker"
@@ -67,8 +69,11 @@ class Rule:
 
     @property
     def rounds(self) -> str:
-        """Return the rounds whose text has the rule, or whose program, as 1.0 to 5.0."""
-        return f"{max(self.since, OLDEST_TEXT).removesuffix('.0')} to {NEWEST.removesuffix('.0')}"
+        """Return the rounds whose text or program has the rule, as 1.0 to 5.0; none if it isn't of MLPerf."""
+        if self.source.document in (COMMAND_LINE, JSON_STANDARD):
+            return ""
+        oldest = max(self.since, OLDEST_TEXT) if self.source.document.endswith(".adoc") else self.since
+        return f"{oldest.removesuffix('.0')} to {NEWEST.removesuffix('.0')}"
 
     def applies_to(self, ruleset: str) -> bool:
         """Return whether the round's text, or in round 0.7 its log checker, has the rule."""

@@ -71,7 +71,9 @@ def steps() -> str:
 
 def rules() -> str:
     """Return the judge's rules, with section and rounds."""
-    rows = [[f"`{rule.id}`", rule.source.document, rule.source.section, rule.rounds, rule.says] for rule in RULES]
+    rows = [
+        [f"`{rule.id}`", rule.source.document, f"`{rule.source.section}`", rule.rounds, rule.says] for rule in RULES
+    ]
     return _table(["rule", "document", "section", "rounds", "what it says"], rows)
 
 
