@@ -183,7 +183,7 @@ def _found(path: Path) -> list[Path]:
 
 def _job(job: tuple[Path, argparse.Namespace]) -> Judgement:
     path, options = job
-    return judge_log(path, options.ruleset, options.division, options.strict)
+    return judge_log(path, options.ruleset, options.division, options.strict).kept()
 
 
 if __name__ == "__main__":

@@ -23,17 +23,17 @@ Overall = Literal["pass", "fail", "cannot-judge"]
 _SHOWN_FACTS = ("benchmark", "division", "time_to_train_s", "best_accuracy")
 _MOST_OF_A_RULE = 5
 """Breaches shown for each rule: a broken writer can break one on every line."""
-MOST_EVENTS = 5_000
-"""Events of a key that a judgement keeps; a run has some tens of evaluations."""
+_MOST_EVENTS = 5_000
+"""Events of a key that are kept of many logs; a run has some tens of evaluations."""
 _EXPLAINED_BY = {"eval_accuracy": "target", checker.PARSING_ERRORS: "record"}
 """Messages of the official checker without a line, by key or text, and the rule that says the same with one."""
-KEPT = frozenset(
+_KEPT = frozenset(
     (
         *ask.settings.KEYS, "submission_platform", "submission_org", "submission_division", "submission_benchmark",
         "submission_status", "seed", "run_start", "run_stop", "eval_accuracy", "train_samples", "not_a_result",
     )
 )  # fmt: skip
-"""Keys whose events a judgement keeps: what a result's rules and questions need, and a caller's table of runs."""
+"""Keys whose events are kept of many logs: what a result's rules and questions need."""
 
 
 @dataclass(frozen=True)
@@ -52,6 +52,10 @@ class Judgement:
     not_applied: tuple[Unchecked, ...] = ()
     hint: str | None = None
     """Which ruleset fits better, if the log lacks keys of the one that it was judged by."""
+
+    def kept(self) -> "Judgement":
+        """Return this judgement with the facts that a result needs, small enough for many logs in memory."""
+        return replace(self, facts=self.facts and self.facts.only(_KEPT, _MOST_EVENTS))
 
     def asked(self, questions: Iterable[Question]) -> "Judgement":
         """Return this judgement with more questions; its verdict stays."""
@@ -105,7 +109,7 @@ def _judge(path: Path, log: Log, by_ruleset: str | None, division: str | None, s
         path=path,
         verdict=overall,
         official=official,
-        facts=case.only(KEPT, MOST_EVENTS),
+        facts=case,
         breaches=tuple(sorted(breaches, key=_line)),
         questions=tuple(ask.about_log(case)),
         not_applied=tuple(not_applied),

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 from compliance.ask.question import Question
 from compliance.judge import Judgement
 from compliance.read.record import printable
-from compliance.rules.rule import Breach, Rule, Unchecked
+from compliance.rules.rule import Breach, Rule, Source, Unchecked
 
 if TYPE_CHECKING:  # official tools for packages, which a log doesn't need
     from compliance.package.package import PackageJudgement
@@ -148,14 +148,13 @@ def _of_result(result: "Result") -> list[str]:
 
 def rules_table(rules: Sequence[Rule]) -> list[str]:
     """Return the rules as `python -m compliance rules` prints them, by document and section."""
-    lines: list[str] = []
-    section = None
+    by_source: dict[Source, list[Rule]] = {}
     for rule in rules:
-        if rule.source != section:
-            section = rule.source
-            lines.append(f"{section.document}, {section.section}")
-        lines += [
-            f"  {rule.id} ({f'rounds {rule.rounds}' if rule.rounds else 'any round'}): {rule.says}",
-            f"    remedy: {rule.remedy}",
-        ]
+        by_source.setdefault(rule.source, []).append(rule)
+    lines: list[str] = []
+    for source, of_source in by_source.items():
+        lines.append(f"{source.document}, {source.section}")
+        for rule in of_source:
+            rounds = f"rounds {rule.rounds}" if rule.rounds else "any round"
+            lines += [f"  {rule.id} ({rounds}): {rule.says}", f"    remedy: {rule.remedy}"]
     return lines

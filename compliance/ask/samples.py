@@ -1,5 +1,6 @@
 """Ask where a log states its training samples twice, by keys of mlperf-logging and tracked_stats, and they differ."""
 
+import math
 from collections.abc import Iterator
 from itertools import pairwise
 from statistics import harmonic_mean
@@ -61,13 +62,20 @@ def _throughput(case: Case, trained: float) -> Iterator[Question]:
     positive = [rate for rate in rates if rate and rate > 0]
     if not positive or len(positive) < len(rates) or seconds <= 0 or 2 * len(positive) < len(case.evaluations):
         return  # not one for each interval
-    stated = harmonic_mean(positive) * seconds
+    stated = harmonic_mean(positive) * seconds * _ranks(case, harmonic_mean(positive) * seconds, trained)
     starts, stops = ([event.time_ms for event in case.all(key)] for key in ("eval_start", "eval_stop"))
     evaluating = max(0.0, sum(stops) - sum(starts)) / 1e3 if len(starts) == len(stops) else 0.0
     most = (1 + _RATE_SHARE) * trained / max(0.5, 1 - evaluating / seconds)
     if not (1 - _RATE_SHARE) * trained <= stated <= most:
         figure = f"throughput x time gives {stated:,.0f} samples, last evaluation after {trained:,.0f}"
         yield SAMPLES.question(figure, events[-1].line)
+
+
+def _ranks(case: Case, samples: float, trained: float) -> float:
+    """Return of how many accelerators a throughput is, as its samples show: one, all, or half of all if packed."""
+    parts = case.number("gradient_accumulation_steps") or 1.0
+    ranks = (case.batch or 0.0) / parts / (case.number("d_batch_size") or math.inf)
+    return min((1.0, max(1.0, ranks), max(1.0, ranks / 2)), key=lambda count: abs(count * samples - trained))
 
 
 def _starts(case: Case, batch: float) -> Iterator[Question]:

@@ -84,7 +84,7 @@ def judge_result(folder: Path, ruleset: str | None = None, name: str | None = No
     paths = [path for path in entries if path.is_file()][:_MOST_RUNS]
     if ruleset is None:
         ruleset = _ruleset_of(folder, paths)
-    logs = asked_together([judge_log(path, ruleset) for path in paths])
+    logs = asked_together([judge_log(path, ruleset).kept() for path in paths])
     runs = {log.path.name: log.facts for log in logs if log.facts is not None}
     division = described.get("division")
     closed = _is_closed(division, runs)

@@ -135,7 +135,7 @@ def test_a_description_of_absurd_size_bounds_nothing(tmp_path: Path) -> None:
 
 def test_many_logs_are_judged_by_several_processes_in_order(tmp_path: Path) -> None:
     for number in range(100):
-        records = closed() if number % 7 else closed()[:-1]
+        records = closed() if number % 7 else setting("opt_name", "sgd")(closed())
         write(tmp_path / f"result_{number}.txt", records)
     done = compliance("--json", str(tmp_path))
     verdicts = json.loads(done.stdout)
