@@ -32,6 +32,8 @@ _CHECKER = "mlperf_logging.compliance_checker"
 _LONG_RECORD = 1 << 10
 _MOST_LONG_TEXT = 16 << 20
 
+_MOST_RULED_IN_MEMORY = 2_000
+"""Records that the checker has a rule for, of a log that isn't in memory; reading it again takes seconds."""
 _LONGEST_TEXT = 160  # characters of a message; one rule lists 398 tensors
 
 _AT_LINE = re.compile(r"\bline (\d+)")
@@ -130,6 +132,7 @@ class _Lines:
 
     def __init__(self, log: Log) -> None:
         self._log = log
+        self._few_ruled: list[Record] | None = None  # kept from the first time on
 
     def __bool__(self) -> bool:
         return any(True for _ in self._log.records())
@@ -138,7 +141,12 @@ class _Lines:
         if self._log.in_memory:
             yield from self._log.records()
             return
+        if self._few_ruled is not None:
+            yield from self._few_ruled
+            return
         long_text, ruled = 0, ruled_keys()
+        kept: list[Record] = []
+        count = 0
         for record in self._log.records():
             if not isinstance(record.key, str) or record.key not in ruled:
                 continue
@@ -147,7 +155,12 @@ class _Lines:
                 long_text += size if size > _LONG_RECORD else 0
                 if long_text > _MOST_LONG_TEXT:
                     raise CannotJudge(f"found more than {_MOST_LONG_TEXT:,} characters in long values", record.lineno)
+            count += 1
+            if count <= _MOST_RULED_IN_MEMORY:
+                kept.append(record)
             yield record
+        if count <= _MOST_RULED_IN_MEMORY:
+            self._few_ruled = kept
 
 
 def _unsafe(facts: RunFacts, ruleset: str) -> Message | None:

@@ -22,6 +22,8 @@ DEEPEST_RECORD = 64  # published records are nested 2 deep
 
 _TOKEN = TOKEN.encode()
 _BLOCK = 1 << 20
+_SHOWN = 60
+"""Characters of a line that is no record; there may be a million of them."""
 _FIELDS = ("time_ms", "key", "value", "metadata")
 _LINE_END = re.compile(rb"[\r\n]")
 # The quantifier is possessive and the closing quote optional, so no text makes it try a character twice.
@@ -134,7 +136,8 @@ def parse_record(line: int, text: str) -> Record:
     except ValueError as error:
         raise NoRecord(f"not JSON: {error}") from error
     if not isinstance(content, dict):
-        raise NoRecord(f"not an object: {shown(content)}", crash=content is not None)
+        start = len(RECORD_TOKEN)
+        raise NoRecord(f"not an object: {text[start : start + _SHOWN]}", crash=content is not None)
     missing = [name for name in _FIELDS if name not in content]
     if "time_ms" not in missing:
         time_ms = _time(content["time_ms"])  # first, as in the official checker
