@@ -68,7 +68,7 @@ class Rule:
     check: Check | None = None
 
     def __reduce__(self) -> tuple[type["Rule"], tuple[Any, ...]]:
-        """Leave out the check, so that breaches travel between processes: its name is the rule's own."""
+        """Leave out the check: a breach is sent between processes, and a function by its name, which is the rule's."""
         return Rule, (self.id, self.source, self.says, self.remedy, self.since, self.doubtful)
 
     @property
