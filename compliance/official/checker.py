@@ -24,7 +24,6 @@ from compliance.read.run import RunFacts
 
 Verdict = Literal["pass", "fail", "error"]
 DEFAULT_RULESET = "5.0.0"  # the newest that accepts BERT
-OLDEST_RCP_RULESET = "1.0.0"
 PARSING_ERRORS = "Log lines had parsing errors."
 _CHECKER = "mlperf_logging.compliance_checker"
 

@@ -251,7 +251,7 @@ def _scaling(folder: Path, expected: float) -> Findings:
     if not os.path.lexists(path):
         return []
     try:
-        factor = json.loads(read_plain(path, _MOST_SCALING))["scaling_factor"]
+        factor = json.loads(read_plain(path, _MOST_SCALING).decode())["scaling_factor"]
     except (CannotJudge, ValueError, TypeError, KeyError, OverflowError, RecursionError) as problem:
         return [SCALING.breach(f"{_SCALING} can't be read ({problem})", "a JSON object with scaling_factor")]
     stated = number(factor)

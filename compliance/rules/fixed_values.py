@@ -9,8 +9,7 @@ from collections.abc import Callable
 from typing import Any, NamedTuple
 
 from compliance.read.case import Case
-from compliance.read.log import Event
-from compliance.read.record import distinct, shown
+from compliance.read.record import shown
 from compliance.read.run import alone, numeric
 from compliance.rules.rule import TRAINING_RULES, Checked, Fault, Gap, Source, rule
 
@@ -109,12 +108,6 @@ def fixed_values_are_the_references(case: Case) -> Checked:
         missing = [key for key in missing if key not in taken_out]
     if missing:
         yield Gap(f"the log doesn't give {', '.join(missing)}", asked=False)
-
-
-def contradictions(case: Case, key: str) -> list[Event]:
-    """Return the events of a key that give another value than its first."""
-    events = case.all(key)
-    return [event for event in events[1:] if len(distinct((event.value, events[0].value))) > 1]
 
 
 RULES = (fixed_values_are_the_references,)

@@ -6,9 +6,9 @@ The table of that section leaves BERT's tunable hyperparameters unconstrained. A
 import re
 
 from compliance.read.case import Case
-from compliance.read.record import shown
+from compliance.read.record import distinct, shown
 from compliance.read.run import number
-from compliance.rules.fixed_values import FIXED, contradictions
+from compliance.rules.fixed_values import FIXED
 from compliance.rules.rule import (
     LOG_CHECKER,
     OLDEST,
@@ -80,9 +80,10 @@ def single_values_are_given_once(case: Case) -> Checked:
     if not case.closed:
         return
     for key in _SINGLE:
-        for event in contradictions(case, key):
-            first = case.all(key)[0]
-            yield Fault(event.line, f"{key} {shown(event.value)} again, not as on line {first.line}")
+        events = case.all(key)
+        for event in events[1:]:
+            if len(distinct((events[0].value, event.value))) > 1:
+                yield Fault(event.line, f"{key} {shown(event.value)} again, not as on line {events[0].line}")
 
 
 RULES = (

@@ -8,6 +8,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 from compliance.read.case import Case
+from compliance.read.log import Event
 from compliance.read.record import shown
 from compliance.read.run import RunFacts
 from compliance.rules.rule import PACKAGE_CHECKER, TRAINING_RULES, Breach, Checked, Fault, Gap, Rule, Source, rule
@@ -55,9 +56,13 @@ SEEDS = Rule(
 
 
 def seeds_of_runs(runs: Mapping[str, RunFacts]) -> list[Breach]:
-    """Return what the official seed checker finds in a result's runs, by log name."""
+    """Return what the official seed checker finds in each of a result's runs, by log name.
+
+    The text lets the processes of a run share a seed; the program refuses a log that gives one twice on a line.
+    """
     breaches = []
     for log, facts in runs.items():
+        places: set[_Place] = set()
         events = facts.all("seed")
         if not events:
             breaches.append(SEEDS.breach(f"{log} logs no seed", "at least one seed in every run"))
@@ -70,7 +75,17 @@ def seeds_of_runs(runs: Mapping[str, RunFacts]) -> list[Breach]:
             if missing:
                 found = f"{log} logs a seed without {' and '.join(missing)}"
                 breaches.append(SEEDS.breach(found, "the source file and line that log it", event.line))
+                continue
+            place = _place(event, seed)
+            if place in places:
+                found = f"{log} logs seed {shown(event.value)} again on the same line of its source"
+                breaches.append(SEEDS.breach(found, "one process that logs it", event.line))
+            places.add(place)
     return breaches
+
+
+def _place(event: Event, seed: int) -> _Place:
+    return _Place(shown(event.metadata["file"]), shown(event.metadata["lineno"]), seed)
 
 
 def equal_seeds(runs: Mapping[str, RunFacts]) -> Mapping[str, str]:
@@ -82,8 +97,7 @@ def equal_seeds(runs: Mapping[str, RunFacts]) -> Mapping[str, str]:
             seed = as_seed(event.value)
             if seed is None or not {"file", "lineno"} <= event.metadata.keys():
                 continue
-            place = _Place(shown(event.metadata["file"]), shown(event.metadata["lineno"]), seed)
-            other = first.setdefault(place, log)
+            other = first.setdefault(_place(event, seed), log)
             if other != log:
                 equal.setdefault(log, f"{log} logs seed {shown(event.value)} on the line that {other} logs it on")
     return equal

@@ -310,13 +310,24 @@ def test_a_contradiction_is_a_question_that_fails_nothing(
     assert [question.figure for question in [*judgement.questions, *logs]] == figures
 
 
+def test_one_log_gives_a_seed_once_on_a_line_as_the_official_seed_checker_asks(tmp_path: Path) -> None:
+    log = write_package(tmp_path / "org") / "result_7.txt"
+    (seed,) = [one for one in log.read_text().splitlines(True) if '"seed"' in one]
+    rewrite(log, seed, seed * 2)
+    passed, _ = official_package_checker(tmp_path / "org", tmp_path)
+    assert (passed, errors(tmp_path / "org")) == (False, {"seed"})
+    rewrite(log, seed * 2, seed + seed.replace("x.py", "y.py"))
+    assert errors(tmp_path / "org") == set()
+
+
 @pytest.mark.parametrize("content", ["{}", "1.0", "[", '{"scaling_factor": "1.0"}', '{"scaling_factor": NaN}', "null"])
 def test_a_scaling_that_the_official_summary_can_not_read_is_an_error(tmp_path: Path, content: str) -> None:
     logs = write_package(tmp_path, "open", evaluations=2)
     (logs / "scaling.json").write_text('{"scaling_factor": 1.0}')
     assert errors(tmp_path) == set()
-    (logs / "scaling.json").write_text(content)
-    assert errors(tmp_path) == {"scaling"}
+    for encoding in ("utf-8", "utf-16", "utf-8-sig"):
+        (logs / "scaling.json").write_text(content if encoding == "utf-8" else '{"scaling_factor": 1.0}', encoding)
+        assert errors(tmp_path) == {"scaling"}
 
 
 def test_a_submitter_may_ask_the_official_checker_for_leniency(tmp_path: Path) -> None:
