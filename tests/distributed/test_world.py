@@ -8,7 +8,7 @@ import torch
 from bertbench.common.errors import RunError
 from bertbench.distributed import world as world_module
 from bertbench.distributed.affinity import by_physical_core, core_list, own_cores
-from bertbench.distributed.rendezvous import Ranks, launched_ranks
+from bertbench.distributed.ranks import Ranks, launched_ranks
 from bertbench.distributed.spawn import environments_of
 from bertbench.distributed.world import World, join, lost_contact
 from tests.ranks import answers_of

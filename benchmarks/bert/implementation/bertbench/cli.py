@@ -40,6 +40,9 @@ class Command(NamedTuple):
     apart: bool = False
     """Whether its arguments are separate from code that loads torch; SYSTEM and --set are then checked first."""
 
+    takes_variables: bool = False
+    """Whether it honours the variables that published submissions export (launch/variables.py)."""
+
     doing: str = ""
     """What it says it does before code that takes seconds to load."""
 
@@ -83,8 +86,8 @@ GROUPS: dict[str, tuple[Command, ...]] = {
     "run": (
         Command("plan", "dry-run any rank without its machine", apart=True, doing="counts memory and steps"),
         Command("preflight", "check an allocation before a run", apart=True),
-        Command("launch", "start runs of a system", apart=True),
-        Command("train", "train a system to its target", apart=True),
+        Command("launch", "start runs of a system", apart=True, takes_variables=True),
+        Command("train", "train a system to its target", apart=True, takes_variables=True),
         Command("evaluate", "score a checkpoint", apart=True),
         Command("fill-mask", "predict the masked words of a text"),
         Command("finetune squad", "fine-tune on SQuAD", apart=True),
@@ -157,6 +160,10 @@ def _run(words: list[str]) -> int:
     else:
         parsed = _parser(words).parse_args(words)
     assert command is not None, "the parser refuses words that call no command"
+    if command.takes_variables:
+        from bertbench.launch.variables import honour  # noqa: PLC0415 - few commands have them
+
+        honour(parsed, os.environ)
     if command.apart and "system" in parsed:
         from bertbench.config import load_system  # noqa: PLC0415 - pydantic, which other commands don't need
 

@@ -1,6 +1,7 @@
 """Define one command a module: its arguments, and a thin call into the code that does the work."""
 
 import argparse
+import os
 import sys
 from collections.abc import Collection
 from pathlib import Path
@@ -51,19 +52,25 @@ def add_ruleset(parser: argparse.ArgumentParser, text: str) -> None:
     )
 
 
-def add_system_arguments(parser: argparse.ArgumentParser, positional: bool = False) -> None:
-    """Add --set, for every command that reads a system file, and SYSTEM if `positional`."""
+def add_system_arguments(
+    parser: argparse.ArgumentParser, positional: bool = False, named_by: Collection[str] = ()
+) -> None:
+    """Add --set, for every command that reads a system file, and SYSTEM if `positional`.
+
+    SYSTEM may be left out where one of the environment variables in `named_by` is exported.
+    """
     if positional:
-        add_system(parser)
+        add_system(parser, optional=any(os.environ.get(name, "").strip() for name in named_by))
     parser.add_argument(
         "--set", action="append", default=[], dest="overrides", metavar="NAME=VALUE",
         help="override a setting, for example --set schedule.max_steps=100; may be repeated",
     )  # fmt: skip
 
 
-def add_system(parser: argparse.ArgumentParser) -> None:
+def add_system(parser: argparse.ArgumentParser, optional: bool = False) -> None:
     """Add SYSTEM with shell completion."""
-    system = parser.add_argument("system", metavar="SYSTEM", help=SYSTEM_HELP)
+    number: dict[str, Any] = {"nargs": "?"} if optional else {}
+    system = parser.add_argument("system", metavar="SYSTEM", help=SYSTEM_HELP, **number)
     system.completer = _systems  # type: ignore[attr-defined]  # argcomplete reads it
 
 

@@ -15,6 +15,7 @@ from bertbench.config import System
 from bertbench.config.closed import EVALUATION_SAMPLES
 from bertbench.config.load import RUN_CONFIG
 from bertbench.distributed.world import join
+from bertbench.launch.rank import ranks_of
 from bertbench.loading.inputs import open_split
 from bertbench.model.arithmetic import set_arithmetic
 from bertbench.model.bert import Bert
@@ -29,7 +30,7 @@ def run(arguments: argparse.Namespace) -> int:
     weights = check_weights(system, path)
     model = Bert(system.model.shape())
     weights.put_into(model)
-    with join(system.launch.device, system.launch.timeout_s) as world:
+    with join(system.launch.device, system.launch.timeout_s, ranks=ranks_of(system)) as world:
         model.to(world.device)
         asked = system.precision.compute
         precision = "fp32" if asked == "auto" else asked  # measuring which is faster would take longer

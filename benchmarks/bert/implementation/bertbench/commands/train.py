@@ -18,9 +18,12 @@ from bertbench.commands import emit, passed_on, say, system_of
 from bertbench.common.errors import TARGET_MISSED, ConfigError, RunError
 from bertbench.common.paths import runs_folder, shown_path
 from bertbench.config import System
-from bertbench.distributed.rendezvous import Ranks, launched_ranks, leave_log, log_left
+from bertbench.distributed.ranks import Ranks
+from bertbench.distributed.rendezvous import leave_log, log_left
 from bertbench.distributed.startup import LAUNCHED, Startup, process_started
-from bertbench.launch.rank import agreed_seed, as_rank
+from bertbench.distributed.world import World
+from bertbench.launch.rank import agreed_seed, as_rank, ranks_of
+from bertbench.launch.variables import RECORD, Variables, differing
 from bertbench.loading.inputs import open_data, open_split
 from bertbench.machine.describe import differences
 from bertbench.report.straggler import straggler_of
@@ -40,9 +43,10 @@ from compliance.run import RunFacts
 def run(arguments: argparse.Namespace) -> int:
     """Return 0 if the target is reached or a short run is over, 3 if missed, 75 if stopped, 1 or 2 on failure."""
     system = system_of(arguments)
-    ranks = launched_ranks(os.environ)
+    ranks = ranks_of(system)
     if ranks is not None:
         return _as_rank(system, ranks, arguments)
+    say(*arguments.variables.lines)
     files, code = train_once(system, arguments)
     emit(arguments.json, outcome(files))
     return code
@@ -56,6 +60,7 @@ def train_once(system: System, arguments: argparse.Namespace, launched: float | 
     from bertbench.launch.local import check_startable, run_ranks  # noqa: PLC0415 - ranks start no ranks
 
     os.environ[LAUNCHED] = str(launched) if launched else os.environ.get(LAUNCHED, str(process_started()))
+    os.environ[RECORD] = arguments.variables.record()
     if short := arguments.short:
         shortened(system, short)  # raises its errors early
     check_startable(system)
@@ -171,6 +176,7 @@ def _as_rank(system: System, ranks: Ranks, arguments: argparse.Namespace) -> int
     startup.mark("imports")
     with as_rank(system, ranks) as world:
         startup.mark("meeting")
+        _agree(world, arguments.variables)
         profiler = Profiler(world, on=short == "profile")
         if world.leads and (log := log_left(world.store)):
             arguments = argparse.Namespace(**{**vars(arguments), "resume": "auto", "result": log})
@@ -187,7 +193,7 @@ def _as_rank(system: System, ranks: Ranks, arguments: argparse.Namespace) -> int
             files = _reserved(system, arguments) if world.leads else None
             if files:
                 _record_attempt(files)
-                files.describe(system, seed)
+                files.describe(system, seed, arguments.variables.values)
         if files:
             leave_log(world.store, files.log)
         if ranks.local_rank == 0:
@@ -205,6 +211,14 @@ def _as_rank(system: System, ranks: Ranks, arguments: argparse.Namespace) -> int
             for line in _closing_lines(run, short, files):
                 progress.message(line)
     return 0 if run.reason is None or short else TARGET_MISSED
+
+
+def _agree(world: World, variables: Variables) -> None:
+    """Print what became of exported variables. Raises ConfigError if ranks have different ones."""
+    if problems := [*differing(world.from_all(variables.same_for_all_ranks()))]:
+        raise ConfigError("; ".join([*problems, "export the same on all nodes"]))
+    if world.leads:
+        say(*variables.lines)
 
 
 def _record_attempt(files: ResultFiles) -> None:

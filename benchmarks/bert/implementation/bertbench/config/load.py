@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterable, Iterator
 from copy import deepcopy
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 from pydantic import ValidationError
 
@@ -20,6 +20,18 @@ RUN_CONFIG = "config.json"
 """A run's whole configuration, in its folder."""
 _BATCHES = ("data.global_batch_size", "data.local_batch")
 _OF_A_CARD = re.compile(r"nvidia|pcie?|sxm\d?|hbm\d?e?|\d+gb?")  # words of a card's name besides its kind
+
+
+class Override(str):
+    """An override, NAME=VALUE, that doesn't come from --set: errors name its `origin`, an environment variable."""
+
+    origin: str
+
+    def __new__(cls, text: str, origin: str) -> Self:
+        """Return the override; `origin` is as a user would type it."""
+        override = super().__new__(cls, text)
+        override.origin = origin
+        return override
 
 
 def system_names() -> list[str]:
@@ -171,7 +183,7 @@ def _names(value: Any, prefix: str = "") -> Iterator[str]:
 
 
 def _option(override: str) -> str:
-    return f"--set {override!r}"
+    return override.origin if isinstance(override, Override) else f"--set {override!r}"
 
 
 def _overridden(merged: JsonObject, overrides: Iterable[str], origins: dict[str, str]) -> tuple[JsonObject, list[str]]:

@@ -16,7 +16,8 @@ from typing import Any, NoReturn, TypeVar
 from torch.distributed.distributed_c10d import Store
 
 from bertbench.common.errors import StoppedError
-from bertbench.distributed.rendezvous import Ranks, absent
+from bertbench.distributed.ranks import Ranks
+from bertbench.distributed.rendezvous import absent
 
 Answer = TypeVar("Answer")
 FAILURE_KEY = "bertbench/failure"

@@ -1,6 +1,6 @@
-"""Find this process's rank and wait for its peers. The only place that reads launchers' variables.
+"""Wait for the other ranks of a run, which distributed/ranks.py numbers.
 
-torchrun and Slurm's srun set a process's rank. Every rank registers in a key-value store on rank 0's node. An error
+Every rank registers in a key-value store on rank 0's node. An error
 names each rank that is missing, was started twice or belongs to another run.
 """
 
@@ -8,8 +8,6 @@ import os
 import socket
 import sys
 import time
-from collections.abc import Mapping
-from dataclasses import dataclass
 from datetime import timedelta
 from pathlib import Path
 
@@ -18,6 +16,7 @@ from torch.distributed.distributed_c10d import PrefixStore, Store
 
 from bertbench.common.errors import RunError
 from bertbench.distributed.loopback import loopback_store
+from bertbench.distributed.ranks import AGENT, Ranks
 
 _ROLL_CALL_KEY = "bertbench/roll call"  # empty when all have come, else why the run can't start
 _CAME_KEY = "bertbench/came"
@@ -26,66 +25,13 @@ _LOG_KEY = "bertbench/log"
 _LOOPBACK = {"127.0.0.1", "localhost", "::1"}
 
 
-@dataclass(frozen=True)
-class Ranks:
-    """A process's rank and the number of ranks, in the run and on its node."""
-
-    rank: int
-    size: int
-    local_rank: int
-    local_size: int
-
-
-_TORCHRUN: tuple[str, ...] = ("RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE")
-_SLURM: tuple[str, ...] = (
-    "SLURM_PROCID", "SLURM_STEP_NUM_TASKS", "SLURM_LOCALID", "SLURM_STEP_TASKS_PER_NODE", "SLURM_NODEID",
-)  # fmt: skip
-
-
-def launched_ranks(environment: Mapping[str, str]) -> Ranks | None:
-    """Return this process's ranks as torchrun or Slurm set them; None if neither started it.
-
-    Raises RunError if a launcher's variable is missing, no number, or out of range.
-    """
-    if "RANK" in environment:
-        launcher, names = "torchrun", _TORCHRUN
-    elif "SLURM_PROCID" in environment and "SLURM_STEP_ID" in environment:  # a batch script is not a task of srun
-        launcher, names = "Slurm", _SLURM
-    else:
-        return None
-    try:
-        values = [environment[name] for name in names]
-        if launcher == "Slurm":
-            values[3:] = [_tasks_per_node(values[3])[int(values[4])]]
-        ranks = Ranks(*map(int, values))
-    except (KeyError, ValueError, IndexError) as error:
-        raise RunError(
-            f"{launcher} must set all of {', '.join(names)}, to whole numbers ({error!r}); start with run_and_time.sh"
-        ) from error
-    if not (0 <= ranks.rank < ranks.size and 0 <= ranks.local_rank < ranks.local_size <= ranks.size):
-        raise RunError(
-            f"{launcher} says rank {ranks.rank} of {ranks.size}, {ranks.local_rank} of {ranks.local_size} on its node; "
-            f"ranks count from 0 to one less than their number: correct {', '.join(names)}"
-        )
-    return ranks
-
-
-def _tasks_per_node(text: str) -> list[str]:
-    """Expand Slurm's short form: `2(x3),1` becomes 2, 2, 2, 1."""
-    counts = []
-    for group in text.split(","):
-        tasks, _, repeated = group.partition("(x")
-        counts += [tasks] * int(repeated.rstrip(")") or 1)
-    return counts
-
-
 def meet(ranks: Ranks, timeout_s: int) -> PrefixStore:
     """Wait until all ranks have come; return their key-value store.
 
     Raises RunError that names the ranks that didn't come within `timeout_s`, were started twice, or belong to another
     run.
     """
-    if "MASTER_ADDR" not in os.environ and ranks.size == 1:
+    if ranks.size == 1 and AGENT not in os.environ:  # the agent's store outlives the rank
         return PrefixStore("alone", HashStore())
     missing = [name for name in ("MASTER_ADDR", "MASTER_PORT") if name not in os.environ]
     if missing:

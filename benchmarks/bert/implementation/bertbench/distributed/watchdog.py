@@ -22,7 +22,8 @@ from torch.distributed.distributed_c10d import Store
 from bertbench.common.errors import BertbenchError, RunError, StoppedError
 from bertbench.distributed import evidence
 from bertbench.distributed.failure import FAILURE_KEY, READ_EVERY_S, FailureReport, end_process, report_to_launcher
-from bertbench.distributed.rendezvous import Ranks, named
+from bertbench.distributed.ranks import Ranks
+from bertbench.distributed.rendezvous import named
 
 Batch = TypeVar("Batch")
 _BEAT_KEY = "bertbench/beat"

@@ -17,7 +17,8 @@ from bertbench.common.errors import RunError, StoppedError
 from bertbench.distributed.affinity import available_cores, nearby_cores, own_cores
 from bertbench.distributed.failure import FailureReport
 from bertbench.distributed.memory import keep_freed_memory
-from bertbench.distributed.rendezvous import Ranks, launched_ranks, meet, named, on_one_machine
+from bertbench.distributed.ranks import Ranks, launched_ranks
+from bertbench.distributed.rendezvous import meet, named, on_one_machine
 from bertbench.distributed.shared_memory import SharedMemory
 from bertbench.distributed.watchdog import Limits, Watchdog
 
@@ -110,13 +111,21 @@ class World:
 
 
 @contextmanager
-def join(device_kind: str, timeout_s: int, bind_cores: bool = False, limits: Limits = _LIMITS) -> Iterator[World]:
+def join(
+    device_kind: str,
+    timeout_s: int,
+    bind_cores: bool = False,
+    limits: Limits = _LIMITS,
+    ranks: Ranks | None = None,
+) -> Iterator[World]:
     """Meet the other ranks; leave in good order if the body ends well. `bind_cores` keeps each rank to its own cores.
+
+    This process's `ranks` are its launcher's unless they are given; without a launcher it is alone.
 
     A rank that stalls beyond the limits ends the processes of all ranks (distributed/watchdog.py).
     Raises RunError if the ranks can't meet within `timeout_s`, naming those that didn't come.
     """
-    ranks = launched_ranks(os.environ) or Ranks(0, 1, 0, 1)
+    ranks = ranks or launched_ranks(os.environ) or Ranks(0, 1, 0, 1)
     # ranks share the cores: a layer on two ranks took 1.77 times as long with all cores for each
     torch.set_num_threads(max(1, available_cores() // ranks.local_size))
     if device_kind == "cpu":

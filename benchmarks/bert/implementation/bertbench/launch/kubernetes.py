@@ -7,14 +7,18 @@ the resource of its network cards' device plugin, such as rdma/hca_shared_device
 
 import json
 import os
+from dataclasses import replace
 from string import Template
 from textwrap import indent
 from typing import Literal
 
 from bertbench.common.errors import ConfigError
 from bertbench.config.load import is_path, whole_file
+from bertbench.launch.exported import PLACES, minutes_of
+from bertbench.launch.image import image_for
 from bertbench.launch.job import Job
 from bertbench.launch.torchrun import restarts, torchrun
+from bertbench.launch.variables import RECORD, Variables
 
 Kind = Literal["trainjob", "jobset"]
 
@@ -32,7 +36,7 @@ spec:
   trainer:
     image: $image
     command: $command
-    env: [{name: DATADIR, value: /data}, {name: LOGDIR, value: /runs}]
+    env: [{name: DATADIR, value: /data}, {name: LOGDIR, value: /runs}$flow_variables]
     numNodes: $nodes
     numProcPerNode: $ranks
     resourcesPerNode: {limits: {$limits}}
@@ -87,7 +91,7 @@ spec:
               securityContext: {capabilities: {add: [$capabilities]}}
               env:
               - {name: DATADIR, value: /data}
-              - {name: LOGDIR, value: /runs}
+              - {name: LOGDIR, value: /runs}$block_variables
               - name: NODE_RANK
                 valueFrom:
                   fieldRef:
@@ -105,6 +109,19 @@ spec:
 """
 
 
+def _seconds(job: Job) -> int:
+    """Return the job's time limit: WALLTIME's, or the system's and the time to pull an image."""
+    if job.variables.walltime is not None:
+        return 60 * minutes_of(job.variables.walltime)
+    return 60 * job.system.launch.walltime_minutes + _SPARE_SECONDS
+
+
+def _recorded(variables: Variables) -> str:
+    """Return the entry of a pod's environment that records the honoured variables; empty if only the site's are."""
+    values = {name: value for name, value in variables.values.items() if name not in (*PLACES, "CONT")}
+    return f"{{name: {RECORD}, value: {json.dumps(Variables(values).record())}}}" if values else ""
+
+
 def manifest(job: Job, kind: Kind) -> str:
     """Return the YAML of one run for `kubectl create -f -`.
 
@@ -114,16 +131,18 @@ def manifest(job: Job, kind: Kind) -> str:
     if not (image := os.environ.get("CONT")):
         raise ConfigError(
             "CONT isn't set; set it to an image in a registry that the cluster's nodes reach, as in "
-            "registry/bertbench:1"
+            "registry.example.org/bertbench:1"
         )
+    image = image_for("kubernetes", image)
     resource, _, number = os.environ.get("RDMA", "").partition("=")
     cards = [f'{resource}: "{number or 1}"'] if resource else []  # of the network, which a pod gets by this limit
     system, launch, own = job.system, job.system.launch, is_path(job.name_or_path)
     name, file = system.name.lower().replace("_", "-").replace(".", "-"), f"{system.name}.json"
-    inside = job._replace(name_or_path=f"/systems/{file}") if own else job
+    inside = replace(job, name_or_path=f"/systems/{file}") if own else job
     gpus = [f'nvidia.com/gpu: "{launch.ranks_per_node}"'] if launch.device == "cuda" else []
     by_kubeflow = ["torchrun", *restarts(job), "--no-python", _IN_IMAGE, inside.name_or_path, *job.options]
     by_hand = torchrun(inside, "$(NODE_RANK)", f"{name}-node-0-0.{name}", _PORT, _IN_IMAGE)
+    recorded = _recorded(job.variables)
     made = Template(_TRAIN_JOB if kind == "trainjob" else _JOB_SET).substitute(
         name=name,
         image=json.dumps(image),
@@ -132,7 +151,9 @@ def manifest(job: Job, kind: Kind) -> str:
         ranks=launch.ranks_per_node,
         limits=", ".join([*gpus, *cards]),
         capabilities="IPC_LOCK" if cards else "",  # network cards read memory that is pinned
-        seconds=60 * launch.walltime_minutes + _SPARE_SECONDS,
+        seconds=_seconds(job),
+        flow_variables=f", {recorded}" if recorded else "",
+        block_variables=f"\n              - {recorded}" if recorded else "",
         data=os.environ.get("DATA_CLAIM", "bertbench-data"),
         runs=os.environ.get("RUNS_CLAIM", "bertbench-runs"),
         volume=f", {{name: systems, configMap: {{name: {name}}}}}" if own else "",

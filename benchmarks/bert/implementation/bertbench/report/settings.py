@@ -31,7 +31,10 @@ LOGGED = frozenset(
 """Keys of a log that hold a run's settings."""
 _LOG, _CONFIG, _ORIGIN, SYSTEM = "log", "config.json", "run.json", "system"
 _SET_UP = ("submission_", "opt_", "max_", "eval_samples")
-_IGNORED = {_CONFIG: ("name", "description", "source"), _ORIGIN: ("seed",)}  # no effect, or different in every run
+_IGNORED = {
+    _CONFIG: ("name", "description", "source"),
+    _ORIGIN: ("seed", "variables"),
+}  # no effect, or different in every run
 _COMMIT_DIGITS = 7
 _MOST_SHOWN = 6
 Values = dict[str, Any]

@@ -2,7 +2,7 @@
 
 import json
 import shutil
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
@@ -33,8 +33,10 @@ class ResultFiles:
         self.vocabulary = folder / VOCAB_NAME  # the one that the model was trained with
         self.lost = folder / "lost.txt"  # lines of the log that were cut when the run went on from before them
 
-    def describe(self, system: System, seed: int) -> None:
+    def describe(self, system: System, seed: int, variables: Mapping[str, str] | None = None) -> None:
         """Write the resolved configuration, MLPerf's system description, what ran where, and the vocabulary.
+
+        `variables` are the environment variables that the run honoured.
 
         Raises RunError if the folder can't be written.
         """
@@ -44,7 +46,8 @@ class ResultFiles:
                 shutil.copyfile(vocabulary, self.vocabulary)
         self.write(RUN_CONFIG, system.model_dump(mode="json", by_alias=True))
         self.write("system.json", with_software(system.hardware.description()))
-        self.write("run.json", {"seed": seed, "world_size": system.world_size, **provenance()})
+        origin = {"seed": seed, "world_size": system.world_size, "variables": dict(variables or {})}
+        self.write("run.json", {**origin, **provenance()})
 
     def write(self, name: str, content: object) -> None:
         """Write a JSON file of the folder; raises RunError if it can't be written."""
