@@ -88,6 +88,18 @@ def test_run_and_time_runs_the_demo_unless_a_system_is_named(
     assert done.stdout == f"-m bertbench launch {expected}\n"
 
 
+@pytest.mark.parametrize("name", ["DGXSYSTEM", "CONFIG_NAME"])
+def test_run_and_time_leaves_the_system_to_a_variable(tmp_path: Path, program: Program, name: str) -> None:
+    program("python3", 'echo "$@"')
+    script = tmp_path / "run_and_time.sh"
+    script.write_text((REPOSITORY / "run_and_time.sh").read_text())
+    for value, expected in (("DGXA100_8x8x48x1", "--runs 2"), ("", "cpu_demo --runs 2")):
+        environment = {**os.environ, name: value}
+        command = ["bash", script, "--runs", "2"]
+        done = subprocess.run(command, env=environment, capture_output=True, text=True, check=True)
+        assert done.stdout == f"-m bertbench launch {expected}\n"
+
+
 def test_an_unknown_system_is_a_line_before_torch_is_imported_and_leaves_no_file(tmp_path: Path) -> None:
     commands = [
         *([name, "nosuch"] for name in ("train", "launch", "evaluate", "plan", "preflight")),
