@@ -5,7 +5,7 @@ import os
 import pytest
 
 from bertbench.common.errors import RunError
-from bertbench.distributed.ranks import Ranks, launched_ranks, ranks_of_run
+from bertbench.distributed.ranks import Ranks, has_own_cores, launched_ranks, ranks_of_run, withheld_cores
 
 SHELL = {  # what Slurm sets in the shell of `srun --pty bash`
     "SLURM_JOB_ID": "77", "SLURM_JOB_NAME": "bash", "SLURM_NTASKS": "1", "SLURM_STEP_ID": "0", "SLURM_PROCID": "0",
@@ -53,6 +53,19 @@ def test_only_a_shell_with_a_terminal_is_that_of_srun_pty(monkeypatch: pytest.Mo
         assert launched_ranks(environment) == expected
         # srun --pty bertbench train: the task itself
         assert launched_ranks({**environment, "SLURM_TASK_PID": str(os.getpid())}) == Ranks(0, 2, 0, 2)
+
+
+def test_a_task_s_cores_are_its_own_or_the_node_s() -> None:
+    step = {**STEP, "SLURM_CPUS_ON_NODE": "64"}
+    assert has_own_cores(step, available=8)
+    assert not has_own_cores(step, available=64)  # --cpu-bind=none: ranks divide them
+    assert not has_own_cores({**step, **TORCHRUN}, available=8)  # a launcher's ranks share what its shell has
+    warning = withheld_cores(step, Ranks(0, 8, 0, 4), available=1, on_node=64)
+    assert warning is not None
+    assert "one core of this node's 64, which 4 ranks share; add --cpus-per-task=16 --cpu-bind=none" in warning
+    assert withheld_cores(step, Ranks(0, 8, 0, 4), available=16, on_node=64) is None
+    assert withheld_cores(step, Ranks(0, 8, 0, 4), available=1, on_node=4) is None
+    assert withheld_cores({}, Ranks(0, 8, 0, 4), available=1, on_node=64) is None
 
 
 POD = {"RANK": "1", "WORLD_SIZE": "2", "MASTER_ADDR": "job-master-0", "MASTER_PORT": "23456"}

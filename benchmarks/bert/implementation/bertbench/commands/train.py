@@ -18,7 +18,8 @@ from bertbench.commands import emit, passed_on, say, system_of
 from bertbench.common.errors import TARGET_MISSED, ConfigError, RunError
 from bertbench.common.paths import runs_folder, shown_path
 from bertbench.config import System
-from bertbench.distributed.ranks import Ranks
+from bertbench.distributed.affinity import available_cores
+from bertbench.distributed.ranks import Ranks, withheld_cores
 from bertbench.distributed.rendezvous import leave_log, log_left
 from bertbench.distributed.startup import LAUNCHED, Startup, process_started
 from bertbench.distributed.world import World
@@ -197,7 +198,8 @@ def _as_rank(system: System, ranks: Ranks, arguments: argparse.Namespace) -> int
         if files:
             leave_log(world.store, files.log)
         if ranks.local_rank == 0:
-            say(*(f"warning: {difference}" for difference in differences(system.hardware)))
+            withheld = withheld_cores(os.environ, ranks, available_cores(), os.cpu_count() or 1)
+            say(*(f"warning: {text}" for text in (withheld, *differences(system.hardware)) if text))
         with RunProgress(system, enabled=world.leads) as progress:
             progress.message(f"{system.name}: ranks {world.size}, seed {seed}, log {files and shown_path(files.log)}")
             if resumption:

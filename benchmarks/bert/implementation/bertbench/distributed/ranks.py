@@ -55,6 +55,24 @@ def ranks_of_run(environment: Mapping[str, str], nodes: int, ranks_per_node: int
     return None if alone and nodes * ranks_per_node > 1 else ranks
 
 
+def has_own_cores(environment: Mapping[str, str], available: int) -> bool:
+    """Return whether srun keeps this rank to its own cores: those `available` are fewer than the job's on the node."""
+    on_node = environment.get("SLURM_CPUS_ON_NODE", "")
+    by_slurm = "RANK" not in environment and "SLURM_STEP_ID" in environment
+    return by_slurm and on_node.isdecimal() and available < int(on_node)
+
+
+def withheld_cores(environment: Mapping[str, str], ranks: Ranks, available: int, on_node: int) -> str | None:
+    """Return a warning if srun gave this rank one core of a node that has more for each; None if it didn't."""
+    share = on_node // ranks.local_size
+    if "RANK" in environment or "SLURM_STEP_ID" not in environment or available > 1 or share < 2:
+        return None
+    return (
+        f"srun gave rank {ranks.rank} one core of this node's {on_node}, which {ranks.local_size} ranks share; add "
+        f"--cpus-per-task={share} --cpu-bind=none to the srun line"
+    )
+
+
 def _torchrun_ranks(environment: Mapping[str, str]) -> Ranks | None:
     if "RANK" not in environment:
         return None

@@ -17,7 +17,7 @@ from bertbench.common.errors import RunError, StoppedError
 from bertbench.distributed.affinity import available_cores, nearby_cores, own_cores
 from bertbench.distributed.failure import FailureReport
 from bertbench.distributed.memory import keep_freed_memory
-from bertbench.distributed.ranks import Ranks, launched_ranks
+from bertbench.distributed.ranks import Ranks, has_own_cores, launched_ranks
 from bertbench.distributed.rendezvous import meet, named, on_one_machine
 from bertbench.distributed.shared_memory import SharedMemory
 from bertbench.distributed.watchdog import Limits, Watchdog
@@ -127,7 +127,8 @@ def join(
     """
     ranks = ranks or launched_ranks(os.environ) or Ranks(0, 1, 0, 1)
     # ranks share the cores: a layer on two ranks took 1.77 times as long with all cores for each
-    torch.set_num_threads(max(1, available_cores() // ranks.local_size))
+    cores = available_cores()
+    torch.set_num_threads(cores if has_own_cores(os.environ, cores) else max(1, cores // ranks.local_size))
     if device_kind == "cpu":
         keep_freed_memory()
     device = _device(device_kind, ranks.local_rank)
