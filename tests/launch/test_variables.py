@@ -199,6 +199,23 @@ def test_a_command_that_makes_one_run_refuses_several(printed: Printed, monkeypa
     assert "--runs 3: torchrun and srun start" in printed("launch", "cpu_demo", "--runs", "3", code=2)
 
 
+def test_a_variable_of_run_sub_beats_the_file_and_an_argument_beats_it(
+    answer: Answer, printed: Printed, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    exported = {"RESTARTS": "3", "BERTBENCH_HOME": str(tmp_path), "RUNS": "4", "GPUS": "device=2"}
+    for name, text in exported.items():
+        monkeypatch.setenv(name, text)
+    (line,) = answer("launch", "dgxa100_n1", "--on", "slurm", "--dry-run")["commands"]
+    assert {"RESTARTS=3", f"BERTBENCH_HOME={tmp_path}", "RUNS=4", "NEXP=4"} <= set(line)
+    (line,) = answer("launch", "dgxa100_n1", "--on", "docker", "--dry-run")["commands"]
+    assert {"GPUS=device=2", "RUNS=4", "NEXP=4"} <= set(line)
+    more = ("--set", "launch.max_restarts=1", "--runs", "2")
+    (line,) = answer("launch", "dgxa100_n1", "--on", "slurm", "--dry-run", *more)["commands"]
+    assert {"RESTARTS=1", "RUNS=2", "NEXP=2"} <= set(line)
+    monkeypatch.setenv("RESTARTS", "often")
+    assert "RESTARTS is 'often'" in printed("launch", "dgxa100_n1", "--on", "slurm", "--dry-run", code=2)
+
+
 def test_other_commands_don_t_read_them(printed: Printed, monkeypatch: pytest.MonkeyPatch) -> None:
     for name in VARIABLES:
         monkeypatch.setenv(name, "abc")

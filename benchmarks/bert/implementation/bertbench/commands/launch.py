@@ -37,7 +37,6 @@ def run(arguments: argparse.Namespace) -> int:
     system = system_of(arguments)
     if here and ranks_of(system) is not None:  # torchrun or Slurm started one of these per rank
         return train.run(arguments)
-    say(*arguments.variables.lines)
     if arguments.runs >= _RUNS_OF_A_RESULT and "submitter" not in system.hardware.model_fields_set:
         say(
             f"warning: hardware.submitter isn't set, so the logs name {system.hardware.submitter!r}; set it before "
@@ -101,6 +100,7 @@ def _elsewhere(arguments: argparse.Namespace, system: System) -> int:
         commands = [Command(line, {}) for line in torchrun.commands(job)]
         if job.runs > 1 and len(commands) > 1:
             say(f"{_runs_of(arguments)}: the lines start one run; start them once for each run")
+    say(*arguments.variables.lines)
     if arguments.dry_run:
         lines = [command.line() for command in commands]
         content = {"commands": lines, "variables": variables, "input": text}

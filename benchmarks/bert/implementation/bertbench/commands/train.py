@@ -47,7 +47,6 @@ def run(arguments: argparse.Namespace) -> int:
     ranks = ranks_of(system)
     if ranks is not None:
         return _as_rank(system, ranks, arguments)
-    say(*arguments.variables.lines)
     files, code = train_once(system, arguments)
     emit(arguments.json, outcome(files))
     return code
@@ -75,6 +74,8 @@ def train_once(system: System, arguments: argparse.Namespace, launched: float | 
         return ResultFiles(arguments.result), code
     resumption = _resumption(system, arguments)
     files = resumption.files if resumption else _reserved(system, arguments)
+    if launched is None:  # once for all runs
+        say(*arguments.variables.lines)
     code = run_ranks(system, [arguments.system, *rank_options(arguments, "never")], files, resumption)
     if files.log.exists() and ended(files.log) is None and not short:
         say(_how_to_go_on(system, arguments, files))
@@ -143,6 +144,9 @@ def _resumption(system: System, arguments: argparse.Namespace) -> Resumption | N
     resumption = find(arguments.resume, arguments.result, runs_folder() / system.name / "bert")
     if resumption:
         meta = resumption.meta
+        exported = arguments.variables.values.get("SEED")
+        if exported is not None and arguments.seed != meta.seed:
+            raise ConfigError(f"SEED={exported}: the resumed run has seed {meta.seed}; unset it")
         resumption.check(system, arguments.seed, arguments.allow_config_change)
         make_sampler(system, open_split(system, "train"), meta.seed).planner.check_world(meta.nodes, meta.ranks)
     return resumption

@@ -23,7 +23,7 @@ def command(job: Job) -> Command:
     variables = {
         "NEXP": runs,
         "RUNS": runs,  # a user's own would differ
-        "GPUS": "all" if system.launch.device == "cuda" else "none",
+        "GPUS": os.environ.get("GPUS") or ("all" if system.launch.device == "cuda" else "none"),
         **folders(),
         **({"CONT": image_for("docker", image)} if image else {}),
         **site_variables("EVALDIR"),

@@ -154,8 +154,8 @@ def manifest(job: Job, kind: Kind) -> str:
         seconds=_seconds(job),
         flow_variables=f", {recorded}" if recorded else "",
         block_variables=f"\n              - {recorded}" if recorded else "",
-        data=os.environ.get("DATA_CLAIM", "bertbench-data"),
-        runs=os.environ.get("RUNS_CLAIM", "bertbench-runs"),
+        data=os.environ.get("DATA_CLAIM") or "bertbench-data",
+        runs=os.environ.get("RUNS_CLAIM") or "bertbench-runs",
         volume=f", {{name: systems, configMap: {{name: {name}}}}}" if own else "",
         mount=", {name: systems, mountPath: /systems, readOnly: true}" if own else "",
     )

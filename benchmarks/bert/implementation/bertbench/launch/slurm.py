@@ -1,6 +1,7 @@
 """Build the sbatch line from the system file: nodes, ranks, GPUs, wall time. launch/run.sub does the rest."""
 
 import os
+import re
 
 from bertbench.common.errors import ConfigError
 from bertbench.common.paths import LAUNCH, SCRIPTS_HOME
@@ -37,13 +38,22 @@ def command(job: Job) -> Command:
         **site_variables(*_OF_RUN_SUB, prefixes=("SBATCH_",)),
         **_container(),
         **folders(),
-        "BERTBENCH_HOME": str(SCRIPTS_HOME),
+        "BERTBENCH_HOME": os.environ.get("BERTBENCH_HOME") or str(SCRIPTS_HOME),
         "NEXP": runs,
         "RUNS": runs,  # a user's own would differ
-        "RESTARTS": str(system.launch.max_restarts),
+        "RESTARTS": _restarts(job),
         **record(job),
     }
     return Command(words, variables)
+
+
+def _restarts(job: Job) -> str:
+    """Return how often a run resumes in its job: as --set says, or RESTARTS, or the system file."""
+    given = any(option.startswith("launch.max_restarts=") for option in job.options)
+    exported = "" if given else os.environ.get("RESTARTS", "")
+    if exported and not re.fullmatch("[0-9]+", exported):
+        raise ConfigError(f"RESTARTS is {exported!r}; set it to a number of at least 0")
+    return exported or str(job.system.launch.max_restarts)
 
 
 def _container() -> dict[str, str]:

@@ -123,7 +123,8 @@ class _Honouring:
     def all(self) -> None:
         """Honour them all. Raises ConfigError with every problem."""
         self._system()
-        self._runs_and_seed()
+        self._runs()
+        self._seed()
         for name, setting in SETTINGS.items():
             self._setting(name, setting)
         self._first_evaluation()
@@ -187,13 +188,15 @@ class _Honouring:
             raise ConfigError(f"{name}={text}: {error}") from error
         self.variables.honour(name, text, f"the system {self.arguments.system}")
 
-    def _runs_and_seed(self) -> None:
+    def _runs(self) -> None:
         arguments, variables = self.arguments, self.variables
         exported = self._synonym(RUNS_VARIABLES)
         runs = self._read(*exported, whole(1)) if exported else None
         if exported and runs and "runs" not in arguments:
             if runs == "1":
                 variables.honour(*exported, "one run")
+            elif arguments.resume != "never":
+                variables.pass_over(*exported, "`bertbench train` resumes one run")
             else:
                 self.wrong.append(
                     f"{'='.join(exported)}: `bertbench train` makes one run; use `bertbench launch`, or unset it"
@@ -211,6 +214,9 @@ class _Honouring:
                     f"{self._runs_from()}: torchrun and srun start the ranks of one run; start them once for each run, "
                     "or set it to 1"
                 )
+
+    def _seed(self) -> None:
+        arguments, variables = self.arguments, self.variables
         if "SEED" not in self.exported:
             return
         text = self.exported["SEED"]
