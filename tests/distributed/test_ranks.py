@@ -13,14 +13,12 @@ SHELL = {  # what Slurm sets in the shell of `srun --pty bash`
 }  # fmt: skip
 STEP = {**SHELL, "SLURM_STEP_NUM_TASKS": "2", "SLURM_STEP_TASKS_PER_NODE": "2", "SLURM_GTIDS": "0,1"}
 EXPORTED = {"RANK": "0", "WORLD_SIZE": "1"}
-WHOLE = {**EXPORTED, "LOCAL_RANK": "0", "LOCAL_WORLD_SIZE": "1"}
 TORCHRUN = {"RANK": "1", "WORLD_SIZE": "2", "LOCAL_RANK": "1", "LOCAL_WORLD_SIZE": "2"}
 
 NO_RANKS = {
     "the shell of srun --pty": SHELL,
     "an exported world of one": EXPORTED,
-    "all of torchrun's variables for a world of one": WHOLE,
-    "RANK alone, which no launcher sets": {"RANK": "3"},
+    "an exported world of one, with a place": {**EXPORTED, "LOCAL_RANK": "0", "MASTER_ADDR": "localhost"},
     "the shell of salloc": {**STEP, "SLURM_STEP_ID": "4294967290"},
     "an allocation without a step": {"SLURM_JOB_ID": "77", "SLURM_NTASKS": "2", "SLURM_PROCID": "0"},
     "a batch script that a step submitted": {**STEP, "SLURM_GTIDS": "0"},
@@ -37,8 +35,14 @@ def test_a_launcher_s_processes_stay_ranks() -> None:
     assert ranks_of_run(TORCHRUN, 1, 2) == Ranks(1, 2, 1, 2)
     assert ranks_of_run(STEP, 1, 2) == Ranks(0, 2, 0, 2)
     assert ranks_of_run(SHELL, 1, 1) == Ranks(0, 1, 0, 1)  # the only rank of a run of one
-    # torchrun's agent started one process where two are needed: an error later, not two more
-    assert ranks_of_run({**WHOLE, "TORCHELASTIC_RUN_ID": "x"}, 1, 2) == Ranks(0, 1, 0, 1)
+    # torchrun started one process where two are needed: an error later, not two more
+    assert ranks_of_run({**EXPORTED, "LOCAL_RANK": "0", "LOCAL_WORLD_SIZE": "1"}, 1, 2) == Ranks(0, 1, 0, 1)
+
+
+def test_part_of_a_launcher_s_variables_is_an_error_that_says_what_to_unset() -> None:
+    for part in ({"RANK": "0"}, {"RANK": "3", "LOCAL_RANK": "3"}):
+        with pytest.raises(RunError, match=r"must set all of RANK, .* or unset RANK to let this process start them"):
+            ranks_of_run(part, 1, 2)
 
 
 def test_a_step_s_task_is_a_rank_although_a_world_of_one_is_exported() -> None:

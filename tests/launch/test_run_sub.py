@@ -111,6 +111,15 @@ def test_the_job_s_variables_win_over_an_image_s(
     assert "VARIABLES=LR=0.003: dgxa100_n8 --set optimizer.learning_rate=0.003 --result" in rank
 
 
+def test_without_such_variables_no_step_reads_them(tmp_path: Path, program: Program) -> None:
+    image = {"CONTAINER": "pyxis", "CONT": "registry.example.org/bert:1"}
+    code, seen, said = run_sub(tmp_path, program, "dgxa100_n8", NEXP="2", LR="", **image)
+    assert (code, said) == (0, "")
+    ranks = [line for line in seen if line.startswith("rank ")]
+    assert len(ranks) == 2
+    assert all(f"DATADIR={tmp_path}/data" in rank and ": dgxa100_n8 --result" in rank for rank in ranks)
+
+
 def test_each_task_gets_its_part_of_a_node_s_cores(tmp_path: Path, program: Program) -> None:
     _, seen, _ = run_sub(tmp_path, program, "dgxa100_n8")
     assert "--cpus-per-task=8" in seen  # 32 of 4

@@ -34,25 +34,26 @@ class Ranks:
 def launched_ranks(environment: Mapping[str, str]) -> Ranks | None:
     """Return this process's ranks as torchrun or Slurm set them; None if neither started it.
 
-    A world of one that no agent of torch started is a variable that somebody exported: then Slurm's variables count.
+    RANK=0 and WORLD_SIZE=1 without torchrun's other variables are no launcher's: somebody exported them.
     Raises RunError if a launcher's variable is missing, no number, or out of range.
     """
-    torchrun = _torchrun_ranks(environment)
-    if torchrun is not None and (torchrun.size > 1 or AGENT in environment):
-        return torchrun
-    return _slurm_ranks(environment) or torchrun
+    return _torchrun_ranks(environment) or _slurm_ranks(environment)
 
 
 def ranks_of_run(environment: Mapping[str, str], nodes: int, ranks_per_node: int) -> Ranks | None:
     """Return this process's ranks in a run on `nodes`; None if it is no rank and starts the run's ranks itself.
 
-    A process that is alone is a rank of a run of one rank only. RANK and WORLD_SIZE without LOCAL_RANK, as a PyTorchJob
-    of Kubeflow's training operator sets them, give the place on the node where they mean one thing.
+    The only task of a Slurm step is a rank of a run of one rank only: else it is the shell of `srun --pty`. RANK and
+    WORLD_SIZE without LOCAL_RANK, as a PyTorchJob of Kubeflow's training operator sets them, give the place on the node
+    where they mean one thing.
     Raises RunError as `launched_ranks`, or if they don't mean one thing.
     """
-    ranks = launched_ranks(_with_local_rank(environment, nodes, ranks_per_node))
-    alone = ranks is not None and ranks.size == 1 and AGENT not in environment
-    return None if alone and nodes * ranks_per_node > 1 else ranks
+    torchrun = _torchrun_ranks(_with_local_rank(environment, nodes, ranks_per_node))
+    if torchrun is not None:
+        return torchrun
+    slurm = _slurm_ranks(environment)
+    alone = slurm is not None and slurm.size == 1
+    return None if alone and nodes * ranks_per_node > 1 else slurm
 
 
 def has_own_cores(environment: Mapping[str, str], available: int) -> bool:
@@ -74,19 +75,15 @@ def withheld_cores(environment: Mapping[str, str], ranks: Ranks, available: int,
 
 
 def _torchrun_ranks(environment: Mapping[str, str]) -> Ranks | None:
-    if "RANK" not in environment:
+    if "RANK" not in environment or _exported_world_of_one(environment):
         return None
-    if not any(name in environment for name in _TORCHRUN[1:]):  # no launcher sets it alone
-        return None
-    if _world_of_one(environment):
-        return Ranks(0, 1, 0, 1)
     return _checked("torchrun", _TORCHRUN, [environment.get(name) for name in _TORCHRUN])
 
 
-def _world_of_one(environment: Mapping[str, str]) -> bool:
-    """Return whether RANK=0 and WORLD_SIZE=1 are exported, and nothing contradicts them."""
-    expected = dict(zip(_TORCHRUN, ("0", "1", "0", "1"), strict=True))
-    return all(environment.get(name, text) == text for name, text in expected.items()) and "WORLD_SIZE" in environment
+def _exported_world_of_one(environment: Mapping[str, str]) -> bool:
+    """Return whether RANK=0 and WORLD_SIZE=1 are set by hand: a launcher sets the place on the node, too."""
+    rank, size, *places = (environment.get(name) for name in _TORCHRUN)
+    return (rank, size) == ("0", "1") and None in places
 
 
 def _slurm_ranks(environment: Mapping[str, str]) -> Ranks | None:
