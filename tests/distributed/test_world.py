@@ -89,6 +89,14 @@ def test_without_an_address_the_error_says_what_to_set() -> None:
     assert "MASTER_ADDR not set, so 2 ranks can't meet" in lost
 
 
+def test_in_an_interactive_shell_a_single_process_waits_for_no_other() -> None:
+    elsewhere = {"MASTER_ADDR": "nowhere.invalid", "MASTER_PORT": "1"}
+    one_task = {**SLURM, "SLURM_PROCID": "0", "SLURM_LOCALID": "0", "SLURM_NODEID": "0", "SLURM_STEP_NUM_TASKS": "1",
+                "SLURM_STEP_TASKS_PER_NODE": "1"}  # fmt: skip
+    for left in (one_task, {"RANK": "0", "WORLD_SIZE": "1"}):
+        assert answers_of([{**left, **elsewhere}], try_to_join) == [(False, "joined")]
+
+
 def test_ranks_share_the_cores_that_they_are_near() -> None:
     near_0, near_1 = list(range(5)), [8, 9]
     nearby = [near_0, near_0, near_1, near_0]

@@ -117,6 +117,27 @@ def test_the_ranks_of_a_run_are_found_among_all_processes(tmp_path: Path) -> Non
             process.communicate()
 
 
+def test_a_launcher_in_the_shell_of_srun_pty_is_not_taken_for_a_rank(tmp_path: Path) -> None:
+    rank = [sys.executable, "-c", "import time; print(flush=True); time.sleep(60)", "--result", "result_0.txt"]
+    launcher = (
+        "import os, subprocess\n"
+        "own = {'RANK': '0', 'BERTBENCH_LAUNCHER_PID': str(os.getpid())}\n"
+        f"subprocess.run({rank!r}, env={{**os.environ, **own}})"
+    )
+    started = subprocess.Popen(
+        [sys.executable, "-c", launcher, "--result", "result_0.txt"], cwd=tmp_path, stdout=subprocess.PIPE,
+        env={**os.environ, "SLURM_PROCID": "0"}, start_new_session=True,
+    )  # fmt: skip
+    try:
+        assert started.stdout is not None
+        started.stdout.readline()
+        (found,) = ranks_of(tmp_path / "result_0.txt")
+        assert found.pid != started.pid
+    finally:
+        os.killpg(started.pid, signal.SIGKILL)
+        started.communicate()
+
+
 def test_a_plot_has_a_star_a_point_and_labels_its_ends() -> None:
     assert plot([(0, 0), (2, 0.5), (3, 1)], width=12, height=3) == ["      1    *", "          * ", "      0 *   "]
     assert plot([], 40, 4) == []
