@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 
 from bertbench.cli import main
 from bertbench.commands import train
@@ -353,6 +354,25 @@ def test_a_dry_run_is_a_whole_command_in_another_shell(
     assert all(line.startswith("torchrun ") and "optimizer.learning_rate=0.0004" in line for line in lines)
     assert main(["launch", "dgxa100_n2", "--dry-run", "--runs", "3"]) == 0
     assert "--runs 3: the lines start one run; start them once for each run" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("kind", ["trainjob", "jobset"])
+def test_pods_get_arguments_and_the_record_of_what_was_exported(
+    kind: str, printed: Printed, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    image = {"CONT": "registry.example.org#bert:1", "DATADIR": "/data on this machine"}
+    for name, text in {**image, "SEED": "3", "LR": "4e-4", "WALLTIME": "1:30:00", "DATA_CLAIM": ""}.items():
+        monkeypatch.setenv(name, text)
+    made = yaml.safe_load(printed("launch", "dgxa100_n2", "--on", "kubernetes", "--kind", kind, "--dry-run"))
+    text = json.dumps(made)
+    assert '{"name": "BERTBENCH_VARIABLES", "value": "SEED=3&LR=4e-4&WALLTIME=1%3A30%3A00"}' in text
+    assert '"image": "registry.example.org/bert:1"' in text
+    assert '"--set", "optimizer.learning_rate=0.0004", "--seed", "3"' in text
+    assert '"activeDeadlineSeconds": 5400' in text
+    assert '"claimName": "bertbench-data"' in text
+    monkeypatch.setenv("EVALDIR", "/")
+    said = printed("launch", "dgxa100_n2", "--on", "kubernetes", "--kind", kind, "--dry-run", code=2)
+    assert "EVALDIR=/: no pod sees a folder of this machine" in said
 
 
 IMAGES = [
