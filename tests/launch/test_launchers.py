@@ -28,7 +28,6 @@ MANIFESTS = REPOSITORY / "benchmarks" / "bert" / "launch" / "kubernetes"
 def site(monkeypatch: pytest.MonkeyPatch) -> None:
     """The cluster of the manifests in the repository."""
     monkeypatch.setenv("CONT", "registry.example.org/bertbench:1")
-    monkeypatch.setenv("CONTAINER", "none")
     monkeypatch.setenv("RDMA", "rdma/hca_shared_devices_a")
 
 

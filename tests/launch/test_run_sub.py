@@ -86,6 +86,7 @@ def run_sub(tmp_path: Path, program: Program, *words: str, **variables: str) -> 
     ("container", "image", "started"),
     [
         ("pyxis", "registry.example.org/team/bert:1", "--container-image=registry.example.org#team/bert:1"),
+        ("", "registry.example.org/bert:1", "--container-image=registry.example.org#bert:1"),
         ("pyxis", "team/bert:1", "--container-image=team/bert:1"),  # on Docker Hub, as docker reads it
         ("pyxis", "docker://localhost:5000/bert", "--container-image=docker://localhost:5000#bert"),
         ("pyxis", "./bert.sqsh", "--container-image=./bert.sqsh"),
@@ -142,7 +143,7 @@ WRONG = [
     ("", "no system given; write it after run.sub, or export DGXSYSTEM"),
     ("NEXP=2 RUNS=3 DGXSYSTEM=x", "NEXP is 2 and RUNS is 3; unset one of them"),
     ("NEXP=0 DGXSYSTEM=x", "NEXP is '0'; set it to a number of at least 1"),
-    ("CONT=a/b:c DGXSYSTEM=x", "CONT is a/b:c and CONTAINER isn't set; set CONTAINER to pyxis"),
+    ("CONT=/x.sif DGXSYSTEM=x", "CONT is /x.sif and CONTAINER isn't set; set CONTAINER to apptainer or charliecloud"),
     ("EVALDIR=/nowhere DGXSYSTEM=x", "EVALDIR is /nowhere: not a folder on this node"),
 ]
 

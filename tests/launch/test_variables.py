@@ -408,12 +408,19 @@ def test_an_image_that_can_t_start_is_refused(starter: Any, image: str, expected
         image_for(starter, image)
 
 
-def test_a_container_s_image_without_its_kind_is_refused_before_the_queue(
-    printed: Printed, monkeypatch: pytest.MonkeyPatch
+def test_an_image_without_a_container_s_kind_is_for_pyxis(
+    answer: Answer, printed: Printed, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    words = ("launch", "dgxa100_n8", "--on", "slurm", "--dry-run")
     monkeypatch.setenv("CONT", "registry.example.org/bert:1")
-    said = printed("launch", "dgxa100_n8", "--on", "slurm", "--dry-run", code=2)
-    assert "CONTAINER isn't set; set CONTAINER to pyxis, apptainer or charliecloud" in said
+    (line,) = answer(*words)["commands"]
+    assert {"CONTAINER=pyxis", "CONT=registry.example.org#bert:1"} <= set(line)
+    monkeypatch.setenv("CONTAINER", "none")
+    (line,) = answer(*words)["commands"]
+    assert "CONTAINER=none" in line
+    monkeypatch.delenv("CONTAINER")
+    monkeypatch.setenv("CONT", "/")
+    assert "CONT is / and CONTAINER isn't set; set CONTAINER to apptainer or charliecloud" in printed(*words, code=2)
 
 
 def test_the_documented_variables_are_those_that_are_honoured() -> None:

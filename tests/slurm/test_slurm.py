@@ -274,7 +274,7 @@ WRONG = {
     "NEXP=no": "NEXP is 'no'; set it to a number",
     "LR=fast": "bertbench: LR=fast: expected a number above 0",
     "DGXNNODES=3": "DGXNNODES=3: two_nodes has 2 nodes",
-    "CONT=registry.example.org/bertbench:1": "CONTAINER isn't set; set CONTAINER to pyxis",
+    "CONT=/nowhere/image.sif": "CONTAINER isn't set; set CONTAINER to apptainer or charliecloud",
     "RESTARTS=no": "RESTARTS is 'no'; set it to a number",
     "BERTBENCH_HOME=/nowhere": "/nowhere holds no run_and_time.sh; set BERTBENCH_HOME",
     "CONTAINER=podman": "expected none, pyxis, apptainer or charliecloud",

@@ -2,6 +2,7 @@
 
 import os
 import re
+from pathlib import Path
 
 from bertbench.common.errors import ConfigError
 from bertbench.common.paths import LAUNCH, SCRIPTS_HOME
@@ -59,20 +60,14 @@ def _restarts(job: Job) -> str:
 def _container() -> dict[str, str]:
     """Return CONTAINER and CONT as run.sub takes them. Raises ConfigError if they don't name an image."""
     kind, image = os.environ.get("CONTAINER", ""), os.environ.get("CONT", "")
-    if not kind and image:
-        raise ConfigError(
-            f"CONT is {image} and CONTAINER isn't set; set CONTAINER to {_choices()} to start the ranks in this image, "
-            "or to none to start them without"
-        )
-    if kind in ("", "none"):
+    if not kind and image and (Path(image).is_dir() or image.endswith(".sif")):
+        raise ConfigError(f"CONT is {image} and CONTAINER isn't set; set CONTAINER to apptainer or charliecloud")
+    kind = kind or ("pyxis" if image else "none")  # as published submissions start their CONT
+    if kind == "none":
         return {"CONTAINER": "none"}
     starter = next((known for known in _CONTAINERS if known == kind), None)
     if starter is None:
-        raise ConfigError(f"CONTAINER is {kind!r}; expected none, {_choices()}")
+        raise ConfigError(f"CONTAINER is {kind!r}; expected none, {', '.join(_CONTAINERS[:-1])} or {_CONTAINERS[-1]}")
     if not image:
         raise ConfigError(f"CONTAINER is {kind} and CONT isn't set; set it to an image")
     return {"CONTAINER": kind, "CONT": image_for(starter, image)}
-
-
-def _choices() -> str:
-    return f"{', '.join(_CONTAINERS[:-1])} or {_CONTAINERS[-1]}"

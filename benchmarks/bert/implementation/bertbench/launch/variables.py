@@ -297,7 +297,8 @@ class _Honouring:
         if self.place == "local":
             self.variables.pass_over("CONT", text, "these ranks start in no container of their own; see --on")
         else:
-            self.variables.honour("CONT", text, "the image")
+            how = ", by pyxis unless CONTAINER says otherwise" if self.place == "slurm" else ""
+            self.variables.honour("CONT", text, f"the image{how}")
 
     def _read(self, name: str, text: str, read: Callable[[str], str]) -> str | None:
         """Return a variable's value, or note that it is malformed."""
