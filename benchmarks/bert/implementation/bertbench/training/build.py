@@ -70,24 +70,26 @@ def build(
     Raises the errors of `open_data`, `check_start`, of the trainers and of snapshots.
     """
     resumption = options.resumption
+    # As it was given, with `auto` in it: a resumed run compares it with its own.
+    configuration = system.model_dump(mode="json", by_alias=True)
     arithmetic = choose_arithmetic(system, world, files.arithmetic if files and resumption else None)
     if resumption is None:  # a resumed run keeps what its first attempt found
         arithmetic = check(system, world, arithmetic)
-    computed = arithmetic.applied(system)
+    system = arithmetic.applied(system)  # from here on there is one system, and nothing in it is `auto`
     if files:
         files.write("arithmetic.json", arithmetic.record())
     if resumption is None:
-        _log_start(log, computed, world, seed)
+        _log_start(log, system, world, seed)
     startup.mark("caches")
     training, evaluation = open_data(system)
     startup.mark("data")
     speeds = make_speeds(system)
-    bins = make_bins(computed, training) if computed.compute.compile == "graphs" else None
+    bins = make_bins(system, training) if system.compute.compile == "graphs" else None
     sampler = make_sampler(system, training, seed, speeds)
     rank = system.layout.coordinate(world.rank).data
-    generates = world.device.type == "cpu" and computed.fills_batches and bins is None
+    generates = world.device.type == "cpu" and system.fills_batches and bins is None
     sizes = planned_sizes(sampler, rank, range(min(system.max_steps, _WARMED_STEPS))) if generates else ()
-    trainer = make_trainer(computed, world, seed, sampler, startup, arithmetic, bins, sizes)
+    trainer = make_trainer(system, world, seed, sampler, startup, arithmetic, bins, sizes)
     check_samples = SampleCheck.of(training, options.on_bad_sample, world.rank)
     exchange = make_exchange(system, sampler, world)
     fill = bins.fill if bins else fill_of(system)
@@ -97,7 +99,7 @@ def build(
         from bertbench.loading.rank_speeds import at_measured_speeds  # noqa: PLC0415 - of few runs, here and below
 
         batches = at_measured_speeds(loader, system, world, speeds, trainer.passes_per_s, phases)
-    snapshots = Snapshots(system, world, seed, files, speeds)
+    snapshots = Snapshots(system, configuration, world, seed, files, speeds)
     if files:
         files.write("communication.json", asdict(trainer.communication()))
     if resumption and resumption.meta.step:
