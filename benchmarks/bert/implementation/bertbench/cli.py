@@ -158,9 +158,9 @@ def _run(words: list[str]) -> int:
         parsed = _parser(words).parse_args(words)
     assert command is not None, "the parser refuses words that call no command"
     if command.apart and "system" in parsed:
-        from bertbench.config import load_system  # noqa: PLC0415 - pydantic, which other commands don't need
+        from bertbench.commands import system_of  # noqa: PLC0415 - pydantic, which other commands don't need
 
-        load_system(parsed.system, parsed.overrides)  # raises its errors early
+        system_of(parsed)  # raises its errors early
     if command.doing:
         print(f"bertbench {command.path}: {command.doing} ...", file=sys.stderr, flush=True)
     code: int = importlib.import_module(command.code).run(parsed)
@@ -214,6 +214,7 @@ def _parser(words: list[str]) -> argparse.ArgumentParser:
         if command == called and not command.reads_words:
             leaf.add_argument("--json", action="store_true", help="print JSON on standard output")
             command.add_arguments(leaf)
+            leaf.set_defaults(command=command.path)
             parser.leaf = leaf
     return parser
 

@@ -5,7 +5,7 @@ from functools import cache
 from statistics import median
 from typing import Any
 
-from bertbench.commands import add_flag, add_system_arguments, emit, system_of
+from bertbench.commands import add_flag, add_system_arguments, emit, say_unread, system_of
 from bertbench.common.errors import ConfigError
 from bertbench.config import load_system, system_names
 from bertbench.config.load import gpu_card
@@ -45,8 +45,9 @@ def _kind(name: str) -> str:
 
 def run(arguments: argparse.Namespace) -> int:
     """Print forecasts, or their errors."""
-    if (arguments.validate or arguments.from_kernels) and (arguments.system or arguments.gpu):
-        raise ConfigError("--validate and --from-kernels forecast published results; leave SYSTEM and --gpu out")
+    asked = arguments.system or arguments.gpu or arguments.overrides
+    if (arguments.validate or arguments.from_kernels) and asked:
+        raise ConfigError("--validate and --from-kernels forecast published results; leave SYSTEM, --gpu and --set out")
     if arguments.from_kernels:
         from bertbench.commands.roofline import print_roofline  # noqa: PLC0415 - loads torch
 
@@ -56,7 +57,9 @@ def run(arguments: argparse.Namespace) -> int:
 
         if arguments.system is None or arguments.gpu:
             raise ConfigError("--layouts needs a SYSTEM and takes no --gpu; `bertbench systems` lists systems")
-        layouts, lines = listing(system_of(arguments))
+        system = system_of(arguments)
+        say_unread(system, arguments)
+        layouts, lines = listing(system)
         emit(arguments.json, {"system": arguments.system, **layouts}, *lines)
     elif arguments.validate:
         _print_validation(arguments.json)
@@ -69,7 +72,9 @@ def run(arguments: argparse.Namespace) -> int:
 
 def _forecasts(arguments: argparse.Namespace) -> list[Forecast]:
     if arguments.system:
-        return [forecast(system_of(arguments), arguments.gpu)]
+        system = system_of(arguments)
+        say_unread(system, arguments)
+        return [forecast(system, arguments.gpu)]
     systems = [load_system(name, arguments.overrides) for name in system_names()]
     known = sorted(filter(trains_bert_large, systems), key=lambda one: one.world_size)
     return [forecast(system, arguments.gpu) for system in known]

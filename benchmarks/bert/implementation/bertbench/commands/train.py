@@ -14,14 +14,14 @@ from mlperf_logging.mllog import constants
 from bertbench.checkpoint.resumption import Resumption, continue_run, ended, find, restored_by_launcher
 from bertbench.checkpoint.snapshot import META_NAME
 from bertbench.checkpoint.start import check_start
-from bertbench.commands import emit, passed_on, say, system_of
+from bertbench.commands import emit, passed_on, say, say_unread, system_of
 from bertbench.common.errors import TARGET_MISSED, ConfigError, RunError
 from bertbench.common.paths import runs_folder, shown_path
 from bertbench.config import System
 from bertbench.distributed.rendezvous import Ranks, launched_ranks, leave_log, log_left
 from bertbench.distributed.startup import LAUNCHED, Startup, process_started
 from bertbench.launch.rank import agreed_seed, as_rank
-from bertbench.loading.inputs import open_data, open_split
+from bertbench.loading.inputs import open_data, open_split, recipe_differences
 from bertbench.machine.describe import differences
 from bertbench.report.straggler import straggler_of
 from bertbench.results.files import ResultFiles, reserve
@@ -55,11 +55,15 @@ def train_once(system: System, arguments: argparse.Namespace, launched: float | 
     """
     from bertbench.launch.local import check_startable, run_ranks  # noqa: PLC0415 - ranks start no ranks
 
+    if arguments.allow_config_change and arguments.resume == "never":
+        raise ConfigError("--allow-config-change is for a run that resumes; give --resume too, or leave it out")
     os.environ[LAUNCHED] = str(launched) if launched else os.environ.get(LAUNCHED, str(process_started()))
     if short := arguments.short:
         shortened(system, short)  # raises its errors early
     check_startable(system)
-    open_data(system)  # report bad data once, not on every rank
+    training, _ = open_data(system)  # report bad data once, not on every rank
+    if differs := recipe_differences(system, training.folder):
+        say(f"warning: {training.folder} was made by another data.recipe than the system file's: {'; '.join(differs)}")
     check_start(system)
     if arguments.track or arguments.metrics_port:
         from bertbench.tracking.side import check  # noqa: PLC0415 - keeps it out of other runs' start-up
@@ -69,6 +73,7 @@ def train_once(system: System, arguments: argparse.Namespace, launched: float | 
         return ResultFiles(arguments.result), code
     resumption = _resumption(system, arguments)
     files = resumption.files if resumption else _reserved(system, arguments)
+    say_unread(system, arguments)
     code = run_ranks(system, [arguments.system, *rank_options(arguments, "never")], files, resumption)
     if files.log.exists() and ended(files.log) is None and not short:
         say(_how_to_go_on(system, arguments, files))
@@ -136,6 +141,11 @@ def _resumption(system: System, arguments: argparse.Namespace) -> Resumption | N
         raise ConfigError(f"--{short} takes a few steps of a new run; leave --resume out")
     resumption = find(arguments.resume, arguments.result, runs_folder() / system.name / "bert")
     if resumption:
+        if arguments.result is not None and arguments.result.absolute() != resumption.log.absolute():
+            raise ConfigError(
+                f"--result {arguments.result}: --resume {arguments.resume} continues the run of {resumption.log} in "
+                "its own files; leave --result out"
+            )
         meta = resumption.meta
         resumption.check(system, arguments.seed, arguments.allow_config_change)
         make_sampler(system, open_split(system, "train"), meta.seed).planner.check_world(meta.nodes, meta.ranks)

@@ -75,8 +75,12 @@ def system_from(path: Path, own: JsonObject, overrides: Iterable[str] = ()) -> S
         wrong += wrong_together(path, content, without)
     if wrong:
         raise ConfigError("\n".join(wrong))
-    made = scaled(system)
-    return made if path.parent == SYSTEMS else made.at_path(str(path))
+    options = {_option(override) for override in given}
+    by_hand = {setting: origin for setting, origin in origins.items() if origin in options}
+    shipped = path.parent == SYSTEMS
+    # a run's record states every setting, whether or not anyone chose it
+    stated = () if path.name == RUN_CONFIG else origins.keys() - by_hand.keys() - {*_FILE_KEYS}
+    return scaled(system).from_origins(None if shipped else str(path), by_hand, stated)
 
 
 def whole_file(name_or_path: str) -> str:

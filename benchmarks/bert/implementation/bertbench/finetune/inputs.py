@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Self
 
-from bertbench.checkpoint.start import check_weights
+from bertbench.checkpoint.start import check_weights, one_checkpoint
 from bertbench.common.errors import ConfigError
 from bertbench.common.paths import weights_file
 from bertbench.config import System
@@ -42,7 +42,9 @@ class Inputs:
                 f"{vocab}: has {len(vocabulary):,} entries, model.vocab_size is {system.model.vocab_size:,}; "
                 "raise model.vocab_size, or give the vocabulary that belongs to the model"
             )
-        if init is None and system.model.checkpoint is not None:
+        if init is not None:
+            one_checkpoint(system, "--init", init)
+        elif system.model.checkpoint is not None:
             init = weights_file(system.model.checkpoint)
         weights = check_weights(system, init, len(vocabulary)) if init else None
         return cls(train, dev, vocab, read_squad(train), read_squad(dev), vocabulary, weights)

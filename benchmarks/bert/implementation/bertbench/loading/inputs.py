@@ -64,6 +64,8 @@ def open_split(system: System, name: SplitName) -> Dataset:
             f"{folder}: the vocabulary has {entries:,} entries, model.vocab_size is {system.model.vocab_size:,}; "
             f"raise model.vocab_size to at least {entries:,}"
         )
+    if folder == data_folder(system.data.path):
+        check_recipe(system, folder)
     split = Dataset.open(folder, name)
     if split.split.longest > system.model.max_positions:
         raise ConfigError(
@@ -71,6 +73,30 @@ def open_split(system: System, name: SplitName) -> Dataset:
             f"{system.model.max_positions}; raise it to at least {split.split.longest}"
         )
     return split
+
+
+def check_recipe(system: System, folder: Path) -> None:
+    """Raise ConfigError if data.recipe, given by hand, differs from the recipe that made the dataset in `folder`."""
+    options = {origin for setting, origin in system.given.items() if setting.startswith("data.recipe.")}
+    if options and (differs := recipe_differences(system, folder)):
+        raise ConfigError(
+            f"{', '.join(sorted(options))}: {folder} was made by another recipe ({'; '.join(differs)}); "
+            "prepare a dataset by that recipe (`bertbench data prepare`) and set data.path to it, or leave it out"
+        )
+
+
+def recipe_differences(system: System, folder: Path) -> list[str]:
+    """Return where the system's data.recipe differs from the recipe that made the dataset, a line for each setting."""
+    if system.data.recipe is None:
+        return []
+    recorded = Manifest.read(folder).request.get("recipe", {})
+    if "held_out_fraction" not in recorded:
+        return ["its samples weren't made by a data.recipe"]
+    made = {**recorded, **recorded.get("options", {})}
+    asked = system.data.recipe.model_dump()
+    return [
+        f"{name} {made[name]}, not {value}" for name, value in asked.items() if name in made and made[name] != value
+    ]
 
 
 def max_predictions(manifest: Manifest) -> int | None:

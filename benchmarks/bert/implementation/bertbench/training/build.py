@@ -72,8 +72,9 @@ def build(
     resumption = options.resumption
     # As it was given, with `auto` in it: a resumed run compares it with its own.
     configuration = system.model_dump(mode="json", by_alias=True)
-    arithmetic = choose_arithmetic(system, world, files.arithmetic if files and resumption else None)
-    if resumption is None:  # a resumed run keeps what its first attempt found
+    kept = resumption is not None and resumption.keeps_arithmetic(system)  # so that the run continues bit for bit
+    arithmetic = choose_arithmetic(system, world, files.arithmetic if files and kept else None)
+    if not kept:
         arithmetic = check(system, world, arithmetic)
     system = arithmetic.applied(system)  # from here on there is one system, and nothing in it is `auto`
     if files:
