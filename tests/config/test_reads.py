@@ -15,6 +15,7 @@ from bertbench.common.errors import ConfigError
 from bertbench.config import load_system, system_names
 from bertbench.config.reads import (
     DECLARATIONS,
+    ReadAs,
     ReadWhere,
     Unread,
     check_given,
@@ -76,6 +77,8 @@ def test_a_changed_setting_passes_or_is_refused_by_name_as_declared(tiny: Tiny, 
                 assert not text
             case Unread() as reading:
                 assert text.startswith(f"--set {setting}: {command} doesn't read {setting}; {reading.remedy}"), text
+            case ReadAs() as reading:
+                assert bool(text) is (value_of(system, setting) not in reading.values), text
             case ReadWhere() as reading:
                 assert bool(text) is not bool(reading.holds(system)), text
                 assert not text or setting in text
@@ -135,7 +138,7 @@ REFUSED_COMMANDS = {
         "finetune squad doesn't read data.gradient_accumulation_steps; fine-tuning takes a batch at once",
     "predict dgxa100_n8 --set precision.compute=fp32": "predict doesn't read precision.compute; forecasts are",
     "predict dgxa100_n8_open --set communication.compression=int8 --set optimizer.sharded=false":
-        "only with none, fp16 or bf16",
+        "can't honour it: forecasts are calibrated on published runs; use none or fp16 or bf16",
     "predict --validate --set optimizer.beta1=0.8": "leave SYSTEM, --gpu and --set out",
     "bench cost --set model.layers=3": "--set changes a system, and none is given; give SYSTEM too",
     "bench cost {} --set precision.compute=bf16": "bench cost doesn't read precision.compute; the cost is measured in",

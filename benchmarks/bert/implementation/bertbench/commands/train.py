@@ -200,8 +200,7 @@ def _as_rank(system: System, ranks: Ranks, arguments: argparse.Namespace) -> int
                 files.describe(system, seed)
         if files:
             leave_log(world.store, files.log)
-        if ranks.local_rank == 0:
-            say(*(f"warning: {difference}" for difference in differences(system.hardware)))
+        _say_first(system, ranks, arguments)
         with RunProgress(system, enabled=world.leads) as progress:
             progress.message(f"{system.name}: ranks {world.size}, seed {seed}, log {files and shown_path(files.log)}")
             if resumption:
@@ -215,6 +214,14 @@ def _as_rank(system: System, ranks: Ranks, arguments: argparse.Namespace) -> int
             for line in _closing_lines(run, short, files):
                 progress.message(line)
     return 0 if run.reason is None or short else TARGET_MISSED
+
+
+def _say_first(system: System, ranks: Ranks, arguments: argparse.Namespace) -> None:
+    """Say what this rank's file has that isn't read, or that this node differs in; no launcher has said the first."""
+    if ranks.rank == 0 and not restored_by_launcher():
+        say_unread(system, arguments)
+    if ranks.local_rank == 0:
+        say(*(f"warning: {difference}" for difference in differences(system.hardware)))
 
 
 def _record_attempt(files: ResultFiles) -> None:

@@ -55,7 +55,16 @@ class ReadWhere:
     """The condition, for people."""
 
 
-Reading = Plain | Unread | ReadWhere
+@dataclass(frozen=True)
+class ReadAs:
+    """A setting of which the command can honour some values only."""
+
+    values: tuple[object, ...]
+    because: str
+    """Why it can't honour others."""
+
+
+Reading = Plain | Unread | ReadWhere | ReadAs
 Declaration = Mapping[str, Reading]
 """How a command reads each setting. A section's name stands for all its settings; the longest name counts, `*` last."""
 
@@ -167,10 +176,7 @@ _FINETUNE: Declaration = {
     "checkpoint": _unread("fine-tuning takes no snapshots; it writes the model at its end"),
     "checkpoint.every_steps": _unread("fine-tuning takes no snapshots", None),
     "checkpoint.final_weights": _unread("fine-tuning writes the model at its end", True),
-    "precision.compute": ReadWhere(
-        lambda s: s.precision.compute in ("fp32", "bf16"),
-        "fp32 or bf16: fine-tuning neither scales the loss nor measures which is faster",
-    ),
+    "precision.compute": ReadAs(("bf16", "fp32"), "fine-tuning has no loss scaling, and measures no format's speed"),
     "precision.residual": _unread("fine-tuning keeps hidden states in fp32", "fp32"),
     "precision.initial_loss_scale": _unread("fine-tuning has no loss scaling"),
     "compute.compile": _unread("fine-tuning compiles nothing", None, "none", "auto"),
@@ -187,8 +193,8 @@ _EVALUATE: Declaration = {
     "model.attention_dropout": NO_EFFECT,
     "model.initializer_range": NO_EFFECT,
     "model.initial_weights": NO_EFFECT,
-    "precision.compute": ReadWhere(
-        lambda s: s.precision.compute != "auto", "fp32, bf16 or fp16: an evaluation doesn't measure which is faster"
+    "precision.compute": ReadAs(
+        ("bf16", "fp16", "fp32"), "measuring a format's speed takes longer than one evaluation"
     ),
     "precision.residual": _unread("an evaluation keeps hidden states in fp32", "fp32"),
     "compute.compile": _unread("compiling takes longer than one evaluation", None, "none", "auto"),
@@ -201,10 +207,7 @@ _PREDICT: Declaration = {
     **dict.fromkeys(("launch.ranks_per_node", "launch.device", "model", "parallel"), READ),
     **dict.fromkeys(("data.global_batch_size", "data.local_batch", "data.gradient_accumulation_steps"), READ),
     **dict.fromkeys(("data.balance", "data.equal_counts", "clip.mode"), READ),
-    "communication.compression": ReadWhere(
-        lambda s: s.communication.compression in ("none", "fp16", "bf16"),
-        "none, fp16 or bf16: no published run sends less, so nothing is calibrated on it",
-    ),
+    "communication.compression": ReadAs(("none", "fp16", "bf16"), "forecasts are calibrated on published runs"),
     "communication.bucket_mb": READ,
     **dict.fromkeys(("optimizer.name", "optimizer.learning_rate", "optimizer.beta1", "optimizer.beta2"), READ),
     **dict.fromkeys(("schedule.max_steps", "schedule.warmup_steps", "schedule.start_warmup_step"), READ),
@@ -296,6 +299,9 @@ def check_given(system: System, command: str) -> None:
         reading = reading_of(declaration, setting)
         if isinstance(reading, Unread) and not reading.passes(value_of(system, setting)):
             problems.append(f"{system.given[setting]}: {command} doesn't read {setting}; {reading.remedy}")
+        elif isinstance(reading, ReadAs) and value_of(system, setting) not in reading.values:
+            choices = " or ".join(map(str, reading.values))
+            problems.append(f"{system.given[setting]}: {command} can't honour it: {reading.because}; use {choices}")
         elif isinstance(reading, ReadWhere) and not reading.holds(system):
             problems.append(
                 f"{system.given[setting]}: {command} reads {setting} only with {reading.needs}; set that too, or "

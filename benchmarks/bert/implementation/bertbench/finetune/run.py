@@ -47,7 +47,7 @@ def finetune(
             _log_settings(log, system, seed, inputs, trainer.schedule, len(features))
             progress.message(
                 f"{len(inputs.train):,} questions, {len(features):,} features, {steps:,} steps; "
-                f"starts from {inputs.start}; optimizer: {trainer.arithmetic}"
+                f"starts from {inputs.start}; computes in {trainer.precision}; optimizer: {trainer.arithmetic}"
             )
 
         with clock.run(evaluation_samples=len(inputs.dev)) as run:
