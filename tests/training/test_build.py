@@ -37,12 +37,11 @@ def tokens_of_a_batch(world: World, system: System, precision: PrecisionName, lo
     ):
         files = ResultFiles(log)
         files.folder.mkdir()
-        parts = build(system, world, 11, files, Options(), Startup(), silent, PhaseClock(world.device))
-    _, trainer, _, snapshots, loader = parts
-    (loaded,) = next(loader.steps(range(1))).parts
+        built = build(system, world, 11, files, Options(), Startup(), silent, PhaseClock(world.device))
+    (loaded,) = next(built.loader.steps(range(1))).parts
     samples = open_data(system)[0].lengths(loaded.part.ids).sum()
-    snapshots.close()
-    trainer.close()
+    built.snapshots.close()
+    built.trainer.close()
     return len(loaded.batch.tokens_T), int(samples)
 
 

@@ -54,6 +54,16 @@ class Options(NamedTuple):
 NEW = Options()
 
 
+class BuiltRun(NamedTuple):
+    """This rank's parts of a run, warmed up or restored."""
+
+    arithmetic: Arithmetic
+    trainer: Trainer
+    evaluator: Evaluator
+    snapshots: Snapshots
+    loader: "Loader | RebalancingLoader"
+
+
 def build(
     system: System,
     world: World,
@@ -63,7 +73,7 @@ def build(
     startup: Startup,
     log: MlperfLog,
     phases: PhaseClock,
-) -> tuple[Arithmetic, Trainer, Evaluator, Snapshots, "Loader | RebalancingLoader"]:
+) -> BuiltRun:
     """Build this rank's parts of a run, warmed up or restored, and log the run's description. Collective.
 
     `phases` times its steps. The loader reads no sample before its first step, because reading belongs on the clock.
@@ -94,18 +104,18 @@ def build(
     check_samples = SampleCheck.of(training, options.on_bad_sample, world.rank)
     exchange = make_exchange(system, sampler, world)
     fill = bins.fill if bins else fill_of(system)
-    batches: Loader | RebalancingLoader
-    batches = loader = Loader(sampler, rank, world.device, exchange, check_samples, fill, startup)
+    loader: Loader | RebalancingLoader
+    loader = own_loader = Loader(sampler, rank, world.device, exchange, check_samples, fill, startup)
     if speeds:
         from bertbench.loading.rank_speeds import at_measured_speeds  # noqa: PLC0415 - of few runs, here and below
 
-        batches = at_measured_speeds(loader, system, world, speeds, trainer.passes_per_s, phases)
+        loader = at_measured_speeds(own_loader, system, world, speeds, trainer.passes_per_s, phases)
     snapshots = Snapshots(system, configuration, world, seed, files, speeds)
     if files:
         files.write("communication.json", asdict(trainer.communication()))
     if resumption and resumption.meta.step:
         snapshots.load(trainer, resumption.path, resumption.meta)
-    return arithmetic, trainer, make_evaluator(system, evaluation, trainer, world), snapshots, batches
+    return BuiltRun(arithmetic, trainer, make_evaluator(system, evaluation, trainer, world), snapshots, loader)
 
 
 def _log_start(log: MlperfLog, system: System, world: World, seed: int) -> None:
