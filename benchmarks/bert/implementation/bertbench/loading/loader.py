@@ -13,7 +13,7 @@ import torch
 from bertbench.balance.plan import EXCHANGING, StepPlan
 from bertbench.common.ranges import DATA_WAIT, named
 from bertbench.config import System
-from bertbench.data.store.columns import Integers
+from bertbench.data.store.columns import Array, Integers
 from bertbench.distributed.startup import Startup
 from bertbench.distributed.world import World
 from bertbench.loading.batch import Batch, SampleCheck, batch_of, gather, read
@@ -151,7 +151,7 @@ class Loader:
         return loaded._replace(wait_ms=1e3 * wait_s)
 
 
-def rows_longest_first(rows: Integers, lengths: Integers) -> Integers:
+def rows_longest_first(rows: Integers, lengths: Array) -> Integers:
     """Return the rows in the order in which a batch has its samples: the longest first, equal ones as they were."""
     return rows[np.argsort(-lengths[rows], kind="stable")]
 
