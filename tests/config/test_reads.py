@@ -123,6 +123,10 @@ def test_what_a_file_says_and_a_command_does_not_read_is_one_line(tmp_path: Path
 
 
 REFUSED_COMMANDS = {
+    "finetune squad --system cpu_demo --train t --dev d --vocab v --out o --set parallel.pipeline=2":
+        "finetune squad doesn't read parallel.pipeline; fine-tuning keeps the whole model on each rank",
+    'finetune squad --system cpu_demo --train t --dev d --vocab v --out o --set parallel={"pipeline":2}':
+        "finetune squad doesn't read parallel.pipeline; fine-tuning keeps the whole model on each rank",
     "train {} --smoke --set finetune.epochs=3": "train --smoke doesn't read finetune.epochs; `bertbench finetune",
     "train {} --set communication.topk_share=0.1": "reads communication.topk_share only with communication.compression",
     "train {} --smoke --set evaluation.interval_samples=99": "evaluates once, after its last step; a whole run honours",
@@ -154,7 +158,7 @@ def test_a_command_refuses_what_it_cannot_honour_and_writes_nothing(
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("LOGDIR", str(tmp_path / "runs"))
     before = sorted(tmp_path.rglob("*"))
-    assert expected in printed(*words.format(tiny_file).split(), code=2)
+    assert expected in printed(*words.replace("{}", tiny_file).split(), code=2)
     assert sorted(tmp_path.rglob("*")) == before
 
 

@@ -141,9 +141,15 @@ def system_of(arguments: argparse.Namespace) -> "System":
     Raises ConfigError as `load_system` does, and for settings that the command can't honour.
     """
     from bertbench.config import load_system  # noqa: PLC0415 - pydantic, which not every command needs, here and below
-    from bertbench.config.reads import check_given  # noqa: PLC0415
+    from bertbench.config.reads import check_given, check_overrides  # noqa: PLC0415
 
-    system = load_system(arguments.system, arguments.overrides)
+    try:
+        system = load_system(arguments.system, arguments.overrides)
+    except ConfigError:
+        # how an unread setting would have to fit the others is of no use: say first that it isn't read
+        for declared in _declared(arguments):
+            check_overrides(arguments.overrides, declared)
+        raise
     for declared in _declared(arguments):
         check_given(system, declared)
     return system

@@ -178,6 +178,17 @@ def _option(override: str) -> str:
     return f"--set {override!r}"
 
 
+def parsed_override(override: str) -> tuple[str, Any]:
+    """Return the name and the value of NAME=VALUE; an empty name for another text. A bare word is a string."""
+    name, equals, text = override.partition("=")
+    if not equals:
+        return "", None
+    try:
+        return name, json.loads(text)
+    except ValueError:
+        return name, text
+
+
 def _overridden(merged: JsonObject, overrides: Iterable[str], origins: dict[str, str]) -> tuple[JsonObject, list[str]]:
     """Return the content with the overrides, and what is wrong with those; `origins` gets each setting's origin."""
     content = deepcopy(merged)
@@ -187,14 +198,10 @@ def _overridden(merged: JsonObject, overrides: Iterable[str], origins: dict[str,
 def _override(content: JsonObject, origins: dict[str, str], override: str) -> Iterator[str]:
     """Override the content by NAME=VALUE, or yield its problems."""
     option = _option(override)
-    name, equals, text = override.partition("=")
-    if not equals or not name:
+    name, value = parsed_override(override)
+    if not name:
         yield f"{option}: expected NAME=VALUE, for example schedule.max_steps=100"
         return
-    try:
-        value = json.loads(text)
-    except ValueError:
-        value = text  # a bare word is a string
     *sections, key = name.split(".")
     place = content
     for depth, section in enumerate(sections, start=1):

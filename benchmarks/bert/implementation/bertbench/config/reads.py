@@ -6,7 +6,7 @@ command doesn't read, in one line.
 A new setting of config/ has no declaration, and a test fails until it has one for each command.
 """
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from enum import Enum
 from functools import reduce
@@ -16,6 +16,7 @@ from typing import Any
 from bertbench.balance.plan import EXCHANGING
 from bertbench.common.errors import ConfigError
 from bertbench.common.section import Section
+from bertbench.config.load import parsed_override
 from bertbench.config.partial import section_of
 from bertbench.config.settings import Settings
 from bertbench.config.system import System
@@ -298,7 +299,7 @@ def check_given(system: System, command: str) -> None:
             continue
         reading = reading_of(declaration, setting)
         if isinstance(reading, Unread) and not reading.passes(value_of(system, setting)):
-            problems.append(f"{system.given[setting]}: {command} doesn't read {setting}; {reading.remedy}")
+            problems.append(_refusal(system.given[setting], command, setting, reading))
         elif isinstance(reading, ReadAs) and value_of(system, setting) not in reading.values:
             choices = " or ".join(map(str, reading.values))
             problems.append(f"{system.given[setting]}: {command} can't honour it: {reading.because}; use {choices}")
@@ -309,6 +310,32 @@ def check_given(system: System, command: str) -> None:
             )
     if problems:
         raise ConfigError("\n".join(problems))
+
+
+def check_overrides(overrides: Iterable[str], command: str) -> None:
+    """Raise ConfigError for those of `overrides`, NAME=VALUE, that `command` doesn't read, whatever else is wrong."""
+    problems = []
+    for override in overrides:
+        name, value = parsed_override(override)
+        for setting in setting_names():
+            if name == setting or setting.startswith(f"{name}."):
+                given = _within(value, setting.removeprefix(name).lstrip("."))
+                reading = reading_of(DECLARATIONS[command], setting)
+                if given is not None and isinstance(reading, Unread) and not reading.passes(given):
+                    problems.append(_refusal(f"--set {override!r}", command, setting, reading))
+    if problems:
+        raise ConfigError("\n".join(problems))
+
+
+def _refusal(origin: str, command: str, setting: str, reading: Unread) -> str:
+    return f"{origin}: {command} doesn't read {setting}; {reading.remedy}"
+
+
+def _within(value: Any, names: str) -> Any:
+    """Return what a JSON value has under dotted names; None where it has nothing there."""
+    for name in filter(None, names.split(".")):
+        value = value.get(name) if isinstance(value, dict) else None
+    return value
 
 
 def unread_line(system: System, command: str) -> str | None:
