@@ -17,7 +17,8 @@ from typing import NamedTuple, NoReturn
 
 from bertbench import __version__
 from bertbench.common import children
-from bertbench.common.errors import BertbenchError
+from bertbench.common.errors import BertbenchError, RunError
+from bertbench.common.system_faults import uncaught
 from bertbench.common.terminal import use_closest_signs
 from compliance.record import printable
 from compliance.source import CannotJudge
@@ -148,6 +149,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except BrokenPipeError:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # Python flushes stdout again at exit
         return _READER_GONE
+    except OSError as error:
+        message = uncaught(error)
+        if message is None:
+            raise
+        print(f"bertbench: {message}", file=sys.stderr)
+        return RunError.exit_code
 
 
 def _run(words: list[str]) -> int:

@@ -12,6 +12,7 @@ from bertbench.checkpoint.snapshot import Meta, drop_unfinished, newest, to_disk
 from bertbench.common.errors import CheckpointError, ConfigError
 from bertbench.common.json_object import differences, read_object
 from bertbench.common.paths import within_data
+from bertbench.common.system_faults import is_systems, unreadable
 from bertbench.config import System
 from bertbench.config.partial import partial
 from bertbench.config.settings import Settings
@@ -158,9 +159,17 @@ def ended(log: Path) -> str | None:
 
 
 def _events(log: Path) -> list["Event"]:
-    """Return a log's events; none if it isn't there, or is empty: its run never started."""
+    """Return a log's events; none if it isn't there, or is empty: its run never started.
+
+    Raises CheckpointError if the system can't read it: whether the run has started isn't known then.
+    """
     from compliance.log import CannotJudge, read_events  # noqa: PLC0415 - the judge's reader, for runs that resume
 
+    try:
+        log.open("rb").close()
+    except OSError as error:
+        if is_systems(error):
+            raise CheckpointError(unreadable(log, error, "")) from error
     try:
         return read_events(log)
     except CannotJudge:

@@ -6,7 +6,8 @@ from collections.abc import Collection
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from bertbench.common.errors import ConfigError, system_reason
+from bertbench.common.errors import ConfigError
+from bertbench.common.system_faults import unwritable
 from compliance.record import as_json as strict_json
 
 if TYPE_CHECKING:
@@ -182,7 +183,5 @@ def write_file(path: Path, text: str, option: str = "--html") -> None:
     try:
         path.write_text(text, encoding="utf-8", errors="replace")  # a log may hold half of a surrogate pair
     except OSError as error:
-        raise ConfigError(
-            f"{path}: cannot be written ({system_reason(error)}); name another file with {option}"
-        ) from error
+        raise ConfigError(unwritable(path, error, f"name another file with {option}")) from error
     say(f"wrote {path}")

@@ -24,6 +24,7 @@ from torch.distributed.launcher.api import LaunchConfig, elastic_launch
 from bertbench.checkpoint.resumption import PUT_BACK, Resumption, continue_run, ended, find
 from bertbench.common.children import LAUNCHER, obeyed
 from bertbench.common.errors import TARGET_MISSED, BertbenchError, RunError, StoppedError, system_reason
+from bertbench.common.system_faults import unreadable
 from bertbench.config import System
 from bertbench.distributed import loopback
 from bertbench.distributed.affinity import available_cores
@@ -222,7 +223,7 @@ def close_log(files: ResultFiles, reason: str | None, again: bool = False) -> No
     try:
         written = files.log.read_text(encoding="utf-8")
     except OSError as error:
-        raise RunError(f"{files.log}: cannot be read ({system_reason(error)}); give the log of a run") from error
+        raise RunError(unreadable(files.log, error, "give the log of a run")) from error
     if f'"key": "{constants.RUN_START}"' not in written:
         files.discard(again)
         if again:

@@ -1,12 +1,12 @@
 """Run this process as one rank of a system: meet the others, and end them with the cause if this one fails."""
 
-import errno
 import secrets
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import NoReturn
 
-from bertbench.common.errors import BertbenchError, RunError, StoppedError, system_reason
+from bertbench.common.errors import BertbenchError, RunError, StoppedError
+from bertbench.common.system_faults import uncaught
 from bertbench.config import System
 from bertbench.distributed.failure import end_process, report_to_launcher
 from bertbench.distributed.preemption import ignore_stops
@@ -14,8 +14,6 @@ from bertbench.distributed.rendezvous import Ranks
 from bertbench.distributed.watchdog import Limits
 from bertbench.distributed.world import World, join, lost_contact
 
-# Errors of the disk, which a user must mend.
-_ENVIRONMENT = {errno.ENOSPC, errno.EDQUOT, errno.EIO, errno.EROFS, errno.EFBIG}
 _SEED_BITS = 32
 
 
@@ -40,9 +38,10 @@ def as_rank(system: System, ranks: Ranks) -> Iterator[World]:
     except BertbenchError as error:
         _leave(world, str(error), error.exit_code)
     except OSError as error:
-        if error.errno not in _ENVIRONMENT:
+        message = uncaught(error)
+        if message is None:
             raise
-        _leave(world, f"{error.filename or 'a file'}: {system_reason(error)}; make room, or move LOGDIR", 1)
+        _leave(world, message, RunError.exit_code)
     except RuntimeError as error:
         if not lost_contact(error):
             raise

@@ -5,6 +5,7 @@ from pathlib import Path
 
 from bertbench.common.errors import ConfigError, DataError
 from bertbench.common.paths import data_folder
+from bertbench.common.system_faults import exists
 from bertbench.config import System
 from bertbench.config.closed import EVALUATION_SAMPLES, MAX_PREDICTIONS
 from bertbench.data.store.dataset import Dataset
@@ -56,7 +57,7 @@ def open_split(system: System, name: SplitName) -> Dataset:
     """Open one split of the system's data; raises the errors of `open_data`."""
     evaluation = name == "eval" and system.data.eval_path
     folder = data_folder(evaluation or system.data.path)
-    if not folder.exists():
+    if not exists(folder, DataError):
         raise DataError(f"{folder}: found no dataset; {_making(system, folder)}, or set DATADIR")
     entries = Manifest.read(folder).tokenizer.vocab_size
     if entries > system.model.vocab_size:

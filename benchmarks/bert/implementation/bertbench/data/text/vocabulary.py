@@ -15,6 +15,7 @@ from tokenizers.pre_tokenizers import BertPreTokenizer, WhitespaceSplit
 from tokenizers.trainers import WordPieceTrainer
 
 from bertbench.common.errors import DataError
+from bertbench.common.system_faults import unreadable
 from bertbench.data.store import manifest
 from bertbench.data.text.wordpiece import LONGEST_WORD, pieces
 from bertbench.data.text.words import chunks, normalized, words
@@ -39,7 +40,9 @@ class Vocabulary:
         """
         try:
             lines = path.read_bytes().decode("utf-8").removesuffix("\n").split("\n")
-        except (OSError, UnicodeDecodeError) as error:
+        except OSError as error:
+            raise DataError(unreadable(path, error, "give a vocab.txt with one entry a line")) from error
+        except UnicodeDecodeError as error:
             raise DataError(
                 f"{path}: cannot be read as a vocabulary ({error}); give a vocab.txt with one entry a line"
             ) from error
