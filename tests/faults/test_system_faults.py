@@ -135,6 +135,7 @@ def test_samples_that_can_t_be_read_are_not_said_to_differ(copied: Path, tiny_fo
     assert "differs" not in said
 
 
+@pytest.mark.slow
 def test_weights_that_the_system_can_t_read_are_not_said_to_be_damaged(tmp_path: Path) -> None:
     weights, out = write_tiny(tmp_path / "weights.safetensors"), str(tmp_path / "out")
     write_bundle(tmp_path / "model.ckpt", tensorflow_1())

@@ -3,6 +3,7 @@
 An index is Hugging Face's model.safetensors.index.json: `weight_map` gives the shard of each tensor.
 """
 
+import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -16,6 +17,8 @@ from torch import Tensor
 from bertbench.common.errors import CheckpointError
 from bertbench.common.json_object import read_as
 from bertbench.common.system_faults import systems_error, unreadable
+
+_FILE_NAME = re.compile(r"(?!\.{1,2}\Z)[^/\0]+")
 
 
 class _Index(BaseModel):
@@ -43,7 +46,7 @@ class TensorFiles:
             return cls(path, dict.fromkeys(_names(path, remedy), path), remedy)
         index: _Index = read_as(path, _Index, CheckpointError, remedy)
         shards = dict.fromkeys(index.weight_map.values())
-        if outside := [shard for shard in shards if Path(shard).name != shard]:
+        if outside := [shard for shard in shards if not _FILE_NAME.fullmatch(shard)]:
             raise CheckpointError(f"{path}: names {outside[0]!r}, expected files of its own folder; {remedy}")
         whole = f"{path.name} lists it: copy all files of the model"
         names = {shard: _names(path.with_name(shard), whole) for shard in shards}
