@@ -107,8 +107,80 @@ def test_a_meter_that_can_t_be_read_is_one_clear_line_each(tmp_path: Path, progr
     counter.unlink()
     found = find(tmp_path)
     assert found.meters == []
-    assert found.absent == [
+    assert found.absent == ["NVML: found no GPU"]
+    assert found.faulty == [
         f"RAPL: {counter} can't be read (No such file or directory); only root may, unless `chmod a+r` lets others",
-        "NVML: found no GPU",
         "IPMI: `ipmitool dcmi power reading` gives no reading (Could not open device at /dev/ipmi0)",
     ]
+
+
+@pytest.fixture
+def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Attempts to read IPMI follow each other at once."""
+    monkeypatch.setattr(meters, "_IPMI_PAUSE_S", 0)
+
+
+@pytest.mark.parametrize("said", ["0 Watts", "65535 Watts", "150001 Watts", "na", "N/A Watts", "-3 Watts", "nan Watts",
+                                  "7 gigawatts", "", "200"])  # fmt: skip
+def test_what_no_node_draws_is_no_reading_of_ipmi(tmp_path: Path, program: Program, impatient: None, said: str) -> None:
+    program("ipmitool", f'echo "    Instantaneous power reading:     {said}"\necho "    Minimum:      314 Watts"')
+    zone(tmp_path, "intel-rapl:0", "package-0", 1_000_000)
+    found = find(tmp_path)
+    assert [meter.name for meter in found.meters] == ["rapl"], "it doesn't displace good meters"
+    assert found.faulty[0].startswith("IPMI: ")
+
+
+@pytest.mark.parametrize(("said", "watts"), [("314 Watts", 314), ("314.5 W", 314.5), ("271000 mW", 271)])
+def test_ipmi_may_state_power_in_other_units(tmp_path: Path, program: Program, said: str, watts: float) -> None:
+    program("ipmitool", f'echo "    Instantaneous power reading:     {said}"')
+    assert only(find(tmp_path)).watts() == {"node": watts}
+
+
+def test_ipmi_that_is_busy_at_first_is_found(tmp_path: Path, program: Program, impatient: None) -> None:
+    busy = tmp_path / "busy"
+    busy.touch()
+    program("ipmitool", f'[ -e {busy} ] && rm {busy} && exit 1; echo "Instantaneous power reading: 9 Watts"')
+    assert only(find(tmp_path)).watts() == {"node": 9}
+
+
+def test_a_counter_that_stands_still_is_counted_from_before_that(
+    tmp_path: Path, seconds: list[float], gpus: Gpus
+) -> None:
+    gpus.millijoules = [5_000_000, 7_000]
+    meter = only(find(tmp_path))
+    meter.watts()
+    gpus.millijoules = [5_100_000, 7_000]
+    seconds[0] += 1
+    with pytest.raises(OSError, match="NVML: gpu-1 reads 0 W, expected more than 0 and at most 150,000 W"):
+        meter.watts()
+    gpus.millijoules = [5_200_000, 47_000]
+    seconds[0] += 1
+    assert meter.watts() == pytest.approx({"gpu-0": 100, "gpu-1": 20})
+
+
+def test_a_counter_that_begins_anew_misses_one_reading(tmp_path: Path, seconds: list[float], gpus: Gpus) -> None:
+    gpus.millijoules = [5_000_000]
+    meter = only(find(tmp_path))
+    meter.watts()
+    gpus.millijoules = [3_000]  # the driver was loaded again
+    seconds[0] += 1
+    with pytest.raises(OSError, match="gpu-0 reads -4997 W"):
+        meter.watts()
+    gpus.millijoules = [33_000]
+    seconds[0] += 1
+    assert meter.watts() == pytest.approx({"gpu-0": 30})
+
+
+def test_a_counter_that_fails_once_counts_the_energy_of_that_time_afterwards(
+    tmp_path: Path, seconds: list[float]
+) -> None:
+    counter = zone(tmp_path, "intel-rapl:0", "package-0", 1_000_000)
+    meter = only(find(tmp_path))
+    meter.watts()
+    seconds[0] += 1
+    counter.write_text("na\n")
+    with pytest.raises(OSError, match="holds 'na', expected a number"):
+        meter.watts()
+    seconds[0] += 1
+    counter.write_text("81000000\n")
+    assert meter.watts() == pytest.approx({"package-0": 40})

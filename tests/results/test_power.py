@@ -29,7 +29,9 @@ def results(tmp_path: Path) -> Path:
             lines += [{"time_ms": time, "watts": least + 2 * (n % turns)} for n, time in enumerate(times)]
             file = log.with_suffix("") / "power" / f"node_{node}.jsonl"
             file.parent.mkdir(exist_ok=True)
-            file.write_text("".join(f"{json.dumps(line)}\n" for line in lines) + '{"time_ms": 1')
+            file.write_text(
+                "".join(f"{json.dumps(line)}\n" for line in lines) + '{"time_ms": 1, "missed": "busy"}\n{"time_ms": 1'
+            )
         config = log.with_suffix("") / "config.json"
         config.write_text(json.dumps(content(config) | {"power": settings}))
         description = log.with_suffix("") / "system.json"
@@ -49,6 +51,7 @@ def test_a_package_holds_the_power_of_each_run_and_the_official_tools_take_it(
     described = content(folder / "power" / "description.json")
     assert described == {
         "meters": ["ipmi"], "measured": "whole nodes", "measurement_type": ["AC"], "readings_per_second": 2.0,
+        "missed_readings": 20,
         "conversion_efficiency": 0.5, "interconnect_watts": 11.0, "hosts": {"node_0": "host0", "node_1": "host1"},
     }  # fmt: skip
     said = official("package_checker", out)
