@@ -3,6 +3,7 @@
 import argparse
 import sys
 import time
+from contextlib import suppress
 
 from bertbench.commands import add_flag, add_path, emit
 from bertbench.common.paths import runs_folder
@@ -46,6 +47,7 @@ def run(arguments: argparse.Namespace) -> int:
     with Live(page(state, followed, console.width), console=console, auto_refresh=False) as live:
         while state.status == "running":
             time.sleep(_EVERY_S)
-            state = look()
+            with suppress(OSError):  # of a file system that comes back: the page stays as it is
+                state = look()
             live.update(page(state, followed, console.width), refresh=True)
     return 0

@@ -6,6 +6,7 @@ The status comes from a run's log, or, if the log doesn't end, from the time whe
 import re
 import time
 from collections.abc import Sequence
+from contextlib import suppress
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -85,9 +86,11 @@ def status(log: Path, facts: RunFacts) -> str:
 
 def silence_s(log: Path) -> float:
     """Return the seconds since a run last wrote to its log or its metrics."""
-    files = (log, log.with_suffix("") / "metrics.jsonl")
-    written = max((path.stat().st_mtime for path in files if path.exists()), default=0.0)
-    return time.time() - written
+    written = [0.0]
+    for path in (log, log.with_suffix("") / "metrics.jsonl"):
+        with suppress(OSError):  # not there yet, removed, or on a file system that comes back
+            written.append(path.stat().st_mtime)
+    return time.time() - max(written)
 
 
 def system_name(log: Path, facts: RunFacts) -> str:

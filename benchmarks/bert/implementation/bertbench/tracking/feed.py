@@ -33,9 +33,13 @@ class Feed:
         self._run, self._tracker = run, tracker
         self._evaluations = self._passed = 0
         self._block, self._in_block_ms = -1.0, 0.0
+        self._unsent: list[Point] = []
 
     def forward(self, steps: Sequence[int], until: int = 0) -> None:
-        """Pass on these steps, in their order, and each evaluation with the first steps, or `until`, that reach it."""
+        """Pass on these steps, in their order, and each evaluation with the first steps, or `until`, that reach it.
+
+        Raises errors of the tracker's own kind; what it refused is passed on with the next call.
+        """
         self._passed = max(self._passed, until, *steps)
         points = {step: self._point(step, self._run.rows[step]) for step in steps if step in self._run.rows}
         batch = self._run.batch
@@ -52,8 +56,10 @@ class Feed:
             values |= {f"phase/{name.replace(' ', '_')}_s": seconds for name, seconds in so_far.items()}
             known = points.get(step, Point(step, evaluation.time_ms / 1e3, {}))
             points[step] = known._replace(values=known.values | values)
-        if points:
-            self._tracker.record([points[step] for step in sorted(points)])
+        self._unsent += [points[step] for step in sorted(points)]
+        if self._unsent:
+            self._tracker.record(self._unsent)
+            self._unsent = []
 
     def close(self, status: str) -> None:
         """End the record, with the evaluations whose steps no file has."""
