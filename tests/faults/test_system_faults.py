@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from bertbench.common.system_faults import uncaught
 from bertbench.weights.file import Weights
 from bertbench.weights.hugging_face import export
 from tests.conftest import Printed
@@ -30,6 +31,7 @@ REMEDIES = {
     errno.ENOSPC: "make room on its disk",
     errno.EROFS: "mounted read-only",
 }
+ULIMIT = "this process has too many open files: raise `ulimit -n`"
 EXPENSIVE = ("again from where", "prepare the data", "checkpoint import", "make it again", "is damaged", "found 0")
 
 
@@ -162,3 +164,11 @@ def test_weights_that_the_system_can_t_read_are_not_said_to_be_damaged(tmp_path:
     cases += [Case([*import_hf, "--out", out], "write", "", errno.ENOSPC)]
     require_named(cases, tmp_path)
     assert not Path(out).exists()
+
+
+def test_an_error_that_nobody_expected_is_a_line_if_the_system_is_at_fault_and_else_a_defect() -> None:
+    assert uncaught(OSError(errno.EMFILE, "")) == f"a file: {os.strerror(errno.EMFILE)}; {ULIMIT}"
+    named = uncaught(PermissionError(errno.EACCES, "", "/data/x"))
+    assert named.startswith("/data/x: Permission denied; give this user the right to it")
+    assert uncaught(PermissionError(errno.EACCES, "")) is None, "it may come from a socket"
+    assert uncaught(FileNotFoundError(errno.ENOENT, "", "/data/x")) is None

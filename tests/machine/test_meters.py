@@ -2,10 +2,12 @@
 
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from bertbench.machine import meters, processor
+from bertbench.machine import describe, meters, processor, provenance
+from bertbench.machine import gpus as machine_gpus
 from bertbench.machine.meters import Meter, find
 from tests.conftest import Program
 
@@ -13,7 +15,10 @@ RANGE_UJ = 262_143_328_850
 
 
 class Gpus:
-    """NVIDIA's library, with a GPU for each counter, in millijoules."""
+    """NVIDIA's library, with a GPU for each counter, in millijoules; of other things it knows nothing."""
+
+    NVML_NVLINK_MAX_LINKS, NVML_CLOCK_SM = 18, 1
+    NVML_MEMORY_ERROR_TYPE_UNCORRECTED, NVML_VOLATILE_ECC = 1, 0
 
     class NVMLError(Exception):
         pass
@@ -33,12 +38,20 @@ class Gpus:
     def nvmlDeviceGetTotalEnergyConsumption(self, gpu: int) -> int:  # noqa: N802
         return self.millijoules[gpu]
 
+    def __getattr__(self, name: str) -> Any:
+        def refuse(*_: Any) -> None:
+            raise self.NVMLError("GPU is lost")
+
+        if name.startswith("nvmlClocks"):
+            return 0
+        return refuse
+
 
 @pytest.fixture(autouse=True)
 def gpus(monkeypatch: pytest.MonkeyPatch) -> Gpus:
     """The library in the place of NVIDIA's, without GPUs at first."""
     library = Gpus()
-    for module in (meters, processor):
+    for module in (meters, processor, describe, machine_gpus, provenance):
         monkeypatch.setattr(module, "pynvml", library)
     return library
 
@@ -184,3 +197,14 @@ def test_a_counter_that_fails_once_counts_the_energy_of_that_time_afterwards(
     seconds[0] += 1
     counter.write_text("81000000\n")
     assert meter.watts() == pytest.approx({"package-0": 40})
+
+
+def test_a_driver_without_answers_leaves_blanks_and_ends_nothing(gpus: Gpus) -> None:
+    gpus.millijoules = [1, 2]
+    found = describe.accelerators()
+    assert found.pop("accelerators_per_node") == "2"
+    assert set(found.values()) == {""}
+    assert "NVIDIA driver" not in provenance.software()["other_software_stack"]
+    kinds, problems = machine_gpus.gpus_and_problems()
+    assert kinds == ["unknown model, unknown memory, driver None"] * 2
+    assert problems[0].startswith("GPU 0: the driver doesn't know its memory")

@@ -162,6 +162,8 @@ def how_ended(failures: Mapping[int, ProcessFailure], out_of_memory: bool) -> En
         killed, own_fault = f"rank {rank} was killed by {number.name}", number in _OWN_FAULTS
         if number == signal.SIGKILL and out_of_memory:
             killed, own_fault = f"{killed} for lack of memory; {_MORE_MEMORY}", True
+        if number == signal.SIGBUS:
+            killed = f"{killed}: a file that it maps, such as a shard, was cut or its disk failed; see `dmesg`"
         return Ended(RunError.exit_code, killed, outside=not own_fault)
     reported = _reported(failure)
     reason = failure.message if reported else f"rank {rank} ended with exit code {code}"

@@ -1,5 +1,6 @@
 """Open a run's data before its clock starts: metadata only, checked against its model and division."""
 
+import os
 import shlex
 from pathlib import Path
 
@@ -58,7 +59,9 @@ def open_split(system: System, name: SplitName) -> Dataset:
     evaluation = name == "eval" and system.data.eval_path
     folder = data_folder(evaluation or system.data.path)
     if not exists(folder, DataError):
-        raise DataError(f"{folder}: found no dataset; {_making(system, folder)}, or set DATADIR")
+        base = os.environ.get("DATADIR")
+        unmounted = f" nor {base}, which DATADIR names: is it mounted?" if base and not Path(base).exists() else ""
+        raise DataError(f"{folder}: found no dataset{unmounted}; {_making(system, folder)}, or set DATADIR")
     entries = Manifest.read(folder).tokenizer.vocab_size
     if entries > system.model.vocab_size:
         raise ConfigError(

@@ -18,6 +18,7 @@ from bertbench.common.errors import CheckpointError
 from bertbench.common.json_object import read_as
 from bertbench.common.system_faults import systems_error, unreadable
 
+_LFS_POINTER = b"version https://git-lfs"
 _FILE_NAME = re.compile(r"(?!\.{1,2}\Z)[^/\0]+")
 
 
@@ -77,9 +78,12 @@ def opened(path: Path, remedy: str) -> Iterator[Any]:
     or missing file.
     """
     try:
-        path.open("rb").close()
+        with path.open("rb") as stream:
+            beginning = stream.read(len(_LFS_POINTER))
     except OSError as error:
         raise CheckpointError(unreadable(path, error, remedy)) from error
+    if beginning == _LFS_POINTER:
+        raise CheckpointError(f"{path}: is a pointer of Git LFS, not the file itself; run `git lfs pull` in its folder")
     try:
         with safe_open(path, framework="pt") as file:
             yield file
