@@ -12,4 +12,4 @@ def test_records_that_don_t_fit_on_the_disk_are_warned_of_once(capsys: Captured)
         timeline.ended()
     said = capsys.readouterr().err
     assert said.count("warning: /dev/full: cannot be written (No space left on device)") == said.count("\n") == 1
-    assert "the run goes on without this record" in said
+    assert "the run continues without it" in said

@@ -162,7 +162,7 @@ def test_a_tracker_that_fails_for_a_while_gets_every_step_later_and_is_warned_of
     assert [point.step for point in tracker.points] == [1, 2, 3, 4, 5, 6]
     assert tracker.ended[0] == "success"
     said = capsys.readouterr().err
-    assert said.count("warning: ") == said.count("mlflow: ConnectionError('no route to host'); the run goes on") == 1
+    assert said.count("warning: ") == said.count("mlflow: ConnectionError('no route to host'); the run continues") == 1
 
 
 def test_a_tracker_that_fails_to_the_end_is_named_with_what_to_do(
@@ -174,7 +174,7 @@ def test_a_tracker_that_fails_to_the_end_is_named_with_what_to_do(
     tracker.cut_off = True
     side._feeds["mlflow"]._unsent = tracker.points[:1]
     side.close()
-    assert "the run goes on, and `bertbench track` records it afterwards" in capsys.readouterr().err
+    assert "the run continues, and `bertbench track` records it afterwards" in capsys.readouterr().err
 
 
 def test_a_run_is_served_and_tracked_while_it_goes_on_and_left_alone_afterwards(tiny_file: str, tmp_path: Path) -> None:

@@ -80,7 +80,7 @@ def _counter(name: str, joules: Callable[[], dict[str, float]], largest: Mapping
         now, counts = time.monotonic(), joules()
         gained = {part: counts[part] - count for part, count in before.items()}
         for part, energy in gained.items():
-            if energy < 0:  # it wrapped around, or began anew
+            if energy < 0:  # it wrapped around, or was reset
                 gained[part] += largest.get(part, 0.0)
         passed = now - then
         if 0 not in gained.values():  # one that stands still is counted from before that

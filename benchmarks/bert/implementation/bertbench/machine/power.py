@@ -1,7 +1,7 @@
 """Sample a node's power beside a run, in a process of its own: `python -m bertbench.machine.power FILE HZ PARENT`.
 
 Each reading adds a line to FILE: `{"time_ms": ..., "watts": ..., "parts": {...}}`, the power since the last reading.
-One that fails adds `{"time_ms": ..., "missed": WHY}`, and sampling goes on. The first line names the meters. The
+One that fails adds `{"time_ms": ..., "missed": WHY}`, and sampling continues. The first line names the meters. The
 process ends by SIGTERM, or with the process that started it.
 """
 
@@ -38,7 +38,7 @@ class Sampler:
         self._write({"node": node(), "meters": names})
 
     def take(self, attempts: int) -> None:
-        """Take one reading, or note why there is none after so many attempts."""
+        """Take one reading, or note why there is none after that number of attempts."""
         for attempt in range(attempts):
             if attempt:
                 time.sleep(_FIRST_S)
@@ -47,7 +47,7 @@ class Sampler:
                 self._taken += 1
                 return
         if not self._missed:
-            _warn(f"a power reading is missing ({missed}); sampling goes on")
+            _warn(f"a power reading is missing ({missed}); sampling continues")
         self._missed += 1
         with suppress(OSError):  # of a full disk, say
             self._write({"missed": missed})

@@ -82,5 +82,5 @@ class Timeline(LineFile):
             self.append(json.dumps(record) + "\n")
         except RunError as error:
             if not self._warned:
-                print(f"warning: {error}; the run goes on without this record of its time", file=sys.stderr, flush=True)
+                print(f"warning: {error}; the run continues without it", file=sys.stderr, flush=True)
             self._warned = True

@@ -172,7 +172,7 @@ class Side:
         """Print a warning; a second one of the same is not printed."""
         if (what, then) not in self._warned:
             said = " ".join(repr(error).split())[:_LONGEST_REASON]
-            print(f"warning: {what}: {said}; the run goes on, and {then}", file=sys.stderr, flush=True)
+            print(f"warning: {what}: {said}; the run continues, and {then}", file=sys.stderr, flush=True)
         self._warned.add((what, then))
 
 
