@@ -32,14 +32,11 @@ _REMEDIES = {
     errno.EHOSTDOWN: _NETWORK,
     errno.EHOSTUNREACH: _NETWORK,
     errno.ETIMEDOUT: _NETWORK,
-    errno.EREMOTEIO: _NETWORK,
     errno.ENXIO: "its device is gone: attach or mount it again",
     errno.EISDIR: "a folder is there, expected a file: put the file there, or name it",
     errno.ELOOP: "its links lead round in a circle: correct them",
 }
 """What mends each fault of the machine; ENOENT and others are a matter of the file."""
-
-
 _NUMBER = re.compile(r"(?:errno = |\(os error )(\d+)")
 _OF_ANY_PLACE = (errno.EMFILE, errno.ENFILE, errno.ENOMEM)
 _CERTAIN = (
