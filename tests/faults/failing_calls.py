@@ -40,7 +40,7 @@ class Ended(NamedTuple):
 
 
 def called(cases: list[Case], folder: Path, **environment: str) -> list[Ended]:
-    """Call the commands one after the other in a process of their own; skips the test without Linux and a C compiler."""
+    """Call the commands one after the other in a process of their own; skips the test but on Linux with a compiler."""
     compiler = shutil.which("cc")
     if compiler is None or sys.platform != "linux":
         pytest.skip("failing system calls need Linux and a C compiler")
