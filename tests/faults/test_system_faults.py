@@ -102,7 +102,12 @@ def test_inputs_that_the_system_can_t_read_and_places_that_it_can_t_write_are_na
     ]
     cases += [
         Case(words, call, ending, number)
-        for words, ending in ((from_samples, ".h5"), (from_text, ".h5"), (from_text, "/manifest.json"))
+        for words, ending in (
+            (from_samples, ".h5"),
+            (from_text, ".h5"),
+            (from_text, "/index.npy"),
+            (from_text, "/manifest.json"),
+        )
         for call, number in (("open", errno.EROFS), ("write", errno.ENOSPC))
     ]
     require_named(cases, tmp_path)

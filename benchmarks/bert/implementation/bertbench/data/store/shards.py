@@ -36,14 +36,15 @@ def write_shards(folder: Path, shards: Iterable[Columns]) -> Split:
 def finish_split(folder: Path, shards: Sequence[ShardFile]) -> Split:
     """Write the index of a split whose shards are written."""
     sizes = [shard.samples for shard in shards]
-    whole = np.lib.format.open_memmap(folder / INDEX_NAME, "w+", np.uint16, (sum(sizes),))
     tokens = masked = longest = 0
-    for shard, stop in zip(shards, np.cumsum(sizes), strict=True):
-        content = MappedShard(folder / shard.name, shard.samples).content()
-        whole[stop - shard.samples : stop] = pack(content.lengths, content.masked)
-        tokens, masked = tokens + int(content.lengths.sum()), masked + int(content.masked.sum())
-        longest = max(longest, int(content.lengths.max()))
-    whole.flush()
+    with (folder / INDEX_NAME).open("wb") as index:  # written, not mapped: a full disk kills who writes to a map
+        header = {"descr": np.dtype(np.uint16).str, "fortran_order": False, "shape": (sum(sizes),)}
+        np.lib.format.write_array_header_1_0(index, header)
+        for shard in shards:
+            content = MappedShard(folder / shard.name, shard.samples).content()
+            index.write(pack(content.lengths, content.masked).tobytes())
+            tokens, masked = tokens + int(content.lengths.sum()), masked + int(content.masked.sum())
+            longest = max(longest, int(content.lengths.max()))
     return Split(sum(sizes), tokens, masked, longest, file_sha256(folder / INDEX_NAME), tuple(shards))
 
 
