@@ -34,10 +34,10 @@ def test_a_heartbeat_that_fails_is_sent_again() -> None:
     watchdog.start()
     try:
         wait_for(lambda: watchdog._answers > 0, 5)
-        store.left_to_refuse = 2
-        wait_for(lambda: store.refused == 2, 5)
+        store.left_to_refuse = 1
+        wait_for(lambda: store.refused == 1, 5)
         before = watchdog._answers
-        time.sleep(0.7)
+        time.sleep(0.9)
         assert watchdog._answers > before
     finally:
         watchdog.close()
