@@ -6,10 +6,10 @@ import pytest
 from pydantic import ValidationError
 
 from bertbench.common.errors import ConfigError
+from bertbench.common.mlperf import mlperf_evaluation_interval
 from bertbench.common.paths import SYSTEMS
 from bertbench.config import System, load_system
 from bertbench.config.load import schema
-from bertbench.config.settings import mlperf_evaluation_interval
 from tests.conftest import Tiny, write_json
 from tests.tiny import TINY_SYSTEM
 

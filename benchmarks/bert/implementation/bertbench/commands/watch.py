@@ -7,7 +7,7 @@ from contextlib import suppress
 
 from bertbench.commands import add_flag, add_path, emit
 from bertbench.common.paths import runs_folder
-from bertbench.report.listing import run_logs, silence_s
+from bertbench.report.listing import check_log, run_logs, silence_s
 from bertbench.tracking.ranks import ranks_of
 from bertbench.tracking.reading import FollowedRun
 from bertbench.tracking.state import RunState, earlier_runs, state_of
@@ -25,6 +25,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(arguments: argparse.Namespace) -> int:
     """Show the page until the run ends, or once; with --json print the run's current state."""
     log = min(run_logs(arguments.run or runs_folder()), key=silence_s)  # the newest
+    check_log(log)
     followed, earlier = FollowedRun(log), earlier_runs(log)
 
     def look() -> RunState:

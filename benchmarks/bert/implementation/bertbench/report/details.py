@@ -1,6 +1,9 @@
 """Tabulate what a group's runs spent: seconds of start-up, wall clock over restarts, joules."""
 
+from collections import defaultdict
+from collections.abc import Callable, Sequence
 from pathlib import Path
+from statistics import mean
 from typing import Any, NamedTuple
 
 from bertbench.report.markup import cell
@@ -20,15 +23,10 @@ class Detail(NamedTuple):
 def details(content: dict[str, Any]) -> list[Detail]:
     """Return the details that some run of an object of `runs.summarized` has recorded."""
     runs = [(cell(Path(row["log"]).stem), row) for row in content["runs"]]
-    startup = [
-        (label, seconds)
-        for name, row in runs
-        if (pieces := row["startup"])
-        for label, seconds in (
-            (name, pieces["untimed_s"] | pieces["timed_s"]),
-            ("slowest rank", pieces["slowest_s"]),
-        )
-    ]
+    pieces = {name: row["startup"] for name, row in runs if row["startup"]}
+    first = {name: found["untimed_s"] | found["timed_s"] for name, found in pieces.items()}
+    slowest = {name: found["slowest_s"] for name, found in pieces.items()}
+    startup = [*_summary(first, ""), *_summary(slowest, ", slowest rank")]
     energy = [(name, {"joules": found["joules"], **found["watts"]}) for name, row in runs if (found := row["energy"])]
     tables = {
         "start-up: seconds of each piece from launch to the end of the first step": startup,
@@ -38,6 +36,21 @@ def details(content: dict[str, Any]) -> list[Detail]:
         "energy: joules from run_start to run_stop, and mean watts": energy,
     }
     return [_detail(caption, rows) for caption, rows in tables.items() if rows]
+
+
+def _summary(runs: dict[str, dict[str, float]], of: str) -> Spent:
+    """Return one run's amounts, or the mean and the most of several runs', which are nearly equal."""
+    if len(runs) < 2:
+        return [(f"{name}{of}", amounts) for name, amounts in runs.items()]
+    values: dict[str, list[float]] = defaultdict(list)
+    for amounts in runs.values():
+        for column, value in amounts.items():
+            values[column].append(value)
+    named: tuple[tuple[str, Callable[[Sequence[float]], float]], ...] = (("mean", mean), ("most", max))
+    return [
+        (f"{name} of {len(runs)} runs{of}", {column: summary(known) for column, known in values.items()})
+        for name, summary in named
+    ]
 
 
 def _detail(caption: str, spent: Spent) -> Detail:

@@ -86,10 +86,19 @@ def panels(*charts: str) -> str:
     return f'<div class="panels">{"".join(charts)}</div>\n'
 
 
-def table(header: Sequence[str], rows: Sequence[Sequence[str]], caption: str = "") -> str:
-    """Return a table, all but its first column right-aligned; it scrolls if it is wider than the page."""
+def table(header: Sequence[str], rows: Sequence[Sequence[str]], caption: str = "", links: Sequence[str] = ()) -> str:
+    """Return a table, all but its first column right-aligned; its first column stays if it scrolls.
+
+    `links` are addresses, one a row, that the first column leads to.
+    """
     head = "".join(f'<th scope="col">{escape(cell)}</th>' for cell in header)
-    body = "".join("<tr>" + "".join(f"<td>{escape(cell)}</td>" for cell in row) + "</tr>\n" for row in rows)
+    first = [escape(row[0]) for row in rows]
+    if links:
+        first = [f'<a href="{escape(link)}">{cell}</a>' for link, cell in zip(links, first, strict=True)]
+    body = "".join(
+        f"<tr><td>{name}</td>" + "".join(f"<td>{escape(cell)}</td>" for cell in row[1:]) + "</tr>\n"
+        for name, row in zip(first, rows, strict=True)
+    )
     caption_html = f"<caption>{escape(caption)}</caption>" if caption else ""
     return (
         f'<div class="scroll" tabindex="0" role="region" aria-label="{escape(caption or header[0])}">'

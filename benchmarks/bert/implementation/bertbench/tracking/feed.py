@@ -4,6 +4,7 @@ import sys
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple, Protocol
 
+from bertbench.report.samples import sample_counts, samples_per_s, samples_to_end
 from bertbench.tracking.reading import FollowedRun, Row
 from bertbench.tracking.state import phases
 
@@ -43,7 +44,7 @@ class Feed:
         self._passed = max(self._passed, until, *steps)
         points = {step: self._point(step, self._run.rows[step]) for step in steps if step in self._run.rows}
         batch = self._run.batch
-        for evaluation in self._run.facts.evaluations[self._evaluations :]:
+        for evaluation in sample_counts(self._run.facts).evaluations[self._evaluations :]:
             if evaluation.samples is None or not batch:
                 self._evaluations += 1
                 continue
@@ -68,8 +69,8 @@ class Feed:
         summary = {
             "time_to_train_s": facts.time_to_train_s,
             "best_accuracy": facts.best_accuracy,
-            "samples_to_train": facts.samples,
-            "samples_per_s": facts.samples_per_s,
+            "samples_to_train": samples_to_end(facts),
+            "samples_per_s": samples_per_s(facts),
         }
         self._tracker.close(status, {name: value for name, value in summary.items() if value is not None})
 
