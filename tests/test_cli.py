@@ -13,7 +13,9 @@ import pytest
 
 import compliance.__main__ as judge
 from bertbench.cli import main, table
+from bertbench.commands.field_options import FINETUNE, SETTINGS, SWITCHES
 from bertbench.common.paths import REPOSITORY
+from bertbench.config import load_system
 from bertbench.results.progress import RunProgress
 from tests.compliance.logs import closed, write
 from tests.conftest import Captured, Program, Tiny
@@ -46,6 +48,14 @@ REFUSED = {
     "data verfy DIR": "invalid choice: 'verfy'; did you mean verify?",
     "lab stepp": "invalid choice: 'stepp'; did you mean step?",
     "predict --gpu h10": "invalid choice: 'h10'; did you mean h100?",
+    "train cpu_demo --lr 1e-3": "given with --set: --set optimizer.learning_rate=1e-3",
+    "train cpu_demo --lr=1e-3 --batch_size 8": "--set optimizer.learning_rate=1e-3 --set data.global_batch_size=8",
+    "launch cpu_demo --fp16 --nodes 2": "--set precision.compute=fp16 --set hardware.number_of_nodes=2",
+    "plan cpu_demo --target": "--set evaluation.target=VALUE",
+    "show cpu_demo --model.layers 3": "--set model.layers=3",
+    "train cpu_demo --epochs 3": "a run ends at its target, and at the latest after --set schedule.max_steps=N",
+    "finetune squad --system x --train a --dev b --vocab c --out d --epochs 3": "--set finetune.epochs=3",
+    "finetune squad --system x --train a --dev b --vocab c --out d --lr 1e-5": "--set finetune.learning_rate=1e-5",
     "init --gpu-modle h100": "unrecognized arguments: --gpu-modle h100; did you mean --gpu-model?",
     **{
         f"{command} --seed={seed}": f"argument --seed: {seed!r}: expected a whole number of at least 0"
@@ -63,6 +73,17 @@ def test_a_close_misspelling_gets_a_suggestion_and_a_seed_is_a_whole_number(
         main(words.split())
     assert ended.value.code == 2
     assert expected in capsys.readouterr().err
+
+
+def test_every_setting_that_an_option_of_another_program_means_exists() -> None:
+    known = {
+        f"{section}.{key}"
+        for section, values in load_system("cpu_demo").model_dump().items()
+        if isinstance(values, dict)
+        for key in values
+    }
+    whole = [setting.partition("=")[0] for setting in SWITCHES.values()]
+    assert {*SETTINGS.values(), *FINETUNE.values(), *whole} <= known
 
 
 @pytest.mark.parametrize("command", sorted({command.path for command in (*table([]), *table(["lab"]))}))

@@ -24,6 +24,7 @@ from compliance.record import printable
 from compliance.source import CannotJudge
 
 _LAB = "lab"
+_ALIKE = 0.7  # of difflib's ratio: its own 0.6 takes --lr for --help
 _COMPLETING = "_ARGCOMPLETE"
 """Variable by which a shell requests completions of COMP_LINE instead of a run."""
 _READER_GONE = 141
@@ -185,15 +186,29 @@ class _Parser(argparse.ArgumentParser):
         if "arguments are required" in message:
             self.print_help()
             self.exit(2, f"{self.prog}: {message}\n")
-        known = [*(self.leaf or self)._option_string_actions]
+        leaf = self.leaf or self
+        known = [*leaf._option_string_actions]
+        unknown = "unrecognized arguments:"
         if found := re.search(r"invalid choice: '(.*?)' \(choose from (.*)\)", message):
             given, known = [found[1]], re.findall(r"[^\s',]+", found[2])
         else:
-            given = re.findall(r"--[^\s=]+", message.removeprefix("unrecognized arguments:"))
-        close = [*dict.fromkeys(one for word in given for one in difflib.get_close_matches(word, known, 1))]
+            given = re.findall(r"--[^\s=]+", message.removeprefix(unknown))
+        if message.startswith(unknown) and "--set" in known:
+            self._name_settings(message, message.removeprefix(unknown).split(), leaf.prog)
+        close = [*dict.fromkeys(one for word in given for one in difflib.get_close_matches(word, known, 1, _ALIKE))]
         if close and not set(close) & set(given):
             message = f"{re.sub(r' [(]choose from .*', '', message)}; did you mean {' or '.join(close)}?"
         super().error(message)
+
+    def _name_settings(self, message: str, words: list[str], program: str) -> None:
+        """End with the settings that unknown options mean; return if they mean none."""
+        from bertbench.commands.field_options import no_epochs, settings_meant  # noqa: PLC0415 - for this mistake only
+
+        finetunes = program.endswith("finetune squad")
+        if meant := settings_meant(words, finetunes):
+            super().error(f"{message}; a system's settings are given with --set: {' '.join(meant)}")
+        if no_epochs(words, finetunes):
+            super().error(f"{message}; a run ends at its target, and at the latest after --set schedule.max_steps=N")
 
 
 def _called(words: list[str]) -> Command | None:
