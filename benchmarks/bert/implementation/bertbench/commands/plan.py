@@ -70,7 +70,7 @@ def _lines(plan: DryRun) -> list[str]:
         lines.append("walltime    not forecast: calibrated for BERT-Large on A100, H100 and H200 only")
     else:
         lines.append(
-            f"walltime    {plan.forecast.range} minutes, {plan.forecast.samples.number:,.0f} samples expected; "
+            f"walltime    {plan.forecast.range} expected, {plan.forecast.samples.number:,.0f} samples; "
             f"{system.launch.walltime_minutes} minutes granted"
         )
     return [*lines, *(f"problem     {problem}" for problem in plan.problems or ["none found"])]

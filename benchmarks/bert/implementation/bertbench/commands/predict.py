@@ -89,6 +89,7 @@ def _as_json(one: Forecast) -> dict[str, Any]:
         "samples_to_converge": round(one.samples.number),
         "samples_source": one.samples.source,
         "predicted_min": round(one.minutes, 4),
+        "likely_min": round(one.range.middle_min, 4),
         "range_min": [round(one.range.low_min, 4), round(one.range.high_min, 4)],
         "range_source": one.range.source,
         "warnings": _warnings(one),
@@ -98,18 +99,20 @@ def _as_json(one: Forecast) -> dict[str, Any]:
 
 
 def _table(forecasts: list[Forecast]) -> list[str]:
-    lines = [f"{'system':<20}{'GPUs':>6} {'GPU':<5}{'batch':>7}{'samples':>11}{'minutes':>15}  limited by"]
+    lines = [f"{'system':<20}{'GPUs':>6} {'GPU':<5}{'batch':>7}{'samples':>11}{'time to train':>24}  limited by"]
     for one in forecasts:
         system = one.system
         lines.append(
             f"{system.name:<20}{system.world_size:>6} {one.gpu:<5}{system.global_batch_size:>7}"
-            f"{one.samples.number:>11,.0f}{one.range!s:>15}  {LIMITS[one.seconds.limit]}"
+            f"{one.samples.number:>11,.0f}{one.range!s:>24}  {LIMITS[one.seconds.limit]}"
         )
     if len(forecasts) == 1:
         for part, value in vars(forecasts[0].seconds).items():
             lines.append(f"{part:>20}{value:>10.1f} s{100 * value / forecasts[0].seconds.total:>6.1f} %")
         lines.append(f"samples to converge: {forecasts[0].samples.source}")
-        lines.append(f"minutes: a range that holds nine of ten results, by the errors on {forecasts[0].range.source}")
+        lines.append(
+            f"time to train: the range holds nine of ten results, by the errors on {forecasts[0].range.source}"
+        )
     return lines + [f"warning: {one.system.name}: {warning}" for one in forecasts for warning in _warnings(one)]
 
 
