@@ -5,7 +5,7 @@ import shlex
 from pathlib import Path
 
 from bertbench.common.errors import ConfigError, DataError
-from bertbench.common.paths import data_folder
+from bertbench.common.paths import data_folder, weights_file
 from bertbench.common.system_faults import exists
 from bertbench.config import System
 from bertbench.config.closed import EVALUATION_SAMPLES, MAX_PREDICTIONS
@@ -44,24 +44,54 @@ def _require_closed_data(training: Dataset, evaluation: Dataset) -> None:
         )
 
 
-def _making(system: System, folder: Path) -> str:
-    """Return the command that makes a dataset: by the system's recipe, or else from MLCommons' files."""
+def missing_inputs(system: System) -> list[str]:
+    """Return the datasets and the weights that a run needs and that aren't there, each with the commands that make it.
+
+    TEXT and INPUT in a command are MLCommons' downloaded folders (docs/cluster.md).
+    """
+    folders = {_folder(system, name): _making(system, name) for name in ("train", "eval")}
+    problems = [_no_dataset(folder, making) for folder, making in folders.items() if not exists(folder, DataError)]
+    if system.model.checkpoint is not None and not (path := weights_file(system.model.checkpoint)).exists():
+        problems.append(
+            f"{path}: found no weights; make them from MLCommons' checkpoint (docs/checkpoint.md) with `bertbench "
+            "checkpoint import --from-tf INPUT/model.ckpt-28252 --config INPUT/bert_config.json --out "
+            f"{shlex.quote(str(path))}`, or set DATADIR"
+        )
+    return problems
+
+
+def _folder(system: System, name: SplitName) -> Path:
+    """Return the folder of one split."""
+    evaluation = name == "eval" and system.data.eval_path
+    return data_folder(evaluation or system.data.path)
+
+
+def _making(system: System, name: SplitName) -> str:
+    """Return the commands that make a dataset: by the system's recipe, or else from MLCommons' files."""
     if system.data.recipe is not None:
         return f"make it with `bertbench data prepare --system {shlex.quote(system.argument)}`"
-    return (
-        "make it from MLCommons' text (docs/data.md) with `bertbench data prepare --recipe mlperf --text FILE "
-        f"--vocab FILE --out {shlex.quote(str(folder))}`"
-    )
+    folder = str(_folder(system, name))
+    prepare = "bertbench data prepare --recipe mlperf --vocab INPUT/vocab.txt --text TEXT"
+    made, in_order = shlex.quote(folder), shlex.quote(f"{folder}_in_order")
+    if name == "eval" and system.data.eval_path is not None:
+        commands = f"{prepare}/eval.txt --select-eval 10000 --out {made}"
+    else:
+        shuffle = f"bertbench data shuffle {in_order} --seed 1 --shards 4320 --out {made}"
+        commands = f"{prepare}/part-*-of-00500 --out {in_order} && {shuffle}"
+    return f"make it from MLCommons' text (docs/cluster.md) with `{commands}`"
+
+
+def _no_dataset(folder: Path, making: str) -> str:
+    base = os.environ.get("DATADIR")
+    unmounted = f" nor {base}, which DATADIR names: is it mounted?" if base and not Path(base).exists() else ""
+    return f"{folder}: found no dataset{unmounted}; {making}, or set DATADIR"
 
 
 def open_split(system: System, name: SplitName) -> Dataset:
     """Open one split of the system's data; raises the errors of `open_data`."""
-    evaluation = name == "eval" and system.data.eval_path
-    folder = data_folder(evaluation or system.data.path)
+    folder = _folder(system, name)
     if not exists(folder, DataError):
-        base = os.environ.get("DATADIR")
-        unmounted = f" nor {base}, which DATADIR names: is it mounted?" if base and not Path(base).exists() else ""
-        raise DataError(f"{folder}: found no dataset{unmounted}; {_making(system, folder)}, or set DATADIR")
+        raise DataError(_no_dataset(folder, _making(system, name)))
     entries = Manifest.read(folder).tokenizer.vocab_size
     if entries > system.model.vocab_size:
         raise ConfigError(
