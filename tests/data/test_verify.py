@@ -1,4 +1,5 @@
 import json
+import re
 import shutil
 import struct
 from collections.abc import Callable
@@ -131,3 +132,7 @@ def test_a_summary_counts_lengths_masks_and_padding(copied: Path, printed: Print
     rewritten(copied, [Sample([1] * length, [0] * length, [1], [2], 0) for length in (3, 31, 32)], 3)
     split = answer("data", "show", copied)["splits"]["train"]
     assert (split["bin_width"], split["histogram"]) == (2, [0, 1, *[0] * 13, 2])  # 3 to 4, and 31 to 32
+    text = printed("data", "show", copied)
+    assert "train: 3 samples in 1 shard, 66 tokens" in text
+    train = text.partition("\neval: ")[0]
+    assert re.findall(r"^ +(\d+) to +(\d+)", train, re.MULTILINE) == [("3", "4"), ("31", "32")], "no empty bins"

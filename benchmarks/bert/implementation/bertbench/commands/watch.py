@@ -1,6 +1,7 @@
 """`bertbench watch [RUN]`: show a run's page in the terminal from its files, redrawn each second while it runs."""
 
 import argparse
+import shutil
 import sys
 import time
 from contextlib import suppress
@@ -13,7 +14,7 @@ from bertbench.tracking.reading import FollowedRun
 from bertbench.tracking.state import RunState, earlier_runs, state_of
 
 _EVERY_S = 1.0
-_OWN_WIDTH = 120  # if the output is not a terminal
+_OWN_WIDTH = 120  # if the output is no terminal and COLUMNS is not set
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -40,7 +41,7 @@ def run(arguments: argparse.Namespace) -> int:
 
     from bertbench.tracking.run_page import page  # noqa: PLC0415 - it imports rich
 
-    console = Console(width=None if sys.stdout.isatty() else _OWN_WIDTH)
+    console = Console(width=None if sys.stdout.isatty() else shutil.get_terminal_size((_OWN_WIDTH, 0)).columns)
     state = look()
     if arguments.once or not sys.stdout.isatty() or state.status != "running":
         console.print(page(state, followed, console.width))

@@ -88,7 +88,7 @@ def state_of(run: FollowedRun, ranks: Sequence[Rank] = (), earlier: Sequence[flo
         commit=parameters.get("run.commit"),
         world_size=as_integer(parameters.get("run.world_size")),
         step=int(last.get("step", 0)),
-        max_steps=as_integer(parameters.get("schedule.max_steps")),
+        max_steps=_most_steps(parameters, run.batch),
         samples=samples,
         loss=last.get("loss"),
         learning_rate=last.get("lr"),
@@ -108,6 +108,15 @@ def state_of(run: FollowedRun, ranks: Sequence[Rank] = (), earlier: Sequence[flo
         straggler=slow and slow.rank,
         straggler_phase=slow and slow.phase,
     )
+
+
+def _most_steps(parameters: dict[str, Any], batch: int | None) -> int | None:
+    """Return the steps after which the run gives up, by its limit of steps and that of samples: a smoke run's is 5."""
+    steps, samples = (as_integer(parameters.get(name)) for name in ("schedule.max_steps", "evaluation.max_samples"))
+    if samples is None or not batch:
+        return steps
+    most = -(-samples // batch)
+    return most if steps is None else min(steps, most)
 
 
 def earlier_runs(log: Path) -> list[float]:
