@@ -49,7 +49,7 @@ def test_an_accuracy_just_below_the_target_is_not_rounded_up_to_it_nor_left_out_
     assert group["mean_time_to_train_s"] == pytest.approx(sum(times) / 9)
     assert group["score_s"] == pytest.approx(sum(times[1:]) / 8)  # the one that failed counts as the slowest
     (row,) = (line.split() for line in printed("report", runs).splitlines() if line.startswith("result_2 "))
-    assert row[4] == "0.39995"
+    assert "0.39995" in row
     assert "pass" not in row and "success" not in row
     (row,) = (line.split() for line in printed("runs", runs).splitlines() if "result_2.txt" in line)
     assert "0.39995" in row and "success" not in row
@@ -83,7 +83,7 @@ def test_a_file_that_is_no_log_is_said_to_be_none(
     assert (row["is_log"], row["verdict"], group["reached"], group["passed"]) == (False, "cannot-judge", 9, 9)
     shown = printed("report", runs)
     assert f"{log}: no log: found {cause}" in shown
-    assert re.search(r"^result_4 .* no log$", shown, re.MULTILINE)
+    assert re.search(r"^result_4 +no log ", shown, re.MULTILINE)
     for command in (("report",), ("compare", runs), ("rcp", "--out", runs / "x.json")):
         complaint = printed(*command, log, code=2)
         assert f"{log}: found {cause}" in complaint

@@ -132,4 +132,8 @@ def _dates(content: dict[str, Any]) -> str:
     starts = sorted(row["started"] for row in content["runs"] if row["started"])
     if not starts:
         return ""
-    return f"started {starts[0]} UTC" if starts[0] == starts[-1] else f"started {starts[0]} to {starts[-1]} UTC"
+    first, last = starts[0], starts[-1]
+    if first == last:
+        return f"started {first} UTC"
+    day, _, last_time = last.partition(" ")
+    return f"started {first} to {last_time if first.startswith(day) else last} UTC"

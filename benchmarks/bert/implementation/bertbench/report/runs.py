@@ -167,10 +167,10 @@ def _accuracy(row: dict[str, Any]) -> str:
 
 def text_rows(content: dict[str, Any]) -> tuple[list[str], list[list[str]]]:
     """Return the header and a row per run, for an object of `summarized`."""
-    header = ["run", *(COLUMNS[key][0] for key in _REPORTED), "verdict"]
+    header = ["run", "verdict", *(COLUMNS[key][0] for key in _REPORTED)]
     left_out = _left_out(content)
     rows = [
-        [cell(Path(row["log"]).stem), *cells(row, _REPORTED), outcome(row) + left_out.get(row["log"], "")]
+        [cell(Path(row["log"]).stem), outcome(row) + left_out.get(row["log"], ""), *cells(row, _REPORTED)]
         for row in content["runs"]
     ]
     return header, rows
