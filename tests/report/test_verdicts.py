@@ -33,6 +33,7 @@ def test_a_log_relabelled_closed_has_not_reached_the_target(runs: Path, answer: 
     (group,) = answer("report", log)
     assert (group["reached"], group["mean_time_to_train_s"], group["passed"]) == (0, None, 0)
     assert (group["runs"][0]["verdict"], group["runs"][0]["status"]) == ("fail", "success")
+    assert answer("watch", log)["status"] == "missed the target"
     shown = printed("report", log)
     assert "0 of 1 runs reached the target" in shown
     assert re.search(r"result_2\.txt:\d+: error target: found best accuracy 0\.\d+", shown)
@@ -90,6 +91,27 @@ def test_a_file_that_is_no_log_is_said_to_be_none(
     if content:  # a run that has just begun has an empty log
         for command in (("runs",), ("watch",), ("track", "--to", "tensorboard")):
             assert f"{log}: found {cause}" in printed(*command, log, code=2)
+
+
+def test_an_unfinished_log_is_said_to_be_that_instead_of_breaking_every_rule(
+    runs: Path, answer: Answer, printed: Printed
+) -> None:
+    log = runs / "result_6.txt"
+    log.write_text(log.read_text()[:9_000])  # within a line
+    (group,) = answer("report", runs)
+    row = group["runs"][6]
+    assert (row["verdict"], row["findings"], group["reached"], group["findings"]) == (None, [], 9, [])
+    shown = printed("report", runs)
+    assert re.search(r"^result_6 +unfinished ", shown, re.MULTILINE)
+    assert "9 of 9 logs pass by ruleset 5.0.0, 1 not judged (unfinished, or no result); no findings" in shown
+
+
+def test_a_log_of_another_benchmark_fails_by_that(runs: Path, answer: Answer, printed: Printed) -> None:
+    log = runs / "result_1.txt"
+    rewrite(log, '"submission_benchmark", "value": "bert"', '"submission_benchmark", "value": "resnet"')
+    assert answer("report", log)[0]["reached"] == 0
+    assert re.search(r'error benchmark: found submission_benchmark "?resnet', printed("report", log))
+    assert "doesn't count, because the judge fails it: result_1.txt" in printed("compare", runs, log)
 
 
 def test_findings_across_runs_stand_in_text_json_and_page_and_in_the_last_lines_count(

@@ -28,6 +28,8 @@ _LOG_NAME = re.compile(r"(result|smoke|profile)_\d+\.txt")
 _QUIET_S = 300.0  # a GPU run writes at evaluations only, minutes apart
 _QUIET_GAPS = 3
 """A run counts as lost after a silence of this many times the longest in its log, and at least `_QUIET_S`."""
+MISSED = "missed the target"
+"""Status of a run that claims success below its target."""
 NO_LOG = "no log"
 """Status of a file that is none."""
 LISTED = (
@@ -78,8 +80,8 @@ def listed(log: Path, ruleset: str) -> dict[str, Any]:
     stands = status(log, facts) if readable else NO_LOG
     ended = facts.status is not None and stands != "interrupted"
     judged = verdict(log, ruleset) if not readable or (ended and facts.not_a_result is None) else None
-    if judged and judged.verdict == "pass" and stands == "success" and not reached(log, facts, judged):
-        stands = "missed the target"
+    if judged and judged.verdict == "pass" and facts.status == "success":
+        stands = "success" if reached(log, facts, judged) else MISSED
     commit = described(log, "run.json").get("commit")
     return {
         "run": str(log),
@@ -104,7 +106,11 @@ def status(log: Path, facts: RunFacts) -> str:
         if facts.not_a_result in ("smoke", "profile"):
             return facts.not_a_result
         text = stop.metadata.get("status")
-        return "interrupted" if stop.metadata.get("interrupted") else text if isinstance(text, str) else "unfinished"
+        if stop.metadata.get("interrupted"):
+            return "interrupted"
+        if text == "success" and (facts.best_accuracy or 0.0) < (target_of(log, facts) or 0.0):
+            return MISSED
+        return text if isinstance(text, str) else "unfinished"
     times = [event.time_ms / 1e3 for event in facts.events()]
     longest = max((later - earlier for earlier, later in pairwise(times)), default=0.0)
     if silence_s(log) <= max(_QUIET_S, _QUIET_GAPS * longest):

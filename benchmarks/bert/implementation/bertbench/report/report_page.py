@@ -38,7 +38,7 @@ def _section(group: Group, content: dict[str, Any], folder: Path) -> str:
     name, runs = title(group.name, group.settings), group.runs
     log, facts = next((run for run in runs if run[1].division), runs[0])  # the first readable one
     fields = description.of_log(log)
-    good = content["passed"] == len(runs) and not content["findings"]
+    good = all(row["verdict"] == "pass" for row in content["runs"]) and not content["findings"]
     return page.section(
         name,
         *map(page.paragraph, remarks(content)),

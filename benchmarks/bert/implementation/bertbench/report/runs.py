@@ -259,8 +259,11 @@ def judged_lines(content: dict[str, Any]) -> list[str]:
 def verdict_line(content: dict[str, Any]) -> str:
     """Return how many logs pass, and the number of findings in single logs and across them."""
     runs, across = content["runs"], len(content["findings"])
+    judged = sum(row["verdict"] is not None for row in runs)
     findings = sum(len(row["findings"]) for row in runs) + across
-    line = f"{content['passed']} of {len(runs)} logs pass by ruleset {content['ruleset']}"
+    line = f"{content['passed']} of {judged} logs pass by ruleset {content['ruleset']}"
+    if judged < len(runs):
+        line += f", {len(runs) - judged} not judged (unfinished, or no result)"
     if not findings:
         return f"{line}; no findings"
     number = "1 finding" if findings == 1 else f"{findings:,} findings"

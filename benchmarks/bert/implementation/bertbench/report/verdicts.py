@@ -16,7 +16,8 @@ from compliance.run import RunFacts
 class Verdict(NamedTuple):
     """The judge's verdict on one log."""
 
-    verdict: Literal["pass", "fail", "cannot-judge"]
+    verdict: Literal["pass", "fail", "cannot-judge"] | None
+    """None for a log that is no result: its run hasn't ended, or was a smoke test or a profile."""
     facts: RunFacts | None
     """None if the file is no log."""
     findings: tuple[Finding, ...] = ()
@@ -38,8 +39,17 @@ def verdicts(logs: Iterable[Path], ruleset: str) -> tuple[Verdicts, Together]:
     folders: dict[Path, list[Judgement]] = defaultdict(list)
     for log in logs:
         folders[log.parent].append(judge(log, ruleset))
-    singly = {run.path: Verdict(run.verdict, run.facts, run.findings) for runs in folders.values() for run in runs}
+    singly = {run.path: _verdict(run) for runs in folders.values() for run in runs}
     return singly, {folder: tuple(_across(folder, runs, ruleset)) for folder, runs in folders.items()}
+
+
+def _verdict(run: Judgement) -> Verdict:
+    return Verdict(run.verdict, run.facts, run.findings) if _is_result(run) else Verdict(None, run.facts)
+
+
+def _is_result(run: Judgement) -> bool:
+    """Return whether the judge's findings mean something: an unfinished log breaks a rule for each missing event."""
+    return run.facts is None or (run.facts.first("run_stop") is not None and run.facts.not_a_result is None)
 
 
 def verdict(log: Path, ruleset: str) -> Verdict:
@@ -50,7 +60,7 @@ def verdict(log: Path, ruleset: str) -> Verdict:
 
 def _across(folder: Path, runs: Sequence[Judgement], ruleset: str) -> Iterator[Finding]:
     """Yield the findings on a folder's runs together; files of other names are no runs of a result."""
-    results = [run for run in runs if run.path.match(LOG_PATTERN)]
+    results = [run for run in runs if run.path.match(LOG_PATTERN) and _is_result(run)]
     if len(results) < 2:
         return
     traces = [alike.trace(run.path.name, run.facts) for run in results]
