@@ -52,7 +52,7 @@ figure ul { display: flex; flex-wrap: wrap; gap: .1rem 1rem; margin: .5rem 0 0; 
 figure i { display: inline-block; width: .8em; height: .8em; margin-right: .4em; border-radius: 2px;
   background: currentColor; }
 figure i:not(.pattern-0) { background: none; border: 2px dashed; } figure i.pattern-2 { border-style: dotted; }
-/* A shadow lies on the edge behind which a table goes on; at its end the paper, which moves along, covers it. */
+/* A shadow marks an edge beyond which a table continues; at the end of the table a layer that scrolls covers it. */
 .scroll { overflow-x: auto; background:
   linear-gradient(to left, var(--paper) 1.2rem, transparent) right / 3rem 100% no-repeat local,
   linear-gradient(to left, var(--shade), transparent) right / 1.2rem 100% no-repeat scroll var(--paper); }
