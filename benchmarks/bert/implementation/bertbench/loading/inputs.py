@@ -74,11 +74,11 @@ def _making(system: System, name: SplitName) -> str:
     prepare = "bertbench data prepare --recipe mlperf --vocab INPUT/vocab.txt --text TEXT"
     made, in_order = shlex.quote(folder), shlex.quote(f"{folder}_in_order")
     if name == "eval" and system.data.eval_path is not None:
-        commands = f"{prepare}/eval.txt --select-eval 10000 --out {made}"
+        commands = f"`{prepare}/eval.txt --select-eval 10000 --out {made}`"
     else:
         shuffle = f"bertbench data shuffle {in_order} --seed 1 --shards 4320 --out {made}"
-        commands = f"{prepare}/part-*-of-00500 --out {in_order} && {shuffle}"
-    return f"make it from MLCommons' text (docs/cluster.md) with `{commands}`"
+        commands = f"`{prepare}/part-*-of-00500 --out {in_order}`, then `{shuffle}`"
+    return f"make it from MLCommons' text (docs/cluster.md) with {commands}"
 
 
 def _no_dataset(folder: Path, making: str) -> str:
