@@ -3,6 +3,8 @@
 import json
 import re
 import shutil
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -112,6 +114,13 @@ def test_a_log_of_another_benchmark_fails_by_that(runs: Path, answer: Answer, pr
     assert answer("report", log)[0]["reached"] == 0
     assert re.search(r'error benchmark: found submission_benchmark "?resnet', printed("report", log))
     assert "doesn't count, because the judge fails it: result_1.txt" in printed("compare", runs, log)
+
+
+def test_a_log_on_standard_input_is_reported_as_from_a_file(runs: Path) -> None:
+    command = [sys.executable, "-m", "bertbench", "report", "-"]
+    with (runs / "result_0.txt").open() as log:
+        done = subprocess.run(command, stdin=log, capture_output=True, text=True, check=True)
+    assert "1 of 1 logs pass by ruleset 5.0.0; no findings" in done.stdout
 
 
 def test_findings_across_runs_stand_in_text_json_and_page_and_in_the_last_lines_count(

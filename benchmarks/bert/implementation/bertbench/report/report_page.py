@@ -17,8 +17,8 @@ from bertbench.report.details import details
 from bertbench.report.published import MLPERF_TARGET, beside
 from bertbench.report.runs import remarks, text_rows, verdict_line
 from bertbench.report.settings import Group, Runs, target_of, title
+from bertbench.report.verdicts import Finding
 from compliance import description
-from compliance.finding import Finding
 from compliance.record import shown
 from compliance.run import RunFacts
 from compliance.source import CannotJudge

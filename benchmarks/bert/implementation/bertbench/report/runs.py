@@ -24,8 +24,9 @@ from bertbench.report.settings import Group, Runs, divided, reached, target_of, 
 from bertbench.report.straggler import Straggler, straggler_of
 from bertbench.report.verdicts import Verdict, finding_text, no_log_text, verdicts
 from compliance.judge import find_logs
-from compliance.log import CannotJudge
+from compliance.log import CannotJudge, read_events
 from compliance.run import RunFacts
+from compliance.source import STDIN
 
 
 def systems(paths: Sequence[Path], ruleset: str) -> list[Group]:
@@ -36,12 +37,12 @@ def systems(paths: Sequence[Path], ruleset: str) -> list[Group]:
     """
     logs = list(dict.fromkeys(log for path in paths for log in find_logs(path)))
     singly, together = verdicts(logs, ruleset)
-    if all(one.facts is None for one in singly.values()):
+    if not any(one.is_log for one in singly.values()):
         more = f"; {len(singly) - 1} more files can't be read either" if len(singly) > 1 else ""
         raise CannotJudge(singly[logs[0]].findings[0].found + more)
     folders: dict[Path, Runs] = defaultdict(list)
     for log in logs:
-        folders[log.parent].append((log, singly[log].facts or RunFacts([])))
+        folders[log.parent].append((log, _facts(log, singly[log])))
     names = {
         folder: next((facts.platform for _, facts in runs if facts.platform), folder.parent.name)
         for folder, runs in folders.items()
@@ -54,6 +55,13 @@ def systems(paths: Sequence[Path], ruleset: str) -> list[Group]:
         judged[-1] = judged[-1]._replace(together=together[folder])
         groups += judged
     return groups
+
+
+def _facts(log: Path, verdict: Verdict) -> RunFacts:
+    """Return a log's facts; none of a file that is no log. Standard input, which the judge has read, is read once."""
+    if verdict.facts is None:
+        return RunFacts([])
+    return verdict.facts if log == STDIN else RunFacts(read_events(log))
 
 
 def summarized(group: Group) -> dict[str, Any]:
@@ -86,7 +94,7 @@ def _row(log: Path, facts: RunFacts, verdict: Verdict) -> dict[str, Any]:
     samples = sample_counts(facts)
     return {
         "log": str(log),
-        "is_log": verdict.facts is not None,
+        "is_log": verdict.is_log,
         "status": facts.status,
         "verdict": verdict.verdict,
         "reached": reached(log, facts, verdict),
@@ -206,7 +214,8 @@ def conclusion(content: dict[str, Any]) -> str:
         time, samples = content["mean_time_to_train_s"], content["mean_samples_to_converge"]
         means = ["an unknown time" if time is None else f"{time:.1f} s"]
         means += [] if samples is None else [f"{samples:,.0f} samples"]
-        parts.append(f"mean of {'all ' if number == runs > 1 else ''}{number}: {', '.join(means)}")
+        of = "time to train" if number == 1 else f"mean of {'all ' if number == runs else ''}{number}:"
+        parts.append(f"{of} {', '.join(means)}")
     if content["score_s"] is not None:
         parts.append(f"MLPerf's score: {content['score_s']:.1f} s, the mean without the fastest and the slowest run")
     return "; ".join(parts)

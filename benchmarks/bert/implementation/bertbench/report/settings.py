@@ -13,9 +13,8 @@ from typing import Any, NamedTuple
 from bertbench.report.beside import described
 from bertbench.report.markup import cell
 from bertbench.report.published import MLPERF_TARGET
-from bertbench.report.verdicts import Verdict, Verdicts
+from bertbench.report.verdicts import Finding, Verdict, Verdicts
 from compliance import description
-from compliance.finding import Finding
 from compliance.judge import find_logs
 from compliance.log import read_events
 from compliance.record import printable

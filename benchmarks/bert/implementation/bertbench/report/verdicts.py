@@ -2,15 +2,27 @@
 
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal, NamedTuple
 
-from compliance import alike, together
-from compliance.finding import Finding
+from compliance import alike, finding, together
 from compliance.judge import LOG_PATTERN, Judgement, judge
 from compliance.record import printable
 from compliance.run import RunFacts
+
+
+@dataclass(frozen=True)
+class Finding:
+    """What the judge found: an error decides its verdict, a question to the submitter doesn't."""
+
+    severity: Literal["error", "question"]
+    rule: str
+    found: str
+    expected: str
+    remedy: str
+    line: int | None = None
+    """Counted from 1; None if no line is at fault."""
 
 
 class Verdict(NamedTuple):
@@ -19,13 +31,18 @@ class Verdict(NamedTuple):
     verdict: Literal["pass", "fail", "cannot-judge"] | None
     """None for a log that is no result: its run hasn't ended, or was a smoke test or a profile."""
     facts: RunFacts | None
-    """None if the file is no log."""
+    """Facts that the judge keeps of the log; None if it is none."""
     findings: tuple[Finding, ...] = ()
 
     @property
+    def is_log(self) -> bool:
+        """Return whether the file is a log."""
+        return self.facts is not None
+
+    @property
     def decisive(self) -> list[Finding]:
-        """Return the findings that decide the verdict: a warning is a question to the submitter."""
-        return [finding for finding in self.findings if finding.severity == "error"]
+        """Return the findings that decide the verdict."""
+        return [found for found in self.findings if found.severity == "error"]
 
 
 Verdicts = dict[Path, Verdict]
@@ -43,19 +60,21 @@ def verdicts(logs: Iterable[Path], ruleset: str) -> tuple[Verdicts, Together]:
     return singly, {folder: tuple(_across(folder, runs, ruleset)) for folder, runs in folders.items()}
 
 
+def verdict(log: Path, ruleset: str) -> Verdict:
+    """Judge one log."""
+    singly, _ = verdicts([log], ruleset)
+    return singly[log]
+
+
 def _verdict(run: Judgement) -> Verdict:
-    return Verdict(run.verdict, run.facts, run.findings) if _is_result(run) else Verdict(None, run.facts)
+    if not _is_result(run):
+        return Verdict(None, run.facts)
+    return Verdict(run.verdict, run.facts, tuple(map(_finding, run.findings)))
 
 
 def _is_result(run: Judgement) -> bool:
     """Return whether the judge's findings mean something: an unfinished log breaks a rule for each missing event."""
     return run.facts is None or (run.facts.first("run_stop") is not None and run.facts.not_a_result is None)
-
-
-def verdict(log: Path, ruleset: str) -> Verdict:
-    """Judge one log."""
-    singly, _ = verdicts([log], ruleset)
-    return singly[log]
 
 
 def _across(folder: Path, runs: Sequence[Judgement], ruleset: str) -> Iterator[Finding]:
@@ -64,17 +83,22 @@ def _across(folder: Path, runs: Sequence[Judgement], ruleset: str) -> Iterator[F
     if len(results) < 2:
         return
     traces = [alike.trace(run.path.name, run.facts) for run in results]
-    for finding in (*together.judge(folder, False, ruleset, results), *alike.copies(traces)):
-        yield replace(finding, line=None)  # it names its logs; a line is one log's
+    for found in (*together.judge(folder, False, ruleset, results), *alike.copies(traces)):
+        yield _finding(found, has_line=False)  # it names its logs; a line is one log's
 
 
-def finding_text(where: str, finding: Finding) -> str:
+def _finding(found: finding.Finding, has_line: bool = True) -> Finding:
+    severity: Literal["error", "question"] = "error" if found.severity == "error" else "question"
+    line = found.line if has_line else None
+    return Finding(severity, found.rule, found.found, found.expected, found.remedy, line)
+
+
+def finding_text(where: str, found: Finding) -> str:
     """Return a finding in a line: where, how severe, the rule, what was found and what was expected."""
-    place = where if finding.line is None else f"{where}:{finding.line}"
-    text = f"{place}: {finding.severity} {finding.rule}: found {finding.found}; expected: {finding.expected}"
-    return printable(text)
+    place = where if found.line is None else f"{where}:{found.line}"
+    return printable(f"{place}: {found.severity} {found.rule}: found {found.found}; expected: {found.expected}")
 
 
-def no_log_text(log: str, finding: Finding) -> str:
+def no_log_text(log: str, found: Finding) -> str:
     """Return why a file is no log in a line; the judge's finding begins with the file's path."""
-    return printable(f"{log}: no log: {finding.found.removeprefix(f'{log}: ')}")
+    return printable(f"{log}: no log: {found.found.removeprefix(f'{log}: ')}")
