@@ -106,7 +106,8 @@ def test_a_system_without_a_recipe_is_sent_to_mlperfs_text_and_the_command_leads
 ) -> None:
     with pytest.raises(DataError) as refused:
         open_data(load_system("dgxa100_n8"))
-    prepare, shuffle = commands_in(str(refused.value))
+    prepare, shuffle, of_evaluation = commands_in(str(refused.value))
+    assert of_evaluation[-4:] == ["--select-eval", "10000", "--out", str(tmp_path / "data" / "wiki_eval")]
     vocabulary = tmp_path / "vocab.txt"
     vocabulary.write_text(
         "\n".join(["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "a", "the", "model", "words"]) + "\n"

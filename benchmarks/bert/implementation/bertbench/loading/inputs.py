@@ -16,8 +16,10 @@ from bertbench.data.store.manifest import Manifest, SplitName
 def open_data(system: System) -> tuple[Dataset, Dataset]:
     """Open the training and the evaluation split: metadata only, off the clock.
 
-    Raises DataError if the data is missing or damaged, ConfigError if it doesn't fit the model.
+    Raises DataError if data is missing, all of it at once, or damaged, and ConfigError if it doesn't fit the model.
     """
+    if missing := _missing_datasets(system):
+        raise DataError("\n".join(missing))
     training, evaluation = open_split(system, "train"), open_split(system, "eval")
     if Manifest.read(training.folder).tokenizer != Manifest.read(evaluation.folder).tokenizer:
         raise DataError(
@@ -49,8 +51,7 @@ def missing_inputs(system: System) -> list[str]:
 
     TEXT and INPUT in a command are MLCommons' downloaded folders (docs/cluster.md).
     """
-    folders = {_folder(system, name): _making(system, name) for name in ("train", "eval")}
-    problems = [_no_dataset(folder, making) for folder, making in folders.items() if not exists(folder, DataError)]
+    problems = _missing_datasets(system)
     if system.model.checkpoint is not None and not (path := weights_file(system.model.checkpoint)).exists():
         problems.append(
             f"{path}: found no weights; make them from MLCommons' checkpoint (docs/checkpoint.md) with `bertbench "
@@ -58,6 +59,11 @@ def missing_inputs(system: System) -> list[str]:
             f"{shlex.quote(str(path))}`, or set DATADIR"
         )
     return problems
+
+
+def _missing_datasets(system: System) -> list[str]:
+    folders = {_folder(system, name): _making(system, name) for name in ("train", "eval")}
+    return [_no_dataset(folder, making) for folder, making in folders.items() if not exists(folder, DataError)]
 
 
 def _folder(system: System, name: SplitName) -> Path:
