@@ -36,7 +36,7 @@ h2 { font-size: 1.25rem; border-bottom: 1px solid var(--rule); padding-bottom: .
 a { color: var(--series-0); }
 .soft { color: var(--soft); } .good { color: var(--good); } .bad { color: var(--bad); }
 .panels { display: grid; gap: 1rem; align-items: start;
-  grid-template-columns: repeat(auto-fill, minmax(min(100%, 26rem), 1fr)); }
+  grid-template-columns: repeat(auto-fill, minmax(min(100%, 21rem), 1fr)); }
 figure { margin: 0; padding: .8rem; background: var(--panel); border: 1px solid var(--rule); border-radius: .4rem; }
 figcaption { font-weight: 600; margin-bottom: .4rem; }
 svg { display: block; width: 100%; height: auto; }

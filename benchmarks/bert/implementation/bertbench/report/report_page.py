@@ -17,7 +17,7 @@ from bertbench.report.details import details
 from bertbench.report.published import MLPERF_TARGET, beside
 from bertbench.report.runs import remarks, text_rows, verdict_line
 from bertbench.report.settings import Group, Runs, target_of, title
-from bertbench.report.verdicts import Finding
+from bertbench.report.verdicts import Finding, no_log_text
 from compliance import description
 from compliance.record import shown
 from compliance.run import RunFacts
@@ -77,8 +77,12 @@ def _known(series: dict[str, Points]) -> dict[str, Points]:
 
 def _findings(content: dict[str, Any]) -> Iterator[str]:
     """Yield what the judge finds across the runs and in each log, with the lines that it names."""
-    single = [(Path(row["log"]), finding) for row in content["runs"] for finding in row["findings"]]
-    if not single and not content["findings"]:
+    logs = [row for row in content["runs"] if row["is_log"]]
+    single = [(Path(row["log"]), finding) for row in logs for finding in row["findings"]]
+    for row in content["runs"]:
+        if not row["is_log"]:
+            yield page.paragraph(no_log_text(row["log"], row["findings"][0]), "bad")
+    if not any(row["findings"] for row in content["runs"]) and not content["findings"]:
         yield page.paragraph("none")
     for finding in content["findings"]:
         yield _finding(finding, "across runs")
