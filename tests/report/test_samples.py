@@ -41,6 +41,20 @@ def test_published_logs_give_the_samples_that_their_rounds_logged(log: Path) -> 
         assert (sample_counts(facts(log, text(published.records))).total or 0) > 5e5, name
 
 
+def open_log(unit: int) -> str:
+    """A small open run: 32 samples a step, evaluations every 100 steps, 5,000 steps at most; epoch_num in a unit."""
+    start = [line("submission_division", "open"), line("global_batch_size", 32), line("run_start")]
+    start.insert(0, line("opt_learning_rate_training_steps", 5_000))
+    evaluated = [line("eval_accuracy", 0.1 * at, 1_000 * at, epoch_num=3_200 // unit * at) for at in (1, 2, 3)]
+    return "\n".join([*start, *evaluated, line("train_samples", 9_600), line("run_stop", status="success")]) + "\n"
+
+
+@pytest.mark.parametrize(("unit", "source"), [(1, "epoch_num"), (32, "train_samples")])
+def test_a_small_open_run_counts_samples_below_its_number_of_steps(log: Path, unit: int, source: str) -> None:
+    found = sample_counts(facts(log, open_log(unit)))
+    assert ([one.samples for one in found.evaluations], found.source) == ([3_200, 6_400, 9_600], source)
+
+
 def test_a_log_that_counts_evaluations_only_is_estimated_and_says_so(log: Path, printed: Printed) -> None:
     counted = [
         one.replace(f'"epoch_num": {at}', '"epoch_num": 1') if '"epoch_num"' in one else one

@@ -57,9 +57,20 @@ def _by_epoch_num(facts: RunFacts) -> Counts:
         return []
     if len(counts) == 1 and len({one.accuracy for one in facts.evaluations}) > 1:
         return []  # the same at every evaluation
-    if counts[-1] <= (_training_steps(facts) or 0.0) and _typical_gap(counts) < _interval(facts) / 4:
-        return []  # steps
+    if _counts_steps(facts, counts):
+        return []
     return [one for one in facts.evaluations if one.samples is not None]
+
+
+def _counts_steps(facts: RunFacts, counts: list[float]) -> bool:
+    """Return whether counts are of steps: in a closed run they are far closer than its evaluations' samples.
+
+    An open run chooses its own interval; there train_samples tells.
+    """
+    if facts.division == "closed":
+        return counts[-1] <= (_training_steps(facts) or 0.0) and _typical_gap(counts) < _interval(facts) / 4
+    batch, trained = _batch(facts), _trained(facts)
+    return batch is not None and batch > 2 and trained is not None and trained > counts[-1] * batch / 2
 
 
 def _by_metadata(facts: RunFacts) -> Counts:
@@ -85,10 +96,7 @@ def _by_steps(facts: RunFacts) -> Counts:
 
 def _by_train_samples(facts: RunFacts) -> Counts:
     """Count by the samples logged after the last evaluation, with the evaluations evenly apart."""
-    if not facts.evaluations:
-        return []
-    last = facts.evaluations[-1].line  # before it, some log the samples that they plan
-    total = next((number(event.value) for event in facts.all("train_samples") if event.line > last), None)
+    total = _trained(facts)
     if total is None or total < (_batch(facts) or 1.0):
         return []
     every = total / len(facts.evaluations)
@@ -123,6 +131,14 @@ _SOURCES: dict[str, Callable[[RunFacts], Counts]] = {
     "the number of its evaluations, an estimate": _by_evaluations,
 }
 """Ways to count, the most certain first."""
+
+
+def _trained(facts: RunFacts) -> float | None:
+    """Return the samples logged after the last evaluation; before it, some log the samples that they plan."""
+    if not facts.evaluations:
+        return None
+    last = facts.evaluations[-1].line
+    return next((number(event.value) for event in facts.all("train_samples") if event.line > last), None)
 
 
 def _batch(facts: RunFacts) -> float | None:
