@@ -1,6 +1,7 @@
 """Run this process as one rank of a system: meet the others, and end them with the cause if this one fails."""
 
 import secrets
+import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import NoReturn
@@ -13,6 +14,7 @@ from bertbench.distributed.preemption import ignore_stops
 from bertbench.distributed.rendezvous import Ranks
 from bertbench.distributed.watchdog import Limits
 from bertbench.distributed.world import World, join, lost_contact
+from bertbench.machine.torch_version import untested
 
 _SEED_BITS = 32
 
@@ -30,6 +32,8 @@ def as_rank(system: System, ranks: Ranks) -> Iterator[World]:
         launch = system.launch
         limits = Limits(launch.stall_timeout_s, launch.progress_timeout_s)
         with join(launch.device, launch.timeout_s, launch.bind_cores, limits) as world:
+            if world.leads and (warning := untested()):
+                print(f"warning: {warning}", file=sys.stderr, flush=True)
             yield world
     except StoppedError as error:
         # a launcher stops the rest when one rank has failed: then that rank's code counts
