@@ -24,13 +24,15 @@ _ALLOWED = {
     "torch.serialization": {"_get_layout"},
     "torch": {"Size", "float32", "float64", "int64", "uint8"},
     "pathlib": {"PosixPath"},
-    "pathlib._local": {"PosixPath"},  # Python 3.13
 }  # fmt: skip
 """Names by module."""
+_MOVED = {"pathlib._local": "pathlib"}
+"""Where Python 3.13 says that a path's class is; 3.11 and 3.12 have no such module."""
 
 
 class _TensorsOnly(pickle.Unpickler):
     def find_class(self, module: str, name: str) -> Any:
+        module = _MOVED.get(module, module)
         if name not in _ALLOWED.get(module, ()):
             raise pickle.UnpicklingError(f"asks for {module}.{name}")
         return super().find_class(module, name)
