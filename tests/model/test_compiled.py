@@ -64,7 +64,9 @@ def test_the_compiler_is_set_up_before_it_is_tried(monkeypatch: pytest.MonkeyPat
 
 def test_an_option_that_torch_dropped_is_an_obstacle_and_no_crash(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(torch._dynamo, "config", object())
-    assert obstacle(torch.device("cpu")) == "'object' object has no attribute 'recompile_limit'"
+    reason = obstacle(torch.device("cpu"))
+    assert reason
+    assert reason.startswith("'object' object has no attribute 'recompile_limit'")  # Python 3.13 adds to it
 
 
 def test_compiled_token_types_have_no_additions_into_two_rows(monkeypatch: pytest.MonkeyPatch) -> None:
