@@ -140,6 +140,51 @@ def test_a_reader_that_has_seen_enough_is_no_error(words: list[str], tmp_path: P
     assert (process.returncode, said) == (141, "")
 
 
+def in_a_shell(line: str, **environment: str) -> subprocess.CompletedProcess[str]:
+    """Run a line whose $python is this one, with LOG and other names from the environment."""
+    given = {**os.environ, "python": sys.executable, **environment}
+    return subprocess.run(["bash", "-c", line], env=given, capture_output=True, text=True, check=False)
+
+
+@pytest.mark.parametrize(
+    ("judging", "streams", "prints"),
+    [
+        ("bertbench judge", ">&-", False),
+        ("bertbench judge", "2>&-", True),
+        ("bertbench judge --json", "<&- >&- 2>&-", False),
+        ("bertbench judge", "2>/dev/full", True),
+        ("compliance", "<&- >&- 2>&-", False),
+    ],
+)
+def test_a_verdict_does_not_depend_on_streams_that_nobody_reads(
+    judging: str, streams: str, prints: bool, tmp_path: Path
+) -> None:
+    log = str(write(tmp_path / "result_0.txt", closed()))
+    done = in_a_shell(f'"$python" -m {judging} "$LOG" {streams}', LOG=log)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert ("PASS" in done.stdout) == prints
+
+
+@pytest.mark.parametrize(
+    "words", ["bertbench judge LOG", "compliance LOG", "bertbench --help", "bertbench show cpu_demo"]
+)
+def test_an_answer_that_a_full_disk_can_t_take_is_one_line_and_no_verdict(words: str, tmp_path: Path) -> None:
+    log = str(write(tmp_path / "result_0.txt", closed()))
+    done = in_a_shell(f'"$python" -m {words.replace("LOG", log)} >/dev/full')
+    assert done.returncode == 74
+    reason = "standard output can't be written (No space left on device); make room there"
+    assert done.stderr == f"{words.split(maxsplit=1)[0]}: {reason}\n"
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("streams", [">&-", "2>&-", "<&-", "<&- >&- 2>&-", ">/dev/null 2>/dev/full"])
+def test_a_run_trains_without_the_streams_that_a_shell_closed(streams: str, tmp_path: Path, tiny_file: str) -> None:
+    done = in_a_shell(f'"$python" -m bertbench train "$FILE" --smoke {streams}', FILE=tiny_file, LOGDIR=str(tmp_path))
+    assert done.returncode == 0, done.stderr
+    log = tmp_path / "tiny" / "smoke" / "smoke_0.txt"
+    assert "run_stop" in log.read_text()
+
+
 @pytest.mark.parametrize("more", [[], ["--json"], ["--ruleset", "2.0.0"]])
 def test_judge_is_the_judge_by_another_door(tmp_path: Path, more: list[str], capsys: Captured) -> None:
     log = str(write(tmp_path / "result_0.txt", closed()))

@@ -12,6 +12,7 @@ import os
 import re
 import sys
 from collections.abc import Sequence
+from functools import partial
 from itertools import groupby
 from typing import NamedTuple, NoReturn
 
@@ -22,13 +23,12 @@ from bertbench.common.system_faults import uncaught
 from bertbench.common.terminal import use_closest_signs
 from compliance.record import printable
 from compliance.source import CannotJudge
+from compliance.streams import guarded, open_standard_streams
 
 _LAB = "lab"
 _ALIKE = 0.7  # of difflib's ratio: its own 0.6 takes --lr for --help
 _COMPLETING = "_ARGCOMPLETE"
 """Variable by which a shell requests completions of COMP_LINE instead of a run."""
-_READER_GONE = 141
-"""Exit code if the reader of a pipe, such as head, closes it early: a shell's code for SIGPIPE."""
 
 
 class Command(NamedTuple):
@@ -126,19 +126,25 @@ def table(words: Sequence[str]) -> tuple[Command, ...]:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run one command and return its exit code. A user's mistake prints a message, never a traceback."""
-    words = list(sys.argv[1:] if arguments is None else arguments)
-    use_closest_signs(sys.stdout)
-    try:
-        if arguments is None and _COMPLETING in os.environ:
+    """Run one command and return its exit code. A user's mistake prints a message, never a traceback.
+
+    Without `arguments`, this process is the command: they are sys.argv's.
+    """
+    if arguments is None:
+        open_standard_streams()
+        if _COMPLETING in os.environ:
             import argcomplete  # noqa: PLC0415 - only completion needs it
 
             argcomplete.autocomplete(_parser(os.environ["COMP_LINE"].split()[1:]))  # ends the process
-        if arguments is None:  # this process is the command
+    use_closest_signs(sys.stdout)
+    return guarded("bertbench", partial(_main, arguments))
+
+
+def _main(arguments: Sequence[str] | None) -> int:
+    try:
+        if arguments is None:
             children.begin()
-        code = _run(words)
-        sys.stdout.flush()
-        return code
+        return _run(list(sys.argv[1:] if arguments is None else arguments))
     except BertbenchError as error:
         print(f"bertbench: {error}", file=sys.stderr)
         return error.exit_code
@@ -147,9 +153,6 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return BertbenchError.exit_code
     except KeyboardInterrupt as interrupt:
         return children.said(interrupt)
-    except BrokenPipeError:
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # Python flushes stdout again at exit
-        return _READER_GONE
     except OSError as error:
         message = uncaught(error)
         if message is None:
