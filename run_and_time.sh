@@ -11,4 +11,5 @@ esac
 [[ -x "$python" ]] || python=python3 # a container has everything in its own Python
 
 [[ $# -gt 0 && "$1" != -* ]] || set -- cpu_demo "$@"
-exec "$python" -m bertbench launch "$@"
+# -P: a folder named bertbench may lie in the working directory, as where the repository was cloned
+exec "$python" -P -m bertbench launch "$@"

@@ -15,6 +15,7 @@ import compliance.__main__ as judge
 from bertbench.cli import main, table
 from bertbench.commands.field_options import FINETUNE, SETTINGS, SWITCHES
 from bertbench.common.paths import REPOSITORY
+from bertbench.common.variables import refused_variable
 from bertbench.config import load_system
 from bertbench.results.progress import RunProgress
 from tests.compliance.logs import closed, write
@@ -106,7 +107,7 @@ def test_run_and_time_runs_the_demo_unless_a_system_is_named(
     script = tmp_path / "run_and_time.sh"  # away from the repository's .venv
     script.write_text((REPOSITORY / "run_and_time.sh").read_text())
     done = subprocess.run(["bash", script, *given], capture_output=True, text=True, check=True)
-    assert done.stdout == f"-m bertbench launch {expected}\n"
+    assert done.stdout == f"-P -m bertbench launch {expected}\n"
 
 
 def test_an_unknown_system_is_a_line_before_torch_is_imported_and_leaves_no_file(tmp_path: Path) -> None:
@@ -177,12 +178,56 @@ def test_an_answer_that_a_full_disk_can_t_take_is_one_line_and_no_verdict(words:
 
 
 @pytest.mark.slow
+def test_ranks_start_in_a_folder_that_holds_one_of_this_name(tmp_path: Path, tiny_file: str) -> None:
+    (tmp_path / "bertbench").mkdir()
+    done = in_a_shell(
+        'cd "$LOGDIR" && "$python" -P -m bertbench train "$FILE" --smoke', FILE=tiny_file, LOGDIR=str(tmp_path)
+    )
+    assert done.returncode == 0, done.stderr
+
+
+@pytest.mark.slow
 @pytest.mark.parametrize("streams", [">&-", "2>&-", "<&-", "<&- >&- 2>&-", ">/dev/null 2>/dev/full"])
 def test_a_run_trains_without_the_streams_that_a_shell_closed(streams: str, tmp_path: Path, tiny_file: str) -> None:
     done = in_a_shell(f'"$python" -m bertbench train "$FILE" --smoke {streams}', FILE=tiny_file, LOGDIR=str(tmp_path))
     assert done.returncode == 0, done.stderr
     log = tmp_path / "tiny" / "smoke" / "smoke_0.txt"
     assert "run_stop" in log.read_text()
+
+
+def test_a_variable_that_torch_refuses_as_it_loads_is_one_line_with_its_name() -> None:
+    done = in_a_shell('"$python" -m bertbench plan cpu_demo', TORCH_DISTRIBUTED_DEBUG="sometimes")
+    said = "bertbench: TORCH_DISTRIBUTED_DEBUG is 'sometimes', which a library refuses"
+    assert (done.returncode, said in done.stderr, "Traceback" in done.stderr) == (2, True, False)
+
+
+@pytest.mark.parametrize(
+    ("error", "blamed"),
+    [
+        (ValueError("Unknown level: 'LOUD'"), "LOGLEVEL is 'loud'"),
+        (ValueError("invalid literal for int() with base 10: 'many'"), "TORCHINDUCTOR_COMPILE_THREADS is 'many'"),
+        (KeyError("few"), None),
+        (ValueError("rank 1 of 7"), None),
+    ],
+)
+def test_only_an_error_that_quotes_a_library_s_variable_is_put_down_to_it(
+    error: Exception, blamed: str | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name, value in {
+        "LOGLEVEL": "loud", "TORCHINDUCTOR_COMPILE_THREADS": "many", "HOME_OF": "few", "OMP_NUM_THREADS": "7",
+    }.items():  # fmt: skip
+        monkeypatch.setenv(name, value)
+    line = refused_variable(error)
+    assert (line and line.partition(",")[0]) == blamed
+
+
+def test_a_folder_of_this_name_in_the_working_directory_hides_nothing(tmp_path: Path) -> None:
+    """As in the folder into which the repository was cloned."""
+    (tmp_path / "bertbench").mkdir()
+    script = REPOSITORY / "run_and_time.sh"
+    done = subprocess.run(["bash", script, "--help"], cwd=tmp_path, capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert "usage: bertbench launch" in done.stdout
 
 
 @pytest.mark.parametrize("more", [[], ["--json"], ["--ruleset", "2.0.0"]])

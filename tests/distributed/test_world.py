@@ -1,17 +1,20 @@
 import os
+import socket
 import time
+from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
 import torch
 
-from bertbench.common.errors import RunError
+from bertbench.common.errors import BertbenchError, ConfigError, RunError
 from bertbench.distributed import world as world_module
 from bertbench.distributed.affinity import by_physical_core, core_list, own_cores
-from bertbench.distributed.rendezvous import Ranks, launched_ranks
+from bertbench.distributed.loopback import loopback_address
+from bertbench.distributed.rendezvous import Ranks, launched_ranks, meet
 from bertbench.distributed.spawn import environments_of
 from bertbench.distributed.world import World, join, lost_contact
-from tests.ranks import answers_of
+from tests.ranks import answers_of, run_command
 
 TORCHRUN = {"RANK": "5", "WORLD_SIZE": "16", "LOCAL_RANK": "1", "LOCAL_WORLD_SIZE": "4"}
 SLURM = {
@@ -56,8 +59,8 @@ def try_to_join() -> str:
     try:
         with join("cpu", timeout_s=3):
             return "joined"
-    except RunError as error:
-        return str(error)
+    except BertbenchError as error:
+        return f"{type(error).__name__}: {error}"
 
 
 @pytest.mark.parametrize(
@@ -87,6 +90,76 @@ def test_without_an_address_the_error_says_what_to_set() -> None:
     del second["MASTER_ADDR"]
     ((_, lost),) = answers_of([second], try_to_join)
     assert "MASTER_ADDR not set, so 2 ranks can't meet" in lost
+
+
+@pytest.mark.parametrize("address", ["::1", "[::1]", "Localhost", "ip6-localhost", "127.0.0.2", " 127.0.0.1 "])
+def test_ranks_meet_on_each_name_of_loopback(address: str) -> None:
+    if ":" in (loopback_address(address) or "") and not has_ipv6():
+        pytest.skip("this machine has no ::1")
+    given = [environment | {"MASTER_ADDR": address} for environment in environments_of(2)]
+    assert answers_of(given, sum_by_shared_memory) == [(False, (3.0, True))] * 2
+
+
+def has_ipv6() -> bool:
+    try:
+        socket.create_server(("::1", 0), family=socket.AF_INET6).close()
+    except OSError:
+        return False
+    return True
+
+
+def sum_by_shared_memory() -> tuple[float, bool]:
+    with join("cpu", timeout_s=20) as world:
+        return world.sum(torch.tensor(world.rank + 1.0)).item(), world.shared is not None
+
+
+@pytest.mark.parametrize(
+    ("host", "address"),
+    [
+        ("0:0:0:0:0:0:0:1", "::1"), ("::1%lo", "::1"), ("::ffff:127.0.0.1", "127.0.0.1"), ("127.8.9.10", "127.8.9.10"),
+        ("192.0.2.1", None), ("node7", None), ("localhost.example.org", None), ("fe80::1%eth0", None),
+    ],
+)  # fmt: skip
+def test_only_loopback_keeps_other_machines_out(host: str, address: str | None) -> None:
+    assert loopback_address(host) == address
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        *(("MASTER_PORT", port) for port in ("abc", "0", "65536", "-1", "22.5")),
+        *(("MASTER_ADDR", address) for address in ("tcp://node7", "127.0.0.1:29500", "fe80::1", "node 7")),
+    ],
+)
+def test_an_address_that_can_t_be_right_is_refused_at_once(
+    name: str, value: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for key, text in {**environments_of(2)[1], name: value}.items():
+        monkeypatch.setenv(key, text)
+    with pytest.raises(ConfigError, match=f"^{name} is '{value}'"):
+        meet(Ranks(1, 2, 1, 2), timeout_s=300)
+
+
+def test_on_one_machine_loopback_serves_where_a_named_interface_is_missing(tmp_path: Path, tiny_file: str) -> None:
+    done = run_command(2, ["train", tiny_file, "--smoke"], tmp_path, GLOO_SOCKET_IFNAME="nosuch0")
+    assert done.returncode == 0, done.stderr
+    (line,) = (line for line in done.stderr.splitlines() if "GLOO_SOCKET_IFNAME" in line)
+    assert line.startswith("GLOO_SOCKET_IFNAME is 'nosuch0': this machine has lo")
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "expected"),
+    [
+        ("GLOO_SOCKET_IFNAME", "lo,nosuch0", "has no interface 'nosuch0' with an address; set it to names from"),
+        ("GLOO_DEVICE_TRANSPORT", "PIGEON", "unset it"),
+    ],
+)
+def test_a_setting_that_gloo_can_t_honour_is_named(name: str, value: str, expected: str) -> None:
+    alone = environments_of(2)[0] | {"MASTER_ADDR": socket.gethostname(), name: value}
+    ((failed, text),) = answers_of([alone], try_to_join)
+    assert not failed, text
+    assert text.startswith(f"ConfigError: {name} is {value!r}")
+    assert expected in text
 
 
 def test_ranks_share_the_cores_that_they_are_near() -> None:

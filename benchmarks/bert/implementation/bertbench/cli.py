@@ -21,6 +21,7 @@ from bertbench.common import children
 from bertbench.common.errors import BertbenchError, RunError
 from bertbench.common.system_faults import uncaught
 from bertbench.common.terminal import use_closest_signs
+from bertbench.common.variables import refused_variable
 from compliance.record import printable
 from compliance.source import CannotJudge
 from compliance.streams import guarded, open_standard_streams
@@ -153,12 +154,16 @@ def _main(arguments: Sequence[str] | None) -> int:
         return BertbenchError.exit_code
     except KeyboardInterrupt as interrupt:
         return children.said(interrupt)
-    except OSError as error:
-        message = uncaught(error)
-        if message is None:
+    except Exception as error:  # of torch and the system, too: what a person can mend is said in a line
+        fault = uncaught(error) if isinstance(error, OSError) else None
+        if fault is not None:
+            print(f"bertbench: {fault}", file=sys.stderr)
+            return RunError.exit_code
+        refused = refused_variable(error)
+        if refused is None:
             raise
-        print(f"bertbench: {message}", file=sys.stderr)
-        return RunError.exit_code
+        print(f"bertbench: {refused}", file=sys.stderr)
+        return BertbenchError.exit_code
 
 
 def _run(words: list[str]) -> int:

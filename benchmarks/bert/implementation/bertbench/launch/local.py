@@ -142,7 +142,7 @@ def _attempts(system: System, words: list[str], files: ResultFiles, resumption: 
 def _attempt(agent: elastic_launch, words: list[str]) -> Ended:
     killed_before = oom_kills()
     try:
-        agent("-m", "bertbench", *words)
+        agent("-P", "-m", "bertbench", *words)  # -P: a folder of this name may lie in the working directory
         return Ended(0)
     except ChildFailedError as failed:
         return how_ended(failed.failures, oom_kills() > killed_before)
@@ -205,10 +205,11 @@ def check_startable(system: System, elsewhere: str = "") -> None:
         raise RunError(f"{system.name} has {nodes} nodes and this is one; {elsewhere}")
     differences(system.hardware)  # raises if GPUs are missing; each node warns of the rest when it runs
     if port:
-        with socket.socket() as probe:
+        address = loopback.own_address()
+        with socket.socket(socket.AF_INET6 if ":" in address else socket.AF_INET) as probe:
             probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
             try:
-                probe.bind(("127.0.0.1", port))
+                probe.bind((address, port))
             except OSError as error:
                 raise RunError(
                     f"port {port} can't be used ({system_reason(error)}); "

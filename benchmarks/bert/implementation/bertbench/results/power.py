@@ -46,7 +46,7 @@ def power_sampled(system: System, world: World, files: ResultFiles | None) -> It
         yield
         return
     file = folder / f"node_{world.rank // world.ranks.local_size}.jsonl"
-    command = [sys.executable, "-m", sampler.__name__, str(file), str(system.power.hz), str(os.getpid())]
+    command = [sys.executable, "-P", "-m", sampler.__name__, str(file), str(system.power.hz), str(os.getpid())]
     try:
         process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
     except OSError as error:  # no memory or process left

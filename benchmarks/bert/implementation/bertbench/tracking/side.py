@@ -53,7 +53,7 @@ def side_process(track: Sequence[str], port: str | None, log: Path, runs: Path) 
     It is ready when the body begins, so that no import of a tracker is on the clock. Raises ConfigError if it can't do
     its work.
     """
-    command = [sys.executable, "-m", "bertbench.tracking.side", str(log), str(runs), port or "", *track]
+    command = [sys.executable, "-P", "-m", "bertbench.tracking.side", str(log), str(runs), port or "", *track]
     process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=outside())
     assert process.stdin is not None and process.stdout is not None, "both are pipes"
     answered = select.select([process.stdout], [], [], _START_UP_S)[0]
