@@ -178,6 +178,26 @@ def test_an_answer_that_a_full_disk_can_t_take_is_one_line_and_no_verdict(words:
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize(
+    "locale", [{"LC_ALL": "C.UTF-8"}, {"LC_ALL": "C", "PYTHONUTF8": "0", "PYTHONCOERCECLOCALE": "0"}]
+)
+def test_a_run_writes_below_any_path_and_prints_it_as_a_shell_reads_it(
+    locale: dict[str, str], tmp_path: Path, tiny_file: str
+) -> None:
+    folder = os.fsencode(tmp_path) + b"/l\xff\xe9g"
+    os.mkdir(folder)  # noqa: PTH102 - pathlib takes no bytes
+    given = {**os.environ, **locale, "LOGDIR": os.fsdecode(folder), "TMPDIR": os.fsdecode(folder)}
+    words = [sys.executable, "-m", "bertbench", "train", tiny_file, "--set", "checkpoint.every_steps=2"]
+    done = subprocess.run(words, env=given, capture_output=True, text=True, check=False)
+    assert (done.returncode, "Traceback" in done.stderr) == (3, False), done.stderr
+    (line,) = (line for line in done.stderr.splitlines() if line.startswith("judge "))
+    judged = in_a_shell(line.replace("judge   bertbench", '"$python" -m bertbench'))
+    assert judged.returncode == 1, judged.stderr
+    assert judged.stdout.startswith("FAIL")
+    assert not any(name.startswith(b"bertbench-") for name in os.listdir(folder))  # noqa: PTH208
+
+
+@pytest.mark.slow
 def test_ranks_start_in_a_folder_that_holds_one_of_this_name(tmp_path: Path, tiny_file: str) -> None:
     (tmp_path / "bertbench").mkdir()
     done = in_a_shell(

@@ -53,6 +53,7 @@ REFUSED = {
     "optimizer.impl=apex": "optimizer.impl apex has kernels for adam and lamb on cuda only",
     "schedule.warmup_steps=7": "schedule.warmup_steps 7 would end after the run, schedule.max_steps 6; set",
     "schedule.max_steps": "expected NAME=VALUE",
+    "data.path=/l\udcff\udce9g": "settings are UTF-8, and this path isn't",
     "schedule.max_steps.x=1": "max_steps is a value, not a section",
     "communication.compression=powersgd precision.compute=fp16": "communication.compression powersgd carries errors",
     f"{ON_GPUS} optimizer.impl=apex communication.compression=fp16": "optimizer.impl apex can't skip steps",

@@ -6,12 +6,15 @@ from types import SimpleNamespace
 
 import pytest
 import torch
+from torch.distributed import HashStore
+from torch.distributed.distributed_c10d import PrefixStore
 
 from bertbench.common.errors import BertbenchError, ConfigError, RunError
 from bertbench.distributed import world as world_module
 from bertbench.distributed.affinity import by_physical_core, core_list, own_cores
+from bertbench.distributed.failure import FailureReport
 from bertbench.distributed.loopback import loopback_address
-from bertbench.distributed.rendezvous import Ranks, launched_ranks, meet
+from bertbench.distributed.rendezvous import Ranks, launched_ranks, leave_log, log_left, meet
 from bertbench.distributed.spawn import environments_of
 from bertbench.distributed.world import World, join, lost_contact
 from tests.ranks import answers_of, run_command
@@ -248,3 +251,17 @@ def test_ranks_meet_on_their_own_gpus(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_an_error_of_a_lost_peer_is_known(text: str) -> None:
     assert lost_contact(RuntimeError(text))
     assert not lost_contact(RuntimeError("mat1 and mat2 shapes cannot be multiplied"))
+
+
+@pytest.mark.parametrize("path", ["/runs/l\udcff\udce9g/result_0.txt", "/runs/é/result_0.txt"])
+def test_any_path_of_a_log_passes_through_the_store(path: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TORCHELASTIC_RESTART_COUNT", "1")
+    store = PrefixStore("attempt 1", HashStore())
+    leave_log(store, Path(path))
+    assert log_left(store) == Path(path)
+
+
+def test_a_cause_that_quotes_such_a_path_is_recorded() -> None:
+    failure = FailureReport(HashStore(), Ranks(0, 1, 0, 1))
+    failure.claim("l\udcff: no space left")
+    assert failure.reported() == "l\\udcff: no space left"

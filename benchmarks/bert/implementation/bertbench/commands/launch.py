@@ -4,11 +4,13 @@ import argparse
 import os
 import shlex
 import subprocess
+import sys
 import time
 
 from bertbench.commands import emit, say, system_of, train
 from bertbench.common.children import outside
 from bertbench.common.errors import TARGET_MISSED, ConfigError, RunError
+from bertbench.common.terminal import shell_word
 from bertbench.config import System
 from bertbench.distributed.rendezvous import launched_ranks
 from bertbench.launch import docker, kubernetes, slurm, torchrun
@@ -90,6 +92,6 @@ def _shown(commands: list[list[str]], text: str | None) -> str:
         return f"# {shlex.join(commands[0])}\n{text}".removesuffix("\n")
     # the reader sets $MASTER_ADDR, so it alone isn't quoted
     return "\n".join(
-        " ".join(word if word.endswith("=$MASTER_ADDR") else shlex.quote(word) for word in command)
+        " ".join(word if word.endswith("=$MASTER_ADDR") else shell_word(word, sys.stdout.encoding) for word in command)
         for command in commands
     )

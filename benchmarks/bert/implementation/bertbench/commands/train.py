@@ -5,7 +5,7 @@ Called directly it starts the system's ranks; started by torchrun or Slurm it is
 
 import argparse
 import os
-import shlex
+import sys
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, nullcontext
 
@@ -17,6 +17,7 @@ from bertbench.checkpoint.start import check_start
 from bertbench.commands import emit, passed_on, say, say_unread, system_of
 from bertbench.common.errors import TARGET_MISSED, ConfigError, RunError
 from bertbench.common.paths import runs_folder, shown_path
+from bertbench.common.terminal import shell_word
 from bertbench.config import System
 from bertbench.distributed.rendezvous import Ranks, launched_ranks, leave_log, log_left
 from bertbench.distributed.startup import LAUNCHED, Startup, process_started
@@ -84,7 +85,8 @@ def _how_to_go_on(system: System, arguments: argparse.Namespace, files: ResultFi
     """Return how to continue a run that was stopped or failed after its start."""
     if any(files.snapshots.glob(f"*/{META_NAME}")):
         again = ["bertbench", "train", arguments.system, *rank_options(arguments, shown_path(files.log))]
-        return f"resume from the last snapshot with:\n  {shlex.join(again)}"
+        line = " ".join(shell_word(word, sys.stderr.encoding) for word in again)
+        return f"resume from the last snapshot with:\n  {line}"
     return (
         "no snapshot was taken yet, so this run can't be resumed; --set checkpoint.every_steps=N takes one every N "
         "steps"
@@ -243,7 +245,7 @@ def _closing_lines(finished: Run, short: Short | None, files: ResultFiles | None
     if short == "smoke":
         yield "smoke test passed: a few steps of everything ran (no result)"
     elif files and not short:
-        log, folder = (shlex.quote(shown_path(path)) for path in (files.log, files.log.parent))
+        log, folder = (shell_word(shown_path(path), sys.stderr.encoding) for path in (files.log, files.log.parent))
         yield f"log     {log}"
         yield f"judge   bertbench judge {log}"
         yield f"report  bertbench report {folder}"

@@ -202,6 +202,9 @@ def _override(content: JsonObject, origins: dict[str, str], override: str) -> It
     if not name:
         yield f"{option}: expected NAME=VALUE, for example schedule.max_steps=100"
         return
+    if any("\ud800" <= letter <= "\udfff" for letter in override):  # Python's letters for bytes that are no UTF-8
+        yield f"{option}: settings are UTF-8, and this path isn't; use another name for it, or set DATADIR or LOGDIR"
+        return
     *sections, key = name.split(".")
     place = content
     for depth, section in enumerate(sections, start=1):

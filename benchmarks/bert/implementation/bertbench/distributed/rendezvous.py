@@ -161,14 +161,14 @@ def on_one_machine(ranks: Ranks) -> bool:
 
 def leave_log(store: PrefixStore, log: Path) -> None:
     """Record a run's log for the ranks that torchrun's agent may start after these."""
-    store.underlying_store.set(_LOG_KEY, str(log.absolute()))
+    store.underlying_store.set(_LOG_KEY, os.fsencode(log.absolute()).hex())  # a path may be no UTF-8
 
 
 def log_left(store: PrefixStore) -> Path | None:
     """Return the log of the run that ranks restarted by torchrun's agent continue; None for a first start."""
     if not _restarts() or not store.underlying_store.check([_LOG_KEY]):
         return None
-    return Path(store.underlying_store.get(_LOG_KEY).decode())
+    return Path(os.fsdecode(bytes.fromhex(store.underlying_store.get(_LOG_KEY).decode())))
 
 
 def _restarts() -> int:
