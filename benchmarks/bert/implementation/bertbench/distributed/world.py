@@ -15,7 +15,7 @@ from torch.distributed.distributed_c10d import PrefixStore
 
 from bertbench.common.errors import RunError, StoppedError
 from bertbench.distributed import gloo
-from bertbench.distributed.affinity import available_cores, nearby_cores, own_cores
+from bertbench.distributed.affinity import nearby_cores, own_cores, threads_on, threads_per_rank
 from bertbench.distributed.failure import FailureReport
 from bertbench.distributed.memory import keep_freed_memory
 from bertbench.distributed.rendezvous import Ranks, launched_ranks, meet, meet_on_loopback, named, on_one_machine
@@ -122,7 +122,7 @@ def join(device_kind: str, timeout_s: int, bind_cores: bool = False, limits: Lim
     """
     ranks = launched_ranks(os.environ) or Ranks(0, 1, 0, 1)
     # ranks share the cores: a layer on two ranks took 1.77 times as long with all cores for each
-    torch.set_num_threads(max(1, available_cores() // ranks.local_size))
+    torch.set_num_threads(threads_per_rank(ranks.local_size))
     set_by_hand = _network_variables()
     if device_kind == "cpu":
         keep_freed_memory()
@@ -152,8 +152,8 @@ def join(device_kind: str, timeout_s: int, bind_cores: bool = False, limits: Lim
     with _settings_named(_BACKENDS[device_kind], set_by_hand):  # NCCL connects at the first collective
         world.barrier()
     world.watchdog.start()
-    if bind_cores:
-        _bind_cores(world)
+    if bind_cores or (device_kind == "cpu" and hasattr(os, "sched_getaffinity")):
+        _share_cores(world, bind_cores)
     try:
         yield world
     finally:
@@ -216,9 +216,11 @@ def _device(kind: str, local_rank: int) -> torch.device:
     return torch.device("cuda", local_rank)
 
 
-def _bind_cores(world: World) -> None:
+def _share_cores(world: World, bind: bool) -> None:
+    """Compute with as many threads as this rank has cores of its own, as far as a quota allows; `bind` it to them."""
     mine = (socket.gethostname(), world.ranks.local_rank, nearby_cores(world.device))
     on_node = sorted((place, cores) for host, place, cores in world.from_all(mine) if host == mine[0])
     cores = own_cores(world.ranks.local_rank, [cores for _, cores in on_node])
-    os.sched_setaffinity(0, cores)
-    torch.set_num_threads(len(cores))
+    if bind:
+        os.sched_setaffinity(0, cores)
+    torch.set_num_threads(threads_on(len(cores), len(on_node)))

@@ -27,7 +27,7 @@ from bertbench.common.errors import TARGET_MISSED, BertbenchError, RunError, Sto
 from bertbench.common.system_faults import unreadable
 from bertbench.config import System
 from bertbench.distributed import loopback
-from bertbench.distributed.affinity import available_cores
+from bertbench.distributed.affinity import threads_per_rank
 from bertbench.distributed.preemption import SIGNALS
 from bertbench.machine.describe import differences
 from bertbench.machine.oom import oom_kills
@@ -66,7 +66,7 @@ def agent_of(system: System) -> elastic_launch:
     # time for a snapshot; torch 2.11 ignores it and waits 30 s
     os.environ.setdefault("TORCH_ELASTIC_SHUTDOWN_TIMEOUT", str(system.launch.timeout_s))
     os.environ[LAUNCHER] = str(os.getpid())
-    os.environ["OMP_NUM_THREADS"] = str(max(1, available_cores() // system.launch.ranks_per_node))
+    _set_threads(threads_per_rank(system.launch.ranks_per_node))
     for name in filter(lambda known: known.startswith("torch.distributed.elastic"), logging.root.manager.loggerDict):
         logging.getLogger(name).setLevel(logging.CRITICAL)  # the callers report failures; each logger has its own level
     return elastic_launch(
@@ -83,6 +83,20 @@ def agent_of(system: System) -> elastic_launch:
         ),
         sys.executable,
     )
+
+
+def _set_threads(threads: int) -> None:
+    """Set the threads of ranks that are started from now on, and say which of a user's variables that replaces."""
+    for name in ("OMP_NUM_THREADS", "MKL_NUM_THREADS"):
+        before = os.environ.get(name)
+        if before and before != str(threads):
+            print(
+                f"{name}={before} isn't used: each rank computes with its share of the cores, {threads} "
+                f"{'thread' if threads == 1 else 'threads'}",
+                file=sys.stderr,
+                flush=True,
+            )
+        os.environ[name] = str(threads)
 
 
 def run_ranks(system: System, arguments: list[str], files: ResultFiles, resumption: Resumption | None = None) -> int:
