@@ -86,7 +86,9 @@ def preflight(parser: argparse.ArgumentParser) -> None:
 def train(parser: argparse.ArgumentParser) -> None:
     """Add the system, the seed and the output."""
     parser.add_argument(
-        "--seed", type=seed, help="repeat the run that logged this seed (default: from the system's entropy)"
+        "--seed",
+        type=seed,
+        help="repeat the run that logged this seed (to the bit on a CPU; default: from the system's entropy)",
     )
     add_path(
         parser,
@@ -173,5 +175,7 @@ def finetune_squad(parser: argparse.ArgumentParser) -> None:
         f"weights to start from: {WEIGHTS_HELP} (default: the system's model.checkpoint, else random weights)",
     )
     add_path(parser, "--out", "DIR", "folder to make, or an empty one", required=True)
-    parser.add_argument("--seed", type=seed, help="repeat the run that logged this seed (default: from entropy)")
+    parser.add_argument(
+        "--seed", type=seed, help="repeat the run that logged this seed (to the bit on a CPU; default: from entropy)"
+    )
     add_system_arguments(parser)

@@ -32,7 +32,9 @@ BENCHMARK = "squad_fine_tuning"
 def finetune(
     system: System, world: World, seed: int, inputs: Inputs, files: FinetuneFiles | None, progress: Progress
 ) -> list[dict[str, float | None]]:
-    """Train for `finetune.epochs` and return each one's scores; the same seed on one machine gives the same losses.
+    """Train for `finetune.epochs` and return each one's scores.
+
+    What a seed repeats, to the bit on a CPU and up to the order of atomic additions on CUDA: training/train.py.
 
     Rank 0 writes to `files`, which is None on other ranks. Raises RunError, DataError or CheckpointError; if the
     clock has started, the log then ends with `aborted`.

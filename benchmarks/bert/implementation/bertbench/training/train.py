@@ -18,7 +18,12 @@ from bertbench.training.final_weights import write_final_weights
 def train(
     system: System, world: World, seed: int, files: ResultFiles | None, progress: RunProgress, options: Options = NEW
 ) -> Run:
-    """Train to the target or to the limit; the same seed on the same machine gives the same losses.
+    """Train to the target or to the limit.
+
+    The seed fixes initial weights, dropout and the order of the data. The same machine, ranks, threads and arithmetic
+    (arithmetic.json) then repeat a CPU's losses to the bit. On CUDA they repeat up to rounding, which grows from step
+    to step: flash attention's backward pass and an embedding's gradient add atomically, in any order. With
+    launch.rank_speeds, the measured speeds decide which rank sums which samples.
 
     Rank 0 writes `files`, other ranks have None. Raises RunError, ConfigError, DataError or CheckpointError; the log
     ends with `aborted` if its clock had started. SIGTERM and SIGUSR1 raise StoppedError, after a snapshot by all ranks.
