@@ -38,7 +38,7 @@ def threads_per_rank(ranks: int) -> int:
 
 
 def threads_on(cores: int, ranks: int) -> int:
-    """Return the threads of a rank that has so many cores of its own, and its share of the machine's quota."""
+    """Return the threads of one of `ranks` on a machine that has `cores` to itself, within its share of the quota."""
     quota = quota_cores()
     return cores if quota is None else max(1, min(cores, int(quota / ranks)))
 
