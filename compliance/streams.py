@@ -50,14 +50,16 @@ def open_standard_streams() -> None:
             os.open(os.devnull, os.O_RDWR)  # takes the lowest free number, which is this one
     if sys.stdin is None:
         sys.stdin = open(0, closefd=False)  # noqa: SIM115 - a number, open until the process ends
-    sys.stdout = _over(_Output(1, "w", closefd=False), sys.stdout, line_buffering=os.isatty(1))
-    sys.stderr = _over(_Messages(2, "w", closefd=False), sys.stderr, line_buffering=True)
+    sys.stdout = _over(_Output(1, "w", closefd=False), sys.stdout)
+    sys.stderr = _over(_Messages(2, "w", closefd=False), sys.stderr)
 
 
-def _over(raw: io.FileIO, before: TextIO | None, line_buffering: bool) -> TextIO:
-    """Return a text stream over `raw` that encodes as the one before it did."""
-    encoding, errors = ("utf-8", "backslashreplace") if before is None else (before.encoding, before.errors)
-    return io.TextIOWrapper(io.BufferedWriter(raw), encoding, errors, line_buffering=line_buffering)
+def _over(raw: io.FileIO, before: TextIO | None) -> TextIO:
+    """Return a text stream over `raw` that encodes and waits as the one before it did."""
+    if not isinstance(before, io.TextIOWrapper):
+        return io.TextIOWrapper(io.BufferedWriter(raw), "utf-8", "backslashreplace", line_buffering=True)
+    at_once = before.line_buffering or before.write_through  # the latter: PYTHONUNBUFFERED
+    return io.TextIOWrapper(io.BufferedWriter(raw), before.encoding, before.errors, line_buffering=at_once)
 
 
 def guarded(program: str, run: Callable[[], int]) -> int:

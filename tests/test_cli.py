@@ -217,7 +217,7 @@ def test_a_run_trains_without_the_streams_that_a_shell_closed(streams: str, tmp_
 
 def test_a_variable_that_torch_refuses_as_it_loads_is_one_line_with_its_name() -> None:
     done = in_a_shell('"$python" -m bertbench plan cpu_demo', TORCH_DISTRIBUTED_DEBUG="sometimes")
-    said = "bertbench: TORCH_DISTRIBUTED_DEBUG is 'sometimes', which a library refuses"
+    said = "bertbench: TORCH_DISTRIBUTED_DEBUG is 'sometimes', which is refused"
     assert (done.returncode, said in done.stderr, "Traceback" in done.stderr) == (2, True, False)
 
 

@@ -165,6 +165,17 @@ def test_a_setting_that_gloo_can_t_honour_is_named(name: str, value: str, expect
     assert expected in text
 
 
+def test_an_error_of_nccl_names_what_is_set_for_the_network() -> None:
+    error = RuntimeError(
+        "NCCL error in: here.cpp:94, internal error\nLast error:\nBootstrap : no socket interface found\n"
+    )
+    named = pytest.raises(RunError, match=r"no socket interface found.*NCCL_SOCKET_IFNAME=ib7$")
+    with named, world_module._settings_named("nccl", ["NCCL_SOCKET_IFNAME=ib7"]):
+        raise error
+    with pytest.raises(RuntimeError, match="NCCL error in"), world_module._settings_named("nccl", []):
+        raise error
+
+
 def test_ranks_share_the_cores_that_they_are_near() -> None:
     near_0, near_1 = list(range(5)), [8, 9]
     nearby = [near_0, near_0, near_1, near_0]
