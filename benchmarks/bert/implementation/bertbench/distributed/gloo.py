@@ -36,7 +36,8 @@ def choose_interface(one_machine: bool, prints: bool) -> None:
             file=sys.stderr,
             flush=True,
         )
-    if one_machine and (unusable or not chosen):
+    nothing_chosen = not chosen and sys.platform == "linux"  # elsewhere gloo finds its way by itself
+    if one_machine and (unusable or nothing_chosen):
         os.environ[_INTERFACES] = _LOOPBACK
 
 
