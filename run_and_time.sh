@@ -13,4 +13,5 @@ esac
 
 named="${DGXSYSTEM:-${CONFIG_NAME:-}}"
 [[ ($# -gt 0 && "$1" != -*) || -n "$named" ]] || set -- cpu_demo "$@"
-exec "$python" -m bertbench launch "$@"
+# -P: a folder named bertbench may lie in the working directory, as where the repository was cloned
+exec "$python" -P -m bertbench launch "$@"

@@ -18,6 +18,7 @@ from compliance.finding import Finding, named
 from compliance.judge import LOG_PATTERN, Judgement, Overall, find_logs, is_package, once
 from compliance.log import CannotJudge
 from compliance.record import as_json, printable
+from compliance.streams import guarded, open_standard_streams
 
 _EXIT_CODES: dict[Overall, int] = {"pass": 0, "fail": 1, "cannot-judge": 2}
 _LOGS_A_PROCESS = 50  # of fewer, another process costs more than it saves
@@ -167,8 +168,5 @@ def _text(where: str, finding: Finding) -> list[str]:
 
 
 if __name__ == "__main__":
-    try:
-        sys.exit(main())
-    except BrokenPipeError:  # the reader, such as head, has seen enough
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        sys.exit(1)
+    open_standard_streams()
+    sys.exit(guarded("compliance", main))

@@ -7,7 +7,8 @@ from collections.abc import Collection
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from bertbench.common.errors import ConfigError, system_reason
+from bertbench.common.errors import ConfigError
+from bertbench.common.system_faults import unwritable
 from compliance.record import as_json as strict_json
 
 if TYPE_CHECKING:
@@ -143,10 +144,45 @@ def say(*lines: object) -> None:
 
 
 def system_of(arguments: argparse.Namespace) -> "System":
-    """Return the system that a command is called with, --set applied. Raises ConfigError as `load_system` does."""
-    from bertbench.config import load_system  # noqa: PLC0415 - pydantic, which not every command needs
+    """Return the system that a command is called with, --set applied.
 
-    return load_system(arguments.system, arguments.overrides)
+    Raises ConfigError as `load_system` does, and for settings that the command can't honour.
+    """
+    from bertbench.config import load_system  # noqa: PLC0415 - pydantic, which not every command needs, here and below
+    from bertbench.config.reads import check_given, check_overrides  # noqa: PLC0415
+
+    try:
+        system = load_system(arguments.system, arguments.overrides)
+    except ConfigError:
+        # how an unread setting would have to fit the others is of no use: say first that it isn't read
+        for declared in _declared(arguments):
+            check_overrides(arguments.overrides, declared)
+        raise
+    for declared in _declared(arguments):
+        check_given(system, declared)
+    return system
+
+
+def say_unread(system: "System", arguments: argparse.Namespace) -> None:
+    """Name what the system file says and the command doesn't read, in one line, if there is any."""
+    from bertbench.config.reads import unread_line  # noqa: PLC0415
+
+    command = "train" if arguments.command == "launch" else arguments.command
+    if line := unread_line(system, command):
+        say(line)
+
+
+def _declared(arguments: argparse.Namespace) -> list[str]:
+    """Return the names under which config/reads.py declares what this command reads."""
+    from bertbench.config.reads import DECLARATIONS  # noqa: PLC0415
+
+    command: str = arguments.command
+    if command not in ("train", "launch"):
+        layouts = getattr(arguments, "layouts", False)  # of predict
+        return [name for name in (f"{command} --layouts" if layouts else command,) if name in DECLARATIONS]
+    names = [f"train --{arguments.short}"] if arguments.short else ["train"]
+    place = getattr(arguments, "on", "local")
+    return [*names, *(name for name in (f"launch --on {place}",) if name in DECLARATIONS)]
 
 
 def write_file(path: Path, text: str, option: str = "--html") -> None:
@@ -154,7 +190,5 @@ def write_file(path: Path, text: str, option: str = "--html") -> None:
     try:
         path.write_text(text, encoding="utf-8", errors="replace")  # a log may hold half of a surrogate pair
     except OSError as error:
-        raise ConfigError(
-            f"{path}: cannot be written ({system_reason(error)}); name another file with {option}"
-        ) from error
+        raise ConfigError(unwritable(path, error, f"name another file with {option}")) from error
     say(f"wrote {path}")

@@ -91,7 +91,9 @@ def train(parser: argparse.ArgumentParser) -> None:
         "by name (docs/running.md). An argument beats them."
     )
     parser.add_argument(
-        "--seed", type=seed, help="repeat the run that logged this seed (default: from the system's entropy)"
+        "--seed",
+        type=seed,
+        help="repeat the run that logged this seed (to the bit on a CPU; default: from the system's entropy)",
     )
     add_path(
         parser,
@@ -179,5 +181,7 @@ def finetune_squad(parser: argparse.ArgumentParser) -> None:
         f"weights to start from: {WEIGHTS_HELP} (default: the system's model.checkpoint, else random weights)",
     )
     add_path(parser, "--out", "DIR", "folder to make, or an empty one", required=True)
-    parser.add_argument("--seed", type=seed, help="repeat the run that logged this seed (default: from entropy)")
+    parser.add_argument(
+        "--seed", type=seed, help="repeat the run that logged this seed (to the bit on a CPU; default: from entropy)"
+    )
     add_system_arguments(parser)

@@ -6,7 +6,7 @@ Called directly it starts the system's ranks; started by torchrun or Slurm it is
 import argparse
 import json
 
-from bertbench.commands import emit, passed_on, system_of
+from bertbench.commands import emit, passed_on, say_unread, system_of
 from bertbench.commands.finetune_score import table
 from bertbench.common.progress import Progress
 from bertbench.config import System
@@ -27,6 +27,7 @@ def run(arguments: argparse.Namespace) -> int:
     check_startable(system, "fine-tuning runs on one; add --set hardware.number_of_nodes=1")
     _inputs(system, arguments)  # report bad inputs once, not on every rank
     files = reserve(arguments.out)
+    say_unread(system, arguments)
     words = passed_on(arguments, "system", "train", "dev", "vocab", "init", "out", "seed")
     code = run_once(system, ["finetune", "squad", *words], files)
     if code == 0:

@@ -3,11 +3,13 @@
 import argparse
 import shlex
 import subprocess
+import sys
 import time
 
 from bertbench.commands import emit, say, system_of, train
 from bertbench.common.children import outside
 from bertbench.common.errors import TARGET_MISSED, ConfigError, RunError, system_reason
+from bertbench.common.terminal import shell_word
 from bertbench.config import System
 from bertbench.launch import docker, kubernetes, slurm, torchrun
 from bertbench.launch.job import Command, Job
@@ -131,7 +133,10 @@ def _shown(commands: list[list[str]], variables: dict[str, str], text: str | Non
         [
             *exports,
             *(
-                " ".join(word if word.endswith("=$MASTER_ADDR") else shlex.quote(word) for word in command)
+                " ".join(
+                    word if word.endswith("=$MASTER_ADDR") else shell_word(word, sys.stdout.encoding)
+                    for word in command
+                )
                 for command in commands
             ),
         ]

@@ -75,7 +75,7 @@ def _started(system: System, arguments: argparse.Namespace) -> int:
     )
     try:
         options = passed_on(arguments, "min_gbit", "json")
-        agent_of(system)("-m", "bertbench", "preflight", arguments.system, *options)
+        agent_of(system)("-P", "-m", "bertbench", "preflight", arguments.system, *options)
     except SignalException as stopped:
         say(f"bertbench: {StoppedError.SIGN} {stopped.sigval.name}; all ranks stopped")
         return 128 + int(stopped.sigval)

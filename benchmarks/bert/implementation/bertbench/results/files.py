@@ -6,8 +6,9 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
-from bertbench.common.errors import RunError, system_reason
+from bertbench.common.errors import RunError
 from bertbench.common.paths import data_folder
+from bertbench.common.system_faults import unwritable
 from bertbench.common.timeline import POWER, TIMELINE
 from bertbench.config import System
 from bertbench.config.load import RUN_CONFIG
@@ -98,6 +99,4 @@ def _writing(path: Path) -> Iterator[None]:
     try:
         yield
     except OSError as error:
-        raise RunError(
-            f"{path}: cannot be written ({system_reason(error)}); set LOGDIR to a folder that can"
-        ) from error
+        raise RunError(unwritable(path, error, "set LOGDIR to a folder that can")) from error
