@@ -71,9 +71,9 @@ def guarded(program: str, run: Callable[[], int]) -> int:
         finally:
             sys.stdout.flush()
     except (OSError, SystemExit):  # argparse ends the process after its help
-        if _output_error() is None:
+        if output_error() is None:
             raise
-    error = _output_error()
+    error = output_error()
     if error is None:
         return code
     # Python flushes standard output once more at exit
@@ -84,6 +84,7 @@ def guarded(program: str, run: Callable[[], int]) -> int:
     return OUTPUT_LOST
 
 
-def _output_error() -> OSError | None:
+def output_error() -> OSError | None:
+    """Return the first error of standard output; None if it took all that was printed."""
     raw = getattr(getattr(sys.stdout, "buffer", None), "raw", None)
     return raw.error if isinstance(raw, _Output) else None

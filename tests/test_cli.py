@@ -119,7 +119,7 @@ def test_run_and_time_leaves_the_system_to_a_variable(tmp_path: Path, program: P
         environment = {**os.environ, name: value}
         command = ["bash", script, "--runs", "2"]
         done = subprocess.run(command, env=environment, capture_output=True, text=True, check=True)
-        assert done.stdout == f"-m bertbench launch {expected}\n"
+        assert done.stdout == f"-P -m bertbench launch {expected}\n"
 
 
 def test_an_unknown_system_is_a_line_before_torch_is_imported_and_leaves_no_file(tmp_path: Path) -> None:

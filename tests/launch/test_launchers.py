@@ -136,7 +136,7 @@ def test_the_longest_name_and_words_of_yaml_are_names(name: str, kind: kubernete
 @pytest.mark.parametrize(
     ("variable", "value"),
     [
-        ("CONT", "registry.example.org#bertbench:1"), ("CONT", "docker://bertbench:1"), ("CONT", "/images/b.sqsh"),
+        ("CONT", "registry.example.org/Bertbench:1"), ("CONT", "/images/b.sqsh"),
         ("CONT", "registry.example.org/BertBench"), ("DATA_CLAIM", "Data"), ("RUNS_CLAIM", "my_runs"),
         ("RUNS_CLAIM", "r" * 254), ("RDMA", "ib"), ("RDMA", "rdma/ib=0"), ("RDMA", "rdma/ib=all"),
     ],

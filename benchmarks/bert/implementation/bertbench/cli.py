@@ -24,7 +24,7 @@ from bertbench.common.terminal import use_closest_signs
 from bertbench.common.variables import refused_variable
 from compliance.record import printable
 from compliance.source import CannotJudge
-from compliance.streams import guarded, open_standard_streams
+from compliance.streams import guarded, open_standard_streams, output_error
 
 _LAB = "lab"
 _ALIKE = 0.7  # of difflib's ratio: its own 0.6 takes --lr for --help
@@ -158,6 +158,8 @@ def _main(arguments: Sequence[str] | None) -> int:
     except KeyboardInterrupt as interrupt:
         return children.said(interrupt)
     except Exception as error:  # of torch and the system, too: what a person can mend is said in a line
+        if output_error() is not None:
+            raise  # `guarded` says it
         fault = uncaught(error) if isinstance(error, OSError) else None
         if fault is not None:
             print(f"bertbench: {fault}", file=sys.stderr)

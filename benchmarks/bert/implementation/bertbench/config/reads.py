@@ -93,7 +93,9 @@ _CONDITIONAL: Declaration = {
         lambda s: s.data.balance.startswith("stratified"), "data.balance stratified or stratified_presort"
     ),
     "optimizer.muon": ReadWhere(lambda s: s.optimizer.name == "muon", "optimizer.name muon"),
-    "schedule.start_warmup_step": ReadWhere(lambda s: s.schedule.warmup_steps, "schedule.warmup_steps above 0"),
+    "schedule.start_warmup_step": ReadWhere(  # 0 is the start of a schedule without warm-up, too
+        lambda s: s.schedule.warmup_steps or s.schedule.start_warmup_step == 0, "schedule.warmup_steps above 0"
+    ),
     "clip.max_norm": ReadWhere(lambda s: s.clip.mode != "none", "clip.mode after, before or bucket"),
     "communication.topk_share": ReadWhere(
         lambda s: s.communication.compression == "topk", "communication.compression topk"
