@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
 # The one way to run: ./run_and_time.sh [SYSTEM] [--runs N] [options of `bertbench train`]
-# Makes N timed runs of a system (default: one of cpu_demo) and leaves runs/SYSTEM/bert/result_<n>.txt for each.
+# Makes N timed runs of a system (default: DGXSYSTEM, CONFIG_NAME or cpu_demo, NEXP times or once) and leaves
+# runs/SYSTEM/bert/result_<n>.txt for each. docs/running.md lists other variables that it honours.
 set -euo pipefail
 
 repository="$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)"
@@ -10,5 +11,7 @@ case "$repository" in
 esac
 [[ -x "$python" ]] || python=python3 # a container has everything in its own Python
 
-[[ $# -gt 0 && "$1" != -* ]] || set -- cpu_demo "$@"
-exec "$python" -m bertbench launch "$@"
+named="${DGXSYSTEM:-${CONFIG_NAME:-}}"
+[[ ($# -gt 0 && "$1" != -*) || -n "$named" ]] || set -- cpu_demo "$@"
+# -P: a folder named bertbench may lie in the working directory, as where the repository was cloned
+exec "$python" -P -m bertbench launch "$@"

@@ -33,6 +33,13 @@ def judge_log(path: Path, ruleset: str | None = None, division: str | None = Non
     return judge.judge_log(path, ruleset, division, strict)
 
 
+def asked_together(judgements: "Sequence[Judgement]") -> "list[Judgement]":
+    """Return the judgements of one folder's runs with the questions about them together; their verdicts stay."""
+    from compliance import judge  # noqa: PLC0415 - as above
+
+    return judge.asked_together(judgements)
+
+
 def judge_result(folder: Path, ruleset: str | None = None) -> "Result":
     """Judge the runs of results/<system>/<benchmark>, each and together, by the description in the same package.
 

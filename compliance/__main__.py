@@ -23,6 +23,7 @@ from compliance.read.record import as_json, printable
 from compliance.read.source import STDIN, CannotJudge
 from compliance.rules import RULES
 from compliance.rules.rule import Unchecked
+from compliance.streams import guarded, open_standard_streams
 
 _EXIT_CODES: dict[Overall, int] = {"pass": 0, "fail": 1, "cannot-judge": 2}
 _LOGS_A_PROCESS = 50
@@ -187,8 +188,5 @@ def _job(job: tuple[Path, argparse.Namespace]) -> Judgement:
 
 
 if __name__ == "__main__":
-    try:
-        sys.exit(main())
-    except BrokenPipeError:  # the reader, such as head, has seen enough
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        sys.exit(1)
+    open_standard_streams()
+    sys.exit(guarded("compliance", main))

@@ -29,8 +29,9 @@ for _number in (signal.SIGINT, signal.SIGHUP):  # of a suite in the background o
 
 @pytest.fixture(autouse=True)
 def _launched_by_nobody(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A command called in this process tells its ranks by a variable when it began; the next test starts without."""
-    monkeypatch.delenv(LAUNCHED, raising=False)
+    """A command called in this process leaves variables for its ranks; the next test starts without."""
+    for name in (LAUNCHED, "BERTBENCH_VARIABLES"):
+        monkeypatch.delenv(name, raising=False)
 
 
 Captured = pytest.CaptureFixture[str]

@@ -34,7 +34,8 @@ def take_steps(
         files.log.touch()
     sampler = sampler_of(system)
     trainer = make_trainer(system, world, SEED, sampler)
-    snapshots = Snapshots(system, world, SEED, files if world.leads else None)
+    configuration = system.model_dump(mode="json", by_alias=True)
+    snapshots = Snapshots(system, configuration, world, SEED, files if world.leads else None)
     if before:
         snapshots.load(trainer, before, verified(before))
     loaded = see(trainer)

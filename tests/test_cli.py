@@ -13,7 +13,10 @@ import pytest
 
 import compliance.__main__ as judge
 from bertbench.cli import main, table
+from bertbench.commands.field_options import FINETUNE, SETTINGS, SWITCHES
 from bertbench.common.paths import REPOSITORY
+from bertbench.common.variables import refused_variable
+from bertbench.config import load_system
 from bertbench.results.progress import RunProgress
 from tests.compliance.logs import closed, write
 from tests.conftest import Captured, Program, Tiny
@@ -46,6 +49,14 @@ REFUSED = {
     "data verfy DIR": "invalid choice: 'verfy'; did you mean verify?",
     "lab stepp": "invalid choice: 'stepp'; did you mean step?",
     "predict --gpu h10": "invalid choice: 'h10'; did you mean h100?",
+    "train cpu_demo --lr 1e-3": "given with --set: --set optimizer.learning_rate=1e-3",
+    "train cpu_demo --lr=1e-3 --batch_size 8": "--set optimizer.learning_rate=1e-3 --set data.global_batch_size=8",
+    "launch cpu_demo --fp16 --nodes 2": "--set precision.compute=fp16 --set hardware.number_of_nodes=2",
+    "plan cpu_demo --target": "--set evaluation.target=VALUE",
+    "show cpu_demo --model.layers 3": "--set model.layers=3",
+    "train cpu_demo --epochs 3": "a run ends at its target, and at the latest after --set schedule.max_steps=N",
+    "finetune squad --system x --train a --dev b --vocab c --out d --epochs 3": "--set finetune.epochs=3",
+    "finetune squad --system x --train a --dev b --vocab c --out d --lr 1e-5": "--set finetune.learning_rate=1e-5",
     "init --gpu-modle h100": "unrecognized arguments: --gpu-modle h100; did you mean --gpu-model?",
     **{
         f"{command} --seed={seed}": f"argument --seed: {seed!r}: expected a whole number of at least 0"
@@ -63,6 +74,17 @@ def test_a_close_misspelling_gets_a_suggestion_and_a_seed_is_a_whole_number(
         main(words.split())
     assert ended.value.code == 2
     assert expected in capsys.readouterr().err
+
+
+def test_every_setting_that_an_option_of_another_program_means_exists() -> None:
+    known = {
+        f"{section}.{key}"
+        for section, values in load_system("cpu_demo").model_dump().items()
+        if isinstance(values, dict)
+        for key in values
+    }
+    whole = [setting.partition("=")[0] for setting in SWITCHES.values()]
+    assert {*SETTINGS.values(), *FINETUNE.values(), *whole} <= known
 
 
 @pytest.mark.parametrize("command", sorted({command.path for command in (*table([]), *table(["lab"]))}))
@@ -85,7 +107,19 @@ def test_run_and_time_runs_the_demo_unless_a_system_is_named(
     script = tmp_path / "run_and_time.sh"  # away from the repository's .venv
     script.write_text((REPOSITORY / "run_and_time.sh").read_text())
     done = subprocess.run(["bash", script, *given], capture_output=True, text=True, check=True)
-    assert done.stdout == f"-m bertbench launch {expected}\n"
+    assert done.stdout == f"-P -m bertbench launch {expected}\n"
+
+
+@pytest.mark.parametrize("name", ["DGXSYSTEM", "CONFIG_NAME"])
+def test_run_and_time_leaves_the_system_to_a_variable(tmp_path: Path, program: Program, name: str) -> None:
+    program("python3", 'echo "$@"')
+    script = tmp_path / "run_and_time.sh"
+    script.write_text((REPOSITORY / "run_and_time.sh").read_text())
+    for value, expected in (("DGXA100_8x8x48x1", "--runs 2"), ("", "cpu_demo --runs 2")):
+        environment = {**os.environ, name: value}
+        command = ["bash", script, "--runs", "2"]
+        done = subprocess.run(command, env=environment, capture_output=True, text=True, check=True)
+        assert done.stdout == f"-P -m bertbench launch {expected}\n"
 
 
 def test_an_unknown_system_is_a_line_before_torch_is_imported_and_leaves_no_file(tmp_path: Path) -> None:
@@ -117,6 +151,115 @@ def test_a_reader_that_has_seen_enough_is_no_error(words: list[str], tmp_path: P
         process.stdout.close()
         said = process.stderr.read()
     assert (process.returncode, said) == (141, "")
+
+
+def in_a_shell(line: str, **environment: str) -> subprocess.CompletedProcess[str]:
+    """Run a line whose $python is this one, with LOG and other names from the environment."""
+    given = {**os.environ, "python": sys.executable, **environment}
+    return subprocess.run(["bash", "-c", line], env=given, capture_output=True, text=True, check=False)
+
+
+@pytest.mark.parametrize(
+    ("judging", "streams", "prints"),
+    [
+        ("bertbench judge", ">&-", False),
+        ("bertbench judge", "2>&-", True),
+        ("bertbench judge --json", "<&- >&- 2>&-", False),
+        ("bertbench judge", "2>/dev/full", True),
+        ("compliance", "<&- >&- 2>&-", False),
+    ],
+)
+def test_a_verdict_does_not_depend_on_streams_that_nobody_reads(
+    judging: str, streams: str, prints: bool, tmp_path: Path
+) -> None:
+    log = str(write(tmp_path / "result_0.txt", closed()))
+    done = in_a_shell(f'"$python" -m {judging} "$LOG" {streams}', LOG=log)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert ("PASS" in done.stdout) == prints
+
+
+@pytest.mark.parametrize(
+    "words", ["bertbench judge LOG", "compliance LOG", "bertbench --help", "bertbench show cpu_demo"]
+)
+def test_an_answer_that_a_full_disk_can_t_take_is_one_line_and_no_verdict(words: str, tmp_path: Path) -> None:
+    log = str(write(tmp_path / "result_0.txt", closed()))
+    done = in_a_shell(f'"$python" -m {words.replace("LOG", log)} >/dev/full')
+    assert done.returncode == 74
+    reason = "standard output can't be written (No space left on device); make room there"
+    assert done.stderr == f"{words.split(maxsplit=1)[0]}: {reason}\n"
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "locale", [{"LC_ALL": "C.UTF-8"}, {"LC_ALL": "C", "PYTHONUTF8": "0", "PYTHONCOERCECLOCALE": "0"}]
+)
+def test_a_run_writes_below_any_path_and_prints_it_as_a_shell_reads_it(
+    locale: dict[str, str], tmp_path: Path, tiny_file: str
+) -> None:
+    folder = os.fsencode(tmp_path) + b"/l\xff\xe9g"
+    os.mkdir(folder)  # noqa: PTH102 - pathlib takes no bytes
+    given = {**os.environ, **locale, "LOGDIR": os.fsdecode(folder), "TMPDIR": os.fsdecode(folder)}
+    words = [sys.executable, "-m", "bertbench", "train", tiny_file, "--set", "checkpoint.every_steps=2"]
+    done = subprocess.run(words, env=given, capture_output=True, text=True, check=False)
+    assert (done.returncode, "Traceback" in done.stderr) == (3, False), done.stderr
+    (line,) = (line for line in done.stderr.splitlines() if line.startswith("judge "))
+    judged = in_a_shell(line.replace("judge   bertbench", '"$python" -m bertbench'))
+    assert judged.returncode == 1, judged.stderr
+    assert judged.stdout.startswith("FAIL")
+    assert not any(name.startswith(b"bertbench-") for name in os.listdir(folder))  # noqa: PTH208
+
+
+@pytest.mark.slow
+def test_ranks_start_in_a_folder_that_holds_one_of_this_name(tmp_path: Path, tiny_file: str) -> None:
+    (tmp_path / "bertbench").mkdir()
+    done = in_a_shell(
+        'cd "$LOGDIR" && "$python" -P -m bertbench train "$FILE" --smoke', FILE=tiny_file, LOGDIR=str(tmp_path)
+    )
+    assert done.returncode == 0, done.stderr
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("streams", [">&-", "2>&-", "<&-", "<&- >&- 2>&-", ">/dev/null 2>/dev/full"])
+def test_a_run_trains_without_the_streams_that_a_shell_closed(streams: str, tmp_path: Path, tiny_file: str) -> None:
+    done = in_a_shell(f'"$python" -m bertbench train "$FILE" --smoke {streams}', FILE=tiny_file, LOGDIR=str(tmp_path))
+    assert done.returncode == 0, done.stderr
+    log = tmp_path / "tiny" / "smoke" / "smoke_0.txt"
+    assert "run_stop" in log.read_text()
+
+
+def test_a_variable_that_torch_refuses_as_it_loads_is_one_line_with_its_name() -> None:
+    done = in_a_shell('"$python" -m bertbench plan cpu_demo', TORCH_DISTRIBUTED_DEBUG="sometimes")
+    said = "bertbench: TORCH_DISTRIBUTED_DEBUG is 'sometimes', which is refused"
+    assert (done.returncode, said in done.stderr, "Traceback" in done.stderr) == (2, True, False)
+
+
+@pytest.mark.parametrize(
+    ("error", "blamed"),
+    [
+        (ValueError("Unknown level: 'LOUD'"), "LOGLEVEL is 'loud'"),
+        (ValueError("invalid literal for int() with base 10: 'many'"), "TORCHINDUCTOR_COMPILE_THREADS is 'many'"),
+        (KeyError("few"), None),
+        (ValueError("rank 1 of 7"), None),
+    ],
+)
+def test_only_an_error_that_quotes_a_library_s_variable_is_put_down_to_it(
+    error: Exception, blamed: str | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name, value in {
+        "LOGLEVEL": "loud", "TORCHINDUCTOR_COMPILE_THREADS": "many", "HOME_OF": "few", "OMP_NUM_THREADS": "7",
+    }.items():  # fmt: skip
+        monkeypatch.setenv(name, value)
+    line = refused_variable(error)
+    assert (line and line.partition(",")[0]) == blamed
+
+
+def test_a_folder_of_this_name_in_the_working_directory_hides_nothing(tmp_path: Path) -> None:
+    """As in the folder into which the repository was cloned."""
+    (tmp_path / "bertbench").mkdir()
+    script = REPOSITORY / "run_and_time.sh"
+    done = subprocess.run(["bash", script, "--help"], cwd=tmp_path, capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert "usage: bertbench launch" in done.stdout
 
 
 @pytest.mark.parametrize("more", [[], ["--json"], ["--ruleset", "2.0.0"]])

@@ -22,6 +22,9 @@ _PAGES = {
     "README.md": "index.md", "results/README.md": "results.md", "compliance/README.md": "rules.md",
     "CHANGELOG.md": "changelog.md",
 }  # fmt: skip
+_BLOCK = re.compile(r"^```\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+_LONGEST_LINE = 100  # characters that fit in letters of the usual size
+_LINK_TO_LOG = re.compile(rb'<a href="[^"]*">(.*?)</a>')
 _LINK = re.compile(r"(!?)\[([^]]*)\]\(([^)#:]+)(#[^)]*)?\)")
 
 
@@ -30,6 +33,7 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
     for source, page in _PAGES.items():
         files.append(File.generated(config, page, content=(_REPOSITORY / source).read_text()))
     files.append(File.generated(config, "report.html", content=_report()))
+    files.append(File.generated(config, "wide.css", content=Path(__file__).with_name("wide.css").read_text()))
     return files
 
 
@@ -46,13 +50,19 @@ def on_page_markdown(markdown: str, page: Page, config: MkDocsConfig, files: Fil
         repository = os.environ.get("GITHUB_REPOSITORY")
         return f"[{text}](https://github.com/{repository}/blob/main/{path})" if repository else text
 
-    return _LINK.sub(led, markdown)
+    return _BLOCK.sub(_sized, _LINK.sub(led, markdown))
+
+
+def _sized(block: re.Match[str]) -> str:
+    """Return a block of code, in smaller letters if it has long lines."""
+    longest = max(map(len, block[1].splitlines()), default=0)
+    return f"``` {{ .text .wide }}\n{block[1]}```" if longest > _LONGEST_LINE else block[0]
 
 
 def _report() -> bytes:
-    """Return the page that `bertbench report` draws of results/."""
+    """Return the page that `bertbench report` draws of results/, without its links to logs, which the site lacks."""
     with tempfile.TemporaryDirectory() as folder:
         page = Path(folder, "report.html")
         command = [sys.executable, "-m", "bertbench", "report", "results", "--html", str(page)]
         subprocess.run(command, check=True, cwd=_REPOSITORY, stdout=subprocess.DEVNULL)
-        return page.read_bytes()
+        return _LINK_TO_LOG.sub(rb"\1", page.read_bytes())

@@ -1,54 +1,93 @@
-"""Draw docs/demo.svg: accuracy against time of the demo's recorded runs, beside the fastest Trainer's on that machine.
+"""Draw the pictures of the pages from the records in results/: `python docs/site/picture.py` writes docs/*.svg.
 
-Reads results/cpu_demo and results/bench/*/train.json; `python docs/site/picture.py` writes the file.
+- demo.svg: accuracy against time of bertbench and of the fastest Trainer, runs of the record that README's table shows
+- balance.svg: simulated load efficiency of 1,024 GPUs, by method
+
+A test finds old ones, and pages that describe a picture in other words.
 """
 
 import json
+from collections.abc import Callable, Mapping
 from pathlib import Path
+from typing import Any, NamedTuple
 
-from bertbench.report.charts import Axis, scatter
-from compliance.read.log import read_events
-from compliance.read.run import RunFacts
+from bertbench.report.charts import Axis, Series, lines, scatter
 
 _REPOSITORY = Path(__file__).parents[2]
-_PICTURE = _REPOSITORY / "docs" / "demo.svg"
+_RESULTS = _REPOSITORY / "results"
 _TARGET = 0.4
-_COLOURS = ("#0b7a75", "#b3541e")
+_BALANCE = "bertbench balance --gpus 1024 --batch 2,4,8,16,48 --methods "
+_COLOURS = ("#0b7a75", "#b3541e", "#5b3fa6", "#8a6d00")
 _STYLE = (
     "svg { background: #fff; font: 11px sans-serif; fill: #333 } circle { r: 1.5px } .end { text-anchor: end } "
     ".middle { text-anchor: middle } .grid { stroke: #ddd } .level { stroke: #333; stroke-dasharray: 4 4 } "
-    + " ".join(f".fill-{number} {{ fill: {colour} }}" for number, colour in enumerate(_COLOURS))
+    "[class^=line] { fill: none; stroke-width: 1.8 } "
+    + " ".join(
+        f".fill-{number} {{ fill: {colour} }} .line-{number} {{ stroke: {colour} }}"
+        for number, colour in enumerate(_COLOURS)
+    )
 )
 
 
-def fastest_rival(record: Path) -> tuple[str, list[tuple[float, ...]]]:
-    """Return the evaluations of the Trainer's row that reached the target first."""
-    content = json.loads(record.read_text())
-    reached = {result["name"]: result["seconds_to_target"] for result in content["results"] if result["reached"]}
-    name = min((name for name in reached if "Trainer" in name and " our " not in name), key=reached.__getitem__)
-    return name, [tuple(point) for course in content["courses"][name] for point in course]
+class Picture(NamedTuple):
+    """A picture, and the words that a page describes it with."""
+
+    drawn: str
+    description: str
 
 
-def current() -> str:
-    """Return the picture of what is recorded today: a point an evaluation, of all runs."""
-    runs = _REPOSITORY / "results" / "cpu_demo" / "bert"
-    processor = json.loads((runs / "result_0" / "run.json").read_text())["processor"]
-    courses = [RunFacts(read_events(log)).course for log in sorted(runs.glob("result_*.txt"))]
-    series = {f"bertbench, {len(courses)} runs": [point for course in courses for point in course]}
-    for path in (_REPOSITORY / "results" / "bench").glob("*/train.json"):
-        if json.loads(path.read_text())["processor"] == processor:
-            name, points = fastest_rival(path)
-            series[name] = points
-    seconds = Axis(f"seconds since the clock started; {processor}, two cores")
-    figure = scatter("Accuracy of the demo", series, seconds, Axis("accuracy", low=0.0), ("target", _TARGET))
+def demo() -> Picture:
+    """Return the points of all evaluations, of the record of `lab train` that README's table shows: the newest."""
+    records = (json.loads(path.read_text()) for path in (_RESULTS / "bench").glob("*/train.json"))
+    record = max(records, key=lambda one: one["measured"])
+    courses = record["courses"]
+    names = ["bertbench", _fastest_trainer(record)]
+    runs = len(courses["bertbench"])
+    description = (
+        f"Accuracy against time of {runs} runs each of bertbench and of transformers' Trainer, on "
+        f"{record['processor']}, {record['measured']}"
+    )
+    series = {name: [(x, y) for course in courses[name] for x, y in course] for name in names}
+    seconds = Axis(f"seconds; {record['processor']}, two cores", low=0.0)
+    level = ("target", _TARGET)
+    figure = scatter(description, series, seconds, Axis("masked-LM accuracy", low=0.0), level)
+    return Picture(_alone(figure, series, 150), description)
+
+
+def balance() -> Picture:
+    """Return simulated efficiency by samples a GPU, a line a method."""
+    records = json.loads((_RESULTS / "simulated" / "balance.json").read_text())
+    rows = next(found for command, found in records.items() if command.startswith(_BALANCE))
+    series: dict[str, list[tuple[float, float]]] = {}
+    for row in rows:
+        series.setdefault(row["method"], []).append((row["batch"], row["efficiency"]))
+    description = "Simulated load efficiency of 1,024 GPUs against samples a GPU, by method"
+    efficiency = Axis("load efficiency: mean load / largest load", high=1.0)
+    figure = lines(description, series, Axis("samples a GPU", log2=True), efficiency)
+    return Picture(_alone(figure, series, 140), description)
+
+
+def _fastest_trainer(record: Mapping[str, Any]) -> str:
+    """Return the Trainer's row that reached the target first, with an optimizer of its own."""
+    reached = {result["name"]: result["seconds_to_target"] for result in record["results"] if result["reached"]}
+    return min((name for name in reached if "Trainer" in name and " our " not in name), key=reached.__getitem__)
+
+
+def _alone(figure: str, series: Series, top: int) -> str:
+    """Return a chart of a page as a file of its own, with the series' names in it from `top` downwards."""
     drawing = figure[figure.index("<svg") : figure.index("</svg>")]
     names = [
-        f'<text x="396" y="{176 + 15 * number}" class="end fill-{number}">{name}</text>'
+        f'<text x="392" y="{top + 15 * number}" class="end fill-{number}">{name}</text>'
         for number, name in enumerate(series)
     ]
     opened = drawing.replace("<svg", '<svg xmlns="http://www.w3.org/2000/svg"')
     return f"{opened}<style>{_STYLE}</style>{''.join(names)}</svg>\n"
 
 
+PICTURES: dict[str, Callable[[], Picture]] = {"demo.svg": demo, "balance.svg": balance}
+"""What draws each file of docs/."""
+
+
 if __name__ == "__main__":
-    _PICTURE.write_text(current())
+    for file, draw in PICTURES.items():
+        (_REPOSITORY / "docs" / file).write_text(draw().drawn)

@@ -10,6 +10,9 @@ from typing import Any
 
 from scipy import stats
 
+from bertbench.common.mlperf import accuracy_text
+from bertbench.report.samples import samples_to_end
+from bertbench.report.scores import mean_of
 from compliance.ask import TOPICS
 from compliance.read.log import read_events
 from compliance.read.run import RunFacts
@@ -34,7 +37,8 @@ def demo() -> str:
     run = RunFacts(read_events(log))
     target = next(event.value for event in run.events() if event.key.endswith("target"))
     said = [
-        f"after {one.samples:,.0f} samples: accuracy {one.accuracy:.4f} (target {target})" for one in run.evaluations
+        f"after {one.samples:,.0f} samples: accuracy {accuracy_text(one.accuracy, target)} (target {target})"
+        for one in run.evaluations
     ]
     best, name = max(one.accuracy for one in run.evaluations), f"runs/cpu_demo/bert/{log.name}"
     lines = [
@@ -119,9 +123,9 @@ def _demo_claims() -> Rows:
     logs = sorted((_RESULTS / "cpu_demo" / "bert").glob("result_*.txt"))
     runs = [RunFacts(read_events(log)) for log in logs]
     seconds = [run.time_to_train_s or 0 for run in runs]
-    samples = [run.evaluations[-1].samples or 0 for run in runs]
+    samples = [samples_to_end(run) or 0 for run in runs]
     for claim, values, form in (("seconds", seconds, ".1f"), ("samples", samples, ",.0f")):
-        figure = f"{statistics.mean(values):{form}} (range {min(values):{form}} to {max(values):{form}})"
+        figure = f"{mean_of(values):{form}} (range {min(values):{form}} to {max(values):{form}})"
         command = f"./run_and_time.sh cpu_demo --runs {len(runs)}"
         yield [
             f"The demo's {claim} to its target",

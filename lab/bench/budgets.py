@@ -19,10 +19,9 @@ FILE = Path(__file__).with_name("budgets.yaml")
 @cache
 def budgets() -> dict[str, Any]:
     """Read the limits for this version of torch: those of the newest pair in the file that is no newer."""
-    pairs = yaml.safe_load(FILE.read_text(encoding="utf-8"))
+    pairs: dict[str, dict[str, Any]] = yaml.safe_load(FILE.read_text(encoding="utf-8"))
     # the first four characters: NVIDIA's 2.11.0a0 is 2.11 as well
-    limits: dict[str, Any] = next(limits for oldest, limits in pairs.items() if torch.__version__[:4] >= oldest)
-    return limits
+    return pairs[max(oldest for oldest in pairs if oldest <= torch.__version__[:4])]
 
 
 def broken(found: Found, limits: dict[str, Any]) -> Iterator[str]:

@@ -79,7 +79,7 @@ REFUSED = {
     "--methods magic": "--methods: unknown 'magic'; choose of none",
     "--gpus 8,x": "--gpus 8,x: expected positive whole numbers",
     "--gpus 12": "--gpus 12 is not a multiple of --gpus-per-node 8",
-    "--lengths nowhere.json": "nowhere.json: is not a length histogram",
+    "--lengths nowhere.json": "nowhere.json: cannot be read (No such file or directory)",
     "--attention=-1": "--attention -1 --noise 0: expected a factor of at least 0 and a standard deviation",
     "--attention=nan": "expected a factor of at least 0",
     "--noise=2": "a standard deviation from 0 to 1",

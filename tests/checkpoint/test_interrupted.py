@@ -49,6 +49,26 @@ def mlperf_line(key: str, **metadata: Any) -> str:
     return f":::MLLOG {json.dumps({'namespace': '', **record})}\n"
 
 
+def test_a_newest_snapshot_that_the_system_can_t_read_is_not_passed_over_for_an_older_one(
+    interrupted: Resumption,
+) -> None:
+    files = interrupted.files
+    damaged = step_folder(files.snapshots, 6) / "__0_0.distcp"
+    damaged.unlink()
+    damaged.mkdir()
+    with pytest.raises(CheckpointError, match=r"__0_0\.distcp: cannot be read \(Is a directory\).*name an older"):
+        find("auto", None, files.log.parent)
+    assert found_by(str(step_folder(files.snapshots, 4)), files.log.parent).meta.step == 4
+
+
+def test_a_log_that_the_system_can_t_read_is_not_taken_for_a_run_that_never_started(interrupted: Resumption) -> None:
+    log = interrupted.log
+    log.unlink()
+    log.mkdir()
+    with pytest.raises(CheckpointError, match=r"result_0\.txt: cannot be read \(Is a directory\)"):
+        find("auto", None, log.parent)
+
+
 def test_only_a_whole_snapshot_is_chosen(interrupted: Resumption, capsys: Captured) -> None:
     files = interrupted.files
     partial_folder(files.snapshots, 8).mkdir()  # half-written

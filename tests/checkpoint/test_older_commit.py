@@ -42,7 +42,9 @@ def test_a_setting_newer_than_the_snapshot_is_no_change() -> None:
 def digest_of_loaded(world: World, folder: Path) -> str:
     system = load_system("cpu_demo", SMALL)
     trainer = WholeTrainer(system, world, 99)  # another seed: what isn't loaded differs
-    snapshots = Snapshots(system, world, 99, ResultFiles(folder / "result_0.txt") if world.leads else None)
+    configuration = system.model_dump(mode="json", by_alias=True)
+    files = ResultFiles(folder / "result_0.txt") if world.leads else None
+    snapshots = Snapshots(system, configuration, world, 99, files)
     snapshots.load(trainer, SNAPSHOT, verified(SNAPSHOT))
     digest, state = hashlib.sha256(), trainer.state()
     for name in sorted(state):

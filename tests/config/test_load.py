@@ -6,10 +6,10 @@ import pytest
 from pydantic import ValidationError
 
 from bertbench.common.errors import ConfigError
+from bertbench.common.mlperf import mlperf_evaluation_interval
 from bertbench.common.paths import SYSTEMS
 from bertbench.config import System, load_system
 from bertbench.config.load import schema
-from bertbench.config.settings import mlperf_evaluation_interval
 from tests.conftest import Tiny, write_json
 from tests.tiny import TINY_SYSTEM
 
@@ -53,6 +53,7 @@ REFUSED = {
     "optimizer.impl=apex": "optimizer.impl apex has kernels for adam and lamb on cuda only",
     "schedule.warmup_steps=7": "schedule.warmup_steps 7 would end after the run, schedule.max_steps 6; set",
     "schedule.max_steps": "expected NAME=VALUE",
+    "data.path=/l\udcff\udce9g": "settings are UTF-8, and this path isn't",
     "schedule.max_steps.x=1": "max_steps is a value, not a section",
     "communication.compression=powersgd precision.compute=fp16": "communication.compression powersgd carries errors",
     f"{ON_GPUS} optimizer.impl=apex communication.compression=fp16": "optimizer.impl apex can't skip steps",

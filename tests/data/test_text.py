@@ -74,9 +74,37 @@ def test_a_vocabulary_too_small_for_its_characters_is_refused() -> None:
         Vocabulary.train(["some letters"], 9)
 
 
-@pytest.mark.parametrize(("content", "expected"), [("a\nb\n", r"no entry \[PAD\]"), ("a\na\n", "'a' more than once")])
+@pytest.mark.parametrize(
+    ("content", "expected"), [("a\nb\n", r"no entry \[PAD\]"), ("a\n \na\u2028\n", "'a' in lines 1 and 3")]
+)
 def test_a_vocabulary_file_needs_special_tokens_and_no_repetition(tmp_path: Path, content: str, expected: str) -> None:
     path = tmp_path / "vocab.txt"
     path.write_text(content)
     with pytest.raises(DataError, match=expected):
+        Vocabulary.read(path)
+
+
+def test_blank_lines_take_ids_that_no_word_has(tmp_path: Path) -> None:
+    path = tmp_path / "vocab.txt"
+    path.write_text("\n[PAD]\n\n[UNK]\n[CLS]\n[SEP]\n[MASK]\n\u2028\nthe\n \t\ncat\n##s\n\n\n", encoding="utf-8")
+    vocabulary = Vocabulary.read(path)
+    assert [vocabulary.ids[entry] for entry in (*SPECIAL_TOKENS, "the", "cat", "##s")] == [1, 3, 4, 5, 6, 8, 10, 11]
+    assert len(vocabulary) == 14
+    assert list(vocabulary.encode(["the cats", "\u2028"])) == [[8, 10, 11], []]
+    assert vocabulary.tokenizer().encode("the cats", add_special_tokens=False).ids == [8, 10, 11]
+    vocabulary.write(tmp_path)  # as a dataset keeps it
+    assert Vocabulary.read(path) == vocabulary
+    transformers = pytest.importorskip("transformers")
+    theirs = transformers.BertTokenizer.from_pretrained(tmp_path)
+    assert theirs("the cats")["input_ids"] == [4, 8, 10, 11, 5]
+
+
+def test_a_byte_order_mark_is_dropped_unless_it_could_change_a_word(tmp_path: Path) -> None:
+    path = tmp_path / "vocab.txt"
+    path.write_text("\ufeff" + "\n".join((*SPECIAL_TOKENS, "the")), encoding="utf-8")
+    assert Vocabulary.read(path).tokens == (*SPECIAL_TOKENS, "the")
+    path.write_text("\ufeff" + "\n".join(("the", *SPECIAL_TOKENS)), encoding="utf-8")
+    with pytest.raises(
+        DataError, match="byte order mark, which google-research's loader counts to its first entry 'the'"
+    ):
         Vocabulary.read(path)

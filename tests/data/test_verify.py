@@ -1,4 +1,5 @@
 import json
+import re
 import shutil
 import struct
 from collections.abc import Callable
@@ -91,7 +92,7 @@ def test_shards_in_another_order_hold_the_same_samples(copied: Path, printed: Pr
     ("damage", "expected"),
     [
         (lambda folder: flip(folder / "train" / "part_00001.h5", -9), "part_00001.h5: found sha256"),
-        (lambda folder: (folder / "vocab.txt").unlink(), "vocab.txt: found sha256 no such file, the manifest says"),
+        (lambda folder: (folder / "vocab.txt").unlink(), "vocab.txt: cannot be read (No such file or directory)"),
         (lambda folder: (folder / "eval" / "part_00000.h5").unlink(), "part_00000.h5: cannot be read"),
         (lambda folder: np.save(folder / "eval" / "index.npy", np.zeros(3)), "found float64 of shape (3,)"),
         (lambda folder: (folder / "train" / "part_x.h5").touch(), "part_x.h5: found a file that the manifest doesn't"),
@@ -131,3 +132,7 @@ def test_a_summary_counts_lengths_masks_and_padding(copied: Path, printed: Print
     rewritten(copied, [Sample([1] * length, [0] * length, [1], [2], 0) for length in (3, 31, 32)], 3)
     split = answer("data", "show", copied)["splits"]["train"]
     assert (split["bin_width"], split["histogram"]) == (2, [0, 1, *[0] * 13, 2])  # 3 to 4, and 31 to 32
+    text = printed("data", "show", copied)
+    assert "train: 3 samples in 1 shard, 66 tokens" in text
+    train = text.partition("\neval: ")[0]
+    assert re.findall(r"^ +(\d+) to +(\d+)", train, re.MULTILINE) == [("3", "4"), ("31", "32")], "no empty bins"

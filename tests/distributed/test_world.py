@@ -1,17 +1,24 @@
 import os
+import socket
 import time
+from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
 import torch
+from torch.distributed import HashStore
+from torch.distributed.distributed_c10d import PrefixStore
 
-from bertbench.common.errors import RunError
+from bertbench.common.errors import BertbenchError, ConfigError, RunError
 from bertbench.distributed import world as world_module
 from bertbench.distributed.affinity import by_physical_core, core_list, own_cores
-from bertbench.distributed.rendezvous import Ranks, launched_ranks
+from bertbench.distributed.failure import FailureReport
+from bertbench.distributed.loopback import loopback_address
+from bertbench.distributed.ranks import Ranks, launched_ranks
+from bertbench.distributed.rendezvous import leave_log, log_left, meet
 from bertbench.distributed.spawn import environments_of
 from bertbench.distributed.world import World, join, lost_contact
-from tests.ranks import answers_of
+from tests.ranks import answers_of, run_command
 
 TORCHRUN = {"RANK": "5", "WORLD_SIZE": "16", "LOCAL_RANK": "1", "LOCAL_WORLD_SIZE": "4"}
 SLURM = {
@@ -56,8 +63,8 @@ def try_to_join() -> str:
     try:
         with join("cpu", timeout_s=3):
             return "joined"
-    except RunError as error:
-        return str(error)
+    except BertbenchError as error:
+        return f"{type(error).__name__}: {error}"
 
 
 @pytest.mark.parametrize(
@@ -87,6 +94,95 @@ def test_without_an_address_the_error_says_what_to_set() -> None:
     del second["MASTER_ADDR"]
     ((_, lost),) = answers_of([second], try_to_join)
     assert "MASTER_ADDR not set, so 2 ranks can't meet" in lost
+
+
+def test_in_an_interactive_shell_a_single_process_waits_for_no_other() -> None:
+    elsewhere = {"MASTER_ADDR": "nowhere.invalid", "MASTER_PORT": "1"}
+    one_task = {**SLURM, "SLURM_PROCID": "0", "SLURM_LOCALID": "0", "SLURM_NODEID": "0", "SLURM_STEP_NUM_TASKS": "1",
+                "SLURM_STEP_TASKS_PER_NODE": "1"}  # fmt: skip
+    for left in (one_task, {"RANK": "0", "WORLD_SIZE": "1"}):
+        assert answers_of([{**left, **elsewhere}], try_to_join) == [(False, "joined")]
+
+
+@pytest.mark.parametrize("address", ["::1", "[::1]", "Localhost", "ip6-localhost", "127.0.0.2", " 127.0.0.1 "])
+def test_ranks_meet_on_each_name_of_loopback(address: str) -> None:
+    if ":" in (loopback_address(address) or "") and not has_ipv6():
+        pytest.skip("this machine has no ::1")
+    given = [environment | {"MASTER_ADDR": address} for environment in environments_of(2)]
+    assert answers_of(given, sum_by_shared_memory) == [(False, (3.0, True))] * 2
+
+
+def has_ipv6() -> bool:
+    try:
+        socket.create_server(("::1", 0), family=socket.AF_INET6).close()
+    except OSError:
+        return False
+    return True
+
+
+def sum_by_shared_memory() -> tuple[float, bool]:
+    with join("cpu", timeout_s=20) as world:
+        return world.sum(torch.tensor(world.rank + 1.0)).item(), world.shared is not None
+
+
+@pytest.mark.parametrize(
+    ("host", "address"),
+    [
+        ("0:0:0:0:0:0:0:1", "::1"), ("::1%lo", "::1"), ("::ffff:127.0.0.1", "127.0.0.1"), ("127.8.9.10", "127.8.9.10"),
+        ("192.0.2.1", None), ("node7", None), ("localhost.example.org", None), ("fe80::1%eth0", None),
+    ],
+)  # fmt: skip
+def test_only_loopback_keeps_other_machines_out(host: str, address: str | None) -> None:
+    assert loopback_address(host) == address
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        *(("MASTER_PORT", port) for port in ("abc", "0", "65536", "-1", "22.5")),
+        *(("MASTER_ADDR", address) for address in ("tcp://node7", "127.0.0.1:29500", "fe80::1", "node 7")),
+    ],
+)
+def test_an_address_that_can_t_be_right_is_refused_at_once(
+    name: str, value: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for key, text in {**environments_of(2)[1], name: value}.items():
+        monkeypatch.setenv(key, text)
+    with pytest.raises(ConfigError, match=f"^{name} is '{value}'"):
+        meet(Ranks(1, 2, 1, 2), timeout_s=300)
+
+
+def test_on_one_machine_loopback_serves_where_a_named_interface_is_missing(tmp_path: Path, tiny_file: str) -> None:
+    done = run_command(2, ["train", tiny_file, "--smoke"], tmp_path, GLOO_SOCKET_IFNAME="nosuch0")
+    assert done.returncode == 0, done.stderr
+    (line,) = (line for line in done.stderr.splitlines() if "GLOO_SOCKET_IFNAME" in line)
+    assert line.startswith("GLOO_SOCKET_IFNAME is 'nosuch0': this machine has lo")
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "expected"),
+    [
+        ("GLOO_SOCKET_IFNAME", "lo,nosuch0", "has no interface 'nosuch0' with an address; set it to names from"),
+        ("GLOO_DEVICE_TRANSPORT", "PIGEON", "unset it"),
+    ],
+)
+def test_a_setting_that_gloo_can_t_honour_is_named(name: str, value: str, expected: str) -> None:
+    alone = environments_of(2)[0] | {"MASTER_ADDR": socket.gethostname(), name: value}
+    ((failed, text),) = answers_of([alone], try_to_join)
+    assert not failed, text
+    assert text.startswith(f"ConfigError: {name} is {value!r}")
+    assert expected in text
+
+
+def test_an_error_of_nccl_names_what_is_set_for_the_network() -> None:
+    error = RuntimeError(
+        "NCCL error in: here.cpp:94, internal error\nLast error:\nBootstrap : no socket interface found\n"
+    )
+    named = pytest.raises(RunError, match=r"no socket interface found.*NCCL_SOCKET_IFNAME=ib7$")
+    with named, world_module._settings_named("nccl", ["NCCL_SOCKET_IFNAME=ib7"]):
+        raise error
+    with pytest.raises(RuntimeError, match="NCCL error in"), world_module._settings_named("nccl", []):
+        raise error
 
 
 def test_ranks_share_the_cores_that_they_are_near() -> None:
@@ -175,3 +271,17 @@ def test_ranks_meet_on_their_own_gpus(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_an_error_of_a_lost_peer_is_known(text: str) -> None:
     assert lost_contact(RuntimeError(text))
     assert not lost_contact(RuntimeError("mat1 and mat2 shapes cannot be multiplied"))
+
+
+@pytest.mark.parametrize("path", ["/runs/l\udcff\udce9g/result_0.txt", "/runs/é/result_0.txt"])
+def test_any_path_of_a_log_passes_through_the_store(path: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TORCHELASTIC_RESTART_COUNT", "1")
+    store = PrefixStore("attempt 1", HashStore())
+    leave_log(store, Path(path))
+    assert log_left(store) == Path(path)
+
+
+def test_a_cause_that_quotes_such_a_path_is_recorded() -> None:
+    failure = FailureReport(HashStore(), Ranks(0, 1, 0, 1))
+    failure.claim("l\udcff: no space left")
+    assert failure.reported() == "l\\udcff: no space left"

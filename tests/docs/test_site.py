@@ -1,5 +1,6 @@
 """The site that `make docs` builds: every page is there, and every link between pages leads to a heading."""
 
+import re
 import shutil
 import subprocess
 import sys
@@ -20,4 +21,11 @@ def test_every_page_is_in_the_site_and_a_link_to_no_heading_is_found(tmp_path: P
     (warning,) = [line for line in done.stderr.splitlines() if line.startswith("WARNING")]
     assert "no-such-heading" in warning
     expected = {"index", "results", "rules", "changelog", "report"} | {page.stem for page in PAGES[1:]}
-    assert expected <= {page.stem for page in (tmp_path / "site").glob("*.html")}
+    site = tmp_path / "site"
+    assert expected <= {page.stem for page in site.glob("*.html")}
+    home = (site / "index.html").read_text()
+    assert re.search(r'<link rel="stylesheet" href="wide.css"', home) and ".wide" in (site / "wide.css").read_text()
+    blocks = re.findall(r'<div class="(wide )?highlight">.*?<code>(.*?)</code>', home, re.DOTALL)
+    assert all(wide for wide, block in blocks if "bertbench lab train" in block), "small letters, so that it fits"
+    assert not all(wide for wide, _ in blocks)
+    assert "href" not in (site / "report.html").read_text(), "no log is on the site"

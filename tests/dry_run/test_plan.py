@@ -1,18 +1,21 @@
 """`bertbench plan`: what it says of a rank, against the rank itself on real processes."""
 
 import math
+import shlex
 from pathlib import Path
 
 import numpy as np
 import pytest
 
+from bertbench.cli import main
 from bertbench.config import System, load_system, system_names
 from bertbench.distributed.world import World
 from bertbench.dry_run.activations import batch_of_lengths, kept_bytes, summed_loss
 from bertbench.dry_run.layouts import activation_bytes, memory_gb, needed_gb
 from bertbench.dry_run.rank import count_rank
+from bertbench.loading.inputs import missing_inputs
 from bertbench.model.bert import Bert
-from tests.conftest import Answer, Printed, Tiny
+from tests.conftest import Answer, Captured, Printed, Tiny
 from tests.ranks import run_ranks
 from tests.training.steps import whole_trainer
 
@@ -112,6 +115,38 @@ def test_a_plan_names_what_is_missing_and_only_strict_fails(
     for missing in (f"{tmp_path}/cpu_demo: found no dataset", "none.safetensors: found no weights"):
         assert missing in said
     assert "ranks 0 to 1" in printed("plan", "cpu_demo", "--rank", "2", code=2)
+
+
+@pytest.mark.parametrize("there", [(), ("wiki",), ("wiki_eval",)])
+def test_all_missing_inputs_are_named_at_once_each_with_whole_commands(
+    there: tuple[str, ...], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Captured
+) -> None:
+    monkeypatch.setenv("DATADIR", str(tmp_path))
+    monkeypatch.chdir(tmp_path)
+    for name in there:
+        (tmp_path / name).mkdir()
+    problems = missing_inputs(load_system("dgxa100_n1"))
+    names = [name for name in ("wiki", "wiki_eval", "phase1.safetensors") if name not in there]
+    assert [problem.partition(": ")[0] for problem in problems] == [str(tmp_path / name) for name in names]
+    commands = [command for problem in problems for command in problem.split("`")[1::2]]
+    for command in commands:
+        program, *words = shlex.split(command)
+        assert (program, main(words)) == ("bertbench", 2)  # the inputs are missing; argparse refuses no word of it
+        assert capsys.readouterr().err.startswith("bertbench: ")
+    told = " ".join(commands)
+    assert ("--select-eval 10000" in told) == ("wiki_eval" in names)
+    assert ("data shuffle" in told) == ("wiki" in names)
+
+
+@pytest.mark.parametrize(
+    ("capacity", "said"),
+    [("0.0001 GB", "GB, does not fit in 0.0001 GB: "), ("", "GB, of how much the file doesn't say")],
+)
+def test_a_plan_says_whether_its_memory_fits_the_gpu(
+    capacity: str, said: str, tiny_file: str, printed: Printed
+) -> None:
+    words = ["plan", tiny_file, "--set", "launch.device=cuda", "--set", "hardware.accelerators_per_node=2"]
+    assert said in printed(*words, "--set", f"hardware.accelerator_memory_capacity={capacity}")
 
 
 @pytest.mark.slow

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from bertbench.config import System
-from bertbench.distributed.rendezvous import launched_ranks
+from bertbench.distributed.ranks import launched_ranks
 from bertbench.distributed.spawn import environments_of
 from bertbench.distributed.world import World
 from bertbench.launch.rank import as_rank

@@ -1,18 +1,19 @@
 """What is read is never run, what listens is out of others' reach, and what is written tells no secrets."""
 
 import os
+import pathlib
 import pickle
 import re
 import signal
 import subprocess
 import sys
-from pathlib import Path
+from pathlib import Path, PosixPath
 from types import SimpleNamespace
 
 import pytest
 import torch
 from torch.distributed import checkpoint
-from torch.distributed.checkpoint.metadata import BytesStorageMetadata, Metadata
+from torch.distributed.checkpoint.metadata import BytesStorageMetadata, Metadata, StorageMeta
 
 import bertbench
 import compliance
@@ -75,6 +76,20 @@ def test_a_snapshot_that_names_a_file_elsewhere_is_refused(snapshot: Path) -> No
     for info in metadata.storage_data.values():
         info.relative_path = "../elsewhere"
     assert_refused(snapshot, metadata, "names a file outside")
+
+
+def test_a_snapshot_that_python_313_wrote_is_read_by_any(snapshot: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    metadata = SnapshotReader(snapshot).read_metadata()
+    metadata.storage_meta = StorageMeta(checkpoint_id=snapshot)
+    with monkeypatch.context() as as_313:
+        as_313.setattr(PosixPath, "__module__", "pathlib._local")
+        as_313.setitem(sys.modules, "pathlib._local", pathlib)
+        written = pickle.dumps(metadata)
+    assert b"pathlib._local" in written
+    (snapshot / ".metadata").write_bytes(written)
+    found = SnapshotReader(snapshot).read_metadata().storage_meta
+    assert found
+    assert found.checkpoint_id == snapshot
 
 
 def listening(pid: int) -> set[str]:

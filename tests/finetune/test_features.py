@@ -108,8 +108,16 @@ def test_a_long_question_is_cut_and_case_kept_where_the_vocabulary_is_cased() ->
     assert cased.tokens_N.dtype == np.int32
 
 
-def test_what_no_token_stands_for_is_refused() -> None:
+def test_a_context_without_a_token_is_refused() -> None:
     with pytest.raises(DataError, match="found no token in its context"):
         features(ask("\u200b \u200b"))
-    with pytest.raises(DataError, match=r"question one: found no token for its answer '\\u200b'"):
-        features(ask("the \u200b cat", "\u200b"))
+
+
+def test_windows_are_labelled_by_the_first_answer_whose_place_and_tokens_are_known() -> None:
+    unlabelled = (Answer("cat", 3), Answer("cat"), Answer("\u200b", 4), Answer(" ", 3), Answer("the", -13))
+    (none,) = features(Question("one", "who?", "the \u200b cat", unlabelled))
+    assert (none.is_labelled, none.start, none.end) == (False, 0, 0)
+    (third,) = features(Question("one", "who?", "the \u200b cat", (*unlabelled, Answer("cat", 6))))
+    assert (third.is_labelled, third.tokens_N[third.start]) == (True, CAT)
+    (impossible,) = features(Question("one", "who?", "the cat", ()))
+    assert (impossible.is_labelled, impossible.start) == (True, 0)

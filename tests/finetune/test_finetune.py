@@ -23,7 +23,7 @@ from bertbench.weights.file import Weights, write_weights
 from compliance import judge_log
 from tests.conftest import Captured, Printed, Tiny
 from tests.finetune.conftest import QUESTIONS
-from tests.ranks import answers_of, run_ranks
+from tests.ranks import answers_of, run_command, run_ranks
 
 
 def tuned(world: World, system: System, inputs: Inputs, out: Path) -> list[tuple[float, float]]:
@@ -83,6 +83,31 @@ def test_questions_are_learnt_by_heart_and_everything_is_told(
     assert all(torch.equal(tensor, weights.read()[f"masked_lm.{name}"]) for name, tensor in heads.items())
 
 
+def test_questions_without_an_answer_at_its_place_are_scored_but_not_trained_on(
+    squad: list[str], tmp_path: Path
+) -> None:
+    file = content(QUESTIONS)
+    asked = [question for article in file["data"] for part in article["paragraphs"] for question in part["qas"]]
+    answered = [question for question in asked if question["answers"]]
+    for answer in answered[0]["answers"]:
+        answer["answer_start"] += 1
+    for answer in answered[1]["answers"]:
+        del answer["answer_start"]
+    answered[2]["is_impossible"] = True
+    odd = tmp_path / "odd.json"
+    odd.write_text(json.dumps(file))
+    done = run_command(2, [*squad, "--train", str(odd), "--dev", str(odd)], tmp_path)
+    assert done.returncode == 0, done.stderr
+    scores = content(tmp_path / "out" / "scores.json")
+    left_out = f"{odd}: 3 of 13 questions are left out of training; the first: question {answered[0]['id']}: expected"
+    assert done.stderr.count(left_out) == 1
+    assert done.stderr.count(f"{odd}: 2 of 13 questions have no answer at its place; they are scored") == 1
+    assert (scores["inputs"]["train"]["questions"], scores["inputs"]["train"]["left_out"]) == (10, 3)
+    assert (scores["inputs"]["dev"]["questions"], scores["inputs"]["dev"]["unplaced"]) == (13, 2)
+    assert scores["scores"]["total"] == 13
+    assert 0 < scores["epochs"][0]["loss"] < 10
+
+
 def test_training_starts_from_a_run_s_weights_with_a_new_head(
     system: Tiny, inputs: Callable[..., Inputs], tmp_path: Path
 ) -> None:
@@ -104,8 +129,8 @@ def test_training_starts_from_a_run_s_weights_with_a_new_head(
 
 MISTAKES = {
     "--train /nowhere": "/nowhere: cannot be read (No such file or directory); give a file of SQuAD",
-    "--dev MOVED": "qas[0] (id a): expected the answer 'sat' at character 3 of the context, found ' ca'",
-    "--train EMPTY": "found an empty answer; remove it",
+    "--train MOVED": "question a: expected the answer 'sat' at character 3 of the context, found ' ca'; answer_start",
+    "--train EMPTY": "found no question to train on; question a: found an empty answer",
     "--vocab UNSPECIAL": "found no entry [CLS]; expected all of",
     "--set model.vocab_size=197": "has 199 entries, model.vocab_size is 197; raise model.vocab_size",
     "--init /nowhere": "/nowhere: found nothing there",

@@ -89,11 +89,22 @@ def test_the_command_prints_scores_and_warns_of_missing_predictions(
 
 
 @pytest.mark.parametrize(
+    "answer", [{"text": "cat", "answer_start": 3}, {"text": "cat"}, {"text": "cat", "answer_start": -1}]
+)
+def test_scores_need_no_place_of_an_answer(tmp_path: Path, printed: Printed, answer: dict[str, object]) -> None:
+    odd = [{**CAT, "answers": [answer]}, {**CAT, "id": "b", "is_impossible": True}]  # the official script scores both
+    words = ["--dev", write(tmp_path / "dev.json", squad(*odd)), "--predictions"]
+    found = json.loads(
+        printed("finetune", "score", *words, write(tmp_path / "p.json", {"a": "cat", "b": ""}), "--json")
+    )
+    assert (found["exact"], found["HasAns_total"]) == (50, 2)
+
+
+@pytest.mark.parametrize(
     ("dev", "predictions", "expected"),
     [
         ('{"data": [', {}, "dev.json: invalid JSON: EOF while parsing a list at line 1 column 10"),
         (squad({**CAT, "id": 3}), {}, "data[0].paragraphs[0].qas[0].id: input should be a valid string, found '3'"),
-        (squad({**CAT, "is_impossible": True}), {}, "qas[0] (id a): is_impossible, but has 1 answers"),
         (squad(), {}, "found no question"),
         (squad(CAT), {"a": None}, "p.json: a: input should be a valid string, found 'None'"),
     ],

@@ -39,7 +39,8 @@ def _like_a_dgx(row: Published) -> bool:
 
 
 def test_a_range_has_two_digits_and_follows_the_errors(monkeypatch: pytest.MonkeyPatch) -> None:
-    assert str(Range(118.4, 0.31416, "")) == "120 to 0.31"
+    assert str(Range(98.7, 104.6, 118.4, "")) == "100 min (99 to 120)"
+    assert str(Range(0.32, 0.37, 1.02, "")) == "22 s (19 to 61)", "seconds below a minute"
     # 21 errors from -0.5 to 0.5: the quantiles at 5 and 95 % are -0.45 and 0.45; published = forecast / (1 + error)
     errors = {kind("h200", "SXM", 8, 1): list(np.linspace(-0.5, 0.5, 21))}
     monkeypatch.setattr("bertbench.forecast.ranges._errors", lambda gpu: errors)

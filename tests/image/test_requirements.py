@@ -4,6 +4,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 from bertbench.common.paths import REPOSITORY
 
 
@@ -25,3 +27,17 @@ def test_a_base_keeps_its_torch_and_numpy_and_an_empty_one_gets_ours(tmp_path: P
     assert "the base brings neither torch nor numpy; found no NVIDIA apex" in said
     assert any(line.startswith("torch>") for line in requirements)
     assert any(line.startswith("numpy==") for line in constraints)
+
+
+@pytest.mark.parametrize(
+    ("version", "kept", "untested"),
+    [("2.10.0", False, False), ("2.11.0a0+eb65b36914.nv26.02", True, False), ("2.15.0a0+1a2b3c", True, True)],
+)
+def test_a_bases_torch_is_replaced_if_too_old_and_named_if_untested(
+    version: str, kept: bool, untested: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "torch.py").write_text(f"__version__ = {version!r}\n")
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
+    said, requirements, _ = installed_on(tmp_path, sys.executable, "-S")
+    assert kept != any(line.startswith("torch>") for line in requirements)
+    assert untested == ("the base's torch is untested: pyproject.toml asks for torch>=2." in said)

@@ -13,6 +13,7 @@ import yaml
 from kubeflow_trainer_api import models
 
 from bertbench.cli import main
+from bertbench.common.errors import ConfigError
 from bertbench.common.paths import REPOSITORY
 from bertbench.config import load_system, system_names
 from bertbench.distributed.spawn import environments_of
@@ -39,11 +40,12 @@ KINDS = pytest.mark.parametrize("kind", ["trainjob", "jobset"])
 
 
 def test_the_sbatch_line_says_what_the_system_file_says() -> None:
-    line = slurm.command(job("dgxa100_n8", "--set", "a.b=c d", runs=10))
-    assert line[0] == "sbatch"
-    assert {"--nodes=8", "--ntasks-per-node=8", "--gpus-per-node=8", "--time=155"} <= set(line)  # 10 x 15 + 5
-    assert line[-4:] == [str(slurm.SCRIPT), "dgxa100_n8", "--set", "a.b=c d"]
-    assert "--gpus-per-node=2" not in slurm.command(job("cpu_demo"))
+    words, variables = slurm.command(job("dgxa100_n8", "--set", "a.b=c d", runs=10))
+    assert words[0] == "sbatch"
+    assert {"--nodes=8", "--ntasks-per-node=8", "--gpus-per-node=8", "--time=155"} <= set(words)  # 10 x 15 + 5
+    assert words[-4:] == [str(slurm.SCRIPT), "dgxa100_n8", "--set", "a.b=c d"]
+    assert variables["NEXP"] == "10"
+    assert "--gpus-per-node=2" not in slurm.command(job("cpu_demo")).words
 
 
 def test_by_hand_there_is_a_torchrun_line_a_node_and_one_node_needs_none() -> None:
@@ -57,7 +59,7 @@ def test_by_hand_there_is_a_torchrun_line_a_node_and_one_node_needs_none() -> No
 def test_every_launcher_hears_of_restarts() -> None:
     system = load_system("dgxa100_n2", ["launch.max_restarts=3"])
     again = Job(system, "dgxa100_n2", [], 1)
-    assert any(",RESTARTS=3," in word for word in slurm.command(again))
+    assert slurm.command(again).variables["RESTARTS"] == "3"
     assert all("--max-restarts=3" in line for line in torchrun.commands(again))
     assert all("--max-restarts=3" in kubernetes.manifest(again, kind) for kind in ("trainjob", "jobset"))
     assert not any("--max-restarts" in word for line in torchrun.commands(job("dgxa100_n2")) for word in line)
@@ -96,6 +98,65 @@ def test_a_system_file_that_no_image_has_goes_along_whole(tmp_path: Path, kind: 
     assert str(tmp_path) not in text
     assert '{"name": "systems", "configMap": {"name": "my-cluster"}}' in text
     assert '{"name": "systems", "mountPath": "/systems", "readOnly": true}' in text
+
+
+def named(tmp_path: Path, name: str) -> str:
+    return write_json(tmp_path / f"{name}.json", {"extends": "dgxa100_n8"})
+
+
+@pytest.mark.parametrize(
+    ("name", "expected"),
+    [
+        ("8nodes", "can't name a job '8nodes'; a name must begin with a letter"),
+        ("cluster_", "can't name a job 'cluster-'"),
+        ("c" * 49, "64 characters; Kubernetes takes 63; shorten the name of the system's file to 48 characters"),
+    ],
+)
+@pytest.mark.parametrize("more", [["--dry-run"], []])
+@KINDS
+def test_a_name_that_kubernetes_refuses_is_refused_before_anything_is_created(
+    name: str, expected: str, more: list[str], kind: str, tmp_path: Path, printed: Printed, program: Program
+) -> None:
+    program("kubectl", f"touch {tmp_path}/created")
+    said = printed("launch", named(tmp_path, name), "--on", "kubernetes", "--kind", kind, *more, code=2)
+    assert said.startswith(f"bertbench: {name}: ")
+    assert expected in said
+    assert not (tmp_path / "created").exists()
+
+
+@pytest.mark.parametrize("name", ["c" * 48, "true", "On", "n1.x_2"])
+@KINDS
+def test_the_longest_name_and_words_of_yaml_are_names(name: str, kind: kubernetes.Kind, tmp_path: Path) -> None:
+    path = named(tmp_path, name)
+    alone, made = yaml.safe_load_all(kubernetes.manifest(job(path), kind))
+    expected = name.lower().replace(".", "-").replace("_", "-")
+    assert (alone["metadata"]["name"], made["metadata"]["name"]) == (expected, expected)
+
+
+@pytest.mark.parametrize(
+    ("variable", "value"),
+    [
+        ("CONT", "registry.example.org/Bertbench:1"), ("CONT", "/images/b.sqsh"),
+        ("CONT", "registry.example.org/BertBench"), ("DATA_CLAIM", "Data"), ("RUNS_CLAIM", "my_runs"),
+        ("RUNS_CLAIM", "r" * 254), ("RDMA", "ib"), ("RDMA", "rdma/ib=0"), ("RDMA", "rdma/ib=all"),
+    ],
+)  # fmt: skip
+def test_a_site_s_name_that_kubernetes_refuses_is_refused_by_name(
+    variable: str, value: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv(variable, value)
+    with pytest.raises(ConfigError, match=f"^{variable} is "):
+        kubernetes.manifest(job("dgxa100_n8"), "jobset")
+
+
+@pytest.mark.parametrize("image", ["bertbench", "nvcr.io:443/nvidia/bert_bench:24.09-py3", "a.b/c@sha256:" + "0" * 64])
+def test_images_with_ports_tags_and_digests_are_images(image: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("CONT", image)
+    monkeypatch.setenv("DATA_CLAIM", "2024")
+    made = yaml.safe_load(kubernetes.manifest(job("dgxa100_n8"), "jobset"))
+    (container,) = (pod := made["spec"]["replicatedJobs"][0]["template"]["spec"]["template"]["spec"])["containers"]
+    assert container["image"] == image
+    assert pod["volumes"][0]["persistentVolumeClaim"]["claimName"] == "2024"
 
 
 @KINDS

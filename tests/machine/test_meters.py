@@ -2,10 +2,12 @@
 
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from bertbench.machine import meters, processor
+from bertbench.machine import describe, meters, processor, provenance
+from bertbench.machine import gpus as machine_gpus
 from bertbench.machine.meters import Meter, find
 from tests.conftest import Program
 
@@ -13,7 +15,10 @@ RANGE_UJ = 262_143_328_850
 
 
 class Gpus:
-    """NVIDIA's library, with a GPU for each counter, in millijoules."""
+    """NVIDIA's library, with a GPU for each counter, in millijoules; of other things it knows nothing."""
+
+    NVML_NVLINK_MAX_LINKS, NVML_CLOCK_SM = 18, 1
+    NVML_MEMORY_ERROR_TYPE_UNCORRECTED, NVML_VOLATILE_ECC = 1, 0
 
     class NVMLError(Exception):
         pass
@@ -33,12 +38,20 @@ class Gpus:
     def nvmlDeviceGetTotalEnergyConsumption(self, gpu: int) -> int:  # noqa: N802
         return self.millijoules[gpu]
 
+    def __getattr__(self, name: str) -> Any:
+        def refuse(*_: Any) -> None:
+            raise self.NVMLError("GPU is lost")
+
+        if name.startswith("nvmlClocks"):
+            return 0
+        return refuse
+
 
 @pytest.fixture(autouse=True)
 def gpus(monkeypatch: pytest.MonkeyPatch) -> Gpus:
     """The library in the place of NVIDIA's, without GPUs at first."""
     library = Gpus()
-    for module in (meters, processor):
+    for module in (meters, processor, describe, machine_gpus, provenance):
         monkeypatch.setattr(module, "pynvml", library)
     return library
 
@@ -107,8 +120,91 @@ def test_a_meter_that_can_t_be_read_is_one_clear_line_each(tmp_path: Path, progr
     counter.unlink()
     found = find(tmp_path)
     assert found.meters == []
-    assert found.absent == [
+    assert found.absent == ["NVML: found no GPU"]
+    assert found.faulty == [
         f"RAPL: {counter} can't be read (No such file or directory); only root may, unless `chmod a+r` lets others",
-        "NVML: found no GPU",
         "IPMI: `ipmitool dcmi power reading` gives no reading (Could not open device at /dev/ipmi0)",
     ]
+
+
+@pytest.fixture
+def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Attempts to read IPMI follow each other at once."""
+    monkeypatch.setattr(meters, "_IPMI_PAUSE_S", 0)
+
+
+@pytest.mark.parametrize("said", ["0 Watts", "65535 Watts", "150001 Watts", "na", "N/A Watts", "-3 Watts", "nan Watts",
+                                  "7 gigawatts", "", "200"])  # fmt: skip
+def test_what_no_node_draws_is_no_reading_of_ipmi(tmp_path: Path, program: Program, impatient: None, said: str) -> None:
+    program("ipmitool", f'echo "    Instantaneous power reading:     {said}"\necho "    Minimum:      314 Watts"')
+    zone(tmp_path, "intel-rapl:0", "package-0", 1_000_000)
+    found = find(tmp_path)
+    assert [meter.name for meter in found.meters] == ["rapl"], "it doesn't displace good meters"
+    assert found.faulty[0].startswith("IPMI: ")
+
+
+@pytest.mark.parametrize(("said", "watts"), [("314 Watts", 314), ("314.5 W", 314.5), ("271000 mW", 271)])
+def test_ipmi_may_state_power_in_other_units(tmp_path: Path, program: Program, said: str, watts: float) -> None:
+    program("ipmitool", f'echo "    Instantaneous power reading:     {said}"')
+    assert only(find(tmp_path)).watts() == {"node": watts}
+
+
+def test_ipmi_that_is_busy_at_first_is_found(tmp_path: Path, program: Program, impatient: None) -> None:
+    busy = tmp_path / "busy"
+    busy.touch()
+    program("ipmitool", f'[ -e {busy} ] && rm {busy} && exit 1; echo "Instantaneous power reading: 9 Watts"')
+    assert only(find(tmp_path)).watts() == {"node": 9}
+
+
+def test_a_counter_that_stands_still_is_counted_from_before_that(
+    tmp_path: Path, seconds: list[float], gpus: Gpus
+) -> None:
+    gpus.millijoules = [5_000_000, 7_000]
+    meter = only(find(tmp_path))
+    meter.watts()
+    gpus.millijoules = [5_100_000, 7_000]
+    seconds[0] += 1
+    with pytest.raises(OSError, match="NVML: gpu-1 reads 0 W, expected more than 0 and at most 150,000 W"):
+        meter.watts()
+    gpus.millijoules = [5_200_000, 47_000]
+    seconds[0] += 1
+    assert meter.watts() == pytest.approx({"gpu-0": 100, "gpu-1": 20})
+
+
+def test_a_counter_that_begins_anew_misses_one_reading(tmp_path: Path, seconds: list[float], gpus: Gpus) -> None:
+    gpus.millijoules = [5_000_000]
+    meter = only(find(tmp_path))
+    meter.watts()
+    gpus.millijoules = [3_000]  # the driver was loaded again
+    seconds[0] += 1
+    with pytest.raises(OSError, match="gpu-0 reads -4997 W"):
+        meter.watts()
+    gpus.millijoules = [33_000]
+    seconds[0] += 1
+    assert meter.watts() == pytest.approx({"gpu-0": 30})
+
+
+def test_a_counter_that_fails_once_counts_the_energy_of_that_time_afterwards(
+    tmp_path: Path, seconds: list[float]
+) -> None:
+    counter = zone(tmp_path, "intel-rapl:0", "package-0", 1_000_000)
+    meter = only(find(tmp_path))
+    meter.watts()
+    seconds[0] += 1
+    counter.write_text("na\n")
+    with pytest.raises(OSError, match="holds 'na', expected a number"):
+        meter.watts()
+    seconds[0] += 1
+    counter.write_text("81000000\n")
+    assert meter.watts() == pytest.approx({"package-0": 40})
+
+
+def test_a_driver_without_answers_leaves_blanks_and_ends_nothing(gpus: Gpus) -> None:
+    gpus.millijoules = [1, 2]
+    found = describe.accelerators()
+    assert found.pop("accelerators_per_node") == "2"
+    assert set(found.values()) == {""}
+    assert "NVIDIA driver" not in provenance.software()["other_software_stack"]
+    kinds, problems = machine_gpus.gpus_and_problems()
+    assert kinds == ["unknown model, unknown memory, driver None"] * 2
+    assert problems[0].startswith("GPU 0: the driver doesn't know its memory")

@@ -11,6 +11,7 @@ from bertbench.model.sequences import Sequences
 from tests.model.padded import attention_errors
 
 LENGTHS = [23, 17, 17, 11, 3]
+TORCH = tuple(map(int, torch.__version__.split(".")[:2]))
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
@@ -36,5 +37,14 @@ def test_the_flash_operator_has_the_arguments_that_we_give_it_and_a_gradient() -
     assert qkv.grad.shape == qkv.shape
 
 
-def test_torch_itself_keeps_cudnn_from_sequences_of_different_lengths() -> None:
-    assert not varlen._should_use_cudnn(0), "torch trusts cuDNN's attention now: try it beside the flash kernel"
+def test_hopper_and_blackwell_get_the_flash_kernel_whether_or_not_torch_uses_cudnn_there(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(torch.backends.cudnn, "version", lambda: 92400)
+    for major in (9, 10):
+        monkeypatch.setattr(torch.cuda, "get_device_capability", lambda _=None, major=major: (major, 0))
+        varlen._should_use_cudnn.cache_clear()
+        # up to 2.13 torch kept cuDNN's varlen kernel off: its backward pass wrote past its memory (performance.md)
+        assert varlen._should_use_cudnn(0) == (TORCH >= (2, 14))
+        assert kernel_for(torch.device("cuda"), torch.bfloat16, 64) is flash_attention
+    varlen._should_use_cudnn.cache_clear()

@@ -8,13 +8,13 @@ def test_the_scale_halves_at_an_overflow_and_doubles_after_two_thousand_quiet_st
     scaler = LossScaler(LearningRate(1.0, 0.0, 0, 0, 7), 7, 512.0, ranks=4, device=torch.device("cpu"))
     held, fine, overflow = scaler.factor, torch.tensor(True), torch.tensor(False)
     assert held.item() == 2048.0
-    scaler.update(overflow)
+    scaler.adjust(overflow)
     for _ in range(1_999):
-        scaler.update(fine)
+        scaler.adjust(fine)
     assert held.item() == 1024.0
-    scaler.update(fine)
+    scaler.adjust(fine)
     assert held.item() == 2048.0
-    scaler.update(fine)
+    scaler.adjust(fine)
     assert held.item() == 2048.0, "it counts anew"
     assert scaler.resume(0).item() == 2_001
     scaler.reset()

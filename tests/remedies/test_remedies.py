@@ -106,13 +106,15 @@ def test_a_system_without_a_recipe_is_sent_to_mlperfs_text_and_the_command_leads
 ) -> None:
     with pytest.raises(DataError) as refused:
         open_data(load_system("dgxa100_n8"))
-    (command,) = commands_in(str(refused.value))
+    prepare, shuffle, of_evaluation = commands_in(str(refused.value))
+    assert of_evaluation[-4:] == ["--select-eval", "10000", "--out", str(tmp_path / "data" / "wiki_eval")]
     vocabulary = tmp_path / "vocab.txt"
     vocabulary.write_text(
         "\n".join(["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "a", "the", "model", "words"]) + "\n"
     )
     given = {"--text": text, "--vocab": vocabulary}
-    printed(*[given.get(command[place - 1], word) for place, word in enumerate(command)], "--dupe-factor", 1)
+    printed(*[given.get(prepare[place - 1], word) for place, word in enumerate(prepare)], "--dupe-factor", 1)
+    printed(*["1" if word == "4320" else word for word in shuffle])  # so few samples fill no more shards
     assert (tmp_path / "data" / "wiki" / "manifest.json").is_file()
 
 

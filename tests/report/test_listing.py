@@ -14,7 +14,18 @@ from tests.compliance.packages import line, run_log
 from tests.conftest import Answer, Printed
 from tests.tracking.written import leave
 
-FIELDS = ["run", "system", "seed", "status", "time_to_train_s", "best_accuracy", "samples_per_s", "commit", "verdict"]
+FIELDS = [
+    "run",
+    "system",
+    "seed",
+    "status",
+    "time_to_train_s",
+    "best_accuracy",
+    "target",
+    "samples_per_s",
+    "commit",
+    "verdict",
+]
 
 
 @pytest.fixture
@@ -49,7 +60,7 @@ def test_every_run_is_listed_with_how_it_stands(folder: Path, answer: Answer) ->
         ("result_3", "running"),
         ("result_4", "unfinished"),
         ("result_10", "not started"),
-        ("result_11", "unreadable"),
+        ("result_11", "no log"),
         ("smoke_0", "smoke"),
     ]
     first = found[0]

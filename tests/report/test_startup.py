@@ -13,6 +13,9 @@ SECONDS: dict[str, Any] = {"launcher": 2.5, "imports": 3.25, "plan": 0.125, "sha
                            "first step": 0.25}  # fmt: skip
 
 
+STARTUP = "start-up: seconds of each piece from launch to the end of the first step"
+
+
 def with_startup(path: Path, seconds: Any, slowest: Any) -> Path:
     path.write_text(run_log(seconds=100) + line("startup", None, 102_000, seconds=seconds, slowest=slowest) + "\n")
     return path
@@ -29,9 +32,24 @@ def test_start_up_is_told_piece_by_piece_with_the_slowest_rank(tmp_path: Path) -
     assert (row["startup_s"], round(row["steps_s"], 3)) == (1.0, 97.317)  # 17 evaluations of 99 ms
     assert "start-up: seconds" not in text(system, detailed=False)
     lines = text(system, detailed=True).splitlines()
-    assert lines[-1].split()[:4] == ["slowest", "rank", "2.50", "3.25"]
-    assert lines[-1].split()[-4:] == ["0.12", "0.50", "1.50", "0.25"]
+    table = [row.split() for row in lines[lines.index(STARTUP) + 2 :][: len(SECONDS)]]
+    assert table[0] == ["launcher", "2.50", "2.50"]
+    assert table[-2:] == [["first", "batch", "0.38", "1.50"], ["first", "step", "0.25", "0.25"]]
     assert "start-up: seconds of each piece from launch" in page_of(log)
+
+
+def test_start_up_of_several_runs_is_a_row_a_piece_with_their_mean_and_their_most(tmp_path: Path) -> None:
+    for number, imports in enumerate((1.0, 2.0, 6.0)):
+        with_startup(
+            tmp_path / f"result_{number}.txt", SECONDS | {"imports": imports}, SECONDS | {"imports": imports + 1}
+        )
+    (system,) = summaries(tmp_path)
+    lines = text(system, detailed=True).splitlines()
+    header, first, second, *_ = lines[lines.index(f"{STARTUP}, in 3 runs") + 1 :]
+    ranks = "rank 0: mean", "rank 0: most", "slowest rank: mean", "slowest rank: most"
+    assert " ".join(header.split()) == " ".join(["piece", *ranks])
+    assert first.split()[0] == "launcher"
+    assert second.split() == ["imports", "3.00", "6.00", "4.00", "7.00"]
 
 
 @pytest.mark.parametrize(
@@ -53,4 +71,4 @@ def test_runs_that_are_no_results_are_shown_and_not_counted(tmp_path: Path) -> N
     assert (system["reached"], system["mean_time_to_train_s"]) == (1, 50.0)
     shown = text(system, detailed=False)
     assert "1 of 1 runs reached the target" in shown
-    assert shown.splitlines()[3].endswith("no result")
+    assert shown.splitlines()[3].split()[:3] == ["result_1", "no", "result"]

@@ -156,10 +156,10 @@ def copy_of_results(tmp_path: Path) -> Path:
     return shutil.copytree(RESULTS / "cpu_demo", tmp_path / "results" / "cpu_demo").parent
 
 
-def refused(tmp_path: Path, results: Path, printed: Printed, system: str = "cpu_demo") -> str:
+def refused(tmp_path: Path, results: Path, printed: Printed, system: str = "cpu_demo", code: int = 2) -> str:
     out = tmp_path / "out" / "org"
     out.parent.mkdir()
-    complaint = printed(*words(out, results, system), code=2)
+    complaint = printed(*words(out, results, system), code=code)
     assert list(out.parent.iterdir()) == []
     return complaint
 
@@ -168,9 +168,22 @@ def test_what_the_judge_would_refuse_is_refused_and_leaves_nothing(tmp_path: Pat
     results = copy_of_results(tmp_path)
     (results / "cpu_demo/bert/result_9.txt").unlink()
     shutil.copy(results / "cpu_demo/bert/result_0.txt", results / "cpu_demo/bert/result_1.txt")
-    message = refused(tmp_path, results, printed)
+    message = refused(tmp_path, results, printed, code=1)  # a verdict, as the judge's, and not a mistake
+    first, verdict, *_ = message.splitlines()
+    assert first == "bertbench: the judge fails the package, so nothing was written:"
+    assert verdict.startswith("FAIL ")
     assert "9 result_*.txt\n    expected: exactly 10 that are files" in message
     assert "accuracies and times of result_0.txt" in message
+
+
+@pytest.mark.parametrize("content", ["hello", ""])
+def test_a_file_that_is_no_log_is_refused_by_name_instead_of_taken_for_the_run_that_may_fail(
+    content: str, tmp_path: Path, printed: Printed
+) -> None:
+    results = copy_of_results(tmp_path)
+    log = results / "cpu_demo/bert/result_4.txt"
+    log.write_text(content)
+    assert f"{log}: found " in refused(tmp_path, results, printed)
 
 
 @pytest.mark.parametrize("system", ["dgxa100", "../results/cpu_demo"])

@@ -2,8 +2,10 @@
 
 import json
 import os
+import pty
 import re
 import signal
+import subprocess
 import sys
 import time
 from collections.abc import Iterator
@@ -13,6 +15,7 @@ from typing import NamedTuple
 import pytest
 
 from bertbench.common.paths import REPOSITORY
+from bertbench.distributed.ranks import Ranks
 from bertbench.report.ledger import ledger
 from compliance import judge_log
 from compliance.read.log import read_events
@@ -42,15 +45,15 @@ class Runs(NamedTuple):
     folder: Path
     system: str
 
-    def submit(self, *options: str, **variables: str) -> str:
-        """Submit run.sub; return the job's number."""
+    def submit(self, *options: str, by_variable: bool = False, **variables: str) -> str:
+        """Submit run.sub for the system, which DGXSYSTEM names if `by_variable`; return the job's number."""
         home = {"BERTBENCH_HOME": str(REPOSITORY), "LOGDIR": str(self.folder / "runs"), "DATADIR": "/"}
         # run_and_time.sh takes the repository's environment, or else `python3`: here, that of the tests
         path = f"{Path(sys.executable).parent}:{os.environ['PATH']}"
         said = self.cluster.call(
             "sbatch", "--nodes=2", "--ntasks-per-node=2", "--time=10", f"--output={self.folder}/job.out",
-            str(RUN_SUB), self.system, *options,
-            environment={**home, "PATH": path, **variables},
+            str(RUN_SUB), *([] if by_variable else [self.system]), *options,
+            environment={**home, "PATH": path, **({"DGXSYSTEM": self.system} if by_variable else {}), **variables},
         )  # fmt: skip
         return said.split()[-1]
 
@@ -224,8 +227,54 @@ def test_another_number_of_tasks_than_the_system_s_is_one_error(runs: Runs) -> N
     assert not list((runs.folder / "runs").rglob("result_*.txt"))
 
 
+def test_what_a_submission_exports_holds_on_all_ranks_and_is_printed_once(runs: Runs) -> None:
+    exported = {"NEXP": "2", "LR": "3e-3", "MAX_STEPS": "5", "DGXNNODES": "2", "DGXNGPU": "2", "BATCHSIZE": ""}
+    job = runs.submit(by_variable=True, **exported)
+    runs.cluster.wait(job, 150)
+    said = runs.said()
+    assert said.count("LR=3e-3: --set optimizer.learning_rate=0.003") == 1, said
+    folder = runs.folder / "runs" / "two_nodes" / "bert"
+    assert sorted(log.name for log in folder.glob("result_*.txt")) == ["result_0.txt", "result_1.txt"], said
+    for number in range(2):
+        config = json.loads((folder / f"result_{number}" / "config.json").read_text())
+        assert (config["optimizer"]["learning_rate"], config["schedule"]["max_steps"]) == (0.003, 5)
+        variables = json.loads((folder / f"result_{number}" / "run.json").read_text())["variables"]
+        kept = {name: text for name, text in exported.items() if text}
+        assert {name: variables[name] for name in kept} == kept
+    assert "LR=" not in "".join(path.read_text() for path in folder.glob("job_*.out"))  # from no rank again
+    assert not list((runs.folder / "runs").glob(".job_*"))
+
+
+def test_the_shell_of_srun_pty_and_a_script_that_it_submits_start_their_own_ranks(runs: Runs, tmp_path: Path) -> None:
+    """Both inherit the variables of a step of two tasks, which Slurm doesn't take back."""
+    answers, program, script = (tmp_path / name for name in ("answers", "ask.py", "batch.sh"))
+    program.write_text(
+        "import os, sys\nfrom bertbench.distributed.ranks import launched_ranks\n"
+        f"print(sys.argv[1], launched_ranks(os.environ), file=open({str(answers)!r}, 'a'))\n"
+    )
+    ask = f"{sys.executable} {program}"
+    script.write_text(f"#!/bin/bash\n{ask} batch\necho done >>{answers}\n")
+    shell = (
+        f"{ask} shell; srun --mpi=none --overlap --ntasks=2 {ask} task; sbatch --ntasks=2 --output=/dev/null {script}"
+    )
+    master, slave = pty.openpty()
+    srun = ["srun", "--mpi=none", "--nodes=1", "--ntasks=2", "--pty", "bash", "-c", shell]
+    environment = {**os.environ, **runs.cluster.environment}
+    with subprocess.Popen(srun, env=environment, stdin=slave, stdout=slave, stderr=slave, start_new_session=True):
+        os.close(slave)
+        wait_for(lambda: answers.exists() and "done" in answers.read_text(), 60)
+    os.close(master)
+    lines = answers.read_text().splitlines()
+    assert {"shell None", "batch None"} <= set(lines)
+    assert {f"task {Ranks(rank, 2, rank, 2)}" for rank in range(2)} <= set(lines)
+
+
 WRONG = {
     "RUNS=no": "RUNS is 'no'; set it to a number",
+    "NEXP=no": "NEXP is 'no'; set it to a number",
+    "LR=fast": "bertbench: LR=fast: expected a number above 0",
+    "DGXNNODES=3": "DGXNNODES=3: two_nodes has 2 nodes",
+    "CONT=/nowhere/image.sif": "CONTAINER isn't set; set CONTAINER to apptainer or charliecloud",
     "RESTARTS=no": "RESTARTS is 'no'; set it to a number",
     "BERTBENCH_HOME=/nowhere": "/nowhere holds no run_and_time.sh; set BERTBENCH_HOME",
     "CONTAINER=podman": "expected none, pyxis, apptainer or charliecloud",
@@ -237,4 +286,4 @@ WRONG = {
 def test_a_wrong_variable_is_one_error(runs: Runs, variable: str, expected: str) -> None:
     job = runs.submit(**dict([variable.split("=")]))
     assert runs.cluster.wait(job, 30)["ExitCode"] == "2:0"
-    assert expected in runs.said()
+    assert runs.said().count(expected) == 1

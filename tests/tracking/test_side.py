@@ -4,20 +4,24 @@ import json
 import os
 import signal
 import socket
+import struct
 import subprocess
 import sys
 import time
 import urllib.request
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from bertbench.common.errors import ConfigError
 from bertbench.distributed.spawn import free_port
 from bertbench.tracking.openmetrics import address
-from tests.conftest import Printed
+from bertbench.tracking.side import Side
+from tests.conftest import Captured, Printed
 from tests.faults.test_left_behind import read
+from tests.tracking.test_trackers import Kept
 from tests.tracking.written import write_run
 from tests.training.test_run import launched, wait_for, words
 
@@ -105,6 +109,72 @@ def test_openmetrics_say_where_the_run_stands(beside: tuple[subprocess.Popen[str
     assert process.poll() is None
     process.stdin.close()
     assert process.wait(10) == 0
+
+
+@pytest.mark.slow
+def test_a_client_that_hangs_up_and_a_run_whose_files_vanish_for_a_while_end_nothing(
+    beside: tuple[subprocess.Popen[str], Path, int],
+) -> None:
+    process, log, port = beside
+    for request in (b"", b"GET /met", b"GET /metrics HTTP/1.1\r\n\r\n"):
+        with socket.create_connection(("127.0.0.1", port)) as client:
+            client.sendall(request)
+            client.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))  # close resets it
+    away = log.parent.rename(log.parent.with_name("away"))
+    time.sleep(6)  # longer than it takes to look again
+    assert scraped(port)["bertbench_step"] == 2
+    away.rename(log.parent)
+    write_run(log.parent)
+    wait_for(lambda: scraped(port)["bertbench_step"] == 6, 10)
+    assert process.poll() is None
+
+
+class Failing(Kept):
+    """A tracker that refuses points while it is cut off."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.cut_off = False
+
+    def record(self, points: Any) -> None:
+        if self.cut_off:
+            raise ConnectionError("no route to host")
+        super().record(points)
+
+
+def test_a_tracker_that_fails_for_a_while_gets_every_step_later_and_is_warned_of_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Captured
+) -> None:
+    tracker = Failing()
+    monkeypatch.setattr("bertbench.tracking.side.open_tracker", lambda *_: tracker)
+    monkeypatch.setattr("bertbench.tracking.side._earned_s", iter(range(10**6)).__next__)  # always more
+    log = write_run(tmp_path / "toy" / "bert", steps=2, status=None)
+    side = Side(log, tmp_path, ["mlflow"])
+    tracker.cut_off = True
+    for steps in (3, 4, 5):
+        write_run(log.parent, steps=steps, status=None)
+        side.look()
+    assert [point.step for point in tracker.points] == [1, 2]
+    tracker.cut_off = False
+    write_run(log.parent)
+    side.look()
+    side.close()
+    assert [point.step for point in tracker.points] == [1, 2, 3, 4, 5, 6]
+    assert tracker.ended[0] == "success"
+    said = capsys.readouterr().err
+    assert said.count("warning: ") == said.count("mlflow: ConnectionError('no route to host'); the run continues") == 1
+
+
+def test_a_tracker_that_fails_to_the_end_is_named_with_what_to_do(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Captured
+) -> None:
+    tracker = Failing()
+    monkeypatch.setattr("bertbench.tracking.side.open_tracker", lambda *_: tracker)
+    side = Side(write_run(tmp_path / "toy" / "bert"), tmp_path, ["mlflow"])
+    tracker.cut_off = True
+    side._feeds["mlflow"]._unsent = tracker.points[:1]
+    side.close()
+    assert "the run continues, and `bertbench track` records it afterwards" in capsys.readouterr().err
 
 
 def test_a_run_is_served_and_tracked_while_it_goes_on_and_left_alone_afterwards(tiny_file: str, tmp_path: Path) -> None:

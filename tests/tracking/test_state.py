@@ -17,7 +17,7 @@ from bertbench.tracking.reading import FollowedRun
 from bertbench.tracking.state import earlier_runs, phases, state_of
 from tests.compliance.logs import RESULTS
 from tests.conftest import Answer, Printed
-from tests.tracking.written import START_S, log_lines, row, write_run
+from tests.tracking.written import CONFIG, START_S, log_lines, row, write_run
 from tests.training.test_run import wait_for
 
 
@@ -117,6 +117,27 @@ def test_the_ranks_of_a_run_are_found_among_all_processes(tmp_path: Path) -> Non
             process.communicate()
 
 
+def test_a_launcher_in_the_shell_of_srun_pty_is_not_taken_for_a_rank(tmp_path: Path) -> None:
+    rank = [sys.executable, "-c", "import time; print(flush=True); time.sleep(60)", "--result", "result_0.txt"]
+    launcher = (
+        "import os, subprocess\n"
+        "own = {'RANK': '0', 'BERTBENCH_LAUNCHER_PID': str(os.getpid())}\n"
+        f"subprocess.run({rank!r}, env={{**os.environ, **own}})"
+    )
+    started = subprocess.Popen(
+        [sys.executable, "-c", launcher, "--result", "result_0.txt"], cwd=tmp_path, stdout=subprocess.PIPE,
+        env={**os.environ, "SLURM_PROCID": "0"}, start_new_session=True,
+    )  # fmt: skip
+    try:
+        assert started.stdout is not None
+        started.stdout.readline()
+        (found,) = ranks_of(tmp_path / "result_0.txt")
+        assert found.pid != started.pid
+    finally:
+        os.killpg(started.pid, signal.SIGKILL)
+        started.communicate()
+
+
 def test_a_plot_has_a_star_a_point_and_labels_its_ends() -> None:
     assert plot([(0, 0), (2, 0.5), (3, 1)], width=12, height=3) == ["      1    *", "          * ", "      0 *   "]
     assert plot([], 40, 4) == []
@@ -129,6 +150,24 @@ def test_watch_shows_a_finished_run(printed: Printed) -> None:
                  "loss by step", "accuracy by samples", "best 0.4085", "target 0.4", "steps 9"):  # fmt: skip
         assert text in shown
     assert max(map(len, shown.splitlines())) <= 120
+
+
+def test_a_run_that_is_cut_short_by_samples_has_the_steps_that_it_takes(tmp_path: Path) -> None:
+    log = write_run(tmp_path)
+    cut = {**CONFIG, "evaluation": {"target": 0.5, "max_samples": 501}}  # 6 steps of 100, as --smoke writes it
+    (log.with_suffix("") / "config.json").write_text(json.dumps(cut))
+    assert state_of(FollowedRun(log)).max_steps == 6
+
+
+@pytest.mark.parametrize(("columns", "expected"), [("70", 70), ("131", 130), (None, 120), ("many", 120)])
+def test_watch_keeps_to_columns_where_there_is_no_terminal(
+    columns: str | None, expected: int, monkeypatch: pytest.MonkeyPatch, printed: Printed
+) -> None:
+    if columns is None:
+        monkeypatch.delenv("COLUMNS", raising=False)
+    else:
+        monkeypatch.setenv("COLUMNS", columns)
+    assert max(map(len, printed("watch", RESULTS / "result_0.txt").splitlines())) == expected
 
 
 def test_watch_shows_a_run_that_has_no_step_yet(

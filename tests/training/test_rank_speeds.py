@@ -99,7 +99,8 @@ def straight_and_resumed(
         assert speeds is not None
         sampler = sampler_of(system, speeds)
         trainer = WholeTrainer(system, world, 11)
-        snapshots = Snapshots(system, world, 11, files if world.leads else None, speeds)
+        configuration = system.model_dump(mode="json", by_alias=True)
+        snapshots = Snapshots(system, configuration, world, 11, files if world.leads else None, speeds)
         taken = 0
         if goes_on:
             world.barrier()

@@ -1,5 +1,6 @@
 import json
 import re
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -13,6 +14,7 @@ from bertbench.model.bert import Bert
 from bertbench.weights.convert import convert
 from bertbench.weights.file import Weights
 from bertbench.weights.hugging_face import export, open_hugging_face
+from bertbench.weights.names import pieces, take_apart
 from tests.tiny import Sample, columns_of
 from tests.weights.bundles import TINY
 from tests.weights.test_weights import PADDED, write_tiny
@@ -46,6 +48,7 @@ def rewrite(model: Path, tensors: dict[str, Tensor]) -> None:
 
 def back(model: Path, rows: int = 97) -> dict[str, Tensor]:
     out = model.parent / "back.safetensors"
+    out.unlink(missing_ok=True)
     convert(open_hugging_face(model), out, rows)
     return load_file(out)
 
@@ -76,6 +79,137 @@ def test_old_names_tied_copies_and_half_precision_are_read(model: Path) -> None:
     found = back(model)["layers.0.attention_norm.weight"]
     expected = tensors["bert.encoder.layer.0.attention.output.LayerNorm.weight"]
     assert torch.equal(found, expected.bfloat16().float())
+
+
+Tensors = dict[str, Tensor]
+
+
+def decoder_names(tensors: Tensors) -> Tensors:
+    """The tied tensors under their other names, as a save that drops the first of two names leaves them."""
+    names = {WORDS: DECODER, "cls.predictions.bias": "cls.predictions.decoder.bias"}
+    return {names.get(name, name): tensor for name, tensor in tensors.items()}
+
+
+def in_shards(model: Path, tensors: Tensors, count: int = 3) -> Path:
+    """Replace the model's file by `count` shards and their index; return the index."""
+    (model / "model.safetensors").unlink()
+    names = [f"model-{number + 1:05d}-of-{count:05d}.safetensors" for number in range(count)]
+    shard_of = {name: names[place % count] for place, name in enumerate(tensors)}
+    for shard in names:
+        held = {name: tensor for name, tensor in tensors.items() if shard_of[name] == shard}
+        save_file(held, model / shard, metadata={"format": "pt"})
+    return write_index(model, shard_of)
+
+
+def write_index(model: Path, shard_of: dict[str, str]) -> Path:
+    path = model / "model.safetensors.index.json"
+    path.write_text(json.dumps({"metadata": {"total_size": 0}, "weight_map": shard_of}))
+    return path
+
+
+def require_transformers_weights(model: Path, found: Tensors) -> None:
+    """Transformers reads the same tensors from the folder."""
+    transformers = pytest.importorskip("transformers")
+    theirs = transformers.BertForPreTraining.from_pretrained(model).state_dict()
+    for piece, tensor in take_apart(pieces(TINY), found).items():
+        assert torch.equal(tensor, theirs[piece.hugging_face]), piece.hugging_face
+
+
+@pytest.mark.parametrize("rename", [dict, decoder_names])
+def test_shards_and_tied_tensors_under_their_other_names_are_read_as_in_transformers(
+    model: Path, rename: Callable[[Tensors], Tensors]
+) -> None:
+    expected = back(model)
+    tensors = rename(load_file(model / "model.safetensors"))
+    rewrite(model, tensors)
+    found = back(model)
+    require_transformers_weights(model, found)
+    index = in_shards(model, tensors)
+    for place in (model, index):
+        sharded = back(place)
+        assert all(torch.equal(sharded[name], tensor) for name, tensor in found.items())
+    require_transformers_weights(model, sharded)
+    assert all(torch.equal(found[name], tensor) for name, tensor in expected.items())
+
+
+@pytest.mark.parametrize("prefix", ["module.", "_orig_mod.", "module._orig_mod."])
+def test_prefixes_of_wrappers_are_dropped(model: Path, prefix: str) -> None:
+    expected, tensors = back(model), load_file(model / "model.safetensors")
+    rewrite(model, {f"{prefix}{name}": tensor for name, tensor in tensors.items()})
+    found = back(model)
+    assert all(torch.equal(found[name], tensor) for name, tensor in expected.items())
+
+
+def test_a_file_of_another_name_is_read_by_its_path(model: Path) -> None:
+    expected = back(model)
+    path = (model / "model.safetensors").rename(model / "model.fp16.safetensors")
+    with pytest.raises(
+        CheckpointError, match=r"found no model\.safetensors, but model\.fp16\.safetensors; give the path"
+    ):
+        open_hugging_face(model)
+    found = back(path)
+    assert all(torch.equal(found[name], tensor) for name, tensor in expected.items())
+
+
+def test_missing_heads_are_named_and_never_random(model: Path) -> None:
+    tensors = load_file(model / "model.safetensors")
+    without_heads = {name.removeprefix("bert."): one for name, one in tensors.items() if name.startswith("bert.")}
+    without_sentences = {name: one for name, one in tensors.items() if not re.search("pooler|seq_relationship", name)}
+    for left, missing in ((without_heads, "7 of 46 tensors: cls.predictions.bias"), (without_sentences, "4 of 46")):
+        rewrite(model, left)
+        with pytest.raises(CheckpointError, match=f"lacks {missing}.*both pre-training heads"):
+            back(model)
+
+
+def test_an_index_that_doesn_t_fit_its_files_is_one_error(model: Path) -> None:
+    tensors = load_file(model / "model.safetensors")
+    index = in_shards(model, tensors)
+    shard_of = json.loads(index.read_text())["weight_map"]
+    first = next(iter(shard_of))
+    for changed, expected in (
+        (
+            {first: "../model-00001-of-00003.safetensors"},
+            "names '../model-00001-of-00003.safetensors', expected files of",
+        ),
+        ({first: str(model / "x.safetensors")}, "x.safetensors', expected files of its own folder"),
+        ({first: ""}, "names '', expected files of its own folder"),
+        ({first: ".."}, "names '..', expected files of its own folder"),
+        ({first: "a\0b"}, "expected files of its own folder"),
+        (
+            {first: "model-00002-of-00003.safetensors"},
+            f"names {first} in model-00002-of-00003.safetensors, which doesn't",
+        ),
+        (
+            {"other": "gone.safetensors"},
+            "gone.safetensors: cannot be read (No such file or directory); model.safetensors",
+        ),
+    ):
+        write_index(model, {**shard_of, **changed})
+        with pytest.raises(CheckpointError, match=re.escape(expected)):
+            open_hugging_face(model)
+    index.write_text('{"metadata": {}}')
+    with pytest.raises(CheckpointError, match=r"index\.json: weight_map: field required"):
+        open_hugging_face(model)
+    write_index(model, {})
+    with pytest.raises(CheckpointError, match="lacks 46 of 46 tensors"):
+        back(model)
+
+
+@pytest.mark.parametrize("name", ["pytorch_model.bin", "pytorch_model.bin.index.json"])
+def test_a_pickle_is_refused_with_what_to_do(model: Path, name: str) -> None:
+    (model / "model.safetensors").rename(model / name)
+    for place in (model, model / name):
+        with pytest.raises(
+            CheckpointError, match=f"{name}: is a pickle.*BertForPreTraining and save it with save_pretr"
+        ):
+            open_hugging_face(place)
+
+
+def test_two_names_of_one_tensor_are_refused(model: Path) -> None:
+    tensors = load_file(model / "model.safetensors")
+    rewrite(model, {**tensors, f"module.{WORDS}": tensors[WORDS] + 1})
+    with pytest.raises(CheckpointError, match=f"found .*{WORDS}, both for {WORDS}"):
+        open_hugging_face(model)
 
 
 def test_another_gelu_is_noted(model: Path) -> None:
@@ -132,3 +266,10 @@ def test_logits_equal_those_of_transformers(model: Path, weights: Path) -> None:
             torch.testing.assert_close(found, expected.prediction_logits[0], atol=1e-5, rtol=0)
             sentence = scores.next_sentence_S2[place]
             torch.testing.assert_close(sentence, expected.seq_relationship_logits[0], atol=1e-5, rtol=0)
+
+
+def test_a_clone_without_its_large_files_is_told_to_pull_them(model: Path) -> None:
+    pointer = "version https://git-lfs.github.com/spec/v1\noid sha256:0\nsize 440449768\n"
+    (model / "model.safetensors").write_text(pointer)
+    with pytest.raises(CheckpointError, match="is a pointer of Git LFS, not the file itself; run `git lfs pull`"):
+        open_hugging_face(model)

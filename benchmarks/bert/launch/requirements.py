@@ -11,15 +11,17 @@ import tomllib
 from importlib.metadata import distributions
 from pathlib import Path
 
-_OLDEST_TORCH = (2, 11)
-
 
 def main() -> None:
     """Write both files, and say what the base brings."""
     source, target = map(Path, sys.argv[1:])
     project = tomllib.loads((source / "pyproject.toml").read_text(encoding="utf-8"))
     needed = [*project["project"]["dependencies"], *project["build-system"]["requires"]]
-    needed = [one for one in needed if not (one.startswith("torch>") and _has_torch())]
+    (ours,) = [one for one in needed if one.startswith("torch>")]
+    oldest, untested = (_minor(bound) for bound in re.findall(r"[\d.]+", ours))
+    torch = _torch()
+    if torch >= oldest:
+        needed.remove(ours)
     found = {_plain(name): base.version for base in distributions() if (name := base.metadata["Name"])}
     pins = (source / "constraints.txt").read_text(encoding="utf-8").splitlines()
     free = [pin for pin in pins if _plain(pin.partition("==")[0]) not in found]
@@ -27,20 +29,26 @@ def main() -> None:
     (target / "constraints.txt").write_text("\n".join(free) + "\n", encoding="utf-8")
     brought = ", ".join(f"{name} {found[name]}" for name in ("torch", "numpy") if name in found)
     print(f"the base brings {brought or 'neither torch nor numpy'}; {_apex()}")
+    if torch >= untested:
+        print(f"the base's torch is untested: pyproject.toml asks for {ours}; see docs/compatibility.md")
 
 
 def _plain(name: str) -> str:
     return re.sub(r"[-_.]+", "-", name).lower()
 
 
-def _has_torch() -> bool:
+def _torch() -> tuple[int, ...]:
+    """Return the minor version of the base's torch, (2, 12); an empty tuple without one."""
     if importlib.util.find_spec("torch") is None:
-        return False
+        return ()
     import torch  # noqa: PLC0415 - only where it is there
 
+    return _minor(torch.__version__)
+
+
+def _minor(version: str) -> tuple[int, ...]:
     # NVIDIA's builds are called 2.11.0a0+hash: pip would take that for older than 2.11 and install another
-    found = tuple(int(part) for part in re.findall(r"\d+", torch.__version__)[:2])
-    return found >= _OLDEST_TORCH
+    return tuple(int(part) for part in re.findall(r"\d+", version)[:2])
 
 
 def _apex() -> str:

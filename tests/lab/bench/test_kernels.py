@@ -35,12 +35,14 @@ def found(piece: str = "attention", **values: float) -> Found:
 
 
 def shown_counts(title: str, kernels: int, launches: int, megabytes: float) -> bool:
-    """Whether docs/performance.md shows these counts for this torch: 2.13 on the left, 2.11 on the right."""
+    """Whether docs/performance.md shows these counts for this torch, or none: a step on 2.14 is not counted yet."""
     page = (Path(__file__).parents[3] / "docs" / "performance.md").read_text()
     (line,) = [line for line in page.splitlines() if line.startswith(f"{title}  ")]
     gigabytes = f"{megabytes / 1e3:.0f}" if title.startswith("step") else f"{megabytes / 1e3:.2f}"
     shown = line.removeprefix(title).split()
-    return (shown[:3] if torch.__version__ >= "2.13" else shown[3:]) == [f"{kernels:,}", f"{launches:,}", gigabytes]
+    columns = {"2.14": shown[:3], "2.13": shown[3:6], "2.11": shown[6:]}
+    newest = max(oldest for oldest in columns if oldest <= torch.__version__)
+    return columns[newest] in ([f"{kernels:,}", f"{launches:,}", gigabytes], ["-"] * 3)
 
 
 @pytest.mark.slow

@@ -12,21 +12,24 @@ import os
 import re
 import sys
 from collections.abc import Sequence
+from functools import partial
 from itertools import groupby
 from typing import NamedTuple, NoReturn
 
 from bertbench import __version__
 from bertbench.common import children
-from bertbench.common.errors import BertbenchError
+from bertbench.common.errors import BertbenchError, RunError
+from bertbench.common.system_faults import uncaught
 from bertbench.common.terminal import use_closest_signs
+from bertbench.common.variables import refused_variable
 from compliance.read.record import printable
 from compliance.read.source import CannotJudge
+from compliance.streams import guarded, open_standard_streams, output_error
 
 _LAB = "lab"
+_ALIKE = 0.7  # of difflib's ratio: its own 0.6 takes --lr for --help
 _COMPLETING = "_ARGCOMPLETE"
 """Variable by which a shell requests completions of COMP_LINE instead of a run."""
-_READER_GONE = 141
-"""Exit code if the reader of a pipe, such as head, closes it early: a shell's code for SIGPIPE."""
 
 
 class Command(NamedTuple):
@@ -39,6 +42,9 @@ class Command(NamedTuple):
 
     apart: bool = False
     """Whether its arguments are separate from code that loads torch; SYSTEM and --set are then checked first."""
+
+    takes_variables: bool = False
+    """Whether it honours the variables that published submissions export (launch/variables.py)."""
 
     doing: str = ""
     """What it says it does before code that takes seconds to load."""
@@ -83,8 +89,8 @@ GROUPS: dict[str, tuple[Command, ...]] = {
     "run": (
         Command("plan", "dry-run any rank without its machine", apart=True, doing="counts memory and steps"),
         Command("preflight", "check an allocation before a run", apart=True),
-        Command("launch", "start runs of a system", apart=True),
-        Command("train", "train a system to its target", apart=True),
+        Command("launch", "start runs of a system", apart=True, takes_variables=True),
+        Command("train", "train a system to its target", apart=True, takes_variables=True),
         Command("evaluate", "score a checkpoint", apart=True),
         Command("fill-mask", "predict the masked words of a text"),
         Command("finetune squad", "fine-tune on SQuAD", apart=True),
@@ -124,19 +130,25 @@ def table(words: Sequence[str]) -> tuple[Command, ...]:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run one command and return its exit code. A user's mistake prints a message, never a traceback."""
-    words = list(sys.argv[1:] if arguments is None else arguments)
-    use_closest_signs(sys.stdout)
-    try:
-        if arguments is None and _COMPLETING in os.environ:
+    """Run one command and return its exit code. A user's mistake prints a message, never a traceback.
+
+    Without `arguments`, this process is the command: they are sys.argv's.
+    """
+    if arguments is None:
+        open_standard_streams()
+        if _COMPLETING in os.environ:
             import argcomplete  # noqa: PLC0415 - only completion needs it
 
             argcomplete.autocomplete(_parser(os.environ["COMP_LINE"].split()[1:]))  # ends the process
-        if arguments is None:  # this process is the command
+    use_closest_signs(sys.stdout)
+    return guarded("bertbench", partial(_main, arguments))
+
+
+def _main(arguments: Sequence[str] | None) -> int:
+    try:
+        if arguments is None:
             children.begin()
-        code = _run(words)
-        sys.stdout.flush()
-        return code
+        return _run(list(sys.argv[1:] if arguments is None else arguments))
     except BertbenchError as error:
         print(f"bertbench: {error}", file=sys.stderr)
         return error.exit_code
@@ -145,9 +157,18 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return BertbenchError.exit_code
     except KeyboardInterrupt as interrupt:
         return children.said(interrupt)
-    except BrokenPipeError:
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # Python flushes stdout again at exit
-        return _READER_GONE
+    except Exception as error:  # of torch and the system, too: what a person can mend is said in a line
+        if output_error() is not None:
+            raise  # `guarded` says it
+        fault = uncaught(error) if isinstance(error, OSError) else None
+        if fault is not None:
+            print(f"bertbench: {fault}", file=sys.stderr)
+            return RunError.exit_code
+        refused = refused_variable(error)
+        if refused is None:
+            raise
+        print(f"bertbench: {refused}", file=sys.stderr)
+        return BertbenchError.exit_code
 
 
 def _run(words: list[str]) -> int:
@@ -157,10 +178,14 @@ def _run(words: list[str]) -> int:
     else:
         parsed = _parser(words).parse_args(words)
     assert command is not None, "the parser refuses words that call no command"
-    if command.apart and "system" in parsed:
-        from bertbench.config import load_system  # noqa: PLC0415 - pydantic, which other commands don't need
+    if command.takes_variables:
+        from bertbench.launch.variables import honour  # noqa: PLC0415 - few commands have them
 
-        load_system(parsed.system, parsed.overrides)  # raises its errors early
+        honour(parsed, os.environ)
+    if command.apart and "system" in parsed:
+        from bertbench.commands import system_of  # noqa: PLC0415 - pydantic, which other commands don't need
+
+        system_of(parsed)  # raises its errors early
     if command.doing:
         print(f"bertbench {command.path}: {command.doing} ...", file=sys.stderr, flush=True)
     code: int = importlib.import_module(command.code).run(parsed)
@@ -178,15 +203,29 @@ class _Parser(argparse.ArgumentParser):
         if "arguments are required" in message:
             self.print_help()
             self.exit(2, f"{self.prog}: {message}\n")
-        known = [*(self.leaf or self)._option_string_actions]
+        leaf = self.leaf or self
+        known = [*leaf._option_string_actions]
+        unknown = "unrecognized arguments:"
         if found := re.search(r"invalid choice: '(.*?)' \(choose from (.*)\)", message):
             given, known = [found[1]], re.findall(r"[^\s',]+", found[2])
         else:
-            given = re.findall(r"--[^\s=]+", message.removeprefix("unrecognized arguments:"))
-        close = [*dict.fromkeys(one for word in given for one in difflib.get_close_matches(word, known, 1))]
+            given = re.findall(r"--[^\s=]+", message.removeprefix(unknown))
+        if message.startswith(unknown) and "--set" in known:
+            self._name_settings(message, message.removeprefix(unknown).split(), leaf.prog)
+        close = [*dict.fromkeys(one for word in given for one in difflib.get_close_matches(word, known, 1, _ALIKE))]
         if close and not set(close) & set(given):
             message = f"{re.sub(r' [(]choose from .*', '', message)}; did you mean {' or '.join(close)}?"
         super().error(message)
+
+    def _name_settings(self, message: str, words: list[str], program: str) -> None:
+        """End with the settings that unknown options mean; return if they mean none."""
+        from bertbench.commands.field_options import no_epochs, settings_meant  # noqa: PLC0415 - for this mistake only
+
+        finetunes = program.endswith("finetune squad")
+        if meant := settings_meant(words, finetunes):
+            super().error(f"{message}; a system's settings are given with --set: {' '.join(meant)}")
+        if no_epochs(words, finetunes):
+            super().error(f"{message}; a run ends at its target, and at the latest after --set schedule.max_steps=N")
 
 
 def _called(words: list[str]) -> Command | None:
@@ -214,6 +253,7 @@ def _parser(words: list[str]) -> argparse.ArgumentParser:
         if command == called and not command.reads_words:
             leaf.add_argument("--json", action="store_true", help="print JSON on standard output")
             command.add_arguments(leaf)
+            leaf.set_defaults(command=command.path)
             parser.leaf = leaf
     return parser
 

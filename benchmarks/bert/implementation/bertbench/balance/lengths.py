@@ -6,6 +6,7 @@ from pathlib import Path
 import numpy as np
 
 from bertbench.common.errors import DataError
+from bertbench.common.system_faults import unreadable
 from bertbench.data.store.columns import Floats, Integers
 
 WIKIPEDIA = Path(__file__).with_name("wikipedia_lengths.json")
@@ -22,7 +23,9 @@ def length_counts(path: Path) -> Floats:
         counts = np.array(json.loads(path.read_text(encoding="utf-8"))["counts"], dtype=np.float64)
         if counts.ndim != 1 or (counts < 0).any() or not counts.sum() > 0:
             raise ValueError("counts must be numbers of sequences, not all 0")
-    except (OSError, ValueError, KeyError, TypeError) as error:
+    except OSError as error:
+        raise DataError(unreadable(path, error, "give a length histogram")) from error
+    except (ValueError, KeyError, TypeError) as error:
         raise DataError(
             f"{path}: is not a length histogram ({error}); expected JSON with `counts`, entry i for length i + 1"
         ) from error

@@ -12,6 +12,7 @@ from torch.distributed.checkpoint import FileSystemReader
 from torch.distributed.checkpoint.metadata import Metadata, StorageMeta, TensorStorageMetadata
 
 from bertbench.common.errors import CheckpointError
+from bertbench.common.system_faults import unreadable
 
 _FILE = ".metadata"
 _ALLOWED = {
@@ -23,13 +24,15 @@ _ALLOWED = {
     "torch.serialization": {"_get_layout"},
     "torch": {"Size", "float32", "float64", "int64", "uint8"},
     "pathlib": {"PosixPath"},
-    "pathlib._local": {"PosixPath"},  # Python 3.13
 }  # fmt: skip
 """Names by module."""
+_MOVED = {"pathlib._local": "pathlib"}
+"""Where Python 3.13 says that a path's class is; 3.11 and 3.12 have no such module."""
 
 
 class _TensorsOnly(pickle.Unpickler):
     def find_class(self, module: str, name: str) -> Any:
+        module = _MOVED.get(module, module)
         if name not in _ALLOWED.get(module, ()):
             raise pickle.UnpicklingError(f"asks for {module}.{name}")
         return super().find_class(module, name)
@@ -43,11 +46,16 @@ class SnapshotReader(FileSystemReader):
         self._folder = folder
 
     def read_metadata(self, *_: Any, **__: Any) -> Metadata:
-        """Raise CheckpointError if the file holds anything but tensors' places in the snapshot's own files."""
+        """Return the tensors' places.
+
+        Raises CheckpointError if the file can't be read, or holds anything but places in the snapshot's own files.
+        """
         path = self._folder / _FILE
         try:
             with path.open("rb") as file:
                 metadata = _TensorsOnly(file).load()
+        except OSError as error:
+            raise CheckpointError(unreadable(path, error, "resume from another snapshot")) from error
         except (pickle.UnpicklingError, EOFError, AttributeError, TypeError, ValueError) as error:
             raise _refused(path, str(error)) from error
         if not isinstance(metadata, Metadata) or not isinstance(metadata.storage_data, dict):

@@ -12,6 +12,7 @@ from bertbench.checkpoint.snapshot import Meta, drop_unfinished, newest, to_disk
 from bertbench.common.errors import CheckpointError, ConfigError
 from bertbench.common.json_object import differences, read_object
 from bertbench.common.paths import within_data
+from bertbench.common.system_faults import is_systems, unreadable
 from bertbench.config import System
 from bertbench.config.partial import partial
 from bertbench.config.settings import Settings
@@ -30,6 +31,10 @@ _FREE_LAUNCH = (
     "ranks_per_node", "port", "clear_caches", "timeout_s", "stall_timeout_s", "progress_timeout_s", "bind_cores",
     "walltime_minutes", "max_restarts", "rank_speeds", "rebalance_every_steps",
 )  # fmt: skip
+# What a snapshot holds. Once a step is taken, the run continues with these, not with those of the configuration.
+_HELD = ("model.checkpoint", "model.initial_weights", "model.initializer_range", "precision.initial_loss_scale")
+# What the arithmetic of a run is chosen from (machine/arithmetic.py).
+_OF_ARITHMETIC = ("precision.compute", "compute.compile", "compute.products", "optimizer.impl")
 PUT_BACK = "BERTBENCH_PUT_BACK"
 """Variable by which `bertbench launch` informs its ranks that it has restored the resumed run's files."""
 
@@ -55,6 +60,10 @@ class Resumption:
         batch = data["global_batch_size"] or data["local_batch"] * self.meta.ranks
         return differences(_compared(then, batch), _compared(now, system.global_batch_size))
 
+    def keeps_arithmetic(self, system: System) -> bool:
+        """Return whether the run continues with the arithmetic that it began with: no setting asks for another."""
+        return not any(_setting(change) in _OF_ARITHMETIC for change in self.changes(system))
+
     def check(self, system: System, seed: int | None, allow_config_change: bool) -> None:
         """Raise ConfigError if seed or configuration changed."""
         if seed not in (None, self.meta.seed):
@@ -65,12 +74,23 @@ class Resumption:
                 f"{system.state_by_rank} keeps state on each rank: resume with {self.meta.ranks} ranks"
             )
         changes = self.changes(system)
+        if self.meta.step and (held := [change for change in changes if _setting(change) in _HELD]):
+            outcome = "\n".join(f"  {change}" for change in held)
+            raise ConfigError(
+                f"{self.path}: the snapshot holds the weights and the loss scale, so a resumed run can't honour:\n"
+                f"{outcome}\nundo that, or start a new run"
+            )
         if changes and not allow_config_change:
             outcome = "\n".join(f"  {change}" for change in changes)
             raise ConfigError(
                 f"{self.path}: the configuration has changed since the run began:\n{outcome}\n"
                 "undo that, or give --allow-config-change (the log records it)"
             )
+
+
+def _setting(change: str) -> str:
+    """Return the setting that a line of `Resumption.changes` is about."""
+    return change.partition(":")[0]
 
 
 def find(resume: str, result: Path | None, folder: Path) -> Resumption | None:
@@ -139,9 +159,17 @@ def ended(log: Path) -> str | None:
 
 
 def _events(log: Path) -> list["Event"]:
-    """Return a log's events; none if it isn't there, or is empty: its run never started."""
+    """Return a log's events; none if it isn't there, or is empty: its run never started.
+
+    Raises CheckpointError if the system can't read it: whether the run has started isn't known then.
+    """
     from compliance.read.log import CannotJudge, read_events  # noqa: PLC0415 - the judge's reader, for runs that resume
 
+    try:
+        log.open("rb").close()
+    except OSError as error:
+        if is_systems(error):
+            raise CheckpointError(unreadable(log, error, "")) from error
     try:
         return read_events(log)
     except CannotJudge:

@@ -14,6 +14,7 @@ from pydantic import Field, ValidationError
 
 from bertbench.common.errors import CheckpointError, system_reason
 from bertbench.common.section import Section
+from bertbench.common.system_faults import is_systems, unreadable
 from bertbench.data.store.manifest import file_sha256
 
 META_NAME = "meta.json"
@@ -79,6 +80,8 @@ def verified(folder: Path) -> Meta:
         meta = Meta.model_validate_json((folder / META_NAME).read_text(encoding="utf-8"))
         found = _checksums(folder)
     except OSError as error:
+        if is_systems(error):
+            raise CheckpointError(unreadable(Path(error.filename or folder), error, remedy)) from error
         raise CheckpointError(f"{folder}: is not a whole snapshot ({system_reason(error)}); {remedy}") from error
     except (ValidationError, UnicodeError) as error:
         raise CheckpointError(f"{folder / META_NAME}: is damaged; {remedy}") from error
@@ -89,12 +92,17 @@ def verified(folder: Path) -> Meta:
 
 
 def newest(snapshots: Path) -> tuple[Path, Meta] | None:
-    """Return the last whole snapshot, with warnings about later damaged ones; None if there is none."""
+    """Return the last whole snapshot, with warnings about later damaged ones; None if there is none.
+
+    Raises CheckpointError if the system can't read a later one: to resume from an older one would drop it.
+    """
     for step in sorted(_steps(snapshots), reverse=True):
         folder = step_folder(snapshots, step)
         try:
             return folder, verified(folder)
         except CheckpointError as error:
+            if is_systems(error.__cause__):
+                raise CheckpointError(f"{error}; or name an older snapshot") from error
             print(f"warning: {error}", file=sys.stderr)
     return None
 

@@ -19,6 +19,7 @@ from bertbench import __version__
 from bertbench.balance.speeds import Speeds
 from bertbench.checkpoint.snapshot import Meta, partial_folder, publish, to_disk
 from bertbench.common.errors import CheckpointError, system_reason
+from bertbench.common.json_object import JsonObject
 from bertbench.common.seeding import derive
 from bertbench.common.timeline import SNAPSHOT
 from bertbench.config import System
@@ -43,10 +44,17 @@ class Snapshots:
     """The snapshots of one run; every rank has an instance and calls the same methods after the same steps."""
 
     def __init__(
-        self, system: System, world: World, seed: int, files: ResultFiles | None, speeds: Speeds | None = None
+        self,
+        system: System,
+        configuration: JsonObject,
+        world: World,
+        seed: int,
+        files: ResultFiles | None,
+        speeds: Speeds | None = None,
     ) -> None:
-        """`speeds` are those that the ranks are dealt to by."""
+        """Record `configuration` in each snapshot; `speeds` are those by which ranks get their samples."""
         self._system = system
+        self._configuration = configuration
         self._speeds = speeds
         self._world = world
         self._seed = seed
@@ -103,7 +111,7 @@ class Snapshots:
             log_bytes=files.log.stat().st_size,
             bertbench=__version__,
             torch=torch.__version__,
-            config=self._system.model_dump(mode="json", by_alias=True),
+            config=self._configuration,
             rank_speeds=self._speeds.since(step) if self._speeds else (),
         )
 

@@ -27,6 +27,12 @@ def check_start(system: System) -> None:
         )
 
 
+def one_checkpoint(system: System, option: str, given: Path) -> None:
+    """Raise ConfigError if an option names weights and model.checkpoint was given by hand, too."""
+    if setting := system.given.get("model.checkpoint"):
+        raise ConfigError(f"{option} {given} and {setting} both name weights; leave one of them out")
+
+
 def check_weights(system: System, path: Path, entries: int | None = None) -> Weights:
     """Open weights and check that they fit the system's model, and a vocabulary of `entries`; reads no tensor.
 

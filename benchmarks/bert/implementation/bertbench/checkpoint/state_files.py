@@ -10,6 +10,7 @@ from torch.distributed.checkpoint.api import CheckpointException
 
 from bertbench.checkpoint.reading import SnapshotReader
 from bertbench.common.errors import CheckpointError
+from bertbench.common.system_faults import unreadable
 
 
 def begin_write(state: dict[str, Tensor], folder: Path, group: ProcessGroup) -> "Future[object]":
@@ -40,6 +41,9 @@ def read(state: dict[str, Tensor], folder: Path, group: ProcessGroup | None) -> 
             warnings.filterwarnings("ignore", message="torch.distributed is disabled")
             checkpoint.load(state, storage_reader=reader, process_group=group, no_dist=group is None)
     except CheckpointException as error:
+        _, cause = _first_failure(error)
+        if isinstance(cause, OSError):
+            raise CheckpointError(unreadable(Path(cause.filename or folder), cause, "copy it again")) from error
         raise CheckpointError(
             f"{folder}: doesn't fit this run ({_reason(error)}); undo the changes of model, optimizer and precision"
         ) from error
@@ -47,5 +51,10 @@ def read(state: dict[str, Tensor], folder: Path, group: ProcessGroup | None) -> 
 
 def _reason(error: CheckpointException) -> str:
     """Return the reason in one line: that of the first rank that failed."""
-    rank, (cause, _) = min(error.failures.items())
+    rank, cause = _first_failure(error)
     return f"rank {rank}: {str(cause).splitlines()[0] if str(cause) else type(cause).__name__}"
+
+
+def _first_failure(error: CheckpointException) -> tuple[int, BaseException]:
+    rank, (cause, _) = min(error.failures.items())
+    return rank, cause

@@ -12,6 +12,7 @@ from torch import Tensor
 
 from bertbench.checkpoint.snapshot import META_NAME, Meta, newest, verified
 from bertbench.common.errors import CheckpointError
+from bertbench.common.system_faults import exists
 from bertbench.config.sections import Model
 from bertbench.data.store.manifest import file_sha256
 from bertbench.data.text.vocabulary import Vocabulary
@@ -28,14 +29,14 @@ def open_weights(path: Path) -> Weights:
 
     Raises CheckpointError if there are none, or if they are damaged.
     """
+    if not exists(path, CheckpointError):
+        raise CheckpointError(f"{path}: found nothing there; expected {_EXPECTED}")
     if (path / META_NAME).is_file():
         return SnapshotWeights.of(path, verified(path))
     if path.is_dir():
         return _of_run(ResultFiles(Path(f"{path}.txt")))
     if path.is_file() and path.suffix == ".txt":
         return _of_run(ResultFiles(path))
-    if not path.exists():
-        raise CheckpointError(f"{path}: found nothing there; expected {_EXPECTED}")
     return Weights.open(path)
 
 
@@ -95,7 +96,7 @@ class SnapshotWeights(Weights):
 
 
 def _of_run(files: ResultFiles) -> Weights:
-    if files.weights.exists():
+    if exists(files.weights, CheckpointError):
         return Weights.open(files.weights)
     found = newest(files.snapshots)
     if found is None:

@@ -1,12 +1,14 @@
 """Define one command a module: its arguments, and a thin call into the code that does the work."""
 
 import argparse
+import os
 import sys
 from collections.abc import Collection
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from bertbench.common.errors import ConfigError, system_reason
+from bertbench.common.errors import ConfigError
+from bertbench.common.system_faults import unwritable
 from compliance.read.record import as_json as strict_json
 
 if TYPE_CHECKING:
@@ -38,32 +40,39 @@ def add_flag(parser: argparse._ActionsContainer, name: str, text: str) -> None:
     parser.add_argument(name, action="store_true", help=text)
 
 
-def add_ruleset(parser: argparse.ArgumentParser, text: str) -> None:
-    """Add --ruleset, one of the official checker's."""
+def add_ruleset(parser: argparse.ArgumentParser, text: str, of_each_log: bool = False) -> None:
+    """Add --ruleset, one of the official checker's; by default the newest with BERT, or None: the one of each log."""
     from compliance import DEFAULT_RULESET, rulesets  # noqa: PLC0415 - YAML, which few commands need
 
+    default = f"the one that a log says, else {DEFAULT_RULESET}" if of_each_log else DEFAULT_RULESET
     parser.add_argument(
         "--ruleset",
-        default=DEFAULT_RULESET,
+        default=None if of_each_log else DEFAULT_RULESET,
         choices=rulesets(),
         metavar="R",
-        help=f"{text} (default {DEFAULT_RULESET})",
+        help=f"{text} (default: {default})",
     )
 
 
-def add_system_arguments(parser: argparse.ArgumentParser, positional: bool = False) -> None:
-    """Add --set, for every command that reads a system file, and SYSTEM if `positional`."""
+def add_system_arguments(
+    parser: argparse.ArgumentParser, positional: bool = False, named_by: Collection[str] = ()
+) -> None:
+    """Add --set, for every command that reads a system file, and SYSTEM if `positional`.
+
+    SYSTEM may be left out where one of the environment variables in `named_by` is exported.
+    """
     if positional:
-        add_system(parser)
+        add_system(parser, optional=any(os.environ.get(name, "").strip() for name in named_by))
     parser.add_argument(
         "--set", action="append", default=[], dest="overrides", metavar="NAME=VALUE",
         help="override a setting, for example --set schedule.max_steps=100; may be repeated",
     )  # fmt: skip
 
 
-def add_system(parser: argparse.ArgumentParser) -> None:
+def add_system(parser: argparse.ArgumentParser, optional: bool = False) -> None:
     """Add SYSTEM with shell completion."""
-    system = parser.add_argument("system", metavar="SYSTEM", help=SYSTEM_HELP)
+    number: dict[str, Any] = {"nargs": "?"} if optional else {}
+    system = parser.add_argument("system", metavar="SYSTEM", help=SYSTEM_HELP, **number)
     system.completer = _systems  # type: ignore[attr-defined]  # argcomplete reads it
 
 
@@ -136,10 +145,45 @@ def say(*lines: object) -> None:
 
 
 def system_of(arguments: argparse.Namespace) -> "System":
-    """Return the system that a command is called with, --set applied. Raises ConfigError as `load_system` does."""
-    from bertbench.config import load_system  # noqa: PLC0415 - pydantic, which not every command needs
+    """Return the system that a command is called with, --set applied.
 
-    return load_system(arguments.system, arguments.overrides)
+    Raises ConfigError as `load_system` does, and for settings that the command can't honour.
+    """
+    from bertbench.config import load_system  # noqa: PLC0415 - pydantic, which not every command needs, here and below
+    from bertbench.config.reads import check_given, check_overrides  # noqa: PLC0415
+
+    try:
+        system = load_system(arguments.system, arguments.overrides)
+    except ConfigError:
+        # how an unread setting would have to fit the others is of no use: say first that it isn't read
+        for declared in _declared(arguments):
+            check_overrides(arguments.overrides, declared)
+        raise
+    for declared in _declared(arguments):
+        check_given(system, declared)
+    return system
+
+
+def say_unread(system: "System", arguments: argparse.Namespace) -> None:
+    """Name what the system file says and the command doesn't read, in one line, if there is any."""
+    from bertbench.config.reads import unread_line  # noqa: PLC0415
+
+    command = "train" if arguments.command == "launch" else arguments.command
+    if line := unread_line(system, command):
+        say(line)
+
+
+def _declared(arguments: argparse.Namespace) -> list[str]:
+    """Return the names under which config/reads.py declares what this command reads."""
+    from bertbench.config.reads import DECLARATIONS  # noqa: PLC0415
+
+    command: str = arguments.command
+    if command not in ("train", "launch"):
+        layouts = getattr(arguments, "layouts", False)  # of predict
+        return [name for name in (f"{command} --layouts" if layouts else command,) if name in DECLARATIONS]
+    names = [f"train --{arguments.short}"] if arguments.short else ["train"]
+    place = getattr(arguments, "on", "local")
+    return [*names, *(name for name in (f"launch --on {place}",) if name in DECLARATIONS)]
 
 
 def write_file(path: Path, text: str, option: str = "--html") -> None:
@@ -147,7 +191,5 @@ def write_file(path: Path, text: str, option: str = "--html") -> None:
     try:
         path.write_text(text, encoding="utf-8", errors="replace")  # a log may hold half of a surrogate pair
     except OSError as error:
-        raise ConfigError(
-            f"{path}: cannot be written ({system_reason(error)}); name another file with {option}"
-        ) from error
+        raise ConfigError(unwritable(path, error, f"name another file with {option}")) from error
     say(f"wrote {path}")

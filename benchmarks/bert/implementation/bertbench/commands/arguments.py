@@ -17,6 +17,7 @@ from bertbench.commands import (
     seed,
 )
 from bertbench.config.load import gpu_card, gpu_models
+from bertbench.launch.exported import SYSTEM_VARIABLES
 from bertbench.loading.options import OnBadSample
 from bertbench.preflight import LEAST_GBIT
 from bertbench.tracking.options import TRACKERS
@@ -85,8 +86,14 @@ def preflight(parser: argparse.ArgumentParser) -> None:
 
 def train(parser: argparse.ArgumentParser) -> None:
     """Add the system, the seed and the output."""
+    parser.epilog = (
+        "Variables that published submissions export, such as DGXSYSTEM, NEXP, SEED and LR, are honoured, or refused "
+        "by name (docs/running.md). An argument beats them."
+    )
     parser.add_argument(
-        "--seed", type=seed, help="repeat the run that logged this seed (default: from the system's entropy)"
+        "--seed",
+        type=seed,
+        help="repeat the run that logged this seed (to the bit on a CPU; default: from the system's entropy)",
     )
     add_path(
         parser,
@@ -128,13 +135,13 @@ def train(parser: argparse.ArgumentParser) -> None:
     ):
         help_text = f"{text}; not a result (runs/SYSTEM/{short}/)"
         group.add_argument(f"--{short}", action="store_const", dest="short", const=short, help=help_text)
-    add_system_arguments(parser, positional=True)
+    add_system_arguments(parser, positional=True, named_by=SYSTEM_VARIABLES)
 
 
 def launch(parser: argparse.ArgumentParser) -> None:
     """Add the arguments of `train`, the number of runs and the place."""
     train(parser)
-    add_number(parser, "--runs", "N", "number of runs (default 1; a result needs 10)", default=1)
+    add_number(parser, "--runs", "N", "number of runs (default: NEXP, or 1; a result needs 10)")
     parser.add_argument(
         "--on",
         choices=["local", "slurm", "docker", "kubernetes"],
@@ -147,6 +154,7 @@ def launch(parser: argparse.ArgumentParser) -> None:
     )
     add_path(parser, "--close", "LOG", "end the log of a run whose ranks are gone (run.sub)")
     parser.add_argument("--reason", default="the ranks are gone", help="cause that --close writes")
+    add_path(parser, "--resolve", "FILE", "write what the exported variables ask for (run.sub)")
 
 
 def evaluate(parser: argparse.ArgumentParser) -> None:
@@ -173,5 +181,7 @@ def finetune_squad(parser: argparse.ArgumentParser) -> None:
         f"weights to start from: {WEIGHTS_HELP} (default: the system's model.checkpoint, else random weights)",
     )
     add_path(parser, "--out", "DIR", "folder to make, or an empty one", required=True)
-    parser.add_argument("--seed", type=seed, help="repeat the run that logged this seed (default: from entropy)")
+    parser.add_argument(
+        "--seed", type=seed, help="repeat the run that logged this seed (to the bit on a CPU; default: from entropy)"
+    )
     add_system_arguments(parser)

@@ -6,8 +6,8 @@ from dataclasses import asdict
 
 import torch
 
-from bertbench.commands import add_system_arguments, emit, seed, system_of
-from bertbench.common.errors import RunError
+from bertbench.commands import add_system_arguments, emit, say_unread, seed, system_of
+from bertbench.common.errors import ConfigError, RunError
 from bertbench.common.progress import Progress
 from bertbench.machine.processor import processor
 from bertbench.machine.sequence_cost import measure
@@ -30,7 +30,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     """Measure, then print the fit and the line for the system file."""
+    if arguments.overrides and not arguments.system:
+        raise ConfigError("--set changes a system, and none is given; give SYSTEM too, or leave --set out")
     system = system_of(arguments) if arguments.system else None
+    if system:
+        say_unread(system, arguments)
     shape = system.model.shape() if system else SHAPES[_SIZE]
     device = torch.device(system.launch.device if system else "cpu")
     name = system.name if system else _SIZE

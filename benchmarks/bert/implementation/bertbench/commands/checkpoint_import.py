@@ -19,7 +19,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "PREFIX",
         "TensorFlow 1 or 2 checkpoint, for example model.ckpt-28252 for its .index and .data files",
     )
-    add_path(origin, "--from-hf", "DIR", "folder with the config.json and model.safetensors of a BERT")
+    add_path(
+        origin,
+        "--from-hf",
+        "DIR",
+        "folder with the config.json and model.safetensors of a BERT, whole or in shards; or its file",
+    )
     add_path(parser, "--config", "FILE", "bert_config.json; with --from-tf")
     add_path(parser, "--out", "FILE", "weights file to write", required=True)
     add_number(

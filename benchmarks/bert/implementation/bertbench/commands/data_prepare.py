@@ -21,6 +21,7 @@ from bertbench.data.store.manifest import Manifest
 from bertbench.data.text.mlperf import MlperfRecipe, prepare_mlperf
 from bertbench.data.text.prepare import Recipe, Texts, prepare
 
+_SYSTEM = "cpu_demo"
 _CONVERSION_ONLY = ("vocab_size", "split", "shard_samples")
 _MLPERF_ONLY = ("dupe_factor", "seed", "workers", "select_eval")
 
@@ -34,7 +35,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_path(parser, "--out", "DIR", "folder to make (default: the system's data.path)")
     data_convert.add_arguments(parser)
     parser.add_argument("--recipe", choices=["system", "mlperf"], default="system", help="`system`: data.recipe of --system, with documents held out; `mlperf`: exactly the reference's samples")  # fmt: skip  # noqa: E501
-    parser.add_argument("--system", default="cpu_demo", help="system with data.recipe and sizes (default cpu_demo)")
+    parser.add_argument("--system", help=f"system with data.recipe and sizes (default {_SYSTEM})")
     add_system_arguments(parser)
     mlperf = parser.add_argument_group("--recipe mlperf (needs --text, --vocab and --out)")
     add_number(mlperf, "--dupe-factor", "N", "number of times to use each article (default 10)")
@@ -53,6 +54,11 @@ def run(arguments: argparse.Namespace) -> int:
         given = [name for name in names if getattr(arguments, name) is not None]
         if given and not fits:
             raise ConfigError(f"--{given[0].replace('_', '-')}: only with {expected}")
+    if converts and mlperf:
+        raise ConfigError("--recipe mlperf makes samples from text; leave it out, or --from-hdf5 and --from-tfrecord")
+    if (converts or mlperf) and (arguments.system or arguments.overrides):
+        how = "published samples are" if converts else "--recipe mlperf is"
+        raise ConfigError(f"--system and --set: {how} not made by a system's data.recipe; leave them out")
     with Progress() as progress:
         make = data_convert.make if converts else _mlperf if mlperf else _of_system
         report(arguments, progress, *make(arguments, progress))
@@ -76,7 +82,10 @@ def _mlperf(arguments: argparse.Namespace, progress: Progress) -> tuple[Path, Ma
 
 
 def _of_system(arguments: argparse.Namespace, progress: Progress) -> tuple[Path, Manifest, bool]:
+    arguments.system = arguments.system or _SYSTEM
     system = system_of(arguments)
+    if arguments.vocab and (option := system.given.get("data.recipe.vocab_size")):
+        raise ConfigError(f"{option}: --vocab {arguments.vocab} already is a vocabulary; leave one of them out")
     out = arguments.out or data_folder(system.data.path)
     texts: Texts = {"text": arguments.text, "wiki": arguments.wiki}
     return out, *prepare(out, texts, recipe_of(system), arguments.vocab, progress)

@@ -8,7 +8,9 @@ from pathlib import Path
 
 from bertbench.commands import add_path, emit, say
 from bertbench.commands.download import check_download
+from bertbench.common.errors import DataError
 from bertbench.common.progress import Progress
+from bertbench.common.system_faults import exists
 from bertbench.data.store.manifest import MANIFEST_NAME
 from bertbench.data.store.verify import differences, verify
 
@@ -40,4 +42,4 @@ def run(arguments: argparse.Namespace) -> int:
 
 def _is_download(folder: Path) -> bool:
     """Return whether a folder is to be checked as a download: it is no dataset."""
-    return not (folder / MANIFEST_NAME).exists() and not (folder / "train").is_dir()
+    return not exists(folder / MANIFEST_NAME, DataError) and not (folder / "train").is_dir()

@@ -3,6 +3,8 @@
 import argparse
 
 from bertbench.commands import emit, say
+from bertbench.distributed.affinity import allowed_cores, available_cores
+from bertbench.distributed.quota import quota_cores
 from bertbench.machine.describe import describe
 
 
@@ -16,4 +18,7 @@ def run(arguments: argparse.Namespace) -> int:
     emit(arguments.json, found, *(f"{name:<36} {value}" for name, value in found.items() if value))
     blank = [name for name, value in found.items() if not value]
     say(f"left blank, for you to fill in: {', '.join(blank)}")
+    quota = quota_cores()
+    limit = "no quota of time" if quota is None else f"quota of the control group: {quota:g}"
+    say(f"cores that ranks here share: {available_cores()} (allowed: {allowed_cores()}; {limit})")
     return 0

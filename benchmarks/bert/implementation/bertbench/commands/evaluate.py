@@ -6,8 +6,8 @@ Called directly it is one process; started by torchrun or Slurm, ranks share the
 import argparse
 from pathlib import Path
 
-from bertbench.checkpoint.start import check_weights
-from bertbench.commands import emit, system_of
+from bertbench.checkpoint.start import check_weights, one_checkpoint
+from bertbench.commands import emit, say_unread, system_of
 from bertbench.commands.arguments import EXPECTATION
 from bertbench.common.errors import ConfigError
 from bertbench.common.paths import weights_file
@@ -15,6 +15,7 @@ from bertbench.config import System
 from bertbench.config.closed import EVALUATION_SAMPLES
 from bertbench.config.load import RUN_CONFIG
 from bertbench.distributed.world import join
+from bertbench.launch.rank import ranks_of
 from bertbench.loading.inputs import open_split
 from bertbench.model.arithmetic import set_arithmetic
 from bertbench.model.bert import Bert
@@ -29,7 +30,9 @@ def run(arguments: argparse.Namespace) -> int:
     weights = check_weights(system, path)
     model = Bert(system.model.shape())
     weights.put_into(model)
-    with join(system.launch.device, system.launch.timeout_s) as world:
+    with join(system.launch.device, system.launch.timeout_s, ranks=ranks_of(system)) as world:
+        if world.leads:
+            say_unread(system, arguments)
         model.to(world.device)
         asked = system.precision.compute
         precision = "fp32" if asked == "auto" else asked  # measuring which is faster would take longer
@@ -59,6 +62,7 @@ def run(arguments: argparse.Namespace) -> int:
 
 def _path(system: System, given: Path | None) -> Path:
     if given is not None:
+        one_checkpoint(system, "--checkpoint", given)
         return given
     if (config := Path(system.argument)).name == RUN_CONFIG:
         return config.parent

@@ -23,7 +23,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     """Print the scores, in percent."""
-    questions = read_squad(arguments.dev, check_places=False)
+    questions = read_squad(arguments.dev)
     remedy = "give {question id: answer}, for no answer an empty one"
     predictions: dict[str, str] = read_as(arguments.predictions, dict[str, str], DataError, remedy)
     if missing := {question.id for question in questions} - predictions.keys():

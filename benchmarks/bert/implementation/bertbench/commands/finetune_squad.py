@@ -5,29 +5,29 @@ Called directly it starts the system's ranks; started by torchrun or Slurm it is
 
 import argparse
 import json
-import os
 
-from bertbench.commands import emit, passed_on, system_of
+from bertbench.commands import emit, passed_on, say_unread, system_of
 from bertbench.commands.finetune_score import table
 from bertbench.common.progress import Progress
 from bertbench.config import System
-from bertbench.distributed.rendezvous import Ranks, launched_ranks
+from bertbench.distributed.ranks import Ranks
 from bertbench.finetune.files import reserve
 from bertbench.finetune.inputs import Inputs
 from bertbench.finetune.run import finetune
 from bertbench.launch.local import check_startable, run_once
-from bertbench.launch.rank import agreed_seed, as_rank
+from bertbench.launch.rank import agreed_seed, as_rank, ranks_of
 
 
 def run(arguments: argparse.Namespace) -> int:
     """Return exit code 0 after all epochs, 1 or 2 on failure."""
     system = system_of(arguments)
-    ranks = launched_ranks(os.environ)
+    ranks = ranks_of(system)
     if ranks is not None:
         return _as_rank(system, ranks, arguments)
     check_startable(system, "fine-tuning runs on one; add --set hardware.number_of_nodes=1")
     _inputs(system, arguments)  # report bad inputs once, not on every rank
     files = reserve(arguments.out)
+    say_unread(system, arguments)
     words = passed_on(arguments, "system", "train", "dev", "vocab", "init", "out", "seed")
     code = run_once(system, ["finetune", "squad", *words], files)
     if code == 0:

@@ -27,7 +27,9 @@ def write_system(made: NewSystem, out: Path | None, as_json: bool, content: obje
     """Write or print a new system's file, or print `content` as JSON; say what its user should know."""
     text = json.dumps(made.content, indent=2) + "\n"
     say(*made.notes)
-    if out is not None:
+    if out is None:
+        say(f"nothing was written; --out {made.system.hardware.system_name}.json writes the file that the notes name")
+    else:
         write_file(out, text, "--out")
         say(f"next: bertbench plan {out}, then bertbench launch {out} --dry-run")
     emit(as_json, content, "" if out else text.rstrip())

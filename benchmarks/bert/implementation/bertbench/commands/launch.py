@@ -1,18 +1,19 @@
 """`bertbench launch SYSTEM`: run a system one or more times in sequence, here or on a cluster."""
 
 import argparse
-import os
 import shlex
 import subprocess
+import sys
 import time
 
 from bertbench.commands import emit, say, system_of, train
 from bertbench.common.children import outside
-from bertbench.common.errors import TARGET_MISSED, ConfigError, RunError
+from bertbench.common.errors import TARGET_MISSED, ConfigError, RunError, system_reason
+from bertbench.common.terminal import shell_word
 from bertbench.config import System
-from bertbench.distributed.rendezvous import launched_ranks
 from bertbench.launch import docker, kubernetes, slurm, torchrun
-from bertbench.launch.job import Job
+from bertbench.launch.job import Command, Job
+from bertbench.launch.rank import ranks_of
 from bertbench.results.files import ResultFiles
 
 _RUNS_OF_A_RESULT = 10  # of BERT, by MLPerf's training rules
@@ -28,17 +29,22 @@ def run(arguments: argparse.Namespace) -> int:
     one = arguments.seed is not None or arguments.result is not None or arguments.resume not in ("auto", "never")
     if arguments.runs > 1 and one:
         raise ConfigError(
-            "--runs with --seed, --result or --resume PATH would make the same run several times; leave one of them out"
+            f"{arguments.variables.runs_from} with --seed, --result or --resume PATH would make the same run several "
+            "times; leave one of them out"
         )
-    if launched_ranks(os.environ) is not None:  # torchrun or Slurm started one of these per rank
-        return train.run(arguments)
+    if arguments.resolve is not None:
+        _resolve(arguments)
+        return 0
+    here = arguments.on == "local" and not arguments.dry_run
     system = system_of(arguments)
+    if here and ranks_of(system) is not None:  # torchrun or Slurm started one of these per rank
+        return train.run(arguments)
     if arguments.runs >= _RUNS_OF_A_RESULT and "submitter" not in system.hardware.model_fields_set:
         say(
             f"warning: hardware.submitter isn't set, so the logs name {system.hardware.submitter!r}; set it before "
             "runs that you will package"
         )
-    if arguments.on == "local" and not arguments.dry_run:
+    if here:
         return _here(arguments, system)
     return _elsewhere(arguments, system)
 
@@ -57,39 +63,81 @@ def _here(arguments: argparse.Namespace, system: System) -> int:
     return max(codes)
 
 
+def _resolve(arguments: argparse.Namespace) -> None:
+    """Write, a line each: the system, what was honoured, and the arguments that variables became. run.sub reads them.
+
+    Raises ConfigError for arguments that choose a place or a number of runs: run.sub is in a job.
+    """
+    counts_runs = arguments.runs > 1 and arguments.variables.runs_from == "--runs"
+    if arguments.on != "local" or arguments.dry_run or counts_runs:
+        raise ConfigError(
+            "run.sub takes the options of `bertbench train`; leave out --on, --dry-run and --runs, set NEXP"
+        )
+    say(*arguments.variables.lines)
+    lines = [arguments.system, arguments.variables.record(), *arguments.variables.words]
+    try:
+        arguments.resolve.write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
+    except OSError as error:
+        raise ConfigError(f"{arguments.resolve}: cannot be written ({system_reason(error)}); set LOGDIR") from error
+
+
 def _elsewhere(arguments: argparse.Namespace, system: System) -> int:
     """Print the commands, or run them."""
     if arguments.result is not None:
         raise ConfigError("--result names a file on this machine; set LOGDIR to choose where results go elsewhere")
-    job = Job(system, arguments.system, train.rank_options(arguments), arguments.runs)
+    job = Job(system, arguments.system, train.rank_options(arguments), arguments.runs, arguments.variables)
     text: str | None = None
+    variables: dict[str, str] = {}
     if arguments.on == "kubernetes":
         if job.runs > 1:
-            raise ConfigError("--runs: on kubernetes a job is one run; create the job once per run")
+            raise ConfigError(f"{_runs_of(arguments)}: on kubernetes a job is one run; create the job once per run")
         text = kubernetes.manifest(job, arguments.kind)
-        commands = [["kubectl", "create", "--filename", "-"]]
+        commands = [Command(["kubectl", "create", "--filename", "-"], {})]
     elif arguments.on == "slurm":
         commands = [slurm.command(job)]
     elif arguments.on == "docker":
         commands = [docker.command(job)]
     else:
-        commands = torchrun.commands(job)
+        variables = torchrun.variables()
+        commands = [Command(line, {}) for line in torchrun.commands(job)]
+        if job.runs > 1 and len(commands) > 1:
+            say(f"{_runs_of(arguments)}: the lines start one run; start them once for each run")
+    say(*arguments.variables.lines)
     if arguments.dry_run:
-        emit(arguments.json, {"commands": commands, "input": text}, _shown(commands, text))
+        lines = [command.line() for command in commands]
+        content = {"commands": lines, "variables": variables, "input": text}
+        emit(arguments.json, content, _shown(lines, variables, text))
         return 0
+    command = commands[0]
     try:
-        return subprocess.run(commands[0], input=text, text=True, check=False, env=outside()).returncode
+        environment = {**outside(), **command.variables}
+        return subprocess.run(command.words, input=text, text=True, check=False, env=environment).returncode
     except FileNotFoundError as error:
         raise RunError(
-            f"found no {commands[0][0]} on this machine; start this where it is installed, or see --dry-run"
+            f"found no {command.words[0]} on this machine; start this where it is installed, or see --dry-run"
         ) from error
 
 
-def _shown(commands: list[list[str]], text: str | None) -> str:
+def _runs_of(arguments: argparse.Namespace) -> str:
+    """Return what asks for several runs, as a user typed it."""
+    named = arguments.variables.runs_from
+    return f"{named} {arguments.runs}" if named == "--runs" else named
+
+
+def _shown(commands: list[list[str]], variables: dict[str, str], text: str | None) -> str:
     if text:  # the command as a comment, because the output is the manifest
         return f"# {shlex.join(commands[0])}\n{text}".removesuffix("\n")
+    exports = [f"export {shlex.join(f'{name}={value}' for name, value in variables.items())}"] if variables else []
     # the reader sets $MASTER_ADDR, so it alone isn't quoted
     return "\n".join(
-        " ".join(word if word.endswith("=$MASTER_ADDR") else shlex.quote(word) for word in command)
-        for command in commands
+        [
+            *exports,
+            *(
+                " ".join(
+                    word if word.endswith("=$MASTER_ADDR") else shell_word(word, sys.stdout.encoding)
+                    for word in command
+                )
+                for command in commands
+            ),
+        ]
     )

@@ -32,6 +32,7 @@ def _as_json(plan: DryRun) -> dict[str, Any]:
         "sent_bytes_per_step": plan.sent_bytes,
         "parameters": counted.parameters,
         "memory_gb_per_gpu": round(plan.memory_gb_per_gpu, 3),
+        "memory_capacity_gb": plan.capacity_gb,
         "memory_gb": {part: round(gb, 3) for part, gb in plan.memory_gb.items()},
         "bucket_elements": list(counted.bucket_elements),
         "bytes_per_step": counted.bytes_per_step,
@@ -56,7 +57,7 @@ def _lines(plan: DryRun) -> list[str]:
     lines = [
         f"{system.name}: rank {plan.rank} of {system.world_size:,}, global batch {system.global_batch_size:,}",
         *_grid(plan),
-        f"memory      {plan.memory_gb_per_gpu:.2f} GB: {memory}",
+        f"memory      {plan.memory_gb_per_gpu:.2f} GB{_capacity(plan)}: {memory}",
         f"tokens      {steps.tokens.min():,} to {steps.tokens.max():,} a step (mean {steps.tokens.mean():,.0f}); "
         f"load efficiency {steps.load_efficiency:.4f}, from {steps.source}, {STEPS} steps",
         f"gradients   {counted.bytes_per_step:,} bytes a rank and step; {len(counted.bucket_elements)} buckets:",
@@ -70,10 +71,20 @@ def _lines(plan: DryRun) -> list[str]:
         lines.append("walltime    not forecast: calibrated for BERT-Large on A100, H100 and H200 only")
     else:
         lines.append(
-            f"walltime    {plan.forecast.range} minutes, {plan.forecast.samples.number:,.0f} samples expected; "
+            f"walltime    {plan.forecast.range} expected, {plan.forecast.samples.number:,.0f} samples; "
             f"{system.launch.walltime_minutes} minutes granted"
         )
     return [*lines, *(f"problem     {problem}" for problem in plan.problems or ["none found"])]
+
+
+def _capacity(plan: DryRun) -> str:
+    """Return whether the memory that a rank needs fits into its GPU."""
+    if plan.system.launch.device != "cuda":
+        return ""
+    if plan.capacity_gb is None:
+        return ", of how much the file doesn't say (hardware.accelerator_memory_capacity)"
+    fits = plan.memory_gb_per_gpu <= plan.capacity_gb
+    return f", {'fits in' if fits else 'does not fit in'} {plan.capacity_gb:g} GB"
 
 
 def _grid(plan: DryRun) -> list[str]:

@@ -5,7 +5,7 @@ from functools import cache
 from statistics import median
 from typing import Any
 
-from bertbench.commands import add_flag, add_system_arguments, emit, system_of
+from bertbench.commands import add_flag, add_system_arguments, emit, say_unread, system_of
 from bertbench.common.errors import ConfigError
 from bertbench.config import load_system, system_names
 from bertbench.config.load import gpu_card
@@ -45,8 +45,9 @@ def _kind(name: str) -> str:
 
 def run(arguments: argparse.Namespace) -> int:
     """Print forecasts, or their errors."""
-    if (arguments.validate or arguments.from_kernels) and (arguments.system or arguments.gpu):
-        raise ConfigError("--validate and --from-kernels forecast published results; leave SYSTEM and --gpu out")
+    asked = arguments.system or arguments.gpu or arguments.overrides
+    if (arguments.validate or arguments.from_kernels) and asked:
+        raise ConfigError("--validate and --from-kernels forecast published results; leave SYSTEM, --gpu and --set out")
     if arguments.from_kernels:
         from bertbench.commands.roofline import print_roofline  # noqa: PLC0415 - loads torch
 
@@ -56,7 +57,9 @@ def run(arguments: argparse.Namespace) -> int:
 
         if arguments.system is None or arguments.gpu:
             raise ConfigError("--layouts needs a SYSTEM and takes no --gpu; `bertbench systems` lists systems")
-        layouts, lines = listing(system_of(arguments))
+        system = system_of(arguments)
+        say_unread(system, arguments)
+        layouts, lines = listing(system)
         emit(arguments.json, {"system": arguments.system, **layouts}, *lines)
     elif arguments.validate:
         _print_validation(arguments.json)
@@ -69,7 +72,9 @@ def run(arguments: argparse.Namespace) -> int:
 
 def _forecasts(arguments: argparse.Namespace) -> list[Forecast]:
     if arguments.system:
-        return [forecast(system_of(arguments), arguments.gpu)]
+        system = system_of(arguments)
+        say_unread(system, arguments)
+        return [forecast(system, arguments.gpu)]
     systems = [load_system(name, arguments.overrides) for name in system_names()]
     known = sorted(filter(trains_bert_large, systems), key=lambda one: one.world_size)
     return [forecast(system, arguments.gpu) for system in known]
@@ -84,6 +89,7 @@ def _as_json(one: Forecast) -> dict[str, Any]:
         "samples_to_converge": round(one.samples.number),
         "samples_source": one.samples.source,
         "predicted_min": round(one.minutes, 4),
+        "likely_min": round(one.range.middle_min, 4),
         "range_min": [round(one.range.low_min, 4), round(one.range.high_min, 4)],
         "range_source": one.range.source,
         "warnings": _warnings(one),
@@ -93,18 +99,20 @@ def _as_json(one: Forecast) -> dict[str, Any]:
 
 
 def _table(forecasts: list[Forecast]) -> list[str]:
-    lines = [f"{'system':<20}{'GPUs':>6} {'GPU':<5}{'batch':>7}{'samples':>11}{'minutes':>15}  limited by"]
+    lines = [f"{'system':<20}{'GPUs':>6} {'GPU':<5}{'batch':>7}{'samples':>11}{'time to train':>24}  limited by"]
     for one in forecasts:
         system = one.system
         lines.append(
             f"{system.name:<20}{system.world_size:>6} {one.gpu:<5}{system.global_batch_size:>7}"
-            f"{one.samples.number:>11,.0f}{one.range!s:>15}  {LIMITS[one.seconds.limit]}"
+            f"{one.samples.number:>11,.0f}{one.range!s:>24}  {LIMITS[one.seconds.limit]}"
         )
     if len(forecasts) == 1:
         for part, value in vars(forecasts[0].seconds).items():
             lines.append(f"{part:>20}{value:>10.1f} s{100 * value / forecasts[0].seconds.total:>6.1f} %")
         lines.append(f"samples to converge: {forecasts[0].samples.source}")
-        lines.append(f"minutes: a range that holds nine of ten results, by the errors on {forecasts[0].range.source}")
+        lines.append(
+            f"time to train: the range holds nine of ten results, by the errors on {forecasts[0].range.source}"
+        )
     return lines + [f"warning: {one.system.name}: {warning}" for one in forecasts for warning in _warnings(one)]
 
 

@@ -4,7 +4,6 @@ Called directly it starts the system's ranks; started by torchrun or Slurm it is
 """
 
 import argparse
-import os
 import shlex
 import sys
 from dataclasses import asdict, replace
@@ -15,10 +14,9 @@ from torch.distributed.elastic.multiprocessing.errors import ChildFailedError
 from bertbench.commands import emit, passed_on, say, system_of
 from bertbench.common.errors import StoppedError
 from bertbench.config import System
-from bertbench.distributed.rendezvous import launched_ranks
 from bertbench.distributed.world import World
 from bertbench.launch.local import agent_of, check_startable
-from bertbench.launch.rank import as_rank
+from bertbench.launch.rank import as_rank, ranks_of
 from bertbench.preflight import LEAST_GBIT
 from bertbench.preflight.network import all_reduce_gbit, clock_offsets_s, neighbours_gbit
 from bertbench.preflight.node import Node, this_node
@@ -28,7 +26,7 @@ from bertbench.preflight.verdict import judged
 def run(arguments: argparse.Namespace) -> int:
     """Return 0 without problems, 1 with problems, which the table locates."""
     system = system_of(arguments)
-    ranks = launched_ranks(os.environ)
+    ranks = ranks_of(system)
     if ranks is None:
         return _started(system, arguments)
     least = LEAST_GBIT[system.launch.device] if arguments.min_gbit is None else arguments.min_gbit
@@ -77,7 +75,7 @@ def _started(system: System, arguments: argparse.Namespace) -> int:
     )
     try:
         options = passed_on(arguments, "min_gbit", "json")
-        agent_of(system)("-m", "bertbench", "preflight", arguments.system, *options)
+        agent_of(system)("-P", "-m", "bertbench", "preflight", arguments.system, *options)
     except SignalException as stopped:
         say(f"bertbench: {StoppedError.SIGN} {stopped.sigval.name}; all ranks stopped")
         return 128 + int(stopped.sigval)

@@ -14,14 +14,14 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     task = parser.add_mutually_exclusive_group(required=True)
     add_path(task, "--out", "FILE", f"write samples to converge as a reference; needs {LEAST_RUNS} runs")
     add_path(task, "--against", "FILE", "judge the runs by the reference in this file")
-    add_ruleset(parser, "ruleset of the official checker")
+    add_ruleset(parser, "ruleset of the verdicts and of the official checker")
 
 
 def run(arguments: argparse.Namespace) -> int:
     """Return exit code 1 if the runs converge faster or more slowly than the reference."""
     runs = read_runs(arguments.results)
     if arguments.out:
-        reference = reference_of(runs)
+        reference = reference_of(runs, arguments.ruleset)
         write_file(arguments.out, json.dumps(reference, indent=2) + "\n", "--out")
         emit(arguments.json, reference)
         return 0
@@ -33,7 +33,9 @@ def run(arguments: argparse.Namespace) -> int:
 def _text(found: Verdict) -> list[str]:
     lines = [f"{found.verdict}: {found.message}"]
     if found.mean is not None:
-        lines.append(f"mean of {found.runs} runs, fastest and slowest dropped: {found.mean:,.0f} samples")
+        lines.append(
+            f"MLPerf's mean of {found.runs} runs, without the fastest and the slowest: {found.mean:,.0f} samples"
+        )
     if found.reference_mean is not None:
         between = f"{found.least_mean:,.0f} to {found.most_mean:,.0f}"
         lines.append(f"reference: {found.reference_mean:,.0f}; means from {between} pass")

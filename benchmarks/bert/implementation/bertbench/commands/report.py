@@ -12,7 +12,7 @@ from bertbench.report.runs import summarized, systems, text
 def add_results(parser: argparse.ArgumentParser) -> None:
     """Add the runs, and the rules they are judged by; `runs` takes both too."""
     add_path(parser, "results", "RESULTS", "logs or folders of logs (default: runs/, or LOGDIR)", nargs="*")
-    add_ruleset(parser, "ruleset of the verdicts")
+    add_ruleset(parser, "ruleset of the verdicts", of_each_log=True)
 
 
 def folders_of(arguments: argparse.Namespace) -> list[Path]:
@@ -29,9 +29,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     """Print the table of the runs, or JSON; write the page if requested."""
-    found = systems(folders_of(arguments))
-    if arguments.html:
-        write_file(arguments.html, html(found, arguments.ruleset))
+    found = systems(folders_of(arguments), arguments.ruleset)
     contents = [summarized(group) for group in found]
+    if arguments.html:
+        write_file(arguments.html, html(found, contents, arguments.html.parent))
     emit(arguments.json, contents, "\n\n".join(text(content, arguments.details) for content in contents))
     return 0

@@ -2,10 +2,10 @@
 
 import argparse
 
-from bertbench.commands import emit
+from bertbench.commands import emit, say
 from bertbench.commands.report import add_results, folders_of
 from bertbench.common.paths import shown_path
-from bertbench.report.listing import LISTED, arranged, listed, run_logs, text_table
+from bertbench.report.listing import LISTED, NO_LOG, arranged, check_log, listed, run_logs, text_table, why_no_log
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -21,6 +21,10 @@ def run(arguments: argparse.Namespace) -> int:
     """Print the rows, or JSON."""
     logs = [log for folder in folders_of(arguments) for log in run_logs(folder)]
     rows = [listed(log, arguments.ruleset) | {"run": shown_path(log)} for log in logs]
+    no_logs = [log for log, row in zip(logs, rows, strict=True) if row["status"] == NO_LOG]
+    if len(no_logs) == len(logs):
+        check_log(logs[0])  # raises its reason
+    say(*map(why_no_log, no_logs))
     if arguments.sort != "run":  # the order found has 9 before 10
         rows = arranged(rows, arguments.sort)
     emit(arguments.json, rows, text_table(rows))

@@ -17,6 +17,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(arguments: argparse.Namespace) -> int:
     """Print only JSON on standard output, with or without --json."""
     if arguments.schema:
+        if arguments.system or arguments.overrides:
+            raise ConfigError("--schema is the same for every system; leave SYSTEM and --set out")
         print(schema(), end="")
         return 0
     if arguments.system is None:

@@ -11,6 +11,7 @@ from bertbench.tracking.feed import Feed
 from bertbench.tracking.options import TRACKERS
 from bertbench.tracking.reading import FollowedRun
 from bertbench.tracking.trackers import check_installed, folder_of, open_tracker
+from compliance.read.log import read_events
 
 _LONGEST_REASON = 300
 
@@ -24,9 +25,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     """Record every run, and replace its earlier record."""
+    logs = [log for path in arguments.runs for log in run_logs(path)]
+    for log in logs:
+        read_events(log)  # raises CannotJudge if it is no log: there is nothing to record
     check_installed([arguments.to])
     out = arguments.out or folder_of(arguments.to, runs_folder())
-    found = [FollowedRun(log) for path in arguments.runs for log in run_logs(path)]
+    found = [FollowedRun(log) for log in logs]
     names = [run.name for run in found]
     if twice := sorted({name for name in names if names.count(name) > 1}):
         raise DataError(f"{', '.join(twice)}: named by two logs, which would share a record; track them one at a time")

@@ -5,7 +5,7 @@ Called directly it starts the system's ranks; started by torchrun or Slurm it is
 
 import argparse
 import os
-import shlex
+import sys
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, nullcontext
 
@@ -14,14 +14,19 @@ from mlperf_logging.mllog import constants
 from bertbench.checkpoint.resumption import Resumption, continue_run, ended, find, restored_by_launcher
 from bertbench.checkpoint.snapshot import META_NAME
 from bertbench.checkpoint.start import check_start
-from bertbench.commands import emit, passed_on, say, system_of
+from bertbench.commands import emit, passed_on, say, say_unread, system_of
 from bertbench.common.errors import TARGET_MISSED, ConfigError, RunError
 from bertbench.common.paths import runs_folder, shown_path
+from bertbench.common.terminal import shell_word
 from bertbench.config import System
-from bertbench.distributed.rendezvous import Ranks, launched_ranks, leave_log, log_left
+from bertbench.distributed.affinity import available_cores
+from bertbench.distributed.ranks import Ranks, withheld_cores
+from bertbench.distributed.rendezvous import leave_log, log_left
 from bertbench.distributed.startup import LAUNCHED, Startup, process_started
-from bertbench.launch.rank import agreed_seed, as_rank
-from bertbench.loading.inputs import open_data, open_split
+from bertbench.distributed.world import World
+from bertbench.launch.rank import agreed_seed, as_rank, ranks_of
+from bertbench.launch.variables import RECORD, Variables, differing
+from bertbench.loading.inputs import open_data, open_split, recipe_differences
 from bertbench.machine.describe import differences
 from bertbench.report.straggler import straggler_of
 from bertbench.results.files import ResultFiles, reserve
@@ -40,7 +45,7 @@ from compliance.read.run import RunFacts
 def run(arguments: argparse.Namespace) -> int:
     """Return 0 if the target is reached or a short run is over, 3 if missed, 75 if stopped, 1 or 2 on failure."""
     system = system_of(arguments)
-    ranks = launched_ranks(os.environ)
+    ranks = ranks_of(system)
     if ranks is not None:
         return _as_rank(system, ranks, arguments)
     files, code = train_once(system, arguments)
@@ -55,11 +60,16 @@ def train_once(system: System, arguments: argparse.Namespace, launched: float | 
     """
     from bertbench.launch.local import check_startable, run_ranks  # noqa: PLC0415 - ranks start no ranks
 
+    if arguments.allow_config_change and arguments.resume == "never":
+        raise ConfigError("--allow-config-change is for a run that resumes; give --resume too, or leave it out")
     os.environ[LAUNCHED] = str(launched) if launched else os.environ.get(LAUNCHED, str(process_started()))
+    os.environ[RECORD] = arguments.variables.record()
     if short := arguments.short:
         shortened(system, short)  # raises its errors early
     check_startable(system)
-    open_data(system)  # report bad data once, not on every rank
+    training, _ = open_data(system)  # report bad data once, not on every rank
+    if differs := recipe_differences(system, training.folder):
+        say(f"warning: {training.folder} was made by another data.recipe than the system file's: {'; '.join(differs)}")
     check_start(system)
     if arguments.track or arguments.metrics_port:
         from bertbench.tracking.side import check  # noqa: PLC0415 - keeps it out of other runs' start-up
@@ -69,6 +79,9 @@ def train_once(system: System, arguments: argparse.Namespace, launched: float | 
         return ResultFiles(arguments.result), code
     resumption = _resumption(system, arguments)
     files = resumption.files if resumption else _reserved(system, arguments)
+    if launched is None:  # once for all runs
+        say(*arguments.variables.lines)
+        say_unread(system, arguments)
     code = run_ranks(system, [arguments.system, *rank_options(arguments, "never")], files, resumption)
     if files.log.exists() and ended(files.log) is None and not short:
         say(_how_to_go_on(system, arguments, files))
@@ -79,7 +92,8 @@ def _how_to_go_on(system: System, arguments: argparse.Namespace, files: ResultFi
     """Return how to continue a run that was stopped or failed after its start."""
     if any(files.snapshots.glob(f"*/{META_NAME}")):
         again = ["bertbench", "train", arguments.system, *rank_options(arguments, shown_path(files.log))]
-        return f"resume from the last snapshot with:\n  {shlex.join(again)}"
+        line = " ".join(shell_word(word, sys.stderr.encoding) for word in again)
+        return f"resume from the last snapshot with:\n  {line}"
     return (
         "no snapshot was taken yet, so this run can't be resumed; --set checkpoint.every_steps=N takes one every N "
         "steps"
@@ -136,7 +150,15 @@ def _resumption(system: System, arguments: argparse.Namespace) -> Resumption | N
         raise ConfigError(f"--{short} takes a few steps of a new run; leave --resume out")
     resumption = find(arguments.resume, arguments.result, runs_folder() / system.name / "bert")
     if resumption:
+        if arguments.result is not None and arguments.result.absolute() != resumption.log.absolute():
+            raise ConfigError(
+                f"--result {arguments.result}: --resume {arguments.resume} continues the run of {resumption.log} in "
+                "its own files; leave --result out"
+            )
         meta = resumption.meta
+        exported = arguments.variables.values.get("SEED")
+        if exported is not None and arguments.seed != meta.seed:
+            raise ConfigError(f"SEED={exported}: the resumed run has seed {meta.seed}; unset it")
         resumption.check(system, arguments.seed, arguments.allow_config_change)
         make_sampler(system, open_split(system, "train"), meta.seed).planner.check_world(meta.nodes, meta.ranks)
     return resumption
@@ -171,6 +193,7 @@ def _as_rank(system: System, ranks: Ranks, arguments: argparse.Namespace) -> int
     startup.mark("imports")
     with as_rank(system, ranks) as world:
         startup.mark("meeting")
+        _agree(world, arguments.variables)
         profiler = Profiler(world, on=short == "profile")
         if world.leads and (log := log_left(world.store)):
             arguments = argparse.Namespace(**{**vars(arguments), "resume": "auto", "result": log})
@@ -187,11 +210,10 @@ def _as_rank(system: System, ranks: Ranks, arguments: argparse.Namespace) -> int
             files = _reserved(system, arguments) if world.leads else None
             if files:
                 _record_attempt(files)
-                files.describe(system, seed)
+                files.describe(system, seed, arguments.variables.values)
         if files:
             leave_log(world.store, files.log)
-        if ranks.local_rank == 0:
-            say(*(f"warning: {difference}" for difference in differences(system.hardware)))
+        _say_first(system, ranks, arguments)
         with RunProgress(system, enabled=world.leads) as progress:
             progress.message(f"{system.name}: ranks {world.size}, seed {seed}, log {files and shown_path(files.log)}")
             if resumption:
@@ -205,6 +227,23 @@ def _as_rank(system: System, ranks: Ranks, arguments: argparse.Namespace) -> int
             for line in _closing_lines(run, short, files):
                 progress.message(line)
     return 0 if run.reason is None or short else TARGET_MISSED
+
+
+def _agree(world: World, variables: Variables) -> None:
+    """Print what became of exported variables. Raises ConfigError if ranks have different ones."""
+    if problems := [*differing(world.from_all(variables.same_for_all_ranks()))]:
+        raise ConfigError("; ".join([*problems, "export the same on all nodes"]))
+    if world.leads:
+        say(*variables.lines)
+
+
+def _say_first(system: System, ranks: Ranks, arguments: argparse.Namespace) -> None:
+    """Name unread settings, unless the launcher has named them, and warn of what this node lacks."""
+    if ranks.rank == 0 and not restored_by_launcher():
+        say_unread(system, arguments)
+    if ranks.local_rank == 0:
+        withheld = withheld_cores(os.environ, ranks, available_cores(), os.cpu_count() or 1)
+        say(*(f"warning: {text}" for text in (withheld, *differences(system.hardware)) if text))
 
 
 def _record_attempt(files: ResultFiles) -> None:
@@ -226,7 +265,7 @@ def _closing_lines(finished: Run, short: Short | None, files: ResultFiles | None
     if short == "smoke":
         yield "smoke test passed: a few steps of everything ran (no result)"
     elif files and not short:
-        log, folder = (shlex.quote(shown_path(path)) for path in (files.log, files.log.parent))
+        log, folder = (shell_word(shown_path(path), sys.stderr.encoding) for path in (files.log, files.log.parent))
         yield f"log     {log}"
         yield f"judge   bertbench judge {log}"
         yield f"report  bertbench report {folder}"

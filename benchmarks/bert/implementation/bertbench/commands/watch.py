@@ -1,18 +1,20 @@
 """`bertbench watch [RUN]`: show a run's page in the terminal from its files, redrawn each second while it runs."""
 
 import argparse
+import shutil
 import sys
 import time
+from contextlib import suppress
 
 from bertbench.commands import add_flag, add_path, emit
 from bertbench.common.paths import runs_folder
-from bertbench.report.listing import run_logs, silence_s
+from bertbench.report.listing import check_log, run_logs, silence_s
 from bertbench.tracking.ranks import ranks_of
 from bertbench.tracking.reading import FollowedRun
 from bertbench.tracking.state import RunState, earlier_runs, state_of
 
 _EVERY_S = 1.0
-_OWN_WIDTH = 120  # if the output is not a terminal
+_OWN_WIDTH = 120  # if the output is no terminal and COLUMNS is not set
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -24,6 +26,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(arguments: argparse.Namespace) -> int:
     """Show the page until the run ends, or once; with --json print the run's current state."""
     log = min(run_logs(arguments.run or runs_folder()), key=silence_s)  # the newest
+    check_log(log)
     followed, earlier = FollowedRun(log), earlier_runs(log)
 
     def look() -> RunState:
@@ -38,7 +41,7 @@ def run(arguments: argparse.Namespace) -> int:
 
     from bertbench.tracking.run_page import page  # noqa: PLC0415 - it imports rich
 
-    console = Console(width=None if sys.stdout.isatty() else _OWN_WIDTH)
+    console = Console(width=None if sys.stdout.isatty() else shutil.get_terminal_size((_OWN_WIDTH, 0)).columns)
     state = look()
     if arguments.once or not sys.stdout.isatty() or state.status != "running":
         console.print(page(state, followed, console.width))
@@ -46,6 +49,7 @@ def run(arguments: argparse.Namespace) -> int:
     with Live(page(state, followed, console.width), console=console, auto_refresh=False) as live:
         while state.status == "running":
             time.sleep(_EVERY_S)
-            state = look()
+            with suppress(OSError):  # of a file system that comes back: the page stays as it is
+                state = look()
             live.update(page(state, followed, console.width), refresh=True)
     return 0

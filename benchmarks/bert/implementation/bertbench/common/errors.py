@@ -32,6 +32,12 @@ class PackageError(BertbenchError):
     """Results that can't be packaged, or a place that a package can't go to."""
 
 
+class RefusedPackageError(PackageError):
+    """The judge fails a package: a verdict, not a mistake in the command."""
+
+    exit_code = 1
+
+
 class RunError(BertbenchError):
     """A run could not start or continue."""
 

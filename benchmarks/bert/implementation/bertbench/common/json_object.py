@@ -7,7 +7,8 @@ from typing import Any
 
 from pydantic import TypeAdapter, ValidationError
 
-from bertbench.common.errors import BertbenchError, system_reason
+from bertbench.common.errors import BertbenchError
+from bertbench.common.system_faults import unreadable
 
 JsonObject = dict[str, Any]
 
@@ -23,7 +24,7 @@ def read_as(path: Path, kind: Any, error: type[BertbenchError], remedy: str) -> 
     try:
         return _adapter(kind).validate_json(path.read_bytes(), strict=True)
     except OSError as problem:
-        raise error(f"{path}: cannot be read ({system_reason(problem)}); {remedy}") from problem
+        raise error(unreadable(path, problem, remedy)) from problem
     except ValidationError as problem:
         raise error(f"{path}: {first_problem(problem)}; {remedy}") from problem
 

@@ -2,6 +2,8 @@
 
 import codecs
 import io
+import os
+import shlex
 from typing import TextIO
 
 _CLOSEST = {"±": "+/-", "█": "#", "■": "#", "→": "->", "…": "..."}
@@ -13,6 +15,23 @@ def use_closest_signs(stream: TextIO) -> None:
     codecs.register_error(_ERRORS, _closest)
     if isinstance(stream, io.TextIOWrapper):
         stream.reconfigure(errors=_ERRORS)
+
+
+def shell_word(text: str, encoding: str | None) -> str:
+    r"""Return a word that a shell reads as `text`, in letters of a stream's encoding.
+
+    A path need not be text: bytes that no letter stands for are escaped as bash, zsh and ksh read them, `$'l\xe9'`.
+    """
+    try:
+        text.encode(encoding or "ascii")
+    except UnicodeEncodeError:
+        return f"$'{''.join(map(_escaped, os.fsencode(text)))}'"
+    return shlex.quote(text)
+
+
+def _escaped(byte: int) -> str:
+    letter = chr(byte)
+    return letter if letter.isascii() and letter.isprintable() and letter not in "'\\" else f"\\x{byte:02x}"
 
 
 def _closest(error: UnicodeError) -> tuple[str | bytes, int]:

@@ -20,7 +20,7 @@ _TRACKER = b"multiprocessing.resource_tracker"  # ends after the processes that 
 def kill_descendants(folder: str) -> None:
     """Kill every process that was started with TMPDIR in `folder`, and what they start meanwhile; on Linux only."""
     for _ in range(_MOST_LOOKS):
-        found = list(_descendants(folder.encode()))
+        found = list(_descendants(os.fsencode(folder)))
         if not found:
             return
         for process in found:

@@ -6,7 +6,8 @@ are batch, rate, steps, warm-up, betas, epsilon and weight decay of LAMB, accumu
 sharded, dealt and packed.
 """
 
-from bertbench.config.settings import Rule, Settings, limited, mlperf_evaluation_interval
+from bertbench.common.mlperf import mlperf_evaluation_interval
+from bertbench.config.settings import Rule, Settings, limited
 
 TARGET = 0.72
 EVALUATION_SAMPLES = 10_000

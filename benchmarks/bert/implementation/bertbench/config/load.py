@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterable, Iterator
 from copy import deepcopy
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 from pydantic import ValidationError
 
@@ -20,6 +20,18 @@ RUN_CONFIG = "config.json"
 """A run's whole configuration, in its folder."""
 _BATCHES = ("data.global_batch_size", "data.local_batch")
 _OF_A_CARD = re.compile(r"nvidia|pcie?|sxm\d?|hbm\d?e?|\d+gb?")  # words of a card's name besides its kind
+
+
+class Override(str):
+    """An override, NAME=VALUE, that doesn't come from --set: errors name its `origin`, an environment variable."""
+
+    origin: str
+
+    def __new__(cls, text: str, origin: str) -> Self:
+        """Return the override; `origin` is as a user would type it."""
+        override = super().__new__(cls, text)
+        override.origin = origin
+        return override
 
 
 def system_names() -> list[str]:
@@ -75,8 +87,12 @@ def system_from(path: Path, own: JsonObject, overrides: Iterable[str] = ()) -> S
         wrong += wrong_together(path, content, without)
     if wrong:
         raise ConfigError("\n".join(wrong))
-    made = scaled(system)
-    return made if path.parent == SYSTEMS else made.at_path(str(path))
+    options = {_option(override) for override in given}
+    by_hand = {setting: origin for setting, origin in origins.items() if origin in options}
+    shipped = path.parent == SYSTEMS
+    # a run's record states every setting, whether or not anyone chose it
+    stated = () if path.name == RUN_CONFIG else origins.keys() - by_hand.keys() - {*_FILE_KEYS}
+    return scaled(system).from_origins(None if shipped else str(path), by_hand, stated)
 
 
 def whole_file(name_or_path: str) -> str:
@@ -171,7 +187,18 @@ def _names(value: Any, prefix: str = "") -> Iterator[str]:
 
 
 def _option(override: str) -> str:
-    return f"--set {override!r}"
+    return override.origin if isinstance(override, Override) else f"--set {override!r}"
+
+
+def parsed_override(override: str) -> tuple[str, Any]:
+    """Return the name and the value of NAME=VALUE; an empty name for another text. A bare word is a string."""
+    name, equals, text = override.partition("=")
+    if not equals:
+        return "", None
+    try:
+        return name, json.loads(text)
+    except ValueError:
+        return name, text
 
 
 def _overridden(merged: JsonObject, overrides: Iterable[str], origins: dict[str, str]) -> tuple[JsonObject, list[str]]:
@@ -183,14 +210,13 @@ def _overridden(merged: JsonObject, overrides: Iterable[str], origins: dict[str,
 def _override(content: JsonObject, origins: dict[str, str], override: str) -> Iterator[str]:
     """Override the content by NAME=VALUE, or yield its problems."""
     option = _option(override)
-    name, equals, text = override.partition("=")
-    if not equals or not name:
+    name, value = parsed_override(override)
+    if not name:
         yield f"{option}: expected NAME=VALUE, for example schedule.max_steps=100"
         return
-    try:
-        value = json.loads(text)
-    except ValueError:
-        value = text  # a bare word is a string
+    if any("\ud800" <= letter <= "\udfff" for letter in override):  # Python's letters for bytes that are no UTF-8
+        yield f"{option}: settings are UTF-8, and this path isn't; use another name for it, or set DATADIR or LOGDIR"
+        return
     *sections, key = name.split(".")
     place = content
     for depth, section in enumerate(sections, start=1):

@@ -1,7 +1,6 @@
 """All settings of a system file, the numbers that follow from them, and what a rule between them is (checks.py)."""
 
 import json
-import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from functools import reduce
@@ -10,6 +9,7 @@ from pydantic import Field
 
 from bertbench.balance.cost import CostModel
 from bertbench.balance.plan import Balance
+from bertbench.common.mlperf import mlperf_evaluation_interval
 from bertbench.common.section import Count, Section, UnsettledError
 from bertbench.config.finetune import Finetune
 from bertbench.config.layout import Layout, Parallel
@@ -28,14 +28,6 @@ from bertbench.config.sections import (
     Schedule,
 )
 from bertbench.model.options import default_mode, wants_few_sizes
-
-
-def mlperf_evaluation_interval(global_batch_size: int) -> int:
-    """Return the samples between evaluations: floor(0.05 * (230.23 * GBS + 3,000,000) / 25,000) * 25,000.
-
-    Source: MLPerf Training rules, BERT, evaluation frequency.
-    """
-    return math.floor(0.05 * (230.23 * global_batch_size + 3_000_000) / 25_000) * 25_000
 
 
 def nearest_multiples(number: int, of: int) -> str:

@@ -1,6 +1,7 @@
 """A whole system file, validated: one machine, one run."""
 
 import math
+from collections.abc import Iterable, Mapping
 from typing import Self
 
 from pydantic import PrivateAttr, model_validator
@@ -13,16 +14,30 @@ class System(Settings):
     """One system file: settings that fit together. What follows from other settings is not typed in."""
 
     _path: str | None = PrivateAttr(default=None)
+    _given: dict[str, str] = PrivateAttr(default_factory=dict)
+    _stated: frozenset[str] = PrivateAttr(default=frozenset())
 
     @property
     def argument(self) -> str:
         """What a command calls this system: its file's path, or its name where it comes with the project."""
         return self._path or self.name
 
-    def at_path(self, path: str) -> Self:
-        """Return this system as the one that commands find at `path`."""
+    @property
+    def given(self) -> Mapping[str, str]:
+        """Settings that were given by hand, by dotted name, each with the option that gave it."""
+        return self._given
+
+    @property
+    def stated(self) -> frozenset[str]:
+        """Dotted names of the settings that the system file or a file that it extends states."""
+        return self._stated
+
+    def from_origins(self, path: str | None, given: Mapping[str, str], stated: Iterable[str]) -> Self:
+        """Return this system with where it comes from: its path, if it isn't shipped, and `given` and `stated`."""
         copy = self.model_copy()
         copy._path = path
+        copy._given = dict(given)
+        copy._stated = frozenset(stated)
         return copy
 
     @model_validator(mode="after")

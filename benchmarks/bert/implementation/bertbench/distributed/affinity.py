@@ -12,13 +12,35 @@ from typing import Any
 
 import torch
 
+from bertbench.distributed.quota import quota_cores
+
 _PCI = Path("/sys/bus/pci/devices")
 _CPUS = Path("/sys/devices/system/cpu")
 
 
-def available_cores() -> int:
-    """Return the number of cores that this process may use."""
+def allowed_cores() -> int:
+    """Return the number of cores on which this process may run."""
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+def available_cores() -> int:
+    """Return the number of cores that this process can keep busy: those allowed, or fewer by its quota of time.
+
+    A quota of 2.5 cores gives 2: a third thread would stop all three for a part of each period. At least 1.
+    """
+    quota, allowed = quota_cores(), allowed_cores()
+    return allowed if quota is None else max(1, min(allowed, int(quota)))
+
+
+def threads_per_rank(ranks: int) -> int:
+    """Return the threads of each of a machine's ranks, as far as one process knows: its launcher may bind each."""
+    return max(1, available_cores() // ranks)
+
+
+def threads_on(cores: int, ranks: int) -> int:
+    """Return the threads of one of `ranks` on a machine that has `cores` to itself, within its share of the quota."""
+    quota = quota_cores()
+    return cores if quota is None else max(1, min(cores, int(quota / ranks)))
 
 
 def nearby_cores(device: torch.device) -> list[int]:

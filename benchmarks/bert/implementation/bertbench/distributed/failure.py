@@ -16,7 +16,8 @@ from typing import Any, NoReturn, TypeVar
 from torch.distributed.distributed_c10d import Store
 
 from bertbench.common.errors import StoppedError
-from bertbench.distributed.rendezvous import Ranks, absent
+from bertbench.distributed.ranks import Ranks
+from bertbench.distributed.rendezvous import absent
 
 Answer = TypeVar("Answer")
 FAILURE_KEY = "bertbench/failure"
@@ -45,7 +46,8 @@ class FailureReport:
 
     def claim(self, text: str) -> None:
         """Record why the run ends, unless a cause is already recorded."""
-        self._ask(b"", self._store.compare_set, FAILURE_KEY, "", text)
+        storable = text.encode("utf-8", "backslashreplace").decode()  # it may quote a path that is no UTF-8
+        self._ask(b"", self._store.compare_set, FAILURE_KEY, "", storable)
 
     def report(self, text: str) -> bool:
         """As `claim`; return whether this rank reports first and must print the cause."""

@@ -3,6 +3,7 @@
 torch's own stores, and so its elastic agent's rendezvous, listen on every address of the machine.
 """
 
+import ipaddress
 import socket
 from datetime import timedelta
 
@@ -16,14 +17,47 @@ from torch.distributed.elastic.rendezvous import (
 from torch.distributed.elastic.rendezvous.static_tcp_rendezvous import StaticTCPRendezvous
 
 BACKEND = "bertbench loopback"
-_ADDRESS = "127.0.0.1"
+_ADDRESS, _ADDRESS_6 = "127.0.0.1", "::1"
+_NAMES = {"localhost", "localhost.localdomain", "localhost4"}
+_NAMES_6 = {"localhost6", "localhost6.localdomain6", "ip6-localhost", "ip6-loopback"}
 
 
-def loopback_store(port: int, timeout: timedelta = timedelta(minutes=5)) -> TCPStore:
+def loopback_address(host: str) -> str | None:
+    """Return the loopback address that `host`, a name or an address, means; None if it means another machine's.
+
+    A machine's own name is none: other machines may use it too. `localhost` needs no entry in /etc/hosts; it means ::1
+    where IPv4 has no loopback.
+    """
+    name = host.lower().rstrip(".")
+    if name in _NAMES:
+        return own_address()
+    if name in _NAMES_6:
+        return _ADDRESS_6
+    try:
+        address = ipaddress.ip_address(host)
+    except ValueError:  # another name
+        return None
+    plain = getattr(address, "ipv4_mapped", None) or address
+    if not plain.is_loopback:
+        return None
+    return str(plain).partition("%")[0]
+
+
+def own_address() -> str:
+    """Return 127.0.0.1, or ::1 on a machine without it."""
+    try:
+        socket.create_server((_ADDRESS, 0)).close()
+    except OSError:
+        return _ADDRESS_6
+    return _ADDRESS
+
+
+def loopback_store(port: int, timeout: timedelta = timedelta(minutes=5), address: str = _ADDRESS) -> TCPStore:
     """Open a store in this process, on `port` or, if 0, a free one. Raises OSError if the port is taken."""
-    listener = socket.create_server((_ADDRESS, port), backlog=socket.SOMAXCONN)
+    family = socket.AF_INET6 if ":" in address else socket.AF_INET
+    listener = socket.create_server((address, port), family=family, backlog=socket.SOMAXCONN)
     return TCPStore(
-        _ADDRESS,
+        address,
         listener.getsockname()[1],
         is_master=True,
         timeout=timeout,
@@ -36,14 +70,16 @@ class _OneMachine(StaticTCPRendezvous):
     """The elastic agent's rendezvous for a single agent: it waits for no other and holds the ranks' store."""
 
     def __init__(self, parameters: RendezvousParameters) -> None:
-        self._held = loopback_store(int(parameters.endpoint.rpartition(":")[2]))
-        super().__init__(_ADDRESS, self._held.port, 0, 1, parameters.run_id, timeout=0)
+        self._address = own_address()
+        self._held = loopback_store(int(parameters.endpoint.rpartition(":")[2]), address=self._address)
+        super().__init__(self._address, self._held.port, 0, 1, parameters.run_id, timeout=0)
 
     def get_backend(self) -> str:
         return BACKEND
 
     def next_rendezvous(self) -> RendezvousInfo:
-        return RendezvousInfo(self._held, self.rank, self.world_size, RendezvousStoreInfo(_ADDRESS, self._held.port))
+        where = RendezvousStoreInfo(self._address, self._held.port)
+        return RendezvousInfo(self._held, self.rank, self.world_size, where)
 
 
 rendezvous_handler_registry.register(BACKEND, _OneMachine)

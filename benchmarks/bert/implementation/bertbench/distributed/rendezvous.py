@@ -1,113 +1,57 @@
-"""Find this process's rank and wait for its peers. The only place that reads launchers' variables.
+"""Wait for the other ranks of a run, which distributed/ranks.py numbers.
 
-torchrun and Slurm's srun set a process's rank. Every rank registers in a key-value store on rank 0's node. An error
+Every rank registers in a key-value store on rank 0's node. An error
 names each rank that is missing, was started twice or belongs to another run.
 """
 
+import ipaddress
 import os
+import re
 import socket
-import sys
 import time
-from collections.abc import Mapping
-from dataclasses import dataclass
 from datetime import timedelta
 from pathlib import Path
 
 from torch.distributed import HashStore, TCPStore
 from torch.distributed.distributed_c10d import PrefixStore, Store
 
-from bertbench.common.errors import RunError
-from bertbench.distributed.loopback import loopback_store
+from bertbench.common.errors import ConfigError, RunError
+from bertbench.distributed.loopback import loopback_address, loopback_store
+from bertbench.distributed.ranks import AGENT, Ranks
 
 _ROLL_CALL_KEY = "bertbench/roll call"  # empty when all have come, else why the run can't start
 _CAME_KEY = "bertbench/came"
 _NAMED_RANKS = 8
 _LOG_KEY = "bertbench/log"
-_LOOPBACK = {"127.0.0.1", "localhost", "::1"}
-
-
-@dataclass(frozen=True)
-class Ranks:
-    """A process's rank and the number of ranks, in the run and on its node."""
-
-    rank: int
-    size: int
-    local_rank: int
-    local_size: int
-
-
-_TORCHRUN: tuple[str, ...] = ("RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE")
-_SLURM: tuple[str, ...] = (
-    "SLURM_PROCID", "SLURM_STEP_NUM_TASKS", "SLURM_LOCALID", "SLURM_STEP_TASKS_PER_NODE", "SLURM_NODEID",
-)  # fmt: skip
-
-
-def launched_ranks(environment: Mapping[str, str]) -> Ranks | None:
-    """Return this process's ranks as torchrun or Slurm set them; None if neither started it.
-
-    Raises RunError if a launcher's variable is missing, no number, or out of range.
-    """
-    if "RANK" in environment:
-        launcher, names = "torchrun", _TORCHRUN
-    elif "SLURM_PROCID" in environment and "SLURM_STEP_ID" in environment:  # a batch script is not a task of srun
-        launcher, names = "Slurm", _SLURM
-    else:
-        return None
-    try:
-        values = [environment[name] for name in names]
-        if launcher == "Slurm":
-            values[3:] = [_tasks_per_node(values[3])[int(values[4])]]
-        ranks = Ranks(*map(int, values))
-    except (KeyError, ValueError, IndexError) as error:
-        raise RunError(
-            f"{launcher} must set all of {', '.join(names)}, to whole numbers ({error!r}); start with run_and_time.sh"
-        ) from error
-    if not (0 <= ranks.rank < ranks.size and 0 <= ranks.local_rank < ranks.local_size <= ranks.size):
-        raise RunError(
-            f"{launcher} says rank {ranks.rank} of {ranks.size}, {ranks.local_rank} of {ranks.local_size} on its node; "
-            f"ranks count from 0 to one less than their number: correct {', '.join(names)}"
-        )
-    return ranks
-
-
-def _tasks_per_node(text: str) -> list[str]:
-    """Expand Slurm's short form: `2(x3),1` becomes 2, 2, 2, 1."""
-    counts = []
-    for group in text.split(","):
-        tasks, _, repeated = group.partition("(x")
-        counts += [tasks] * int(repeated.rstrip(")") or 1)
-    return counts
 
 
 def meet(ranks: Ranks, timeout_s: int) -> PrefixStore:
     """Wait until all ranks have come; return their key-value store.
 
     Raises RunError that names the ranks that didn't come within `timeout_s`, were started twice, or belong to another
-    run.
+    run; ConfigError if MASTER_ADDR or MASTER_PORT can't be right.
     """
-    if "MASTER_ADDR" not in os.environ and ranks.size == 1:
+    if ranks.size == 1 and AGENT not in os.environ:  # the agent's store outlives the rank
         return PrefixStore("alone", HashStore())
-    missing = [name for name in ("MASTER_ADDR", "MASTER_PORT") if name not in os.environ]
+    missing = [name for name in ("MASTER_ADDR", "MASTER_PORT") if not os.environ.get(name)]
     if missing:
         raise RunError(
             f"{' and '.join(missing)} not set, so {ranks.size} ranks can't meet; "
             "set it to the first node's, the same on all ranks"
         )
-    address, port = os.environ["MASTER_ADDR"], os.environ["MASTER_PORT"]
-    one_machine = address in _LOOPBACK  # then no other machine needs to connect
-    if one_machine and sys.platform == "linux":
-        os.environ.setdefault("GLOO_SOCKET_IFNAME", "lo")
+    host, port = _master()
+    loopback = loopback_address(host)  # then no other machine needs to connect
     holds_it = ranks.rank == 0 and os.environ.get("TORCHELASTIC_USE_AGENT_STORE") != "True"
     timeout = timedelta(seconds=timeout_s)
     try:
-        if holds_it and one_machine:
-            store = loopback_store(int(port), timeout)
+        if holds_it and loopback:
+            store = loopback_store(port, timeout, loopback)
         else:  # no waiting for workers: the roll call waits, and names those missing
-            store = TCPStore(address, int(port), is_master=holds_it, timeout=timeout, wait_for_workers=False)
+            store = TCPStore(loopback or host, port, is_master=holds_it, timeout=timeout, wait_for_workers=False)
     except (RuntimeError, ValueError, OSError) as error:
-        reason = str(error).splitlines()[0]
+        reason = _unresolved(host) or str(error).splitlines()[0]
         raise RunError(
-            f"rank {ranks.rank} of {ranks.size} could not meet the others at {address}:{port} within {timeout_s} s "
+            f"rank {ranks.rank} of {ranks.size} could not meet the others at {host}:{port} within {timeout_s} s "
             f"({reason}); check that the port is free, that one rank 0 was started there, and that "
             "MASTER_ADDR and MASTER_PORT are the same on all ranks"
         ) from error
@@ -117,21 +61,60 @@ def meet(ranks: Ranks, timeout_s: int) -> PrefixStore:
     return attempt
 
 
+def _master() -> tuple[str, int]:
+    """Return host and port of the store, as MASTER_ADDR and MASTER_PORT name them; raises ConfigError."""
+    address, port = os.environ["MASTER_ADDR"], os.environ["MASTER_PORT"]
+    host = _without_brackets(address)
+    if not _is_host(host):
+        raise ConfigError(
+            f"MASTER_ADDR is {address!r}: expected a host's name or its IP address, and the port in MASTER_PORT; an "
+            "address that begins with fe80 needs its interface, as in fe80::1%eth0"
+        )
+    if not port.strip().isdecimal() or not 0 < int(port) < 2**16:
+        raise ConfigError(f"MASTER_PORT is {port!r}: expected 1 to 65535, the same on all ranks")
+    return host, int(port)
+
+
+def _without_brackets(address: str) -> str:
+    return address.strip().removeprefix("[").removesuffix("]")
+
+
+def _is_host(text: str) -> bool:
+    try:
+        address = ipaddress.ip_address(text)
+    except ValueError:
+        return re.fullmatch(r"[\w.-]+", text) is not None
+    return not address.is_link_local or address.version == 4 or "%" in text
+
+
+def _unresolved(host: str) -> str | None:
+    try:
+        socket.getaddrinfo(host, None)
+    except OSError as error:
+        return f"{socket.gethostname()} can't resolve the name: {error.strerror}"
+    return None
+
+
+def meet_on_loopback() -> bool:
+    """Return whether MASTER_ADDR is this machine's loopback, so that all ranks share its network namespace."""
+    return loopback_address(_without_brackets(os.environ.get("MASTER_ADDR", ""))) is not None
+
+
 def on_one_machine(ranks: Ranks) -> bool:
-    """Return whether all ranks are on this machine and in one network namespace: they met on loopback."""
-    return ranks.local_size == ranks.size and os.environ.get("MASTER_ADDR") in _LOOPBACK
+    """Return whether all ranks are on this machine and in one network namespace."""
+    return ranks.local_size == ranks.size and meet_on_loopback()
 
 
 def leave_log(store: PrefixStore, log: Path) -> None:
     """Record a run's log for the ranks that torchrun's agent may start after these."""
-    store.underlying_store.set(_LOG_KEY, str(log.absolute()))
+    store.underlying_store.set(_LOG_KEY, os.fsencode(log.absolute()).hex())  # a path may be no UTF-8
 
 
 def log_left(store: PrefixStore) -> Path | None:
     """Return the log of the run that ranks restarted by torchrun's agent continue; None for a first start."""
     if not _restarts() or not store.underlying_store.check([_LOG_KEY]):
         return None
-    return Path(store.underlying_store.get(_LOG_KEY).decode())
+    return Path(os.fsdecode(bytes.fromhex(store.underlying_store.get(_LOG_KEY).decode())))
 
 
 def _restarts() -> int:

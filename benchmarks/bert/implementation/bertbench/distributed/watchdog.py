@@ -22,7 +22,8 @@ from torch.distributed.distributed_c10d import Store
 from bertbench.common.errors import BertbenchError, RunError, StoppedError
 from bertbench.distributed import evidence
 from bertbench.distributed.failure import FAILURE_KEY, READ_EVERY_S, FailureReport, end_process, report_to_launcher
-from bertbench.distributed.rendezvous import Ranks, named
+from bertbench.distributed.ranks import Ranks
+from bertbench.distributed.rendezvous import named
 
 Batch = TypeVar("Batch")
 _BEAT_KEY = "bertbench/beat"
@@ -118,15 +119,14 @@ class Watchdog:
 
     def _beat(self) -> None:
         keys = [FAILURE_KEY, *map(_key, self._watched)]
-        try:
-            while not self._closed.wait(self._interval):
+        while not self._closed.wait(self._interval):
+            with suppress(RuntimeError, OSError):  # `_judge` counts rounds without an answer: one alone may pass
                 self._show()
                 reported, *self._beats = self._store.multi_get(keys)
                 self._cause = reported.decode()
                 self._answers += 1
+        with suppress(RuntimeError, OSError):  # the store is gone with the process that held it
             self._show(ended=True)
-        except (RuntimeError, OSError):  # the store is gone with the process that held it: no more answers
-            return
 
     def _judge(self) -> None:
         heard, unanswered = 0, 0

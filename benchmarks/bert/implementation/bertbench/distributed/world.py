@@ -14,16 +14,19 @@ from torch import Tensor, distributed
 from torch.distributed.distributed_c10d import PrefixStore
 
 from bertbench.common.errors import RunError, StoppedError
-from bertbench.distributed.affinity import available_cores, nearby_cores, own_cores
+from bertbench.distributed import gloo
+from bertbench.distributed.affinity import available_cores, nearby_cores, own_cores, threads_on, threads_per_rank
 from bertbench.distributed.failure import FailureReport
 from bertbench.distributed.memory import keep_freed_memory
-from bertbench.distributed.rendezvous import Ranks, launched_ranks, meet, named, on_one_machine
+from bertbench.distributed.ranks import Ranks, has_own_cores, launched_ranks
+from bertbench.distributed.rendezvous import meet, meet_on_loopback, named, on_one_machine
 from bertbench.distributed.shared_memory import SharedMemory
 from bertbench.distributed.watchdog import Limits, Watchdog
 
 Value = TypeVar("Value")
 _LIMITS = Limits(silent_s=60, progress_s=600)
 _BACKENDS = {"cpu": "gloo", "cuda": "nccl"}
+_OF_THE_NETWORK = ("GLOO_", "NCCL_", "TORCH_NCCL_", "TORCH_GLOO_")
 _ALLOCATOR_VARIABLES = ("PYTORCH_CUDA_ALLOC_CONF", "PYTORCH_ALLOC_CONF")
 # Messages of gloo, NCCL and the store about a lost peer.
 _LOST_CONTACT = (
@@ -77,8 +80,9 @@ class World:
     def neighbours(self, ranks: int) -> distributed.ProcessGroup:
         """Return a new gloo group of this rank and its neighbours, `ranks` in all.
 
-        Every rank of the world must call it.
+        Every rank of the world must call it. Raises ConfigError as `gloo.choose_interface` does.
         """
+        _choose_interface(self.ranks)
         group, _ = distributed.new_subgroups(ranks, backend="gloo", timeout=self.timeout)
         return group
 
@@ -110,17 +114,29 @@ class World:
 
 
 @contextmanager
-def join(device_kind: str, timeout_s: int, bind_cores: bool = False, limits: Limits = _LIMITS) -> Iterator[World]:
+def join(
+    device_kind: str,
+    timeout_s: int,
+    bind_cores: bool = False,
+    limits: Limits = _LIMITS,
+    ranks: Ranks | None = None,
+) -> Iterator[World]:
     """Meet the other ranks; leave in good order if the body ends well. `bind_cores` keeps each rank to its own cores.
 
+    This process's `ranks` are its launcher's unless they are given; without a launcher it is alone.
+
     A rank that stalls beyond the limits ends the processes of all ranks (distributed/watchdog.py).
-    Raises RunError if the ranks can't meet within `timeout_s`, naming those that didn't come.
+    Raises RunError if the ranks can't meet within `timeout_s`, naming those that didn't come; ConfigError if variables
+    for the network can't be right.
     """
-    ranks = launched_ranks(os.environ) or Ranks(0, 1, 0, 1)
+    ranks = ranks or launched_ranks(os.environ) or Ranks(0, 1, 0, 1)
     # ranks share the cores: a layer on two ranks took 1.77 times as long with all cores for each
-    torch.set_num_threads(max(1, available_cores() // ranks.local_size))
+    sharing = 1 if has_own_cores(os.environ, available_cores()) else ranks.local_size
+    torch.set_num_threads(threads_per_rank(sharing))
+    set_by_hand = _network_variables()
     if device_kind == "cpu":
         keep_freed_memory()
+        _choose_interface(ranks)
     device = _device(device_kind, ranks.local_rank)
     store = meet(ranks, timeout_s)
     timeout = timedelta(seconds=max(timeout_s, limits.progress_s + limits.silent_s))  # the watchdog names who stalls
@@ -128,24 +144,26 @@ def join(device_kind: str, timeout_s: int, bind_cores: bool = False, limits: Lim
     if device_kind == "cuda":  # NCCL's collectives get priority over the compute that they overlap
         options = distributed.ProcessGroupNCCL.Options(is_high_priority_stream=True)
         options._timeout = timeout  # torch warns where it isn't the argument's
-    distributed.init_process_group(
-        _BACKENDS[device_kind],
-        store=PrefixStore("collectives", store),
-        rank=ranks.rank,
-        world_size=ranks.size,
-        timeout=timeout,
-        pg_options=options,
-    )
+    with _settings_named(_BACKENDS[device_kind], set_by_hand):
+        distributed.init_process_group(
+            _BACKENDS[device_kind],
+            store=PrefixStore("collectives", store),
+            rank=ranks.rank,
+            world_size=ranks.size,
+            timeout=timeout,
+            pg_options=options,
+        )
     # a connection of its own: the main thread may be waiting in the other one
     own_store = store.clone()  # type: ignore[attr-defined]  # missing in torch's stubs
     failure = FailureReport(own_store, ranks)
     near = device_kind == "cpu" and on_one_machine(ranks)
     shared = SharedMemory.join(store, ranks.rank, ranks.size, timeout) if near else None
     world = World(ranks, device, store, timeout, failure, Watchdog(own_store, ranks, failure, limits), shared)
-    world.barrier()
+    with _settings_named(_BACKENDS[device_kind], set_by_hand):  # NCCL connects at the first collective
+        world.barrier()
     world.watchdog.start()
-    if bind_cores:
-        _bind_cores(world)
+    if bind_cores or (device_kind == "cpu" and hasattr(os, "sched_getaffinity")):
+        _share_cores(world, bind_cores)
     try:
         yield world
     finally:
@@ -164,6 +182,30 @@ def lost_contact(error: BaseException) -> bool:
     return isinstance(error, RuntimeError) and any(sign in text for sign in _LOST_CONTACT)
 
 
+def _choose_interface(ranks: Ranks) -> None:
+    gloo.choose_interface(one_machine=ranks.size == 1 or meet_on_loopback(), prints=ranks.local_rank == 0)
+
+
+def _network_variables() -> list[str]:
+    """Return the variables for gloo and NCCL that are set, as NAME=VALUE."""
+    return [f"{name}={value}" for name, value in sorted(os.environ.items()) if name.startswith(_OF_THE_NETWORK)]
+
+
+@contextmanager
+def _settings_named(backend: str, set_by_hand: list[str]) -> Iterator[None]:
+    """Raise RunError in place of torch's error if the body fails, and variables that were set by hand may be why."""
+    try:
+        yield
+    except RuntimeError as error:
+        if lost_contact(error) or not set_by_hand:
+            raise
+        reason = str(error).rpartition("Last error:")[2].strip().splitlines()[0]  # NCCL's last line says most
+        raise RunError(
+            f"{socket.gethostname()}: {backend} can't start ({reason}); correct or unset what is set for the network: "
+            f"{', '.join(set_by_hand)}"
+        ) from error
+
+
 def _device(kind: str, local_rank: int) -> torch.device:
     if kind == "cpu":
         return torch.device("cpu")
@@ -171,8 +213,10 @@ def _device(kind: str, local_rank: int) -> torch.device:
     if found == 1 and "CUDA_VISIBLE_DEVICES" in os.environ:  # the launcher shows each rank only its GPU
         local_rank = 0
     if local_rank >= found:
+        shown = os.environ.get("CUDA_VISIBLE_DEVICES")
+        limit = "" if shown is None else f" with CUDA_VISIBLE_DEVICES={shown}"
         raise RunError(
-            f"local rank {local_rank} needs GPU {local_rank}, found {found} on {socket.gethostname()}; "
+            f"local rank {local_rank} needs GPU {local_rank}, found {found} on {socket.gethostname()}{limit}; "
             "lower launch.ranks_per_node or use a CPU system"
         )
     torch.cuda.set_device(local_rank)
@@ -182,9 +226,11 @@ def _device(kind: str, local_rank: int) -> torch.device:
     return torch.device("cuda", local_rank)
 
 
-def _bind_cores(world: World) -> None:
+def _share_cores(world: World, bind: bool) -> None:
+    """Compute with as many threads as this rank has cores of its own, as far as a quota allows; `bind` it to them."""
     mine = (socket.gethostname(), world.ranks.local_rank, nearby_cores(world.device))
     on_node = sorted((place, cores) for host, place, cores in world.from_all(mine) if host == mine[0])
     cores = own_cores(world.ranks.local_rank, [cores for _, cores in on_node])
-    os.sched_setaffinity(0, cores)
-    torch.set_num_threads(len(cores))
+    if bind:
+        os.sched_setaffinity(0, cores)
+    torch.set_num_threads(threads_on(len(cores), len(on_node)))

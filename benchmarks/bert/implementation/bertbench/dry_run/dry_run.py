@@ -1,5 +1,6 @@
 """A whole dry run: what a rank holds, sends and works through, how long the run will take, and what would stop it."""
 
+import math
 from contextlib import suppress
 from typing import NamedTuple
 
@@ -15,7 +16,7 @@ from bertbench.dry_run.rank import CountedRank, count_rank
 from bertbench.dry_run.steps import Steps, first_steps
 from bertbench.forecast.forecast import Forecast, forecast
 from bertbench.forecast.layout import load_of
-from bertbench.loading.inputs import open_data
+from bertbench.loading.inputs import missing_inputs, open_data, open_split
 from bertbench.parallel.theory import sent_bytes
 
 _GB = 1e9
@@ -42,6 +43,12 @@ class DryRun(NamedTuple):
     def memory_gb_per_gpu(self) -> float:
         """Largest sum of what stays and of what one backward pass needs."""
         return sum(self.memory_gb.values())
+
+    @property
+    def capacity_gb(self) -> float | None:
+        """Memory of a GPU by the system file; None for a CPU, and if the file doesn't give it."""
+        there = capacity_gb(self.system)
+        return None if self.system.launch.device != "cuda" or math.isinf(there) else there
 
 
 def dry_run(system: System, rank: int) -> DryRun:
@@ -74,25 +81,21 @@ def dry_run(system: System, rank: int) -> DryRun:
 
 
 def _missing(system: System) -> tuple[list[str], Dataset | None]:
-    """Return what the run would not find, and its training data if that is there."""
-    problems, training = [], None
+    """Return all that the run would not find, or could not use, and its training data if that is there."""
+    problems, training = missing_inputs(system), None
     try:
-        training, _ = open_data(system)
+        training = open_split(system, "train")
+        if system.model.checkpoint is not None and (path := weights_file(system.model.checkpoint)).exists():
+            check_weights(system, path)
     except BertbenchError as error:
         problems.append(str(error))
-    if system.model.checkpoint is not None:
-        path = weights_file(system.model.checkpoint)
-        try:
-            if not path.exists():
-                problems.append(
-                    f"{path}: found no weights; make them with `bertbench checkpoint import` (docs/checkpoint.md), or "
-                    "set DATADIR"
-                )
-            elif training is not None:
-                check_weights(system, path)
-        except BertbenchError as error:
-            problems.append(str(error))
-    return problems, training
+    try:
+        open_split(system, "eval")
+        if training is not None:
+            open_data(system)
+    except BertbenchError as error:
+        problems.append(str(error))
+    return list(dict.fromkeys(problems)), training  # what is missing can't be opened either
 
 
 def _too_large(system: System, memory: dict[str, float]) -> list[str]:

@@ -25,8 +25,8 @@ class Evaluated(NamedTuple):
     """By question id."""
     scores: dict[str, float]
     """In percent, under the names of SQuAD 2.0's evaluation."""
-    loss: float
-    """Mean over all windows."""
+    loss: float | None
+    """Mean over all windows whose answer has a known place; None without any."""
 
 
 @torch.no_grad()
@@ -36,17 +36,19 @@ def evaluate(model: SpanBert, system: System, world: World, inputs: Inputs, feat
     options, size = system.finetune, system.evaluation.batch_size
     mine = longest_first(features, np.arange(len(features)))[world.rank :: world.size]
     windows: list[WindowSpans] = []
-    loss = torch.zeros((), device=world.device)
+    loss, labelled = torch.zeros((), device=world.device), sum(feature.is_labelled for feature in features)
     for start in range(0, len(mine), size):
         world.watchdog.goes_on()
         chosen = [features[number] for number in mine[start : start + size]]
         batch = span_batch(chosen).to(world.device)
         logits_T2 = logits_of(model, batch, system.precision.compute, world.device)
-        loss += span_losses(logits_T2, batch).sum()
+        counts_S = torch.tensor([feature.is_labelled for feature in chosen], device=world.device)
+        loss += span_losses(logits_T2, batch)[counts_S].sum()
         parts = logits_T2.cpu().split([feature.length for feature in chosen])
         windows += [window_spans(feature, part.numpy(), options) for feature, part in zip(chosen, parts, strict=True)]
     model.train()
-    mean_loss = world.sum(loss).item() / len(features)
+    total_loss = world.sum(loss).item()
+    mean_loss = total_loss / labelled if labelled else None
     everyone = chain.from_iterable(world.from_all(windows))
     answered = predict(inputs.dev, everyone, options, inputs.may_abstain)
     predictions = {question.id: one for question, one in zip(inputs.dev, answered, strict=True)}

@@ -34,6 +34,8 @@ class Feature(NamedTuple):
     """Place of the answer's first token; 0 ([CLS]) if the window doesn't hold the whole answer."""
     end: int
     """Place of the answer's last token."""
+    is_labelled: bool = True
+    """Whether start and end are known: not of a development question whose answers aren't at their places."""
 
     @property
     def length(self) -> int:
@@ -42,9 +44,9 @@ class Feature(NamedTuple):
 
 
 def make_features(questions: Sequence[Question], vocabulary: Vocabulary, options: WindowOptions) -> list[Feature]:
-    """Return the features of all questions, in their order, labelled with the first answer.
+    """Return the features of all questions, in their order, labelled with the first answer at its place.
 
-    Raises DataError if a context or an answer has no token.
+    Raises DataError if a context has no token.
     """
     tokenizer = vocabulary.tokenizer(options.lower_case)
     contexts = list(dict.fromkeys(question.context for question in questions))
@@ -54,7 +56,11 @@ def make_features(questions: Sequence[Question], vocabulary: Vocabulary, options
     features = []
     for number, (question, query) in enumerate(zip(questions, asked, strict=True)):
         context = encoded[question.context]
-        first, last = _answer_tokens(question, context.offsets_C2)
+        if not len(context.tokens_C):
+            shown = question.context[:60]
+            raise DataError(f"question {question.id}: found no token in its context {shown!r}; remove it")
+        answer = _answer_tokens(question, context.offsets_C2)
+        first, last = answer or (-1, -1)
         head = np.concatenate((cls, query.tokens_C[: options.max_query_length], sep))
         starts_W, stops_W = windows(len(context.tokens_C), options.max_seq_length - len(head) - 1, options.doc_stride)
         widest_C = _widest(len(context.tokens_C), starts_W, stops_W)
@@ -69,6 +75,7 @@ def make_features(questions: Sequence[Question], vocabulary: Vocabulary, options
                     widest_C=widest_C[start:stop] == window,
                     start=len(head) + first - start if inside else 0,
                     end=len(head) + last - start if inside else 0,
+                    is_labelled=answer is not None,
                 )
             )
     return features
@@ -112,18 +119,20 @@ def _lowered(text: str) -> str:
     return lowered if len(lowered) == len(text) else text
 
 
-def _answer_tokens(question: Question, offsets_C2: Array) -> tuple[int, int]:
-    """Return first and last token that share a character with the first answer; (-1, -1) without answers."""
-    if not len(offsets_C2):
-        raise DataError(f"question {question.id}: found no token in its context {question.context[:60]!r}; remove it")
+def _answer_tokens(question: Question, offsets_C2: Array) -> tuple[int, int] | None:
+    """Return first and last token that share a character with the first answer at its place.
+
+    (-1, -1) if the context has no answer; None if it isn't known which tokens are the answer.
+    """
     if not question.answers:
         return -1, -1
-    answer = question.answers[0]
-    first = int(np.searchsorted(offsets_C2[:, 1], answer.answer_start, side="right"))
-    last = int(np.searchsorted(offsets_C2[:, 0], answer.answer_start + len(answer.text), side="left")) - 1
-    if first > last:
-        raise DataError(f"question {question.id}: found no token for its answer {answer.text!r}; remove the question")
-    return first, last
+    for answer in question.placed:
+        assert answer.answer_start is not None, "it is placed"
+        first = int(np.searchsorted(offsets_C2[:, 1], answer.answer_start, side="right"))
+        last = int(np.searchsorted(offsets_C2[:, 0], answer.answer_start + len(answer.text), side="left")) - 1
+        if first <= last:
+            return first, last
+    return None
 
 
 def _widest(tokens: int, starts_W: Integers, stops_W: Integers) -> Integers:

@@ -4,7 +4,8 @@ import json
 from collections.abc import Mapping
 from pathlib import Path
 
-from bertbench.common.errors import ConfigError, RunError, system_reason
+from bertbench.common.errors import ConfigError, RunError
+from bertbench.common.system_faults import unwritable
 from bertbench.finetune.answers import Prediction
 from bertbench.finetune.inputs import Inputs
 from bertbench.model.span import SpanBert
@@ -59,5 +60,5 @@ def reserve(out: Path) -> FinetuneFiles:
             raise ConfigError(f"{out}: holds {there[0]}, which is not overwritten; name another --out, or empty it")
         files.log.touch()
     except OSError as error:
-        raise RunError(f"{out}: cannot be written ({system_reason(error)}); name another --out") from error
+        raise RunError(unwritable(out, error, "name another --out")) from error
     return files

@@ -4,13 +4,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Self
 
-from bertbench.checkpoint.start import check_weights
+from bertbench.checkpoint.start import check_weights, one_checkpoint
 from bertbench.common.errors import ConfigError
 from bertbench.common.paths import weights_file
 from bertbench.config import System
 from bertbench.data.store.manifest import file_sha256
 from bertbench.data.text.vocabulary import Vocabulary
-from bertbench.finetune.squad import Question, read_squad
+from bertbench.finetune.squad import Question, described, read_squad, trainable
 from bertbench.weights.file import Weights
 
 
@@ -22,6 +22,9 @@ class Inputs:
     dev_path: Path
     vocab_path: Path
     train: list[Question]
+    """Those that training can use."""
+    left_out: list[Question]
+    """The others of the training file."""
     dev: list[Question]
     vocabulary: Vocabulary
     weights: Weights | None
@@ -33,7 +36,7 @@ class Inputs:
 
         Raises DataError, CheckpointError or ConfigError for files that can't be read, are damaged or don't fit.
         """
-        if system.precision.compute == "fp16":
+        if system.precision.compute == "fp16":  # as the file says; --set is refused before
             raise ConfigError("precision.compute fp16: fine-tuning has no loss scaling; use bf16 or fp32")
         system.finetune.windows(system.model.max_positions)  # raises its errors
         vocabulary = Vocabulary.read(vocab)
@@ -42,10 +45,15 @@ class Inputs:
                 f"{vocab}: has {len(vocabulary):,} entries, model.vocab_size is {system.model.vocab_size:,}; "
                 "raise model.vocab_size, or give the vocabulary that belongs to the model"
             )
-        if init is None and system.model.checkpoint is not None:
+        if init is not None:
+            one_checkpoint(system, "--init", init)
+        elif system.model.checkpoint is not None:
             init = weights_file(system.model.checkpoint)
         weights = check_weights(system, init, len(vocabulary)) if init else None
-        return cls(train, dev, vocab, read_squad(train), read_squad(dev), vocabulary, weights)
+        asked = read_squad(train)
+        kept = trainable(train, asked)
+        left_out = [question for question in asked if question.fault is not None]
+        return cls(train, dev, vocab, kept, left_out, read_squad(dev), vocabulary, weights)
 
     @property
     def may_abstain(self) -> bool:
@@ -53,15 +61,43 @@ class Inputs:
         return any(not question.answers for question in self.train)
 
     @property
+    def _unplaced(self) -> list[Question]:
+        return [question for question in self.dev if question.answers and not question.placed]
+
+    def warnings(self, without_token: int = 0) -> list[str]:
+        """Return a line for each reason why some questions can't be used as they are.
+
+        `without_token`: training questions whose answers have no token in this vocabulary.
+        """
+        lines = []
+        if self.left_out:
+            lines.append(
+                f"warning: {self.train_path}: {len(self.left_out):,} of {len(self.left_out) + len(self.train):,} "
+                f"questions are left out of training; the first: {described(self.left_out[0])}"
+            )
+        if without_token:
+            lines.append(
+                f"warning: {self.train_path}: {without_token:,} questions are left out of training, because no token "
+                "stands for their answers"
+            )
+        if self._unplaced:
+            lines.append(
+                f"warning: {self.dev_path}: {len(self._unplaced):,} of {len(self.dev):,} questions have no answer at "
+                "its place; they are scored, but left out of the validation loss"
+            )
+        return lines
+
+    @property
     def start(self) -> str:
         """Return the origin of the initial weights."""
         return self.weights.source if self.weights else "random weights"
 
-    def description(self) -> dict[str, object]:
-        """Return paths, checksums and counts for scores.json."""
+    def description(self, without_token: int = 0) -> dict[str, object]:
+        """Return paths, checksums and counts for scores.json; `without_token` as in `warnings`."""
+        used, left_out = len(self.train) - without_token, len(self.left_out) + without_token
         return {
-            "train": {**_file(self.train_path), "questions": len(self.train)},
-            "dev": {**_file(self.dev_path), "questions": len(self.dev)},
+            "train": {**_file(self.train_path), "questions": used, "left_out": left_out},
+            "dev": {**_file(self.dev_path), "questions": len(self.dev), "unplaced": len(self._unplaced)},
             "vocab": {**_file(self.vocab_path), "entries": len(self.vocabulary)},
             "init": self.weights
             and {"path": str(self.weights.path), "sha256": self.weights.sha256(), "source": self.weights.source},

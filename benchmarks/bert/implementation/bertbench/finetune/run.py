@@ -5,6 +5,7 @@ from time import perf_counter
 import torch
 from mlperf_logging.mllog import constants
 
+from bertbench.common.errors import DataError
 from bertbench.common.progress import Progress
 from bertbench.common.seeding import derive
 from bertbench.config import System
@@ -30,24 +31,29 @@ BENCHMARK = "squad_fine_tuning"
 
 def finetune(
     system: System, world: World, seed: int, inputs: Inputs, files: FinetuneFiles | None, progress: Progress
-) -> list[dict[str, float]]:
-    """Train for `finetune.epochs` and return each one's scores; the same seed on one machine gives the same losses.
+) -> list[dict[str, float | None]]:
+    """Train for `finetune.epochs` and return each one's scores.
+
+    What a seed repeats, to the bit on a CPU and up to the order of atomic additions on CUDA: training/train.py.
 
     Rank 0 writes to `files`, which is None on other ranks. Raises RunError, DataError or CheckpointError; if the
     clock has started, the log then ends with `aborted`.
     """
     stop_at_once()
     options, samples = system.finetune, 0
-    epochs: list[dict[str, float]] = []
+    epochs: list[dict[str, float | None]] = []
     remedy = "lower finetune.learning_rate or raise finetune.warmup_fraction"
     with open_run(system, world, files, Startup(), remedy=remedy) as (log, metrics, clock):
         with clock.init():
             features, dev_features, trainer = _prepared(system, world, seed, inputs)
             steps = trainer.schedule.decay_steps
             _log_settings(log, system, seed, inputs, trainer.schedule, len(features))
+            without_token = len(inputs.train) - len({feature.question for feature in features})
+            for line in inputs.warnings(without_token):
+                progress.message(line)
             progress.message(
                 f"{len(inputs.train):,} questions, {len(features):,} features, {steps:,} steps; "
-                f"starts from {inputs.start}; optimizer: {trainer.arithmetic}"
+                f"starts from {inputs.start}; computes in {trainer.precision}; optimizer: {trainer.arithmetic}"
             )
 
         with clock.run(evaluation_samples=len(inputs.dev)) as run:
@@ -69,11 +75,12 @@ def finetune(
                     exact, f1, loss = evaluated.scores["exact"], evaluated.scores["f1"], evaluated.loss
                     run.measured(f1)
                 epochs.append({"steps": step, "samples": samples, "exact": exact, "f1": f1, "loss": loss})
-                text = f"exact {exact:.2f} %, F1 {f1:.2f} %, validation loss {loss:.4f}"
+                shown_loss = "unknown" if loss is None else f"{loss:.4f}"
+                text = f"exact {exact:.2f} %, F1 {f1:.2f} %, validation loss {shown_loss}"
                 progress.message(f"epoch {epoch + 1}/{options.epochs}: {text}")
             run.success()
     if files:
-        scores = {"inputs": inputs.description(), "epochs": epochs, "scores": evaluated.scores}
+        scores = {"inputs": inputs.description(without_token), "epochs": epochs, "scores": evaluated.scores}
         files.write_predictions(evaluated.predictions, scores)
         files.write_model(trainer.model, inputs)
     return epochs
@@ -85,6 +92,9 @@ def _prepared(
     options = system.finetune
     windows = options.windows(system.model.max_positions)
     features, dev_features = (make_features(some, inputs.vocabulary, windows) for some in (inputs.train, inputs.dev))
+    features = [feature for feature in features if feature.is_labelled]
+    if not features:
+        raise DataError(f"{inputs.train_path}: found no token for any answer; give another --train or --vocab")
     steps = options.epochs * -(-len(features) // options.global_batch_size)
     schedule = LearningRate(options.learning_rate, 0.0, int(options.warmup_fraction * steps), 0, steps)
     trainer = SpanTrainer(system, world, starting_model(system, inputs, seed).to(world.device), schedule)

@@ -3,8 +3,12 @@
 The format of SQuAD 1.1 and 2.0 (Rajpurkar et al. 2016 and 2018): data[].paragraphs[] have a context and qas[], each
 with id, question and answers[] of text and answer_start, a place in the context counted in characters. In 2.0 a
 question without answers is marked is_impossible.
+
+Scores compare texts, so an answer's place only matters to training: there a question without an answer at its place is
+left out, as google-research's run_squad.py does.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
@@ -20,8 +24,8 @@ class Answer:
     """An answer that someone marked in the context."""
 
     text: str
-    answer_start: int
-    """Its first character in the context."""
+    answer_start: int | None = None
+    """Its first character in the context, if the file says so."""
 
 
 class Question(NamedTuple):
@@ -31,6 +35,27 @@ class Question(NamedTuple):
     text: str
     context: str
     answers: tuple[Answer, ...]
+    is_impossible: bool = False
+
+    @property
+    def placed(self) -> tuple[Answer, ...]:
+        """Return the answers that stand in the context where they say."""
+        return tuple(answer for answer in self.answers if _is_placed(answer, self.context))
+
+    @property
+    def fault(self) -> str | None:
+        """Return why training can't use the question; None if it can."""
+        if self.is_impossible and self.answers:
+            return f"is_impossible, but has {len(self.answers)} answers"
+        if not self.answers or self.placed:
+            return None
+        answer = self.answers[0]
+        if not answer.text.strip():
+            return "found an empty answer"
+        if answer.answer_start is None:
+            return f"found no answer_start of {answer.text!r}"
+        there = self.context[max(answer.answer_start, 0) :][: len(answer.text)]
+        return f"expected the answer {answer.text!r} at character {answer.answer_start} of the context, found {there!r}"
 
 
 class _Question(BaseModel):
@@ -53,39 +78,36 @@ class _File(BaseModel):
     data: list[_Article]
 
 
-def read_squad(path: Path, check_places: bool = True) -> list[Question]:
-    """Return all questions of a file, in its order.
-
-    Raises DataError if it can't be read, isn't SQuAD, holds no question, or has an answer to a question marked
-    impossible; with `check_places` also if an answer is not at its place in the context.
-    """
+def read_squad(path: Path) -> list[Question]:
+    """Return all questions of a file, in its order. Raises DataError if it can't be read, isn't SQuAD, or has none."""
     content: _File = read_as(path, _File, DataError, "give a file of SQuAD 1.1 or 2.0")
-    questions = []
-    for a, article in enumerate(content.data):
-        for p, paragraph in enumerate(article.paragraphs):
-            for q, asked in enumerate(paragraph.qas):
-                question = Question(asked.id, asked.question, paragraph.context, asked.answers)
-                place = f"{path}: data[{a}].paragraphs[{p}].qas[{q}] (id {asked.id})"
-                if asked.is_impossible and asked.answers:
-                    raise DataError(
-                        f"{place}: is_impossible, but has {len(asked.answers)} answers; correct one of them"
-                    )
-                if check_places:
-                    _check_places(place, question)
-                questions.append(question)
+    questions = [
+        Question(asked.id, asked.question, paragraph.context, asked.answers, asked.is_impossible)
+        for article in content.data
+        for paragraph in article.paragraphs
+        for asked in paragraph.qas
+    ]
     if not questions:
         raise DataError(f"{path}: found no question; give a file of SQuAD 1.1 or 2.0")
     return questions
 
 
-def _check_places(place: str, question: Question) -> None:
-    for answer in question.answers:
-        if not answer.text.strip():
-            raise DataError(f"{place}: found an empty answer; remove it, and mark a question without any is_impossible")
-        start = answer.answer_start
-        if start < 0 or not question.context.startswith(answer.text, start):
-            there = question.context[max(start, 0) :][: len(answer.text)]
-            raise DataError(
-                f"{place}: expected the answer {answer.text!r} at character {start} of the context, found "
-                f"{there!r}; correct answer_start, which counts characters, not bytes"
-            )
+def trainable(path: Path, questions: Sequence[Question]) -> list[Question]:
+    """Return the questions of a file that training can use. Raises DataError if there is none."""
+    kept = [question for question in questions if question.fault is None]
+    if not kept:
+        raise DataError(
+            f"{path}: found no question to train on; {described(questions[0])}; answer_start counts characters, not "
+            "bytes"
+        )
+    return kept
+
+
+def described(question: Question) -> str:
+    """Return the fault of a question that training can't use."""
+    return f"question {question.id}: {question.fault}"
+
+
+def _is_placed(answer: Answer, context: str) -> bool:
+    start = answer.answer_start
+    return bool(answer.text.strip()) and start is not None and start >= 0 and context.startswith(answer.text, start)

@@ -42,8 +42,10 @@ class SpanTrainer:
     """One rank's model and optimizer; gradients are summed uncompressed behind the backward pass."""
 
     def __init__(self, system: System, world: World, model: SpanBert, schedule: LearningRate) -> None:
-        self._system, self._world = system, world
+        self._world = world
         self.schedule, self.model = schedule, model
+        asked = system.precision.compute
+        self.precision: PrecisionName = "fp32" if asked == "auto" else asked  # measuring would take longer
         parameters = [parameter for parameter in model.parameters() if parameter.requires_grad]
         buckets = Buckets(bucket_table(parameters[::-1], system.communication.bucket_mb))
         clip, norm = ClipAfter(system.finetune.max_norm), partial(gradient_norm, parameters)
@@ -53,7 +55,7 @@ class SpanTrainer:
     def step(self, number: int, share: Share) -> StepReport:
         """Take step `number`, counted from 0."""
         batch = share.batch.to(self._world.device)
-        logits_T2 = logits_of(self.model, batch, self._system.precision.compute, self._world.device)
+        logits_T2 = logits_of(self.model, batch, self.precision, self._world.device)
         loss = share.weight * span_losses(logits_T2, batch).sum()
         loss.backward()
         reduced, rate = self._reducer.finish(), self.schedule.rate(number)

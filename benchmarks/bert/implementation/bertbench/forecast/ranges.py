@@ -5,6 +5,7 @@ Every result is forecast by a calibration without it. A forecast's range covers 
 
 from collections.abc import Iterator, Sequence
 from functools import cache
+from statistics import median
 from typing import NamedTuple
 
 import numpy as np
@@ -35,16 +36,21 @@ class Kind(NamedTuple):
 
 
 class Range(NamedTuple):
-    """The range of the time to train."""
+    """The time to train, with its range."""
 
     low_min: float
+    middle_min: float
+    """The forecast, corrected by the median error."""
     high_min: float
     source: str
     """The published results whose errors define the range."""
 
     def __str__(self) -> str:
-        """Return minutes to two significant digits."""
-        return " to ".join(f"{float(f'{minutes:.2g}'):g}" for minutes in (self.low_min, self.high_min))
+        """Return the time and its range to two significant digits, in seconds if it may be below a minute."""
+        unit, a_minute = ("s", 60.0) if self.low_min < 1 else ("min", 1.0)
+        times = (self.low_min, self.middle_min, self.high_min)
+        low, middle, high = (f"{float(f'{a_minute * minutes:.2g}'):g}" for minutes in times)
+        return f"{middle} {unit} ({low} to {high})"
 
 
 def kind(gpu: Gpu, accelerator: str, gpus: int, nodes: int) -> Kind:
@@ -58,8 +64,9 @@ def range_of(system: System, gpu: Gpu, minutes: float) -> Range:
     own = kind_of(system, gpu)
     errors, named = _nearest(own)
     low, high = _middle(errors)
+    source = f"{len(errors)} published results: {named}"
     # error is forecast / published - 1
-    return Range(minutes / (1 + high), minutes / (1 + low), f"{len(errors)} published results: {named}")
+    return Range(minutes / (1 + high), minutes / (1 + median(errors)), minutes / (1 + low), source)
 
 
 def covered(errors: Sequence[float]) -> int:

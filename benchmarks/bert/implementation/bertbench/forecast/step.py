@@ -11,9 +11,9 @@ from dataclasses import dataclass
 from typing import Literal, NamedTuple
 
 from bertbench.common.errors import ConfigError
+from bertbench.common.mlperf import mlperf_evaluation_interval
 from bertbench.config.closed import EVALUATION_SAMPLES
 from bertbench.config.optimizer import GRADIENT_BYTES, bucket_limits
-from bertbench.config.settings import mlperf_evaluation_interval
 from bertbench.config.system import System
 from bertbench.forecast.balance import load_efficiency, mean_flops
 from bertbench.forecast.published import Method

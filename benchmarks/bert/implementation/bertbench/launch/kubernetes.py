@@ -7,32 +7,49 @@ the resource of its network cards' device plugin, such as rdma/hca_shared_device
 
 import json
 import os
+import re
+from dataclasses import replace
 from string import Template
 from textwrap import indent
 from typing import Literal
 
+import yaml
+
 from bertbench.common.errors import ConfigError
 from bertbench.config.load import is_path, whole_file
+from bertbench.launch.exported import PLACES, minutes_of
+from bertbench.launch.image import image_for
 from bertbench.launch.job import Job
 from bertbench.launch.torchrun import restarts, torchrun
+from bertbench.launch.variables import RECORD, Variables
 
 Kind = Literal["trainjob", "jobset"]
 
 _IN_IMAGE = "/workspace/bertbench/run_and_time.sh"
 _PORT = 29500
 _SPARE_SECONDS = 300  # for pulling the image
+# What Kubernetes accepts: docs/concepts/overview/working-with-objects/names, and docker's reference for images
+_LABEL_LENGTH, _SUBDOMAIN_LENGTH = 63, 253
+_LABEL = r"[a-z]([-a-z0-9]*[a-z0-9])?"  # DNS-1035
+_PART = r"[a-z0-9]([-a-z0-9]*[a-z0-9])?"
+_SUBDOMAIN = rf"{_PART}(\.{_PART})*"  # DNS-1123
+_RESOURCE = rf"{_SUBDOMAIN}/[A-Za-z0-9]([-A-Za-z0-9_.]{{0,61}}[A-Za-z0-9])?"
+_COMPONENT = r"[a-z0-9]+((\.|_{1,2}|-+)[a-z0-9]+)*"
+_HOST = r"([A-Za-z0-9.-]+|\[[0-9a-fA-F:]+\])(:[0-9]+)?"
+_TAG, _DIGEST = r":[A-Za-z0-9_][-A-Za-z0-9_.]{0,127}", r"@[a-z0-9.+_-]+:[0-9a-fA-F]{32,}"
+_IMAGE = rf"({_HOST}/)?{_COMPONENT}(/{_COMPONENT})*({_TAG})?({_DIGEST})?"
 
 # Kubeflow's runtime `torch-distributed` gives torchrun nodes, ranks and the master in PET_* variables.
 _TRAIN_JOB = """\
 apiVersion: trainer.kubeflow.org/v1alpha1
 kind: TrainJob
-metadata: {name: $name}
+metadata: $metadata
 spec:
   runtimeRef: {name: torch-distributed}
   trainer:
     image: $image
     command: $command
-    env: [{name: DATADIR, value: /data}, {name: LOGDIR, value: /runs}]
+    env: [{name: DATADIR, value: /data}, {name: LOGDIR, value: /runs}$flow_variables]
     numNodes: $nodes
     numProcPerNode: $ranks
     resourcesPerNode: {limits: {$limits}}
@@ -65,7 +82,7 @@ spec:
 _JOB_SET = """\
 apiVersion: jobset.x-k8s.io/v1alpha2
 kind: JobSet
-metadata: {name: $name}
+metadata: $metadata
 spec:
   replicatedJobs:
   - name: node
@@ -87,7 +104,7 @@ spec:
               securityContext: {capabilities: {add: [$capabilities]}}
               env:
               - {name: DATADIR, value: /data}
-              - {name: LOGDIR, value: /runs}
+              - {name: LOGDIR, value: /runs}$block_variables
               - name: NODE_RANK
                 valueFrom:
                   fieldRef:
@@ -105,40 +122,102 @@ spec:
 """
 
 
+def _seconds(job: Job) -> int:
+    """Return the job's time limit: WALLTIME's, or the system's and the time to pull an image."""
+    if job.variables.walltime is not None:
+        return 60 * minutes_of(job.variables.walltime)
+    return 60 * job.system.launch.walltime_minutes + _SPARE_SECONDS
+
+
+def _recorded(variables: Variables) -> str:
+    """Return the entry of a pod's environment that records the honoured variables; empty if only the site's are."""
+    values = {name: value for name, value in variables.values.items() if name not in (*PLACES, "CONT")}
+    return f"{{name: {RECORD}, value: {json.dumps(Variables(values).record())}}}" if values else ""
+
+
 def manifest(job: Job, kind: Kind) -> str:
     """Return the YAML of one run for `kubectl create -f -`.
 
     A ConfigMap carries a user's own system file, with the files that it extends merged in. Raises ConfigError where
-    the site's settings name no image, or no resource.
+    the site's settings name no image, and for a name that Kubernetes refuses.
     """
     if not (image := os.environ.get("CONT")):
         raise ConfigError(
             "CONT isn't set; set it to an image in a registry that the cluster's nodes reach, as in "
-            "registry/bertbench:1"
+            "registry.example.org/bertbench:1"
         )
+    image = image_for("kubernetes", image)
+    _check("CONT", image, _IMAGE, "an image as Kubernetes names it, such as registry.example.org/bertbench:1")
+    data, runs = (_claim(name, default) for name, default in (("DATA_CLAIM", "data"), ("RUNS_CLAIM", "runs")))
     resource, _, number = os.environ.get("RDMA", "").partition("=")
+    if resource:
+        _check("RDMA", resource, _RESOURCE, "a resource such as rdma/hca_shared_devices_a=1")
+        _check(
+            "RDMA", number or "1", r"[1-9][0-9]*", "a resource and a whole number, such as rdma/hca_shared_devices_a=1"
+        )
     cards = [f'{resource}: "{number or 1}"'] if resource else []  # of the network, which a pod gets by this limit
     system, launch, own = job.system, job.system.launch, is_path(job.name_or_path)
-    name, file = system.name.lower().replace("_", "-").replace(".", "-"), f"{system.name}.json"
-    inside = job._replace(name_or_path=f"/systems/{file}") if own else job
+    name, file = _object_name(system.name, system.hardware.number_of_nodes), f"{system.name}.json"
+    metadata = f"{{name: {_plain_or_quoted(name)}}}"
+    inside = replace(job, name_or_path=f"/systems/{file}") if own else job
     gpus = [f'nvidia.com/gpu: "{launch.ranks_per_node}"'] if launch.device == "cuda" else []
     by_kubeflow = ["torchrun", *restarts(job), "--no-python", _IN_IMAGE, inside.name_or_path, *job.options]
     by_hand = torchrun(inside, "$(NODE_RANK)", f"{name}-node-0-0.{name}", _PORT, _IN_IMAGE)
+    recorded = _recorded(job.variables)
     made = Template(_TRAIN_JOB if kind == "trainjob" else _JOB_SET).substitute(
-        name=name,
+        metadata=metadata,
         image=json.dumps(image),
         command=json.dumps(by_kubeflow if kind == "trainjob" else by_hand),
         nodes=system.hardware.number_of_nodes,
         ranks=launch.ranks_per_node,
         limits=", ".join([*gpus, *cards]),
         capabilities="IPC_LOCK" if cards else "",  # network cards read memory that is pinned
-        seconds=60 * launch.walltime_minutes + _SPARE_SECONDS,
-        data=os.environ.get("DATA_CLAIM", "bertbench-data"),
-        runs=os.environ.get("RUNS_CLAIM", "bertbench-runs"),
-        volume=f", {{name: systems, configMap: {{name: {name}}}}}" if own else "",
+        seconds=_seconds(job),
+        flow_variables=f", {recorded}" if recorded else "",
+        block_variables=f"\n              - {recorded}" if recorded else "",
+        data=_plain_or_quoted(data),
+        runs=_plain_or_quoted(runs),
+        volume=f", {{name: systems, configMap: {metadata}}}" if own else "",
         mount=", {name: systems, mountPath: /systems, readOnly: true}" if own else "",
     )
     if not own:
         return made
     text = indent(whole_file(job.name_or_path), "    ")
-    return f"apiVersion: v1\nkind: ConfigMap\nmetadata: {{name: {name}}}\ndata:\n  {file}: |\n{text}---\n{made}"
+    return f"apiVersion: v1\nkind: ConfigMap\nmetadata: {metadata}\ndata:\n  {file}: |\n{text}---\n{made}"
+
+
+def _object_name(system: str, nodes: int) -> str:
+    """Return the name of the job's objects. Raises ConfigError if its last pod's name would be no DNS label.
+
+    JobSet names pods <name>-node-0-<number>-<5 letters>, and both kinds end as a JobSet.
+    """
+    name = re.sub("[_.]", "-", system.lower())
+    pod = f"{name}-node-0-{nodes - 1}-abcde"
+    if re.fullmatch(_LABEL, name) is None:
+        raise ConfigError(
+            f"{system}: Kubernetes can't name a job {name!r}; a name must begin with a letter and end with a letter or "
+            f"digit; rename the system's file"
+        )
+    if len(pod) > _LABEL_LENGTH:
+        raise ConfigError(
+            f"{system}: its pods would be named like {pod}, {len(pod)} characters; Kubernetes takes {_LABEL_LENGTH}; "
+            f"shorten the name of the system's file to {_LABEL_LENGTH - len(pod) + len(name)} characters"
+        )
+    return name
+
+
+def _claim(variable: str, default: str) -> str:
+    claim = os.environ.get(variable) or f"bertbench-{default}"
+    expected = f"the name of a volume claim: lowercase letters, digits, - and ., at most {_SUBDOMAIN_LENGTH} characters"
+    _check(variable, claim, rf"(?=.{{1,{_SUBDOMAIN_LENGTH}}}$){_SUBDOMAIN}", expected)
+    return claim
+
+
+def _check(variable: str, value: str, pattern: str, expected: str) -> None:
+    if re.fullmatch(pattern, value) is None:
+        raise ConfigError(f"{variable} is {value!r}: expected {expected}")
+
+
+def _plain_or_quoted(name: str) -> str:
+    """Return a name for YAML, in quotes if YAML would take it for something else, as it does `true`, `on` and `12`."""
+    return name if yaml.safe_load(name) == name else json.dumps(name)

@@ -24,9 +24,10 @@ from torch.distributed.launcher.api import LaunchConfig, elastic_launch
 from bertbench.checkpoint.resumption import PUT_BACK, Resumption, continue_run, ended, find
 from bertbench.common.children import LAUNCHER, obeyed
 from bertbench.common.errors import TARGET_MISSED, BertbenchError, RunError, StoppedError, system_reason
+from bertbench.common.system_faults import unreadable
 from bertbench.config import System
 from bertbench.distributed import loopback
-from bertbench.distributed.affinity import available_cores
+from bertbench.distributed.affinity import threads_per_rank
 from bertbench.distributed.preemption import SIGNALS
 from bertbench.machine.describe import differences
 from bertbench.machine.oom import oom_kills
@@ -65,7 +66,7 @@ def agent_of(system: System) -> elastic_launch:
     # time for a snapshot; torch 2.11 ignores it and waits 30 s
     os.environ.setdefault("TORCH_ELASTIC_SHUTDOWN_TIMEOUT", str(system.launch.timeout_s))
     os.environ[LAUNCHER] = str(os.getpid())
-    os.environ["OMP_NUM_THREADS"] = str(max(1, available_cores() // system.launch.ranks_per_node))
+    _set_threads(threads_per_rank(system.launch.ranks_per_node))
     for name in filter(lambda known: known.startswith("torch.distributed.elastic"), logging.root.manager.loggerDict):
         logging.getLogger(name).setLevel(logging.CRITICAL)  # the callers report failures; each logger has its own level
     return elastic_launch(
@@ -82,6 +83,20 @@ def agent_of(system: System) -> elastic_launch:
         ),
         sys.executable,
     )
+
+
+def _set_threads(threads: int) -> None:
+    """Set the threads of ranks that are started from now on, and say which of a user's variables that replaces."""
+    for name in ("OMP_NUM_THREADS", "MKL_NUM_THREADS"):
+        before = os.environ.get(name)
+        if before and before != str(threads):
+            print(
+                f"{name}={before} isn't used: each rank computes with its share of the cores, {threads} "
+                f"{'thread' if threads == 1 else 'threads'}",
+                file=sys.stderr,
+                flush=True,
+            )
+        os.environ[name] = str(threads)
 
 
 def run_ranks(system: System, arguments: list[str], files: ResultFiles, resumption: Resumption | None = None) -> int:
@@ -141,7 +156,7 @@ def _attempts(system: System, words: list[str], files: ResultFiles, resumption: 
 def _attempt(agent: elastic_launch, words: list[str]) -> Ended:
     killed_before = oom_kills()
     try:
-        agent("-m", "bertbench", *words)
+        agent("-P", "-m", "bertbench", *words)  # -P: a folder of this name may lie in the working directory
         return Ended(0)
     except ChildFailedError as failed:
         return how_ended(failed.failures, oom_kills() > killed_before)
@@ -161,6 +176,8 @@ def how_ended(failures: Mapping[int, ProcessFailure], out_of_memory: bool) -> En
         killed, own_fault = f"rank {rank} was killed by {number.name}", number in _OWN_FAULTS
         if number == signal.SIGKILL and out_of_memory:
             killed, own_fault = f"{killed} for lack of memory; {_MORE_MEMORY}", True
+        if number == signal.SIGBUS:
+            killed = f"{killed}: a file that it maps, such as a shard, was cut or its disk failed; see `dmesg`"
         return Ended(RunError.exit_code, killed, outside=not own_fault)
     reported = _reported(failure)
     reason = failure.message if reported else f"rank {rank} ended with exit code {code}"
@@ -202,10 +219,11 @@ def check_startable(system: System, elsewhere: str = "") -> None:
         raise RunError(f"{system.name} has {nodes} nodes and this is one; {elsewhere}")
     differences(system.hardware)  # raises if GPUs are missing; each node warns of the rest when it runs
     if port:
-        with socket.socket() as probe:
+        address = loopback.own_address()
+        with socket.socket(socket.AF_INET6 if ":" in address else socket.AF_INET) as probe:
             probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
             try:
-                probe.bind(("127.0.0.1", port))
+                probe.bind((address, port))
             except OSError as error:
                 raise RunError(
                     f"port {port} can't be used ({system_reason(error)}); "
@@ -222,7 +240,7 @@ def close_log(files: ResultFiles, reason: str | None, again: bool = False) -> No
     try:
         written = files.log.read_text(encoding="utf-8")
     except OSError as error:
-        raise RunError(f"{files.log}: cannot be read ({system_reason(error)}); give the log of a run") from error
+        raise RunError(unreadable(files.log, error, "give the log of a run")) from error
     if f'"key": "{constants.RUN_START}"' not in written:
         files.discard(again)
         if again:

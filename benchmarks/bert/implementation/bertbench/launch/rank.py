@@ -1,22 +1,31 @@
 """Run this process as one rank of a system: meet the others, and end them with the cause if this one fails."""
 
-import errno
+import os
 import secrets
+import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import NoReturn
 
-from bertbench.common.errors import BertbenchError, RunError, StoppedError, system_reason
+from bertbench.common.errors import BertbenchError, RunError, StoppedError
+from bertbench.common.system_faults import uncaught
 from bertbench.config import System
 from bertbench.distributed.failure import end_process, report_to_launcher
 from bertbench.distributed.preemption import ignore_stops
-from bertbench.distributed.rendezvous import Ranks
+from bertbench.distributed.ranks import Ranks, ranks_of_run
 from bertbench.distributed.watchdog import Limits
 from bertbench.distributed.world import World, join, lost_contact
+from bertbench.machine.torch_version import untested
 
-# Errors of the disk, which a user must mend.
-_ENVIRONMENT = {errno.ENOSPC, errno.EDQUOT, errno.EIO, errno.EROFS, errno.EFBIG}
 _SEED_BITS = 32
+
+
+def ranks_of(system: System) -> Ranks | None:
+    """Return this process's ranks if a launcher started it as one of the system's; None if it starts those itself.
+
+    Raises RunError if the launcher's variables are wrong.
+    """
+    return ranks_of_run(os.environ, system.hardware.number_of_nodes, system.launch.ranks_per_node)
 
 
 @contextmanager
@@ -31,7 +40,9 @@ def as_rank(system: System, ranks: Ranks) -> Iterator[World]:
             )
         launch = system.launch
         limits = Limits(launch.stall_timeout_s, launch.progress_timeout_s)
-        with join(launch.device, launch.timeout_s, launch.bind_cores, limits) as world:
+        with join(launch.device, launch.timeout_s, launch.bind_cores, limits, ranks) as world:
+            if world.leads and (warning := untested()):
+                print(f"warning: {warning}", file=sys.stderr, flush=True)
             yield world
     except StoppedError as error:
         # a launcher stops the rest when one rank has failed: then that rank's code counts
@@ -40,9 +51,10 @@ def as_rank(system: System, ranks: Ranks) -> Iterator[World]:
     except BertbenchError as error:
         _leave(world, str(error), error.exit_code)
     except OSError as error:
-        if error.errno not in _ENVIRONMENT:
+        message = uncaught(error)
+        if message is None:
             raise
-        _leave(world, f"{error.filename or 'a file'}: {system_reason(error)}; make room, or move LOGDIR", 1)
+        _leave(world, message, RunError.exit_code)
     except RuntimeError as error:
         if not lost_contact(error):
             raise

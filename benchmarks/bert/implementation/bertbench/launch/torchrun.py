@@ -1,7 +1,7 @@
 """torchrun on each node of a machine without a scheduler."""
 
 from bertbench.common.paths import SCRIPTS_HOME
-from bertbench.launch.job import Job
+from bertbench.launch.job import Job, folders, site_variables
 
 _SCRIPT = SCRIPTS_HOME / "run_and_time.sh"
 
@@ -15,6 +15,12 @@ def commands(job: Job) -> list[list[str]]:
     if nodes == 1:
         return [[str(_SCRIPT), job.name_or_path, "--runs", str(job.runs), *job.options]]
     return [torchrun(job, str(node), "$MASTER_ADDR", launch.port or 29500) for node in range(nodes)]
+
+
+def variables() -> dict[str, str]:
+    """Return what the lines read of this shell's variables: every other shell needs them, too."""
+    exported = site_variables("DATADIR", "LOGDIR")
+    return {**exported, **{name: path for name, path in folders().items() if name in exported}}
 
 
 def restarts(job: Job) -> list[str]:

@@ -68,9 +68,11 @@ def filled(batch: Batch) -> Batch:
     """
     longest = batch.sequences.longest
     size = filled_size(size_of(batch), longest)
-    whole, rest = divmod(size.tokens - len(batch.tokens_T), longest)
-    lengths_F = np.array([longest] * whole + [rest] * (rest > 0), np.int64)
-    return extended(batch, lengths_F, size.masked - len(batch.masked_at_M))
+    full_sequences, rest = divmod(size.tokens - len(batch.tokens_T), longest)
+    lengths = [longest] * full_sequences
+    if rest:
+        lengths.append(rest)
+    return extended(batch, np.array(lengths, np.int64), size.masked - len(batch.masked_at_M))
 
 
 def filled_size(size: Bin, longest: int) -> Bin:
@@ -124,12 +126,16 @@ class Bins:
         mean, deviation = count * float(lengths_N.mean()), count**0.5 * float(lengths_N.std())
         most = count * longest
         wanted = [mean + times * deviation for times in _DEVIATIONS] + [_ABOVE_MEAN * mean, most]
-        tokens = sorted({_rounded(self._with_filler(min(max(one, count), most))) for one in wanted})
+        within = (min(max(budget, count), most) for budget in wanted)
+        tokens = sorted({_rounded(self._with_filler(budget)) for budget in within})
         # samples mask 15 % of their tokens, short ones 1: two more each leave no batch to a larger bin
-        share, most_masked = float(masked_N.sum() / lengths_N.sum()), count * int(masked_N.max())
-        masked = [min(share * one + 2 * count, most_masked) for one in tokens[:-1]] + [most_masked]
+        masked_share = float(masked_N.sum() / lengths_N.sum())
+        most_masked = count * int(masked_N.max())
+        masked = [min(masked_share * budget + 2 * count, most_masked) for budget in tokens[:-1]]
+        masked.append(most_masked)
         self.all = tuple(
-            Bin(one, _rounded(read), count + self._filler(one)) for one, read in zip(tokens, masked, strict=True)
+            Bin(budget, _rounded(read), count + self._filler(budget))
+            for budget, read in zip(tokens, masked, strict=True)
         )
         """From the smallest to the largest."""
 
@@ -138,14 +144,15 @@ class Bins:
 
         Raises RunError if none does: its samples are longer, or more, than those that the bins were made for.
         """
-        for one in self.all:
-            if self.holds(one, batch):
-                return fill_to(batch, one)
-        (tokens, masked, sequences), largest = size_of(batch), self.all[-1]
+        for size in self.all:
+            if self.holds(size, batch):
+                return fill_to(batch, size)
+        needed = size_of(batch)
+        largest = self.all[-1]
         raise RunError(
-            f"a batch of {sequences:,} sequences, {tokens:,} tokens and {masked:,} masked tokens is larger than the "
-            f"largest that was recorded, {largest.tokens:,} tokens and {largest.masked:,} masked ones; set "
-            "compute.compile to default"
+            f"a batch of {needed.sequences:,} sequences, {needed.tokens:,} tokens and {needed.masked:,} masked tokens "
+            f"is larger than the largest that was recorded, {largest.tokens:,} tokens and {largest.masked:,} masked "
+            "ones; set compute.compile to default"
         )
 
     def holds(self, size: Bin, batch: Batch) -> bool:

@@ -1,10 +1,12 @@
 """Open a run's data before its clock starts: metadata only, checked against its model and division."""
 
+import os
 import shlex
 from pathlib import Path
 
 from bertbench.common.errors import ConfigError, DataError
-from bertbench.common.paths import data_folder
+from bertbench.common.paths import data_folder, weights_file
+from bertbench.common.system_faults import exists
 from bertbench.config import System
 from bertbench.config.closed import EVALUATION_SAMPLES, MAX_PREDICTIONS
 from bertbench.data.store.dataset import Dataset
@@ -14,8 +16,10 @@ from bertbench.data.store.manifest import Manifest, SplitName
 def open_data(system: System) -> tuple[Dataset, Dataset]:
     """Open the training and the evaluation split: metadata only, off the clock.
 
-    Raises DataError if the data is missing or damaged, ConfigError if it doesn't fit the model.
+    Raises DataError if data is missing, all of it at once, or damaged, and ConfigError if it doesn't fit the model.
     """
+    if missing := _missing_datasets(system):
+        raise DataError("\n".join(missing))
     training, evaluation = open_split(system, "train"), open_split(system, "eval")
     if Manifest.read(training.folder).tokenizer != Manifest.read(evaluation.folder).tokenizer:
         raise DataError(
@@ -42,28 +46,66 @@ def _require_closed_data(training: Dataset, evaluation: Dataset) -> None:
         )
 
 
-def _making(system: System, folder: Path) -> str:
-    """Return the command that makes a dataset: by the system's recipe, or else from MLCommons' files."""
+def missing_inputs(system: System) -> list[str]:
+    """Return the datasets and the weights that a run needs and that aren't there, each with the commands that make it.
+
+    TEXT and INPUT in a command are MLCommons' downloaded folders (docs/cluster.md).
+    """
+    problems = _missing_datasets(system)
+    if system.model.checkpoint is not None and not (path := weights_file(system.model.checkpoint)).exists():
+        problems.append(
+            f"{path}: found no weights; make them from MLCommons' checkpoint (docs/checkpoint.md) with `bertbench "
+            "checkpoint import --from-tf INPUT/model.ckpt-28252 --config INPUT/bert_config.json --out "
+            f"{shlex.quote(str(path))}`, or set DATADIR"
+        )
+    return problems
+
+
+def _missing_datasets(system: System) -> list[str]:
+    folders = {_folder(system, name): _making(system, name) for name in ("train", "eval")}
+    return [_no_dataset(folder, making) for folder, making in folders.items() if not exists(folder, DataError)]
+
+
+def _folder(system: System, name: SplitName) -> Path:
+    """Return the folder of one split."""
+    evaluation = name == "eval" and system.data.eval_path
+    return data_folder(evaluation or system.data.path)
+
+
+def _making(system: System, name: SplitName) -> str:
+    """Return the commands that make a dataset: by the system's recipe, or else from MLCommons' files."""
     if system.data.recipe is not None:
         return f"make it with `bertbench data prepare --system {shlex.quote(system.argument)}`"
-    return (
-        "make it from MLCommons' text (docs/data.md) with `bertbench data prepare --recipe mlperf --text FILE "
-        f"--vocab FILE --out {shlex.quote(str(folder))}`"
-    )
+    folder = str(_folder(system, name))
+    prepare = "bertbench data prepare --recipe mlperf --vocab INPUT/vocab.txt --text TEXT"
+    made, in_order = shlex.quote(folder), shlex.quote(f"{folder}_in_order")
+    if name == "eval" and system.data.eval_path is not None:
+        commands = f"`{prepare}/eval.txt --select-eval 10000 --out {made}`"
+    else:
+        shuffle = f"bertbench data shuffle {in_order} --seed 1 --shards 4320 --out {made}"
+        commands = f"`{prepare}/part-*-of-00500 --out {in_order}`, then `{shuffle}`"
+    return f"make it from MLCommons' text (docs/cluster.md) with {commands}"
+
+
+def _no_dataset(folder: Path, making: str) -> str:
+    base = os.environ.get("DATADIR")
+    unmounted = f" nor {base}, which DATADIR names: is it mounted?" if base and not Path(base).exists() else ""
+    return f"{folder}: found no dataset{unmounted}; {making}, or set DATADIR"
 
 
 def open_split(system: System, name: SplitName) -> Dataset:
     """Open one split of the system's data; raises the errors of `open_data`."""
-    evaluation = name == "eval" and system.data.eval_path
-    folder = data_folder(evaluation or system.data.path)
-    if not folder.exists():
-        raise DataError(f"{folder}: found no dataset; {_making(system, folder)}, or set DATADIR")
+    folder = _folder(system, name)
+    if not exists(folder, DataError):
+        raise DataError(_no_dataset(folder, _making(system, name)))
     entries = Manifest.read(folder).tokenizer.vocab_size
     if entries > system.model.vocab_size:
         raise ConfigError(
             f"{folder}: the vocabulary has {entries:,} entries, model.vocab_size is {system.model.vocab_size:,}; "
             f"raise model.vocab_size to at least {entries:,}"
         )
+    if folder == data_folder(system.data.path):
+        check_recipe(system, folder)
     split = Dataset.open(folder, name)
     if split.split.longest > system.model.max_positions:
         raise ConfigError(
@@ -71,6 +113,30 @@ def open_split(system: System, name: SplitName) -> Dataset:
             f"{system.model.max_positions}; raise it to at least {split.split.longest}"
         )
     return split
+
+
+def check_recipe(system: System, folder: Path) -> None:
+    """Raise ConfigError if data.recipe, given by hand, differs from the recipe that made the dataset in `folder`."""
+    options = {origin for setting, origin in system.given.items() if setting.startswith("data.recipe.")}
+    if options and (differs := recipe_differences(system, folder)):
+        raise ConfigError(
+            f"{', '.join(sorted(options))}: {folder} was made by another recipe ({'; '.join(differs)}); "
+            "prepare a dataset by that recipe (`bertbench data prepare`) and set data.path to it, or leave it out"
+        )
+
+
+def recipe_differences(system: System, folder: Path) -> list[str]:
+    """Return where the system's data.recipe differs from the recipe that made the dataset, a line for each setting."""
+    if system.data.recipe is None:
+        return []
+    recorded = Manifest.read(folder).request.get("recipe", {})
+    if "held_out_fraction" not in recorded:
+        return ["its samples weren't made by a data.recipe"]
+    made = {**recorded, **recorded.get("options", {})}
+    asked = system.data.recipe.model_dump()
+    return [
+        f"{name} {made[name]}, not {value}" for name, value in asked.items() if name in made and made[name] != value
+    ]
 
 
 def max_predictions(manifest: Manifest) -> int | None:

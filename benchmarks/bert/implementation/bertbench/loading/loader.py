@@ -13,6 +13,7 @@ import torch
 from bertbench.balance.plan import EXCHANGING, StepPlan
 from bertbench.common.ranges import DATA_WAIT, named
 from bertbench.config import System
+from bertbench.data.store.columns import Array, Integers
 from bertbench.distributed.startup import Startup
 from bertbench.distributed.world import World
 from bertbench.loading.batch import Batch, SampleCheck, batch_of, gather, read
@@ -126,7 +127,7 @@ class Loader:
         ids, content = exchange.gathered(plan, self._check.ensured(drawn, content))
         by_id = np.argsort(ids)
         rows = [by_id[np.searchsorted(ids, part.ids, sorter=by_id)] for part in parts]
-        return [batch_of(content.take(of[np.argsort(-content.lengths[of], kind="stable")])) for of in rows]
+        return [batch_of(content.take(rows_longest_first(part_rows, content.lengths))) for part_rows in rows]
 
     def _wait_for(self, loading: Future[LoadedStep], step: int) -> LoadedStep:
         """Wait for a loaded step, in the training thread, and warn of a slow disk."""
@@ -148,6 +149,11 @@ class Loader:
             for _, batch in loaded.parts:
                 batch.record_stream(computing)
         return loaded._replace(wait_ms=1e3 * wait_s)
+
+
+def rows_longest_first(rows: Integers, lengths: Array) -> Integers:
+    """Return the rows in the order in which a batch has its samples: the longest first, equal ones as they were."""
+    return rows[np.argsort(-lengths[rows], kind="stable")]
 
 
 def claim(device: torch.device) -> None:

@@ -96,20 +96,25 @@ def _memory_and_network() -> dict[str, str]:
 
 
 def accelerators() -> dict[str, str]:
-    """Return the fields of GPUs; empty without an NVIDIA driver."""
+    """Return the fields of GPUs, empty where the driver has no answer; none without an NVIDIA driver."""
     gpus = nvidia_gpus()
     if not gpus:
         return {}
     gpu, links = gpus[0], 0
     while links < pynvml.NVML_NVLINK_MAX_LINKS and asked(pynvml.nvmlDeviceGetNvLinkState, gpu, links):
         links += 1
-    generation, width = pynvml.nvmlDeviceGetMaxPcieLinkGeneration(gpu), pynvml.nvmlDeviceGetMaxPcieLinkWidth(gpu)
+    generation, width = (
+        asked(pynvml.nvmlDeviceGetMaxPcieLinkGeneration, gpu),
+        asked(pynvml.nvmlDeviceGetMaxPcieLinkWidth, gpu),
+    )
+    clock = asked(pynvml.nvmlDeviceGetMaxClockInfo, gpu, pynvml.NVML_CLOCK_SM)
+    memory = asked(pynvml.nvmlDeviceGetMemoryInfo, gpu)
     return {
         "accelerators_per_node": str(len(gpus)),
-        "accelerator_model_name": pynvml.nvmlDeviceGetName(gpu),
-        "accelerator_host_interconnect": f"PCIe {generation}.0 x{width}",
-        "accelerator_frequency": f"{pynvml.nvmlDeviceGetMaxClockInfo(gpu, pynvml.NVML_CLOCK_SM)} MHz",
-        "accelerator_memory_capacity": f"{pynvml.nvmlDeviceGetMemoryInfo(gpu).total / _GIB:.0f} GiB",
+        "accelerator_model_name": asked(pynvml.nvmlDeviceGetName, gpu) or "",
+        "accelerator_host_interconnect": f"PCIe {generation}.0 x{width}" if generation and width else "",
+        "accelerator_frequency": f"{clock} MHz" if clock else "",
+        "accelerator_memory_capacity": f"{memory.total / _GIB:.0f} GiB" if memory else "",
         "accelerator_interconnect": f"{links} NVLinks" if links else "",
     }
 

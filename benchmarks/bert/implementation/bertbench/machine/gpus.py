@@ -23,11 +23,12 @@ def gpus_and_problems() -> tuple[list[str], list[str]]:
     The former should be the same on all nodes.
     """
     gpus = nvidia_gpus()
-    kinds = [
-        f"{pynvml.nvmlDeviceGetName(gpu)}, {pynvml.nvmlDeviceGetMemoryInfo(gpu).total / _GIB:.0f} GiB, "
-        f"driver {pynvml.nvmlSystemGetDriverVersion()}"
-        for gpu in gpus
-    ]
+    driver = asked(pynvml.nvmlSystemGetDriverVersion)
+    kinds = []
+    for gpu in gpus:
+        memory = asked(pynvml.nvmlDeviceGetMemoryInfo, gpu)
+        size = f"{memory.total / _GIB:.0f} GiB" if memory else "unknown memory"
+        kinds.append(f"{asked(pynvml.nvmlDeviceGetName, gpu) or 'unknown model'}, {size}, driver {driver}")
     return kinds, [f"GPU {index}: {what}" for index, gpu in enumerate(gpus) for what in _sick(gpu)]
 
 
@@ -45,7 +46,9 @@ def _sick(gpu: Any) -> list[str]:
         found.append("memory rows could not be remapped; replace it")
     reasons = asked(pynvml.nvmlDeviceGetCurrentClocksEventReasons, gpu) or 0
     found += [text for name, text in _SLOWED.items() if reasons & getattr(pynvml, name)]
-    used = pynvml.nvmlDeviceGetMemoryInfo(gpu).used / _GIB
-    if used > _OTHERS_GIB:
+    memory = asked(pynvml.nvmlDeviceGetMemoryInfo, gpu)
+    if memory is None:
+        found.append("the driver doesn't know its memory; see `nvidia-smi`, it may have fallen off the bus")
+    elif (used := memory.used / _GIB) > _OTHERS_GIB:
         found.append(f"{used:.0f} GiB of its memory are in use; end the processes that use it (nvidia-smi)")
     return found

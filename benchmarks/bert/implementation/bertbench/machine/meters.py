@@ -1,9 +1,10 @@
 """Read the power meters of a node: RAPL of its processors, NVML of its GPUs, IPMI of the whole machine.
 
-RAPL and GPUs count energy, so a reading is the true mean since the last one; IPMI reports the momentary power.
+RAPL and GPUs count energy, so a reading is the true mean since the last one; IPMI reports the momentary power. A meter
+may answer nonsense: a service processor says 0 W or 65,535 W while it has no reading, a virtual machine's counter
+stands still. What no running node can draw is no reading.
 """
 
-import math
 import re
 import shutil
 import subprocess
@@ -22,9 +23,13 @@ IPMI = "ipmi"
 _POWERCAP = "sys/class/powercap"
 # Zones that don't overlap: a package includes its cores; psys includes the packages; -mmio repeats them.
 _PACKAGE, _MEMORY = re.compile(r"intel-rapl:\d+"), re.compile(r"intel-rapl:\d+:\d+")
-_READING = re.compile(r"Instantaneous power reading:\s+(\d+) Watts")
+_READING = re.compile(r"Instantaneous power reading\s*:\s*(\S*)[ \t]*(\S*)")
+_WATTS = {"watts": 1.0, "watt": 1.0, "w": 1.0, "milliwatts": 1e-3, "mw": 1e-3, "kilowatts": 1e3, "kw": 1e3}
+_NO_READING = 0xFFFF  # of DCMI's 16 bits
+_MOST_W = 150_000.0  # a rack's; the judge of power files has the same limit
 _IPMI_COMMAND = ("dcmi", "power", "reading")
 _IPMI_LIMIT_S = 5
+_IPMI_ATTEMPTS, _IPMI_PAUSE_S = 3, 0.5  # a busy service processor misses one now and then
 
 
 class Meter(NamedTuple):
@@ -34,25 +39,34 @@ class Meter(NamedTuple):
     watts: Callable[[], dict[str, float]]
     """Returns the power of each part: of the moment, or the mean since the last call, and then nothing at first.
 
-    Raises OSError if the meter can't be read any more.
+    Raises OSError if it has no reading now; the next may succeed, and counts the energy since the last that did.
     """
 
 
+class _AbsentError(OSError):
+    """The node has no such meter."""
+
+
 class Found(NamedTuple):
-    """The meters of a node, and why others are missing, a line each."""
+    """The meters of a node, and why others can't be used, a line each."""
 
     meters: list[Meter]
     absent: list[str]
+    """Those that the node doesn't have."""
+    faulty: list[str]
+    """Those that it has, but that give no reading."""
 
 
 def find(root: Path = Path("/")) -> Found:
-    """Return the readable meters; `root` is the root of the file system."""
-    found = Found([], [])
+    """Return the meters that the node has and this user may read; `root` is the root of the file system."""
+    found = Found([], [], [])
     for meter in (partial(_rapl, root / _POWERCAP), _gpus, _ipmi):
         try:
             found.meters.append(meter())
-        except OSError as error:
+        except _AbsentError as error:
             found.absent.append(str(error))
+        except OSError as error:
+            found.faulty.append(str(error))
     return found
 
 
@@ -64,18 +78,36 @@ def _counter(name: str, joules: Callable[[], dict[str, float]], largest: Mapping
     def watts() -> dict[str, float]:
         nonlocal before, then
         now, counts = time.monotonic(), joules()
-        gained = {part: (counts[part] - count) % largest.get(part, math.inf) for part, count in before.items()}
-        before, then, passed = counts, now, now - then
-        return {part: energy / passed for part, energy in gained.items()}
+        gained = {part: counts[part] - count for part, count in before.items()}
+        for part, energy in gained.items():
+            if energy < 0:  # it wrapped around, or was reset
+                gained[part] += largest.get(part, 0.0)
+        passed = now - then
+        if 0 not in gained.values():  # one that stands still is counted from before that
+            before, then = counts, now
+        return {part: _sound(name, part, energy / passed) for part, energy in gained.items()}
 
     return Meter(name, watts)
+
+
+def _sound(meter: str, part: str, watts: float) -> float:
+    """Return the power if a running machine can draw it. Raises OSError otherwise."""
+    if 0 < watts <= _MOST_W:
+        return watts
+    raise OSError(f"{meter.upper()}: {part} reads {watts:g} W, expected more than 0 and at most {_MOST_W:,.0f} W")
 
 
 def _rapl(folder: Path) -> Meter:
     zones: dict[str, Path] = {}
 
     def joules(file: str = "energy_uj") -> dict[str, float]:
-        return {part: int((zone / file).read_text()) / 1e6 for part, zone in zones.items()}
+        counts = {}
+        for part, zone in zones.items():
+            text = (zone / file).read_text().strip()
+            if not text.isdecimal():
+                raise OSError(f"RAPL: {zone / file} holds {text[:20]!r}, expected a number")
+            counts[part] = int(text) / 1e6
+        return counts
 
     try:
         for zone in sorted(folder.glob("intel-rapl:*")):
@@ -87,12 +119,14 @@ def _rapl(folder: Path) -> Meter:
         joules()
         meter = _counter("rapl", joules, joules("max_energy_range_uj"))
     except OSError as error:
+        if error.filename is None:
+            raise
         raise OSError(
             f"RAPL: {error.filename} can't be read ({system_reason(error)}); only root may, unless `chmod a+r` lets "
             "others"
         ) from error
     if not zones:
-        raise OSError(f"RAPL: no intel-rapl package in {folder}")
+        raise _AbsentError(f"RAPL: no intel-rapl package in {folder}")
     return meter
 
 
@@ -107,28 +141,45 @@ def _gpus() -> Meter:
         except pynvml.NVMLError as error:  # before Volta, GPUs count no energy
             raise OSError(f"NVML: {error}") from error
 
-    if not joules():
-        raise OSError("NVML: found no GPU")
+    if not gpus:
+        raise _AbsentError("NVML: found no GPU")
+    joules()
     return _counter("nvml", joules, {})
 
 
 def _ipmi() -> Meter:
     tool = shutil.which("ipmitool")
     if tool is None:
-        raise OSError("IPMI: no ipmitool is installed")
+        raise _AbsentError("IPMI: no ipmitool is installed")
 
     def read() -> dict[str, float]:
         try:
             done = subprocess.run(
-                [tool, *_IPMI_COMMAND], capture_output=True, text=True, check=False, timeout=_IPMI_LIMIT_S
-            )
+                [tool, *_IPMI_COMMAND], capture_output=True, text=True, errors="replace", check=False,
+                timeout=_IPMI_LIMIT_S,
+            )  # fmt: skip
         except subprocess.TimeoutExpired as error:
             raise OSError(f"IPMI: ipmitool gave no answer within {_IPMI_LIMIT_S} s") from error
         answer = _READING.search(done.stdout)
         if answer is None:
             said = (done.stderr.strip() or done.stdout.strip() or "nothing").splitlines()[0]
             raise OSError(f"IPMI: `ipmitool {' '.join(_IPMI_COMMAND)}` gives no reading ({said})")
-        return {"node": float(answer[1])}
+        return {"node": _sound(IPMI, "node", _watts(answer[1], answer[2]))}
 
-    read()
+    for attempt in range(_IPMI_ATTEMPTS):
+        try:
+            read()
+            break
+        except OSError:
+            if attempt + 1 == _IPMI_ATTEMPTS:
+                raise
+            time.sleep(_IPMI_PAUSE_S)
     return Meter(IPMI, read)
+
+
+def _watts(value: str, unit: str) -> float:
+    """Return the power that IPMI states. Raises OSError if it states none, or in an unknown unit."""
+    factor = _WATTS.get(unit.lower())
+    if factor is None or not re.fullmatch(r"\d+(\.\d+)?", value) or float(value) == _NO_READING:
+        raise OSError(f"IPMI: found a power reading of {f'{value} {unit}'.strip()!r}, expected watts")
+    return factor * float(value)

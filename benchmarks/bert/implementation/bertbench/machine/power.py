@@ -1,7 +1,8 @@
 """Sample a node's power beside a run, in a process of its own: `python -m bertbench.machine.power FILE HZ PARENT`.
 
 Each reading adds a line to FILE: `{"time_ms": ..., "watts": ..., "parts": {...}}`, the power since the last reading.
-The first line names the meters. The process ends by SIGTERM, or with the process that started it.
+One that fails adds `{"time_ms": ..., "missed": WHY}`, and sampling continues. The first line names the meters. The
+process ends by SIGTERM, or with the process that started it.
 """
 
 import json
@@ -9,6 +10,7 @@ import signal
 import sys
 import time
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from pathlib import Path
 from platform import node
 from typing import IO
@@ -18,52 +20,128 @@ from bertbench.common.errors import system_reason
 from bertbench.machine.meters import IPMI, Meter, find
 
 _FIRST_S = 0.1  # over which counters are read for the first time
+_ATTEMPTS = 5  # of a first reading, and of the two that enclose a run
+_MANY_MISSED = 0.01  # of all readings
 READY = "ready"
 """The process prints it once it takes readings."""
 
 
+class Sampler:
+    """Appends readings of meters to a file; the first failure is a warning."""
+
+    def __init__(self, file: IO[str], meters: Sequence[Meter]) -> None:
+        self._file = file
+        self._meters = meters
+        names = [meter.name for meter in meters]
+        self._counted = [IPMI] if IPMI in names else names  # IPMI's node includes the parts of the others
+        self._taken = self._missed = 0
+        self._write({"node": node(), "meters": names})
+
+    def take(self, attempts: int) -> None:
+        """Take one reading, or note why there is none after that number of attempts."""
+        for attempt in range(attempts):
+            if attempt:
+                time.sleep(_FIRST_S)
+            missed = self._read()
+            if missed is None:
+                self._taken += 1
+                return
+        if not self._missed:
+            _warn(f"a power reading is missing ({missed}); sampling continues")
+        self._missed += 1
+        with suppress(OSError):  # of a full disk, say
+            self._write({"missed": missed})
+
+    def close(self) -> None:
+        """Warn of many missed readings, whose energy is that of the readings around them."""
+        if self._missed > _MANY_MISSED * (self._taken + self._missed):
+            _warn(f"{self._missed:,} of {self._taken + self._missed:,} power readings are missing")
+
+    def _read(self) -> str | None:
+        """Read all meters and write their line; return why that failed, or None."""
+        parts: dict[str, dict[str, float]] = {}
+        failures: dict[str, str] = {}
+        for meter in self._meters:
+            try:
+                parts[meter.name] = meter.watts()
+            except OSError as error:
+                failures[meter.name] = system_reason(error)
+        missed = [failures[name] for name in self._counted if name in failures]
+        if missed:
+            return "; ".join(missed)
+        watts = sum(sum(parts[name].values()) for name in self._counted)
+        try:
+            self._write({"watts": round(watts, 3), "parts": parts})
+        except OSError as error:
+            return f"{self._file.name}: cannot be written ({system_reason(error)})"
+        return None
+
+    def _write(self, content: dict[str, object]) -> None:
+        self._file.write(json.dumps({"time_ms": round(1e3 * time.time()), **content}) + "\n")
+        self._file.flush()  # what doesn't fit on the disk stays in the buffer, and is written with the next line
+
+
 def main(name: str, hz: str, parent: str) -> int:
-    """Sample until stopped; exit with 1 if the node has no meter, or one fails."""
+    """Sample until stopped; exit with 1 if the node has no meter that gives readings."""
     die_with_parent(int(parent))
     stopped: list[int] = []
     signal.signal(signal.SIGTERM, lambda number, _: stopped.append(number))
-    meters, absent = find()
+    found = find()
+    meters, faulty = _tried(found.meters)
+    faulty += found.faulty
     if not meters:
-        print(f"{node()} has no power meter: {'; '.join(absent)}", flush=True)
+        print(f"{node()} has no power meter: {'; '.join((*faulty, *found.absent))}", flush=True)
         return 1
+    names = [meter.name for meter in meters]
+    if faulty and IPMI not in names:
+        _warn(f"{'; '.join(faulty)}; power is measured by {' and '.join(names)} alone")
     try:
-        with Path(name).open("a", encoding="utf-8", buffering=1) as file:
-            file.write(json.dumps({"node": node(), "meters": [meter.name for meter in meters]}) + "\n")
-            for meter in meters:
-                meter.watts()  # counters: from here
-            for _ in _moments(1 / float(hz), stopped):
-                _record(file, meters)
+        with Path(name).open("a", encoding="utf-8") as file:
+            sampler = Sampler(file, meters)
+            for attempts in _moments(1 / float(hz), stopped):
+                sampler.take(attempts)
+            sampler.close()
     except OSError as error:
-        print(f"{node()}: power sampling stopped: {system_reason(error)}", file=sys.stderr, flush=True)
+        _warn(f"power sampling ended: {name}: {system_reason(error)}")
         return 1
     return 0
 
 
-def _moments(interval_s: float, stopped: list[int]) -> Iterator[None]:
-    """Yield when to read: once before the run, then regularly, and once after the stop.
+def _tried(meters: Sequence[Meter]) -> tuple[list[Meter], list[str]]:
+    """Return the meters that give a reading now, and why others don't."""
+    sound, faulty = [], []
+    for meter in meters:
+        reason = "it counts nothing"
+        for _ in range(_ATTEMPTS):
+            try:
+                if meter.watts():
+                    sound.append(meter)
+                    break
+            except OSError as error:
+                reason = system_reason(error)
+            time.sleep(_FIRST_S)
+        else:
+            faulty.append(reason)
+    return sound, faulty
+
+
+def _moments(interval_s: float, stopped: list[int]) -> Iterator[int]:
+    """Yield the attempts of each reading when it is due: once before the run, then regularly, and once after the stop.
 
     After a reading longer than the interval, the next one follows at once.
     """
     time.sleep(_FIRST_S)
-    yield
+    yield _ATTEMPTS
     print(READY, flush=True)
     due = time.monotonic() + interval_s
     while not stopped:
         time.sleep(max(0.0, due - time.monotonic()))
-        yield
+        yield _ATTEMPTS if stopped else 1
         due = max(due + interval_s, time.monotonic())
 
 
-def _record(file: IO[str], meters: Sequence[Meter]) -> None:
-    parts = {meter.name: meter.watts() for meter in meters}
-    counted = [parts[IPMI]] if IPMI in parts else parts.values()
-    watts = round(sum(sum(meter.values()) for meter in counted), 3)
-    file.write(json.dumps({"time_ms": round(1e3 * time.time()), "watts": watts, "parts": parts}) + "\n")
+def _warn(text: str) -> None:
+    print(f"warning: {node()}: {text}", file=sys.stderr, flush=True)
 
 
 if __name__ == "__main__":

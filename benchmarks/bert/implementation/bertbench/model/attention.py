@@ -48,8 +48,9 @@ def flash_attention(qkv_T3HK: Tensor, sequences: Sequences, dropout: float) -> T
     """Run all sequences in one kernel that never stores a probability (Dao, arXiv 2307.08691).
 
     The public `torch.nn.attention.varlen.varlen_attn` lacks dropout, which BERT needs; the operator behind it has it.
-    Its first ten arguments are the same in torch 2.11 to 2.13. cuDNN's kernel would be faster on Hopper, but torch
-    takes the width of a head for the longest sequence in its backward pass, and so writes past its memory.
+    cuDNN's kernel would be faster on Hopper, but up to torch 2.13 its backward pass takes the width of a head for the
+    longest sequence, and so writes past its memory. From 2.14 on `varlen_attn` itself uses cuDNN on Hopper and
+    Blackwell. We stay with flash until its gradients, with dropout, are compared on such a GPU.
     """
     # The backward pass stacks the three gradients, 302 MB at 24,576 tokens of BERT-Large: the operator takes no outputs
     # to write into. A product for each of the three would move as much: it reads the layer's input twice more (100 MB)
@@ -62,9 +63,11 @@ def flash_kernel(query_THK: Tensor, key_THK: Tensor, value_THK: Tensor, sequence
     """Run the same kernel on three separate tensors."""
     ends, longest = sequences.cu_seqlens_S1, sequences.longest
     context_THK: Tensor
+    # a private operator: by name, so that a torch that moves or renames an argument raises an error
     context_THK, *_ = torch.ops.aten._flash_attention_forward(
-        query_THK, key_THK, value_THK, ends, ends, longest, longest, dropout, False, False
-    )
+        query=query_THK, key=key_THK, value=value_THK, cum_seq_q=ends, cum_seq_k=ends, max_q=longest, max_k=longest,
+        dropout_p=dropout, is_causal=False, return_debug_mask=False,
+    )  # fmt: skip
     return context_THK
 
 

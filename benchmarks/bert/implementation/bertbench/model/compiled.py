@@ -4,17 +4,24 @@ Attention stays outside: it is already one kernel, and without it the compiled c
 tokens. That number is dynamic, so that one compilation serves every batch and every layer.
 """
 
+import hashlib
 import os
+import shlex
 from collections.abc import Callable, Iterable
+from contextlib import suppress
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
+from bertbench.common.atomic import new_file
+from bertbench.common.paths import cache_folder
 from bertbench.model import compiled_layer
 from bertbench.model.bert import Bert, CrossEntropySum
 from bertbench.model.encoder import EncoderLayer
+from bertbench.model.loops import compiler_words
 from bertbench.model.loss import cross_entropy_sum
 
 _MOST_COMPILING = 8  # a handful of pieces keeps no more busy
@@ -69,10 +76,34 @@ def configure_compiler() -> None:
     }
     for name, value in _known(options).items():
         setattr(torch._inductor.config, name, value)
+    if compiler := os.environ.get("CXX"):
+        with suppress(OSError, ValueError):  # Inductor refuses what it can't call, by name
+            torch._inductor.config.cpp.cxx = (None, _one_program(compiler))
     # Both dropouts number their elements alike; the compiler would save the second mask because of that
     torch._functorch.config.ban_recompute_used_far_apart = False
     # If tokens equal the hidden size, the compiler takes both for one number and recompiles for the next batch
     torch.fx.experimental._config.use_duck_shape = False
+
+
+def _one_program(named: str) -> str:
+    """Return a program that calls CXX with its first arguments: Inductor takes `ccache g++` for a program's name.
+
+    A script in the user's cache, whose name Inductor reads the kind of compiler from. Raises OSError if it can't be
+    written, ValueError if CXX can't be read.
+    """
+    words = compiler_words(named)
+    if len(words) == 1:
+        return words[0]
+    command = shlex.join(words)
+    compiler = next((word for word in words if "++" in word and not word.startswith("-")), words[0])
+    folder = cache_folder() / f"compiler-{hashlib.sha256(command.encode()).hexdigest()[:16]}"
+    script = folder / Path(compiler).name
+    if not script.exists():
+        folder.mkdir(parents=True, exist_ok=True)
+        with new_file(script) as unfinished:
+            unfinished.write_text(f'#!/bin/sh\nexec {command} "$@"\n', encoding="utf-8")
+            unfinished.chmod(0o755)
+    return str(script)
 
 
 def _compile_threads() -> int:

@@ -1,7 +1,8 @@
 """GELU, dropout and LayerNorm; on a CPU they and others call the functions of the .cpp files beside it.
 
-The system's C++ compiler makes them for this processor when first used, in seconds, and the user's cache keeps the
-result. Without a compiler torch's operations compute the same in more passes over memory.
+The system's C++ compiler, or CXX, makes them for this processor when first used, in seconds, and the user's cache keeps
+the result: one process of a node compiles, the others wait. CXXFLAGS isn't read. Without a compiler torch's operations
+compute the same in more passes over memory.
 
 Shapes: R tokens, D features; R2: two numbers for each token.
 """
@@ -11,9 +12,12 @@ import hashlib
 import math
 import os
 import platform
+import shlex
 import subprocess
+import sys
+import tempfile
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from functools import cache
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -27,6 +31,7 @@ from torch.nn import functional
 
 from bertbench.common.atomic import new_file
 from bertbench.common.paths import cache_folder
+from bertbench.common.turns import one_at_a_time
 from bertbench.model.dropout import plain_dropout
 
 _SOURCES = sorted(Path(__file__).parent.glob("*.cpp"))
@@ -37,27 +42,55 @@ if platform.machine() == "x86_64":  # compilers take half of an Intel's vectors:
     _FLAGS += ["-mprefer-vector-width=512"]
 _TYPES = {torch.float32: "fp32", torch.bfloat16: "bf16"}
 _VALUES = 1 << 16  # that a mask's numbers have
+_COMPILING = "compiling loops for this processor"
 _used = True
 
 
 @cache
 def library() -> ctypes.CDLL | str:
     """Return the compiled functions, or in a line why there are none."""
-    compiler = os.environ.get("CXX", "c++")
+    named = os.environ.get("CXX") or "c++"
     try:
+        compiler = [*compiler_words(named), *_FLAGS]
         source = b"".join(path.read_bytes() for path in _SOURCES + _HEADERS)
         # all that the compiler knows of itself and of this processor: nodes of several kinds may share a cache
-        target = _output([compiler, *_FLAGS, "-dM", "-E", "-x", "c++", os.devnull])
+        target = _output([*compiler, "-dM", "-E", "-x", "c++", os.devnull])
         name = hashlib.sha256(source + target + " ".join(_FLAGS).encode()).hexdigest()[:16]
-        compiled = cache_folder() / f"loops-{name}.so"
+        compiled = _cache() / f"loops-{name}.so"
         if not compiled.exists():
-            compiled.parent.mkdir(parents=True, exist_ok=True)
-            with new_file(compiled) as unfinished:
-                _output([compiler, *_FLAGS, *map(str, _SOURCES), "-o", str(unfinished)])
+            with one_at_a_time(compiled, _COMPILING):
+                _compile(compiler, compiled)
         found = ctypes.CDLL(str(compiled))
-    except (OSError, subprocess.CalledProcessError) as error:
-        return f"{compiler} can't compile the loops: {error}"
-    return found if _is_sound(found) else f"{compiler} makes the loops compute other numbers"
+    except (OSError, ValueError, subprocess.CalledProcessError) as error:
+        return f"{named} can't compile the loops: {error}"
+    return found if _is_sound(found) else f"{named} makes the loops compute other numbers"
+
+
+def compiler_words(named: str) -> list[str]:
+    """Return the program that CXX names and its first arguments, as make and a shell read them: `ccache g++ -m64`.
+
+    The path of a program may hold blanks. Raises ValueError if a quotation isn't closed.
+    """
+    return [named] if Path(named).is_file() else shlex.split(named)
+
+
+def _cache() -> Path:
+    """Return this user's cache, or a folder of this process if the cache can't be written."""
+    folder = cache_folder()
+    with suppress(OSError):
+        folder.mkdir(parents=True, exist_ok=True)
+    if os.access(folder, os.W_OK):
+        return folder
+    print(f"{folder} can't be written, so each process compiles for itself; set XDG_CACHE_HOME", file=sys.stderr)
+    return Path(tempfile.mkdtemp(prefix="bertbench-loops-"))
+
+
+def _compile(compiler: list[str], compiled: Path) -> None:
+    if compiled.exists():  # another process had its turn
+        return
+    print(f"{_COMPILING}; once, 10 to 60 s", file=sys.stderr, flush=True)
+    with new_file(compiled) as unfinished:
+        _output([*compiler, *map(str, _SOURCES), "-o", str(unfinished)])
 
 
 def _is_sound(found: ctypes.CDLL) -> bool:

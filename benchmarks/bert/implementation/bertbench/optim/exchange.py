@@ -16,9 +16,12 @@ from bertbench.distributed.shared_memory import SharedMemory
 Wait = Callable[[], object]
 """Waits for the collective that was started; on CUDA the stream waits, not the host."""
 
-# torch 2.13 renames both, and warns about the old names
-reduce_scatter: Callable[..., Any] = getattr(distributed, "reduce_scatter_single", distributed.reduce_scatter_tensor)
-all_gather: Callable[..., Any] = getattr(distributed, "all_gather_single", distributed.all_gather_into_tensor)
+_RENAMED = hasattr(distributed, "reduce_scatter_single")
+"""torch 2.13 renames both collectives and warns about the old names, which a later torch may lack."""
+reduce_scatter: Callable[..., Any] = (
+    distributed.reduce_scatter_single if _RENAMED else distributed.reduce_scatter_tensor
+)
+all_gather: Callable[..., Any] = distributed.all_gather_single if _RENAMED else distributed.all_gather_into_tensor
 """Both take (output, input, group=, async_op=), flat tensors that may share memory, so nothing is copied."""
 
 

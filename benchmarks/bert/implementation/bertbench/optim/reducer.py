@@ -65,12 +65,15 @@ class BucketCountdown:
 
     def __init__(self, counts: Sequence[int], ready: Callable[[int], None]) -> None:
         """Expect `counts` gradients of each bucket in a step."""
-        self._counts, self._ready, self._paused = counts, ready, False
+        self._counts = counts
+        self._ready = ready
+        self._paused = False
         self.begin_step()
 
     def begin_step(self) -> None:
         """Expect all gradients again."""
-        self._missing, self._next = list(self._counts), 0
+        self._missing = list(self._counts)
+        self._next = 0
 
     def end_step(self) -> None:
         """Check that every bucket was filled exactly once since the step began."""
@@ -122,8 +125,12 @@ class GradientReducer(Reducer):
         `in_place`: `drop` zeroes gradients where they are, for recorded backward passes that add to them.
         """
         super().__init__(buckets.parameters, (bucket.elements for bucket in buckets.all))
+        self._buckets = buckets
+        self._clip = clip
+        self._sum = gradient_sum
+        self._norm = norm
+        self._scale = scale
         self._in_place = in_place
-        self._buckets, self._clip, self._sum, self._norm, self._scale = buckets, clip, gradient_sum, norm, scale
         self._countdown = BucketCountdown([len(bucket.parameters) for bucket in buckets.all], self._full)
         for bucket in buckets.all:
             self._countdown.watch(bucket.number, bucket.parameters)

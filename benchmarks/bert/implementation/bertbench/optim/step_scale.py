@@ -1,20 +1,39 @@
-"""Apply a reduced gradient: learning rate, clipping factor, and for fp16 a loss scale that may skip the step.
+"""Prepare the update of a reduced gradient: learning rate, factor, and for fp16 a loss scale that may skip the step.
+
+    update = scale.prepare(step, reduced) -> optimizer.step(rate, factor, taken) -> scale.advance(update)
 
 Nothing is read back from the device: with a loss scale the host never learns whether a step was skipped.
 """
+
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
 from bertbench.config.optimizer import LearningRate
 from bertbench.optim.reducer import Reduced
-from bertbench.optim.state import Optimizer, Scalar
+from bertbench.optim.state import Scalar
 
 _GROWTH_INTERVAL = 2_000  # steps without overflow before the scale doubles (Micikevicius et al. 2018)
 
 
-Applied = tuple[Scalar, Tensor | None]
-"""The learning rate with which a gradient was applied, and the factor on the loss; None without loss scaling."""
+class Update(NamedTuple):
+    """How the optimizer applies a reduced gradient."""
+
+    learning_rate: Scalar
+    factor: Tensor | None
+    """Factor on the gradient; None for 1."""
+    finite: Tensor | None = None
+    """Whether the gradient is finite: another is skipped. None where that isn't asked."""
+    loss_scale: Tensor | None = None
+    """Factor that was on the loss; None without loss scaling."""
+    arrived: bool = True
+    """Whether there is a gradient to apply: delayed ones are still to come in the first steps."""
+
+    @property
+    def taken(self) -> Tensor | None:
+        """Return 1 if the optimizer takes this step and 0 if it skips it; None where it always takes it."""
+        return None if self.finite is None else self.finite.float()
 
 
 class FixedScale:
@@ -25,18 +44,20 @@ class FixedScale:
 
     def __init__(self, schedule: LearningRate, steps: int, delay: int = 0) -> None:
         """Hold the rates of `steps` steps; the last one's holds beyond them."""
-        self._rates, self._delay = [schedule.rate(step) for step in range(steps)], delay
+        self._rates = [schedule.rate(step) for step in range(steps)]
+        self._delay = delay
 
     def backward(self, loss: Tensor) -> None:
         """Run the backward pass of a loss, times the factor."""
         loss.backward()
 
-    def step(self, optimizer: Optimizer, number: int, reduced: Reduced) -> Applied:
-        """Update the weights by the gradient of step `number`, counted from 0."""
-        rate = self._rates[min(number, len(self._rates) - 1)]
-        if number >= self._delay:
-            optimizer.step(rate, reduced.factor)
-        return rate, None
+    def prepare(self, number: int, reduced: Reduced) -> Update:
+        """Return how the gradient of step `number`, counted from 0, updates the weights."""
+        last = len(self._rates) - 1
+        return Update(self._rates[min(number, last)], reduced.factor, arrived=number >= self._delay)
+
+    def advance(self, update: Update) -> None:
+        """Count the step, after its update."""
 
     def resume(self, steps: int) -> Scalar:
         """Continue as after `steps` steps, once the state is restored; return how many updates they made."""
@@ -61,13 +82,15 @@ class RecordedScale(FixedScale):
         self._on_device = torch.tensor(self._rates, dtype=dtype, device=device)
         self._taken = torch.zeros((), dtype=torch.int64, device=device)
 
-    def step(self, optimizer: Optimizer, number: int, reduced: Reduced) -> Applied:
+    def prepare(self, number: int, reduced: Reduced) -> Update:
         """See `FixedScale`; the device's own count replaces `number`."""
         del number
-        rate = self._rate()
+        return Update(self._rate(), reduced.factor)
+
+    def advance(self, update: Update) -> None:
+        """See `FixedScale`."""
+        del update
         self._taken.add_(1)
-        optimizer.step(rate, reduced.factor)
-        return rate, None
 
     def resume(self, steps: int) -> Scalar:
         """See `FixedScale`."""
@@ -101,17 +124,20 @@ class LossScaler(RecordedScale):
         """See `FixedScale`."""
         (loss * self.factor).backward()
 
-    def step(self, optimizer: Optimizer, number: int, reduced: Reduced) -> Applied:
-        """Update the weights, or skip a gradient that isn't finite; on every rank alike, as it is the reduced one."""
+    def prepare(self, number: int, reduced: Reduced) -> Update:
+        """Skip a gradient that isn't finite; on every rank alike, as it is the reduced one."""
         del number
-        scale, taken = self.factor.clone(), reduced.norm.isfinite()
-        rate = self._rate()
-        coefficient = scale.reciprocal() if reduced.factor is None else reduced.factor / scale
-        optimizer.step(rate, torch.where(taken, coefficient, 0), taken.float())
-        self.update(taken)
-        return rate, scale
+        scale = self.factor.clone()
+        finite = reduced.norm.isfinite()
+        factor = scale.reciprocal() if reduced.factor is None else reduced.factor / scale
+        return Update(self._rate(), torch.where(finite, factor, 0), finite, scale)
 
-    def update(self, finite: Tensor) -> None:
+    def advance(self, update: Update) -> None:
+        """Adjust the scale and count the step, unless it was skipped."""
+        assert update.finite is not None, "a loss scale asks whether gradients are finite"
+        self.adjust(update.finite)
+
+    def adjust(self, finite: Tensor) -> None:
         """Adjust the scale after a step whose gradient was finite or not."""
         quiet = torch.where(finite, self._quiet + 1, 0)
         grows = quiet == _GROWTH_INTERVAL

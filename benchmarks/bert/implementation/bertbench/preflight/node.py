@@ -7,8 +7,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 import compliance
-from bertbench.common.errors import RunError, system_reason
+from bertbench.common.errors import RunError
 from bertbench.common.paths import PACKAGE, data_folder, runs_folder, weights_file
+from bertbench.common.system_faults import unreadable, unwritable
 from bertbench.config import System
 from bertbench.data.store.manifest import MANIFEST_NAME
 from bertbench.machine.describe import differences
@@ -77,10 +78,7 @@ def _data(system: System, problems: list[str]) -> str:
             facts.append(digest or f"{path.stat().st_size} bytes")
         except OSError as error:
             facts.append("none")
-            problems.append(
-                f"{path}: cannot be read ({system_reason(error)}); prepare the data and import the checkpoint, or set "
-                "DATADIR"
-            )
+            problems.append(unreadable(path, error, "prepare the data and import the checkpoint, or set DATADIR"))
     return " ".join(facts)
 
 
@@ -94,5 +92,5 @@ def _disk(problems: list[str]) -> int:
         probe.write_text("")
         probe.unlink(missing_ok=True)
     except OSError as error:
-        problems.append(f"{there}: cannot be written ({system_reason(error)}); set LOGDIR to a writable folder")
+        problems.append(unwritable(there, error, "set LOGDIR to a writable folder"))
     return free

@@ -7,6 +7,7 @@ from pathlib import Path
 from statistics import mean
 from typing import Any
 
+from bertbench.report.samples import sample_counts
 from compliance.read.run import RunFacts, number
 from compliance.read.source import LARGEST_LOG, CannotJudge, read_plain
 
@@ -59,7 +60,7 @@ def curve(log: Path, field: str) -> Points:
 
 def accuracies(facts: RunFacts) -> Points:
     """Return (training samples, accuracy) of each evaluation whose samples are known."""
-    return [(one.samples, one.accuracy) for one in facts.evaluations if one.samples is not None]
+    return [(one.samples, one.accuracy) for one in sample_counts(facts).evaluations if one.samples is not None]
 
 
 def thinned(points: Points) -> Points:

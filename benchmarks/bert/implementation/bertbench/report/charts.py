@@ -1,8 +1,9 @@
 """Draw charts as SVG text for `bertbench.report.page`: lines and scatter.
 
 Each function returns one `<figure>`: caption, drawing, legend. Colours are the page's CSS variables --series-0 to
---series-9, so that a chart follows the page's light or dark mode; they repeat from the eleventh series on. A line
-carries a `<title>`, which browsers show on hover. All text is escaped, because it may come from a log.
+--series-9, so that a chart follows the page's light or dark mode; from the eleventh series on they repeat with dashes
+and rings. A line carries a `<title>`, which browsers show on hover. All text is escaped, because it may come from a
+log.
 """
 
 import math
@@ -14,10 +15,12 @@ from bertbench.report.markup import escape
 
 # Drawn in units of 420 x 250, which a phone shows at 0.79: text of 13 units stays above 10 pixels.
 _WIDTH, _HEIGHT = 420.0, 250.0
-_RIGHT, _TOP, _BOTTOM = 24.0, 10.0, 44.0
-_AXIS_LABEL = 26.0  # left of the tick labels, for the axis' own vertical label
+_RIGHT, _TOP, _BOTTOM = 24.0, 26.0, 44.0
+_LABEL_HEIGHT = 12.0  # of the vertical axis' label, which stands above the axis: there it has the whole width
 _CHARACTER = 7.6  # width of a digit at 13 units, slightly above that of common fonts
+_LONGEST_LABEL = int(_WIDTH / _CHARACTER)  # characters
 _COLOURS = 10  # the runs of a result
+_PATTERNS = 3  # whole, dashed, dotted
 _TICKS = 5  # about as many on an axis
 _LARGEST = 1e15  # larger and non-finite values are left out: logs may hold anything
 _MOST_MARKERS = 60  # a line with more points is drawn without markers
@@ -66,15 +69,15 @@ def lines(
         drawn.append(_horizontal(up.left, height, "level"))
         drawn.append(_text(up.left + 4, height - 4 if height > _TOP + 16 else height + 14, name, "strong"))
     for index, (name, kept) in enumerate(drawable.items()):
-        hue = index % _COLOURS
+        hue, pattern = _look(index)
         places = [(_n(across.at(at)), _n(up.at(to))) for at, to in kept]
         if joined and len(kept) > 1:
             path = "L".join(map(" ".join, places))
-            drawn.append(f'<path d="M{path}" class="line-{hue}"><title>{escape(name)}</title></path>')
+            drawn.append(f'<path d="M{path}" class="line-{hue} {pattern}"><title>{escape(name)}</title></path>')
         if joined and len(kept) > _MOST_MARKERS:
             continue
         radius = 2 if joined else 3.5
-        drawn += [f'<circle cx="{at}" cy="{to}" r="{radius}" class="fill-{hue}"/>' for at, to in places]
+        drawn += [f'<circle cx="{at}" cy="{to}" r="{radius}" class="fill-{hue} {pattern}"/>' for at, to in places]
     return _figure(title, drawn, list(series))
 
 
@@ -119,13 +122,13 @@ class _Scale:
 
     @property
     def left(self) -> float:
-        """Return where a drawing begins, right of this scale's axis label and tick labels."""
-        return _AXIS_LABEL + _CHARACTER * max(len(label) for _, label in self._labels)
+        """Return where a drawing begins, right of this scale's tick labels."""
+        return _CHARACTER + _CHARACTER * max(len(label) for _, label in self._labels)
 
     def verticals(self) -> list[str]:
         """Draw this scale along the bottom."""
         bottom = _HEIGHT - _BOTTOM
-        drawn = [_text((self._start + self._end) / 2, bottom + 34, self._axis.label, "middle")]
+        drawn = [_text(_WIDTH - _RIGHT, bottom + 34, _cut(self._axis.label), "end")]
         for tick, label in self._labels:
             place = self.at(tick)
             drawn.append(f'<path d="M{_n(place)} {_n(_TOP)}V{_n(bottom)}" class="grid"/>')
@@ -134,12 +137,20 @@ class _Scale:
 
     def horizontals(self) -> list[str]:
         """Draw this scale along the left side."""
-        middle, label = _n((self._start + self._end) / 2), escape(self._axis.label)
-        drawn = [f'<text class="middle" transform="translate(12 {middle}) rotate(-90)">{label}</text>']
+        drawn = [_text(2, _LABEL_HEIGHT, _cut(self._axis.label), "start")]
         for tick, text in self._labels:
             height = self.at(tick)
             drawn += [_horizontal(self.left, height, "grid"), _text(self.left - 5, height + 4, text, "end")]
         return drawn
+
+
+def _look(index: int) -> tuple[int, str]:
+    """Return the colour and the class of the pattern of a series: from the eleventh on, colours come again."""
+    return index % _COLOURS, f"pattern-{index // _COLOURS % _PATTERNS}"
+
+
+def _cut(label: str) -> str:
+    return label if len(label) <= _LONGEST_LABEL else f"{label[: _LONGEST_LABEL - 3]}..."
 
 
 def _horizontal(left: float, height: float, kind: str) -> str:
@@ -153,8 +164,10 @@ def _text(x: float, y: float, text: str, kind: str) -> str:
 def _figure(title: str, drawn: Sequence[str], names: Sequence[str]) -> str:
     legend = ""
     if len(names) > 1:
+        looks = (_look(index) for index in range(len(names)))
         entries = (
-            f'<li><i class="swatch-{index % _COLOURS}"></i>{escape(name)}</li>' for index, name in enumerate(names)
+            f'<li><i class="swatch-{hue} {pattern}"></i>{escape(name)}</li>'
+            for (hue, pattern), name in zip(looks, names, strict=True)
         )
         legend = f"<ul>{''.join(entries)}</ul>"
     return (

@@ -1,7 +1,8 @@
 """Compare two runs, or two sets of runs: their settings, curves and time to the target.
 
 A ratio is between geometric means, with the 95 % interval of Welch's t on the logarithms: an interval without 1 shows a
-difference. Runs that missed the target are counted, but left out of times and samples to target.
+difference. Runs that missed the target, or that the judge fails, are counted, but left out of every measure. A mean is
+over all runs that reached the target, as in `bertbench report`.
 """
 
 import math
@@ -14,54 +15,68 @@ from typing import Any
 
 from bertbench.common.log_spans import evaluation_s, startup_s
 from bertbench.report.beside import Points, accuracies, curve, thinned
-from bertbench.report.settings import Runs, differing_keys, read_runs, stated, value_text
+from bertbench.report.samples import sample_counts, samples_per_s, samples_to_end
+from bertbench.report.scores import RUNS, mean_of, score
+from bertbench.report.settings import Runs, differing_keys, reached, read_runs, stated, value_text
+from bertbench.report.verdicts import Verdicts, finding_text, verdicts
 from compliance.read.run import RunFacts
 
 _CONFIDENCE = 0.95
 MEASURES: tuple[tuple[str, Callable[[RunFacts], float | None]], ...] = (
     ("time to target, s", lambda facts: facts.time_to_train_s),
-    ("samples to target", lambda facts: facts.samples),
-    ("samples/s", lambda facts: facts.samples_per_s),
+    ("samples to target", samples_to_end),
+    ("samples/s", samples_per_s),
     ("evaluation, s", evaluation_s),
     ("start-up, s", startup_s),
 )
 
 
-def compared(a: Path, b: Path) -> dict[str, Any]:
-    """Compare the runs of two logs or folders of logs: return the output of `compare --json`.
+def compared(a: Path, b: Path, ruleset: str | None) -> dict[str, Any]:
+    """Compare the runs of two logs or folders of logs, judged by a ruleset: return the output of `compare --json`.
 
     Raises CannotJudge if a side has no log, or one can't be read.
     """
     sides = [read_runs([path]) for path in (a, b)]
-    reached = [[facts for _, facts in runs if facts.status == "success"] for runs in sides]
+    judged = [verdicts([log for log, _ in runs], ruleset)[0] for runs in sides]
+    reaching = [
+        [facts for log, facts in runs if reached(log, facts, of[log])] for runs, of in zip(sides, judged, strict=True)
+    ]
     measures = [
-        measured(name, *([value for facts in found if (value := of(facts)) and value > 0] for found in reached))
+        measured(name, *([value for facts in runs if (value := of(facts)) and value > 0] for runs in reaching))
         for name, of in MEASURES
     ]
     known = [[stated(log, facts) for log, facts in runs] for runs in sides]
     return {
-        "a": _side(a, sides[0], reached[0]),
-        "b": _side(b, sides[1], reached[1]),
+        "a": _side(a, sides[0], reaching[0], judged[0]),
+        "b": _side(b, sides[1], reaching[1], judged[1]),
         "configuration": _configuration(*known),
         "measures": measures,
         "conclusion": _conclusion(measures[0]),
     }
 
 
-def _side(path: Path, runs: Runs, reached: Sequence[RunFacts]) -> dict[str, Any]:
+def _side(path: Path, runs: Runs, reaching: Sequence[RunFacts], judged: Verdicts) -> dict[str, Any]:
     accuracy = mean_curve([accuracies(facts) for _, facts in runs])
     seconds = mean_curve(  # since run_start, at each number of training samples
         [
-            [(e.samples, (e.time_ms - began) / 1e3) for e in facts.evaluations if e.samples is not None]
+            [(e.samples, (e.time_ms - began) / 1e3) for e in sample_counts(facts).evaluations if e.samples is not None]
             for _, facts in runs
             if (began := facts.started_ms) is not None
         ]
     )
     found = dict(accuracy)
+    results = [(log, facts) for log, facts in runs if facts.not_a_result is None]
+    times = [facts.time_to_train_s if reached(log, facts, judged[log]) else None for log, facts in results]
     return {
         "name": str(path),
         "runs": [str(log) for log, _ in runs],
-        "reached": len(reached),
+        "reached": len(reaching),
+        "score_s": score(times) if len(times) == RUNS else None,
+        "failed": {
+            str(log): [finding_text(log.name, one) for one in judged[log].decisive]
+            for log, facts in runs
+            if facts.status == "success" and judged[log].verdict != "pass"
+        },
         "accuracy": accuracy,
         "accuracy_by_time": [(time, found[samples]) for samples, time in seconds],
         "loss": loss_curve(runs),
@@ -121,7 +136,7 @@ def _configuration(a: Sequence[dict[str, Any]], b: Sequence[dict[str, Any]]) -> 
 
 
 def _estimate(values: Sequence[float]) -> dict[str, float | None] | None:
-    return {"mean": mean(values), "half_interval": _half(values), "runs": len(values)} if values else None
+    return {"mean": mean_of(values), "half_interval": _half(values), "runs": len(values)} if values else None
 
 
 def _ratio(a: Sequence[float], b: Sequence[float]) -> dict[str, float | None]:

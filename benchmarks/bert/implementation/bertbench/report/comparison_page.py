@@ -8,6 +8,8 @@ from bertbench.report.markup import aligned, cell
 
 _HEADER = ["measure", "A", "B", "B / A (95 %)"]
 _SETTINGS = ["setting", "A", "B"]
+_MEANS = "mean of all runs that reached the target, ± half of its 95 % interval"
+_MOST_REASONS = 2  # of a log; `bertbench judge` lists all
 _CURVES = (
     ("Accuracy by samples", "accuracy", "training samples"),
     ("Accuracy by time", "accuracy_by_time", "seconds"),
@@ -19,9 +21,9 @@ def text(found: dict[str, Any]) -> str:
     """Return a comparison for a terminal."""
     settings = _settings(found)
     parts = [
-        _sides(found),
+        [*_sides(found), *_failed(found)],
         aligned(_SETTINGS, settings, left=3) if settings else ["same known settings on both sides"],
-        aligned(_HEADER, _measures(found), left=1),
+        [*aligned(_HEADER, _measures(found), left=1), _MEANS],
         [found["conclusion"]],
     ]
     return "\n\n".join(map("\n".join, parts))
@@ -40,8 +42,8 @@ def html(found: dict[str, Any]) -> str:
     same = page.paragraph("The known settings are the same on both sides.")
     return page.page(
         "A and B",
-        page.section("Which runs", *map(page.paragraph, [*_sides(found), found["conclusion"]])),
-        page.section("Measures", page.table(_HEADER, _measures(found), "means ± half of the 95 % interval")),
+        page.section("Which runs", *map(page.paragraph, [*_sides(found), *_failed(found), found["conclusion"]])),
+        page.section("Measures", page.table(_HEADER, _measures(found), _MEANS)),
         page.section("Settings", page.table(_SETTINGS, settings) if settings else same),
         page.section("Curves", page.panels(*curves)),
     )
@@ -50,8 +52,22 @@ def html(found: dict[str, Any]) -> str:
 def _sides(found: dict[str, Any]) -> list[str]:
     sides = ((letter.upper(), found[letter]) for letter in "ab")
     return [
-        f"{letter}: {side['name']} ({side['reached']} of {len(side['runs'])} runs reached the target)"
+        f"{letter}: {side['name']} ({side['reached']} of {len(side['runs'])} runs reached the target{_score(side)})"
         for letter, side in sides
+    ]
+
+
+def _score(side: dict[str, Any]) -> str:
+    return "" if side["score_s"] is None else f"; MLPerf's score {side['score_s']:.1f} s, without fastest and slowest"
+
+
+def _failed(found: dict[str, Any]) -> list[str]:
+    """Return why runs that ended with success are in no mean."""
+    return [
+        f"{letter.upper()}: {log} doesn't count, because the judge fails it: {line}"
+        for letter in "ab"
+        for log, lines in found[letter]["failed"].items()
+        for line in lines[:_MOST_REASONS]
     ]
 
 

@@ -22,6 +22,8 @@ class NodeReadings(NamedTuple):
     host: str
     meters: list[str]
     readings: list[tuple[float, float]]
+    missed: int = 0
+    """Readings that failed; the energy of their time is that of the readings around them."""
 
     def around(self, facts: RunFacts, efficiency: float) -> Readings:
         """Return the timed run's readings, from the last before run_start to the first after run_stop."""
@@ -55,15 +57,18 @@ def energy(log: Path, facts: RunFacts) -> dict[str, Any] | None:
     if interconnect:
         watts["interconnect"] = interconnect
     meters = sorted({meter for node in found for meter in node.meters})
-    return {"joules": sum(watts.values()) * time_s, "watts": watts, "meters": meters}
+    missed = sum(node.missed for node in found)
+    return {"joules": sum(watts.values()) * time_s, "watts": watts, "meters": meters, "missed_readings": missed}
 
 
 def _read(file: Path) -> NodeReadings:
-    host, meters, readings = "", [], []
+    host, meters, readings, missed = "", [], [], 0
     for line in recorded(file):
         time, watts = number(line.get("time_ms")), number(line.get("watts"))
-        if time is not None and watts is not None:
+        if "missed" in line:
+            missed += 1
+        elif time is not None and watts is not None and watts > 0:  # no running node draws nothing
             readings.append((time, watts))
         elif isinstance(line.get("meters"), list):
             host, meters = str(line.get("node")), [str(meter) for meter in line["meters"]]
-    return NodeReadings(file.stem, host, meters, sorted(readings))
+    return NodeReadings(file.stem, host, meters, sorted(readings), missed)

@@ -6,6 +6,7 @@ The status comes from a run's log, or, if the log doesn't end, from the time whe
 import re
 import time
 from collections.abc import Sequence
+from contextlib import suppress
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -15,15 +16,22 @@ from bertbench.common.paths import shown_path
 from bertbench.report.beside import described
 from bertbench.report.markup import aligned
 from bertbench.report.runs import COLUMNS, cells
-from compliance import judge_log
+from bertbench.report.samples import samples_per_s
+from bertbench.report.settings import reached, target_of
+from bertbench.report.verdicts import verdict
 from compliance.read.find import logs_below
 from compliance.read.log import CannotJudge, read_events
+from compliance.read.record import printable
 from compliance.read.run import RunFacts
 
 _LOG_NAME = re.compile(r"(result|smoke|profile)_\d+\.txt")
 _QUIET_S = 300.0  # a GPU run writes at evaluations only, minutes apart
 _QUIET_GAPS = 3
 """A run counts as lost after a silence of this many times the longest in its log, and at least `_QUIET_S`."""
+MISSED = "missed the target"
+"""Status of a run that claims success below its target."""
+NO_LOG = "no log"
+"""Status of a file that is none."""
 LISTED = (
     "run", "system", "seed", "status", "time_to_train_s", "best_accuracy", "samples_per_s", "commit", "verdict",
 )  # fmt: skip
@@ -41,18 +49,39 @@ def run_logs(path: Path) -> list[Path]:
     return logs
 
 
-def listed(log: Path, ruleset: str) -> dict[str, Any]:
+def check_log(log: Path) -> None:
+    """Raise CannotJudge unless a file is a log, or empty, as one is before a run writes its first line."""
+    try:
+        read_events(log)
+    except CannotJudge:
+        if log.stat().st_size:
+            raise
+
+
+def why_no_log(log: Path) -> str:
+    """Return why a file is no log, in a line; empty if it is one."""
+    try:
+        read_events(log)
+    except CannotJudge as problem:
+        return printable(str(problem))
+    return ""
+
+
+def listed(log: Path, ruleset: str | None) -> dict[str, Any]:
     """Return the row of one log; an unknown field is None.
 
-    `status` is success, aborted, interrupted, running, unfinished, not started, unreadable, smoke or profile; `verdict`
-    is pass, fail or cannot-judge, and None until the run has ended and for a run that is no result.
+    `status` is success, missed the target, aborted, interrupted, running, unfinished, not started, no log, smoke or
+    profile; `verdict` is pass, fail or cannot-judge, and None until the run has ended and for a run that is no result.
     """
     try:
         facts, readable = RunFacts(read_events(log)), True
     except CannotJudge:
         facts, readable = RunFacts([]), log.stat().st_size == 0
-    stands = status(log, facts) if readable else "unreadable"
+    stands = status(log, facts) if readable else NO_LOG
     ended = facts.status is not None and stands != "interrupted"
+    judged = verdict(log, ruleset) if not readable or (ended and facts.not_a_result is None) else None
+    if judged and judged.verdict == "pass" and facts.status == "success":
+        stands = "success" if reached(log, facts, judged) else MISSED
     commit = described(log, "run.json").get("commit")
     return {
         "run": str(log),
@@ -61,9 +90,10 @@ def listed(log: Path, ruleset: str) -> dict[str, Any]:
         "status": stands,
         "time_to_train_s": facts.time_to_train_s if stands != "interrupted" else None,
         "best_accuracy": facts.best_accuracy,
-        "samples_per_s": facts.samples_per_s,
+        "target": target_of(log, facts),
+        "samples_per_s": samples_per_s(facts),
         "commit": commit if isinstance(commit, str) else None,
-        "verdict": judge_log(log, ruleset).verdict if not readable or (ended and facts.not_a_result is None) else None,
+        "verdict": judged and judged.verdict,
     }
 
 
@@ -76,7 +106,11 @@ def status(log: Path, facts: RunFacts) -> str:
         if facts.not_a_result in ("smoke", "profile"):
             return facts.not_a_result
         text = stop.metadata.get("status")
-        return "interrupted" if stop.metadata.get("interrupted") else text if isinstance(text, str) else "unfinished"
+        if stop.metadata.get("interrupted"):
+            return "interrupted"
+        if text == "success" and (facts.best_accuracy or 0.0) < (target_of(log, facts) or 0.0):
+            return MISSED
+        return text if isinstance(text, str) else "unfinished"
     times = [event.time_ms / 1e3 for event in facts.events()]
     longest = max((later - earlier for earlier, later in pairwise(times)), default=0.0)
     if silence_s(log) <= max(_QUIET_S, _QUIET_GAPS * longest):
@@ -86,9 +120,11 @@ def status(log: Path, facts: RunFacts) -> str:
 
 def silence_s(log: Path) -> float:
     """Return the seconds since a run last wrote to its log or its metrics."""
-    files = (log, log.with_suffix("") / "metrics.jsonl")
-    written = max((path.stat().st_mtime for path in files if path.exists()), default=0.0)
-    return time.time() - written
+    written = [0.0]
+    for path in (log, log.with_suffix("") / "metrics.jsonl"):
+        with suppress(OSError):  # not there yet, removed, or on a file system that comes back
+            written.append(path.stat().st_mtime)
+    return time.time() - max(written)
 
 
 def system_name(log: Path, facts: RunFacts) -> str:

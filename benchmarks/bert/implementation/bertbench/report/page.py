@@ -20,9 +20,11 @@ _POLICY = "default-src 'none'; style-src 'unsafe-inline'"
 
 _STYLE = """
 :root { color-scheme: light dark; --paper: #fff; --ink: #1b1f24; --soft: #5a636e; --rule: #d8dee4; --panel: #f6f8fa;
+  --shade: rgb(0 0 0 / .3);
   --bad: #b3261e; --good: #1a7f37; LIGHT }
 @media (prefers-color-scheme: dark) {
   :root { --paper: #14171b; --ink: #e6e9ec; --soft: #a3acb6; --rule: #363d45; --panel: #1c2127;
+    --shade: rgb(255 255 255 / .35);
     --bad: #ff8a80; --good: #6fd58a; DARK }
 }
 * { box-sizing: border-box; }
@@ -34,7 +36,7 @@ h2 { font-size: 1.25rem; border-bottom: 1px solid var(--rule); padding-bottom: .
 a { color: var(--series-0); }
 .soft { color: var(--soft); } .good { color: var(--good); } .bad { color: var(--bad); }
 .panels { display: grid; gap: 1rem; align-items: start;
-  grid-template-columns: repeat(auto-fill, minmax(min(100%, 26rem), 1fr)); }
+  grid-template-columns: repeat(auto-fill, minmax(min(100%, 21rem), 1fr)); }
 figure { margin: 0; padding: .8rem; background: var(--panel); border: 1px solid var(--rule); border-radius: .4rem; }
 figcaption { font-weight: 600; margin-bottom: .4rem; }
 svg { display: block; width: 100%; height: auto; }
@@ -42,15 +44,22 @@ svg text { font: 13px system-ui, sans-serif; fill: var(--soft); }
 svg .strong { font-weight: 700; fill: var(--ink); } svg .end { text-anchor: end; } svg .middle { text-anchor: middle; }
 svg .grid { stroke: var(--rule); } svg .level { stroke: var(--ink); stroke-dasharray: 4 4; }
 svg [class^=line] { fill: none; stroke-width: 1.8; stroke-linejoin: round; }
+svg .pattern-1 { stroke-dasharray: 7 3; } svg .pattern-2 { stroke-dasharray: 2 3; }
 SERIES
+svg circle:not(.pattern-0) { fill: var(--panel); stroke-width: 1.4; stroke-dasharray: none; }
 figure ul { display: flex; flex-wrap: wrap; gap: .1rem 1rem; margin: .5rem 0 0; padding: 0; list-style: none;
   font-size: .85rem; }
-figure i { display: inline-block; width: .8em; height: .8em; margin-right: .4em; border-radius: 2px; }
-.scroll { overflow-x: auto; }
+figure i { display: inline-block; width: .8em; height: .8em; margin-right: .4em; border-radius: 2px;
+  background: currentColor; }
+figure i:not(.pattern-0) { background: none; border: 2px dashed; } figure i.pattern-2 { border-style: dotted; }
+/* A shadow marks an edge beyond which a table continues; at the end of the table a layer that scrolls covers it. */
+.scroll { overflow-x: auto; background:
+  linear-gradient(to left, var(--paper) 1.2rem, transparent) right / 3rem 100% no-repeat local,
+  linear-gradient(to left, var(--shade), transparent) right / 1.2rem 100% no-repeat scroll var(--paper); }
 table { border-collapse: collapse; font-variant-numeric: tabular-nums; font-size: .9rem; }
-caption { text-align: left; color: var(--soft); padding: .3rem 0; }
 th, td { padding: .25rem .7rem .25rem 0; text-align: left; border-bottom: 1px solid var(--rule); white-space: nowrap; }
 th:not(:first-child), td:not(:first-child) { text-align: right; }
+th:first-child, td:first-child { position: sticky; left: 0; background: var(--paper); }
 """
 
 
@@ -86,21 +95,30 @@ def panels(*charts: str) -> str:
     return f'<div class="panels">{"".join(charts)}</div>\n'
 
 
-def table(header: Sequence[str], rows: Sequence[Sequence[str]], caption: str = "") -> str:
-    """Return a table, all but its first column right-aligned; it scrolls if it is wider than the page."""
+def table(header: Sequence[str], rows: Sequence[Sequence[str]], caption: str = "", links: Sequence[str] = ()) -> str:
+    """Return a table, all but its first column right-aligned; its first column stays if it scrolls.
+
+    `links` are addresses, one a row, that the first column leads to.
+    """
     head = "".join(f'<th scope="col">{escape(cell)}</th>' for cell in header)
-    body = "".join("<tr>" + "".join(f"<td>{escape(cell)}</td>" for cell in row) + "</tr>\n" for row in rows)
-    caption_html = f"<caption>{escape(caption)}</caption>" if caption else ""
+    first = [escape(row[0]) for row in rows]
+    if links:
+        first = [f'<a href="{escape(link)}">{cell}</a>' for link, cell in zip(links, first, strict=True)]
+    body = "".join(
+        f"<tr><td>{name}</td>" + "".join(f"<td>{escape(cell)}</td>" for cell in row[1:]) + "</tr>\n"
+        for name, row in zip(first, rows, strict=True)
+    )
+    label = escape(caption or header[0])
     return (
-        f'<div class="scroll" tabindex="0" role="region" aria-label="{escape(caption or header[0])}">'
-        f"<table>{caption_html}<thead><tr>{head}</tr></thead>\n<tbody>{body}</tbody></table></div>\n"
+        f'{paragraph(caption, "soft")}<div class="scroll" tabindex="0" role="region" aria-label="{label}">'
+        f"<table><thead><tr>{head}</tr></thead>\n<tbody>{body}</tbody></table></div>\n"
     )
 
 
 def _style() -> str:
     series = "\n".join(
-        f"svg .line-{n} {{ stroke: var(--series-{n}); }} svg .fill-{n} {{ fill: var(--series-{n}); }} "
-        f"figure .swatch-{n} {{ background: var(--series-{n}); }}"
+        f"svg .line-{n} {{ stroke: var(--series-{n}); }} svg .fill-{n} {{ fill: var(--series-{n}); "
+        f"stroke: var(--series-{n}); stroke-width: 0; }} figure .swatch-{n} {{ color: var(--series-{n}); }}"
         for n in range(len(_LIGHT))
     )
     return _STYLE.replace("LIGHT", _variables(_LIGHT)).replace("DARK", _variables(_DARK)).replace("SERIES", series)

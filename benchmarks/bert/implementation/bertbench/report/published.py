@@ -61,11 +61,8 @@ def _result(row: dict[str, str]) -> Published:
     )
 
 
-def beside(name: str, accelerators: int | None, minutes: float | None) -> str:
-    """Return, as HTML, published results with a system's number of accelerators, and its own time among them.
-
-    `minutes` is None if the system's time can't be compared, because its runs ended below MLPerf's target.
-    """
+def beside(name: str, accelerators: int | None, minutes: float) -> str:
+    """Return, as HTML, published results with a system's number of accelerators, and its own time among them."""
     if accelerators is None:
         return page.paragraph("No system description gives the number of accelerators to compare with.", "soft")
     same = [r for r in sorted(published(), key=lambda r: r.minutes) if r.accelerators == accelerators]
@@ -74,13 +71,11 @@ def beside(name: str, accelerators: int | None, minutes: float | None) -> str:
         return page.paragraph(f"No published result has {machines}.", "soft")
     fastest = {(r.accelerator, r.division): r for r in reversed(same)}.values()
     results = sorted((r.minutes, _label(r), r.division) for r in fastest)[:_MOST_SHOWN]
-    note = f"Runs here end below MLPerf's target accuracy of {MLPERF_TARGET}, so their time doesn't stand beside these."
-    if minutes is not None:
-        note = "Times are comparable if model, data and target are MLPerf's."
-        results.append((minutes, f"{name} (here)", ""))
+    results.append((minutes, f"{name} (here)", ""))
     rows = [[label, division, f"{time:.2f}"] for time, label, division in sorted(results)]
     caption = f"Published MLPerf results with {machines}: the fastest of each kind"
-    return page.table(["system", "division", "minutes to train"], rows, caption) + page.paragraph(note, "soft")
+    note = page.paragraph("Times are comparable if model, data and target are MLPerf's.", "soft")
+    return page.table(["system", "division", "minutes to train"], rows, caption) + note
 
 
 def _label(result: Published) -> str:

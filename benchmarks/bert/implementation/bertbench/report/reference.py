@@ -10,20 +10,21 @@ import time
 from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
-from statistics import mean
 from typing import Any, NamedTuple
 
 from bertbench.common.errors import DataError
 from bertbench.report.beside import described
 from bertbench.report.listing import system_name
-from bertbench.report.settings import LOGGED, Runs, Values, configured
-from compliance import convergence, runs_per_result
+from bertbench.report.samples import EPOCH_NUM, sample_counts, samples_to_end
+from bertbench.report.scores import BENCHMARK, RUNS, score
+from bertbench.report.settings import LOGGED, Runs, Values, configured, reached
+from bertbench.report.verdicts import verdicts
+from compliance import convergence
 from compliance.read.log import CannotJudge
 from compliance.read.run import Converged, RunFacts
 from compliance.read.source import read_plain
 
-BENCHMARK = "bert"
-LEAST_RUNS = 2 * runs_per_result(BENCHMARK)
+LEAST_RUNS = 2 * RUNS
 """Runs of a reference: MLPerf requires twice the runs of a result."""
 _LARGEST = 1 << 20  # bytes of a reference
 _DECISIVE = (
@@ -55,17 +56,22 @@ class Verdict(NamedTuple):
     """Runs with a larger mean converge more slowly than the reference."""
 
 
-def reference_of(runs: Runs) -> dict[str, Any]:
+def reference_of(runs: Runs, ruleset: str) -> dict[str, Any]:
     """Return a reference convergence point in the form of MLPerf's files.
 
     Extra fields have configuration and commits, and seed and resolved precision of each run. Raises DataError for too
-    few runs, for one that missed its target, and for runs that differ in settings or precision.
+    few runs, for one that missed its target or that the judge fails, for one without samples in epoch_num, and for runs
+    that differ in settings or precision.
     """
     if len(runs) < LEAST_RUNS:
         raise DataError(f"found {len(runs)} runs; a reference needs at least {LEAST_RUNS} of one system: record more")
-    missed = [log for log, facts in runs if facts.status != "success" or not facts.samples]
-    if missed:
-        raise DataError(f"{missed[0]}: did not reach its target; a reference needs runs that all did: leave it out")
+    _check_samples(runs)
+    reaching = _reaching(runs, ruleset)
+    if missed := [log for log, _ in runs if log not in reaching]:
+        raise DataError(
+            f"{missed[0]}: did not reach its target by ruleset {ruleset}; a reference needs runs that all did: leave "
+            f"it out, or see `bertbench judge {missed[0]}`"
+        )
     seeds = [facts.seed for _, facts in runs]
     if again := [seed for seed, count in Counter(seeds).items() if count > 1]:
         raise DataError(f"found seed {again[0]} in several runs, which repeat one run: give each once")
@@ -84,7 +90,7 @@ def reference_of(runs: Runs) -> dict[str, Any]:
             "Platform": system_name(*first),
             "BS": batch,
             "Hyperparams": hyperparameters,
-            "Epochs to converge": [round(facts.samples or 0) for _, facts in runs],
+            "Epochs to converge": [round(samples_to_end(facts) or 0) for _, facts in runs],
             "Configuration": {key: value for key, value in settings.items() if key not in _HYPERPARAMETERS},
             "Seeds": seeds,
             "Precisions": precisions,
@@ -100,9 +106,8 @@ def judged(runs: Runs, file: Path, ruleset: str) -> Verdict:
     from it in settings or resolved precision.
     """
     text, point = _read(file)
-    needed = runs_per_result(BENCHMARK)
-    if len(runs) < needed:
-        raise DataError(f"found {len(runs)} runs; the limits are for the {needed} of a result: record more")
+    if len(runs) < RUNS:
+        raise DataError(f"found {len(runs)} runs; the limits are for the {RUNS} of a result: record more")
     expected = {**point["Configuration"], **point["Hyperparams"], "global_batch_size": point["BS"]}
     _check_same(str(file), expected, runs)
     for log, facts in runs:
@@ -112,11 +117,14 @@ def judged(runs: Runs, file: Path, ruleset: str) -> Verdict:
                 "made of: record runs with other seeds, or make another reference"
             )
     _one_precision(runs, point["Precisions"])
+    _check_samples(runs)
+    reaching = _reaching(runs, ruleset)
     converged = [
-        Converged(facts.global_batch_size, facts.samples if facts.status == "success" else None) for _, facts in runs
+        Converged(facts.global_batch_size, samples_to_end(facts) if log in reaching else None) for log, facts in runs
     ]
     official = convergence(converged, ruleset, text)
-    own = mean(sorted(one.samples or math.inf for one in converged)[1:-1])
+    scored = score([run.samples for run in converged])
+    own = math.inf if scored is None else scored
     reference, least = official.reference_mean, official.least_mean
     most = None if reference is None or least is None else 2 * reference - least
     verdict, message = "pass" if official.passed else "fail", f"the official checker: {official.message}"
@@ -125,6 +133,25 @@ def judged(runs: Runs, file: Path, ruleset: str) -> Verdict:
     elif official.passed and most is not None and own > most:
         verdict, message = "fail", "they converge more slowly than the reference: look for a regression in training"
     return Verdict(verdict, message, len(runs), own if own < math.inf else None, reference, least, most)
+
+
+def _reaching(runs: Runs, ruleset: str) -> set[Path]:
+    """Return the logs of the runs that reached their target."""
+    singly, _ = verdicts([log for log, _ in runs], ruleset)
+    return {log for log, facts in runs if reached(log, facts, singly[log])}
+
+
+def _check_samples(runs: Runs) -> None:
+    """Raise DataError for a run whose evaluations don't have their samples in epoch_num, as the official checker reads.
+
+    A run without evaluations has missed its target, which is found elsewhere.
+    """
+    for log, facts in runs:
+        if facts.evaluations and sample_counts(facts).source != EPOCH_NUM:
+            raise DataError(
+                f"{log}: epoch_num counts no training samples, by which the official checker judges convergence; give "
+                "logs that have them, as MLPerf's rules ask since round 2.1"
+            )
 
 
 def _settings(log: Path, facts: RunFacts) -> Values:

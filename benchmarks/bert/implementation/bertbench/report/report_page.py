@@ -4,94 +4,140 @@ Made from the logs. Files that bertbench writes beside them, or a package's syst
 the number of accelerators.
 """
 
+import os
 from collections.abc import Iterator, Sequence
 from pathlib import Path
+from typing import Any
+from urllib.parse import quote
 
 from bertbench.report import page
-from bertbench.report.beside import accuracies, curve, line_of, thinned
+from bertbench.report.beside import Points, accuracies, curve, described, line_of, thinned
 from bertbench.report.charts import Axis, lines
 from bertbench.report.details import details
 from bertbench.report.published import MLPERF_TARGET, beside
-from bertbench.report.runs import conclusion, summarized, text_rows
-from bertbench.report.settings import Group, Runs, configured, title
-from compliance import judge_log
+from bertbench.report.runs import remarks, text_rows, verdict_line
+from bertbench.report.settings import Group, Runs, target_of, title
+from bertbench.report.verdicts import Finding, no_log_text
 from compliance.read import description
 from compliance.read.record import shown
-from compliance.read.run import RunFacts, number
+from compliance.read.run import RunFacts
+from compliance.read.source import CannotJudge
 
 _MOST_FINDINGS = 100  # on the page; `bertbench judge` lists all
 _MACHINE = ("number_of_nodes", "accelerators_per_node", "accelerator_model_name", "framework", "hw_notes")
+_BALANCED = 0.99  # load efficiency: curves above it lie on each other and say nothing
 
 
-def html(found: Sequence[Group], ruleset: str) -> str:
-    """Return the page of these runs."""
-    return page.page("BERT results", *(_section(group, ruleset) for group in found))
+def html(found: Sequence[Group], contents: Sequence[dict[str, Any]], folder: Path) -> str:
+    """Return the page of these runs and their objects of `summarized`; it will lie in `folder`, beside no script."""
+    sections = (_section(group, content, folder) for group, content in zip(found, contents, strict=True))
+    return page.page("BERT results", *sections)
 
 
-def _section(group: Group, ruleset: str) -> str:
-    name, runs, summary = title(group.name, group.settings), group.runs, summarized(group)
+def _section(group: Group, content: dict[str, Any], folder: Path) -> str:
+    name, runs = title(group.name, group.settings), group.runs
     log, facts = next((run for run in runs if run[1].division), runs[0])  # the first readable one
     fields = description.of_log(log)
-    accelerators = description.in_all(fields)
-    mean, reached = summary["mean_time_to_train_s"], [row for row in summary["runs"] if row["status"] == "success"]
-    comparable = mean is not None and all((row["best_accuracy"] or 0.0) >= MLPERF_TARGET for row in reached)
-    target = MLPERF_TARGET if facts.division == "closed" else number(configured(log).get("evaluation.target"))
+    good = all(row["verdict"] == "pass" for row in content["runs"]) and not content["findings"]
     return page.section(
         name,
-        page.paragraph(conclusion(summary)),
-        page.paragraph(_machine(fields, facts), tone="soft"),
-        page.panels(*_curves(runs, target)),
+        *map(page.paragraph, remarks(content)),
+        page.paragraph(verdict_line(content), "good" if good else "bad"),
+        page.paragraph(_machine(fields, log, facts), tone="soft"),
+        page.paragraph(_dates(content), tone="soft"),
+        page.panels(*_curves(runs, target_of(log, facts))),
         page.heading("Every run"),
-        page.table(*text_rows(summary)),
-        *(page.table(one.header, one.rows, one.caption) for one in details(summary)),
+        page.table(*text_rows(content), links=[_link(log, folder) for log, _ in runs]),
+        *(page.table(one.header, one.rows, one.caption) for one in details(content)),
         page.heading("Findings"),
-        *_findings([log for log, _ in runs], ruleset),
-        page.heading("Published results"),
-        beside(name, accelerators, mean / 60 if comparable else None),
+        *_findings(content),
+        *_published(name, description.in_all(fields), content),
     )
 
 
 def _curves(runs: Runs, target: float | None) -> Iterator[str]:
-    """Yield the charts of accuracy, loss and load balance."""
+    """Yield the charts of accuracy, loss and, where ranks wait for each other, load balance."""
     level = None if target is None else (f"target {target:g}", target)
     accuracy = Axis("masked-LM accuracy", low=0.0)
     by_samples = {log.stem: accuracies(facts) for log, facts in runs}
     by_time = {log.stem: facts.course for log, facts in runs}
     yield lines("Accuracy against samples", by_samples, Axis("training samples", low=0.0), accuracy, level)
     yield lines("Accuracy against time", by_time, Axis("seconds from run_start", low=0.0), accuracy, level)
-    for field, caption, axis in (
-        ("loss", "Loss", Axis("training loss")),
-        ("load_efficiency", "Load balance", Axis("load efficiency: mean / slowest rank", high=1.0)),
-    ):
-        series = {log.stem: points for log, _ in runs if (points := thinned(curve(log, field)))}
-        if series:
-            yield lines(caption, series, Axis("step"), axis)
+    loss, efficiency = ({log.stem: thinned(curve(log, of)) for log, _ in runs} for of in ("loss", "load_efficiency"))
+    if any(loss.values()):
+        yield lines("Loss", _known(loss), Axis("step"), Axis("training loss"))
+    if any(value < _BALANCED for points in efficiency.values() for _, value in points):
+        axis = Axis("mean rank's work / slowest rank's", low=0.9, high=1.0)
+        yield lines("Load balance", _known(efficiency), Axis("step"), axis)
 
 
-def _findings(logs: Sequence[Path], ruleset: str) -> Iterator[str]:
-    """Yield what the judge says of the logs, with the lines that it names."""
-    judgements = [judge_log(log, ruleset) for log in logs]
-    passed = sum(one.verdict == "pass" for one in judgements)
-    breaches = [(log, breach) for log, one in zip(logs, judgements, strict=True) for breach in one.breaches]
-    questions = [(log, question) for log, one in zip(logs, judgements, strict=True) for question in one.questions]
-    verdict = (
-        f"{passed} of {len(logs)} logs pass by ruleset {ruleset}; {len(breaches)} findings, {len(questions)} questions"
-    )
-    yield page.paragraph(verdict, "good" if passed == len(logs) else "bad")
-    for log, breach in breaches[:_MOST_FINDINGS]:
-        said = f"found {breach.found}; expected {breach.expected}; {breach.rule.remedy}"
-        yield page.paragraph(f"error {breach.rule.id}: {said}; {_place(log, breach.line)}", "bad")
-    for log, question in questions[:_MOST_FINDINGS]:
-        said = f"{question.figure}; usual: {question.topic.usual}"
-        yield page.paragraph(f"question {question.topic.id}: {said}; {_place(log, question.line)}", "soft")
+def _known(series: dict[str, Points]) -> dict[str, Points]:
+    return {name: points for name, points in series.items() if points}
 
 
-def _place(log: Path, line: int | None) -> str:
-    return log.name if line is None else f"{log.name}:{line}: {line_of(log, line)}"
+def _findings(content: dict[str, Any]) -> Iterator[str]:
+    """Yield what the judge finds across the runs and in each log, with the lines that it names."""
+    logs = [row for row in content["runs"] if row["is_log"]]
+    single = [(Path(row["log"]), finding) for row in logs for finding in row["findings"]]
+    for row in content["runs"]:
+        if not row["is_log"]:
+            yield page.paragraph(no_log_text(row["log"], row["findings"][0]), "bad")
+    if not any(row["findings"] for row in content["runs"]) and not content["findings"]:
+        yield page.paragraph("none")
+    for finding in content["findings"]:
+        yield _finding(finding, "across runs")
+    for log, finding in single[:_MOST_FINDINGS]:
+        yield _finding(
+            finding, log.name if finding.line is None else f"{log.name}:{finding.line}: {_line(log, finding)}"
+        )
+    if len(single) > _MOST_FINDINGS:
+        yield page.paragraph(f"and {len(single) - _MOST_FINDINGS:,} more in single logs", "soft")
 
 
-def _machine(fields: dict[str, str], facts: RunFacts) -> str:
+def _finding(one: Finding, where: str) -> str:
+    text = f"{one.severity} {one.rule}: found {one.found}; expected {one.expected}; {one.remedy}; {where}"
+    return page.paragraph(text, "bad" if one.severity == "error" else "soft")
+
+
+def _line(log: Path, finding: Finding) -> str:
+    """Return the line of a finding; nothing if the log can't be read again, as standard input can't."""
+    try:
+        return line_of(log, finding.line or 1)
+    except (CannotJudge, IndexError):
+        return ""
+
+
+def _published(name: str, accelerators: int | None, content: dict[str, Any]) -> Iterator[str]:
+    """Yield published results of as many accelerators if the runs' time can be compared with theirs."""
+    minutes = content["score_s"] or content["mean_time_to_train_s"]
+    accuracies = [row["best_accuracy"] or 0.0 for row in content["runs"] if row["reached"]]
+    if minutes is None or min(accuracies) < MLPERF_TARGET:
+        return
+    yield page.heading("Published results")
+    yield beside(name, accelerators, minutes / 60)
+
+
+def _link(log: Path, folder: Path) -> str:
+    """Return the address of a log for a page in `folder`, relative, so that both can move together."""
+    return quote(os.fsencode(f"./{os.path.relpath(log, folder)}"))
+
+
+def _machine(fields: dict[str, str], log: Path, facts: RunFacts) -> str:
     """Return the machine in a line, from log and description."""
-    described = (f"{name.replace('_', ' ')} {fields[name]}" for name in _MACHINE if fields.get(name))
-    run = (f"{facts.division} division", f"global batch size {shown(facts.global_batch_size)}")
-    return "; ".join([*run, *described])
+    stated = [f"{name.replace('_', ' ')} {fields[name]}" for name in _MACHINE if fields.get(name)]
+    processor = described(log, "run.json").get("processor")
+    stated += [f"processor {processor}"] if isinstance(processor, str) else []
+    division = f"{facts.division or 'unknown'} division"
+    return "; ".join([division, f"global batch size {shown(facts.global_batch_size)}", *stated])
+
+
+def _dates(content: dict[str, Any]) -> str:
+    """Return when the first and the last run started."""
+    starts = sorted(row["started"] for row in content["runs"] if row["started"])
+    if not starts:
+        return ""
+    first, last = starts[0], starts[-1]
+    if first == last:
+        return f"started {first} UTC"
+    day, _, last_time = last.partition(" ")
+    return f"started {first} to {last_time if first.startswith(day) else last} UTC"

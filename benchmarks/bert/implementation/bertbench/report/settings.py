@@ -12,11 +12,13 @@ from typing import Any, NamedTuple
 
 from bertbench.report.beside import described
 from bertbench.report.markup import cell
+from bertbench.report.published import MLPERF_TARGET
+from bertbench.report.verdicts import Finding, Verdict, Verdicts
 from compliance.read import description
 from compliance.read.find import find_logs
 from compliance.read.log import read_events
 from compliance.read.record import printable
-from compliance.read.run import RunFacts
+from compliance.read.run import RunFacts, number
 
 RESUMED = "resumed"
 LOGGED = frozenset(
@@ -31,7 +33,10 @@ LOGGED = frozenset(
 """Keys of a log that hold a run's settings."""
 _LOG, _CONFIG, _ORIGIN, SYSTEM = "log", "config.json", "run.json", "system"
 _SET_UP = ("submission_", "opt_", "max_", "eval_samples")
-_IGNORED = {_CONFIG: ("name", "description", "source"), _ORIGIN: ("seed",)}  # no effect, or different in every run
+_IGNORED = {
+    _CONFIG: ("name", "description", "source"),
+    _ORIGIN: ("seed", "variables"),
+}  # no effect, or different in every run
 _COMMIT_DIGITS = 7
 _MOST_SHOWN = 6
 Values = dict[str, Any]
@@ -44,6 +49,10 @@ class Group(NamedTuple):
     name: str
     runs: Runs
     settings: Values
+    verdicts: Verdicts = {}  # noqa: RUF012 - never written to
+    """The judge's, by log."""
+    together: tuple[Finding, ...] = ()
+    """What the judge finds across the runs of the folder; only the folder's last group has it."""
 
 
 def read_runs(paths: Sequence[Path]) -> Runs:
@@ -65,19 +74,19 @@ def divided(name: str, runs: Runs) -> list[Group]:
     """
     known = [known_settings(log, facts) for log, facts in runs]
     found: list[tuple[dict[str, Values], list[int]]] = []
-    for number in sorted(range(len(runs)), key=lambda number: -len(known[number])):  # runs with the most settings first
-        settings = known[number]
+    for run in sorted(range(len(runs)), key=lambda run: -len(known[run])):  # runs with the most settings first
+        settings = known[run]
         agreeing = [group for group in found if _agree(group[0], settings)]
         agreeing = [group for group in agreeing if group[0].keys() == settings.keys()] or agreeing
         if len(agreeing) == 1:
-            agreeing[0][1].append(number)
+            agreeing[0][1].append(run)
         else:
-            found.append((settings, [number]))
+            found.append((settings, [run]))
     differing = differing_keys([settings for settings, _ in found])
     return [
         Group(
             name,
-            [runs[number] for number in sorted(members)],
+            [runs[run] for run in sorted(members)],
             {key: settings[source].get(key) if source in settings else "unknown" for source, key in differing},
         )
         for settings, members in sorted(found, key=lambda group: min(group[1]))
@@ -106,6 +115,28 @@ def stated(log: Path, facts: RunFacts) -> dict[str, Values]:
 def configured(log: Path) -> Values:
     """Return the settings in the config.json beside a log, as `flattened` does; empty without one."""
     return flattened(described(log, _CONFIG))
+
+
+def target_of(log: Path, facts: RunFacts) -> float | None:
+    """Return the accuracy that ends a run: MLPerf's of a closed one, an open one's own if log or configuration has it.
+
+    The closed target of round 0.7 was lower; the judge knows it.
+    """
+    if facts.division == "closed":
+        return MLPERF_TARGET
+    logged = number(facts.value("bertbench_target"))
+    return number(configured(log).get("evaluation.target")) if logged is None else logged
+
+
+def reached(log: Path, facts: RunFacts, verdict: Verdict) -> bool:
+    """Return whether a run reached its target: its log says so, and so does the judge.
+
+    The judge decides on a closed run's target; an open run's own is compared here too.
+    """
+    if verdict.verdict != "pass" or facts.status != "success" or facts.not_a_result is not None:
+        return False
+    target = None if facts.division == "closed" else target_of(log, facts)
+    return target is None or (facts.best_accuracy or 0.0) >= target
 
 
 def flattened(content: Values, prefix: str = "") -> Values:

@@ -2,12 +2,13 @@
 
 import json
 import shutil
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
-from bertbench.common.errors import RunError, system_reason
+from bertbench.common.errors import RunError
 from bertbench.common.paths import data_folder
+from bertbench.common.system_faults import unwritable
 from bertbench.common.timeline import POWER, TIMELINE
 from bertbench.config import System
 from bertbench.config.load import RUN_CONFIG
@@ -33,8 +34,10 @@ class ResultFiles:
         self.vocabulary = folder / VOCAB_NAME  # the one that the model was trained with
         self.lost = folder / "lost.txt"  # lines of the log that were cut when the run went on from before them
 
-    def describe(self, system: System, seed: int) -> None:
+    def describe(self, system: System, seed: int, variables: Mapping[str, str] | None = None) -> None:
         """Write the resolved configuration, MLPerf's system description, what ran where, and the vocabulary.
+
+        `variables` are the environment variables that the run honoured.
 
         Raises RunError if the folder can't be written.
         """
@@ -44,7 +47,8 @@ class ResultFiles:
                 shutil.copyfile(vocabulary, self.vocabulary)
         self.write(RUN_CONFIG, system.model_dump(mode="json", by_alias=True))
         self.write("system.json", with_software(system.hardware.description()))
-        self.write("run.json", {"seed": seed, "world_size": system.world_size, **provenance()})
+        origin = {"seed": seed, "world_size": system.world_size, "variables": dict(variables or {})}
+        self.write("run.json", {**origin, **provenance()})
 
     def write(self, name: str, content: object) -> None:
         """Write a JSON file of the folder; raises RunError if it can't be written."""
@@ -95,6 +99,4 @@ def _writing(path: Path) -> Iterator[None]:
     try:
         yield
     except OSError as error:
-        raise RunError(
-            f"{path}: cannot be written ({system_reason(error)}); set LOGDIR to a folder that can"
-        ) from error
+        raise RunError(unwritable(path, error, "set LOGDIR to a folder that can")) from error

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from bertbench.common.atomic import new_folder
-from bertbench.common.errors import PackageError, system_reason
+from bertbench.common.errors import PackageError, RefusedPackageError, system_reason
 from bertbench.common.json_object import read_object
 from bertbench.common.paths import PACKAGE, REPOSITORY
 from bertbench.machine.provenance import commit, uncommitted
@@ -24,6 +24,7 @@ from bertbench.results import implementation
 from bertbench.results.power import write_power
 from compliance import judge_package, package_text
 from compliance.read.find import LOG_PATTERN
+from compliance.read.log import read_events
 
 if TYPE_CHECKING:
     from compliance.package.package import PackageJudgement
@@ -42,8 +43,9 @@ def build(
 ) -> "PackageJudgement":
     """Fill the folder `out`, which is empty or not there yet, and return the verdict on it: pass.
 
-    Raises PackageError if results are missing, if their judgement fails, if `out` can't be written, or, without
-    `allow_dirty`, if the sources or those of a run have changes that no commit holds.
+    Raises PackageError if results are missing, if their judgement fails (RefusedPackageError), if `out` can't be
+    written, or, without `allow_dirty`, if the sources or those of a run have changes that no commit holds. Raises
+    CannotJudge if a result_<n>.txt is no log: the judge would take it for the one run that may fail.
     """
     out = out.resolve()
     if out.exists() and (not out.is_dir() or any(out.iterdir())):
@@ -67,9 +69,8 @@ def build(
                 implementation.write(folder, system, config, description, runs, commit())
             judgement = judge_package(unfinished, ruleset)
             if judgement.verdict != "pass":
-                raise PackageError(
-                    f"refused, and nothing was written: {package_text(judgement)}".replace(str(unfinished), str(out))
-                )
+                text = package_text(judgement).replace(str(unfinished), str(out))
+                raise RefusedPackageError(f"the judge fails the package, so nothing was written:\n{text}")
     except OSError as error:
         raise PackageError(
             f"{out}: cannot be made ({error.filename or out}: {system_reason(error)}); mend that, or name another --out"
@@ -82,6 +83,8 @@ def _logs(results: Path, system: str) -> list[Path]:
     logs = sorted(folder.glob(LOG_PATTERN), key=lambda log: (len(log.name), log.name))
     if Path(system).name != system or not logs:
         raise PackageError(f"found no {LOG_PATTERN} of {system!r} in {folder}; name another folder with --results")
+    for log in logs:
+        read_events(log)
     return logs
 
 

@@ -5,6 +5,7 @@ The timed run knows nothing of it: the processes start before initialisation and
 
 import json
 import os
+import select
 import subprocess
 import sys
 from collections.abc import Iterator, Mapping, Sequence
@@ -12,6 +13,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+from bertbench.common.errors import system_reason
 from bertbench.common.timeline import POWER
 from bertbench.config import System
 from bertbench.distributed.world import World
@@ -24,7 +26,8 @@ from compliance.read.power_file import EFFICIENCY, ESTIMATE, READING, START, STO
 from compliance.read.record import RECORD_TOKEN
 from compliance.read.run import RunFacts
 
-_END_S = 10
+_START_UP_S = 60
+_END_S = 20  # the last reading has several attempts
 
 
 @contextmanager
@@ -43,18 +46,31 @@ def power_sampled(system: System, world: World, files: ResultFiles | None) -> It
         yield
         return
     file = folder / f"node_{world.rank // world.ranks.local_size}.jsonl"
-    command = [sys.executable, "-m", sampler.__name__, str(file), str(system.power.hz), str(os.getpid())]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
+    command = [sys.executable, "-P", "-m", sampler.__name__, str(file), str(system.power.hz), str(os.getpid())]
+    try:
+        process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
+    except OSError as error:  # no memory or process left
+        _warn(f"the sampling process can't start ({system_reason(error)})")
+        yield
+        return
+    with process:
         assert process.stdout is not None
-        answer = process.stdout.readline().strip()
+        answered = select.select([process.stdout], [], [], _START_UP_S)[0]
+        answer = process.stdout.readline().strip() if answered else f"{file}: no reading came within {_START_UP_S} s"
         if answer != sampler.READY:
-            found = answer or f"{file}: the sampling process ended"
-            print(f"warning: {found}; the run continues without measuring energy", file=sys.stderr, flush=True)
+            _warn(answer or f"{file}: the sampling process ended")
         try:
             yield
         finally:
             process.terminate()
-            process.wait(_END_S)
+            try:
+                process.wait(_END_S)
+            except subprocess.TimeoutExpired:  # a meter hangs: the run's result doesn't wait for it
+                process.kill()
+
+
+def _warn(reason: str) -> None:
+    print(f"warning: {reason}; the run continues without measuring energy", file=sys.stderr, flush=True)
 
 
 def write_power(logs: Sequence[Path], results: Path, config: Mapping[str, Any]) -> None:
@@ -111,6 +127,7 @@ def _description(runs: Sequence[Sequence[NodeReadings]], settings: Mapping[str, 
         else "the parts of a node that the meters know: no fans, supplies or networks",
         "measurement_type": sides,
         "readings_per_second": settings["hz"],
+        "missed_readings": sum(node.missed for node in measured),
         "conversion_efficiency": settings["conversion_efficiency"],
         "interconnect_watts": settings["interconnect_watts"],
         "hosts": {node.name: node.host for node in runs[0]},

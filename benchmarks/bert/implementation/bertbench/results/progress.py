@@ -3,6 +3,7 @@
 import math
 import time
 
+from bertbench.common.mlperf import accuracy_text
 from bertbench.common.progress import Progress
 from bertbench.config import System
 
@@ -35,6 +36,6 @@ class RunProgress(Progress):
 
     def evaluated(self, samples: int, accuracy: float) -> None:
         """After an evaluation."""
-        self._accuracy = f"{accuracy:.4f}"
-        self.message(f"after {samples:,} samples: accuracy {accuracy:.4f} (target {self._target})")
+        self._accuracy = accuracy_text(accuracy, self._target)
+        self.message(f"after {samples:,} samples: accuracy {self._accuracy} (target {self._target})")
         self._began = None

@@ -6,12 +6,14 @@ end.
 
 import json
 import os
+import sys
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+from bertbench.common.errors import RunError
 from bertbench.common.timeline import COMPILE, IDLE, QUEUED, START_UP, TRAINING
 from bertbench.distributed.startup import LAUNCHED, Startup, process_started
 from bertbench.results.linefile import LineFile
@@ -23,13 +25,18 @@ JOB_STARTED = "BERTBENCH_JOB_STARTED"
 
 
 class Timeline(LineFile):
-    """A line a record; without a file (rank > 0) it writes nothing. Raises RunError if the file can't be written."""
+    """A line a record; without a file (rank > 0) it writes nothing.
+
+    Raises RunError if the file can't be opened. A record that can't be written later is left out: it only serves
+    reports, so the first such is a warning.
+    """
 
     def __init__(self, path: Path | None) -> None:
         super().__init__(path)
         self._empty = path is not None and path.stat().st_size == 0
         self.waited_s = 0.0
         """Seconds of training in which rank 0 waited for samples."""
+        self._warned = False
 
     def attempt(self, again: bool = False) -> None:
         """Ranks are started: now if `again` by the same launcher, or when that began, or their job's allocation."""
@@ -71,4 +78,9 @@ class Timeline(LineFile):
         self._record({"time": time.time() if at is None else at, "doing": doing, **waited, **more})
 
     def _record(self, record: dict[str, Any]) -> None:
-        self.append(json.dumps(record) + "\n")
+        try:
+            self.append(json.dumps(record) + "\n")
+        except RunError as error:
+            if not self._warned:
+                print(f"warning: {error}; the run continues without it", file=sys.stderr, flush=True)
+            self._warned = True

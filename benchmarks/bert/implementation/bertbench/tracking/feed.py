@@ -4,6 +4,7 @@ import sys
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple, Protocol
 
+from bertbench.report.samples import sample_counts, samples_per_s, samples_to_end
 from bertbench.tracking.reading import FollowedRun, Row
 from bertbench.tracking.state import phases
 
@@ -33,13 +34,17 @@ class Feed:
         self._run, self._tracker = run, tracker
         self._evaluations = self._passed = 0
         self._block, self._in_block_ms = -1.0, 0.0
+        self._unsent: list[Point] = []
 
     def forward(self, steps: Sequence[int], until: int = 0) -> None:
-        """Pass on these steps, in their order, and each evaluation with the first steps, or `until`, that reach it."""
+        """Pass on these steps, in their order, and each evaluation with the first steps, or `until`, that reach it.
+
+        Raises errors of the tracker's own kind; what it refused is passed on with the next call.
+        """
         self._passed = max(self._passed, until, *steps)
         points = {step: self._point(step, self._run.rows[step]) for step in steps if step in self._run.rows}
         batch = self._run.batch
-        for evaluation in self._run.facts.evaluations[self._evaluations :]:
+        for evaluation in sample_counts(self._run.facts).evaluations[self._evaluations :]:
             if evaluation.samples is None or not batch:
                 self._evaluations += 1
                 continue
@@ -52,8 +57,10 @@ class Feed:
             values |= {f"phase/{name.replace(' ', '_')}_s": seconds for name, seconds in so_far.items()}
             known = points.get(step, Point(step, evaluation.time_ms / 1e3, {}))
             points[step] = known._replace(values=known.values | values)
-        if points:
-            self._tracker.record([points[step] for step in sorted(points)])
+        self._unsent += [points[step] for step in sorted(points)]
+        if self._unsent:
+            self._tracker.record(self._unsent)
+            self._unsent = []
 
     def close(self, status: str) -> None:
         """End the record, with the evaluations whose steps no file has."""
@@ -62,8 +69,8 @@ class Feed:
         summary = {
             "time_to_train_s": facts.time_to_train_s,
             "best_accuracy": facts.best_accuracy,
-            "samples_to_train": facts.samples,
-            "samples_per_s": facts.samples_per_s,
+            "samples_to_train": samples_to_end(facts),
+            "samples_per_s": samples_per_s(facts),
         }
         self._tracker.close(status, {name: value for name, value in summary.items() if value is not None})
 

@@ -4,6 +4,8 @@ import os
 from dataclasses import dataclass
 from pathlib import Path
 
+from bertbench.common.children import LAUNCHER
+
 _TICKS = os.sysconf("SC_CLK_TCK")
 
 
@@ -21,12 +23,17 @@ def ranks_of(log: Path) -> list[Rank]:
     """Return the ranks on this machine of the run that writes `log`, in their order."""
     processes = Path("/proc").glob("[0-9]*")
     found = [one for process in processes if (one := _rank(process, log.resolve())) is not None]
-    ids = {rank.pid for rank, _ in found}
-    return sorted(rank for rank, parent in found if parent not in ids)  # a rank's children look like it
+    launchers = {launcher for _, _, launcher in found}  # in the shell of `srun --pty` they look like a rank
+    ranks = [(rank, parent) for rank, parent, _ in found if rank.pid not in launchers]
+    ids = {rank.pid for rank, _ in ranks}
+    return sorted(rank for rank, parent in ranks if parent not in ids)  # a rank's children look like it
 
 
-def _rank(process: Path, log: Path) -> tuple[Rank, int] | None:
-    """Return the rank that a process is, and its parent; None for others, and for those that have ended."""
+def _rank(process: Path, log: Path) -> tuple[Rank, int, int] | None:
+    """Return the rank that a process is, its parent and its launcher; None for others, and for those that have ended.
+
+    The launcher is 0 where it isn't ours.
+    """
     try:
         words = (process / "cmdline").read_bytes().decode(errors="replace").split("\0")
         if "--result" not in words[:-1]:
@@ -40,7 +47,8 @@ def _rank(process: Path, log: Path) -> tuple[Rank, int] | None:
     rank = environment.get(b"RANK", environment.get(b"SLURM_PROCID", b""))
     if not rank.isdigit() or result.resolve() != log:
         return None
-    return Rank(int(rank), int(process.name), state), int(parent)
+    launcher = int(environment.get(os.fsencode(LAUNCHER), b"0"))
+    return Rank(int(rank), int(process.name), state), int(parent), launcher
 
 
 def processor_s(pid: int) -> float:

@@ -8,6 +8,7 @@ from rich.panel import Panel
 from rich.table import Table
 from rich.text import Text
 
+from bertbench.common.mlperf import accuracy_text
 from bertbench.report.beside import accuracies, thinned
 from bertbench.tracking.plot import plot
 from bertbench.tracking.reading import FollowedRun
@@ -53,12 +54,16 @@ def _summary(state: RunState) -> Iterator[Text]:
         f"gradient norm {_shown(state.grad_norm, '{:.3g}')}   clipped {_shown(state.clipped, '{:.0%}')}"
     )
     yield Text(
-        f"accuracy {_shown(state.accuracy, '{:.4f}')}   best {_shown(state.best_accuracy, '{:.4f}')}   "
+        f"accuracy {_accuracy(state, state.accuracy)}   best {_accuracy(state, state.best_accuracy)}   "
         f"target {_shown(state.target, '{:g}')}"
     )
     if state.status == "running":
         yield Text(f"next evaluation in {duration(state.next_evaluation_s)}")
         yield Text(_target(state))
+
+
+def _accuracy(state: RunState, accuracy: float | None) -> str:
+    return "-" if accuracy is None else accuracy_text(accuracy, state.target)
 
 
 def _target(state: RunState) -> str:

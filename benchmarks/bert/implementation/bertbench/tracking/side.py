@@ -1,6 +1,7 @@
 """Follow a run's files in a side process of rank 0, and pass their content on to trackers and scrapers.
 
-It has the lowest priority, reads files that the run writes anyway, and its failures are warnings. If ranks use all
+It has the lowest priority, reads files that the run writes anyway, and its failures are warnings: what a tracker
+refuses, it gets again with the next steps. If ranks use all
 processors, any other work slows a step, so trackers get a small share of one processor during the run, and the
 remaining steps after it. It ends after the rank that started it, for any reason: its standard input, a pipe from the
 rank, is then closed.
@@ -52,7 +53,7 @@ def side_process(track: Sequence[str], port: str | None, log: Path, runs: Path) 
     It is ready when the body begins, so that no import of a tracker is on the clock. Raises ConfigError if it can't do
     its work.
     """
-    command = [sys.executable, "-m", "bertbench.tracking.side", str(log), str(runs), port or "", *track]
+    command = [sys.executable, "-P", "-m", "bertbench.tracking.side", str(log), str(runs), port or "", *track]
     process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=outside())
     assert process.stdin is not None and process.stdout is not None, "both are pipes"
     answered = select.select([process.stdout], [], [], _START_UP_S)[0]
@@ -112,6 +113,7 @@ class Side:
     def __init__(self, log: Path, runs: Path, track: Sequence[str], port: str = "") -> None:
         self._run = FollowedRun(log)
         self._waiting: list[int] = []
+        self._warned: set[tuple[str, str]] = set()
         self._rank = os.getppid()
         self._feeds = {name: Feed(self._run, open_tracker(name, self._run, folder_of(name, runs))) for name in track}
         self._port = port
@@ -127,6 +129,13 @@ class Side:
         return os.getppid() == self._rank
 
     def look(self) -> None:
+        """Look at the run; a look that fails is a warning, and the next may succeed."""
+        try:
+            self._look()
+        except Exception as error:  # noqa: BLE001 - such as of files that are being replaced
+            self._warn("the run's state", error, "it is read again")
+
+    def _look(self) -> None:
         """Read and pass on as much of the run's new output as there is time for."""
         if self._port:  # a scraper wants today's state, trackers get every step, be it later
             self._waiting += self._run.read()
@@ -143,7 +152,7 @@ class Side:
         self._forward(self._waiting + self._run.read())
         stands = status(self._run.log, self._run.facts)
         ended = "interrupted" if stands == "running" else stands  # its rank has ended
-        self._each(lambda feed: feed.close(ended))
+        self._each(lambda feed: feed.close(ended), "`bertbench track` records it afterwards")
 
     def _stands(self) -> RunState:
         return state_of(self._run, earlier=self._earlier)
@@ -151,15 +160,20 @@ class Side:
     def _forward(self, steps: list[int]) -> None:
         self._each(lambda feed: feed.forward(steps))
 
-    def _each(self, act: Callable[[Feed], None]) -> None:
-        """Drop a failing tracker with a warning; the run continues."""
-        for name, feed in list(self._feeds.items()):
+    def _each(self, act: Callable[[Feed], None], then: str = "it is tried again") -> None:
+        """Warn of a failing tracker; it gets what it refused with the next steps."""
+        for name, feed in self._feeds.items():
             try:
                 act(feed)
             except Exception as error:  # noqa: BLE001 - each raises errors of its own kind
-                del self._feeds[name]
-                remedy = "`bertbench track` records the run afterwards"
-                print(f"warning: {name} stopped: {error!r}; {remedy}", file=sys.stderr)
+                self._warn(name, error, then)
+
+    def _warn(self, what: str, error: Exception, then: str) -> None:
+        """Print a warning; a second one of the same is not printed."""
+        if (what, then) not in self._warned:
+            said = " ".join(repr(error).split())[:_LONGEST_REASON]
+            print(f"warning: {what}: {said}; the run continues, and {then}", file=sys.stderr, flush=True)
+        self._warned.add((what, then))
 
 
 if __name__ == "__main__":

@@ -13,14 +13,15 @@ from typing import Any
 from bertbench.common.log_spans import evaluation_s, startup_s
 from bertbench.report.beside import accuracies
 from bertbench.report.listing import silence_s, status, system_name
-from bertbench.report.settings import configured
+from bertbench.report.samples import samples_to_end
+from bertbench.report.settings import configured, target_of
 from bertbench.report.straggler import mean_times, straggler
 from bertbench.tracking.forecast import Forecast, forecast
 from bertbench.tracking.ranks import Rank
 from bertbench.tracking.reading import FollowedRun, Row
 from compliance.read.find import LOG_PATTERN
 from compliance.read.log import CannotJudge, read_events
-from compliance.read.run import RunFacts, as_integer, number
+from compliance.read.run import RunFacts, as_integer
 
 _RECENT = 50  # steps that the speed of now is measured on
 
@@ -72,11 +73,11 @@ def state_of(run: FollowedRun, ranks: Sequence[Rank] = (), earlier: Sequence[flo
     end_ms = 1e3 * now if going else facts.stopped_ms or (facts.events()[-1].time_ms if facts.events() else None)
     elapsed = None if facts.started_ms is None or end_ms is None else max(0.0, (end_ms - facts.started_ms) / 1e3)
     speed = _speed(run)
-    samples = max(last.get("samples", 0.0), facts.samples or 0.0)
+    samples = max(last.get("samples", 0.0), samples_to_end(facts) or 0.0)
     silent, ahead = max(0.0, silence_s(run.log)), _next_evaluation(facts) if going else None
     # a GPU's steps are written only at evaluations: until then assume its last speed
     reached = min(ahead, samples + speed * silent) if ahead and speed else samples
-    target = number(parameters.get("evaluation.target"))
+    target = target_of(run.log, facts)
     expected = forecast(accuracies(facts), target, earlier) if target is not None and going else None
     slow = straggler(mean_times(run.rank_times)) if going else None
     return RunState(
@@ -87,7 +88,7 @@ def state_of(run: FollowedRun, ranks: Sequence[Rank] = (), earlier: Sequence[flo
         commit=parameters.get("run.commit"),
         world_size=as_integer(parameters.get("run.world_size")),
         step=int(last.get("step", 0)),
-        max_steps=as_integer(parameters.get("schedule.max_steps")),
+        max_steps=_most_steps(parameters, run.batch),
         samples=samples,
         loss=last.get("loss"),
         learning_rate=last.get("lr"),
@@ -109,6 +110,15 @@ def state_of(run: FollowedRun, ranks: Sequence[Rank] = (), earlier: Sequence[flo
     )
 
 
+def _most_steps(parameters: dict[str, Any], batch: int | None) -> int | None:
+    """Return the steps after which the run gives up, by its limit of steps and that of samples: a smoke run's is 5."""
+    steps, samples = (as_integer(parameters.get(name)) for name in ("schedule.max_steps", "evaluation.max_samples"))
+    if samples is None or not batch:
+        return steps
+    most = -(-samples // batch)
+    return most if steps is None else min(steps, most)
+
+
 def earlier_runs(log: Path) -> list[float]:
     """Return the samples to the target of the runs beside `log`, of the same system and target, that reached it."""
 
@@ -119,8 +129,9 @@ def earlier_runs(log: Path) -> list[float]:
     for other in log.parent.glob(LOG_PATTERN):
         with suppress(CannotJudge):
             facts = RunFacts(read_events(other))
-            if other != log and facts.status == "success" and facts.samples and kind(other, facts) == wanted:
-                found.append(facts.samples)
+            samples = samples_to_end(facts)
+            if other != log and facts.status == "success" and samples and kind(other, facts) == wanted:
+                found.append(samples)
     return found
 
 
@@ -171,5 +182,6 @@ def _seconds(expected: Forecast | None, samples: float, facts: RunFacts, speed: 
     """Return the seconds left at the present speed of steps, with as much evaluation per sample as so far."""
     if expected is None or not speed:
         return None
-    evaluated = evaluation_s(facts) / facts.samples if facts.samples else 0.0
+    trained = samples_to_end(facts)
+    evaluated = evaluation_s(facts) / trained if trained else 0.0
     return max(0.0, expected.samples - samples) * (1 / speed + evaluated)

@@ -1,6 +1,7 @@
 """Weights & Biases without its server: a folder a run, which `wandb sync` uploads where there is a network."""
 
 import hashlib
+import os
 import shutil
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -16,7 +17,7 @@ class Recorder:
 
     def __init__(self, run: FollowedRun, out: Path) -> None:
         out.mkdir(parents=True, exist_ok=True)
-        name = hashlib.sha256(str(run.log.resolve()).encode()).hexdigest()[:12]
+        name = hashlib.sha256(os.fsencode(run.log.resolve())).hexdigest()[:12]
         for old in (out / "wandb").glob(f"offline-run-*-{name}"):
             shutil.rmtree(old)
         settings = wandb.Settings(

@@ -54,6 +54,16 @@ class Options(NamedTuple):
 NEW = Options()
 
 
+class BuiltRun(NamedTuple):
+    """This rank's parts of a run, warmed up or restored."""
+
+    arithmetic: Arithmetic
+    trainer: Trainer
+    evaluator: Evaluator
+    snapshots: Snapshots
+    loader: "Loader | RebalancingLoader"
+
+
 def build(
     system: System,
     world: World,
@@ -63,46 +73,49 @@ def build(
     startup: Startup,
     log: MlperfLog,
     phases: PhaseClock,
-) -> tuple[Arithmetic, Trainer, Evaluator, Snapshots, "Loader | RebalancingLoader"]:
+) -> BuiltRun:
     """Build this rank's parts of a run, warmed up or restored, and log the run's description. Collective.
 
     `phases` times its steps. The loader reads no sample before its first step, because reading belongs on the clock.
     Raises the errors of `open_data`, `check_start`, of the trainers and of snapshots.
     """
     resumption = options.resumption
-    arithmetic = choose_arithmetic(system, world, files.arithmetic if files and resumption else None)
-    if resumption is None:  # a resumed run keeps what its first attempt found
+    # As it was given, with `auto` in it: a resumed run compares it with its own.
+    configuration = system.model_dump(mode="json", by_alias=True)
+    kept = resumption is not None and resumption.keeps_arithmetic(system)  # so that the run continues bit for bit
+    arithmetic = choose_arithmetic(system, world, files.arithmetic if files and kept else None)
+    if not kept:
         arithmetic = check(system, world, arithmetic)
-    computed = arithmetic.applied(system)
+    system = arithmetic.applied(system)  # from here on there is one system, and nothing in it is `auto`
     if files:
         files.write("arithmetic.json", arithmetic.record())
     if resumption is None:
-        _log_start(log, computed, world, seed)
+        _log_start(log, system, world, seed)
     startup.mark("caches")
     training, evaluation = open_data(system)
     startup.mark("data")
     speeds = make_speeds(system)
-    bins = make_bins(computed, training) if computed.compute.compile == "graphs" else None
+    bins = make_bins(system, training) if system.compute.compile == "graphs" else None
     sampler = make_sampler(system, training, seed, speeds)
     rank = system.layout.coordinate(world.rank).data
-    generates = world.device.type == "cpu" and computed.fills_batches and bins is None
+    generates = world.device.type == "cpu" and system.fills_batches and bins is None
     sizes = planned_sizes(sampler, rank, range(min(system.max_steps, _WARMED_STEPS))) if generates else ()
-    trainer = make_trainer(computed, world, seed, sampler, startup, arithmetic, bins, sizes)
+    trainer = make_trainer(system, world, seed, sampler, startup, arithmetic, bins, sizes)
     check_samples = SampleCheck.of(training, options.on_bad_sample, world.rank)
     exchange = make_exchange(system, sampler, world)
     fill = bins.fill if bins else fill_of(system)
-    batches: Loader | RebalancingLoader
-    batches = loader = Loader(sampler, rank, world.device, exchange, check_samples, fill, startup)
+    loader: Loader | RebalancingLoader
+    loader = own_loader = Loader(sampler, rank, world.device, exchange, check_samples, fill, startup)
     if speeds:
         from bertbench.loading.rank_speeds import at_measured_speeds  # noqa: PLC0415 - of few runs, here and below
 
-        batches = at_measured_speeds(loader, system, world, speeds, trainer.passes_per_s, phases)
-    snapshots = Snapshots(system, world, seed, files, speeds)
+        loader = at_measured_speeds(own_loader, system, world, speeds, trainer.passes_per_s, phases)
+    snapshots = Snapshots(system, configuration, world, seed, files, speeds)
     if files:
         files.write("communication.json", asdict(trainer.communication()))
     if resumption and resumption.meta.step:
         snapshots.load(trainer, resumption.path, resumption.meta)
-    return arithmetic, trainer, make_evaluator(system, evaluation, trainer, world), snapshots, batches
+    return BuiltRun(arithmetic, trainer, make_evaluator(system, evaluation, trainer, world), snapshots, loader)
 
 
 def _log_start(log: MlperfLog, system: System, world: World, seed: int) -> None:

@@ -18,31 +18,43 @@ from bertbench.training.final_weights import write_final_weights
 def train(
     system: System, world: World, seed: int, files: ResultFiles | None, progress: RunProgress, options: Options = NEW
 ) -> Run:
-    """Train to the target or to the limit; the same seed on the same machine gives the same losses.
+    """Train to the target or to the limit.
+
+    The seed fixes initial weights, dropout and the order of the data. The same machine, ranks, threads and arithmetic
+    (arithmetic.json) then repeat a CPU's losses to the bit. On CUDA they repeat up to rounding, which grows from step
+    to step: flash attention's backward pass and an embedding's gradient add atomically, in any order. With
+    launch.rank_speeds, the measured speeds decide which rank sums which samples.
 
     Rank 0 writes `files`, other ranks have None. Raises RunError, ConfigError, DataError or CheckpointError; the log
     ends with `aborted` if its clock had started. SIGTERM and SIGUSR1 raise StoppedError, after a snapshot by all ranks.
     """
     stop_at_once()
-    resumption, startup, every = options.resumption, options.startup or Startup(), system.sync.report_steps
-    taken, evaluations = (resumption.meta.step, resumption.meta.evaluations) if resumption else (0, ())
-    batch, profiler = system.global_batch_size, options.profiler or Profiler(world, on=False)
+    resumption = options.resumption
+    steps_taken = resumption.meta.step if resumption else 0
+    evaluations = resumption.meta.evaluations if resumption else ()
+    startup = options.startup or Startup()
+    profiler = options.profiler or Profiler(world, on=False)
+    preemption = Preemption(world, system.sync.report_steps)
+    batch = system.global_batch_size
     with open_run(system, world, files, startup, resumption is not None, options.not_a_result) as (log, metrics, clock):
         with clock.init():
-            parts = build(system, world, seed, files, options, startup, log, metrics.phases)
-            arithmetic, trainer, evaluator, snapshots, loader = parts
-            progress.message(f"{arithmetic.text()}\n{trainer.communication().text()}")
+            built = build(system, world, seed, files, options, startup, log, metrics.phases)
+            trainer = built.trainer
+            snapshots = built.snapshots
+            progress.message(f"{built.arithmetic.text()}\n{trainer.communication().text()}")
 
-        with clock.run(len(evaluator.dataset), evaluations) as run, profiler, Preemption(world, every) as preemption:
-            batches = world.watchdog.around(loader.steps(range(taken, system.max_steps)), taken)
-            for first, stop in system.blocks(taken):
-                with run.training(first * batch, (stop - first) * batch, begun=first < taken):
-                    for step in range(max(first, taken), stop):
+        with clock.run(len(built.evaluator.dataset), evaluations) as run, profiler, preemption:
+            loaded_steps = built.loader.steps(range(steps_taken, system.max_steps))
+            batches = world.watchdog.around(loaded_steps, steps_taken)
+            for first, stop in system.blocks(steps_taken):
+                with run.training(first * batch, (stop - first) * batch, begun=first < steps_taken):
+                    for step in range(max(first, steps_taken), stop):
                         began = perf_counter()
                         loaded = next(batches)
                         startup.mark("first batch")
                         report = trainer.step(step, loaded.parts)
-                        metrics.record(step + 1, (step + 1) * batch, report, 1e3 * (perf_counter() - began), loaded)
+                        step_ms = 1e3 * (perf_counter() - began)
+                        metrics.record(step + 1, (step + 1) * batch, report, step_ms, loaded)
                         startup.mark("first step")
                         snapshots.save_if_due(trainer, step + 1, run.evaluations, metrics)
                         progress.trained(step + 1, stop, metrics.last_loss)
@@ -52,7 +64,7 @@ def train(
                             raise preemption.error(step + 1)
                     metrics.flush()
                 with run.evaluation(), trainer.evaluating():
-                    accuracy = evaluator.accuracy(trainer.model, arithmetic.precision)
+                    accuracy = built.evaluator.accuracy(trainer.model, built.arithmetic.precision)
                     run.measured(accuracy)
                 progress.evaluated(run.samples, accuracy)
                 if accuracy >= system.evaluation.target:

@@ -60,7 +60,9 @@ class Trainer(ABC):
 
     def communication(self) -> Communication:
         """Return how gradients are sent and applied, for the run's output and records."""
-        options, sync, elements = self._system.communication, self._system.sync, self._path.reducer.elements
+        options = self._system.communication
+        sync = self._system.sync
+        elements = self._path.reducer.elements
         shapes = [parameter.shape for parameter in self._named().values()]
         return Communication(
             clip=self._system.clip.mode,
@@ -103,16 +105,19 @@ class Trainer(ABC):
         return self._update(number, self._accumulate(parts))
 
     def _update(self, number: int, loss: Tensor) -> StepReport:
-        scale, reducer, optimizer, weights, view, *_ = self._path
-        reduced = reducer.finish()
+        path = self._path
+        reduced = path.reducer.finish()
         with named(OPTIMIZER):
-            weights.ready()
-            rate, loss_scale = scale.step(optimizer, number, reduced)
-            weights.publish()
-            view.after_step(number + 1)
-        reducer.drop()
-        loss = view.reported_loss(loss, reduced.norm)
-        return StepReport(loss, reduced.norm, rate, reduced.clipped, loss_scale)
+            path.weights.ready()
+            update = path.scale.prepare(number, reduced)
+            if update.arrived:
+                path.optimizer.step(update.learning_rate, update.factor, update.taken)
+            path.scale.advance(update)
+            path.weights.publish()
+            path.view.after_step(number + 1)
+        path.reducer.drop()
+        loss = path.view.reported_loss(loss, reduced.norm)
+        return StepReport(loss, reduced.norm, update.learning_rate, reduced.clipped, update.loss_scale)
 
     def evaluating(self) -> AbstractContextManager[None]:
         """Return a context in which the model holds the weights to evaluate: all arrived, or an average. Collective."""
@@ -144,14 +149,14 @@ class Trainer(ABC):
         """Take untimed steps, then restore weights and optimizer, and seed this rank's dropout."""
         startup = startup or Startup()
         startup.mark("model")
-        weights = [(parameter.detach(), local(parameter.detach()).clone()) for parameter in self._named().values()]
+        initial = [(parameter.detach(), local(parameter.detach()).clone()) for parameter in self._named().values()]
         self._take_warm_up_steps(torch.Generator().manual_seed(derive(seed, "warm-up")))
-        scale, reducer, optimizer, in_flight, view, *_ = self._path
-        in_flight.ready()
+        path = self._path
+        path.weights.ready()
         with torch.no_grad():
-            for parameter, weight in weights:
+            for parameter, weight in initial:
                 local(parameter).copy_(weight)
-        for part in (optimizer, reducer, scale, view):
+        for part in (path.optimizer, path.reducer, path.scale, path.view):
             part.reset()
         startup.mark("warm-up")
         torch.manual_seed(derive(seed, "dropout", self._system.layout.stream(self._world.rank)))
@@ -176,7 +181,9 @@ class WholeTrainer(Trainer):
 
         Code is generated for each of the batches' `sizes`, else the clock would pay for it.
         """
-        self._system, self._world, self._sizes = system, world, sizes
+        self._system = system
+        self._world = world
+        self._sizes = sizes
         self._computing = computing(system.precision.compute, world.device)
         self._model = initial_model(system, seed).to(world.device)
         set_products(self._model, products or {})

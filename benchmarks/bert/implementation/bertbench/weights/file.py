@@ -10,8 +10,6 @@ from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 
 import torch
-from safetensors import SafetensorError, safe_open
-from safetensors.torch import load_file
 from torch import Tensor
 
 from bertbench.common.errors import CheckpointError
@@ -20,6 +18,7 @@ from bertbench.model.bert import Bert
 from bertbench.model.shape import BertShape
 from bertbench.model.span import head_tensors
 from bertbench.weights.output import save_tensors, writing
+from bertbench.weights.safetensors_files import opened
 
 FORMAT = "bertbench-weights-1"
 _DTYPE = "F32"
@@ -45,13 +44,10 @@ class Weights:
 
         Raises CheckpointError if it can't be read, is not a weights file, or contradicts its metadata.
         """
-        try:
-            with safe_open(path, framework="pt") as file:
-                metadata = file.metadata() or {}
-                slices = {name: file.get_slice(name) for name in file.keys()}  # noqa: SIM118 - not a dict
-                found = {name: (tuple(part.get_shape()), part.get_dtype()) for name, part in slices.items()}
-        except (OSError, SafetensorError) as error:
-            raise CheckpointError(f"{path}: is not a readable weights file ({error}); {_MAKE}") from error
+        with opened(path, _MAKE) as file:
+            metadata = file.metadata() or {}
+            slices = {name: file.get_slice(name) for name in file.keys()}  # noqa: SIM118 - not a dict
+            found = {name: (tuple(part.get_shape()), part.get_dtype()) for name, part in slices.items()}
         if metadata.get("format") != FORMAT:
             raise CheckpointError(f"{path}: found format {metadata.get('format')!r}, expected {FORMAT!r}; {_MAKE}")
         try:
@@ -87,10 +83,8 @@ class Weights:
 
     def read(self) -> dict[str, Tensor]:
         """Return all tensors, on the CPU."""
-        try:
-            return load_file(self.path)
-        except (OSError, SafetensorError) as error:
-            raise CheckpointError(f"{self.path}: cannot be read ({error}); {_MAKE}") from error
+        with opened(self.path, _MAKE) as file:
+            return {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 - not a dict
 
     def put_into(self, model: Bert) -> None:
         """Load these weights into a model.

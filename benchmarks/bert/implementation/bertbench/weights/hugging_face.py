@@ -1,48 +1,56 @@
-"""Read and write Hugging Face's BertForPreTraining: a folder with config.json and model.safetensors."""
+"""Read and write Hugging Face's BertForPreTraining: a folder with config.json and model.safetensors, or its shards."""
 
 import json
+import re
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import Any
 
 import torch
-from safetensors import SafetensorError, safe_open
 from torch import Tensor
 
 from bertbench.common.atomic import new_folder
 from bertbench.common.errors import CheckpointError
+from bertbench.common.system_faults import exists
 from bertbench.weights.bert_config import HUGGING_FACE_ACTIVATION, hugging_face_config, read_bert_config
 from bertbench.weights.file import Weights
 from bertbench.weights.names import Piece, pieces, take_apart
 from bertbench.weights.origin import Origin
 from bertbench.weights.output import save_tensors, writing
+from bertbench.weights.safetensors_files import TensorFiles
 
 _CONFIG, _TENSORS = "config.json", "model.safetensors"
+_TENSORS_END, _INDEX_END = ".safetensors", ".safetensors.index.json"
+_PICKLES = ("pytorch_model.bin", "pytorch_model.bin.index.json")
+_SAVE = (
+    f"load the model as transformers' BertForPreTraining and save it with save_pretrained(DIR): it writes {_TENSORS}"
+)
+_WRAPPERS = re.compile(r"^(?:module\.|_orig_mod\.)+")  # of DistributedDataParallel and torch.compile
+_PARTS_OF_BERT = ("embeddings.", "encoder.", "pooler.")
+_FLOATS = (torch.float32, torch.float16, torch.bfloat16, torch.float64)  # an 8-bit float needs a scale
 _WORDS, _OUTPUT_BIAS = "bert.embeddings.word_embeddings.weight", "cls.predictions.bias"
 _TIED = {"cls.predictions.decoder.weight": _WORDS, "cls.predictions.decoder.bias": _OUTPUT_BIAS}
 
 
-def open_hugging_face(folder: Path) -> Origin:
-    """Open the model in `folder`; half-precision weights become fp32, exactly.
+def open_hugging_face(place: Path) -> Origin:
+    """Open the model in a folder, or one of its files there; half-precision weights become fp32, exactly.
 
     Raises CheckpointError if a file can't be read, or if the output matrix is not tied to the word embeddings.
     """
+    is_file = place.name.endswith((_TENSORS_END, _INDEX_END, *_PICKLES))
+    folder = place.parent if is_file else place
     shape, activation = read_bert_config(folder / _CONFIG)
-    path = folder / _TENSORS
-    try:
-        file = safe_open(path, framework="pt")
-        # files made before 2019 have the old names of LayerNorm's parameters
-        keys = {
-            name.replace("LayerNorm.gamma", "LayerNorm.weight").replace("LayerNorm.beta", "LayerNorm.bias"): name
-            for name in file.keys()  # noqa: SIM118 - not a dict
-        }
-    except (OSError, SafetensorError) as error:
-        raise CheckpointError(
-            f"{path}: cannot be read ({error}); save the model with save_pretrained(DIR), which writes it"
-        ) from error
+    path = place if is_file else _tensors_of(folder)
+    if path.name in _PICKLES:
+        raise CheckpointError(f"{path}: is a pickle, which can run code when it is read; {_SAVE}")
+    files = TensorFiles.open(path, _SAVE)
+    keys = _by_usual_name(files)
     for copy, original in _TIED.items():
-        if copy in keys and original in keys and not torch.equal(*(file.get_tensor(keys[n]) for n in (copy, original))):
+        if copy not in keys:
+            continue
+        if original not in keys:  # the library keeps either of two names of one tensor
+            keys[original] = keys.pop(copy)
+        elif not torch.equal(files.read(keys[copy]), files.read(keys[original])):
             raise CheckpointError(
                 f"{path}: {copy}: differs from {original}, expected the same; "
                 "this model has one matrix for both; tie them before saving"
@@ -59,8 +67,39 @@ def open_hugging_face(folder: Path) -> Origin:
         needed={piece.hugging_face: piece for piece in pieces(shape)},
         keys=keys,
         notes=notes,
-        read=partial(_read, path, file, keys),
+        read=partial(_read, files, keys),
     )
+
+
+def _tensors_of(folder: Path) -> Path:
+    """Return the file with a model's tensors, or the index of several. Raises CheckpointError if none has its name."""
+    for name in (_TENSORS, f"model{_INDEX_END}", *_PICKLES):
+        if exists(folder / name, CheckpointError):
+            return folder / name
+    others = sorted(path.name for path in folder.glob(f"*{_TENSORS_END}"))
+    if others:
+        raise CheckpointError(
+            f"{folder}: found no {_TENSORS}, but {', '.join(others)}; give the path of the file that you mean"
+        )
+    return folder / _TENSORS  # opening it names what is missing
+
+
+def _by_usual_name(files: TensorFiles) -> dict[str, str]:
+    """Return the tensors' names in the files by those that BertForPreTraining has now.
+
+    Raises CheckpointError if two tensors have one such name.
+    """
+    keys: dict[str, str] = {}
+    for stored in files.file_of:
+        name = _WRAPPERS.sub("", stored)
+        if name.startswith(_PARTS_OF_BERT):  # saved from BertModel, which has no heads
+            name = f"bert.{name}"
+        # files made before 2019 have the old names of LayerNorm's parameters
+        name = name.replace("LayerNorm.gamma", "LayerNorm.weight").replace("LayerNorm.beta", "LayerNorm.bias")
+        if name in keys:
+            raise CheckpointError(f"{files.path}: found {keys[name]} and {stored}, both for {name}; {_SAVE}")
+        keys[name] = stored
+    return keys
 
 
 def export(weights: Weights, folder: Path) -> None:
@@ -77,14 +116,14 @@ def export(weights: Weights, folder: Path) -> None:
         save_tensors(tensors, unfinished / _TENSORS, {"format": "pt"})  # transformers requires this word
 
 
-def _read(path: Path, file: Any, keys: dict[str, str], piece: Piece) -> Tensor:
+def _read(files: TensorFiles, keys: dict[str, str], piece: Piece) -> Tensor:
     key = keys[piece.hugging_face]
-    tensor: Tensor = file.get_tensor(key)
-    if not tensor.is_floating_point():
-        raise CheckpointError(f"{path}: {key}: found {tensor.dtype}, expected a float; save the model in float32")
+    tensor = files.read(key)
+    if tensor.dtype not in _FLOATS:
+        raise CheckpointError(f"{files.path}: {key}: found {tensor.dtype}, expected a float; save the model in float32")
     if tuple(tensor.shape) != piece.shape:
         raise CheckpointError(
-            f"{path}: {key}: found shape {tuple(tensor.shape)}, expected {piece.shape}; "
+            f"{files.path}: {key}: found shape {tuple(tensor.shape)}, expected {piece.shape}; "
             f"give the {_CONFIG} that belongs to the model"
         )
     return tensor.float()

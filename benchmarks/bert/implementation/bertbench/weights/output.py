@@ -9,7 +9,8 @@ from safetensors.torch import save_file
 from torch import Tensor
 
 from bertbench.common.atomic import new_file
-from bertbench.common.errors import CheckpointError, system_reason
+from bertbench.common.errors import CheckpointError
+from bertbench.common.system_faults import exists, systems_error, unwritable
 
 
 @contextmanager
@@ -22,9 +23,11 @@ def writing(path: Path, new: Callable[[Path], AbstractContextManager[Path]] = ne
     try:
         with new(path) as unfinished:
             yield unfinished
-    except (OSError, SafetensorError) as error:
-        why = system_reason(error) if isinstance(error, OSError) else error
-        raise CheckpointError(f"{path}: cannot be written ({why}); choose another place") from error
+    except OSError as error:
+        raise CheckpointError(unwritable(path, error, "choose another place")) from error
+    except SafetensorError as error:
+        reason = systems_error(error) or OSError(str(error))
+        raise CheckpointError(unwritable(path, reason, "choose another place")) from error
 
 
 def save_tensors(tensors: dict[str, Tensor], path: Path, metadata: dict[str, str]) -> None:
@@ -40,5 +43,5 @@ def save_tensors(tensors: dict[str, Tensor], path: Path, metadata: dict[str, str
 
 def check_new(path: Path) -> None:
     """Raise CheckpointError if `path` exists; call it before the work."""
-    if path.exists():
+    if exists(path, CheckpointError):
         raise CheckpointError(f"{path}: exists already and is not overwritten; remove it or name another")

@@ -5,6 +5,7 @@ from pathlib import Path
 
 from bertbench.common.errors import DataError
 from bertbench.common.progress import Progress
+from bertbench.common.system_faults import exists
 from bertbench.data.formats.hdf5_write import write_varlength
 from bertbench.data.formats.reference_files import ReferenceFile, reference_files
 from bertbench.data.formats.tfrecord_size import MAX_PREDICTIONS, record_bytes
@@ -20,7 +21,7 @@ def export(dataset: Dataset, out: Path, progress: Progress) -> int:
 
     Raises DataError if `out` exists.
     """
-    if out.exists():
+    if exists(out, DataError):
         raise DataError(f"{out}: exists already; give another --out, or remove it first")
     shards = dataset.split.shards
     with unfinished(out) as folder:

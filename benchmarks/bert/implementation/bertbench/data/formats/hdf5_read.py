@@ -12,6 +12,7 @@ import numpy as np
 from bertbench.common.errors import DataError
 from bertbench.data.formats.rows import BLOCK_ROWS, Block, Place, Rows
 from bertbench.data.formats.samples import unpacked, unpadded
+from bertbench.data.store.hdf5 import open_hdf5
 
 _COMMON = ("input_ids", "segment_ids", "masked_lm_positions", "masked_lm_ids", "next_sentence_labels")
 _PACKED = ("packed_input_len", "packed_masked_lm_len")
@@ -22,21 +23,16 @@ def read_hdf5(path: Path) -> Iterator[Block]:
 
     Raises DataError if the file is damaged or has no published layout, or for the first faulty row.
     """
-    try:
-        with h5py.File(path, "r") as file:
-            packed = any(name in file for name in _PACKED)
-            fields = {name: _field(path, file, name) for name in (*_COMMON, *(_PACKED if packed else ()))}
-            if not packed and not _ragged(fields["input_ids"]):
-                fields["input_mask"] = _field(path, file, "input_mask")
-            _require_equal_rows(path, fields)
-            for first in range(0, len(fields["input_ids"]), BLOCK_ROWS):
-                rows = {name: _rows(field, first) for name, field in fields.items()}
-                place = Place(path, "row", first)
-                yield unpacked(rows, place) if packed else unpadded(rows, place)
-    except (OSError, RuntimeError, KeyError) as error:  # h5py raises these on damaged files
-        raise DataError(
-            f"{path}: cannot be read as HDF5 ({error}); expected a whole HDF5 file, get or make it again"
-        ) from error
+    with open_hdf5(path, "expected a whole HDF5 file, get or make it again") as file:
+        packed = any(name in file for name in _PACKED)
+        fields = {name: _field(path, file, name) for name in (*_COMMON, *(_PACKED if packed else ()))}
+        if not packed and not _ragged(fields["input_ids"]):
+            fields["input_mask"] = _field(path, file, "input_mask")
+        _require_equal_rows(path, fields)
+        for first in range(0, len(fields["input_ids"]), BLOCK_ROWS):
+            rows = {name: _rows(field, first) for name, field in fields.items()}
+            place = Place(path, "row", first)
+            yield unpacked(rows, place) if packed else unpadded(rows, place)
 
 
 def _ragged(field: h5py.Dataset) -> bool:

@@ -9,11 +9,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bertbench.data.store.columns import FIELDS, Array, Columns
+from bertbench.data.store.hdf5 import create_hdf5
 
 
 def write_varlength(path: Path, samples: int, blocks: Iterable[Columns]) -> None:
     """Write a row per sample; memory is bounded by one block."""
-    with h5py.File(path, "w") as file:
+    with create_hdf5(path) as file:
         for name in ("input_ids", "segment_ids", "masked_lm_positions", "masked_lm_ids"):
             file.create_dataset(name, (samples,), h5py.vlen_dtype(FIELDS[name]), track_times=False)
         file.create_dataset("next_sentence_labels", (samples,), FIELDS["next_sentence_labels"], track_times=False)

@@ -14,6 +14,7 @@ from pathlib import Path
 
 from bertbench.common.errors import DataError
 from bertbench.common.protobuf import masked_crc32c
+from bertbench.common.system_faults import unreadable
 from bertbench.data.formats.example import feature_bytes, integers
 from bertbench.data.formats.rows import BLOCK_ROWS, Block, Place
 from bertbench.data.formats.samples import unpadded
@@ -37,7 +38,10 @@ def read_tfrecord(path: Path) -> Iterator[Block]:
 
 
 def read_records(path: Path) -> Iterator[bytes]:
-    """Yield the bytes of each record. Raises DataError if a checksum is wrong or the file ends inside a record."""
+    """Yield the bytes of each record.
+
+    Raises DataError if the file can't be read or ends inside a record, or if a checksum is wrong.
+    """
     number = 0
     try:
         with _open(path) as stream:
@@ -50,11 +54,13 @@ def read_records(path: Path) -> Iterator[bytes]:
                 _require_crc(place, "its bytes", record, struct.unpack("<I", trailer)[0])
                 yield record
                 number += 1
-    except (OSError, EOFError, zlib.error) as error:
+    except (gzip.BadGzipFile, EOFError, zlib.error) as error:
         raise DataError(
             f"{path}: cannot be read after {number:,} whole records ({error}); expected a whole TFRecord file, "
             "plain or gzip; get or make it again"
         ) from error
+    except OSError as error:
+        raise DataError(unreadable(path, error, "give a readable file")) from error
 
 
 def _open(path: Path) -> BufferedReader | gzip.GzipFile:

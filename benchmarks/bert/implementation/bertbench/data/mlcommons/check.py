@@ -9,7 +9,6 @@ import posixpath
 import re
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
-from contextlib import suppress
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from pathlib import Path
@@ -18,6 +17,7 @@ from typing import Literal
 from bertbench.common.errors import system_reason
 from bertbench.common.printable import printable
 from bertbench.common.progress import Progress
+from bertbench.common.system_faults import remedy
 from bertbench.data.mlcommons import published as table
 from bertbench.data.mlcommons.listing import Entry, blocks, listing
 from bertbench.data.mlcommons.published import Group, Published
@@ -62,7 +62,8 @@ Verdict = tuple[State, bool, str, str]
 def examine(folder: Path, progress: Progress) -> list[Finding]:
     """Return a finding for each file of `folder` and each missing one. Raises DataError if it can't be listed."""
     entries = listing(folder)
-    listed = dict(_listed(folder, filter(_is_list, reversed(entries))))  # of two lists, the upper one counts
+    unread: list[Finding] = []
+    listed = dict(_listed(folder, filter(_is_list, reversed(entries)), unread))  # of two lists, the upper one counts
     found = [(entry, _expected(entry, listed)) for entry in entries if not _is_list(entry)]
     _add_sums(folder, found, progress)
     findings = [finding for _, finding in found]
@@ -78,24 +79,28 @@ def examine(folder: Path, progress: Progress) -> list[Finding]:
         by_name = right.get((finding.group, finding.name))
         verdict = _of_published(finding, twin, by_name) if finding.name else _of_stranger(finding, twin)
         finding.state, finding.problem, finding.detail, finding.remedy = verdict
-    return [*findings, *_missing(findings)]
+    return [*findings, *unread, *_missing(findings)]
 
 
 def _is_list(entry: Entry) -> bool:
     return entry.name != _NOT_A_LIST and _LIST_NAME.search(entry.name) is not None
 
 
-def _listed(folder: Path, lists: Iterable[Entry]) -> Iterator[tuple[str, tuple[str, str]]]:
-    """Yield path and name, each with MD5 and list, of the files in lists of md5sum."""
+def _listed(folder: Path, lists: Iterable[Entry], unread: list[Finding]) -> Iterator[tuple[str, tuple[str, str]]]:
+    """Yield path and name, each with MD5 and list, of the files in lists of md5sum; add lists that can't be read."""
     for entry in lists:
-        if entry.bytes is None:
-            continue
-        with suppress(OSError):
-            content = next(blocks(folder, entry), b"").decode("utf-8-sig", "surrogateescape")
-            for line in _LINE.finditer(content):
-                where = posixpath.normpath(posixpath.join(posixpath.dirname(entry.path), line[2]))
-                known = line[1].lower(), printable(entry.path)
-                yield from ((where, known), (f"/{posixpath.basename(where)}", known))
+        content, reason = b"", entry.kind
+        if entry.bytes is not None:
+            try:
+                content = next(blocks(folder, entry), b"")
+            except OSError as error:
+                reason = system_reason(error)
+        if reason:
+            unread.append(Finding(printable(entry.path), None, None, "unreadable", True, reason, "make it readable"))
+        for line in _LINE.finditer(content.decode("utf-8-sig", "surrogateescape")):
+            where = posixpath.normpath(posixpath.join(posixpath.dirname(entry.path), line[2]))
+            known = line[1].lower(), printable(entry.path)
+            yield from ((where, known), (f"/{posixpath.basename(where)}", known))
 
 
 def _expected(entry: Entry, listed: dict[str, tuple[str, str]]) -> Finding:
@@ -135,24 +140,25 @@ def _add_sums(folder: Path, found: Sequence[tuple[Entry, Finding]], progress: Pr
                 progress.update(done, total, f"{done / 1e9:.1f} of {total / 1e9:.1f} GB: {finding.path}")
             finding.md5 = digest.hexdigest()
         except OSError as error:
-            finding.detail = system_reason(error)
+            finding.detail, finding.remedy = system_reason(error), remedy(error, "")
 
 
 def _of_published(finding: Finding, twin: str | None, by_name: str | None) -> Verdict:
     """Judge a file of a published name, given another such file of its content, and the right file of its name."""
     size, expected = finding.bytes, finding.expected_bytes
-    problem, remedy = True, _ANEW
+    problem, mending = True, _ANEW
     state: State = "altered"
     if by_name:
-        state, problem, detail, remedy = "foreign", False, f"{by_name} is right", "remove this one"
+        state, problem, detail, mending = "foreign", False, f"{by_name} is right", "remove this one"
         if by_name == finding.path:
-            state, detail, remedy = "right", "", ""
+            state, detail, mending = "right", "", ""
         elif twin:
             state = "doubled"
     elif finding.detail or size is None:
-        state, detail, remedy = "unreadable", finding.detail, "make it readable, or get it again"
+        state, detail = "unreadable", finding.detail
+        mending = finding.remedy or "make it readable, or get it again"
     elif size < (expected or 1):
-        state, remedy = "truncated", _AGAIN
+        state, mending = "truncated", _AGAIN
         detail = f"found {size:,} bytes, expected {f'{expected:,}' if expected else 'more'}"
     elif expected and size > expected:
         detail = f"found {size:,} bytes, expected {expected:,}"
@@ -161,8 +167,8 @@ def _of_published(finding: Finding, twin: str | None, by_name: str | None) -> Ve
     elif twin:
         state, detail = "doubled", f"the same content as {twin}"
     else:
-        state, detail, remedy = "unverified", "no MD5 is published for it", _LIST
-    return state, problem, detail, remedy
+        state, detail, mending = "unverified", "no MD5 is published for it", _LIST
+    return state, problem, detail, mending
 
 
 def _of_stranger(finding: Finding, twin: str | None) -> Verdict:

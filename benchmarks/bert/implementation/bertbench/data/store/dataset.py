@@ -12,21 +12,25 @@ from pathlib import Path
 import h5py
 import numpy as np
 
-from bertbench.common.errors import DataError, system_reason
+from bertbench.common.errors import DataError
+from bertbench.common.system_faults import unreadable
 from bertbench.data.store.columns import FIELDS, INDEX_NAME, Array, Columns, Index, Integers, lengths_of, masked_of
+from bertbench.data.store.hdf5 import open_hdf5
 from bertbench.data.store.manifest import Manifest, ShardFile, Split, SplitName
 
 BLOCK_SAMPLES = 4096
+_AGAIN = "prepare the data again"
 
 
 class MappedShard:
     """One shard's arrays, mapped from the file and read when used.
 
-    Raises DataError if a field is missing, or its type or size doesn't match the shard's offsets.
+    Raises DataError if the file can't be read or mapped, a field is missing, or its type or size doesn't match the
+    shard's offsets.
     """
 
     def __init__(self, path: Path, samples: int) -> None:
-        with _open(path) as file:
+        with open_hdf5(path, _AGAIN) as file:
             self.offsets, self.masked_offsets = (
                 _map(path, file, name, samples + 1) for name in ("offsets", "masked_offsets")
             )
@@ -109,9 +113,11 @@ def read_index(folder: Path, split: Split) -> Index:
     """Map the index of a split. Raises DataError if it can't be read or isn't the one that the manifest promises."""
     path = folder / INDEX_NAME
     try:
-        entries_N: Index = np.load(path, mmap_mode="r")
-    except (OSError, ValueError) as error:
-        raise DataError(f"{path}: cannot be read ({error}); prepare the data again") from error
+        entries_N: Index = np.lib.format.open_memmap(path, mode="r")
+    except OSError as error:
+        raise DataError(unreadable(path, error, _AGAIN)) from error
+    except ValueError as error:
+        raise DataError(f"{path}: is no whole numpy array ({error}); {_AGAIN}") from error
     if entries_N.dtype != np.uint16 or entries_N.shape != (split.samples,):
         raise DataError(
             f"{path}: found {entries_N.dtype} of shape {entries_N.shape}, the manifest says uint16 of shape "
@@ -124,21 +130,13 @@ def _check_size(path: Path, shard: ShardFile) -> None:
     try:
         size = path.stat().st_size
     except OSError as error:
-        raise DataError(
-            f"{path}: cannot be read ({system_reason(error)}), although the manifest lists it; prepare the data again"
-        ) from error
+        remedy = "the manifest lists it: copy it from where the dataset came from, or prepare the data again"
+        raise DataError(unreadable(path, error, remedy)) from error
     if size != shard.bytes:
         raise DataError(
             f"{path}: found {size:,} bytes, the manifest says {shard.bytes:,}; "
             "the shard is damaged, prepare the data again"
         )
-
-
-def _open(path: Path) -> h5py.File:
-    try:
-        return h5py.File(path, "r")
-    except OSError as error:
-        raise DataError(f"{path}: is not a readable HDF5 file ({error}); prepare the data again") from error
 
 
 def _map(path: Path, file: h5py.File, name: str, length: int) -> Array:
@@ -150,7 +148,10 @@ def _map(path: Path, file: h5py.File, name: str, length: int) -> Array:
             f"{path}: {name}: found {found}, expected {dtype} of shape ({length},) in one piece; prepare the data again"
         )
     offset = field.id.get_offset()
-    mapped: Array = np.memmap(path, dtype, mode="r", offset=offset, shape=(length,))
+    try:
+        mapped: Array = np.memmap(path, dtype, mode="r", offset=offset, shape=(length,))
+    except OSError as error:
+        raise DataError(unreadable(path, error, _AGAIN)) from error
     return np.asarray(mapped)  # the same memory without memmap's cost on every slice
 
 

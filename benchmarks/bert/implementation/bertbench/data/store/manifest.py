@@ -9,6 +9,7 @@ from typing import Any, Literal
 from bertbench import __version__
 from bertbench.common.errors import DataError
 from bertbench.common.json_object import differences, read_as
+from bertbench.common.system_faults import exists
 
 SplitName = Literal["train", "eval"]
 MANIFEST_NAME = "manifest.json"
@@ -87,10 +88,10 @@ class Manifest:
     def read(cls, folder: Path) -> "Manifest":
         """Read folder/manifest.json.
 
-        Raises DataError if there is none, or it is not a bertbench manifest.
+        Raises DataError if there is none, it can't be read, or it is not a bertbench manifest.
         """
         path = folder / MANIFEST_NAME
-        if not path.exists():
+        if not exists(path, DataError):
             raise DataError(
                 f"{folder}: found no {MANIFEST_NAME}, so this is not a dataset; make one with `bertbench data prepare`"
             )

@@ -14,11 +14,12 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from bertbench.common.atomic import scratch_folder, write_state
-from bertbench.common.errors import DataError, system_reason
+from bertbench.common.errors import DataError
 from bertbench.common.progress import Progress
+from bertbench.common.system_faults import exists
 from bertbench.data.store.columns import Columns
 from bertbench.data.store.manifest import Manifest, ShardFile, SplitName, existing
-from bertbench.data.store.shards import regrouped, source_sha256, write_shard
+from bertbench.data.store.shards import not_made, regrouped, source_sha256, write_shard
 
 _ASKED = "request.json"
 
@@ -70,7 +71,7 @@ def made_of(
     Return its manifest and whether it was already there. Raises DataError if `out` holds another dataset, the disk is
     full, or a worker was killed. The same command then resumes from the finished files in a hidden folder beside `out`.
     """
-    if out.exists():
+    if exists(out, DataError):
         return existing(out, request), True
     work = out.with_name(f".{out.name}.unfinished")
     asked = json.dumps({name: content for name, content in request.items() if name != "source"})
@@ -83,8 +84,7 @@ def made_of(
         work.replace(out)
     except OSError as error:
         raise DataError(
-            f"{out}: could not be written ({system_reason(error)}); finished files are kept beside it, "
-            "make room and run the same command again"
+            f"{not_made(out, error)}; finished files are kept beside it: run the same command again"
         ) from error
     return manifest, False
 

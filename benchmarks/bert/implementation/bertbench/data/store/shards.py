@@ -8,13 +8,14 @@ from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
-import h5py
 import numpy as np
 
 from bertbench.common.atomic import new_folder
-from bertbench.common.errors import DataError, system_reason
+from bertbench.common.errors import DataError
+from bertbench.common.system_faults import unreadable, unwritable
 from bertbench.data.store.columns import FIELDS, INDEX_NAME, Columns, offsets, pack
 from bertbench.data.store.dataset import MappedShard
+from bertbench.data.store.hdf5 import create_hdf5
 from bertbench.data.store.manifest import ShardFile, Split, file_sha256
 
 
@@ -35,21 +36,22 @@ def write_shards(folder: Path, shards: Iterable[Columns]) -> Split:
 def finish_split(folder: Path, shards: Sequence[ShardFile]) -> Split:
     """Write the index of a split whose shards are written."""
     sizes = [shard.samples for shard in shards]
-    whole = np.lib.format.open_memmap(folder / INDEX_NAME, "w+", np.uint16, (sum(sizes),))
     tokens = masked = longest = 0
-    for shard, stop in zip(shards, np.cumsum(sizes), strict=True):
-        content = MappedShard(folder / shard.name, shard.samples).content()
-        whole[stop - shard.samples : stop] = pack(content.lengths, content.masked)
-        tokens, masked = tokens + int(content.lengths.sum()), masked + int(content.masked.sum())
-        longest = max(longest, int(content.lengths.max()))
-    whole.flush()
+    with (folder / INDEX_NAME).open("wb") as index:  # written, not mapped: a full disk kills who writes to a map
+        header = {"descr": np.dtype(np.uint16).str, "fortran_order": False, "shape": (sum(sizes),)}
+        np.lib.format.write_array_header_1_0(index, header)
+        for shard in shards:
+            content = MappedShard(folder / shard.name, shard.samples).content()
+            index.write(pack(content.lengths, content.masked).tobytes())
+            tokens, masked = tokens + int(content.lengths.sum()), masked + int(content.masked.sum())
+            longest = max(longest, int(content.lengths.max()))
     return Split(sum(sizes), tokens, masked, longest, file_sha256(folder / INDEX_NAME), tuple(shards))
 
 
 def write_shard(path: Path, samples: Columns) -> ShardFile:
     """Write one shard."""
     values = {**vars(samples), "offsets": offsets(samples.lengths), "masked_offsets": offsets(samples.masked)}
-    with h5py.File(path, "w", libver="latest") as file:
+    with create_hdf5(path, "latest") as file:
         for name, dtype in FIELDS.items():
             # contiguous, without timestamps: readers map it from the file, and the same samples give the same bytes
             file.create_dataset(name, data=values[name].astype(dtype, copy=False), track_times=False)
@@ -80,9 +82,16 @@ def unfinished(out: Path) -> Iterator[Path]:
         with new_folder(out) as folder:
             yield folder
     except OSError as error:
-        raise DataError(
-            f"{out}: could not be written ({system_reason(error)}); nothing was kept; make room, or name another --out"
-        ) from error
+        raise DataError(f"{not_made(out, error)}; nothing was kept") from error
+
+
+def not_made(out: Path, error: OSError) -> str:
+    """Return the message about a dataset that a failing read or write ended; temporary names stay out of it."""
+    failed = Path(error.filename or out)
+    temporary = str(failed).startswith(str(out.with_name(f".{out.name}.")))
+    if temporary or failed in (out, *out.parents):
+        return unwritable(out, error, "name another --out")
+    return f"{out}: was not made, as {unreadable(failed, error, 'mend that first')}"
 
 
 def source_sha256(path: Path) -> str:
@@ -90,4 +99,4 @@ def source_sha256(path: Path) -> str:
     try:
         return file_sha256(path)
     except OSError as error:
-        raise DataError(f"{path}: cannot be read ({system_reason(error)}); give a readable file") from error
+        raise DataError(unreadable(path, error, "give a readable file")) from error

@@ -18,6 +18,7 @@ from bertbench import __version__
 from bertbench.common.errors import DataError
 from bertbench.common.progress import Progress
 from bertbench.common.seeding import derive, permuted
+from bertbench.common.system_faults import exists
 from bertbench.data.store.columns import FIELDS, Columns
 from bertbench.data.store.dataset import Dataset, shard_blocks
 from bertbench.data.store.manifest import MANIFEST_NAME, VOCAB_NAME, Manifest, existing, file_sha256
@@ -50,7 +51,7 @@ def shuffle(source: Path, out: Path, seed: int, shards: int, progress: Progress)
         "recipe": {"name": "shuffle", "seed": seed, "shards": shards, "splits": list(manifest.splits())},
         "source": {"manifest_sha256": file_sha256(source / MANIFEST_NAME)},
     }
-    if out.exists():
+    if exists(out, DataError):
         return existing(out, request), True
     with unfinished(out) as work:
         buckets = work / "buckets"
@@ -59,8 +60,10 @@ def shuffle(source: Path, out: Path, seed: int, shards: int, progress: Progress)
         train = write_shards(work / "train", _gathered(buckets, shards, progress))
         shutil.rmtree(buckets)
         if manifest.eval is not None:
-            shutil.copytree(source / "eval", work / "eval")
-        if (source / VOCAB_NAME).exists():  # samples may be converted without one
+            (work / "eval").mkdir()
+            for path in sorted((source / "eval").iterdir()):
+                shutil.copyfile(path, work / "eval" / path.name)
+        if exists(source / VOCAB_NAME, DataError):  # samples may be converted without one
             shutil.copyfile(source / VOCAB_NAME, work / VOCAB_NAME)
         shuffled = replace(manifest, request=request, tool_version=__version__, train=train)
         shuffled.write(work)

@@ -31,12 +31,13 @@ def summarize(folder: Path) -> dict[str, Any]:
 
 def drawn(summary: dict[str, Any]) -> str:
     """Return the summary for a terminal, with a histogram of lengths per split."""
-    documents = f"{summary['documents']:,} documents" if summary["documents"] else "documents not counted"
+    documents = _number(summary["documents"], "document") if summary["documents"] else "documents not counted"
     lines = [f"{summary['path']}: vocabulary of {summary['vocab_size']:,}, {documents}"]
     for name, split in summary["splits"].items():
         lines += [
             "",
-            f"{name}: {split['samples']:,} samples in {split['shards']:,} shards, {split['tokens']:,} tokens",
+            f"{name}: {_number(split['samples'], 'sample')} in {_number(split['shards'], 'shard')}, "
+            f"{split['tokens']:,} tokens",
             f"  lengths {split['shortest']} to {split['longest']}, mean {split['mean_length']:.1f}; "
             f"padded to {split['longest']}, {split['padding_fraction']:.1%} of a batch would be padding",
             f"  masked {split['masked_tokens']:,} tokens, {split['masked_share']:.1%} of all",
@@ -73,9 +74,16 @@ def _split(dataset: Dataset) -> dict[str, Any]:
     }
 
 
+def _number(count: int, name: str) -> str:
+    return f"{count:,} {name}{'' if count == 1 else 's'}"
+
+
 def _bars(split: dict[str, Any]) -> Iterator[str]:
+    """Yield a bar for each bin that has samples."""
     width = split["bin_width"]
     for number, samples in enumerate(split["histogram"]):
+        if not samples:
+            continue
         bar = "█" * round(_BAR_WIDTH * samples / max(split["histogram"]))
         first, last, share = number * width + 1, (number + 1) * width, samples / split["samples"]
         yield f"  {first:>4} to {last:>3}  {samples:>11,}  {share:>6.1%}  {bar}".rstrip()

@@ -10,12 +10,15 @@ from typing import NamedTuple
 
 import numpy as np
 
-from bertbench.common.errors import DataError, system_reason
+from bertbench.common.errors import DataError
 from bertbench.common.progress import Progress
+from bertbench.common.system_faults import is_systems, unreadable
 from bertbench.data.store.columns import INDEX_NAME, Columns, Index, pack
 from bertbench.data.store.dataset import BLOCK_SAMPLES, MappedShard, read_index
 from bertbench.data.store.manifest import MANIFEST_NAME, VOCAB_NAME, Manifest, ShardFile, Split, SplitName, file_sha256
 from bertbench.data.store.multiset import SampleMultiset
+
+_RESTORE = "copy it again from where the dataset came from, or prepare the data again"
 
 
 class Verified(NamedTuple):
@@ -24,26 +27,36 @@ class Verified(NamedTuple):
     problems: list[str]
     multisets: dict[SplitName, SampleMultiset]
     """Of the readable samples; complete only without problems."""
+    unread: list[Path]
+    """Shards that the system couldn't read, whose samples are therefore not known."""
 
 
 def verify(folder: Path, progress: Progress) -> Verified:
     """Check the whole dataset. Raises DataError only if there is no readable manifest."""
+    unread = list[Path]()
     manifest = Manifest.read(folder)
     problems, vocabulary, sha256 = list[str](), folder / VOCAB_NAME, manifest.tokenizer.sha256
     if sha256:  # samples may be converted without a vocabulary
-        problems += _change(vocabulary, file_sha256(vocabulary) if vocabulary.exists() else "no such file", sha256)
+        try:
+            problems += _change(vocabulary, sha256)
+        except OSError as error:
+            problems.append(unreadable(vocabulary, error, _RESTORE))
     multisets: dict[SplitName, SampleMultiset] = {}
     for name, split in manifest.splits().items():
         multisets[name] = SampleMultiset()
-        problems += _split_problems(folder / name, split, manifest.tokenizer.vocab_size, multisets[name], progress)
+        vocab_size = manifest.tokenizer.vocab_size
+        problems += _split_problems(folder / name, split, vocab_size, multisets[name], unread, progress)
     if not multisets:
         problems.append(f"{folder}: found no split in {MANIFEST_NAME}, expected train or eval; prepare the data again")
-    return Verified(problems, multisets)
+    return Verified(problems, multisets, unread)
 
 
 def differences(folder: Path, one: Verified, other_folder: Path, other: Verified) -> list[str]:
     """Return one line per split whose samples differ between the datasets, in any order."""
     problems = [f"against {problem}" for problem in other.problems]
+    if one.unread or other.unread:
+        unread = (one.unread or other.unread)[0]
+        return [*problems, f"{folder}: the samples are not compared with {other_folder}, as {unread} can't be read"]
     for name in sorted(one.multisets.keys() | other.multisets.keys()):
         ours, theirs = (verified.multisets.get(name, SampleMultiset()) for verified in (one, other))
         if ours != theirs:
@@ -55,22 +68,30 @@ def differences(folder: Path, one: Verified, other_folder: Path, other: Verified
 
 
 def _split_problems(
-    folder: Path, split: Split, vocab_size: int, found: SampleMultiset, progress: Progress
+    folder: Path, split: Split, vocab_size: int, found: SampleMultiset, unread: list[Path], progress: Progress
 ) -> Iterator[str]:
+    """Yield the faults of a split; add its samples to `found`, and its shards that can't be read to `unread`."""
     entries = np.empty(0, np.uint16)
     try:
         entries = read_index(folder, split)
-        yield from _change(folder / INDEX_NAME, file_sha256(folder / INDEX_NAME), split.index_sha256)
+        yield from _change(folder / INDEX_NAME, split.index_sha256)
     except DataError as error:
         yield str(error)
-    first = 0
+    except OSError as error:
+        yield unreadable(folder / INDEX_NAME, error, _RESTORE)
+    first, unread_before = 0, len(unread)
     for number, shard in enumerate(split.shards, start=1):
         path = folder / shard.name
         try:
-            yield from _change(path, file_sha256(path), shard.sha256)
+            yield from _change(path, shard.sha256)
             yield from _sample_problems(path, shard, entries[first:], vocab_size, found)
-        except (DataError, OSError) as error:
-            yield str(error) if isinstance(error, DataError) else f"{path}: cannot be read ({system_reason(error)})"
+        except OSError as error:
+            unread.append(path)
+            yield unreadable(path, error, _RESTORE)
+        except DataError as error:
+            if is_systems(error.__cause__):
+                unread.append(path)
+            yield str(error)
         first += shard.samples
         progress.update(number, len(split.shards), f"{folder.name}: {number} of {len(split.shards)} shards")
     for name, count, expected in (
@@ -78,12 +99,20 @@ def _split_problems(
         ("tokens", found.tokens, split.tokens),
         ("masked tokens", found.masked, split.masked_tokens),
     ):
-        if count != expected:
+        if count != expected and len(unread) == unread_before:
             yield f"{folder}: found {count:,} {name}, the manifest says {expected:,}; prepare the data again"
     known = {shard.name for shard in split.shards} | {INDEX_NAME}
-    for path in sorted(folder.iterdir()) if folder.is_dir() else ():
+    for path in _listed(folder):
         if path.name not in known:
             yield f"{path}: found a file that the manifest doesn't list; remove it, or prepare the data again"
+
+
+def _listed(folder: Path) -> list[Path]:
+    """Return what a folder holds; nothing if it can't be listed: then its files are missing or unreadable, too."""
+    try:
+        return sorted(folder.iterdir())
+    except OSError:
+        return []
 
 
 def _sample_problems(
@@ -112,7 +141,8 @@ def _block_problem(block: Columns, vocab_size: int, promised: Index) -> tuple[in
     return (int(wrong[0]), "another length or masked count than the index holds") if len(wrong) else None
 
 
-def _change(path: Path, found: str, expected: str) -> list[str]:
-    """Return the fault of a file whose checksum isn't the manifest's."""
+def _change(path: Path, expected: str) -> list[str]:
+    """Return the fault of a file whose checksum isn't the manifest's. Raises OSError if it can't be read."""
+    found = file_sha256(path)
     fault = f"{path}: found sha256 {found}, the manifest says {expected}; the file has changed, prepare the data again"
     return [] if found == expected else [fault]

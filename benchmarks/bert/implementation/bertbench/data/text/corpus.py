@@ -18,6 +18,7 @@ from pathlib import Path
 from pydoc_data import topics
 
 from bertbench.common.errors import DataError
+from bertbench.common.system_faults import unreadable
 
 Article = list[str]
 """One document: its sentences in order."""
@@ -76,7 +77,10 @@ def _articles(documents: Iterable[list[str]], seen: set[str]) -> Iterator[Articl
 
 def _definition_texts(path: Path) -> Iterator[list[str]]:
     """Yield one source file's documentation: a list for the module and one per top-level statement."""
-    source = path.read_bytes()
+    try:
+        source = path.read_bytes()
+    except OSError as error:
+        raise DataError(unreadable(path, error, "install this Python again, or give --text FILE")) from error
     if b'"""' not in source:
         return
     try:
@@ -144,8 +148,10 @@ def _lines(path: Path) -> Iterator[str]:
     try:
         with path.open(encoding="utf-8", newline="\n") as lines:
             yield from lines
-    except (OSError, UnicodeDecodeError) as error:
-        raise DataError(f"{path}: cannot be read ({error}); give the path of a text file in UTF-8") from error
+    except OSError as error:
+        raise DataError(unreadable(path, error, "give the path of a text file in UTF-8")) from error
+    except UnicodeDecodeError as error:
+        raise DataError(f"{path}: is not UTF-8 ({error}); give the path of a text file in UTF-8") from error
 
 
 def split_sentences(paragraph: str) -> list[str]:

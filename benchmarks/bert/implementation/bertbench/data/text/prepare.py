@@ -15,6 +15,7 @@ import numpy as np
 from bertbench.common.errors import DataError
 from bertbench.common.progress import Progress
 from bertbench.common.seeding import derive
+from bertbench.common.system_faults import exists
 from bertbench.data.store.columns import Array, Columns
 from bertbench.data.store.manifest import TOKENIZER_VERSION, Guess, Manifest, existing
 from bertbench.data.store.shards import source_sha256, unfinished, write_split
@@ -52,7 +53,7 @@ def prepare(out: Path, texts: Texts, recipe: Recipe, vocab: Path | None, progres
     request: dict[str, Any] = {"recipe": asdict(recipe), "source": source}
     if vocab is not None:
         request["vocab_sha256"] = Vocabulary.read(vocab).sha256
-    if out.exists():
+    if exists(out, DataError):
         return existing(out, request), True
     with unfinished(out) as folder:
         of_files = (_READERS[kind](path) for kind, paths in texts.items() for path in paths)

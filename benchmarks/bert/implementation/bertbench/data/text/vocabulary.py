@@ -15,10 +15,12 @@ from tokenizers.pre_tokenizers import BertPreTokenizer, WhitespaceSplit
 from tokenizers.trainers import WordPieceTrainer
 
 from bertbench.common.errors import DataError
+from bertbench.common.system_faults import unreadable
 from bertbench.data.store import manifest
 from bertbench.data.text.wordpiece import LONGEST_WORD, pieces
 from bertbench.data.text.words import chunks, normalized, words
 
+_BYTE_ORDER_MARK = "\ufeff"
 SPECIAL_TOKENS = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]")
 _REMEMBERED = 1 << 17  # words whose ids are cached during encoding: 40 MB
 # A vocabulary of hundreds can't hold every rare symbol; words with rarer characters become [UNK].
@@ -35,18 +37,32 @@ class Vocabulary:
     def read(cls, path: Path) -> "Vocabulary":
         """Read a vocab.txt: one entry a line, its number the id; white space around an entry is ignored.
 
-        Raises DataError if the file can't be read, repeats an entry, or lacks a special token.
+        As in google-research/bert's load_vocab, only a newline ends a line, and a blank line takes an id that no word
+        has; there may be several. Raises DataError if the file can't be read, lacks a special token, or leaves an id
+        open: an entry is repeated, or changed by a byte order mark before it.
         """
         try:
-            lines = path.read_bytes().decode("utf-8").removesuffix("\n").split("\n")
-        except (OSError, UnicodeDecodeError) as error:
+            text = path.read_bytes().decode("utf-8")
+        except OSError as error:
+            raise DataError(unreadable(path, error, "give a vocab.txt with one entry a line")) from error
+        except UnicodeDecodeError as error:
             raise DataError(
                 f"{path}: cannot be read as a vocabulary ({error}); give a vocab.txt with one entry a line"
             ) from error
+        lines = text.removeprefix(_BYTE_ORDER_MARK).removesuffix("\n").split("\n")
         tokens = tuple(line.strip() for line in lines)  # str.splitlines would also split at U+2028 and others
-        if len(set(tokens)) != len(tokens):
-            repeated = next(token for token in tokens if tokens.count(token) > 1)
-            raise DataError(f"{path}: found {repeated!r} more than once; every entry of a vocabulary must be different")
+        if text.startswith(_BYTE_ORDER_MARK) and tokens[0] not in SPECIAL_TOKENS:
+            raise DataError(
+                f"{path}: begins with a byte order mark, which google-research's loader counts to its first entry "
+                f"{tokens[0]!r}, so that other programs read that word as [UNK]; save the file without the mark"
+            )
+        line_of: dict[str, int] = {}
+        for number, token in enumerate(tokens, start=1):
+            if token and line_of.setdefault(token, number) != number:
+                raise DataError(
+                    f"{path}: found {token!r} in lines {line_of[token]:,} and {number:,}, so its id is ambiguous; "
+                    "every entry of a vocabulary must be different, white space around it aside"
+                )
         missing = [token for token in SPECIAL_TOKENS if token not in tokens]
         if missing:
             raise DataError(f"{path}: found no entry {', '.join(missing)}; expected all of {', '.join(SPECIAL_TOKENS)}")

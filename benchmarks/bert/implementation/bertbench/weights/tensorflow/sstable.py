@@ -7,8 +7,9 @@ index block, which points to the data blocks; after each block stand its compres
 from collections.abc import Iterator
 from pathlib import Path
 
-from bertbench.common.errors import CheckpointError, system_reason
+from bertbench.common.errors import CheckpointError
 from bertbench.common.protobuf import masked_crc32c, varint
+from bertbench.common.system_faults import unreadable
 from bertbench.weights.tensorflow.snappy import decompress
 
 MAGIC = (0xDB4775248B80FB57).to_bytes(8, "little")
@@ -25,9 +26,7 @@ def read_table(path: Path) -> dict[bytes, bytes]:
     try:
         data = path.read_bytes()
     except OSError as error:
-        raise CheckpointError(
-            f"{path}: cannot be read ({system_reason(error)}); give the checkpoint's path without .index"
-        ) from error
+        raise CheckpointError(unreadable(path, error, "give the checkpoint's path without .index")) from error
     table: dict[bytes, bytes] = {}
     try:
         if len(data) < FOOTER_BYTES or data[-len(MAGIC) :] != MAGIC:

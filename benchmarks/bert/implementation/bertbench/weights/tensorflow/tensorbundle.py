@@ -13,8 +13,9 @@ import google_crc32c
 import numpy as np
 from numpy.typing import NDArray
 
-from bertbench.common.errors import CheckpointError, system_reason
+from bertbench.common.errors import CheckpointError
 from bertbench.common.protobuf import as_bytes, as_number, fields, masked, masked_crc32c, varint
+from bertbench.common.system_faults import unreadable
 from bertbench.weights.tensorflow.sstable import read_table
 
 _FLOAT, _STRING = 1, 7
@@ -116,10 +117,12 @@ class Bundle:
         path = self.prefix.with_name(f"{self.prefix.name}.data-{entry.shard:05d}-of-{self.shards:05d}")
         try:
             shard = np.memmap(path, np.uint8, mode="r")
-        except (OSError, ValueError) as error:  # ValueError: an empty file can't be mapped
-            reason = system_reason(error) if isinstance(error, OSError) else "it is empty"
+        except OSError as error:
+            remedy = f"it holds {name}: copy all data files beside the .index"
+            raise CheckpointError(unreadable(path, error, remedy)) from error
+        except ValueError as error:  # an empty file can't be mapped
             raise CheckpointError(
-                f"{path}: cannot be read ({reason}), though {name} is in it; copy all data files beside the .index"
+                f"{path}: is empty, but holds {name}; copy all data files beside the .index"
             ) from error
         if entry.offset + entry.size > len(shard):
             raise self._damaged(path, name, f"the tensor ends at byte {entry.offset + entry.size:,} of {len(shard):,}")

@@ -1,0 +1,369 @@
+"""Declare what each command reads of a system file, so that no setting that a person gives is ignored.
+
+Every command has one declaration here. `check_given` refuses, by name, settings that were given by hand (--set, or a
+variable that stands for a setting) and that the command can't honour. `unread_line` names what a file says and the
+command doesn't read, in one line.
+A new setting of config/ has no declaration, and a test fails until it has one for each command.
+"""
+
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from enum import Enum
+from functools import reduce
+from itertools import groupby
+from typing import Any
+
+from bertbench.balance.plan import EXCHANGING
+from bertbench.common.errors import ConfigError
+from bertbench.common.section import Section
+from bertbench.config.load import parsed_override
+from bertbench.config.partial import section_of
+from bertbench.config.settings import Settings
+from bertbench.config.system import System
+from bertbench.model.options import LEAST_WIDTH
+
+
+class Plain(Enum):
+    """A setting that needs no condition."""
+
+    READ = "the command honours it"
+    NO_EFFECT = "it can't change what the command gives, so it passes"
+
+
+READ, NO_EFFECT = Plain.READ, Plain.NO_EFFECT
+
+
+@dataclass(frozen=True)
+class Unread:
+    """A setting that the command can't honour."""
+
+    remedy: str
+    """What can honour it, or what to do."""
+    goes_by: tuple[object, ...] = ()
+    """The values that the command goes by anyway; they pass."""
+
+    def passes(self, value: object) -> bool:
+        """Return whether the command goes by this value: true isn't 1 here."""
+        return any(type(value) is type(own) and value == own for own in self.goes_by)
+
+
+@dataclass(frozen=True)
+class ReadWhere:
+    """A setting that the command honours under a condition on other settings."""
+
+    holds: Callable[[Settings], object]
+    needs: str
+    """The condition, for people."""
+
+
+@dataclass(frozen=True)
+class ReadAs:
+    """A setting of which the command can honour some values only."""
+
+    values: tuple[object, ...]
+    because: str
+    """Why it can't honour others."""
+
+
+Reading = Plain | Unread | ReadWhere | ReadAs
+Declaration = Mapping[str, Reading]
+"""How a command reads each setting. A section's name stands for all its settings; the longest name counts, `*` last."""
+
+_LEAVE_OUT = "leave it out"
+_RESULT_ONLY = "a whole run honours it; leave it out here"
+
+
+def _unread(remedy: str, *goes_by: object) -> Unread:
+    return Unread(remedy, goes_by)
+
+
+# What a run passes through only where another setting chooses it.
+_CONDITIONAL: Declaration = {
+    "launch.rebalance_every_steps": ReadWhere(lambda s: s.launch.rank_speeds is not None, "launch.rank_speeds"),
+    "power.hz": ReadWhere(lambda s: s.power.measure, "power.measure true"),
+    "power.conversion_efficiency": ReadWhere(lambda s: s.power.measure, "power.measure true"),
+    "power.interconnect_watts": ReadWhere(lambda s: s.power.measure, "power.measure true"),
+    "model.initializer_range": ReadWhere(lambda s: s.model.checkpoint is None, "no model.checkpoint"),
+    "model.initial_weights": ReadWhere(lambda s: s.model.checkpoint is None, "no model.checkpoint"),
+    "data.equal_counts": ReadWhere(
+        lambda s: s.data.balance in ("planned", "planned_local"), "data.balance planned or planned_local"
+    ),
+    "data.deal": ReadWhere(lambda s: s.data.balance in EXCHANGING, f"data.balance {' or '.join(EXCHANGING)}"),
+    "data.strata_edges": ReadWhere(
+        lambda s: s.data.balance.startswith("stratified"), "data.balance stratified or stratified_presort"
+    ),
+    "optimizer.muon": ReadWhere(lambda s: s.optimizer.name == "muon", "optimizer.name muon"),
+    "schedule.start_warmup_step": ReadWhere(  # 0 is the start of a schedule without warm-up, too
+        lambda s: s.schedule.warmup_steps or s.schedule.start_warmup_step == 0, "schedule.warmup_steps above 0"
+    ),
+    "clip.max_norm": ReadWhere(lambda s: s.clip.mode != "none", "clip.mode after, before or bucket"),
+    "communication.topk_share": ReadWhere(
+        lambda s: s.communication.compression == "topk", "communication.compression topk"
+    ),
+    "communication.powersgd_rank": ReadWhere(
+        lambda s: s.communication.compression == "powersgd", "communication.compression powersgd"
+    ),
+    "communication.powersgd_start_step": ReadWhere(
+        lambda s: s.communication.compression == "powersgd", "communication.compression powersgd"
+    ),
+    "communication.bucket_mb": ReadWhere(
+        lambda s: not s.parallel.splits, "whole models: a split model's gradients have no buckets"
+    ),
+    "sync.every_steps": ReadWhere(lambda s: s.sync.outer is not None, "sync.method local_sgd or diloco"),
+    "sync.outer_learning_rate": ReadWhere(lambda s: s.sync.method == "diloco", "sync.method diloco"),
+    "sync.outer_momentum": ReadWhere(lambda s: s.sync.method == "diloco", "sync.method diloco"),
+    "sync.delay_steps": ReadWhere(lambda s: s.sync.method == "delayed", "sync.method delayed"),
+    "sync.correction_steps": ReadWhere(lambda s: s.sync.delay, "sync.method delayed and sync.delay_steps above 0"),
+    "precision.initial_loss_scale": ReadWhere(
+        lambda s: s.scales_loss, "gradients in fp16: precision.compute or communication.compression fp16"
+    ),
+    "compute.products": ReadWhere(
+        lambda s: s.launch.device == "cpu" and not s.parallel.splits and s.model.hidden_size >= LEAST_WIDTH,
+        f"whole models on CPUs with model.hidden_size of at least {LEAST_WIDTH}",
+    ),
+    "parallel.schedule": ReadWhere(lambda s: s.parallel.pipeline > 1, "parallel.pipeline above 1"),
+}
+
+_TRAIN: Declaration = {
+    **dict.fromkeys(Settings.model_fields, READ),
+    **_CONDITIONAL,
+    "data.recipe": READ,  # compared with the dataset's manifest (loading/inputs.py)
+    "finetune": _unread("`bertbench finetune squad` reads that section"),
+}
+_SHORT: Declaration = {
+    "evaluation.interval_samples": _unread(f"it evaluates once, after its last step; {_RESULT_ONLY}"),
+    "evaluation.max_samples": _unread(f"its number of steps is fixed; {_RESULT_ONLY}"),
+    "checkpoint.final_weights": _unread(f"it writes no weights; {_RESULT_ONLY}", False),
+}
+_BY_A_SCHEDULER: Declaration = {
+    "launch.port": _unread("the job chooses its port; MASTER_PORT in the job's environment sets another"),
+}
+_FINETUNE: Declaration = {
+    **dict.fromkeys(("name", "description", "source", "hardware", "finetune", "model"), READ),
+    "scale_from_batch": _unread("set finetune.learning_rate"),
+    "launch": READ,
+    "launch.clear_caches": _unread("fine-tuning clears no page cache", False),
+    "launch.walltime_minutes": NO_EFFECT,
+    "launch.max_restarts": _unread("fine-tuning doesn't restart", 0),
+    "launch.rank_speeds": _unread("fine-tuning gives all ranks equal work", None),
+    "launch.rebalance_every_steps": _unread("fine-tuning gives all ranks equal work", None),
+    "power": _unread("fine-tuning measures no energy; `bertbench launch` does", False, 2.0, 1.0, None),
+    "model.initial_weights": _unread("fine-tuning starts from --init, or from random weights", "random"),
+    "data": _unread("--train and --dev name the questions"),
+    "data.global_batch_size": _unread("set finetune.global_batch_size"),
+    "data.local_batch": _unread("set finetune.global_batch_size"),
+    "data.gradient_accumulation_steps": _unread("fine-tuning takes a batch at once", 1),
+    "data.cost": READ,
+    "loss": _unread("fine-tuning takes the mean over the global batch", "global"),
+    "optimizer": _unread("fine-tuning has its own AdamW: set finetune.learning_rate or finetune.weight_decay"),
+    "optimizer.name": _unread("fine-tuning has AdamW alone", "adam"),
+    "optimizer.beta1": _unread("fine-tuning has 0.9", 0.9),
+    "optimizer.beta2": _unread("fine-tuning has 0.999", 0.999),
+    "optimizer.epsilon": _unread("fine-tuning has 1e-6", 1e-6),
+    "optimizer.learning_rate": _unread("set finetune.learning_rate"),
+    "optimizer.weight_decay": _unread("set finetune.weight_decay"),
+    "optimizer.impl": _unread("fine-tuning has torch's", "torch", "auto"),
+    "optimizer.ema_decay": _unread("fine-tuning averages no weights", 0.0),
+    "optimizer.sharded": _unread("fine-tuning keeps the optimizer's whole state on each rank", False),
+    "schedule": _unread("set finetune.epochs or finetune.warmup_fraction"),
+    "clip.mode": _unread("fine-tuning clips the reduced gradient", "after"),
+    "clip.max_norm": _unread("set finetune.max_norm"),
+    "communication": _unread("fine-tuning sums whole gradients in fp32"),
+    "communication.compression": _unread("fine-tuning sums gradients in fp32", "none"),
+    "communication.hierarchical": _unread("fine-tuning sums over all ranks at once", False),
+    "communication.bucket_mb": READ,
+    "sync": _unread("fine-tuning sums gradients in every step"),
+    "sync.method": _unread("fine-tuning sums gradients in every step", "every_step"),
+    "evaluation": _unread("fine-tuning answers all questions of --dev after each epoch"),
+    "evaluation.batch_size": READ,
+    "checkpoint": _unread("fine-tuning takes no snapshots; it writes the model at its end"),
+    "checkpoint.every_steps": _unread("fine-tuning takes no snapshots", None),
+    "checkpoint.final_weights": _unread("fine-tuning writes the model at its end", True),
+    "precision.compute": ReadAs(("bf16", "fp32"), "fine-tuning has no loss scaling, and measures no format's speed"),
+    "precision.residual": _unread("fine-tuning keeps hidden states in fp32", "fp32"),
+    "precision.initial_loss_scale": _unread("fine-tuning has no loss scaling"),
+    "compute.compile": _unread("fine-tuning compiles nothing", None, "none", "auto"),
+    "compute.products": _unread("fine-tuning multiplies by torch's own products", "torch"),
+    "parallel": _unread("fine-tuning keeps the whole model on each rank", 1, False),
+    "parallel.schedule": _unread("fine-tuning keeps the whole model on each rank"),
+}
+_EVALUATE: Declaration = {
+    "*": NO_EFFECT,
+    **dict.fromkeys(("launch.device", "launch.timeout_s", "model", "data.path", "data.eval_path"), READ),
+    "data.recipe": READ,  # compared with the dataset's manifest
+    "evaluation.batch_size": READ,
+    "model.hidden_dropout": NO_EFFECT,
+    "model.attention_dropout": NO_EFFECT,
+    "model.initializer_range": NO_EFFECT,
+    "model.initial_weights": NO_EFFECT,
+    "precision.compute": ReadAs(
+        ("bf16", "fp16", "fp32"), "measuring a format's speed takes longer than one evaluation"
+    ),
+    "precision.residual": _unread("an evaluation keeps hidden states in fp32", "fp32"),
+    "compute.compile": _unread("compiling takes longer than one evaluation", None, "none", "auto"),
+    "compute.products": _unread("an evaluation multiplies by torch's own products", "torch"),
+}
+_NOT_FORECAST = _unread("the forecast doesn't depend on it; leave it out")
+_PREDICT: Declaration = {
+    "*": _NOT_FORECAST,
+    **dict.fromkeys(("name", "description", "source", "hardware", "scale_from_batch"), READ),
+    **dict.fromkeys(("launch.ranks_per_node", "launch.device", "model", "parallel"), READ),
+    **dict.fromkeys(("data.global_batch_size", "data.local_batch", "data.gradient_accumulation_steps"), READ),
+    **dict.fromkeys(("data.balance", "data.equal_counts", "clip.mode"), READ),
+    "communication.compression": ReadAs(("none", "fp16", "bf16"), "forecasts are calibrated on published runs"),
+    "communication.bucket_mb": READ,
+    **dict.fromkeys(("optimizer.name", "optimizer.learning_rate", "optimizer.beta1", "optimizer.beta2"), READ),
+    **dict.fromkeys(("schedule.max_steps", "schedule.warmup_steps", "schedule.start_warmup_step"), READ),
+    # where and how a run starts doesn't change its time on the clock
+    "launch": NO_EFFECT,
+    "launch.rank_speeds": _NOT_FORECAST,
+    "power": NO_EFFECT,
+    "data.path": NO_EFFECT,
+    "data.eval_path": NO_EFFECT,
+    "data.recipe": NO_EFFECT,
+    "checkpoint": NO_EFFECT,
+    "finetune": NO_EFFECT,
+    "model.checkpoint": NO_EFFECT,
+    # memory, which the forecast warns of
+    "precision.compute": _unread("forecasts are calibrated on published runs in 16 bits; leave it out", "bf16", "fp16"),
+    "parallel.schedule": _CONDITIONAL["parallel.schedule"],
+}
+_COST: Declaration = {
+    "*": NO_EFFECT,
+    "model": READ,
+    "launch.device": READ,
+    "model.checkpoint": NO_EFFECT,
+    "model.initial_weights": NO_EFFECT,
+    "precision.compute": _unread("the cost is measured in fp32", "fp32"),
+    "precision.residual": _unread("the cost is measured in fp32", "fp32"),
+    "compute.compile": _unread("the cost is measured without torch.compile", None, "none", "auto"),
+    "compute.products": _unread("the cost is measured with torch's own products", "torch"),
+    "parallel": _unread("the cost is measured on a whole model", 1, False),
+    "parallel.recompute": _unread("the cost is measured without recomputation", False),
+    "parallel.schedule": NO_EFFECT,
+}
+_PREPARE: Declaration = {
+    "*": NO_EFFECT,
+    **dict.fromkeys(("data.path", "data.recipe", "model.max_positions"), READ),
+}
+# These describe a run, or check what it would meet: what they don't use can't change what they say.
+_DESCRIBES: Declaration = {"*": NO_EFFECT}
+
+DECLARATIONS: dict[str, Declaration] = {
+    "train": _TRAIN,
+    "train --smoke": {**_TRAIN, **_SHORT},
+    "train --profile": {
+        **_TRAIN, **_SHORT, "checkpoint.every_steps": _unread(f"it takes no snapshot; {_RESULT_ONLY}", None),
+    },
+    "launch --on slurm": {**_TRAIN, **_BY_A_SCHEDULER},
+    "launch --on kubernetes": {**_TRAIN, **_BY_A_SCHEDULER},
+    "finetune squad": _FINETUNE,
+    "evaluate": _EVALUATE,
+    "predict": _PREDICT,
+    "predict --layouts": {
+        **_PREDICT,
+        **dict.fromkeys(("parallel", "parallel.schedule"), _unread("it lists every layout; leave it out")),
+    },
+    "bench cost": _COST,
+    "data prepare": _PREPARE,
+    "plan": _DESCRIBES,
+    "preflight": _DESCRIBES,
+    "show": _DESCRIBES,
+}  # fmt: skip
+"""By command, with the option of a mode that reads less."""
+
+
+def setting_names(kind: type[Section] = Settings, prefix: str = "") -> Iterator[str]:
+    """Yield the dotted name of every setting."""
+    for name, field in kind.model_fields.items():
+        below = section_of(field)
+        key = f"{prefix}{field.alias or name}"
+        if below is None:
+            yield key
+        else:
+            yield from setting_names(below, f"{key}.")
+
+
+def reading_of(declaration: Declaration, setting: str) -> Reading:
+    """Return how a command reads a setting. Raises KeyError for one that the declaration doesn't name."""
+    name = setting
+    while name not in declaration and "." in name:
+        name = name.rpartition(".")[0]
+    return declaration[name if name in declaration else "*"]
+
+
+def check_given(system: System, command: str) -> None:
+    """Raise ConfigError for the settings given by hand that `command` can't honour, each by name with the remedy."""
+    declaration = DECLARATIONS[command]
+    problems = []
+    for setting in setting_names():
+        if setting not in system.given:
+            continue
+        reading = reading_of(declaration, setting)
+        if isinstance(reading, Unread) and not reading.passes(value_of(system, setting)):
+            problems.append(_refusal(system.given[setting], command, setting, reading))
+        elif isinstance(reading, ReadAs) and value_of(system, setting) not in reading.values:
+            choices = " or ".join(map(str, reading.values))
+            problems.append(f"{system.given[setting]}: {command} can't honour it: {reading.because}; use {choices}")
+        elif isinstance(reading, ReadWhere) and not reading.holds(system):
+            problems.append(
+                f"{system.given[setting]}: {command} reads {setting} only with {reading.needs}; set that too, or "
+                f"{_LEAVE_OUT}"
+            )
+    if problems:
+        raise ConfigError("\n".join(problems))
+
+
+def check_overrides(overrides: Iterable[str], command: str) -> None:
+    """Raise ConfigError for those of `overrides`, NAME=VALUE, that `command` doesn't read, whatever else is wrong."""
+    problems = []
+    for override in overrides:
+        name, value = parsed_override(override)
+        for setting in setting_names():
+            if name == setting or setting.startswith(f"{name}."):
+                given = _within(value, setting.removeprefix(name).lstrip("."))
+                reading = reading_of(DECLARATIONS[command], setting)
+                if given is not None and isinstance(reading, Unread) and not reading.passes(given):
+                    problems.append(_refusal(f"--set {override!r}", command, setting, reading))
+    if problems:
+        raise ConfigError("\n".join(problems))
+
+
+def _refusal(origin: str, command: str, setting: str, reading: Unread) -> str:
+    return f"{origin}: {command} doesn't read {setting}; {reading.remedy}"
+
+
+def _within(value: Any, names: str) -> Any:
+    """Return what a JSON value has under dotted names; None where it has nothing there."""
+    for name in filter(None, names.split(".")):
+        value = value.get(name) if isinstance(value, dict) else None
+    return value
+
+
+def unread_line(system: System, command: str) -> str | None:
+    """Return a line that names the sections and settings of the file that `command` doesn't read; None without any.
+
+    A setting that another one of the file switches off isn't named: that is the file's own choice.
+    """
+    declaration = DECLARATIONS[command]
+    unread: list[str] = []
+    for section, settings in groupby(sorted(system.stated), key=lambda setting: setting.partition(".")[0]):
+        names = list(settings)
+        left = [name for name in names if _is_unread(declaration, system, name)]
+        if left:
+            unread += [section] if left == names else left
+    return f"{system.name}: {command} doesn't read {', '.join(unread)} of the system file" if unread else None
+
+
+def _is_unread(declaration: Declaration, system: System, setting: str) -> bool:
+    reading = reading_of(declaration, setting)
+    return isinstance(reading, Unread) and not reading.passes(value_of(system, setting))
+
+
+def value_of(system: System, setting: str) -> Any:
+    """Return a setting's value; None where its section is left out."""
+
+    def below(place: Any, name: str) -> Any:
+        return None if place is None else getattr(place, name)
+
+    return reduce(below, setting.split("."), system)

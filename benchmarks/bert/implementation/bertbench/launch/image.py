@@ -1,0 +1,39 @@
+"""Write an image's name as the program that starts it reads it: CONT may be written for any of them.
+
+docker names an image `registry.example.org/team/name:tag`. pyxis, by enroot, parts registry and name by #. apptainer
+reads a word without docker:// as a file. As in docker, a first part with a dot or a port, or localhost, is a registry;
+any other is a name on Docker Hub.
+"""
+
+import re
+from pathlib import Path
+from typing import Literal
+
+from bertbench.common.errors import ConfigError
+
+Starter = Literal["pyxis", "apptainer", "charliecloud", "docker", "kubernetes"]
+_IN_REGISTRY = re.compile(r"(docker://)?([^/#]*[.:][^/#]*|localhost)/([^#]+)")
+_FILES = (".sqsh", ".sif", ".img", ".simg", ".tar")
+
+
+def image_for(starter: Starter, image: str) -> str:
+    """Return the image as `starter` takes it; a file by its absolute path, which holds in any folder.
+
+    Raises ConfigError if it is a file that isn't there, or one where an image's name is needed.
+    """
+    path = Path(image)
+    is_file = starter == "charliecloud" or image.startswith(("/", ".", "~")) or image.endswith(_FILES) or path.exists()
+    if is_file and starter in ("docker", "kubernetes"):
+        raise ConfigError(f"CONT is {image}: {starter} takes an image's name, such as registry.example.org/bertbench:1")
+    if is_file:
+        if not path.exists():
+            raise ConfigError(
+                f"CONT is {image}: found nothing there; make the image, or correct CONT (docs/running.md)"
+            )
+        return str(path.absolute())
+    if starter == "pyxis":
+        return _IN_REGISTRY.sub(r"\1\2#\3", image, count=1) if _IN_REGISTRY.fullmatch(image) else image
+    plain = image.replace("#", "/", 1)
+    if starter == "apptainer":
+        return plain if "://" in plain else f"docker://{plain}"
+    return plain.removeprefix("docker://")

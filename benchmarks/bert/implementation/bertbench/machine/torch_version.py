@@ -1,0 +1,23 @@
+"""Warn of a torch that bertbench's tests haven't run on.
+
+pip installs none such, by pyproject.toml's bounds. A container, or an installation without dependencies, may have one.
+"""
+
+import re
+
+import torch
+
+OLDEST, NEWEST = (2, 11), (2, 14)
+"""The versions of torch that the tests have run on; docs/compatibility.md says how."""
+
+
+def untested(version: str = torch.__version__) -> str | None:
+    """Return a warning if this torch is older or newer than those that the tests have run on; else None."""
+    major, minor, *_ = map(int, re.findall(r"\d+", version))  # NVIDIA's builds are called 2.11.0a0+hash
+    if OLDEST <= (major, minor) <= NEWEST:
+        return None
+    oldest, newest = (".".join(map(str, bound)) for bound in (OLDEST, NEWEST))
+    return (
+        f"torch {version} is untested with bertbench: its tests have run on torch {oldest} to {newest}; "
+        "docs/compatibility.md says how to test another"
+    )

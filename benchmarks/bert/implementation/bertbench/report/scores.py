@@ -1,0 +1,40 @@
+"""Average runs: the mean of all that reached the target, and MLPerf's score of a result, which leaves two runs out.
+
+A mean is over every run that reached its target, in every command. Only a result of ten runs has a score, as MLPerf
+Training's rules define it: the mean without the fastest and the slowest, where one failed run counts as the slowest.
+"""
+
+import math
+from collections.abc import Sequence
+from statistics import mean
+
+from compliance import runs_per_result
+
+BENCHMARK = "bert"
+RUNS = runs_per_result(BENCHMARK)
+"""Runs of a result."""
+
+
+def mean_of(values: Sequence[float | None]) -> float | None:
+    """Return the mean of runs that reached the target; None without any, or if the value of one is unknown."""
+    known = [value for value in values if value is not None]
+    return mean(known) if known and len(known) == len(values) else None
+
+
+def counted(values: Sequence[float | None]) -> list[bool]:
+    """Return for each run of a result whether its value is in the score; None stands for a failed run."""
+    order = sorted(range(len(values)), key=lambda run: _ranked(values[run]))
+    kept = order[1:-1]
+    return [run in kept for run in range(len(values))]
+
+
+def score(values: Sequence[float | None]) -> float | None:
+    """Return MLPerf's score of runs; None for fewer than ten, or if more than one failed."""
+    if len(values) < RUNS or sum(value is None for value in values) > 1:
+        return None
+    kept = [value for value, counts in zip(values, counted(values), strict=True) if counts]
+    return mean_of(kept)
+
+
+def _ranked(value: float | None) -> float:
+    return math.inf if value is None else value

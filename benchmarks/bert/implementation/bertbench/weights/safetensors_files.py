@@ -1,0 +1,94 @@
+"""Read safetensors files: one, or the shards of an index. The library says "no such file" of most faults; we say why.
+
+An index is Hugging Face's model.safetensors.index.json: `weight_map` gives the shard of each tensor.
+"""
+
+import re
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from pydantic import BaseModel
+from safetensors import SafetensorError, safe_open
+from torch import Tensor
+
+from bertbench.common.errors import CheckpointError
+from bertbench.common.json_object import read_as
+from bertbench.common.system_faults import systems_error, unreadable
+
+_LFS_POINTER = b"version https://git-lfs"
+_FILE_NAME = re.compile(r"(?!\.{1,2}\Z)[^/\0]+")
+
+
+class _Index(BaseModel):
+    weight_map: dict[str, str]
+
+
+@dataclass(frozen=True)
+class TensorFiles:
+    """The tensors of a model; they stay on disk until they are read."""
+
+    path: Path
+    """The file, or the index of several."""
+    file_of: dict[str, Path]
+    """The file of each tensor, by the tensor's name."""
+    remedy: str
+    """What mends a damaged or missing file."""
+
+    @classmethod
+    def open(cls, path: Path, remedy: str) -> "TensorFiles":
+        """Read the headers of a safetensors file, or of all shards of an index.
+
+        Raises CheckpointError if a file can't be read, or an index names a file elsewhere or a tensor that isn't there.
+        """
+        if path.suffix != ".json":
+            return cls(path, dict.fromkeys(_names(path, remedy), path), remedy)
+        index: _Index = read_as(path, _Index, CheckpointError, remedy)
+        shards = dict.fromkeys(index.weight_map.values())
+        if outside := [shard for shard in shards if not _FILE_NAME.fullmatch(shard)]:
+            raise CheckpointError(f"{path}: names {outside[0]!r}, expected files of its own folder; {remedy}")
+        whole = f"{path.name} lists it: copy all files of the model"
+        names = {shard: _names(path.with_name(shard), whole) for shard in shards}
+        file_of = {name: path.with_name(shard) for shard in shards for name in names[shard]}
+        for name, shard in index.weight_map.items():
+            if name not in names[shard]:
+                raise CheckpointError(f"{path}: names {name} in {shard}, which doesn't hold it; {remedy}")
+            file_of[name] = path.with_name(shard)
+        return cls(path, file_of, remedy)
+
+    def read(self, name: str) -> Tensor:
+        """Return one tensor. Raises CheckpointError if it can't be read."""
+        with opened(self.file_of[name], self.remedy) as file:
+            tensor: Tensor = file.get_tensor(name)
+        return tensor
+
+
+def _names(path: Path, remedy: str) -> list[str]:
+    with opened(path, remedy) as file:
+        return list(file.keys())
+
+
+@contextmanager
+def opened(path: Path, remedy: str) -> Iterator[Any]:
+    """Open a safetensors file for the body.
+
+    Raises CheckpointError if it can't be read: with the system's reason, or else with `remedy`, which mends a damaged
+    or missing file.
+    """
+    try:
+        with path.open("rb") as stream:
+            beginning = stream.read(len(_LFS_POINTER))
+    except OSError as error:
+        raise CheckpointError(unreadable(path, error, remedy)) from error
+    if beginning == _LFS_POINTER:
+        raise CheckpointError(f"{path}: is a pointer of Git LFS, not the file itself; run `git lfs pull` in its folder")
+    try:
+        with safe_open(path, framework="pt") as file:
+            yield file
+    except (OSError, MemoryError, SafetensorError) as error:
+        reason = systems_error(error)
+        if reason is None:
+            raise CheckpointError(f"{path}: is not a whole safetensors file ({error}); {remedy}") from error
+        raise CheckpointError(unreadable(path, reason, remedy)) from reason

@@ -1,0 +1,214 @@
+"""What each command reads of a system file is declared, what it can't honour is refused by name, and the rest acts."""
+
+from __future__ import annotations
+
+import argparse
+import json
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+pytest.importorskip("pydantic", reason="loads systems")
+
+from bertbench.cli import COMMANDS
+from bertbench.common.errors import ConfigError
+from bertbench.config import load_system, system_names
+from bertbench.config.reads import (
+    DECLARATIONS,
+    ReadAs,
+    ReadWhere,
+    Unread,
+    check_given,
+    reading_of,
+    setting_names,
+    unread_line,
+    value_of,
+)
+from bertbench.results.files import ResultFiles
+from bertbench.results.progress import RunProgress
+from bertbench.training.train import train
+from tests.config.changed import SEEN_ELSEWHERE, SEEN_IN_A_RUN, SEEN_SLOWLY, Change
+from tests.conftest import write_json
+from tests.ranks import run_each
+from tests.tiny import tiny_system
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from bertbench.config import System
+    from bertbench.distributed.world import World
+    from tests.conftest import Printed, Tiny
+
+CHANGES = {change.setting: change for change in (*SEEN_IN_A_RUN, *SEEN_SLOWLY)}
+
+
+def test_every_command_that_takes_settings_declares_what_it_reads() -> None:
+    taking = set()
+    for command in COMMANDS:
+        if not command.reads_words and command.path != "lab":
+            parser = argparse.ArgumentParser()
+            command.add_arguments(parser)
+            taking |= {command.path} if any(action.dest == "overrides" for action in parser._actions) else set()
+    assert taking - {"launch"} == {name for name in DECLARATIONS if " --" not in name}
+
+
+@pytest.mark.parametrize("command", DECLARATIONS)
+def test_every_setting_has_a_declared_reading(command: str) -> None:
+    for setting in setting_names():
+        reading_of(DECLARATIONS[command], setting)  # raises KeyError for one without
+
+
+def is_refused(system: System, command: str) -> str:
+    try:
+        check_given(system, command)
+    except ConfigError as error:
+        return str(error)
+    return ""
+
+
+@pytest.mark.parametrize("command", DECLARATIONS)
+def test_a_changed_setting_passes_or_is_refused_by_name_as_declared(tiny: Tiny, command: str) -> None:
+    for setting, change in CHANGES.items():
+        system = tiny(*change.overrides)
+        only = system.from_origins(None, {setting: f"--set {setting}"}, ())
+        text = is_refused(only, command)
+        match reading_of(DECLARATIONS[command], setting):
+            case Unread() as reading if reading.passes(value_of(system, setting)):
+                assert not text
+            case Unread() as reading:
+                assert text.startswith(f"--set {setting}: {command} doesn't read {setting}; {reading.remedy}"), text
+            case ReadAs() as reading:
+                assert bool(text) is (value_of(system, setting) not in reading.values), text
+            case ReadWhere() as reading:
+                assert bool(text) is not bool(reading.holds(system)), text
+                assert not text or setting in text
+            case _:
+                assert not text
+
+
+@pytest.mark.parametrize("setting", [
+    name for name in setting_names() if isinstance(reading_of(DECLARATIONS["train"], name), ReadWhere)
+])  # fmt: skip
+def test_a_run_refuses_a_setting_that_another_switches_off(tiny: Tiny, setting: str) -> None:
+    off = {
+        "model.initializer_range": "model.checkpoint=x.safetensors",
+        "model.initial_weights": "model.checkpoint=x.safetensors",
+        "schedule.start_warmup_step": "schedule.start_warmup_step=-3",
+        "clip.max_norm": "clip.mode=none", "data.equal_counts": "data.balance=none",
+        "communication.bucket_mb": "parallel.fully_shard=true",
+    }.get(setting, "loss.normalize=global")  # fmt: skip
+    system = tiny(off).from_origins(None, {setting: "--set here"}, ())
+    assert f"--set here: train reads {setting} only with" in is_refused(system, "train")
+
+
+def test_a_value_by_which_a_command_goes_anyway_passes(tiny: Tiny) -> None:
+    system = tiny("parallel.pipeline=1", "clip.mode=after", "checkpoint.final_weights=true", "optimizer.name=adam")
+    check_given(system, "finetune squad")
+    check_given(tiny("parallel.recompute=true"), "evaluate")
+
+
+@pytest.mark.parametrize("name", system_names())
+def test_every_shipped_system_stays_usable_by_every_command(name: str) -> None:
+    for command in DECLARATIONS:
+        check_given(load_system(name), command)
+
+
+def test_what_a_file_says_and_a_command_does_not_read_is_one_line(tmp_path: Path, tiny_folder: Path) -> None:
+    content = tiny_system(tiny_folder, launch={"walltime_minutes": 5}) | {"clip": {"mode": "bucket", "max_norm": 2.0}}
+    system = load_system(write_json(tmp_path / "mine.json", content), ["sync.method=delayed"])
+    assert unread_line(system, "finetune squad") == (
+        "mine: finetune squad doesn't read clip, data, evaluation.interval_samples, evaluation.target, "
+        "optimizer.learning_rate, schedule of the system file"
+    )
+    assert unread_line(system, "train") is None
+
+
+REFUSED_COMMANDS = {
+    "finetune squad --system cpu_demo --train t --dev d --vocab v --out o --set parallel.pipeline=2":
+        "finetune squad doesn't read parallel.pipeline; fine-tuning keeps the whole model on each rank",
+    'finetune squad --system cpu_demo --train t --dev d --vocab v --out o --set parallel={"pipeline":2}':
+        "finetune squad doesn't read parallel.pipeline; fine-tuning keeps the whole model on each rank",
+    "train {} --smoke --set finetune.epochs=3": "train --smoke doesn't read finetune.epochs; `bertbench finetune",
+    "train {} --set communication.topk_share=0.1": "reads communication.topk_share only with communication.compression",
+    "train {} --smoke --set evaluation.interval_samples=99": "evaluates once, after its last step; a whole run honours",
+    "train {} --profile --set checkpoint.every_steps=2": "train --profile doesn't read checkpoint.every_steps; it",
+    "train {} --allow-config-change": "--allow-config-change is for a run that resumes; give --resume too",
+    "launch {} --on slurm --dry-run --set launch.port=1234": "MASTER_PORT in the job's environment sets another",
+    "evaluate {} --set precision.residual=bf16 --set precision.compute=bf16": "keeps hidden states in fp32",
+    "evaluate {} --checkpoint a --set model.checkpoint=b": "both name weights; leave one of them out",
+    "train {} --set data.recipe.dupe_factor=3": "was made by another recipe (dupe_factor 2, not 3)",
+    "finetune squad --system {} --train t --dev d --vocab v --out o --set parallel.fully_shard=true":
+        "finetune squad doesn't read parallel.fully_shard; fine-tuning keeps the whole model on each rank",
+    "finetune squad --system {} --train t --dev d --vocab v --out o --set data.gradient_accumulation_steps=2":
+        "finetune squad doesn't read data.gradient_accumulation_steps; fine-tuning takes a batch at once",
+    "predict dgxa100_n8 --set precision.compute=fp32": "predict doesn't read precision.compute; forecasts are",
+    "predict dgxa100_n8_open --set communication.compression=int8 --set optimizer.sharded=false":
+        "can't honour it: forecasts are calibrated on published runs; use none or fp16 or bf16",
+    "predict --validate --set optimizer.beta1=0.8": "leave SYSTEM, --gpu and --set out",
+    "bench cost --set model.layers=3": "--set changes a system, and none is given; give SYSTEM too",
+    "bench cost {} --set precision.compute=bf16": "bench cost doesn't read precision.compute; the cost is measured in",
+    "data prepare --recipe mlperf --text t --vocab v --out o --system {}": "--recipe mlperf is not made by a system's",
+    "data prepare --system {} --vocab v --set data.recipe.vocab_size=50": "already is a vocabulary; leave one of them",
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(("words", "expected"), REFUSED_COMMANDS.items())
+def test_a_command_refuses_what_it_cannot_honour_and_writes_nothing(
+    tiny_file: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, printed: Printed, words: str, expected: str
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("LOGDIR", str(tmp_path / "runs"))
+    before = sorted(tmp_path.rglob("*"))
+    assert expected in printed(*words.replace("{}", tiny_file).split(), code=2)
+    assert sorted(tmp_path.rglob("*")) == before
+
+
+def evidence(world: World, system: System, folder: Path) -> dict[str, Any]:
+    """Return what a run did, without what only repeats its configuration: the times and the settings in its log."""
+    files = ResultFiles(folder / f"result_{world.rank}.txt") if world.leads else None
+    if files:
+        files.folder.mkdir(parents=True)
+    with RunProgress(system, enabled=False) as progress:
+        run = train(system, world, 11, files, progress)
+    if not files:
+        return {}
+    rows = [json.loads(line) for line in files.metrics.read_text().splitlines()]
+    timeless = [{name: row[name] for name in row if not name.endswith(("_ms", "_s", "per_s"))} for row in rows]
+    return {
+        "steps": timeless,
+        "evaluations": run.evaluations,
+        "files": sorted(str(path.relative_to(folder)) for path in folder.rglob("*")),
+        "communication": json.loads((files.folder / "communication.json").read_text()),
+    }
+
+
+def differing(tiny: Tiny, tmp_path: Path, changes: list[Change], ranks: int) -> dict[str, bool]:
+    """Return for each change whether the run with it did something else than the run with what it needs alone."""
+    wanted = dict.fromkeys(overrides for change in changes for overrides in (change.needs, change.overrides))
+    runs = [
+        (tiny(f"launch.ranks_per_node={ranks}", *overrides), tmp_path / str(number))
+        for number, overrides in enumerate(wanted)
+    ]
+    did = dict(zip(wanted, run_each(ranks, evidence, *runs)[0], strict=True))
+    return {change.setting: did[change.overrides] != did[change.needs] for change in changes}
+
+
+@pytest.mark.parametrize("ranks", [1, 2])
+def test_a_changed_setting_changes_the_run(tiny: Tiny, tmp_path: Path, ranks: int) -> None:
+    changes = [change for change in SEEN_IN_A_RUN if change.ranks == ranks]
+    found = differing(tiny, tmp_path, changes, ranks)
+    assert [setting for setting, differs in found.items() if not differs] == []
+
+
+@pytest.mark.slow
+def test_a_changed_layout_changes_the_run(tiny: Tiny, tmp_path: Path) -> None:
+    found = differing(tiny, tmp_path, list(SEEN_SLOWLY), 2)
+    assert [setting for setting, differs in found.items() if not differs] == []
+
+
+def test_no_setting_is_forgotten_by_these_tests() -> None:
+    read = {name for name in setting_names() if not isinstance(reading_of(DECLARATIONS["train"], name), Unread)}
+    elsewhere = {
+        name for name in read if any(name == given or name.startswith(f"{given}.") for given in SEEN_ELSEWHERE)
+    }
+    assert read - CHANGES.keys() - elsewhere == set()

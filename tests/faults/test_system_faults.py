@@ -1,0 +1,179 @@
+"""A fault of the machine is called by its name, with what mends it, and never said to be damaged data."""
+
+import errno
+import json
+import os
+import shutil
+from pathlib import Path
+
+import pytest
+
+from bertbench.common.system_faults import uncaught
+from bertbench.weights.file import Weights
+from bertbench.weights.hugging_face import export
+from tests.conftest import Printed
+from tests.data import published
+from tests.data.published import SAMPLES
+from tests.faults.failing_calls import Case, called
+from tests.weights.bundles import tensorflow_1, write_bundle
+from tests.weights.test_convert import CONFIG
+from tests.weights.test_weights import write_tiny
+
+LISTED = (errno.EACCES, errno.EIO, errno.EMFILE, errno.ENOMEM, errno.ESTALE)
+REMEDIES = {
+    errno.EACCES: "give this user the right to it",
+    errno.EIO: "its disk or network failed",
+    errno.EMFILE: "raise `ulimit -n`",
+    errno.ENOMEM: "memory or a limit of it is used up",
+    errno.ESTALE: "its network file system doesn't answer",
+    errno.ENODEV: "copy it to a local disk",
+    errno.ENOLCK: "set HDF5_USE_FILE_LOCKING=FALSE",
+    errno.ENOSPC: "make room on its disk",
+    errno.EROFS: "mounted read-only",
+}
+ULIMIT = "this process has too many open files: raise `ulimit -n`"
+EXPENSIVE = ("again from where", "prepare the data", "checkpoint import", "make it again", "is damaged", "found 0")
+
+
+@pytest.fixture
+def copied(tiny_folder: Path, tmp_path: Path) -> Path:
+    """A copy of the tiny dataset, and its system's file in the folder above."""
+    shutil.copy(tiny_folder.parent / "tiny.json", tmp_path)
+    return Path(shutil.copytree(tiny_folder, tmp_path / "copy"))
+
+
+def require_named(cases: list[Case], folder: Path, **environment: str) -> None:
+    """Each command fails with one message a file: the system's reason and its remedy."""
+    for case, ended in zip(cases, called(cases, folder, **environment), strict=True):
+        assert ended.code in (1, 2), f"{case}\n{ended.text}"
+        assert os.strerror(case.number) in ended.text, f"{case}\n{ended.text}"
+        assert REMEDIES[case.number] in ended.text, f"{case}\n{ended.text}"
+        assert not [words for words in EXPENSIVE if words in ended.text], f"{case}\n{ended.text}"
+
+
+def test_nothing_needs_a_lock(copied: Path, text: Path, tmp_path: Path) -> None:
+    system, exported = str(copied.parent / "tiny.json"), tmp_path / "exported"
+    prepare = ["data", "prepare", "--system", system]
+    commands = (
+        [*prepare, "--text", str(text), "--out", str(tmp_path / "made")],
+        ["data", "verify", str(tmp_path / "made"), "--against", str(copied)],
+        ["data", "export", str(copied), "--layout", "varlength", "--out", str(exported)],
+        [*prepare, "--from-hdf5", str(exported), "--vocab-size", "97", "--out", str(tmp_path / "converted")],
+        ["data", "shuffle", str(copied), "--seed", "3", "--shards", "2", "--out", str(tmp_path / "shuffled")],
+    )
+    for ended in called([Case(words, "flock", "", errno.ENOLCK) for words in commands], tmp_path):
+        assert ended.code == 0, ended.text
+
+
+def test_locks_that_the_user_asks_for_and_the_file_system_refuses_are_named(copied: Path, tmp_path: Path) -> None:
+    verify = Case(["data", "verify", str(copied)], "flock", "", errno.ENOLCK)
+    require_named([verify], tmp_path, HDF5_USE_FILE_LOCKING="TRUE")
+
+
+def test_a_sound_dataset_that_the_system_can_t_read_is_not_said_to_be_damaged(copied: Path, tmp_path: Path) -> None:
+    verify = ["data", "verify", str(copied)]
+    files = ("manifest.json", "vocab.txt", "train/index.npy", "train/part_00001.h5")
+    cases = [Case(verify, "open", file, number) for file in files for number in LISTED]
+    cases += [Case(verify, "read", file, errno.EIO) for file in files]
+    cases += [Case(verify, "mmap", file, errno.ENODEV) for file in files[2:]]
+    cases += [Case(["data", "show", str(copied)], "open", file, errno.EACCES) for file in files[::2]]
+    require_named(cases, tmp_path)
+
+
+def test_inputs_that_the_system_can_t_read_and_places_that_it_can_t_write_are_named(
+    copied: Path, text: Path, tmp_path: Path
+) -> None:
+    out = tmp_path / "out"
+    samples = published.write_hdf5(tmp_path / "samples.hdf5", published.fixed_fields())
+    records = published.write_tfrecord(tmp_path / "records", [published.example(published.features(SAMPLES[0]))])
+    prepare = ["data", "prepare", "--system", str(copied.parent / "tiny.json"), "--out", str(out)]
+    from_text = [*prepare, "--text", str(text), "--vocab", str(copied / "vocab.txt")]
+    from_samples = [*prepare, "--from-hdf5", str(samples), "--vocab-size", "97"]
+    from_records = [*prepare, "--from-tfrecord", str(records), "--vocab-size", "97"]
+    cases = [
+        Case(words, call, ending, number)
+        for words, ending in ((from_text, "/articles.txt"), (from_text, "/vocab.txt"))
+        for call, number in (("open", errno.EMFILE), ("read", errno.EIO))
+    ]
+    cases += [
+        Case(words, "open", ending, number)
+        for words, ending in ((from_samples, "/samples.hdf5"), (from_records, "/records"))
+        for number in LISTED
+    ]
+    cases += [
+        Case(words, call, ending, number)
+        for words, ending in (
+            (from_samples, ".h5"),
+            (from_text, ".h5"),
+            (from_text, "/index.npy"),
+            (from_text, "/manifest.json"),
+        )
+        for call, number in (("open", errno.EROFS), ("write", errno.ENOSPC))
+    ]
+    require_named(cases, tmp_path)
+    assert not out.exists()
+
+
+def test_a_link_to_nothing_and_a_folder_in_place_of_a_file_are_named(copied: Path, printed: Printed) -> None:
+    shard, index = copied / "train" / "part_00000.h5", copied / "eval" / "index.npy"
+    shard.rename(copied.parent / "elsewhere.h5")
+    shard.symlink_to("/nowhere/part_00000.h5")
+    index.unlink()
+    index.mkdir()
+    lines = printed("data", "verify", copied, code=1).splitlines()
+    assert f"{shard}: is a link to /nowhere/part_00000.h5, which isn't there; mount or restore that, or correct" in (
+        "\n".join(lines)
+    )
+    assert any(line.startswith(f"{index}: cannot be read (Is a directory); a folder is there") for line in lines)
+    assert not any("found 0" in line or "prepare the data" in line for line in lines), lines
+    shard.unlink()
+    (copied.parent / "elsewhere.h5").rename(shard)
+    (copied / "manifest.json").rename(copied.parent / "manifest.json")
+    (copied / "manifest.json").symlink_to("gone.json")
+    assert f"is a link to {copied / 'gone.json'}, which isn't there" in printed("data", "show", copied, code=2)
+
+
+def test_samples_that_can_t_be_read_are_not_said_to_differ(copied: Path, tiny_folder: Path, printed: Printed) -> None:
+    shard = copied / "train" / "part_00000.h5"
+    shard.unlink()
+    shard.mkdir()
+    said = printed("data", "verify", copied, "--against", tiny_folder, code=1)
+    assert f"the samples are not compared with {tiny_folder}, as {shard} can't be read" in said
+    assert "differs" not in said
+
+
+@pytest.mark.slow
+def test_weights_that_the_system_can_t_read_are_not_said_to_be_damaged(tmp_path: Path) -> None:
+    weights, out = write_tiny(tmp_path / "weights.safetensors"), str(tmp_path / "out")
+    write_bundle(tmp_path / "model.ckpt", tensorflow_1())
+    config = tmp_path / "bert_config.json"
+    config.write_text(json.dumps(CONFIG))
+    show = ["checkpoint", "show", str(weights)]
+    import_tf = ["checkpoint", "import", "--from-tf", str(tmp_path / "model.ckpt"), "--config", str(config)]
+    export(Weights.open(weights), tmp_path / "hf")
+    import_hf = ["checkpoint", "import", "--from-hf", str(tmp_path / "hf")]
+    cases = [Case(show, "open", "/weights.safetensors", number) for number in LISTED]
+    cases += [
+        Case([*words, "--out", out] if "import" in words else words, call, ending, number)
+        for words, ending in (
+            (show, "/weights.safetensors"),
+            (import_tf, "model.ckpt.data-00000-of-00001"),
+            (import_hf, "hf/model.safetensors"),
+        )
+        for call, number in (("mmap", errno.ENODEV), ("mmap", errno.ENOMEM), ("open", errno.EMFILE))
+    ]
+    cases += [
+        Case([*words, "--out", out], "open", ending, errno.ESTALE)
+        for words, ending in ((import_tf, "/bert_config.json"), (import_tf, ".index"), (import_hf, "hf/config.json"))
+    ]
+    cases += [Case([*import_hf, "--out", out], "write", "", errno.ENOSPC)]
+    require_named(cases, tmp_path)
+    assert not Path(out).exists()
+
+
+def test_an_error_that_nobody_expected_is_a_line_if_the_system_is_at_fault_and_else_a_defect() -> None:
+    assert uncaught(OSError(errno.EMFILE, "")) == f"a file: {os.strerror(errno.EMFILE)}; {ULIMIT}"
+    named = uncaught(PermissionError(errno.EACCES, "", "/data/x"))
+    assert named.startswith("/data/x: Permission denied; give this user the right to it")
+    assert uncaught(PermissionError(errno.EACCES, "")) is None, "it may come from a socket"
+    assert uncaught(FileNotFoundError(errno.ENOENT, "", "/data/x")) is None

@@ -1,0 +1,187 @@
+"""run.sub and run_with_docker.sh without their clusters: stand-ins for srun, pyxis, apptainer and docker.
+
+tests/slurm runs run.sub under a real Slurm.
+"""
+
+import os
+import re
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from bertbench.common.paths import LAUNCH
+from bertbench.launch.exported import RUNS_VARIABLES, SYSTEM_VARIABLES, VARIABLES
+from tests.conftest import Program
+
+# pyxis and apptainer let an image's variables win over the job's, unless they are named or given
+IMAGE = "export DATADIR=/image LOGDIR=/image LR=9 MASTER_ADDR=image BERTBENCH_LAUNCHED=image"
+SRUN = r"""
+keep= image=
+while [ "${1#--}" != "$1" ]; do
+  case "$1" in
+    --container-env=*) keep=",${1#*=}," ;;
+    --container-*=*) image=1; echo "$1" >>"$SEEN" ;;
+    --cpu*) echo "$1" >>"$SEEN" ;;
+  esac
+  shift
+done
+if [ -n "$image" ]; then
+  for pair in DATADIR=/image LOGDIR=/image LR=9 MASTER_ADDR=image BERTBENCH_LAUNCHED=image; do
+    case "$keep" in *",${pair%%=*},"*) ;; *) export "$pair" ;; esac
+  done
+fi
+[ "$1" != /workspace/bertbench/run_and_time.sh ] || { shift; set -- rank "$@"; }
+exec "$@"
+"""
+APPTAINER = rf"""
+echo "apptainer $*" >>"$SEEN"
+{IMAGE}
+for name in $(env | sed -n 's/^APPTAINERENV_\([A-Z_]*\)=.*/\1/p'); do eval "export $name=\"\$APPTAINERENV_$name\""; done
+while [ "$1" != /workspace/bertbench/run_and_time.sh ]; do shift; done
+shift
+exec rank "$@"
+"""
+RANK = """
+echo "rank DATADIR=$DATADIR LOGDIR=$LOGDIR LR=$LR MASTER_ADDR=$MASTER_ADDR LAUNCHED=$BERTBENCH_LAUNCHED" \
+  "VARIABLES=$BERTBENCH_VARIABLES: $*" >>"$SEEN"
+while [ $# -gt 1 ]; do
+  [ "$1" != --resolve ] || printf '%s\n' dgxa100_n8 LR=0.003 --set optimizer.learning_rate=0.003 >"$2"
+  shift
+done
+"""
+SCONTROL = """
+case "$2" in
+  hostnames) echo node01 ;;
+  job) echo "JobState=RUNNING SubmitTime=2026-11-27T21:00:00" ;;
+  node) echo NodeAddr=10.0.0.1 ;;
+esac
+"""
+
+
+def run_sub(tmp_path: Path, program: Program, *words: str, **variables: str) -> tuple[int, list[str], str]:
+    """The exit code of run.sub on 2 nodes of 32 CPUs and 4 tasks, what was started, and what it said."""
+    for name, lines in {"srun": SRUN, "apptainer": APPTAINER, "rank": RANK, "scontrol": SCONTROL}.items():
+        program(name, lines)
+    program("run_and_time.sh", RANK)
+    job = {
+        "SLURM_JOB_ID": "77", "SLURM_JOB_NODELIST": "node[01-02]", "SLURM_NNODES": "2",
+        "SLURM_SUBMIT_DIR": str(tmp_path), "SLURM_JOB_CPUS_PER_NODE": "32(x2)", "SLURM_TASKS_PER_NODE": "4(x2)",
+        "BERTBENCH_HOME": str(tmp_path / "bin"), "DATADIR": str(tmp_path / "data"), "LOGDIR": str(tmp_path / "runs"),
+        "SEEN": str(tmp_path / "seen"),
+    }  # fmt: skip
+    done = subprocess.run(
+        ["bash", str(LAUNCH / "run.sub"), *words],
+        env={**os.environ, **job, **variables},
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=60,
+    )
+    seen = tmp_path / "seen"
+    return done.returncode, seen.read_text().splitlines() if seen.exists() else [], done.stderr
+
+
+@pytest.mark.parametrize(
+    ("container", "image", "started"),
+    [
+        ("pyxis", "registry.example.org/team/bert:1", "--container-image=registry.example.org#team/bert:1"),
+        ("", "registry.example.org/bert:1", "--container-image=registry.example.org#bert:1"),
+        ("pyxis", "team/bert:1", "--container-image=team/bert:1"),  # on Docker Hub, as docker reads it
+        ("pyxis", "docker://localhost:5000/bert", "--container-image=docker://localhost:5000#bert"),
+        ("pyxis", "./bert.sqsh", "--container-image=./bert.sqsh"),
+        ("apptainer", "registry.example.org/team/bert:1", " docker://registry.example.org/team/bert:1 "),
+        ("apptainer", "registry.example.org#team/bert:1", " docker://registry.example.org/team/bert:1 "),
+        ("apptainer", "/images/bert.sif", " /images/bert.sif "),
+    ],
+)
+def test_the_job_s_variables_win_over_an_image_s(
+    tmp_path: Path, program: Program, container: str, image: str, started: str
+) -> None:
+    variables = {"CONTAINER": container, "CONT": image, "LR": "3e-3"}
+    code, seen, said = run_sub(tmp_path, program, "dgxa100_n8", **variables)
+    assert (code, said) == (0, "")
+    assert any(started in line for line in seen)
+    first, *ranks = [line for line in seen if line.startswith("rank ")]
+    job = f"DATADIR={tmp_path}/data LOGDIR={tmp_path}/runs LR=3e-3 MASTER_ADDR=10.0.0.1"
+    assert "--resolve" in first
+    assert f"DATADIR={tmp_path}/data LOGDIR={tmp_path}/runs LR=3e-3" in first
+    (rank,) = ranks
+    assert job in rank
+    assert "LAUNCHED=image" not in rank
+    assert "VARIABLES=LR=0.003: dgxa100_n8 --set optimizer.learning_rate=0.003 --result" in rank
+
+
+def test_without_such_variables_no_step_reads_them(tmp_path: Path, program: Program) -> None:
+    image = {"CONTAINER": "pyxis", "CONT": "registry.example.org/bert:1"}
+    code, seen, said = run_sub(tmp_path, program, "dgxa100_n8", NEXP="2", LR="", **image)
+    assert (code, said) == (0, "")
+    ranks = [line for line in seen if line.startswith("rank ")]
+    assert len(ranks) == 2
+    assert all(f"DATADIR={tmp_path}/data" in rank and ": dgxa100_n8 --result" in rank for rank in ranks)
+
+
+def test_each_task_gets_its_part_of_a_node_s_cores(tmp_path: Path, program: Program) -> None:
+    _, seen, _ = run_sub(tmp_path, program, "dgxa100_n8")
+    assert "--cpus-per-task=8" in seen  # 32 of 4
+    assert "--cpu-bind=none" in seen
+    (tmp_path / "seen").unlink()
+    _, seen, _ = run_sub(tmp_path, program, "dgxa100_n8", SLURM_CPUS_PER_TASK="3")
+    assert "--cpus-per-task=3" in seen
+
+
+def test_a_variable_names_the_system_and_another_the_number_of_runs(tmp_path: Path, program: Program) -> None:
+    code, seen, said = run_sub(tmp_path, program, "--smoke", DGXSYSTEM="DGXA100_8x8x48x1", NEXP="2")
+    assert (code, said) == (0, "")
+    first, *ranks = [line.partition("/seen")[0] for line in seen if line.startswith("rank ")]
+    assert ": --smoke --resolve" in first
+    assert len(ranks) == 2
+    assert all(": dgxa100_n8 --set optimizer.learning_rate=0.003 --smoke --result" in rank for rank in ranks)
+
+
+WRONG = [
+    ("", "no system given; write it after run.sub, or export DGXSYSTEM"),
+    ("NEXP=2 RUNS=3 DGXSYSTEM=x", "NEXP is 2 and RUNS is 3; unset one of them"),
+    ("NEXP=0 DGXSYSTEM=x", "NEXP is '0'; set it to a number of at least 1"),
+    ("CONT=/x.sif DGXSYSTEM=x", "CONT is /x.sif and CONTAINER isn't set; set CONTAINER to apptainer or charliecloud"),
+    ("EVALDIR=/nowhere DGXSYSTEM=x", "EVALDIR is /nowhere: not a folder on this node"),
+]
+
+
+@pytest.mark.parametrize(("settings", "expected"), WRONG)
+def test_a_contradiction_ends_the_job_before_a_step(
+    tmp_path: Path, program: Program, settings: str, expected: str
+) -> None:
+    variables = dict(setting.split("=", 1) for setting in settings.split())
+    code, seen, said = run_sub(tmp_path, program, **variables)
+    assert (code, seen) == (2, [])
+    assert said.startswith(f"run.sub: {expected}")
+    assert len(said.splitlines()) == 1
+
+
+@pytest.mark.parametrize(
+    ("script", "left_out"),
+    [("run.sub", set()), ("run_with_docker.sh", {*SYSTEM_VARIABLES, *RUNS_VARIABLES, "CONT", "DATADIR", "LOGDIR"})],
+)
+def test_the_scripts_know_every_variable_that_is_honoured(script: str, left_out: set[str]) -> None:
+    found = re.search(r"submission=\((.*?)\)", (LAUNCH / script).read_text(), re.DOTALL)
+    assert found
+    assert set(found[1].split()) == {*VARIABLES} - left_out
+
+
+def test_docker_s_container_gets_what_is_exported_and_its_own_folders(tmp_path: Path, program: Program) -> None:
+    program("docker", 'printf "%s " "$@"')
+    exported = {
+        "DGXSYSTEM": "DGXA100_1x8x56x1", "LR": "3e-3", "SEED": "", "NCCL_DEBUG": "INFO", "EVALDIR": str(tmp_path),
+        "DATADIR": str(tmp_path), "LOGDIR": str(tmp_path / "runs"),
+    }  # fmt: skip
+    command = ["bash", str(LAUNCH / "run_with_docker.sh"), "--smoke"]
+    done = subprocess.run(command, env={**os.environ, **exported}, capture_output=True, text=True, check=True)
+    for pair in ("DGXSYSTEM=DGXA100_1x8x56x1", "LR=3e-3", "NCCL_DEBUG=INFO", "DATADIR=/data", "LOGDIR=/runs"):
+        assert f" --env {pair} " in done.stdout
+    assert f" --volume {tmp_path}:{tmp_path}:ro " in done.stdout
+    assert done.stdout.endswith(" bertbench --smoke ")
+    exported |= {"SEED": "3", "NEXP": "2"}
+    done = subprocess.run(command, env={**os.environ, **exported}, capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stdout) == (2, "")
+    assert "SEED=3 with 2 runs would make the same run several times" in done.stderr

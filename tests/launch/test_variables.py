@@ -1,0 +1,430 @@
+"""Variables that published submissions export: honoured, refused by name, printed and recorded."""
+
+import argparse
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from bertbench.cli import main
+from bertbench.commands import train
+from bertbench.common.errors import ConfigError
+from bertbench.common.paths import REPOSITORY
+from bertbench.distributed.world import World
+from bertbench.launch.exported import VARIABLES, minutes_of
+from bertbench.launch.image import image_for
+from bertbench.launch.variables import RECORD, Variables, honour
+from tests.conftest import Answer, Captured, Printed
+from tests.distributed.test_ranks import SHELL
+from tests.ranks import run_command, run_ranks
+
+SUBMISSION = {  # of NVIDIA's v2.1 round on 8 DGX A100, as its configuration exports it
+    "DGXSYSTEM": "DGXA100_8x8x48x1", "DGXNNODES": "8", "DGXNGPU": "8", "BATCHSIZE": "48", "GRADIENT_STEPS": "1",
+    "LR": "2.0992e-3", "MAX_SAMPLES_TERMINATION": "4500000", "MAX_STEPS": "1059", "OPT_LAMB_BETA_1": "0.60466",
+    "OPT_LAMB_BETA_2": "0.85437", "START_WARMUP_STEP": "0", "WEIGHT_DECAY_RATE": "0.1", "WARMUP_STEPS": "0",
+    "EVAL_ITER_START_SAMPLES": "175000", "EVAL_ITER_SAMPLES": "175000", "WALLTIME": "155", "NEXP": "10",
+    "CONT": "registry.example.org/bert:1", "EXTRA_PARAMS": "--unpad",
+}  # fmt: skip
+
+
+@pytest.fixture(autouse=True)
+def nothing_exported(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in (*VARIABLES, "CONTAINER", *SHELL):
+        monkeypatch.delenv(name, raising=False)
+
+
+Honoured = Callable[..., argparse.Namespace]
+
+
+@pytest.fixture
+def honoured() -> Honoured:
+    """Call `honour` for a command line of `launch` that is given as fields, with these variables."""
+
+    def call(exported: dict[str, str], **given: Any) -> argparse.Namespace:
+        arguments = argparse.Namespace(
+            **{
+                "system": None,
+                "runs": None,
+                "seed": None,
+                "overrides": [],
+                "on": "local",
+                "dry_run": True,
+                "close": None,
+            }
+            | given
+        )
+        honour(arguments, exported)
+        return arguments
+
+    return call
+
+
+def test_a_published_configuration_is_the_system_that_ships_for_it(
+    answer: Answer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name, text in {**SUBMISSION, "CONTAINER": "pyxis"}.items():
+        monkeypatch.setenv(name, text)
+    (line,) = answer("launch", "--on", "slurm", "--dry-run")["commands"]
+    assert line[0] == "env"
+    assert {"CONTAINER=pyxis", "CONT=registry.example.org#bert:1", "NEXP=10", "RUNS=10"} <= set(line)
+    assert {"--nodes=8", "--ntasks-per-node=8", "--time=155"} <= set(line)
+    options = line[line.index("dgxa100_n8") + 1 :]
+    assert {"data.local_batch=48", "optimizer.learning_rate=0.0020992", "schedule.max_steps=1059"} <= set(options)
+    given = [setting for setting in options if setting != "--set"]
+    shown = answer("show", "dgxa100_n8", *(word for setting in given for word in ("--set", setting)))
+    plain = answer("show", "dgxa100_n8")
+    assert shown["derived"] == plain["derived"]
+    assert shown["optimizer"] == plain["optimizer"]
+    assert shown["schedule"] == plain["schedule"]
+
+
+@pytest.mark.parametrize(
+    ("name", "system"),
+    [
+        ("dgxa100_n8", "dgxa100_n8"),
+        ("DGXA100_8x8x48x1", "dgxa100_n8"),
+        ("config_DGXA100_8x8x48x1.sh", "dgxa100_n8"),
+        ("/configs/config_DGXA100_1x8x56x1.sh", "dgxa100_n1"),
+        ("DGXA100_128x8x2x1_pack", "dgxa100_n128"),
+        ("H200_1x8x48x1_pack", "dgxh200_n1"),
+    ],
+)
+def test_a_system_has_our_name_or_a_submission_s(honoured: Honoured, name: str, system: str) -> None:
+    assert honoured({"DGXSYSTEM": name}).system == system
+    assert honoured({"CONFIG_NAME": name}).variables.values == {"CONFIG_NAME": name}
+
+
+def test_packed_rows_count_as_two_samples(honoured: Honoured) -> None:
+    arguments = honoured({"DGXSYSTEM": "H200_1x8x48x1_pack", "BATCHSIZE": "48"})
+    assert arguments.overrides == ["data.local_batch=96"]  # published as 768 samples of 8 GPUs
+    by_hand = honoured({"DGXSYSTEM": "H200_1x8x48x1_pack", "BATCHSIZE": "48"}, system="dgxh200_n1")
+    assert by_hand.overrides == ["data.local_batch=96"]
+
+
+def test_an_argument_beats_a_variable_and_is_named(honoured: Honoured) -> None:
+    exported = {"DGXSYSTEM": "dgxa100_n1", "NEXP": "10", "SEED": "3", "LR": "1e-3", "BATCHSIZE": "7", "DGXNNODES": "2"}
+    given = ["optimizer.learning_rate=2e-3", "data.global_batch_size=448", "hardware.number_of_nodes=1"]
+    arguments = honoured(exported, system="dgxa100_n2", runs=1, seed=5, overrides=given)
+    assert (arguments.system, arguments.runs, arguments.seed, arguments.overrides) == ("dgxa100_n2", 1, 5, given)
+    assert arguments.variables.values == {}
+    assert [line.partition(" is not used: ")[::2] for line in arguments.variables.lines] == [
+        ("DGXSYSTEM=dgxa100_n1", "the argument dgxa100_n2 names the system"),
+        ("NEXP=10", "--runs 1 is given"),
+        ("SEED=3", "--seed 5 is given"),
+        ("BATCHSIZE=7", "--set data.global_batch_size is given"),
+        ("LR=1e-3", "--set optimizer.learning_rate is given"),
+        ("DGXNNODES=2", "--set hardware.number_of_nodes is given"),
+    ]
+
+
+def test_an_empty_variable_is_not_set(honoured: Honoured) -> None:
+    arguments = honoured(dict.fromkeys(VARIABLES, "") | {"LR": "  "}, system="cpu_demo")
+    assert (arguments.system, arguments.runs, arguments.seed, arguments.overrides) == ("cpu_demo", 1, None, [])
+    assert arguments.variables == Variables()
+
+
+REFUSED = {
+    "NEXP=abc": "NEXP=abc: expected a whole number of at least 1",
+    "NEXP=0": "NEXP=0: expected a whole number of at least 1",
+    "NEXP=2 RUNS=3": "NEXP=2 and RUNS=3 differ: unset one of them",
+    "SEED=-1": "SEED=-1: expected a whole number of at least 0",
+    "SEED=3 NEXP=2": "SEED=3 with NEXP=2 would make the same run several times; unset one of them",
+    "LR=fast": "LR=fast: expected a number above 0",
+    "LR=nan": "LR=nan: expected a number above 0",
+    "LR=0": "LR=0: expected a number above 0",
+    "BATCHSIZE=1.5": "BATCHSIZE=1.5: expected a whole number of at least 1",
+    "MAX_STEPS=1e3": "MAX_STEPS=1e3: expected a whole number of at least 1",
+    "DGXNNODES=many": "DGXNNODES=many: expected a whole number",
+    "DGXNNODES=4": "DGXNNODES=4: dgxa100_n8 has 8 nodes; unset it, name another system (`bertbench systems`), or adapt "
+    "this one with `bertbench fit dgxa100_n8 ",
+    "DGXNGPU=4": "DGXNGPU=4: dgxa100_n8 has 8 ranks on each node",
+    "WALLTIME=soon": "WALLTIME=soon: expected minutes, or a time as sbatch takes it",
+    "WALLTIME=0": "WALLTIME=0: expected a time above 0",
+    "EVALDIR=/nowhere": "EVALDIR=/nowhere: expected a folder on this machine",
+    "CHECKPOINTDIR=/x": "CHECKPOINTDIR=/x: published submissions read starting weights from it or write checkpoints",
+    "CHECKPOINTDIR_PHASE1=/x": "model.checkpoint=FILE names a file of `bertbench checkpoint import`",
+    "EVAL_ITER_START_SAMPLES=9": "EVAL_ITER_START_SAMPLES=9: the first evaluation is after one interval",
+    "TARGET_MLM_ACCURACY=0.5": "TARGET_MLM_ACCURACY=0.5: evaluation.target 0.5 is not allowed in the closed division",
+    "DGXSYSTEM=a CONFIG_NAME=b": "DGXSYSTEM=a and CONFIG_NAME=b name different systems",
+}
+
+
+@pytest.mark.parametrize(("exported", "expected"), REFUSED.items())
+def test_a_wrong_or_contradicting_variable_is_one_error(
+    printed: Printed, monkeypatch: pytest.MonkeyPatch, exported: str, expected: str
+) -> None:
+    for setting in exported.split():
+        monkeypatch.setenv(*setting.split("=", 1))
+    said = printed("launch", "dgxa100_n8", "--dry-run", code=2)
+    assert expected in said
+    assert len(said.splitlines()) == 1
+
+
+NAMED = {
+    "DGXSYSTEM=DGXA100_8x8x24x1": "DGXSYSTEM=DGXA100_8x8x24x1 names 24 samples per GPU and step, the run has 48",
+    "DGXSYSTEM=DGXA100_8x8x24x2": "names 2 gradient steps, the run has 1",
+    "DGXSYSTEM=DGXA100_8x8x48x1_clipafter": "names clipping after the all-reduce, dgxa100_n8 clips before it",
+    "DGXSYSTEM=DGXH100_1x8x48x1": "DGXSYSTEM=DGXH100_1x8x48x1: no system of 1 nodes with 8 DGXH100 GPUs comes with",
+    "DGXSYSTEM=dgxa100_n9": "DGXSYSTEM=dgxa100_n9: found no system 'dgxa100_n9'; did you mean dgxa100_n8?",
+    "DGXSYSTEM=dgxa100_n8_open LR=1e-3": "LR=1e-3: dgxa100_n8_open scales it to its batch (scale_from_batch)",
+    "DGXSYSTEM=cpu_parallel BATCHSIZE=32": "BATCHSIZE=32 counts samples per GPU, and cpu_parallel splits the model",
+}
+
+
+@pytest.mark.parametrize(("exported", "expected"), NAMED.items())
+def test_a_name_that_contradicts_the_system_is_refused(honoured: Honoured, exported: str, expected: str) -> None:
+    with pytest.raises(ConfigError) as refused:
+        honoured(dict(setting.split("=", 1) for setting in exported.split()))
+    assert expected in str(refused.value)
+
+
+def test_a_name_agrees_with_what_is_exported_beside_it(honoured: Honoured) -> None:
+    arguments = honoured({"DGXSYSTEM": "DGXA100_8x8x24x2", "BATCHSIZE": "48", "GRADIENT_STEPS": "2"})
+    assert arguments.overrides == ["data.local_batch=48", "data.gradient_accumulation_steps=2"]
+
+
+def test_a_command_that_makes_one_run_refuses_several(printed: Printed, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("NEXP", "2")
+    assert "NEXP=2: `bertbench train` makes one run" in printed("train", "cpu_demo", code=2)
+    assert "NEXP=2: on kubernetes a job is one run" in printed("launch", "cpu_demo", "--on", "kubernetes", code=2)
+    for name, text in {"RANK": "0", "WORLD_SIZE": "2", "LOCAL_RANK": "0", "LOCAL_WORLD_SIZE": "2"}.items():
+        monkeypatch.setenv(name, text)
+    assert "NEXP=2: torchrun and srun start the ranks of one run" in printed("launch", "cpu_demo", code=2)
+    monkeypatch.delenv("NEXP")
+    assert "--runs 3: torchrun and srun start" in printed("launch", "cpu_demo", "--runs", "3", code=2)
+
+
+def test_a_variable_of_run_sub_beats_the_file_and_an_argument_beats_it(
+    answer: Answer, printed: Printed, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    exported = {"RESTARTS": "3", "BERTBENCH_HOME": str(tmp_path), "RUNS": "4", "GPUS": "device=2"}
+    for name, text in exported.items():
+        monkeypatch.setenv(name, text)
+    (line,) = answer("launch", "dgxa100_n1", "--on", "slurm", "--dry-run")["commands"]
+    assert {"RESTARTS=3", f"BERTBENCH_HOME={tmp_path}", "RUNS=4", "NEXP=4"} <= set(line)
+    (line,) = answer("launch", "dgxa100_n1", "--on", "docker", "--dry-run")["commands"]
+    assert {"GPUS=device=2", "RUNS=4", "NEXP=4"} <= set(line)
+    more = ("--set", "launch.max_restarts=1", "--runs", "2")
+    (line,) = answer("launch", "dgxa100_n1", "--on", "slurm", "--dry-run", *more)["commands"]
+    assert {"RESTARTS=1", "RUNS=2", "NEXP=2"} <= set(line)
+    monkeypatch.setenv("RESTARTS", "often")
+    assert "RESTARTS is 'often'" in printed("launch", "dgxa100_n1", "--on", "slurm", "--dry-run", code=2)
+
+
+def test_other_commands_don_t_read_them(printed: Printed, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in VARIABLES:
+        monkeypatch.setenv(name, "abc")
+    assert "cpu_demo" in printed("systems")
+    assert '"global_batch_size": 128' in printed("show", "cpu_demo")
+
+
+@pytest.mark.parametrize(
+    ("text", "minutes"),
+    [("90", 90), ("90:30", 91), ("1:30:00", 90), ("1-0", 1440), ("1-2:30", 1590), ("0-0:0:1", 1)],
+)
+def test_a_wall_time_is_read_as_sbatch_reads_it(text: str, minutes: int) -> None:
+    assert minutes_of(text) == minutes
+
+
+def test_a_record_ends_the_reading_of_variables(honoured: Honoured) -> None:
+    first = honoured({"LR": "1e-3", "NEXP": "4", "DATADIR": "/a b,c&d"}, system="dgxa100_n1")
+    later = honoured({"LR": "fast", RECORD: first.variables.record()}, system="dgxa100_n1")
+    assert later.overrides == []
+    assert later.variables.values == {"LR": "1e-3", "NEXP": "4", "DATADIR": "/a b,c&d"}
+    assert later.variables.lines == []
+
+
+def test_run_sub_gets_what_variables_ask_for_in_a_file(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, printed: Printed
+) -> None:
+    for name, text in {"DGXSYSTEM": "DGXA100_1x8x56x1", "SEED": "3", "LR": "4e-4"}.items():
+        monkeypatch.setenv(name, text)
+    printed("launch", "--smoke", "--resolve", tmp_path / "resolved")
+    assert (tmp_path / "resolved").read_text().splitlines() == [
+        "dgxa100_n1", "DGXSYSTEM=DGXA100_1x8x56x1&SEED=3&LR=4e-4",
+        "--seed", "3", "--set", "optimizer.learning_rate=0.0004",
+    ]  # fmt: skip
+    said = printed("launch", "--runs", "2", "--seed", "3", "--resolve", tmp_path / "other", code=2)
+    assert "--runs" in said
+    assert not (tmp_path / "other").exists()
+
+
+def test_in_an_interactive_shell_on_and_dry_run_make_no_rank_and_a_run_starts_its_own(
+    printed: Printed, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name, text in {**SHELL, "RANK": "0", "WORLD_SIZE": "1", "CONT": "registry.example.org/bert:1"}.items():
+        monkeypatch.setenv(name, text)
+    assert "kind: TrainJob" in printed("launch", "cpu_demo", "--on", "kubernetes", "--dry-run", "--smoke")
+    started: list[list[str]] = []
+
+    def train_once(system: object, arguments: argparse.Namespace, *_: object) -> tuple[None, int]:
+        started.append(train.rank_options(arguments))
+        return None, 0
+
+    monkeypatch.setattr(train, "train_once", train_once)
+    monkeypatch.setattr(train, "outcome", lambda _: {})
+    for command in ("launch", "train"):
+        printed(command, "cpu_demo", "--smoke")
+    assert started == [["--smoke"], ["--smoke"]]
+
+
+def test_ranks_that_no_launcher_of_ours_starts_read_them_and_one_prints(tmp_path: Path, tiny_file: str) -> None:
+    done = run_command(2, ["train", tiny_file, "--smoke"], tmp_path, LR="3e-3", SEED="7", BATCHSIZE="5")
+    assert done.returncode == 0, done.stderr
+    assert done.stderr.count("LR=3e-3: --set optimizer.learning_rate=0.003") == 1
+    folder = tmp_path / "runs" / "tiny" / "smoke" / "smoke_0"
+    run, config = (json.loads((folder / name).read_text()) for name in ("run.json", "config.json"))
+    assert (config["optimizer"]["learning_rate"], config["data"]["local_batch"], run["seed"]) == (0.003, 5, 7)
+    assert run["variables"] == {"BATCHSIZE": "5", "LR": "3e-3", "SEED": "7", "LOGDIR": str(tmp_path / "runs")}
+
+
+def test_one_rank_of_a_node_prints_what_all_refuse(tmp_path: Path, tiny_file: str) -> None:
+    done = run_command(2, ["train", tiny_file], tmp_path, LR="fast")
+    assert done.returncode == 2
+    assert done.stderr == "bertbench: LR=fast: expected a number above 0\n"
+    assert not (tmp_path / "runs").exists()
+
+
+def disagree(world: World) -> str:
+    variables = Variables({"LR": "1e-3", "DATADIR": str(world.rank)} if world.rank else {"SEED": "3"})
+    try:
+        train._agree(world, variables)
+    except ConfigError as error:
+        return str(error)
+    return "agreed"
+
+
+def test_ranks_with_different_variables_are_one_error() -> None:
+    expected = (
+        "LR is not set on rank 0 and 1e-3 on rank 1; SEED is 3 on rank 0 and not set on rank 1; export the same on "
+    )
+    assert run_ranks(2, disagree) == [f"{expected}all nodes"] * 2
+
+
+@pytest.mark.slow
+def test_a_run_in_an_interactive_shell_starts_its_ranks_and_records_what_is_exported(
+    tmp_path: Path, tiny_file: str
+) -> None:
+    exported = {**SHELL, "MASTER_ADDR": "nowhere.invalid", "LOGDIR": str(tmp_path), "DGXSYSTEM": tiny_file, "NEXP": "2"}
+    done = subprocess.run(
+        [REPOSITORY / "run_and_time.sh", "--smoke"],
+        env={**os.environ, **exported, "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}"},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    assert done.stderr.count("NEXP=2: --runs 2") == 1
+    for number in range(2):
+        run = json.loads((tmp_path / "tiny" / "smoke" / f"smoke_{number}" / "run.json").read_text())
+        assert run["world_size"] == 2
+        assert run["variables"] == {"DGXSYSTEM": tiny_file, "NEXP": "2", "LOGDIR": str(tmp_path)}
+
+
+def test_a_dry_run_is_a_whole_command_in_another_shell(
+    printed: Printed, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: Captured
+) -> None:
+    image = tmp_path / "bert image.sqsh"
+    image.touch()
+    monkeypatch.chdir(tmp_path)
+    site = {
+        "CONTAINER": "pyxis", "CONT": "bert image.sqsh", "CLEAR_CACHES": "sudo sysctl a,b", "SBATCH_PARTITION": "gpu",
+        "NCCL_IB_HCA": "mlx5_0,mlx5_1", "DATADIR": "data", "LR": "4e-4",
+    }  # fmt: skip
+    for name, text in site.items():
+        monkeypatch.setenv(name, text)
+    line = printed("launch", "dgxa100_n1", "--on", "slurm", "--dry-run")
+    sbatch = tmp_path / "sbatch"
+    sbatch.write_text('#!/bin/sh\nenv\nprintf "word %s\\n" "$@"\n')
+    sbatch.chmod(0o755)
+    other = {"PATH": f"{tmp_path}:/usr/bin:/bin"}
+    seen = subprocess.run(["bash", "-c", line], env=other, cwd="/", capture_output=True, text=True, check=True).stdout
+    expected = {**site, "CONT": str(image), "DATADIR": str(tmp_path / "data")}
+    del expected["LR"]
+    assert {f"{name}={text}" for name, text in expected.items()} <= set(seen.splitlines())
+    assert "word optimizer.learning_rate=0.0004" in seen
+    exports, *lines = printed("launch", "dgxa100_n2", "--dry-run").splitlines()
+    assert exports == f"export DATADIR={tmp_path}/data NCCL_IB_HCA=mlx5_0,mlx5_1"
+    assert all(line.startswith("torchrun ") and "optimizer.learning_rate=0.0004" in line for line in lines)
+    assert main(["launch", "dgxa100_n2", "--dry-run", "--runs", "3"]) == 0
+    assert "--runs 3: the lines start one run; start them once for each run" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("kind", ["trainjob", "jobset"])
+def test_pods_get_arguments_and_the_record_of_what_was_exported(
+    kind: str, printed: Printed, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    image = {"CONT": "registry.example.org#bert:1", "DATADIR": "/data on this machine"}
+    for name, text in {**image, "SEED": "3", "LR": "4e-4", "WALLTIME": "1:30:00", "DATA_CLAIM": ""}.items():
+        monkeypatch.setenv(name, text)
+    made = yaml.safe_load(printed("launch", "dgxa100_n2", "--on", "kubernetes", "--kind", kind, "--dry-run"))
+    text = json.dumps(made)
+    assert '{"name": "BERTBENCH_VARIABLES", "value": "SEED=3&LR=4e-4&WALLTIME=1%3A30%3A00"}' in text
+    assert '"image": "registry.example.org/bert:1"' in text
+    assert '"--set", "optimizer.learning_rate=0.0004", "--seed", "3"' in text
+    assert '"activeDeadlineSeconds": 5400' in text
+    assert '"claimName": "bertbench-data"' in text
+    monkeypatch.setenv("EVALDIR", "/")
+    said = printed("launch", "dgxa100_n2", "--on", "kubernetes", "--kind", kind, "--dry-run", code=2)
+    assert "EVALDIR=/: no pod sees a folder of this machine" in said
+
+
+IMAGES = [
+    ("pyxis", "registry.example.org/team/bert:1", "registry.example.org#team/bert:1"),
+    ("pyxis", "docker://registry.example.org/bert", "docker://registry.example.org#bert"),
+    ("pyxis", "localhost/bert", "localhost#bert"),
+    ("pyxis", "team/bert:1", "team/bert:1"),
+    ("pyxis", "registry.example.org#bert:1", "registry.example.org#bert:1"),
+    ("apptainer", "registry.example.org/bert:1", "docker://registry.example.org/bert:1"),
+    ("apptainer", "docker://registry.example.org#bert:1", "docker://registry.example.org/bert:1"),
+    ("apptainer", "oras://registry.example.org/bert:1", "oras://registry.example.org/bert:1"),
+    ("docker", "registry.example.org#bert:1", "registry.example.org/bert:1"),
+    ("kubernetes", "docker://registry.example.org/bert:1", "registry.example.org/bert:1"),
+]
+
+
+@pytest.mark.parametrize(("starter", "image", "expected"), IMAGES)
+def test_an_image_is_named_as_what_starts_it_reads_it(starter: Any, image: str, expected: str) -> None:
+    assert image_for(starter, image) == expected
+
+
+@pytest.mark.parametrize(
+    ("starter", "image", "expected"),
+    [
+        ("pyxis", "bert.sqsh", "CONT is bert.sqsh: found nothing there"),
+        ("apptainer", "bert.sif", "CONT is bert.sif: found nothing there"),
+        ("docker", "/images/bert.sqsh", "docker takes an image's name"),
+        ("kubernetes", "./bert.sif", "kubernetes takes an image's name"),
+    ],
+)
+def test_an_image_that_can_t_start_is_refused(starter: Any, image: str, expected: str) -> None:
+    with pytest.raises(ConfigError, match=expected):
+        image_for(starter, image)
+
+
+def test_an_image_without_a_container_s_kind_is_for_pyxis(
+    answer: Answer, printed: Printed, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    words = ("launch", "dgxa100_n8", "--on", "slurm", "--dry-run")
+    monkeypatch.setenv("CONT", "registry.example.org/bert:1")
+    (line,) = answer(*words)["commands"]
+    assert {"CONTAINER=pyxis", "CONT=registry.example.org#bert:1"} <= set(line)
+    monkeypatch.setenv("CONTAINER", "none")
+    (line,) = answer(*words)["commands"]
+    assert "CONTAINER=none" in line
+    monkeypatch.delenv("CONTAINER")
+    monkeypatch.setenv("CONT", "/")
+    assert "CONT is / and CONTAINER isn't set; set CONTAINER to apptainer or charliecloud" in printed(*words, code=2)
+
+
+def test_the_documented_variables_are_those_that_are_honoured() -> None:
+    page = (REPOSITORY / "docs" / "running.md").read_text().partition("## Variables of published submissions")[2]
+    table = [line.split("|")[1] for line in page.partition("\n## ")[0].splitlines() if line.startswith("| `")]
+    documented = {name.strip().strip("`") for cell in table for name in cell.split(",")}
+    assert documented == {*VARIABLES}
