@@ -150,10 +150,10 @@ def launch(parser: argparse.ArgumentParser) -> None:
     )
     add_flag(parser, "--dry-run", "print the exact commands instead of running them")
     parser.add_argument(
-        "--kind", choices=["trainjob", "jobset"], default="trainjob", help="Kubeflow object to create on kubernetes"
+        "--kind", choices=["trainjob", "jobset"], help="Kubeflow object for --on kubernetes (default: trainjob)"
     )
     add_path(parser, "--close", "LOG", "end the log of a run whose ranks are gone (run.sub)")
-    parser.add_argument("--reason", default="the ranks are gone", help="cause that --close writes")
+    parser.add_argument("--reason", help="cause that --close writes (default: the ranks are gone)")
     add_path(parser, "--resolve", "FILE", "write what the exported variables ask for (run.sub)")
 
 

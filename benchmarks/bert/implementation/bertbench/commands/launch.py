@@ -24,8 +24,12 @@ def run(arguments: argparse.Namespace) -> int:
     if arguments.close is not None:
         from bertbench.launch.local import close_log  # noqa: PLC0415 - a rank that srun starts closes none
 
-        close_log(ResultFiles(arguments.close), arguments.reason)
+        close_log(ResultFiles(arguments.close), arguments.reason or "the ranks are gone")
         return 0
+    if arguments.reason is not None:
+        raise ConfigError("--reason: is the cause that --close writes; add --close LOG, or leave it out")
+    if arguments.kind is not None and arguments.on != "kubernetes":
+        raise ConfigError(f"--kind {arguments.kind}: is for --on kubernetes; add that, or leave --kind out")
     one = arguments.seed is not None or arguments.result is not None or arguments.resume not in ("auto", "never")
     if arguments.runs > 1 and one:
         raise ConfigError(
@@ -91,7 +95,7 @@ def _elsewhere(arguments: argparse.Namespace, system: System) -> int:
     if arguments.on == "kubernetes":
         if job.runs > 1:
             raise ConfigError(f"{_runs_of(arguments)}: on kubernetes a job is one run; create the job once per run")
-        text = kubernetes.manifest(job, arguments.kind)
+        text = kubernetes.manifest(job, arguments.kind or "trainjob")
         commands = [Command(["kubectl", "create", "--filename", "-"], {})]
     elif arguments.on == "slurm":
         commands = [slurm.command(job)]
