@@ -53,12 +53,11 @@ def require_named(cases: list[Case], folder: Path, **environment: str) -> None:
 
 def test_nothing_needs_a_lock(copied: Path, text: Path, tmp_path: Path) -> None:
     system, exported = str(copied.parent / "tiny.json"), tmp_path / "exported"
-    prepare = ["data", "prepare", "--system", system]
     commands = (
-        [*prepare, "--text", str(text), "--out", str(tmp_path / "made")],
+        ["data", "prepare", "--system", system, "--text", str(text), "--out", str(tmp_path / "made")],
         ["data", "verify", str(tmp_path / "made"), "--against", str(copied)],
         ["data", "export", str(copied), "--layout", "varlength", "--out", str(exported)],
-        [*prepare, "--from-hdf5", str(exported), "--vocab-size", "97", "--out", str(tmp_path / "converted")],
+        ["data", "prepare", "--from-hdf5", str(exported), "--vocab-size", "97", "--out", str(tmp_path / "converted")],
         ["data", "shuffle", str(copied), "--seed", "3", "--shards", "2", "--out", str(tmp_path / "shuffled")],
     )
     for ended in called([Case(words, "flock", "", errno.ENOLCK) for words in commands], tmp_path):
@@ -86,8 +85,16 @@ def test_inputs_that_the_system_can_t_read_and_places_that_it_can_t_write_are_na
     out = tmp_path / "out"
     samples = published.write_hdf5(tmp_path / "samples.hdf5", published.fixed_fields())
     records = published.write_tfrecord(tmp_path / "records", [published.example(published.features(SAMPLES[0]))])
-    prepare = ["data", "prepare", "--system", str(copied.parent / "tiny.json"), "--out", str(out)]
-    from_text = [*prepare, "--text", str(text), "--vocab", str(copied / "vocab.txt")]
+    prepare = ["data", "prepare", "--out", str(out)]
+    from_text = [
+        *prepare,
+        "--system",
+        str(copied.parent / "tiny.json"),
+        "--text",
+        str(text),
+        "--vocab",
+        str(copied / "vocab.txt"),
+    ]
     from_samples = [*prepare, "--from-hdf5", str(samples), "--vocab-size", "97"]
     from_records = [*prepare, "--from-tfrecord", str(records), "--vocab-size", "97"]
     cases = [

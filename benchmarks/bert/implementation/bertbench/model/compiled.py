@@ -7,7 +7,7 @@ tokens. That number is dynamic, so that one compilation serves every batch and e
 import hashlib
 import os
 import shlex
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from functools import partial
 from pathlib import Path
@@ -63,7 +63,7 @@ def configure_compiler() -> None:
     import torch.fx.experimental._config  # noqa: PLC0415
 
     torch._dynamo.config.recompile_limit = 64  # torch's default of 8 is too low for several models in one process
-    options = {
+    options: dict[str, object] = {
         "compile_threads": _compile_threads(),
         # Casts of weights and biases, some of 1,024 elements, share launches: 22 a layer instead of 28
         "combo_kernels": True,
@@ -74,11 +74,11 @@ def configure_compiler() -> None:
         # LayerNorm's backward kernel reads 11 tensors; 10 are the default because more may spill, and none do here
         "triton.mix_order_reduction_max_reads": 16,
     }
-    for name, value in _known(options).items():
-        setattr(torch._inductor.config, name, value)
     if compiler := os.environ.get("CXX"):
         with suppress(OSError, ValueError):  # Inductor refuses what it can't call, by name
-            torch._inductor.config.cpp.cxx = (None, _one_program(compiler))
+            options["cpp.cxx"] = (None, _one_program(compiler))
+    for name, value in _known(options).items():
+        setattr(torch._inductor.config, name, value)
     # Both dropouts number their elements alike; the compiler would save the second mask because of that
     torch._functorch.config.ban_recompute_used_far_apart = False
     # If tokens equal the hidden size, the compiler takes both for one number and recompiles for the next batch
@@ -112,7 +112,7 @@ def _compile_threads() -> int:
     return max(1, min(_MOST_COMPILING, (os.cpu_count() or 1) // ranks)) if torch.cuda.is_available() else 1
 
 
-def _known(options: dict[str, int]) -> dict[str, int]:
+def _known(options: Mapping[str, object]) -> dict[str, Any]:
     """Return those of Inductor's options that this torch has: each minor version adds some."""
     return {name: value for name, value in options.items() if hasattr(torch._inductor.config, name)}
 
