@@ -58,7 +58,7 @@ class ReadWhere:
 
 @dataclass(frozen=True)
 class ReadAs:
-    """A setting of which the command can honour some values only."""
+    """A setting that the command honours for some values only."""
 
     values: tuple[object, ...]
     because: str
