@@ -30,7 +30,7 @@ for _number in (signal.SIGINT, signal.SIGHUP):  # of a suite in the background o
 @pytest.fixture(autouse=True)
 def _launched_by_nobody(monkeypatch: pytest.MonkeyPatch) -> None:
     """A command called in this process leaves variables for its ranks; the next test starts without."""
-    for name in (LAUNCHED, "BERTBENCH_VARIABLES"):
+    for name in (LAUNCHED, "BERTBENCH_VARIABLES", "GLOO_SOCKET_IFNAME"):
         monkeypatch.delenv(name, raising=False)
 
 
