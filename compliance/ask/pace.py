@@ -9,7 +9,7 @@ from compliance.read.case import Case
 
 PACE = Topic(
     "pace", "Does every interval between evaluations take its time?",
-    "at least three quarters of the run's median, and within eight deviations of it",
+    "at least three quarters of the run's median, or within eight deviations of it",
 )  # fmt: skip
 _FEWEST = 4
 _LEAST_SHARE, _MOST_DEVIATIONS = 0.75, 8.0

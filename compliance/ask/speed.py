@@ -7,7 +7,7 @@ from compliance.ask.question import NamedRun, Question, Topic, deviations_from_m
 
 SPEED = Topic(
     "speed", "Do all runs of a result have one speed?",
-    "at least 0.85 of the median time for an evaluation interval, and within six deviations of it",
+    "at least 0.85 of the median time for an evaluation interval, or within six deviations of it",
 )  # fmt: skip
 _FEWEST = 3
 _LEAST_SHARE, _MOST_DEVIATIONS = 0.85, 6.0

@@ -5,7 +5,7 @@ from itertools import pairwise
 from statistics import median
 
 from compliance.read.log import Log
-from compliance.read.run import Evaluation, RunFacts, number
+from compliance.read.run import Evaluation, RunFacts, alone, number, numeric
 
 TRAINING_STEPS = "opt_learning_rate_training_steps"
 _LEAST_INTERVAL = 150_000 / 4
@@ -30,7 +30,7 @@ class Case(RunFacts):
         self.required_division = required_division
         self.system = system
         self.closed = self.division == "closed"
-        batch = number(self.global_batch_size)
+        batch = numeric(alone(self.value("global_batch_size")))
         self.batch = batch if batch and batch > 0 else None
 
     def number(self, key: str) -> float | None:

@@ -10,7 +10,7 @@ _AGAIN = "run the benchmark again; from more than ten runs, take ten consecutive
 
 @rule(
     "run-success", _BENCHMARK_RESULTS, "A run converges: it ends with status success",
-    "an aborted run counts as one that did not converge; submit it only as such", since=OLDEST,
+    "an aborted run counts as one that did not converge; submit it only as such",
 )  # fmt: skip
 def run_converges(case: Case) -> Checked:
     for event in case.all("run_stop"):
@@ -26,6 +26,7 @@ FAILED_RUNS = Rule(
 )  # fmt: skip
 SAME_SYSTEM = Rule(
     "same-system", Source(TRAINING_RULES, "System and framework must be consistent"),
-    "All runs of a result are of one submitter and one system", _AGAIN, since=OLDEST,
+    "All runs of a result are of one system, as submission_org and submission_platform name it", _AGAIN,
 )  # fmt: skip
+"""Logs name a system by these two keys. The section also wants one framework; no log names it, so it isn't checked."""
 RULES = (run_converges, RUNS, FAILED_RUNS, SAME_SYSTEM)

@@ -3,8 +3,8 @@
 from itertools import pairwise
 
 from compliance.read.case import TRAINING_STEPS, Case
-from compliance.read.run import Evaluation, alone, number, numeric
-from compliance.rules.rule import OLDEST, TRAINING_RULES, Checked, Fault, Rule, Source, rule, unsound
+from compliance.read.run import Evaluation, alone, numeric
+from compliance.rules.rule import LOG_CHECKER, OLDEST, TRAINING_RULES, Checked, Fault, Gap, Rule, Source, rule, unsound
 from compliance.rules.run_results import allowance_ms
 
 _TARGETS = Source(TRAINING_RULES, "Closed Division")
@@ -26,47 +26,56 @@ def evaluation_interval(global_batch_size: float) -> int:
     return int(0.05 * (230.23 * global_batch_size + 3_000_000) / 25_000) * 25_000
 
 
+def _below_1(case: Case) -> list[Evaluation]:
+    return [evaluation for evaluation in case.evaluations if evaluation.accuracy < 1]
+
+
 def _reaching(case: Case) -> list[Evaluation]:
     aim = target(case)
-    return [evaluation for evaluation in case.evaluations if aim <= evaluation.accuracy < 1]
+    return [evaluation for evaluation in _below_1(case) if evaluation.accuracy >= aim]
 
 
 @rule(
-    "accuracy", _QUALITY, "An accuracy is a number, and a closed run's is from 0 to below 1",
+    "accuracy", Source(LOG_CHECKER, "closed_bert.yaml, open_bert.yaml, eval_accuracy"),
+    "Accuracies are numbers, which the checker compares; at least one is below 1",
     "log the share of masked tokens that were predicted", since=OLDEST,
 )  # fmt: skip
 def accuracies_are_shares(case: Case) -> Checked:
-    yield from unsound(case, "eval_accuracy", lambda value: number(value) is not None)
-    for evaluation in case.evaluations if case.closed else ():
-        if not 0 <= evaluation.accuracy < 1:
-            yield Fault(evaluation.line, f"eval_accuracy {evaluation.accuracy:g}")
+    yield from unsound(case, "eval_accuracy", lambda value: isinstance(value, int | float))
+    if case.evaluations and not _below_1(case):
+        lowest = min(case.evaluations, key=lambda evaluation: evaluation.accuracy)
+        yield Fault(lowest.line, f"eval_accuracy {lowest.accuracy:g}, the lowest", "an accuracy below 1")
 
 
 @rule(
     "target", _TARGETS,
-    "A closed run reaches accuracy 0.720 (round 0.7: 0.712, from batch 8,192 on 0.706); an open one its own target",
+    "A closed run reaches accuracy 0.720 (round 0.7: 0.712, from batch 8,192 on 0.706)",
     "train on, or submit it as the one run that did not converge", since=OLDEST,
 )  # fmt: skip
 def target_is_reached(case: Case) -> Checked:
-    """Each run must reach its target. An open run chooses its own, which our logs state; others' logs don't."""
+    """Find closed runs below the target. An open run may stop as it chooses ("Quality measure"): a gap at most."""
     aim = target(case) if case.closed else case.number("bertbench_target")
-    best = case.best
-    claims_success = case.closed or case.status == "success"
-    if best is None or aim is None or best.accuracy >= aim or not claims_success:
+    best = max(_below_1(case), key=lambda evaluation: evaluation.accuracy, default=None)
+    if best is None or aim is None or best.accuracy >= aim:
         return
     where = "" if best.samples is None else f" after {best.samples:,.0f} samples"
     found = f"best accuracy {best.accuracy:.5f}{where}, {aim - best.accuracy:.5f} short"
-    yield Fault(best.line, found, f"accuracy {aim}")
+    if case.closed:
+        yield Fault(best.line, found, f"accuracy {aim}")
+    else:
+        yield Gap(f"line {best.line}, {found} of the log's own target {aim:g}; an open run may stop so", asked=False)
 
 
 @rule(
     "target-on-clock", _QUALITY, "The evaluation that reaches the target is on the clock",
-    "stop the clock after the evaluation that reaches the target", since=OLDEST,
+    "stop the clock after the evaluation that reaches the target",
 )  # fmt: skip
 def target_is_reached_on_the_clock(case: Case) -> Checked:
     """Find runs whose evaluations at the target all lie off the clock: by time, or by line and time.
 
-    An evaluation off the clock by its line alone may have been written late.
+    An evaluation off the clock by its line alone may have been written late. The section has an exception for a
+    reference that evaluates timestamped checkpoints off the clock. We don't apply it to BERT: "Appendix: Benchmark
+    Specific Rules" says of stable diffusion (3.1 on) that its evaluation is done offline, and doesn't of BERT.
     """
     start, stop, reached = case.first("run_start"), case.first("run_stop"), _reaching(case)
     if not case.closed or start is None or stop is None or not reached:
@@ -94,9 +103,10 @@ def target_is_reached_on_the_clock(case: Case) -> Checked:
 def evaluations_come_at_the_formulas_interval(case: Case) -> Checked:
     """Compare the intervals in samples with the formula's.
 
-    Submitters round to whole batches per evaluation or once, so a batch is allowed, and 1 % for packed batches. One
-    more or two early evaluations gain nothing, unless the last is early and reaches the target, and are allowed; so is
-    a first evaluation that leaves out one, with which some implementations begin.
+    Submitters round to whole batches per evaluation or once, so a batch is allowed, and 1 % for packed batches. Up to
+    two early evaluations are allowed: they gain nothing. An early last one gains if it reaches the target, unless it is
+    the only evaluation, or the training steps that the log gives ended there. A first evaluation that leaves out one is
+    allowed too: some implementations begin so.
     """
     evaluations = case.in_samples()
     if not case.closed or case.batch is None or not evaluations:

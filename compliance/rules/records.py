@@ -47,9 +47,16 @@ def lines_are_records(case: Case) -> Checked:
     yield from _noted(case, "record")
 
 
-@rule("time-number", _CHECKS, "time_ms is a number", "write time_ms without quotes", since=OLDEST)
+@rule(
+    "time-number", Source(LOG_PARSER, "string_to_logline"), "time_ms is a number, or a text that float() converts",
+    "write time_ms without quotes", since=OLDEST,
+)  # fmt: skip
 def times_are_numbers(case: Case) -> Checked:
-    yield from _noted(case, "time-number")
+    """Note times that are no JSON numbers: the parser reads them, and nothing forbids them."""
+    notes = case.log.notes["time-number"]
+    for line, reason in notes[:1]:
+        more = f"; {len(notes):,} such lines" if len(notes) > 1 else ""
+        yield Gap(f"line {line}, {reason}, which is no number but is read as one{more}", asked=False)
 
 
 @rule(

@@ -14,6 +14,7 @@ from compliance.read.record import shown
 TRAINING_RULES = "training_rules.adoc"
 SUBMISSION_RULES = "submission_rules.adoc"
 POWER_RULES = "power_measurement.adoc"
+JUDGE = "docs/compliance.md"
 COMMAND_LINE = "command line"
 JSON_STANDARD = "RFC 8259"
 LOG_CHECKER = "mlcommons/logging, compliance_checker"
@@ -21,8 +22,11 @@ LOG_PARSER = "mlcommons/logging, mlp_parser"
 PACKAGE_CHECKER = "mlcommons/logging, package_checker"
 OLDEST = "0.7.0"
 NEWEST = "5.0.0"
+_WITHOUT_ROUNDS = (COMMAND_LINE, JSON_STANDARD, JUDGE, POWER_RULES)
+"""What isn't of MLPerf, and the one document of MLPerf that isn't dated by rounds."""
 OLDEST_TEXT = "1.0.0"
-"""The oldest round whose documents we have read. In round 0.7 a rule applies only if its log checker has it too."""
+"""The oldest round whose documents we have read. A rule of a document begins with round 0.7 only if that round's
+checker has it too."""
 
 
 class Source(NamedTuple):
@@ -73,8 +77,8 @@ class Rule:
 
     @property
     def rounds(self) -> str:
-        """Return the rounds whose text or program has the rule, as 1.0 to 5.0; none if it isn't of MLPerf."""
-        if self.source.document in (COMMAND_LINE, JSON_STANDARD):
+        """Return the rounds whose text or program has the rule, as 1.0 to 5.0; none if its source isn't dated."""
+        if self.source.document in _WITHOUT_ROUNDS:
             return ""
         oldest = max(self.since, OLDEST_TEXT) if self.source.document.endswith(".adoc") else self.since
         return f"{oldest.removesuffix('.0')} to {NEWEST.removesuffix('.0')}"

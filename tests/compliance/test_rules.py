@@ -12,7 +12,7 @@ from compliance.ask import TOPICS
 from compliance.judge import Judgement, judge_log
 from compliance.rules import RULES
 from compliance.rules.fixed_values import FIXED
-from tests.compliance.edits import BREACHES, CLOSED, FREE, MISSING, QUESTIONS, Edit, value
+from tests.compliance.edits import BREACHES, CLOSED, FREE, MISSING, QUESTIONS, UNSEEN, Edit, value
 from tests.compliance.logs import at, closed, demo, judged, official_verdict, places, write
 from tests.compliance.mutations import again, both, renamed
 
@@ -47,6 +47,13 @@ def test_missing_evidence_fails_a_log_with_strict_only(tmp_path: Path, edit: Edi
     assert of(tmp_path, edit, strict=True).verdict == "fail"
 
 
+@pytest.mark.parametrize("edit", UNSEEN, ids=named)
+def test_what_no_rule_asks_for_is_noted_and_fails_nothing(tmp_path: Path, edit: Edit) -> None:
+    judgement = of(tmp_path, edit, strict=True)
+    assert (judgement.verdict, judgement.breaches) == ("pass", ())
+    assert [(unchecked.rule, unchecked.asked) for unchecked in judgement.not_applied] == [(edit.rule, False)]
+
+
 @pytest.mark.parametrize("edit", QUESTIONS, ids=named)
 def test_a_question_has_its_figure_and_decides_nothing(tmp_path: Path, edit: Edit) -> None:
     judgement = of(tmp_path, edit, strict=True)
@@ -64,7 +71,7 @@ def test_a_value_that_no_rule_fixes_is_no_breach(tmp_path: Path, edit: Edit) -> 
 def test_every_rule_about_a_log_has_its_edit() -> None:
     elsewhere = {"readable", "division-required", "division-system"}  # test_safety.py
     checked = {rule.id for rule in RULES if rule.check is not None}
-    assert checked - {edit.rule for edit in [*BREACHES, *MISSING]} == elsewhere - {"readable"}
+    assert checked - {edit.rule for edit in [*BREACHES, *MISSING, *UNSEEN]} == elsewhere - {"readable"}
     assert {fixed.key for fixed in FIXED} <= set(re.findall(r'"key": "(\w+)"', CLOSED))
 
 
@@ -114,6 +121,8 @@ def test_a_rule_that_a_rounds_text_does_not_have_is_listed_as_not_applied(tmp_pa
     assert "seed-value" not in {breach.rule.id for breach in judgement.breaches}
     (unchecked,) = [one for one in judgement.not_applied if one.rule == "seed-value"]
     assert (unchecked.reason, unchecked.asked) == ('not in round 4.0.0; "Random numbers" has it in 4.1 to 5.0', False)
+    optimizer = Edit("optimizer", *value("opt_name", '"adamw"'), 11).applied()
+    assert "optimizer" in {one.rule for one in judged(tmp_path, optimizer, "0.7.0").not_applied}
     cadence = next(edit for edit in BREACHES if edit.rule == "cadence").applied()
     early = judged(tmp_path, cadence, "0.7.0")
     assert "cadence" in {one.rule for one in early.not_applied}
@@ -169,10 +178,24 @@ def test_many_breaches_of_a_rule_are_counted(tmp_path: Path) -> None:
     assert early[-1].found.endswith(", and 5 more")
 
 
-def test_an_open_run_reaches_the_target_that_it_states_and_needs_no_other(tmp_path: Path) -> None:
+def test_an_open_run_may_stop_short_of_the_target_that_it_states(tmp_path: Path) -> None:
     assert judged(tmp_path, demo()).verdict == "pass"
     short = both(again("seed", value=0.6), renamed("seed", "bertbench_target", 1))(demo())
-    assert "target" in {breach.rule.id for breach in judged(tmp_path, short).breaches}
+    judgement = judged(tmp_path, short, strict=True)
+    assert judgement.breaches == ()
+    (unchecked,) = [one for one in judgement.not_applied if one.rule == "target"]
+    assert "own target 0.6; an open run may stop so" in unchecked.reason
+    assert not unchecked.asked
+
+
+def test_accuracies_of_which_none_is_below_1_are_no_shares(tmp_path: Path) -> None:
+    percent = re.sub(r'(?<="eval_accuracy", "value": )0\.', "", CLOSED)
+    assert ("accuracy", 42) in places(judged(tmp_path, percent))
+
+
+def test_caches_are_cleared_before_open_runs_too(tmp_path: Path) -> None:
+    kept = Edit("cache-clear", *value("cache_clear", "false"), None).applied().replace('"closed"', '"open"')
+    assert ("cache-clear", True) in {(one.rule, one.asked) for one in judged(tmp_path, kept).not_applied}
 
 
 def test_a_miss_of_the_target_says_how_far_it_is_off(tmp_path: Path) -> None:

@@ -39,8 +39,11 @@ def place(tmp_path_factory: pytest.TempPathFactory, tiny_folder: Path) -> Path:
         (folder / name).symlink_to(REPOSITORY / name)
     for name in ("DIR", "OTHER"):
         shutil.copytree(tiny_folder, folder / name)
-    for number, name in enumerate(("A", "B", "PATH")):
-        (folder / name).symlink_to(REPOSITORY / "results" / "cpu_demo" / "bert" / f"result_{number}.txt")
+    logs = [REPOSITORY / "results" / "cpu_demo" / "bert" / f"result_{number}.txt" for number in range(3)]
+    for name, log in zip("AB", logs[:2], strict=True):
+        (folder / name).symlink_to(log)
+    kept, cleared = '"key": "cache_clear", "value": false', '"key": "cache_clear", "value": true'
+    (folder / "PATH").write_text(logs[2].read_text().replace(kept, cleared))  # --strict asks for it
     return folder
 
 

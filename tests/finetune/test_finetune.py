@@ -71,7 +71,7 @@ def test_questions_are_learnt_by_heart_and_everything_is_told(
         assert "" in [entry["text"] for entry in n_best[name]]
     assert '"key": "eval_accuracy", "value": ' + json.dumps(f1s[-1]) in (out / "mlperf_log.txt").read_text()
     verdict = judge_log(out / "mlperf_log.txt", "5.0.0")
-    assert verdict.verdict == "fail", "no result in BERT pre-training"
+    assert verdict.verdict == "cannot-judge", "no result in BERT pre-training"
     assert "benchmark" in {breach.rule.id for breach in verdict.breaches}
 
     weights = Weights.open(out / "weights.safetensors")
