@@ -63,16 +63,20 @@ class PackageJudgement:
 def judge_package(root: Path, ruleset: str | None = None, strict: bool = False) -> PackageJudgement:
     """Return the verdict on the package in a folder, under a ruleset or the one that its results say they are of.
 
-    With `strict`, missing evidence fails it. Raises CannotJudge if it has no results/.
+    With `strict`, missing evidence fails it. Raises CannotJudge if it has no results of BERT: no rule asks for any.
     """
     if not (root / "results").is_dir():
         raise CannotJudge(
             f"{root}: found no results/; give a package's folder, with systems/, benchmarks/ and results/"
         )
+    if not any((folder / _BENCHMARK).is_dir() for folder in layout.folders(root / "results")):
+        raise CannotJudge(
+            f"{root}: found no results/<system>/{_BENCHMARK}/; give a package with results of {_BENCHMARK}"
+        )
     ruleset = ruleset or chosen.of_path(root)
     results: list[Result] = []
     questions: list[Question] = []
-    findings: list[Breach | Unchecked] = [*layout.folders_and_descriptions(root), *layout.files(root)]
+    findings: list[Breach | Unchecked] = [*layout.folders_and_descriptions(root)]
     for folder in layout.folders(root / "results"):
         name = f"systems/{folder.name}.json"
         if (folder / _BENCHMARK).is_dir():
@@ -83,10 +87,8 @@ def judge_package(root: Path, ruleset: str | None = None, strict: bool = False) 
         findings += system.judge_description(root / name, name, ruleset or _ruleset_of(results))
         findings += _other_benchmarks(folder)
     questions += _copies_across(results)
-    if results:
-        findings += layout.sources(root, _BENCHMARK)
-    else:
-        findings.append(LAYOUT.breach(f"no results/<system>/{_BENCHMARK}/", "at least one result"))
+    findings += layout.sources(root, _BENCHMARK)
+    findings += layout.files(root, ruleset or _ruleset_of(results))
     return PackageJudgement(
         path=root,
         ruleset=ruleset or _ruleset_of(results),
@@ -117,4 +119,5 @@ def _ruleset_of(results: list[Result]) -> str:
 def _other_benchmarks(folder: Path) -> Iterator[Unchecked]:
     others = [other.name for other in layout.folders(folder) if other.name != _BENCHMARK]
     if others:
-        yield LAYOUT.unchecked(f"results/{folder.name}: only {_BENCHMARK} is judged, not {', '.join(others)}")
+        reason = f"results/{folder.name}: only {_BENCHMARK} is judged, not {', '.join(others)}"
+        yield LAYOUT.unchecked(reason, asked=False)

@@ -31,15 +31,22 @@ _FEWEST_READINGS = 60
 """The rules suggest to extend a run until it has as many."""
 _LONGEST_GAP_MS = 1_000 * 1.1
 """A reading at least every second, and a tenth for the clock."""
-_NAME = re.compile(r"(node|sw)_(0|[1-9]\d{0,5})\.txt")
+_KINDS = ("node", "sw")
+_READ = re.compile(r"(node|sw)_.*\.txt")
+"""Names of the files that result_summarizer reads."""
 
 Findings = list[Breach | Unchecked]
 
 
 class Power(NamedTuple):
-    """What the power files of a result say: `energy_j` is the mean of the runs that count, None if unknown."""
+    """What the power files of a result say.
+
+    `noncompliant` are the findings of each run that power_checker refuses, by log name: one run of a result may fail.
+    `energy_j` is the mean of the runs that count, None if unknown.
+    """
 
     findings: Findings
+    noncompliant: Mapping[str, Findings]
     energy_j: float | None
 
 
@@ -51,39 +58,48 @@ class _RunPower(NamedTuple):
 def judge_power(folder: Path, name: str, runs: Mapping[str, RunFacts | None], described: dict[str, str]) -> Power:
     """Judge the power files of a result's runs, by log name, if there are any."""
     if not (folder / FOLDER).is_dir():
-        return Power([], None)
+        return Power([], {}, None)
+    places = {log: folder / FOLDER / Path(log).stem for log in runs}
+    files = {log: _names(place) for log, place in places.items()}
+    refused = _refused_by_power_checker(files)
     findings: Findings = []
+    noncompliant: dict[str, Findings] = {}
     energies: list[float | None] = []
-    files: dict[str, list[str]] = {}
     for log, facts in runs.items():
-        place = folder / FOLDER / Path(log).stem
-        run = f"{name}/{FOLDER}/{place.name}"
-        files[run] = _names(place)
-        power = _run(place, run, files[run], facts, described)
-        findings += power.findings
+        run = f"{name}/{FOLDER}/{places[log].name}"
+        power = _run(places[log], run, files[log], facts, described)
         energies.append(power.energy_j)
-    findings += _named(files)
+        if log in refused:
+            refusal = POWER_FILES.breach(f"{run}: {', '.join(files[log][:5]) or 'no file'}")
+            noncompliant[log] = [refusal, *power.findings]
+        else:
+            findings += power.findings
+        others = [file for file in files[log] if not file.startswith(_KINDS)]
+        if others:
+            reason = f"{run}: other files aren't judged: {', '.join(others[:5])}"
+            findings.append(POWER_FILES.unchecked(reason, asked=False))
     times = [facts.time_to_train_s if facts and facts.status == "success" else None for facts in runs.values()]
     counting = [energy for energy, counts in zip(energies, counted(times), strict=True) if counts]
     known = [energy for energy in counting if energy is not None]
-    return Power(findings, mean(known) if known and len(known) == len(counting) else None)
+    return Power(findings, noncompliant, mean(known) if known and len(known) == len(counting) else None)
 
 
 def _run(folder: Path, name: str, names: Sequence[str], facts: RunFacts | None, described: dict[str, str]) -> _RunPower:
     """Judge one run's files, and add up the energy if the log and all files give it."""
     nodes = as_integer(described.get("number_of_nodes"))
-    measured = [file for file in names if file.startswith("node_")]
+    readable = [file for file in names if _READ.fullmatch(file)]
+    measured = [file for file in readable if file.startswith("node_")]
     findings: Findings = []
     if not measured or (nodes is not None and len(measured) != nodes):
         expected = "one node_<k>.txt a node" if nodes is None else f"{nodes}, the system's number of nodes"
         findings.append(POWER_NODES.breach(f"{name}: {len(measured)} measured nodes", expected))
-    if len(measured) > 1 and not any(file.startswith("sw_") for file in names):
+    if len(measured) > 1 and not any(file.startswith("sw_") for file in readable):
         findings.append(POWER_INTERCONNECT.unchecked(f"{name}: several nodes, and no sw_<k>.txt"))
     if facts is None or facts.started_ms is None or facts.stopped_ms is None:
         return _RunPower(findings, None)
     seconds = (facts.stopped_ms - facts.started_ms) / 1e3
     total: float | None = 0.0
-    for file in filter(_NAME.fullmatch, names):
+    for file in readable:
         try:
             readings = read(folder / file)
         except CannotJudge as problem:
@@ -115,7 +131,8 @@ def _node(name: str, node: Readings, began: float, ended: float) -> Iterator[Bre
     if longest > 2 * _LONGEST_GAP_MS or too_few:  # a meter may miss a reading
         yield POWER_RATE.breach(f"{name}: {longest / 1e3:.1f} s without a reading", "a reading at least every second")
     if len(times) < _FEWEST_READINGS:
-        yield POWER_COVERAGE.unchecked(f"{name}: {len(times)} readings of the run, of at least {_FEWEST_READINGS}")
+        few = f"{name}: {len(times)} readings of the run; {_FEWEST_READINGS} or more are suggested"
+        yield POWER_COVERAGE.unchecked(few, asked=False)
 
 
 def _switch(name: str, switch: Readings) -> Iterator[Breach]:
@@ -123,14 +140,21 @@ def _switch(name: str, switch: Readings) -> Iterator[Breach]:
         yield POWER_READINGS.breach(f"{name}: no {ESTIMATE}", f"{ESTIMATE}, in watts")
 
 
-def _named(files: Mapping[str, Sequence[str]]) -> Iterator[Breach]:
-    """Find runs without files, with names out of the row, or with other files than most runs, as power_checker does."""
-    usual = max(files.values(), key=list(files.values()).count, default=())
-    for run, names in files.items():
-        kinds = Counter(file.partition("_")[0] for file in names)
-        row = sorted(f"{kind}_{number}.txt" for kind in ("node", "sw") for number in range(kinds[kind]))
-        if not names or names != row or names != usual:
-            yield POWER_FILES.breach(f"{run}: {', '.join(names[:5]) or 'no file'}")
+def _refused_by_power_checker(files: Mapping[str, Sequence[str]]) -> set[str]:
+    """Return the runs that have no files, numbers beyond the files' count, or other counts than most runs."""
+    refused = {log for log, names in files.items() if not names}
+    for kind in _KINDS:
+        of_kind = {log: [name for name in names if name.startswith(kind)] for log, names in files.items() if names}
+        runs_with = Counter(len(names) for names in of_kind.values())
+        usual = max(runs_with, key=runs_with.__getitem__, default=0)
+        refused |= {log for log, names in of_kind.items() if len(names) != usual or not _are_numbered(names)}
+    return refused
+
+
+def _are_numbered(names: Sequence[str]) -> bool:
+    """Return whether each name ends in a number from 0 to the count of names less one, as node_0.txt does."""
+    numbers = [as_integer(Path(name).stem.rpartition("_")[2]) for name in names]
+    return all(number is not None and 0 <= number < len(names) for number in numbers)
 
 
 def _names(folder: Path) -> list[str]:

@@ -7,7 +7,7 @@ converge than the reference.
 import io
 import json
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -16,7 +16,7 @@ from compliance.judge import Judgement, asked_together, judge_log
 from compliance.official import ruleset as chosen
 from compliance.official import tools
 from compliance.official.checker import DEFAULT_RULESET
-from compliance.package.power import FOLDER, judge_power
+from compliance.package.power import FOLDER, Power, judge_power
 from compliance.read.description import DIVISIONS, of_result
 from compliance.read.find import LOG_PATTERN
 from compliance.read.record import distinct, shown
@@ -24,9 +24,20 @@ from compliance.read.run import Converged, RunFacts, number
 from compliance.read.score import olympic_mean
 from compliance.read.source import CannotJudge, read_plain
 from compliance.rules.benchmark_results import FAILED_RUNS, RUNS, SAME_SYSTEM
-from compliance.rules.convergence_points import CONVERGENCE, SCALING
+from compliance.rules.convergence_points import (
+    CONVERGENCE,
+    SCALING,
+    TRAIN_SAMPLES_SINCE,
+    evaluations_report_training_samples,
+)
 from compliance.rules.divisions import BELONGS
-from compliance.rules.random_numbers import SEEDS, equal_seeds, seeds_of_runs, unreadable_for_seeds
+from compliance.rules.random_numbers import (
+    SEEDS,
+    SEEDS_LOGGED_SINCE,
+    equal_seeds,
+    seeds_of_runs,
+    unreadable_for_seeds,
+)
 from compliance.rules.rule import Breach, Unchecked
 from compliance.rules.run_results import run_is_a_result
 
@@ -86,27 +97,28 @@ def judge_result(folder: Path, ruleset: str | None = None, name: str | None = No
         ruleset = _ruleset_of(folder, paths)
     logs = asked_together([judge_log(path, ruleset).kept() for path in paths])
     runs = {log.path.name: log.facts for log in logs if log.facts is not None}
-    division = described.get("division")
+    division = _division(described)
     closed = _is_closed(division, runs)
     failed = [log.path.name for log in logs if not _converged(log)]
+    power = judge_power(folder, name, {log.path.name: log.facts for log in logs}, described)
+    failing = [log.path.name for log in logs if log.path.name in {*failed, *power.noncompliant}]
     findings: Findings = [
         *_number_of_runs(folder, entries, paths),
-        *_failed(failed, len(logs)),
+        *_failed(failing, len(logs)),
         *_not_results(runs),
         *_belonging(folder.name, division, runs),
         *_same_system(runs),
     ]
     if closed and ruleset >= SEEDS.since:
         unreadable = [log.path.name for log in logs if any(breach.rule.id == "record" for breach in log.breaches)]
-        findings += _seeds(folder, unreadable, runs)
+        findings += _seeds(folder, ruleset, unreadable, runs)
     convergence = None
     if closed and ruleset >= CONVERGENCE.since and len(logs) == tools.runs_per_result(folder.name) and runs:
-        converged = [_to_converge(log.facts) for log in logs]
+        converged = _samples_to_converge(logs, ruleset)
         convergence = tools.convergence(converged, ruleset)
         findings += _convergence(folder, convergence, converged)
     findings += _scaling(folder, convergence.scaling if convergence else 1.0)
-    power = judge_power(folder, name, {log.path.name: log.facts for log in logs}, described)
-    named = [_named(name, finding) for finding in findings] + power.findings
+    named = [*(_named(name, finding) for finding in findings), *_power_findings(power, failing)]
     times = [log.facts.time_to_train_s if _converged(log) and log.facts else None for log in logs]
     return Result(
         system=folder.parent.name,
@@ -145,18 +157,56 @@ def _is_closed(division: str | None, runs: Mapping[str, RunFacts]) -> bool:
     return any(facts.division == "closed" for facts in runs.values())
 
 
+def _division(described: Mapping[str, str]) -> str | None:
+    """Return a description's division in lower case, if it is one: the submission rules write it either way."""
+    division = described.get("division")
+    if division is not None and division.lower() in DIVISIONS:
+        return division.lower()
+    return division
+
+
 def _converged(log: Judgement) -> bool:
     return log.verdict == "pass" and log.facts is not None and log.facts.status == "success"
 
 
-def _to_converge(facts: RunFacts | None) -> Converged:
-    """Return a run's epoch_num at its last evaluation before run_stop: the official checker takes it for samples."""
+def _samples_to_converge(logs: Sequence[Judgement], ruleset: str) -> list[Converged]:
+    """Return each run's samples to converge, as the official checker reads them.
+
+    It takes the last epoch_num, or the last train_samples of all runs if the submitter gives --rcp-bert-train-samples
+    ("Benchmark Specific Rules"). A package doesn't say if; we take train_samples where epoch_num counts no samples.
+    """
+    by_epoch_num = [_to_converge(log.facts, _by_epoch_num) for log in logs]
+    by_train_samples = [_to_converge(log.facts, _by_train_samples) for log in logs]
+    all_give_them = all(
+        train.samples is not None
+        for epoch, train in zip(by_epoch_num, by_train_samples, strict=True)
+        if epoch.samples is not None
+    )
+    if ruleset >= TRAIN_SAMPLES_SINCE and all_give_them and any(_counts_no_samples(log) for log in logs):
+        return by_train_samples
+    return by_epoch_num
+
+
+def _counts_no_samples(log: Judgement) -> bool:
+    """Return whether the judge of the log found that its epoch_num counts epochs or steps."""
+    return any(unchecked.rule == evaluations_report_training_samples.id for unchecked in log.not_applied)
+
+
+def _to_converge(facts: RunFacts | None, counts: Callable[[RunFacts, int], list[float | None]]) -> Converged:
+    """Return a run's batch and its last count of samples before the line of run_stop; None if the run failed."""
     if facts is None:
         return Converged(None, None)
     stop = facts.first("run_stop")
-    counting = facts.evaluations if stop and facts.status == "success" else []
-    before = [evaluation.samples for evaluation in counting if stop and evaluation.line < stop.line]
+    before = counts(facts, stop.line) if stop and facts.status == "success" else []
     return Converged(number(facts.global_batch_size), before[-1] if before else None)
+
+
+def _by_epoch_num(facts: RunFacts, end: int) -> list[float | None]:
+    return [evaluation.samples for evaluation in facts.evaluations if evaluation.line < end]
+
+
+def _by_train_samples(facts: RunFacts, end: int) -> list[float | None]:
+    return [number(event.value) for event in facts.all("train_samples") if event.line < end]
 
 
 def _number_of_runs(folder: Path, entries: Sequence[Path], paths: Sequence[Path]) -> Findings:
@@ -167,7 +217,8 @@ def _number_of_runs(folder: Path, entries: Sequence[Path], paths: Sequence[Path]
     known = {*paths, *(folder / name for name in (_PARAMETERS, _SCALING, FOLDER))}
     others = sorted({*folder.iterdir()} - known)
     if others:
-        findings.append(RUNS.unchecked(f"other entries aren't judged: {', '.join(path.name for path in others[:5])}"))
+        reason = f"other entries aren't judged: {', '.join(path.name for path in others[:5])}"
+        findings.append(RUNS.unchecked(reason, asked=False))  # the official checker warns only
     return findings
 
 
@@ -175,6 +226,20 @@ def _failed(failed: Sequence[str], count: int) -> Findings:
     if len(failed) < 2:
         return []
     return [FAILED_RUNS.breach(f"{len(failed)} of {count} runs failed: {', '.join(failed)}")]
+
+
+def _power_findings(power: Power, failing: Sequence[str]) -> Findings:
+    """Return the findings of the power files; the official checker counts a run that it refuses as a failed one."""
+    noncompliant = [finding for findings in power.noncompliant.values() for finding in findings]
+    if len(failing) > 1:
+        return [*power.findings, *noncompliant]
+    return [*power.findings, *(_excused(finding) for finding in noncompliant)]
+
+
+def _excused(finding: Breach | Unchecked) -> Unchecked:
+    if isinstance(finding, Unchecked):
+        return finding._replace(asked=False)
+    return finding.rule.unchecked(f"{finding.found}; accepted, as one run may fail", asked=False)
 
 
 def _not_results(runs: Mapping[str, RunFacts]) -> Findings:
@@ -220,13 +285,22 @@ def parameters(folder: Path) -> list[str]:
     return lines
 
 
-def _seeds(folder: Path, unreadable: Sequence[str], runs: Mapping[str, RunFacts]) -> Findings:
-    """Apply the official seed checker; its bypass, which the review decides on, leaves a gap, but for equal seeds."""
+def _seeds(folder: Path, ruleset: str, unreadable: Sequence[str], runs: Mapping[str, RunFacts]) -> Findings:
+    """Apply the official seed checker; its bypass, which the review decides on, leaves a gap.
+
+    The bypass excuses no equal seeds from the round on whose text forbids them ("Random numbers").
+    """
     equal = [SEEDS.breach(found, "a seed of its own in every run") for found in equal_seeds(runs).values()]
     others = [*unreadable_for_seeds(unreadable), *seeds_of_runs(runs)]
-    if "seed-checker-bypass" in parameters(folder):
-        return [*equal, *(SEEDS.unchecked(f"seed-checker-bypass: {breach.found}") for breach in others)]
-    return [*equal, *others]
+    if "seed-checker-bypass" not in parameters(folder):
+        return [*equal, *others]
+    if ruleset >= SEEDS_LOGGED_SINCE:
+        return [*equal, *(_bypassed(breach) for breach in others)]
+    return [_bypassed(breach) for breach in (*equal, *others)]
+
+
+def _bypassed(breach: Breach) -> Unchecked:
+    return SEEDS.unchecked(f"seed-checker-bypass: {breach.found}")
 
 
 def _convergence(folder: Path, verdict: tools.Convergence, runs: Sequence[Converged]) -> Findings:
@@ -246,7 +320,7 @@ def _convergence(folder: Path, verdict: tools.Convergence, runs: Sequence[Conver
 
 
 def _scaling(folder: Path, expected: float) -> Findings:
-    """Compare scaling.json, by which the official summary multiplies the score in both divisions."""
+    """Read scaling.json, by which the official summary multiplies the score; the review may have set any factor."""
     path = folder / _SCALING
     if not os.path.lexists(path):
         return []
@@ -255,6 +329,11 @@ def _scaling(folder: Path, expected: float) -> Findings:
     except (CannotJudge, ValueError, TypeError, KeyError, OverflowError, RecursionError) as problem:
         return [SCALING.breach(f"{_SCALING} can't be read ({problem})", "a JSON object with scaling_factor")]
     stated = number(factor)
-    if stated is None or abs(stated - expected) > 1e-6 * expected:
-        return [SCALING.breach(f"{_SCALING}: factor {shown(factor)}", f"{expected:.6f}")]
+    if stated is None:
+        return [SCALING.breach(f"{_SCALING}: factor {shown(factor)}", "a number")]
+    if abs(stated - expected) > 1e-6 * expected:
+        reason = (
+            f"{_SCALING}: factor {shown(factor)}, by the official RCP checker {expected:.6f}; the review may set it"
+        )
+        return [SCALING.unchecked(reason, asked=False)]
     return []

@@ -9,7 +9,7 @@ from compliance.official import tools
 from compliance.read.description import DIVISIONS, UnreadableDescription, load, texts
 from compliance.read.run import RunFacts, as_integer
 from compliance.rules.rule import Breach, Unchecked
-from compliance.rules.submission import SYSTEM_DESCRIPTION, SYSTEM_DIVISION
+from compliance.rules.submission import SYSTEM_DESCRIPTION, SYSTEM_DIVISION, SYSTEM_FIELDS
 
 _COUNTS = (("number_of_nodes", 1), ("accelerators_per_node", 0))
 
@@ -22,13 +22,13 @@ def judge_description(path: Path, name: str, ruleset: str) -> Iterator[Breach | 
         yield SYSTEM_DESCRIPTION.breach(f"{name} {problem}", "a JSON object")
         return
     if repeated:
-        yield SYSTEM_DESCRIPTION.breach(f"{name}: repeated fields: {', '.join(repeated[:5])}", "each field once")
+        yield SYSTEM_FIELDS.breach(f"{name}: repeated fields: {', '.join(repeated[:5])}", "each field once")
     for wrong in tools.description_problems(content, ruleset):
         yield SYSTEM_DESCRIPTION.breach(f"{name}: {wrong}", f"what ruleset {ruleset} asks")
     fields = texts(content)
-    division = fields.get("division")
-    if division not in DIVISIONS:
-        yield SYSTEM_DIVISION.breach(f"{name}: division is {(division or '')[:80]!r}", "closed or open, in lower case")
+    division = fields.get("division", "")
+    if division.lower() not in DIVISIONS:
+        yield SYSTEM_DIVISION.breach(f"{name}: division is {division[:80]!r}", "closed or open")
     for field, least in _COUNTS:
         value = fields.get(field, "")
         count = as_integer(value)

@@ -42,9 +42,12 @@ CONVERGENCE = Rule(
     "A closed result takes no significantly fewer samples than the reference, by the official RCP checker",
     "run again, or submit a reference convergence point for this batch size",
 )  # fmt: skip
+TRAIN_SAMPLES_SINCE = "2.0.0"
+"""From this round on, "Benchmark Specific Rules" lets BERT give its samples to converge as train_samples."""
+# "Score scaling", from 2.0 on, lets the training committee set any factor, and the program reads what it finds.
 SCALING = Rule(
     "scaling", Source("mlcommons/logging, result_summarizer", "_get_scaling_factor"),
-    'The official summary reads scaling.json, and its factor is the RCP checker\'s ("Score scaling", from 2.0 on)',
-    "remove the file: the official tool writes it", since=OLDEST,
+    "scaling.json, if it is there, is a JSON object with a number as scaling_factor",
+    "remove the file: the official tool or the review writes it", since=OLDEST,
 )  # fmt: skip
 RULES = (evaluations_report_training_samples, CONVERGENCE, SCALING)

@@ -34,11 +34,11 @@ def missing(root: Path) -> set[str]:
     return {unchecked.rule for unchecked in [*judgement.not_applied, *of_results] if unchecked.asked}
 
 
-def official_package_checker(root: Path, scratch: Path) -> tuple[bool, float | None]:
+def official_package_checker(root: Path, scratch: Path, *options: str) -> tuple[bool, float | None]:
     """The official verdict on a copy, and the scaling that it wrote: the tool writes into what it judges."""
     copy = scratch / "copy"
     shutil.copytree(root, copy)
-    command = [sys.executable, "-m", "mlperf_logging.package_checker", str(copy), "training", "5.0.0"]
+    command = [sys.executable, "-m", "mlperf_logging.package_checker", str(copy), "training", "5.0.0", *options]
     done = subprocess.run(command, cwd=scratch, capture_output=True, text=True, check=True)
     scaling = next(copy.rglob("scaling.json"), None)
     return "FOUND NO ERRORS, SUCCESS" in done.stderr, scaling and json.loads(scaling.read_text())["scaling_factor"]
@@ -171,9 +171,40 @@ def test_a_seed_has_its_source_file_and_line_as_the_official_seed_checker_asks(t
 
 def test_logs_that_count_epochs_fail_as_they_do_by_the_official_package_checker(tmp_path: Path) -> None:
     for log in write_package(tmp_path, evaluations=16).iterdir():
-        log.write_text(re.sub(r'"epoch_num": \d+', '"epoch_num": 3', log.read_text()))
+        without = re.sub(r'.*"train_samples".*\n', "", log.read_text())
+        log.write_text(re.sub(r'"epoch_num": \d+', '"epoch_num": 3', without))
     (breach,) = (breach for breach in judged(tmp_path).all_breaches() if breach.rule.id == "convergence")
     assert "epoch_num counts no samples" in breach.found
+
+
+@pytest.mark.parametrize(("evaluations", "ruleset"), [(16, "5.0.0"), (14, "5.0.0"), (16, "1.1.0")])
+def test_logs_that_count_epochs_give_their_samples_to_converge_as_train_samples_from_2_0_on(
+    tmp_path: Path, evaluations: int, ruleset: str
+) -> None:
+    for log in write_package(tmp_path / "org", evaluations=evaluations).iterdir():
+        counted = re.sub(
+            r'"epoch_num": (\d+)', lambda found: f'"epoch_num": {int(found[1]) / 156_725_653:.4f}', log.read_text()
+        )
+        log.write_text(counted)
+    found = {breach.rule.id for breach in judge_package(tmp_path / "org", ruleset).all_breaches()}
+    assert ("convergence" in found) == (evaluations == 14 or ruleset == "1.1.0")
+    if ruleset == "5.0.0":
+        passed, _ = official_package_checker(tmp_path / "org", tmp_path, "--rcp-bert-train-samples")
+        assert passed == ("convergence" not in found)
+
+
+def test_one_log_without_train_samples_leaves_all_to_epoch_num_as_the_official_option_would(tmp_path: Path) -> None:
+    logs = write_package(tmp_path)
+    rewrite(logs / "result_2.txt", '"key": "train_samples"', '"key": "samples_of_training"')
+    log = logs / "result_7.txt"
+    log.write_text(re.sub(r'"epoch_num": \d+', '"epoch_num": 3', log.read_text()))
+    rewrite(log, '"train_samples", "value": ', '"train_samples", "value": 1')
+    judgement = judged(tmp_path)
+    assert judgement.results[0].convergence is not None
+    assert judgement.results[0].convergence.passed  # 3 is the fastest, which is dropped
+    rewrite(logs / "result_2.txt", '"samples_of_training"', '"train_samples"')
+    rewrite(logs / "result_2.txt", '"train_samples", "value": 2', '"train_samples", "value": ')
+    assert "convergence" not in errors(tmp_path)
 
 
 def test_a_failed_run_that_cannot_be_read_fails_the_package_as_the_official_seed_checker_does(tmp_path: Path) -> None:
@@ -237,8 +268,8 @@ SYSTEM = "systems/toy.json"
         ("system-description", SYSTEM, edited("Available on-premise", "bought")),
         ("system-description", SYSTEM, edited('"8"', "8")),
         ("system-description", SYSTEM, lambda path: path.write_text("[" * 100_000)),
-        ("system-division", SYSTEM, edited('"closed"', '"Closed"')),
-        ("system-description", SYSTEM, edited('"division": "closed"', '"division": "open", "division": "closed"')),
+        ("system-division", SYSTEM, edited('"closed"', '"closet"')),
+        ("system-fields", SYSTEM, edited('"division": "closed"', '"division": "open", "division": "closed"')),
         ("system-description", SYSTEM, edited('"cooling": "', '"deep": ' + "[" * 900 + "]" * 900 + ', "cooling": "')),
         ("system-description", SYSTEM, instead(os.mkfifo)),
         ("system-description", SYSTEM, linked("/dev/zero")),
@@ -252,10 +283,8 @@ SYSTEM = "systems/toy.json"
         ("sources", SOURCES, lambda path: [file.unlink() for file in path.iterdir()]),
         ("file-name", "benchmarks/a b.py", Path.touch),
         ("file-name", "benchmarks/.hidden", Path.mkdir),
-        ("file-name", "benchmarks/a\tb.py", Path.touch),
         ("file-size", "benchmarks/weights.bin", large),
         ("broken-link", "benchmarks/data", linked("nowhere")),
-        ("scaling", SCALING, lambda path: path.write_text('{"scaling_factor": 0.5}')),
     ],
 )
 def test_a_broken_package_fails_by_its_rule(
@@ -269,11 +298,7 @@ def test_a_broken_package_fails_by_its_rule(
 @pytest.mark.parametrize(
     ("rule", "where", "break_it"),
     [
-        ("runs", "results/toy/bert/notes.md", Path.touch),
         ("system-description", SYSTEM, edited('"8"', '"eight"')),
-        ("layout", SYSTEM, lambda path: shutil.copy(path, path.with_name("spare.json"))),
-        ("broken-link", "benchmarks/passwd", linked("/etc/passwd")),
-        ("layout", "results/toy/resnet", Path.mkdir),
         ("implementation", f"{SOURCES}/setup.sh", Path.unlink),
         ("implementation", f"{SOURCES}/toy_main.json", Path.unlink),
     ],
@@ -287,6 +312,56 @@ def test_missing_evidence_fails_a_package_with_strict(
     assert (judgement.verdict, judgement.all_breaches(), judgement.questions) == ("pass", [], ())
     assert main(["package", str(tmp_path), "--strict"]) == 1
     assert missing(tmp_path) == {rule}
+
+
+@pytest.mark.parametrize(
+    ("rule", "where", "break_it"),
+    [
+        ("runs", "results/toy/bert/notes.md", Path.touch),
+        ("layout", SYSTEM, lambda path: shutil.copy(path, path.with_name("spare.json"))),
+        ("layout", "results/toy/resnet", Path.mkdir),
+        ("layout", "results/again", linked("toy")),
+        ("broken-link", "benchmarks/passwd", linked("/etc/passwd")),
+        ("scaling", SCALING, lambda path: path.write_text('{"scaling_factor": 1.25}')),
+    ],
+)
+def test_what_no_rule_asks_for_is_noted_and_fails_nothing(
+    tmp_path: Path, rule: str, where: str, break_it: Callable[[Path], object]
+) -> None:
+    write_package(tmp_path, "open", evaluations=2)
+    break_it(tmp_path / where)
+    if where == "results/again":
+        shutil.copy(tmp_path / SYSTEM, tmp_path / "systems" / "again.json")
+        for name in ("again_main.json", "README.md"):
+            (tmp_path / SOURCES / name).touch()
+    judgement = judge_package(tmp_path, "5.0.0", strict=True)
+    assert (judgement.verdict, judgement.all_breaches(), missing(tmp_path)) == ("pass", [], set())
+    assert rule in {unchecked.rule for unchecked in judgement.all_not_applied()}
+
+
+def test_a_name_that_the_official_repository_checker_takes_is_no_breach(tmp_path: Path) -> None:
+    write_package(tmp_path, "open", evaluations=2)
+    (tmp_path / "benchmarks" / "a\tb.py").touch()
+    assert errors(tmp_path) == set()
+    (tmp_path / "benchmarks" / "a b.py").touch()
+    assert errors(tmp_path) == {"file-name"}
+    before = judge_package(tmp_path, "1.1.0")  # the official checker of names begins with 2.0.0
+    assert "file-name" not in {breach.rule.id for breach in before.all_breaches()}
+    assert "file-name" in {unchecked.rule for unchecked in before.not_applied}
+
+
+def test_a_division_may_have_a_capital_as_in_the_submission_rules(tmp_path: Path) -> None:
+    logs = write_package(tmp_path, evaluations=14)  # fewer samples than the reference believes
+    rewrite(tmp_path / SYSTEM, '"closed"', '"Closed"')
+    assert errors(tmp_path) == {"convergence"}
+    rewrite(logs / "result_3.txt", '"value": "closed"', '"value": "open"')
+    assert "belongs" in errors(tmp_path)
+
+
+def test_a_package_of_another_benchmark_cannot_be_judged(tmp_path: Path, capsys: Captured) -> None:
+    write_package(tmp_path, "open", evaluations=2).rename(tmp_path / "results" / "toy" / "resnet")
+    assert main(["package", str(tmp_path)]) == 2
+    assert "found no results/<system>/bert/" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(
@@ -341,6 +416,9 @@ def test_a_submitter_may_ask_the_official_checker_for_leniency(tmp_path: Path) -
     assert "seed" in missing(tmp_path)
     rewrite(logs / "result_5.txt", '"seed", "value": 6', '"seed", "value": 8')  # no bypass for one seed in two runs
     assert "seed" in errors(tmp_path)
+    older = judge_package(tmp_path, "4.0.0")  # whose text forbids no equal seeds
+    assert "seed" not in {breach.rule.id for breach in older.all_breaches()}
+    assert any("result_7.txt logs seed 8" in unchecked.reason for unchecked in older.results[0].not_applied)
     (logs / "package_checker_params").write_text("rcp-bypass\n")  # the official tool compares lines with their ends
     assert "convergence" in errors(tmp_path)
 

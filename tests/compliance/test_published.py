@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 
+from compliance import judge_result
 from compliance.judge import Judgement, asked_together, judge_log
 from tests.compliance.logs import judged, official_verdict, write
 from tests.compliance.published import logs
@@ -39,6 +40,18 @@ def test_at_most_one_in_fifty_published_passes_is_asked_about(tmp_path: Path) ->
     passes = [judgement for judgement in judgements if judgement.verdict == "pass"]
     assert len(passes) > 140
     assert 50 * sum(bool(judgement.questions) for judgement in passes) <= len(passes)
+
+
+def test_a_published_result_that_counts_epochs_converges_by_its_train_samples(tmp_path: Path) -> None:
+    result = COUNTS_EPOCHS.removesuffix(" 0")
+    folder = tmp_path / "results" / "toy" / "bert"
+    for number in range(10):
+        write(folder / f"result_{number}.txt", LOGS[f"{result} {number}"].records)
+    convergence = judge_result(folder, "2.0.0").convergence
+    assert convergence is not None
+    assert convergence.passed
+    # (2 x 2,400,384 + 3 x 2,250,304 + 2,550,016 + 2 x 2,700,096) / 8: without 2,100,224 and 3,000,256
+    assert convergence.mean == pytest.approx(2_437_736)
 
 
 def test_what_counts_of_epochs_hide_is_listed(tmp_path: Path) -> None:

@@ -69,7 +69,8 @@ def test_a_package_holds_the_power_of_each_run_and_the_official_tools_take_it(
 
 
 def test_runs_of_which_some_were_not_measured_are_refused(results: Path, tmp_path: Path, printed: Printed) -> None:
-    shutil.rmtree(results / "cpu_demo" / "bert" / "result_4" / "power")
+    for run in (4, 6):  # the official checker accepts one
+        shutil.rmtree(results / "cpu_demo" / "bert" / f"result_{run}" / "power")
     out = tmp_path / "org"
     said = printed(*words(out, results), code=1)
     assert "power/result_4: 0 measured nodes\n    expected: 2, the system's number of nodes" in said
