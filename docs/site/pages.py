@@ -63,6 +63,6 @@ def _report() -> bytes:
     """Return the page that `bertbench report` draws of results/, without its links to logs, which the site lacks."""
     with tempfile.TemporaryDirectory() as folder:
         page = Path(folder, "report.html")
-        command = [sys.executable, "-m", "bertbench", "report", "results", "--html", str(page)]
+        command = [sys.executable, "-P", "-m", "bertbench", "report", "results", "--html", str(page)]
         subprocess.run(command, check=True, cwd=_REPOSITORY, stdout=subprocess.DEVNULL)
         return _LINK_TO_LOG.sub(rb"\1", page.read_bytes())

@@ -13,6 +13,7 @@ from scipy import stats
 from bertbench.common.mlperf import accuracy_text
 from bertbench.report.samples import samples_to_end
 from bertbench.report.scores import mean_of
+from compliance import judge_log
 from compliance.ask import TOPICS
 from compliance.read.log import read_events
 from compliance.read.run import RunFacts
@@ -46,6 +47,7 @@ def demo() -> str:
         said[len(said) // 2], "...", said[-1], "success: target reached", f"PASS         {name}",
         "  bert, open division, ruleset 5.0.0: official pass",
         f"  time to train {run.time_to_train_s:.1f} s, best accuracy {best:.4f}, run {run.status}",
+        *(f"  not applied: {unchecked.rule}: {unchecked.reason}" for unchecked in judge_log(log).not_applied),
     ]  # fmt: skip
     return fenced(*lines)
 
