@@ -52,7 +52,7 @@ def not_applied(unchecked: Iterable[Unchecked]) -> list[str]:
 
 
 def _breaches(breaches: Sequence[tuple[str, Breach]]) -> list[str]:
-    """Return two lines for each breach: what was found where, and what the rule says; its remedy stands once."""
+    """Return two lines for each breach: what was found where, and what the rule says; each remedy is printed once."""
     lines = []
     with_remedy: set[Rule] = set()
     for place, breach in breaches:
@@ -70,7 +70,7 @@ def _cited(rule: Rule) -> str:
 
 
 def _questions(questions: Sequence[tuple[str, Question]]) -> list[str]:
-    """Return the questions with their figures; one that several logs raise stands once."""
+    """Return the questions with their figures; one that several logs raise is printed once."""
     if not questions:
         return []
     places: dict[tuple[str, str, str], list[str]] = {}
