@@ -97,7 +97,7 @@ def _logs(options: argparse.Namespace) -> int:
 
 
 def _said_of_all(judgements: Sequence[Judgement]) -> list[Unchecked]:
-    """Return what couldn't be checked of any log of a folder: it stands once, after them."""
+    """Return what couldn't be checked in any log of a folder, to be printed once, after the logs."""
     common = set.intersection(*(set(judgement.not_applied) for judgement in judgements))
     return [unchecked for unchecked in judgements[0].not_applied if unchecked in common]
 

@@ -13,12 +13,14 @@ pytest.importorskip("pydantic", reason="loads systems")
 from bertbench.cli import COMMANDS
 from bertbench.common.errors import ConfigError
 from bertbench.config import load_system, system_names
+from bertbench.config.load import Override
 from bertbench.config.reads import (
     DECLARATIONS,
     ReadAs,
     ReadWhere,
     Unread,
     check_given,
+    check_overrides,
     reading_of,
     setting_names,
     unread_line,
@@ -163,6 +165,11 @@ def test_a_command_refuses_what_it_cannot_honour_and_writes_nothing(
     before = sorted(tmp_path.rglob("*"))
     assert expected in printed(*words.replace("{}", tiny_file).split(), code=2)
     assert sorted(tmp_path.rglob("*")) == before
+
+
+def test_a_refusal_names_the_variable_that_gave_the_setting() -> None:
+    with pytest.raises(ConfigError, match=r"^LR=3e-3: finetune squad doesn't read optimizer.learning_rate; set fine"):
+        check_overrides([Override("optimizer.learning_rate=0.003", "LR=3e-3")], "finetune squad")
 
 
 def evidence(world: World, system: System, folder: Path) -> dict[str, Any]:

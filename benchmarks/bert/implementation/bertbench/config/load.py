@@ -81,13 +81,13 @@ def system_from(path: Path, own: JsonObject, overrides: Iterable[str] = ()) -> S
 
         wrong += wrong_settings(path, error, origins)
         without = {
-            _option(left_out): _overridden(merged, [one for one in given if one != left_out], {})[0]
+            option_of(left_out): _overridden(merged, [one for one in given if one != left_out], {})[0]
             for left_out in given
         }
         wrong += wrong_together(path, content, without)
     if wrong:
         raise ConfigError("\n".join(wrong))
-    options = {_option(override) for override in given}
+    options = {option_of(override) for override in given}
     by_hand = {setting: origin for setting, origin in origins.items() if origin in options}
     shipped = path.parent == SYSTEMS
     # a run's record states every setting, whether or not anyone chose it
@@ -186,7 +186,8 @@ def _names(value: Any, prefix: str = "") -> Iterator[str]:
         yield prefix
 
 
-def _option(override: str) -> str:
+def option_of(override: str) -> str:
+    """Return what gave an override, as a user would type it: --set, or an environment variable."""
     return override.origin if isinstance(override, Override) else f"--set {override!r}"
 
 
@@ -209,7 +210,7 @@ def _overridden(merged: JsonObject, overrides: Iterable[str], origins: dict[str,
 
 def _override(content: JsonObject, origins: dict[str, str], override: str) -> Iterator[str]:
     """Override the content by NAME=VALUE, or yield its problems."""
-    option = _option(override)
+    option = option_of(override)
     name, value = parsed_override(override)
     if not name:
         yield f"{option}: expected NAME=VALUE, for example schedule.max_steps=100"

@@ -16,7 +16,7 @@ from typing import Any
 from bertbench.balance.plan import EXCHANGING
 from bertbench.common.errors import ConfigError
 from bertbench.common.section import Section
-from bertbench.config.load import parsed_override
+from bertbench.config.load import option_of, parsed_override
 from bertbench.config.partial import section_of
 from bertbench.config.settings import Settings
 from bertbench.config.system import System
@@ -324,7 +324,7 @@ def check_overrides(overrides: Iterable[str], command: str) -> None:
                 given = _within(value, setting.removeprefix(name).lstrip("."))
                 reading = reading_of(DECLARATIONS[command], setting)
                 if given is not None and isinstance(reading, Unread) and not reading.passes(given):
-                    problems.append(_refusal(f"--set {override!r}", command, setting, reading))
+                    problems.append(_refusal(option_of(override), command, setting, reading))
     if problems:
         raise ConfigError("\n".join(problems))
 
