@@ -7,10 +7,10 @@ from bertbench.commands import words_of
 from bertbench.common.errors import ConfigError
 from bertbench.common.paths import shown_path
 from bertbench.common.progress import Progress
-from bertbench.forecast.kernels.absent_gpu import GPUS, check_triton
-from bertbench.forecast.kernels.certificate import certificate
-from bertbench.forecast.kernels.step import TOKENS
 from bertbench.model.options import ResidualName
+from bertbench.plan.kernels.absent_gpu import GPUS, check_triton
+from bertbench.plan.kernels.certificate import certificate
+from bertbench.plan.kernels.step import TOKENS
 from lab.bench.budgets import FILE, broken, budgets
 from lab.bench.harness import Found, command, option, table
 

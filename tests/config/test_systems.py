@@ -18,10 +18,10 @@ from bertbench.config import System, load_system, system_names
 from bertbench.config.system import scaled
 from bertbench.distributed.startup import Startup
 from bertbench.distributed.world import World
-from bertbench.forecast.convergence import reference_points
-from bertbench.forecast.step import sent_by
 from bertbench.model.bert import Bert
 from bertbench.optim.buckets import bucket_table
+from bertbench.plan.convergence import reference_points
+from bertbench.plan.step_time import sent_by
 from bertbench.report.published import TABLE
 from bertbench.results.mlperf_log import Clock, MlperfLog, Run
 from bertbench.results.submission import log_submission, log_weights

@@ -12,7 +12,6 @@ from torch import Tensor
 
 from bertbench.config import System
 from bertbench.distributed.world import World
-from bertbench.dry_run.activations import batch_of_lengths, model_keeps
 from bertbench.loading.batch import synthetic
 from bertbench.loading.loader import LoadedPart
 from bertbench.loading.sampler import Part
@@ -22,6 +21,7 @@ from bertbench.model.encoder import EncoderLayer
 from bertbench.model.loops import AddNorm, apply_dropout
 from bertbench.model.sequences import Sequences
 from bertbench.optim.state import local
+from bertbench.plan.activations import batch_of_lengths, model_keeps
 from bertbench.training.layout_trainer import LayoutTrainer
 from tests.conftest import Tiny
 from tests.parallel.test_equality import SHAPE, check, trained, whole

@@ -9,12 +9,12 @@ from typing import Any
 import pytest
 import torch
 
-from bertbench.forecast.kernels import absent_gpu
-from bertbench.forecast.kernels.absent_gpu import GPUS
-from bertbench.forecast.kernels.certificate import certificate as certify
-from bertbench.forecast.kernels.codegen import Kernel, graph_of
-from bertbench.forecast.kernels.launches import multi_tensor_launches
-from bertbench.forecast.kernels.step import PIECES, TOKENS, batch_of_tokens
+from bertbench.plan.kernels import absent_gpu
+from bertbench.plan.kernels.absent_gpu import GPUS
+from bertbench.plan.kernels.certificate import certificate as certify
+from bertbench.plan.kernels.codegen import Kernel, graph_of
+from bertbench.plan.kernels.launches import multi_tensor_launches
+from bertbench.plan.kernels.step import PIECES, TOKENS, batch_of_tokens
 from lab.bench import kernels
 from lab.bench.budgets import Found, broken, budgets
 from tests.conftest import Answer, Printed
@@ -171,7 +171,7 @@ import triton
 import triton.language as tl
 from triton.backends.compiler import GPUTarget
 from triton.compiler import ASTSource
-from bertbench.forecast.kernels.machine_code import usage
+from bertbench.plan.kernels.machine_code import usage
 
 @triton.jit
 def kernel(source, target, size: tl.constexpr):

@@ -8,7 +8,7 @@ from bertbench.commands import check_new_file
 from bertbench.commands.init import write_system
 from bertbench.common.errors import ConfigError
 from bertbench.config import load_system
-from bertbench.dry_run.fit import fit
+from bertbench.plan.fit import fit
 
 
 def run(arguments: argparse.Namespace) -> int:

@@ -6,8 +6,8 @@ from pathlib import Path
 
 from bertbench.commands import check_new_file, emit, say, write_file
 from bertbench.config import load_system
-from bertbench.dry_run.new_system import NewSystem, new_system
-from bertbench.dry_run.points import point_of
+from bertbench.plan.known_points import point_of
+from bertbench.plan.new_system import NewSystem, new_system
 
 
 def run(arguments: argparse.Namespace) -> int:

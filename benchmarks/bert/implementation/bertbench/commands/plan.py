@@ -6,8 +6,8 @@ from typing import Any
 
 from bertbench.commands import emit, system_of
 from bertbench.config.optimizer import GRADIENT_BYTES
-from bertbench.dry_run.dry_run import DryRun, dry_run
-from bertbench.dry_run.steps import STEPS
+from bertbench.plan.dry_run import DryRun, dry_run
+from bertbench.plan.first_steps import STEPS
 
 _MIB = 2**20
 

@@ -9,10 +9,10 @@ from bertbench.commands import add_flag, add_system_arguments, emit, say_unread,
 from bertbench.common.errors import ConfigError
 from bertbench.config import load_system, system_names
 from bertbench.config.load import gpu_card
-from bertbench.forecast.calibrate import GROUPS, Comparison, leave_out, other_results
-from bertbench.forecast.forecast import LIMITS, Forecast, forecast, trains_bert_large
-from bertbench.forecast.ranges import covered
-from bertbench.forecast.step import HARDWARE
+from bertbench.plan.calibrate import GROUPS, Comparison, leave_out, other_results
+from bertbench.plan.forecast import LIMITS, Forecast, forecast, trains_bert_large
+from bertbench.plan.ranges import covered
+from bertbench.plan.step_time import HARDWARE
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -53,7 +53,7 @@ def run(arguments: argparse.Namespace) -> int:
 
         return print_roofline(arguments.json)
     if arguments.layouts:
-        from bertbench.dry_run.layouts import listing  # noqa: PLC0415 - loads torch, which no other forecast needs
+        from bertbench.plan.layouts import listing  # noqa: PLC0415 - loads torch, which no other forecast needs
 
         if arguments.system is None or arguments.gpu:
             raise ConfigError("--layouts needs a SYSTEM and takes no --gpu; `bertbench systems` lists systems")
@@ -119,7 +119,7 @@ def _table(forecasts: list[Forecast]) -> list[str]:
 @cache
 def _warnings(one: Forecast) -> list[str]:
     """Return how the system differs from the calibration, and whether the batch fits."""
-    from bertbench.dry_run.layouts import capacity_gb, needed_gb  # noqa: PLC0415 - loads torch, which takes seconds
+    from bertbench.plan.layouts import capacity_gb, needed_gb  # noqa: PLC0415 - loads torch, which takes seconds
 
     system, found = one.system, one.warnings
     needed, there = needed_gb(system), capacity_gb(system)

@@ -4,10 +4,11 @@ from functools import cache
 from typing import Any
 
 from bertbench.commands import emit
-from bertbench.forecast.kernels.absent_gpu import check_triton
-from bertbench.forecast.kernels.certificate import certificate
-from bertbench.forecast.published import GPUS_OF_NODE
-from bertbench.forecast.roofline import (
+from bertbench.model.shape import BertShape
+from bertbench.plan.calibrating_results import GPUS_OF_NODE
+from bertbench.plan.kernels.absent_gpu import check_triton
+from bertbench.plan.kernels.certificate import certificate
+from bertbench.plan.roofline import (
     EFFICIENCIES,
     HOST_US,
     Stack,
@@ -19,8 +20,7 @@ from bertbench.forecast.roofline import (
     step_time,
     tokens_of,
 )
-from bertbench.forecast.step import Gpu
-from bertbench.model.shape import BertShape
+from bertbench.plan.step_time import Gpu
 from bertbench.report.published import Published
 
 _ARCH: dict[Gpu, str] = {"a100": "sm_80", "h100": "sm_90", "h200": "sm_90"}

@@ -22,10 +22,6 @@ from torch.overrides import TorchFunctionMode
 
 from bertbench.balance.lengths import draw_lengths
 from bertbench.config.optimizer import Implementation, OptimizerSettings
-from bertbench.forecast.kernels.absent_gpu import Gpu
-from bertbench.forecast.kernels.chunked import ChunkedKernels
-from bertbench.forecast.kernels.codegen import Graph, generated
-from bertbench.forecast.kernels.launches import EagerOperations
 from bertbench.loading.batch import Batch, batch_of
 from bertbench.loading.filler import filled
 from bertbench.loading.random_samples import samples_of
@@ -40,6 +36,10 @@ from bertbench.optim.adam import MultiTensorAdam
 from bertbench.optim.buckets import Buckets, bucket_table
 from bertbench.optim.clip import after_coefficient, gradient_norm
 from bertbench.optim.fused import FusedStep
+from bertbench.plan.kernels.absent_gpu import Gpu
+from bertbench.plan.kernels.chunked import ChunkedKernels
+from bertbench.plan.kernels.codegen import Graph, generated
+from bertbench.plan.kernels.launches import EagerOperations
 
 PIECES = ("embeddings", "attention", "layer", "head_and_loss", "optimizer", "step")
 """`layer` is all between two attentions, because no compiler generates their kernel; `step` has all layers."""

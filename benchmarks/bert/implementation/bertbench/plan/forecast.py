@@ -5,14 +5,14 @@ from typing import NamedTuple
 
 from bertbench.common.errors import ConfigError
 from bertbench.config import System
-from bertbench.forecast.calibrate import calibration
-from bertbench.forecast.convergence import Samples, samples_to_converge
-from bertbench.forecast.layout import step_seconds
-from bertbench.forecast.published import Method, published_results
-from bertbench.forecast.ranges import Range, range_of
-from bertbench.forecast.ranges import warnings as outside
-from bertbench.forecast.step import Gpu, Seconds, Work, gpu_of, run_seconds, sent_by
 from bertbench.model.shape import BertShape
+from bertbench.plan.calibrate import calibration
+from bertbench.plan.calibrating_results import Method, published_results
+from bertbench.plan.convergence import Samples, samples_to_converge
+from bertbench.plan.layout_time import step_seconds
+from bertbench.plan.ranges import Range, range_of
+from bertbench.plan.ranges import warnings as outside
+from bertbench.plan.step_time import Gpu, Seconds, Work, gpu_of, run_seconds, sent_by
 
 LIMITS = {
     "start_up": "start-up: the same on any number of GPUs",

@@ -7,8 +7,8 @@ from typing import NamedTuple
 from bertbench.common.errors import ConfigError
 from bertbench.common.json_object import JsonObject
 from bertbench.config import System, load_system, system_names
-from bertbench.forecast.convergence import reference_points
-from bertbench.forecast.forecast import trains_bert_large
+from bertbench.plan.convergence import reference_points
+from bertbench.plan.forecast import trains_bert_large
 
 _OPTIMIZER = ("name", "learning_rate", "beta1", "beta2", "epsilon", "weight_decay")
 _SCHEDULE = ("max_steps", "warmup_steps", "start_warmup_step")

@@ -11,13 +11,13 @@ from bertbench.common.errors import BertbenchError, ConfigError
 from bertbench.common.paths import weights_file
 from bertbench.config import System
 from bertbench.data.store.dataset import Dataset
-from bertbench.dry_run.layouts import capacity_gb, memory_gb
-from bertbench.dry_run.rank import CountedRank, count_rank
-from bertbench.dry_run.steps import Steps, first_steps
-from bertbench.forecast.forecast import Forecast, forecast
-from bertbench.forecast.layout import load_of
 from bertbench.loading.inputs import missing_inputs, open_data, open_split
-from bertbench.parallel.theory import sent_bytes
+from bertbench.plan.counted_rank import CountedRank, count_rank
+from bertbench.plan.first_steps import Steps, first_steps
+from bertbench.plan.forecast import Forecast, forecast
+from bertbench.plan.layout_time import load_of
+from bertbench.plan.layouts import capacity_gb, memory_gb
+from bertbench.plan.parallel_theory import sent_bytes
 
 _GB = 1e9
 

@@ -8,12 +8,12 @@ import pytest
 
 from bertbench.common.errors import ConfigError
 from bertbench.config import load_system
-from bertbench.forecast.balance import flops, load_efficiency, mean_flops
-from bertbench.forecast.calibrate import calibration, leave_out, other_results
-from bertbench.forecast.convergence import reference_points, samples_to_converge
-from bertbench.forecast.forecast import forecast
-from bertbench.forecast.published import Method, calibrating, published_results
-from bertbench.forecast.step import (
+from bertbench.plan.calibrate import calibration, leave_out, other_results
+from bertbench.plan.calibrating_results import Method, calibrating, published_results
+from bertbench.plan.convergence import reference_points, samples_to_converge
+from bertbench.plan.forecast import forecast
+from bertbench.plan.load_efficiency import flops, load_efficiency, mean_flops
+from bertbench.plan.step_time import (
     HARDWARE,
     Calibration,
     Work,

@@ -4,8 +4,8 @@ import importlib.util
 
 import pytest
 
-from bertbench.forecast.kernels import absent_gpu
-from bertbench.forecast.roofline import (
+from bertbench.plan.kernels import absent_gpu
+from bertbench.plan.roofline import (
     EFFICIENCIES,
     HOST_US,
     Stack,
@@ -17,7 +17,7 @@ from bertbench.forecast.roofline import (
     step_time,
     tokens_of,
 )
-from bertbench.forecast.step import Gpu
+from bertbench.plan.step_time import Gpu
 from tests.conftest import Answer, Printed
 
 GPUS: tuple[Gpu, ...] = ("a100", "h100", "h200")

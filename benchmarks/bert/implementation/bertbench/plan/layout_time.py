@@ -17,8 +17,10 @@ from bertbench.balance.lengths import draw_lengths, predictions
 from bertbench.config import System
 from bertbench.config.layout import Parallel
 from bertbench.config.layout_checks import layout_fits
-from bertbench.forecast.calibrate import calibration
-from bertbench.forecast.step import (
+from bertbench.model.flops import training_flops
+from bertbench.plan import parallel_theory as theory
+from bertbench.plan.calibrate import calibration
+from bertbench.plan.step_time import (
     HARDWARE,
     Calibration,
     Gpu,
@@ -29,8 +31,6 @@ from bertbench.forecast.step import (
     reduction_seconds,
     sent_by,
 )
-from bertbench.model.flops import training_flops
-from bertbench.parallel import theory
 
 _STEPS = 20  # simulated steps
 _SEED = 1

@@ -10,11 +10,11 @@ import pytest
 from bertbench.cli import main
 from bertbench.config import System, load_system, system_names
 from bertbench.distributed.world import World
-from bertbench.dry_run.activations import batch_of_lengths, kept_bytes, summed_loss
-from bertbench.dry_run.layouts import activation_bytes, memory_gb, needed_gb
-from bertbench.dry_run.rank import count_rank
 from bertbench.loading.inputs import missing_inputs
 from bertbench.model.bert import Bert
+from bertbench.plan.activations import batch_of_lengths, kept_bytes, summed_loss
+from bertbench.plan.counted_rank import count_rank
+from bertbench.plan.layouts import activation_bytes, memory_gb, needed_gb
 from tests.conftest import Answer, Captured, Printed, Tiny
 from tests.ranks import run_ranks
 from tests.training.steps import whole_trainer

@@ -7,11 +7,11 @@ from typing import NamedTuple
 from bertbench.common.json_object import JsonObject
 from bertbench.config import System
 from bertbench.config.layout import Layout
-from bertbench.dry_run.activations import model_keeps
-from bertbench.dry_run.rank import state_bytes
-from bertbench.forecast.layout import StepSeconds, candidates, load_of, step_seconds, utilisation
-from bertbench.forecast.step import gpu_of
-from bertbench.parallel import theory
+from bertbench.plan import parallel_theory as theory
+from bertbench.plan.activations import model_keeps
+from bertbench.plan.counted_rank import state_bytes
+from bertbench.plan.layout_time import StepSeconds, candidates, load_of, step_seconds, utilisation
+from bertbench.plan.step_time import gpu_of
 
 _GB = 1e9
 _WEIGHT_BYTES = 4

@@ -5,11 +5,11 @@ import pytest
 
 from bertbench.config import load_system
 from bertbench.config.layout import Layout
-from bertbench.dry_run.activations import batch_of_lengths, kept_bytes, kernel, model_keeps, summed_loss
-from bertbench.dry_run.layouts import activation_bytes, memory_gb, outlooks
-from bertbench.forecast.forecast import forecast
-from bertbench.forecast.layout import candidates, load_of, step_seconds
 from bertbench.model.bert import Bert
+from bertbench.plan.activations import batch_of_lengths, kept_bytes, kernel, model_keeps, summed_loss
+from bertbench.plan.forecast import forecast
+from bertbench.plan.layout_time import candidates, load_of, step_seconds
+from bertbench.plan.layouts import activation_bytes, memory_gb, outlooks
 from tests.conftest import Answer, Printed, Tiny
 
 

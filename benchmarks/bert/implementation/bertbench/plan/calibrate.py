@@ -8,9 +8,9 @@ from typing import Literal, NamedTuple, get_args
 
 import numpy as np
 
-from bertbench.forecast.convergence import samples_to_converge
-from bertbench.forecast.published import GPUS_OF_NODE, calibrating, method_of, published_results
-from bertbench.forecast.step import Calibration, Gpu, Work, run_seconds
+from bertbench.plan.calibrating_results import GPUS_OF_NODE, calibrating, method_of, published_results
+from bertbench.plan.convergence import samples_to_converge
+from bertbench.plan.step_time import Calibration, Gpu, Work, run_seconds
 from bertbench.report.published import Published
 
 _START = (0.5, 0.5, 0.002)

@@ -1,6 +1,6 @@
 """Estimate a step's time from its FLOPs, bytes and launches, and the hardware's published rates: a roofline by terms.
 
-Three words mark the evidence: *counted* are launches and bytes of kernels that exist (forecast/kernels); *computed* are
+Three words mark the evidence: *counted* are launches and bytes of kernels that exist (plan/kernels); *computed* are
 floating-point operations, bytes of other stacks, and all times; *measured* are only published results. The shares of
 the hardware's rates that kernels reach are assumed (EFFICIENCIES) and were chosen knowing the published results:
 agreement with those is a fit, not a test of the model.
@@ -13,11 +13,11 @@ import numpy as np
 from bertbench.balance.cost import MASKED_SHARE
 from bertbench.balance.lengths import length_shares
 from bertbench.config.closed import EVALUATION_SAMPLES
-from bertbench.forecast.balance import mean_flops
-from bertbench.forecast.published import GPUS_OF_NODE
-from bertbench.forecast.step import FORWARD_SHARE, HARDWARE, PARAMETERS, START_UP_S, Gpu, all_reduce_seconds
 from bertbench.model.flops import FlopTerms
 from bertbench.model.shape import BertShape
+from bertbench.plan.calibrating_results import GPUS_OF_NODE
+from bertbench.plan.load_efficiency import mean_flops
+from bertbench.plan.step_time import FORWARD_SHARE, HARDWARE, PARAMETERS, START_UP_S, Gpu, all_reduce_seconds
 from bertbench.report.published import Published, published
 
 _PEAK_FP8 = 1979e12  # of Hopper, dense

@@ -11,9 +11,9 @@ from typing import NamedTuple
 import numpy as np
 
 from bertbench.config.system import System
-from bertbench.forecast.calibrate import leave_out, other_results
-from bertbench.forecast.published import GPUS_OF_NODE, calibrating
-from bertbench.forecast.step import HARDWARE, Gpu
+from bertbench.plan.calibrate import leave_out, other_results
+from bertbench.plan.calibrating_results import GPUS_OF_NODE, calibrating
+from bertbench.plan.step_time import HARDWARE, Gpu
 
 _FEWEST = 5  # results that make a kind: with fewer, nine of ten has no meaning
 _OUTSIDE = 0.05  # share outside the range on each side

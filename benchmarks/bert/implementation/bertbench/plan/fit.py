@@ -12,9 +12,9 @@ from bertbench.common.json_object import JsonObject
 from bertbench.config import System
 from bertbench.config.load import system_from
 from bertbench.config.settings import nearest_multiples
-from bertbench.dry_run.dry_run import dry_run
-from bertbench.dry_run.layouts import capacity_gb, needed_gb
-from bertbench.dry_run.new_system import NewSystem, accumulating, forecast_walltime
+from bertbench.plan.dry_run import dry_run
+from bertbench.plan.layouts import capacity_gb, needed_gb
+from bertbench.plan.new_system import NewSystem, accumulating, forecast_walltime
 
 
 def fit(system: System, gpus: int, limit_gb: float | None, path: Path, card: str | None) -> tuple[NewSystem, float]:

@@ -15,8 +15,8 @@ from bertbench.common.mlperf import mlperf_evaluation_interval
 from bertbench.config.closed import EVALUATION_SAMPLES
 from bertbench.config.optimizer import GRADIENT_BYTES, bucket_limits
 from bertbench.config.system import System
-from bertbench.forecast.balance import load_efficiency, mean_flops
-from bertbench.forecast.published import Method
+from bertbench.plan.calibrating_results import Method
+from bertbench.plan.load_efficiency import load_efficiency, mean_flops
 from bertbench.weights.names import pieces
 
 Gpu = Literal["a100", "h100", "h200"]

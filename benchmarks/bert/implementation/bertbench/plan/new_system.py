@@ -10,11 +10,11 @@ from bertbench.common.json_object import JsonObject
 from bertbench.config import System
 from bertbench.config.load import gpu_card, gpu_models, system_from
 from bertbench.config.settings import nearest_multiples
-from bertbench.dry_run.layouts import capacity_gb, needed_gb
-from bertbench.dry_run.points import Point, known_points, nearest_point
-from bertbench.forecast.forecast import forecast
-from bertbench.forecast.step import HARDWARE, Gpu
 from bertbench.machine.describe import describe
+from bertbench.plan.forecast import forecast
+from bertbench.plan.known_points import Point, known_points, nearest_point
+from bertbench.plan.layouts import capacity_gb, needed_gb
+from bertbench.plan.step_time import HARDWARE, Gpu
 
 _SPARE = 1.5  # times the longest time forecast
 _INIT_MINUTES = 10

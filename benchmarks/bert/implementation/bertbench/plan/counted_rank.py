@@ -16,7 +16,7 @@ from bertbench.model.shape import BertShape
 from bertbench.optim.buckets import backward_order, bucket_table, owned
 from bertbench.optim.gradient_sum import bytes_per_step
 from bertbench.optim.matrices import deal
-from bertbench.parallel.theory import stage_parameters
+from bertbench.plan.parallel_theory import stage_parameters
 
 _NUMBER = 4  # bytes: all state is fp32
 

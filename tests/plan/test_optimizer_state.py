@@ -4,10 +4,10 @@ import pytest
 import torch
 from torch import Tensor
 
-from bertbench.dry_run.rank import state_bytes
 from bertbench.model.bert import Bert
 from bertbench.optim.build import tensors_in
 from bertbench.optim.muon import build_muon
+from bertbench.plan.counted_rank import state_bytes
 from tests.optim.drawn import TINY, muon
 
 

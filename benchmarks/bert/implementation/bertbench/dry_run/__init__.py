@@ -1,1 +1,0 @@
-"""A run without its machine: what `bertbench plan` finds out about any rank of any system."""
