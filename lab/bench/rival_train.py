@@ -19,6 +19,7 @@ import transformers
 from torch import Tensor
 from torch.utils.data import Dataset as TorchDataset
 
+from bertbench.checkpoint.tensor_names import pieces, take_apart
 from bertbench.common.seeding import derive
 from bertbench.config import System, load_system
 from bertbench.data.store.columns import Columns
@@ -26,7 +27,6 @@ from bertbench.data.store.dataset import Dataset, MappedShard
 from bertbench.loading.inputs import open_data
 from bertbench.model.loss import IGNORED
 from bertbench.training.trainer import initial_model
-from bertbench.weights.names import pieces, take_apart
 from lab.bench.stock import PaddedBatch, padded, stock_model
 from lab.bench.whole_run import Course, SetUp, Trained
 

@@ -10,10 +10,10 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from bertbench.checkpoint.bert_config import hugging_face_config
 from bertbench.data.store.columns import Columns, offsets
 from bertbench.model.loss import IGNORED
 from bertbench.model.shape import BertShape
-from bertbench.weights.bert_config import hugging_face_config
 
 PaddedBatch = dict[str, Tensor]
 

@@ -9,8 +9,9 @@ import pytest
 import torch
 
 from bertbench.checkpoint.resumption import restore_files
+from bertbench.checkpoint.run_weights import newest_run, open_weights
 from bertbench.checkpoint.snapshot import verified
-from bertbench.checkpoint.weights import newest_run, open_weights
+from bertbench.checkpoint.weights_file import Weights
 from bertbench.common.errors import CheckpointError
 from bertbench.config import System, load_system
 from bertbench.distributed.world import World
@@ -21,7 +22,6 @@ from bertbench.training.build import make_sampler, make_trainer
 from bertbench.training.short_run import shortened
 from bertbench.training.train import train
 from bertbench.training.trainer import initial_model
-from bertbench.weights.file import Weights
 from compliance.read.log import read_events
 from tests.conftest import Answer, Printed, Tiny
 from tests.parallel.test_equality import LAYOUTS, SHAPE

@@ -13,6 +13,7 @@ import torch
 from mlperf_logging.mllog import constants
 from mlperf_logging.system_desc_checker.system_desc_checker import check_system_desc
 
+from bertbench.checkpoint.tensor_names import pieces
 from bertbench.common.errors import ConfigError, RunError
 from bertbench.config import System, load_system, system_names
 from bertbench.config.system import scaled
@@ -25,7 +26,6 @@ from bertbench.plan.step_time import sent_by
 from bertbench.report.published import TABLE
 from bertbench.results.mlperf_log import Clock, MlperfLog, Run
 from bertbench.results.submission import log_submission, log_weights
-from bertbench.weights.names import pieces
 from compliance import judge_log
 from tests.conftest import write_json
 from tests.ranks import run_ranks

@@ -8,16 +8,16 @@ from pathlib import Path
 
 import pytest
 
+from bertbench.checkpoint.hugging_face import export
+from bertbench.checkpoint.weights_file import Weights
 from bertbench.common.system_faults import uncaught
-from bertbench.weights.file import Weights
-from bertbench.weights.hugging_face import export
+from tests.checkpoint.bundles import tensorflow_1, write_bundle
+from tests.checkpoint.test_conversion import CONFIG
+from tests.checkpoint.test_weights_file import write_tiny
 from tests.conftest import Printed
 from tests.data import published
 from tests.data.published import SAMPLES
 from tests.faults.failing_calls import Case, called
-from tests.weights.bundles import tensorflow_1, write_bundle
-from tests.weights.test_convert import CONFIG
-from tests.weights.test_weights import write_tiny
 
 LISTED = (errno.EACCES, errno.EIO, errno.EMFILE, errno.ENOMEM, errno.ESTALE)
 REMEDIES = {

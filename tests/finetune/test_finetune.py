@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 import torch
 
+from bertbench.checkpoint.weights_file import Weights, write_weights
 from bertbench.cli import main
 from bertbench.common.progress import Progress
 from bertbench.config import System
@@ -19,7 +20,6 @@ from bertbench.finetune.inputs import Inputs
 from bertbench.finetune.run import finetune, starting_model
 from bertbench.model.bert import Bert
 from bertbench.results.files import ResultFiles
-from bertbench.weights.file import Weights, write_weights
 from compliance import judge_log
 from tests.conftest import Captured, Printed, Tiny
 from tests.finetune.conftest import QUESTIONS

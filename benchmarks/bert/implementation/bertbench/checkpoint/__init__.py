@@ -1,1 +1,6 @@
-"""Save snapshots of a run, and resume from one exactly (docs/reliability.md)."""
+"""Save and restore a run, and read and write weights.
+
+A snapshot (snapshot, snapshots, state_files, reading) is all that a run needs to resume exactly: docs/reliability.md.
+Weights are a model alone: weights_file is our own format, tensorflow/ and hugging_face read other programs' files,
+tensor_names maps names between them, and conversion joins the tensors.
+"""

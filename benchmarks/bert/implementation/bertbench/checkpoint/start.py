@@ -2,13 +2,13 @@
 
 from pathlib import Path
 
-from bertbench.checkpoint.weights import open_weights
+from bertbench.checkpoint.run_weights import open_weights
+from bertbench.checkpoint.weights_file import Weights
 from bertbench.common.errors import ConfigError
 from bertbench.common.paths import data_folder, weights_file
 from bertbench.config import System
 from bertbench.config.closed import CHECKPOINT
 from bertbench.data.store.manifest import Manifest
-from bertbench.weights.file import Weights
 
 
 def check_start(system: System) -> None:

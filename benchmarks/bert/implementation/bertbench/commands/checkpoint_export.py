@@ -2,9 +2,9 @@
 
 import argparse
 
-from bertbench.checkpoint.weights import open_weights
+from bertbench.checkpoint.hugging_face import export
+from bertbench.checkpoint.run_weights import open_weights
 from bertbench.commands import WEIGHTS_HELP, add_path, emit, say
-from bertbench.weights.hugging_face import export
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:

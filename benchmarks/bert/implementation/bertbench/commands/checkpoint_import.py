@@ -3,11 +3,11 @@
 import argparse
 from pathlib import Path
 
+from bertbench.checkpoint.conversion import convert, padded_vocabulary
+from bertbench.checkpoint.hugging_face import open_hugging_face
+from bertbench.checkpoint.tensorflow.reader import open_tensorflow
 from bertbench.commands import add_number, add_path, emit, say
 from bertbench.common.errors import ConfigError
-from bertbench.weights.convert import convert, padded_vocabulary
-from bertbench.weights.hugging_face import open_hugging_face
-from bertbench.weights.tensorflow.reader import open_tensorflow
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:

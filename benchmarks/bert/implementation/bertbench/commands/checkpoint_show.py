@@ -2,7 +2,7 @@
 
 import argparse
 
-from bertbench.checkpoint.weights import open_weights
+from bertbench.checkpoint.run_weights import open_weights
 from bertbench.commands import WEIGHTS_HELP, add_path, emit
 
 

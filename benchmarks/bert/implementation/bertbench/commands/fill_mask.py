@@ -2,7 +2,7 @@
 
 import argparse
 
-from bertbench.checkpoint.weights import newest_run, open_weights
+from bertbench.checkpoint.run_weights import newest_run, open_weights
 from bertbench.commands import WEIGHTS_HELP, add_number, add_path, emit
 from bertbench.common.paths import runs_folder, shown_path
 from bertbench.data.text.vocabulary import Vocabulary

@@ -4,14 +4,14 @@ import json
 from collections.abc import Mapping
 from pathlib import Path
 
+from bertbench.checkpoint.output import writing
+from bertbench.checkpoint.weights_file import write_weights
 from bertbench.common.errors import ConfigError, RunError
 from bertbench.common.system_faults import unwritable
 from bertbench.finetune.answers import Prediction
 from bertbench.finetune.inputs import Inputs
 from bertbench.model.span import SpanBert
 from bertbench.results.files import ResultFiles
-from bertbench.weights.file import write_weights
-from bertbench.weights.output import writing
 
 
 class FinetuneFiles(ResultFiles):

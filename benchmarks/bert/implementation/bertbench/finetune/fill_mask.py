@@ -8,13 +8,13 @@ from typing import Any
 import numpy as np
 import torch
 
+from bertbench.checkpoint.weights_file import Weights
 from bertbench.common.errors import ConfigError
 from bertbench.data.store.columns import Columns
 from bertbench.data.text.vocabulary import Vocabulary
 from bertbench.loading.batch import Batch, batch_of
 from bertbench.model.arithmetic import set_arithmetic
 from bertbench.model.bert import Bert
-from bertbench.weights.file import Weights
 
 MASK = "[MASK]"
 _CPU = torch.device("cpu")

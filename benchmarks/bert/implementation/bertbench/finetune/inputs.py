@@ -5,13 +5,13 @@ from pathlib import Path
 from typing import Self
 
 from bertbench.checkpoint.start import check_weights, one_checkpoint
+from bertbench.checkpoint.weights_file import Weights
 from bertbench.common.errors import ConfigError
 from bertbench.common.paths import weights_file
 from bertbench.config import System
 from bertbench.data.store.manifest import file_sha256
 from bertbench.data.text.vocabulary import Vocabulary
 from bertbench.finetune.squad import Question, described, read_squad, trainable
-from bertbench.weights.file import Weights
 
 
 @dataclass(frozen=True)

@@ -6,11 +6,11 @@ padded but a pipeline's microbatches. All byte counts are what one rank sends in
 
 import math
 
+from bertbench.checkpoint.tensor_names import pieces
 from bertbench.config import System
 from bertbench.config.layout import Coordinate, Layout
 from bertbench.config.optimizer import GRADIENT_BYTES
 from bertbench.model.shape import BertShape
-from bertbench.weights.names import pieces
 
 
 def bubble(pipeline: int, microbatches: int, virtual_stages: int = 1) -> float:

@@ -10,6 +10,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Literal, NamedTuple
 
+from bertbench.checkpoint.tensor_names import pieces
 from bertbench.common.errors import ConfigError
 from bertbench.common.mlperf import mlperf_evaluation_interval
 from bertbench.config.closed import EVALUATION_SAMPLES
@@ -17,7 +18,6 @@ from bertbench.config.optimizer import GRADIENT_BYTES, bucket_limits
 from bertbench.config.system import System
 from bertbench.plan.calibrating_results import Method
 from bertbench.plan.load_efficiency import load_efficiency, mean_flops
-from bertbench.weights.names import pieces
 
 Gpu = Literal["a100", "h100", "h200"]
 

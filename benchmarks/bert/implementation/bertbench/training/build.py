@@ -124,7 +124,7 @@ def _log_start(log: MlperfLog, system: System, world: World, seed: int) -> None:
     log_submission(log, system, seed)
     if system.model.checkpoint is not None:
         from bertbench.checkpoint.start import check_start  # noqa: PLC0415
-        from bertbench.weights.names import pieces  # noqa: PLC0415
+        from bertbench.checkpoint.tensor_names import pieces  # noqa: PLC0415
 
         check_start(system)
         log_weights(log, (piece.tensorflow for piece in pieces(system.model.shape())))

@@ -21,7 +21,7 @@ def write_final_weights(
     with trainer.evaluating():  # what reached the target
         model = trainer.whole()
         if files and model is not None:
-            from bertbench.weights.file import write_weights  # noqa: PLC0415 - of runs that keep their weights
+            from bertbench.checkpoint.weights_file import write_weights  # noqa: PLC0415 - of runs that keep their weights
 
             try:
                 entries = _vocabulary_entries(system)

@@ -283,7 +283,7 @@ def initial_model(system: System, seed: int) -> Bert:
         if system.model.initial_weights == "mimetic":
             imitate_training(model)
     else:
-        from bertbench.checkpoint.weights import open_weights  # noqa: PLC0415 - only a run with a checkpoint reads one
+        from bertbench.checkpoint.run_weights import open_weights  # noqa: PLC0415 - only a run with a checkpoint reads one
 
         open_weights(weights_file(system.model.checkpoint)).put_into(model)
     return model

@@ -12,13 +12,13 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
+from bertbench.checkpoint.output import save_tensors, writing
+from bertbench.checkpoint.safetensors_files import opened
 from bertbench.common.errors import CheckpointError
 from bertbench.data.store.manifest import VOCAB_NAME, file_sha256
 from bertbench.model.bert import Bert
 from bertbench.model.shape import BertShape
 from bertbench.model.span import head_tensors
-from bertbench.weights.output import save_tensors, writing
-from bertbench.weights.safetensors_files import opened
 
 FORMAT = "bertbench-weights-1"
 _DTYPE = "F32"

@@ -3,11 +3,11 @@
 from dataclasses import replace
 from pathlib import Path
 
+from bertbench.checkpoint.origin import Origin
+from bertbench.checkpoint.output import check_new
+from bertbench.checkpoint.tensor_names import assemble
+from bertbench.checkpoint.weights_file import write_weights
 from bertbench.common.errors import CheckpointError
-from bertbench.weights.file import write_weights
-from bertbench.weights.names import assemble
-from bertbench.weights.origin import Origin
-from bertbench.weights.output import check_new
 
 _MULTIPLE = 8  # rows for fast tensor cores: 30,522 becomes 30,528
 _SHOWN = 5

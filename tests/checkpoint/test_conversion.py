@@ -9,13 +9,13 @@ import numpy as np
 import pytest
 import torch
 
+from bertbench.checkpoint.conversion import convert, padded_vocabulary
+from bertbench.checkpoint.tensor_names import pieces
+from bertbench.checkpoint.tensorflow.reader import open_tensorflow
+from bertbench.checkpoint.weights_file import Weights
 from bertbench.common.errors import CheckpointError
 from bertbench.model.shape import BertShape
-from bertbench.weights.convert import convert, padded_vocabulary
-from bertbench.weights.file import Weights
-from bertbench.weights.names import pieces
-from bertbench.weights.tensorflow.reader import open_tensorflow
-from tests.weights.bundles import (
+from tests.checkpoint.bundles import (
     SNAPPY,
     TINY,
     tensorflow_1,

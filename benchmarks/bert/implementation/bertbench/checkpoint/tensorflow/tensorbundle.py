@@ -13,10 +13,10 @@ import google_crc32c
 import numpy as np
 from numpy.typing import NDArray
 
+from bertbench.checkpoint.tensorflow.sstable import read_table
 from bertbench.common.errors import CheckpointError
 from bertbench.common.protobuf import as_bytes, as_number, fields, masked, masked_crc32c, varint
 from bertbench.common.system_faults import unreadable
-from bertbench.weights.tensorflow.sstable import read_table
 
 _FLOAT, _STRING = 1, 7
 _CHECKED_AT_ONCE = 1 << 20

@@ -11,6 +11,7 @@ from pydantic import ValidationError
 from torch import Tensor
 
 from bertbench.checkpoint.snapshot import META_NAME, Meta, newest, verified
+from bertbench.checkpoint.weights_file import Weights, expected_tensors
 from bertbench.common.errors import CheckpointError
 from bertbench.common.system_faults import exists
 from bertbench.config.sections import Model
@@ -19,7 +20,6 @@ from bertbench.data.text.vocabulary import Vocabulary
 from bertbench.model.bert import Bert
 from bertbench.optim.state import logical_weights
 from bertbench.results.files import ResultFiles
-from bertbench.weights.file import Weights, expected_tensors
 
 _EXPECTED = "a weights file, a run's folder or log (result_<n>, result_<n>.txt), or a snapshot's folder (step_<k>)"
 

@@ -9,15 +9,15 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
+from bertbench.checkpoint.bert_config import HUGGING_FACE_ACTIVATION, hugging_face_config, read_bert_config
+from bertbench.checkpoint.origin import Origin
+from bertbench.checkpoint.output import save_tensors, writing
+from bertbench.checkpoint.safetensors_files import TensorFiles
+from bertbench.checkpoint.tensor_names import Piece, pieces, take_apart
+from bertbench.checkpoint.weights_file import Weights
 from bertbench.common.atomic import new_folder
 from bertbench.common.errors import CheckpointError
 from bertbench.common.system_faults import exists
-from bertbench.weights.bert_config import HUGGING_FACE_ACTIVATION, hugging_face_config, read_bert_config
-from bertbench.weights.file import Weights
-from bertbench.weights.names import Piece, pieces, take_apart
-from bertbench.weights.origin import Origin
-from bertbench.weights.output import save_tensors, writing
-from bertbench.weights.safetensors_files import TensorFiles
 
 _CONFIG, _TENSORS = "config.json", "model.safetensors"
 _TENSORS_END, _INDEX_END = ".safetensors", ".safetensors.index.json"

@@ -6,8 +6,8 @@ from pathlib import Path
 
 from torch import Tensor
 
+from bertbench.checkpoint.tensor_names import Piece
 from bertbench.model.shape import BertShape
-from bertbench.weights.names import Piece
 
 
 @dataclass(frozen=True)

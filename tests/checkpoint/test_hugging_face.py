@@ -8,16 +8,16 @@ import torch
 from safetensors.torch import load_file, save_file
 from torch import Tensor
 
+from bertbench.checkpoint.conversion import convert
+from bertbench.checkpoint.hugging_face import export, open_hugging_face
+from bertbench.checkpoint.tensor_names import pieces, take_apart
+from bertbench.checkpoint.weights_file import Weights
 from bertbench.common.errors import CheckpointError
 from bertbench.loading.batch import batch_of
 from bertbench.model.bert import Bert
-from bertbench.weights.convert import convert
-from bertbench.weights.file import Weights
-from bertbench.weights.hugging_face import export, open_hugging_face
-from bertbench.weights.names import pieces, take_apart
+from tests.checkpoint.bundles import TINY
+from tests.checkpoint.test_weights_file import PADDED, write_tiny
 from tests.tiny import Sample, columns_of
-from tests.weights.bundles import TINY
-from tests.weights.test_weights import PADDED, write_tiny
 
 DECODER = "cls.predictions.decoder.weight"
 WORDS = "bert.embeddings.word_embeddings.weight"

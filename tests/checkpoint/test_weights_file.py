@@ -10,11 +10,11 @@ import torch
 from safetensors.torch import save_file
 from torch import Tensor
 
+from bertbench.checkpoint.weights_file import FORMAT, Weights, write_weights
 from bertbench.common.errors import CheckpointError
 from bertbench.model.bert import Bert
-from bertbench.weights.file import FORMAT, Weights, write_weights
+from tests.checkpoint.bundles import TINY
 from tests.damage import cut
-from tests.weights.bundles import TINY
 
 PADDED = replace(TINY, vocab_size=97)
 

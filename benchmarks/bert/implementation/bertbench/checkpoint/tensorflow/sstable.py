@@ -7,10 +7,10 @@ index block, which points to the data blocks; after each block stand its compres
 from collections.abc import Iterator
 from pathlib import Path
 
+from bertbench.checkpoint.tensorflow.snappy import decompress
 from bertbench.common.errors import CheckpointError
 from bertbench.common.protobuf import masked_crc32c, varint
 from bertbench.common.system_faults import unreadable
-from bertbench.weights.tensorflow.snappy import decompress
 
 MAGIC = (0xDB4775248B80FB57).to_bytes(8, "little")
 FOOTER_BYTES = 48

@@ -8,13 +8,13 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from bertbench.checkpoint.bert_config import read_bert_config
+from bertbench.checkpoint.origin import Origin
+from bertbench.checkpoint.tensor_names import Piece, pieces
+from bertbench.checkpoint.tensorflow.object_names import OBJECT_GRAPH, VALUE_SUFFIX, own_names, variable_name
+from bertbench.checkpoint.tensorflow.tensorbundle import Bundle
 from bertbench.common.errors import CheckpointError
 from bertbench.model.shape import BertShape
-from bertbench.weights.bert_config import read_bert_config
-from bertbench.weights.names import Piece, pieces
-from bertbench.weights.origin import Origin
-from bertbench.weights.tensorflow.object_names import OBJECT_GRAPH, VALUE_SUFFIX, own_names, variable_name
-from bertbench.weights.tensorflow.tensorbundle import Bundle
 
 
 def open_tensorflow(prefix: Path, config: Path) -> Origin:

@@ -5,8 +5,8 @@ from pathlib import Path
 
 import numpy as np
 
+from bertbench.checkpoint.tensor_names import pieces
 from bertbench.model.shape import BertShape
-from bertbench.weights.names import pieces
 from tests.protobuf import embedded, masked_crc, scalar, varint
 
 MAGIC = bytes.fromhex("57fb808b247547db")

@@ -5,11 +5,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from bertbench.checkpoint.tensorflow.snappy import decompress
+from bertbench.checkpoint.tensorflow.tensorbundle import Bundle
 from bertbench.common.errors import CheckpointError
-from bertbench.weights.tensorflow.snappy import decompress
-from bertbench.weights.tensorflow.tensorbundle import Bundle
+from tests.checkpoint.bundles import MAGIC, PLAIN, SNAPPY, table, tensorflow_1, write_bundle
 from tests.damage import cut, flip
-from tests.weights.bundles import MAGIC, PLAIN, SNAPPY, table, tensorflow_1, write_bundle
 
 
 @pytest.mark.parametrize("shards", [1, 3])

@@ -7,19 +7,19 @@ from pathlib import Path
 import pytest
 import torch
 
+from bertbench.checkpoint.weights_file import Weights, write_weights
 from bertbench.config import System
 from bertbench.distributed.world import World
 from bertbench.loading.inputs import open_split
 from bertbench.model.bert import Bert
 from bertbench.training.evaluate import Evaluator
 from bertbench.training.trainer import WholeTrainer
-from bertbench.weights.file import Weights, write_weights
 from compliance import judge_log
+from tests.checkpoint.bundles import tensorflow_1, with_optimizer, write_bundle
+from tests.checkpoint.test_conversion import CONFIG
+from tests.checkpoint.test_weights_file import PADDED, tiny_weights, write_tiny
 from tests.conftest import Answer, Printed, Tiny
 from tests.ranks import run_command, run_ranks
-from tests.weights.bundles import tensorflow_1, with_optimizer, write_bundle
-from tests.weights.test_convert import CONFIG
-from tests.weights.test_weights import PADDED, tiny_weights, write_tiny
 
 
 @pytest.fixture
