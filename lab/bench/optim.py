@@ -19,7 +19,7 @@ from bertbench.model.shape import BertShape
 from bertbench.optim.adam import MultiTensorAdam
 from bertbench.optim.build import build_optimizer, plain_lamb
 from bertbench.optim.fused import FusedStep
-from bertbench.optim.state import Optimizer
+from bertbench.optim.optimizer import Optimizer
 from lab.bench.harness import (
     Found,
     add_device,

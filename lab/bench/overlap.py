@@ -23,12 +23,12 @@ from torch import distributed
 from bertbench.common.progress import Progress
 from bertbench.config.optimizer import ClipMode
 from bertbench.distributed.world import World
+from bertbench.gradients.exchange import Exchange
 from bertbench.loading.batch import synthetic
 from bertbench.loading.loader import LoadedPart
 from bertbench.loading.sampler import Part
 from bertbench.machine.processor import processor
 from bertbench.model.shape import BertShape
-from bertbench.optim.exchange import Exchange
 from bertbench.training.trainer import WholeTrainer
 from lab.bench.harness import Found, command, in_turns, median_interval, milliseconds, table
 from lab.bench.network import limit_bandwidth, obstacle, on_two_hosts

@@ -23,15 +23,15 @@ from bertbench.config.optimizer import ClipMode, Communication, Compression, Lea
 from bertbench.config.sections import Evaluation, Model
 from bertbench.distributed.spawn import on_ranks
 from bertbench.distributed.world import World
+from bertbench.gradients.buckets import Buckets, bucket_table, ready_order
+from bertbench.gradients.clip import gradient_norm, make_clip
+from bertbench.gradients.exchange import Exchange
+from bertbench.gradients.gradient_sum import sum_class
+from bertbench.gradients.reducer import GradientReducer
 from bertbench.loading.batch import Batch
 from bertbench.loading.loader import LoadedPart
 from bertbench.model.bert import Bert
-from bertbench.optim.buckets import Buckets, bucket_table, ready_order
 from bertbench.optim.build import build_optimizer
-from bertbench.optim.clip import gradient_norm, make_clip
-from bertbench.optim.exchange import Exchange
-from bertbench.optim.gradient_sum import sum_class
-from bertbench.optim.reducer import GradientReducer
 from bertbench.training.trainer import tiny_backward
 from lab.study.engine import Outcome
 from lab.study.language import Language

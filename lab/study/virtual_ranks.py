@@ -15,13 +15,13 @@ from torch import Tensor
 from torch.func import functional_call, grad_and_value, vmap
 
 from bertbench.config.optimizer import ClipMode
+from bertbench.gradients.buckets import backward_order, bucket_table
+from bertbench.gradients.clip import contribution_limit, gradient_norm, make_clip
 from bertbench.loading.batch import Batch
 from bertbench.loading.loader import LoadedPart
 from bertbench.model import loops
 from bertbench.model.bert import Bert
 from bertbench.model.loss import Scores, weighted_loss
-from bertbench.optim.buckets import backward_order, bucket_table
-from bertbench.optim.clip import contribution_limit, gradient_norm, make_clip
 from bertbench.training.trainer import tiny_backward
 
 
@@ -37,7 +37,7 @@ class Reduced(NamedTuple):
 
 
 class VirtualRanks:
-    """Reduce R ranks' gradients under one clip mode (optim/clip.py) without real ranks.
+    """Reduce R ranks' gradients under one clip mode (gradients/clip.py) without real ranks.
 
     Equals R real ranks to rounding; tests check 2 and 4. Buckets are a run's. Gradients of all
     shares are in memory at once: R times the model's size.

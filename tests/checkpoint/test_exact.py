@@ -9,7 +9,7 @@ from bertbench.balance.plan import METHODS
 from bertbench.checkpoint.snapshot import step_folder
 from bertbench.config import System
 from bertbench.distributed.world import World
-from bertbench.optim.state import local
+from bertbench.model.logical_tensors import local
 from bertbench.results.files import ResultFiles
 from bertbench.training.trainer import Trainer
 from tests.conftest import Tiny

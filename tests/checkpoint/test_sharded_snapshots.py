@@ -11,7 +11,7 @@ from torch import Tensor
 from bertbench.config import System
 from bertbench.distributed.sliced_tensor import SlicedTensor
 from bertbench.distributed.world import World
-from bertbench.optim.state import whole_tensor
+from bertbench.model.logical_tensors import whole_tensor
 from tests.conftest import Tiny
 from tests.ranks import run_ranks
 from tests.relay import relay

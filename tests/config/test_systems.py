@@ -19,8 +19,8 @@ from bertbench.config import System, load_system, system_names
 from bertbench.config.system import scaled
 from bertbench.distributed.startup import Startup
 from bertbench.distributed.world import World
+from bertbench.gradients.buckets import bucket_table
 from bertbench.model.bert import Bert
-from bertbench.optim.buckets import bucket_table
 from bertbench.plan.convergence import reference_points
 from bertbench.plan.step_time import sent_by
 from bertbench.report.published import TABLE

@@ -7,6 +7,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
+from bertbench.gradients.clip import after_coefficient, gradient_norm
 from bertbench.loading.batch import Batch, batch_of
 from bertbench.loading.filler import filled
 from bertbench.loading.random_samples import samples_of
@@ -17,7 +18,6 @@ from bertbench.model.loss import IGNORED, weighted_loss
 from bertbench.model.options import CompileMode, PrecisionName, ResidualName
 from bertbench.model.shape import BertShape
 from bertbench.optim.adam import MultiTensorAdam, foreach_step, native_adam_step
-from bertbench.optim.clip import after_coefficient, gradient_norm
 from tests.model.padded import attention_errors, sequences_on
 from tests.optim.drawn import adam, lamb
 

@@ -6,8 +6,9 @@ import pytest
 import torch
 from torch import nn
 
+from bertbench.common.scalars import scalar_tensor
 from bertbench.optim.adam import MultiTensorAdam
-from bertbench.optim.state import Optimizer, scalar_tensor
+from bertbench.optim.optimizer import Optimizer
 from tests.optim.drawn import adam, draw_gradients, lamb, matrices
 from tests.optim.test_muon import optimizer_of as muon_of
 

@@ -7,8 +7,9 @@ from torch.nn.utils import parameters_to_vector
 
 from bertbench.config import System
 from bertbench.distributed.world import World
-from bertbench.optim.average import AverageView, Weights
-from bertbench.optim.state import LogicalTensors
+from bertbench.gradients.buckets import Weights
+from bertbench.model.logical_tensors import LogicalTensors
+from bertbench.optim.average import AverageView
 from bertbench.training.build import make_trainer
 from bertbench.training.trainer import Trainer
 from tests.conftest import Tiny

@@ -8,12 +8,12 @@ from torch import Tensor, distributed, nn
 
 from bertbench.config.optimizer import MuonSettings, OptimizerSettings
 from bertbench.distributed.world import World
+from bertbench.gradients.buckets import Buckets
+from bertbench.model.logical_tensors import LogicalTensors
 from bertbench.model.loops import unused
 from bertbench.optim.adam import MultiTensorAdam
-from bertbench.optim.buckets import Buckets
 from bertbench.optim.matrices import DistributedMatrices
 from bertbench.optim.muon import Muon, orthogonalize
-from bertbench.optim.state import LogicalTensors
 from tests.optim.drawn import draw_gradients, matrices, muon
 from tests.ranks import run_ranks
 

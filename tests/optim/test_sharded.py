@@ -11,16 +11,17 @@ from torch import Tensor, distributed, nn
 from bertbench.config.optimizer import Communication, Compression
 from bertbench.distributed.sliced_tensor import rectangles
 from bertbench.distributed.world import World
+from bertbench.gradients.buckets import Buckets, bucket_table, owned, ready_order, slice_length, starts_of
+from bertbench.gradients.clip import Clip
+from bertbench.gradients.exchange import Exchange, ReduceScatter, Wait
+from bertbench.gradients.gradient_sum import sum_class
+from bertbench.gradients.reducer import GradientReducer
+from bertbench.gradients.slices import LogicalSlices, SlicedWeights, norms_over_slices, sliced_norm
 from bertbench.model.bert import Bert
+from bertbench.model.logical_tensors import matrices_and_vectors
 from bertbench.optim.adam import MultiTensorAdam
-from bertbench.optim.buckets import Buckets, bucket_table, owned, ready_order, slice_length, starts_of
 from bertbench.optim.build import build_optimizer
-from bertbench.optim.clip import Clip
-from bertbench.optim.exchange import Exchange, ReduceScatter, Wait
-from bertbench.optim.gradient_sum import sum_class
-from bertbench.optim.reducer import GradientReducer
-from bertbench.optim.state import Optimizer, matrices_and_vectors
-from bertbench.optim.zero1 import LogicalSlices, SlicedWeights, norms_over_slices, sliced_norm
+from bertbench.optim.optimizer import Optimizer
 from bertbench.training.trainer import tiny_backward
 from tests.optim.drawn import TINY, lamb
 from tests.parallel.traffic import Traffic

@@ -15,12 +15,12 @@ from torch.utils._python_dispatch import _disable_current_modes
 
 from bertbench.config.optimizer import OptimizerSettings
 from bertbench.distributed.world import World
+from bertbench.gradients.buckets import Buckets
+from bertbench.gradients.clip import gradient_norm
+from bertbench.gradients.exchange import ReduceScatter
+from bertbench.gradients.slices import LogicalSlices, SlicedWeights, norms_over_slices
 from bertbench.optim.adam import MultiTensorAdam
-from bertbench.optim.buckets import Buckets
 from bertbench.optim.chunks import Chunks
-from bertbench.optim.clip import gradient_norm
-from bertbench.optim.exchange import ReduceScatter
-from bertbench.optim.zero1 import LogicalSlices, SlicedWeights, norms_over_slices
 from bertbench.plan.kernels.machine_code import Resources, usage
 from tests import ranks
 from tests.optim.drawn import adam, draw_gradients, lamb, matrices

@@ -19,7 +19,7 @@ from bertbench.config import System
 from bertbench.distributed.world import World
 from bertbench.loading.inputs import open_data
 from bertbench.loading.loader import LoadedStep, Loader
-from bertbench.optim.state import local, logical
+from bertbench.model.logical_tensors import local, logical
 from bertbench.plan import parallel_theory as theory
 from bertbench.training.build import make_evaluator, make_trainer
 from bertbench.training.layout_trainer import LayoutTrainer

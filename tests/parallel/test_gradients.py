@@ -8,8 +8,8 @@ from torch import Tensor, distributed, nn
 
 from bertbench.config.layout import Layout
 from bertbench.distributed.world import World
-from bertbench.optim.buckets import bucket_table
-from bertbench.optim.clip import Clip
+from bertbench.gradients.buckets import bucket_table
+from bertbench.gradients.clip import Clip
 from bertbench.parallel import gradients
 from bertbench.parallel.process_groups import ProcessGroups
 from tests.ranks import run_ranks

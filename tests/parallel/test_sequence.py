@@ -18,9 +18,9 @@ from bertbench.loading.sampler import Part
 from bertbench.model import bert
 from bertbench.model.attention import attention
 from bertbench.model.encoder import EncoderLayer
+from bertbench.model.logical_tensors import local
 from bertbench.model.loops import AddNorm, apply_dropout
 from bertbench.model.sequences import Sequences
-from bertbench.optim.state import local
 from bertbench.plan.activations import batch_of_lengths, model_keeps
 from bertbench.training.layout_trainer import LayoutTrainer
 from tests.conftest import Tiny

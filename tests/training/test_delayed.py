@@ -6,11 +6,11 @@ from torch import nn
 
 from bertbench.config.optimizer import Communication
 from bertbench.distributed.world import World
-from bertbench.optim.delayed import DelayedSum
-from bertbench.optim.exchange import Exchange
-from bertbench.optim.gradient_sum import ElementSum
+from bertbench.gradients.delayed import DelayedSum
+from bertbench.gradients.exchange import Exchange
+from bertbench.gradients.gradient_sum import ElementSum
 from tests.conftest import Tiny
-from tests.optim.reducing import reducer_of
+from tests.gradients.reducing import reducer_of
 from tests.ranks import run_ranks
 from tests.training.steps import trained
 

@@ -18,12 +18,12 @@ from bertbench.common.phases import PHASES, REPLAY
 from bertbench.common.ranges import PhaseClock, clocked
 from bertbench.config import System
 from bertbench.distributed.world import World
+from bertbench.gradients import exchange
 from bertbench.loading.filler import Bins, fill_to, make_bins, size_of, unfilled
 from bertbench.loading.inputs import open_data
 from bertbench.loading.loader import LoadedPart
 from bertbench.model import attention
 from bertbench.model.sequences import Sequences
-from bertbench.optim import exchange
 from bertbench.training.graph_trainer import GraphTrainer
 from bertbench.training.trainer import WholeTrainer
 from tests.conftest import Tiny

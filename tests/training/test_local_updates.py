@@ -8,9 +8,9 @@ from torch.nn.utils import parameters_to_vector
 from bertbench.config import System
 from bertbench.config.optimizer import Sync
 from bertbench.distributed.world import World
-from bertbench.optim.exchange import Exchange
-from bertbench.optim.local_updates import OuterStepView
-from bertbench.optim.state import LogicalTensors
+from bertbench.gradients.exchange import Exchange
+from bertbench.model.logical_tensors import LogicalTensors
+from bertbench.optim.outer_step import OuterStepView
 from tests.conftest import Tiny
 from tests.ranks import run_each, run_ranks
 from tests.training.steps import loaded, losses_of, whole_trainer

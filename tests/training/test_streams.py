@@ -15,11 +15,11 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from bertbench.config import System
 from bertbench.distributed.world import World
+from bertbench.gradients.exchange import AllReduceByNode
 from bertbench.loading.batch import Batch
 from bertbench.loading.filler import make_bins
 from bertbench.loading.inputs import open_data
 from bertbench.loading.loader import LoadedPart, Loader
-from bertbench.optim.exchange import AllReduceByNode
 from bertbench.training.graph_trainer import GraphTrainer
 from tests.conftest import Tiny
 from tests.ranks import run_ranks

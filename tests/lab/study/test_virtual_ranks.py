@@ -8,9 +8,9 @@ import torch
 
 from bertbench.config.optimizer import ClipMode
 from bertbench.distributed.world import World
+from bertbench.gradients.clip import contribution_limit, gradient_norm
 from bertbench.loading.loader import LoadedPart
 from bertbench.model.bert import Bert
-from bertbench.optim.clip import contribution_limit, gradient_norm
 from lab.study.language_run import Reduce, initial_model, real_ranks
 from lab.study.virtual_ranks import VirtualRanks
 from tests.lab.study.settings import setting

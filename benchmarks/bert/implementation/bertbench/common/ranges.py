@@ -53,7 +53,7 @@ class PhaseClock:
 _clock: PhaseClock | None = None
 
 
-def named(name: str) -> AbstractContextManager[object]:
+def in_phase(name: str) -> AbstractContextManager[object]:
     """Return a range of the profiler, and of a clock; without them it costs a twentieth of record_function."""
     profiled = record_function(name) if torch.autograd.profiler._is_profiler_enabled else nullcontext()
     if name not in _PHASE_OF or _clock is None:

@@ -156,7 +156,7 @@ def _who_is_missing(store: Store, ranks: Ranks, timeout_s: int) -> str:
         time.sleep(1)  # this process holds the store: the others still read from it
     return (
         f"{ranks.size - len(missing)} of {ranks.size} ranks came within {timeout_s} s; missing: "
-        f"{named(missing, ranks.size)}; check that every rank was started, and read their logs"
+        f"{ranks_text(missing, ranks.size)}; check that every rank was started, and read their logs"
     )
 
 
@@ -165,7 +165,7 @@ def absent(store: Store, key: str, size: int) -> list[int]:
     return [rank for rank in range(size) if not store.check([f"{key}/{rank}"])]
 
 
-def named(ranks: list[int], size: int) -> str:
+def ranks_text(ranks: list[int], size: int) -> str:
     """Format ranks for a message: the first few, and how many in all."""
     first = ", ".join(map(str, ranks[:_NAMED_RANKS]))
     more = f" and {len(ranks) - _NAMED_RANKS} more" if len(ranks) > _NAMED_RANKS else ""

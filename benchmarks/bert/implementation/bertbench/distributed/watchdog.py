@@ -23,7 +23,7 @@ from bertbench.common.errors import BertbenchError, RunError, StoppedError
 from bertbench.distributed import evidence
 from bertbench.distributed.failure import FAILURE_KEY, READ_EVERY_S, FailureReport, end_process, report_to_launcher
 from bertbench.distributed.ranks import Ranks
-from bertbench.distributed.rendezvous import named
+from bertbench.distributed.rendezvous import ranks_text
 
 Batch = TypeVar("Batch")
 _BEAT_KEY = "bertbench/beat"
@@ -167,7 +167,7 @@ class Watchdog:
     def _end_for(self, ranks: list[int], cause: str) -> NoReturn:
         hosts = sorted({_read(self._beats[rank])[1] for rank in ranks})
         place = _read(self._beats[ranks[0]])[2]
-        where = f"{named(ranks, self._ranks.size)} on {', '.join(hosts[:_NAMED_HOSTS])}"
+        where = f"{ranks_text(ranks, self._ranks.size)} on {', '.join(hosts[:_NAMED_HOSTS])}"
         self._end(f"{where}, while {place}: {cause}{self._seen(ranks)}", lost=len(ranks))
 
     def _seen(self, ranks: list[int]) -> str:

@@ -19,7 +19,7 @@ from bertbench.distributed.affinity import available_cores, nearby_cores, own_co
 from bertbench.distributed.failure import FailureReport
 from bertbench.distributed.memory import keep_freed_memory
 from bertbench.distributed.ranks import Ranks, has_own_cores, launched_ranks
-from bertbench.distributed.rendezvous import meet, meet_on_loopback, named, on_one_machine
+from bertbench.distributed.rendezvous import meet, meet_on_loopback, on_one_machine, ranks_text
 from bertbench.distributed.shared_memory import SharedMemory
 from bertbench.distributed.watchdog import Limits, Watchdog
 
@@ -109,7 +109,7 @@ class World:
             self.failure.claim(f"rank {self.rank}: {cause}")
         self.failure.leave()
         if silent := self.failure.silent_ranks() if self.leads and outside else []:
-            return f"rank {self.rank}: {cause}; no word from {named(silent, self.size)}"
+            return f"rank {self.rank}: {cause}; no word from {ranks_text(silent, self.size)}"
         return self.failure.reported() or f"rank {self.rank}: {cause}"
 
 

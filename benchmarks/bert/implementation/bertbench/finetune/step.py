@@ -12,15 +12,15 @@ from bertbench.config import System
 from bertbench.config.optimizer import LearningRate
 from bertbench.distributed.world import World
 from bertbench.finetune.batches import Share, SpanBatch
+from bertbench.gradients.buckets import Buckets, bucket_table
+from bertbench.gradients.clip import ClipAfter, gradient_norm
+from bertbench.gradients.exchange import Exchange
+from bertbench.gradients.gradient_sum import ElementSum
+from bertbench.gradients.reducer import GradientReducer
 from bertbench.model.arithmetic import computing
 from bertbench.model.options import PrecisionName
 from bertbench.model.span import SpanBert, log_softmax
-from bertbench.optim.buckets import Buckets, bucket_table
 from bertbench.optim.build import build_optimizer
-from bertbench.optim.clip import ClipAfter, gradient_norm
-from bertbench.optim.exchange import Exchange
-from bertbench.optim.gradient_sum import ElementSum
-from bertbench.optim.reducer import GradientReducer
 from bertbench.results.metrics import StepReport
 
 

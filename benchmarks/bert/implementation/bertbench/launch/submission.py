@@ -32,7 +32,7 @@ class Submission(NamedTuple):
     clips_after: bool
 
     @classmethod
-    def named(cls, name: str) -> Self | None:
+    def from_name(cls, name: str) -> Self | None:
         """Return the submission of this name; None if the name isn't of this kind."""
         if (found := _NAME.fullmatch(name)) is None:
             return None

@@ -172,7 +172,7 @@ class _Honouring:
             return
         name, plain = next(iter(exported.items()))
         text = self.exported[name]
-        submission, given = Submission.named(plain), self.arguments.system
+        submission, given = Submission.from_name(plain), self.arguments.system
         self.packed = submission is not None and submission.packed
         if given is not None:
             if given != plain:

@@ -11,7 +11,7 @@ import numpy as np
 import torch
 
 from bertbench.balance.plan import EXCHANGING, StepPlan
-from bertbench.common.ranges import DATA_WAIT, named
+from bertbench.common.ranges import DATA_WAIT, in_phase
 from bertbench.config import System
 from bertbench.data.store.columns import Array, Integers
 from bertbench.distributed.startup import Startup
@@ -21,7 +21,7 @@ from bertbench.loading.filler import Fill, unfilled
 from bertbench.loading.sampler import Part, Sampler
 
 if TYPE_CHECKING:
-    from bertbench.loading.exchange import Exchange
+    from bertbench.loading.sample_exchange import SampleExchange
 
 STEPS_AHEAD = 2
 """Steps that are planned beyond the one that a rank works on."""
@@ -63,7 +63,7 @@ class Loader:
         sampler: Sampler,
         rank: int,
         device: torch.device,
-        exchange: "Exchange | None" = None,
+        exchange: "SampleExchange | None" = None,
         check: SampleCheck | None = None,
         fill: Fill = unfilled,
         startup: Startup | None = None,
@@ -120,7 +120,7 @@ class Loader:
         for number in np.unique(self._samples.shards_of(mine.of(self._rank))).tolist():
             self._samples.shard(number)
 
-    def _read_exchanged(self, plan: StepPlan, parts: list[Part], exchange: "Exchange") -> list[Batch]:
+    def _read_exchanged(self, plan: StepPlan, parts: list[Part], exchange: "SampleExchange") -> list[Batch]:
         """Read the samples that this rank has drawn, and gather its dealt samples from its group."""
         drawn = plan.drawn.of(self._rank)
         content = read(self._samples, drawn)
@@ -132,7 +132,7 @@ class Loader:
     def _wait_for(self, loading: Future[LoadedStep], step: int) -> LoadedStep:
         """Wait for a loaded step, in the training thread, and warn of a slow disk."""
         began = time.monotonic()
-        with named(DATA_WAIT):
+        with in_phase(DATA_WAIT):
             loaded = loading.result()
         wait_s = time.monotonic() - began
         if wait_s > _LONG_WAIT_S and time.monotonic() >= self._next_warning:
@@ -162,10 +162,10 @@ def claim(device: torch.device) -> None:
         torch.cuda.set_device(device)
 
 
-def make_exchange(system: System, sampler: Sampler, world: World) -> "Exchange | None":
+def make_exchange(system: System, sampler: Sampler, world: World) -> "SampleExchange | None":
     """Return the exchange of drawn samples, if the balance method has one. Collective."""
     if system.data.balance not in EXCHANGING:
         return None
-    from bertbench.loading.exchange import Exchange  # noqa: PLC0415 - a run loads what it takes
+    from bertbench.loading.sample_exchange import SampleExchange  # noqa: PLC0415 - a run loads what it takes
 
-    return Exchange(sampler.dataset, world.neighbours(world.size // sampler.planner.groups))
+    return SampleExchange(sampler.dataset, world.neighbours(world.size // sampler.planner.groups))

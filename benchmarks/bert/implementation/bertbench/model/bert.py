@@ -208,7 +208,7 @@ class Bert(WithHeads):
 
 
 def _await_weights(layer: EncoderLayer) -> None:
-    """Run the hooks that wait until a layer's weights are here (optim/zero1.py): joined pieces don't call the layer."""
+    """Run the hooks that wait for a layer's weights (gradients/slices.py): joined pieces don't call the layer."""
     for hook in layer._forward_pre_hooks.values():
         hook(layer, ())
 

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
-from bertbench.common.ranges import ATTENTION, named
+from bertbench.common.ranges import ATTENTION, in_phase
 from bertbench.model.attention import Attention, attention
 from bertbench.model.linear import Linear
 from bertbench.model.loops import AddNorm, gelu
@@ -67,7 +67,7 @@ class EncoderLayer(nn.Module):
     def attend(self, qkv_T3D: Tensor, sequences: Sequences) -> Tensor:
         """Return attention's output from query, key and value of all heads: [T, 3 D] in, [T, D] out."""
         dropout = self.attention_dropout if self.training else 0.0
-        with named(ATTENTION):
+        with in_phase(ATTENTION):
             context_THK = self.attention(qkv_T3D.unflatten(-1, (3, self.heads, -1)), sequences, dropout)
         return context_THK.flatten(1)
 

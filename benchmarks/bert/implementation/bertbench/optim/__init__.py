@@ -1,1 +1,1 @@
-"""Optimizers, schedule, clipping and gradient reduction. Nothing here imports configuration or logging."""
+"""Update weights from reduced gradients: optimizers, their fast implementations, loss scale, average, outer step."""

@@ -18,17 +18,10 @@ from itertools import chain
 import torch
 from torch import Tensor, nn
 
+from bertbench.common.scalars import Scalar, scalar_tensor
 from bertbench.config.optimizer import OptimizerSettings
-from bertbench.optim.state import (
-    Hold,
-    LogicalTensors,
-    Scalar,
-    State,
-    Step,
-    StepScalars,
-    matrices_and_vectors,
-    scalar_tensor,
-)
+from bertbench.model.logical_tensors import Hold, LogicalTensors, matrices_and_vectors
+from bertbench.optim.optimizer import State, Step, StepScalars
 
 # Four blocks of float32 (weights, gradients, both moments) take 2 MB a core, a Xeon's second-level cache: half the size
 # takes 5 % longer (more calls), 1.5 times the size is no faster.
@@ -149,7 +142,7 @@ class MultiTensorAdam:
             f"{name}.{kind}": moment
             for tensors, both in zip(self._tensors, self._moments, strict=True)
             for kind, moments in zip(("first", "second"), both, strict=True)
-            for name, moment in tensors.named(names, moments).items()
+            for name, moment in tensors.by_name(names, moments).items()
         }
 
     def resume(self, steps: Scalar) -> None:

@@ -10,8 +10,9 @@ import torch
 from torch import Tensor, nn
 
 from bertbench.common.errors import ConfigError
+from bertbench.common.scalars import Scalar
 from bertbench.config.optimizer import OptimizerSettings
-from bertbench.optim.state import LogicalTensors, Scalar, matrices_and_vectors
+from bertbench.model.logical_tensors import LogicalTensors, matrices_and_vectors
 
 _NO_CLIP = 1e30  # FusedLAMB always clips; our gradient is already clipped
 

@@ -1,4 +1,4 @@
-"""Hold the weights that a step publishes and an evaluation sees: as they are, or an exponential moving average.
+"""Hold the weights that an evaluation sees: as a step publishes them, or an exponential moving average.
 
     average = d average + (1 - d) w, from 0, divided by 1 - d^t after t steps
 
@@ -11,17 +11,8 @@ from contextlib import contextmanager
 import torch
 from torch import Tensor
 
-from bertbench.optim.state import LogicalTensors
-
-
-class Weights:
-    """Weights that are whole on every rank: nothing to wait for, nothing to publish."""
-
-    def ready(self) -> None:
-        """Wait until all weights are here."""
-
-    def publish(self) -> None:
-        """Start giving this rank's updated weights to the others."""
+from bertbench.gradients.buckets import Weights
+from bertbench.model.logical_tensors import LogicalTensors
 
 
 class EvaluationView:
@@ -90,7 +81,7 @@ class AverageView(EvaluationView):
 
     def state(self, names: Mapping[Tensor, str], own: dict[str, Tensor]) -> dict[str, Tensor]:
         """See `EvaluationView`."""
-        averages = self._tensors.named(names, self._averages)
+        averages = self._tensors.by_name(names, self._averages)
         return own | {f"average.{name}": tensor for name, tensor in averages.items()}
 
     @torch.no_grad()

@@ -11,11 +11,12 @@ from torch import Tensor, distributed, nn
 
 from bertbench.common.errors import ConfigError
 from bertbench.config.optimizer import Implementation, OptimizerSettings
+from bertbench.gradients.buckets import Buckets
+from bertbench.gradients.clip import gradient_norm
 from bertbench.model.bert import Bert
+from bertbench.model.logical_tensors import Hold, LogicalTensors
 from bertbench.optim.adam import MultiTensorAdam, blocks_step, foreach_step, native_adam_step
-from bertbench.optim.buckets import Buckets
-from bertbench.optim.clip import gradient_norm
-from bertbench.optim.state import Hold, LogicalTensors, Optimizer, Step
+from bertbench.optim.optimizer import Optimizer, Step
 
 if TYPE_CHECKING:
     from bertbench.model.span import SpanBert
@@ -54,7 +55,7 @@ def build_optimizer(
     step, vector_step, text = _steps(parameters, options, buckets)
     hold, norms = tensors_in(buckets), None
     if buckets is not None and options.trust_ratio:
-        from bertbench.optim.zero1 import norms_over_slices  # noqa: PLC0415
+        from bertbench.gradients.slices import norms_over_slices  # noqa: PLC0415
 
         norms = norms_over_slices(buckets, fused)
     return MultiTensorAdam(parameters, options, fused, step, vector_step, hold, norms), text + where
@@ -64,7 +65,7 @@ def tensors_in(buckets: Buckets | None) -> Hold:
     """Return what holds parameters for an optimizer: this rank's slices of the buckets, or whole tensors (None)."""
     if buckets is None:
         return LogicalTensors
-    from bertbench.optim.zero1 import LogicalSlices  # noqa: PLC0415
+    from bertbench.gradients.slices import LogicalSlices  # noqa: PLC0415
 
     return partial(LogicalSlices, buckets)
 
@@ -89,7 +90,7 @@ def _steps(
 def build_norm(model: nn.Module, impl: Implementation, buckets: Buckets) -> Callable[[], Tensor]:
     """Return a function that computes the norm of a model's whole gradient, on the device."""
     if buckets.weights:
-        from bertbench.optim.zero1 import sliced_norm  # noqa: PLC0415
+        from bertbench.gradients.slices import sliced_norm  # noqa: PLC0415
 
         return partial(sliced_norm, [buckets.own(bucket.gradients) for bucket in buckets.all])
     parameters = [parameter for parameter in model.parameters() if parameter.requires_grad]

@@ -6,7 +6,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from bertbench.optim.state import Scalar, scalar_tensor
+from bertbench.common.scalars import Scalar, scalar_tensor
 
 _MOST_ELEMENTS = 2**31
 _ALIGNED_BYTES, _ALIGNED_ELEMENTS = 16, 4  # the widest load of a GPU

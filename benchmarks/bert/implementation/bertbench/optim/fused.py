@@ -11,9 +11,10 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from bertbench.common.scalars import scalar_tensor
 from bertbench.config.optimizer import OptimizerSettings
 from bertbench.optim.adam import subtract_scaled
-from bertbench.optim.state import State, StepScalars, scalar_tensor
+from bertbench.optim.optimizer import State, StepScalars
 
 _Four = tuple[Tensor, Tensor, Tensor, Tensor]
 """Weight, gradient, first and second moment of one logical tensor, flat; or the numbers of a step, without rate."""

@@ -12,9 +12,9 @@ from collections.abc import Mapping, Sequence
 import torch
 from torch import Tensor, distributed, nn
 
-from bertbench.optim.buckets import Buckets
-from bertbench.optim.state import LogicalTensors
-from bertbench.optim.zero1 import LogicalSlices
+from bertbench.gradients.buckets import Buckets
+from bertbench.gradients.slices import LogicalSlices
+from bertbench.model.logical_tensors import LogicalTensors
 
 
 class DistributedMatrices(LogicalTensors):
@@ -58,9 +58,9 @@ class DistributedMatrices(LogicalTensors):
         back = self._exchange(leaving, [sum(row) for row in self._received], self._sent)
         return list(back.split([weight.numel() for weight in self.weights]))
 
-    def named(self, names: Mapping[Tensor, str], flat: Sequence[Tensor]) -> dict[str, Tensor]:
+    def by_name(self, names: Mapping[Tensor, str], flat: Sequence[Tensor]) -> dict[str, Tensor]:
         """Return tensors that match the matrices dealt to this rank, under their names."""
-        every = list(super().named(names, self._whole))
+        every = list(super().by_name(names, self._whole))
         return dict(zip((every[number] for number in self._dealt), flat, strict=True))
 
     def _exchange(self, leaving: Sequence[Tensor], sent: list[int], received: list[int]) -> Tensor:

@@ -14,12 +14,14 @@ from collections.abc import Mapping
 import torch
 from torch import Tensor
 
+from bertbench.common.scalars import Scalar
 from bertbench.config.optimizer import OptimizerSettings
+from bertbench.gradients.buckets import Buckets
 from bertbench.model import loops
 from bertbench.model.bert import Bert
+from bertbench.model.logical_tensors import Hold, LogicalTensors, matrices_and_vectors
 from bertbench.optim.adam import MultiTensorAdam, native_adam_step, subtract
-from bertbench.optim.buckets import Buckets
-from bertbench.optim.state import Hold, LogicalTensors, Optimizer, Scalar, matrices_and_vectors
+from bertbench.optim.optimizer import Optimizer
 
 # Keller Jordan's quintic (kellerjordan.github.io/posts/muon): the steepest slope at 0 that leaves singular values
 # between about 0.7 and 1.2, instead of convergence to 1, which training doesn't need.
@@ -108,7 +110,7 @@ class Muon:
     def moments(self, names: Mapping[Tensor, str]) -> dict[str, Tensor]:
         """See `state.Optimizer`."""
         momenta = {place: row for places, rows in self._batches for place, row in zip(places, rows, strict=True)}
-        named = self._matrices.named(names, [momenta[place] for place in range(len(momenta))])
+        named = self._matrices.by_name(names, [momenta[place] for place in range(len(momenta))])
         return {f"{name}.momentum": momentum for name, momentum in named.items()} | self._others.moments(names)
 
     def resume(self, steps: Scalar) -> None:

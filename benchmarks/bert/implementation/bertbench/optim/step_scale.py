@@ -10,9 +10,9 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
+from bertbench.common.scalars import Scalar
 from bertbench.config.optimizer import LearningRate
-from bertbench.optim.reducer import Reduced
-from bertbench.optim.state import Scalar
+from bertbench.gradients.reducer import Reduced
 
 _GROWTH_INTERVAL = 2_000  # steps without overflow before the scale doubles (Micikevicius et al. 2018)
 

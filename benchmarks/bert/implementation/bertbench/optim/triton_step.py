@@ -14,8 +14,9 @@ import triton.language as tl
 from torch import Tensor, nn
 
 from bertbench.config.optimizer import OptimizerSettings
+from bertbench.model.logical_tensors import gradients_of
 from bertbench.optim.chunks import Chunks
-from bertbench.optim.state import State, StepScalars, gradients_of
+from bertbench.optim.optimizer import State, StepScalars
 
 CHUNK = 8192  # elements of one program: 41,000 programs for BERT-Large, so that the last wave is short
 BLOCK = 1024  # elements at a time: 8 a thread

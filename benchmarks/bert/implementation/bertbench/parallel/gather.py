@@ -7,8 +7,8 @@ from torch import distributed, nn
 
 from bertbench.distributed.world import World
 from bertbench.model.bert import Bert
+from bertbench.model.logical_tensors import logical_weights, whole_tensor
 from bertbench.model.shape import BertShape
-from bertbench.optim.state import logical_weights, whole_tensor
 
 
 def gathered_model(shape: BertShape, parameters: Mapping[str, nn.Parameter], world: World) -> Bert | None:

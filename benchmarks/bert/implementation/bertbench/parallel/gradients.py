@@ -11,11 +11,11 @@ from torch._utils import _flatten_dense_tensors, _unflatten_dense_tensors
 from torch.distributed._functional_collectives import all_reduce
 from torch.distributed.tensor import DTensor, Shard
 
-from bertbench.common.ranges import ALL_REDUCE, named
-from bertbench.optim.buckets import bucket_table
-from bertbench.optim.clip import Clip
-from bertbench.optim.reducer import BucketCountdown, Reduced, Reducer
-from bertbench.optim.state import gradients_of, local
+from bertbench.common.ranges import ALL_REDUCE, in_phase
+from bertbench.gradients.buckets import bucket_table
+from bertbench.gradients.clip import Clip
+from bertbench.gradients.reducer import BucketCountdown, Reduced, Reducer
+from bertbench.model.logical_tensors import gradients_of, local
 from bertbench.parallel.process_groups import ProcessGroups
 
 
@@ -72,7 +72,7 @@ class SplitReducer(Reducer):
 
     def finish(self) -> Reduced:
         """See `Reducer`."""
-        with named(ALL_REDUCE):
+        with in_phase(ALL_REDUCE):
             self._reduce()
             norm = self.norm()
         return Reduced(norm, *self._clip.reduced(norm))

@@ -5,8 +5,9 @@ from collections.abc import Sequence
 from torch import Tensor, distributed, nn
 
 from bertbench.config.optimizer import OptimizerSettings
+from bertbench.model.logical_tensors import matrices_and_vectors
 from bertbench.optim.adam import MultiTensorAdam
-from bertbench.optim.state import Optimizer, matrices_and_vectors
+from bertbench.optim.optimizer import Optimizer
 from bertbench.parallel.gradients import shares
 
 

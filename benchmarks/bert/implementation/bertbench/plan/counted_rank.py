@@ -10,11 +10,11 @@ from torch import nn
 
 from bertbench.config import System
 from bertbench.config.optimizer import GRADIENT_BYTES, Communication, OptimizerSettings, Sync
+from bertbench.gradients.buckets import backward_order, bucket_table, owned
+from bertbench.gradients.gradient_sum import bytes_per_step
 from bertbench.loading.batch import synthetic
 from bertbench.model.bert import Bert
 from bertbench.model.shape import BertShape
-from bertbench.optim.buckets import backward_order, bucket_table, owned
-from bertbench.optim.gradient_sum import bytes_per_step
 from bertbench.optim.matrices import deal
 from bertbench.plan.parallel_theory import stage_parameters
 

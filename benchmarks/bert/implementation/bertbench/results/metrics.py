@@ -19,10 +19,10 @@ from torch import Tensor
 from bertbench.common.errors import RunError
 from bertbench.common.phases import PHASES, RANKS_MS
 from bertbench.common.ranges import PhaseClock, clocked
-from bertbench.distributed.rendezvous import named
+from bertbench.common.scalars import Scalar
+from bertbench.distributed.rendezvous import ranks_text
 from bertbench.distributed.world import World
 from bertbench.loading.loader import LoadedStep
-from bertbench.optim.state import Scalar
 from bertbench.results.linefile import LineFile
 from bertbench.results.mlperf_log import MlperfLog
 from bertbench.results.timeline import Timeline
@@ -169,7 +169,7 @@ class Metrics:
         """Return a step's problem, the same on all ranks; each rank reports whether its own loss is finite."""
         own = self._world.from_all("" if taken.report.loss.isfinite() else "not finite")
         ranks = [rank for rank, answer in enumerate(own) if answer]
-        where = f" on {named(ranks, self._world.size)}" if ranks else ", but its gradient is not finite"
+        where = f" on {ranks_text(ranks, self._world.size)}" if ranks else ", but its gradient is not finite"
         return f"the loss of step {taken.step} is {loss}{where}; {self._remedy}"
 
     def __enter__(self) -> Self:

@@ -11,15 +11,15 @@ import torch
 from bertbench.config import System
 from bertbench.distributed.shared_memory import SharedMemory
 from bertbench.distributed.world import World
+from bertbench.gradients.buckets import Buckets, Weights, bucket_table, ready_order
+from bertbench.gradients.clip import make_clip
+from bertbench.gradients.exchange import Exchange, exchange
+from bertbench.gradients.gradient_sum import ELEMENT_SUMS, GradientSum, OwnGradient, sum_class
+from bertbench.gradients.reducer import GradientReducer, Reducer
 from bertbench.model.bert import Bert
-from bertbench.optim.average import AverageView, EvaluationView, Weights
-from bertbench.optim.buckets import Buckets, bucket_table, ready_order
+from bertbench.optim.average import AverageView, EvaluationView
 from bertbench.optim.build import build_norm, build_optimizer, tensors_in
-from bertbench.optim.clip import make_clip
-from bertbench.optim.exchange import Exchange, exchange
-from bertbench.optim.gradient_sum import ELEMENT_SUMS, GradientSum, OwnGradient, sum_class
-from bertbench.optim.reducer import GradientReducer, Reducer
-from bertbench.optim.state import Optimizer
+from bertbench.optim.optimizer import Optimizer
 from bertbench.optim.step_scale import FixedScale, LossScaler, RecordedScale
 
 
@@ -59,7 +59,7 @@ def build_path(
     optimizer, text = build_optimizer(model, system.optimizer, buckets if sharded else None, product)
     weights = Weights()
     if sharded:
-        from bertbench.optim.zero1 import SlicedWeights  # noqa: PLC0415 - a run loads what it takes, here and below
+        from bertbench.gradients.slices import SlicedWeights  # noqa: PLC0415 - a run loads what it takes, here and below
 
         weights = SlicedWeights(model, buckets, among)
     view = _view(system, model, weights, buckets if sharded else None, among)
@@ -92,7 +92,7 @@ def _sum(system: System, among: Exchange) -> GradientSum:
     if system.sync.outer is not None:
         return OwnGradient(options, among)
     if system.sync.delay:
-        from bertbench.optim.delayed import DelayedSum  # noqa: PLC0415
+        from bertbench.gradients.delayed import DelayedSum  # noqa: PLC0415
 
         return DelayedSum(ELEMENT_SUMS[options.compression](options, among), system.sync.delay)
     return sum_class(options.compression)(options, among)
@@ -104,7 +104,7 @@ def _view(system: System, model: Bert, weights: Weights, buckets: Buckets | None
         return EvaluationView(weights)
     tensors = tensors_in(buckets)(list(model.parameters()), model.fused_parameters())
     if outer:
-        from bertbench.optim.local_updates import OuterStepView  # noqa: PLC0415
+        from bertbench.optim.outer_step import OuterStepView  # noqa: PLC0415
 
         return OuterStepView(tensors, system.sync, among)
     return AverageView(weights, tensors, decay)

@@ -19,7 +19,7 @@ import torch
 from torch import Tensor
 
 from bertbench.common.errors import ConfigError
-from bertbench.common.ranges import REPLAY, named
+from bertbench.common.ranges import REPLAY, in_phase
 from bertbench.config import System
 from bertbench.distributed.startup import Startup
 from bertbench.distributed.world import World
@@ -76,7 +76,7 @@ class GraphTrainer(WholeTrainer):
     def step(self, number: int, parts: Sequence[LoadedPart]) -> StepReport:
         """Take step `number`; the device keeps its own count."""
         del number
-        with named(REPLAY):
+        with in_phase(REPLAY):
             for place, part in enumerate(parts, start=1):
                 size = size_of(part.batch)
                 self._slots[size].load(part)

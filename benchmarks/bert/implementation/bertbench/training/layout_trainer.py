@@ -10,19 +10,20 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from bertbench.common.ranges import BACKWARD, FORWARD, named
+from bertbench.common.ranges import BACKWARD, FORWARD, in_phase
 from bertbench.config import System
 from bertbench.distributed.startup import Startup
 from bertbench.distributed.world import World
+from bertbench.gradients.buckets import Weights
+from bertbench.gradients.clip import make_clip
 from bertbench.loading.batch import Batch, synthetic
 from bertbench.loading.loader import LoadedPart
 from bertbench.loading.sampler import Part
 from bertbench.model.arithmetic import choose_mode, describe_compute
 from bertbench.model.bert import Bert
 from bertbench.model.encoder import recompute
-from bertbench.optim.average import AverageView, EvaluationView, Weights
-from bertbench.optim.clip import make_clip
-from bertbench.optim.state import LogicalTensors
+from bertbench.model.logical_tensors import LogicalTensors
+from bertbench.optim.average import AverageView, EvaluationView
 from bertbench.optim.step_scale import FixedScale
 from bertbench.parallel.fsdp import shard
 from bertbench.parallel.gather import gathered_model
@@ -116,9 +117,9 @@ class LayoutTrainer(Trainer):
         self._stage.microbatches = [LoadedPart(part, even(batch, shares)) for part, batch in parts]
         total = torch.zeros((), device=self._world.device)
         for place in torch.arange(len(parts)).split(1):
-            with named(FORWARD):
+            with in_phase(FORWARD):
                 (loss,) = self._stage(place, place)
-            with named(BACKWARD):
+            with in_phase(BACKWARD):
                 loss.backward()
             total += loss.detach()
         return total

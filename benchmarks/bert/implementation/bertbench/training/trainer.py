@@ -16,11 +16,13 @@ import torch
 from torch import Tensor, nn
 
 from bertbench.common.paths import weights_file
-from bertbench.common.ranges import BACKWARD, FORWARD, OPTIMIZER, named
+from bertbench.common.ranges import BACKWARD, FORWARD, OPTIMIZER, in_phase
+from bertbench.common.scalars import Scalar
 from bertbench.common.seeding import derive
 from bertbench.config import System
 from bertbench.distributed.startup import Startup
 from bertbench.distributed.world import World
+from bertbench.gradients.gradient_sum import bytes_per_step
 from bertbench.loading.batch import Batch, synthetic
 from bertbench.loading.filler import Bin, fill_of, fill_to
 from bertbench.loading.loader import LoadedPart
@@ -29,12 +31,12 @@ from bertbench.model.arithmetic import computing, set_arithmetic
 from bertbench.model.bert import Bert
 from bertbench.model.encoder import recompute
 from bertbench.model.linear import Products
+from bertbench.model.logical_tensors import local, logical_weights
 from bertbench.model.loss import Labels, Scores, weighted_loss
 from bertbench.model.mimetic import imitate_training
 from bertbench.model.products import Shape, set_products
 from bertbench.model.shape import BertShape
-from bertbench.optim.gradient_sum import bytes_per_step
-from bertbench.optim.state import Optimizer, Scalar, local, logical_weights
+from bertbench.optim.optimizer import Optimizer
 from bertbench.results.communication import Communication
 from bertbench.results.metrics import StepReport
 from bertbench.training.gradient_path import GradientPath, build_path
@@ -107,7 +109,7 @@ class Trainer(ABC):
     def _update(self, number: int, loss: Tensor) -> StepReport:
         path = self._path
         reduced = path.reducer.finish()
-        with named(OPTIMIZER):
+        with in_phase(OPTIMIZER):
             path.weights.ready()
             update = path.scale.prepare(number, reduced)
             if update.arrived:
@@ -218,9 +220,9 @@ class WholeTrainer(Trainer):
     def _accumulate(self, parts: Sequence[LoadedPart]) -> Tensor:
         total = torch.zeros((), device=self._world.device)
         for place, loaded in enumerate(parts, start=1):
-            with named(FORWARD):
+            with in_phase(FORWARD):
                 loss = self._loss(loaded)
-            with named(BACKWARD), self._reducer.accumulating(last=place == len(parts)):
+            with in_phase(BACKWARD), self._reducer.accumulating(last=place == len(parts)):
                 self._path.scale.backward(loss)
             total += loss.detach()
         return total

@@ -22,6 +22,8 @@ from torch.overrides import TorchFunctionMode
 
 from bertbench.balance.lengths import draw_lengths
 from bertbench.config.optimizer import Implementation, OptimizerSettings
+from bertbench.gradients.buckets import Buckets, bucket_table
+from bertbench.gradients.clip import after_coefficient, gradient_norm
 from bertbench.loading.batch import Batch, batch_of
 from bertbench.loading.filler import filled
 from bertbench.loading.random_samples import samples_of
@@ -33,8 +35,6 @@ from bertbench.model.loss import weighted_loss
 from bertbench.model.options import ResidualName
 from bertbench.model.shape import BertShape
 from bertbench.optim.adam import MultiTensorAdam
-from bertbench.optim.buckets import Buckets, bucket_table
-from bertbench.optim.clip import after_coefficient, gradient_norm
 from bertbench.optim.fused import FusedStep
 from bertbench.plan.kernels.absent_gpu import Gpu
 from bertbench.plan.kernels.chunked import ChunkedKernels

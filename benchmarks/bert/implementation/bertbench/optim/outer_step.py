@@ -16,11 +16,12 @@ from collections.abc import Mapping
 import torch
 from torch import Tensor, distributed
 
-from bertbench.common.ranges import ALL_REDUCE, named
+from bertbench.common.ranges import ALL_REDUCE, in_phase
 from bertbench.config.optimizer import Sync
-from bertbench.optim.average import EvaluationView, Weights
-from bertbench.optim.exchange import Exchange
-from bertbench.optim.state import LogicalTensors
+from bertbench.gradients.buckets import Weights
+from bertbench.gradients.exchange import Exchange
+from bertbench.model.logical_tensors import LogicalTensors
+from bertbench.optim.average import EvaluationView
 
 
 class OuterStepView(EvaluationView):
@@ -76,7 +77,7 @@ class OuterStepView(EvaluationView):
             f"{part}.{name}": tensor
             for part, flat in (("model", self._anchor), ("outer", self._velocity))
             if flat is not None
-            for name, tensor in self._tensors.named(names, self._pieces(flat)).items()
+            for name, tensor in self._tensors.by_name(names, self._pieces(flat)).items()
         }
         return {f"rank.{rank}.{name}": tensor for name, tensor in own.items()} | shared
 
@@ -86,7 +87,7 @@ class OuterStepView(EvaluationView):
 
     def _mean(self) -> Tensor:
         flat = torch.cat(self._held)
-        with named(ALL_REDUCE):
+        with in_phase(ALL_REDUCE):
             self._exchange.sum(flat)()
         return flat.div_(distributed.get_world_size())
 

@@ -13,8 +13,8 @@ import torch
 from torch import Tensor, distributed
 
 from bertbench.config.optimizer import GRADIENT_BYTES, Communication, Compression, Sync
-from bertbench.optim.buckets import Bucket
-from bertbench.optim.exchange import Exchange, Wait, slice_of
+from bertbench.gradients.buckets import Bucket
+from bertbench.gradients.exchange import Exchange, Wait, slice_of
 
 
 class Handed(NamedTuple):
@@ -135,9 +135,9 @@ def scaled(buffer: Tensor, factor: Tensor | None) -> Tensor:
 ELEMENT_SUMS: dict[Compression, type[ElementSum]] = {"none": ElementSum, "fp16": HalfSum, "bf16": HalfSum}
 """Those that send every element, so that any exchange can carry them."""
 _OTHER_SUMS: dict[Compression, str] = {
-    "int8": "bertbench.optim.error_feedback:Int8Sum",
-    "topk": "bertbench.optim.error_feedback:TopKSum",
-    "powersgd": "bertbench.optim.powersgd:PowerSgdSum",
+    "int8": "bertbench.gradients.error_feedback:Int8Sum",
+    "topk": "bertbench.gradients.error_feedback:TopKSum",
+    "powersgd": "bertbench.gradients.powersgd:PowerSgdSum",
 }
 
 

@@ -1,9 +1,11 @@
-"""Define the optimizer interface, and the tensors and scalars of a step of Adam or LAMB."""
+"""See parameters as flat logical tensors: what optimizers update, norms are taken of, and snapshots name.
+
+A parameter may stack several logical tensors along its first dimension, or be a shard of a tensor (a DTensor).
+"""
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, NamedTuple, Protocol
+from typing import TYPE_CHECKING
 
-import torch
 from torch import Tensor, nn
 
 from bertbench.model.bert import Bert
@@ -14,68 +16,6 @@ if TYPE_CHECKING:
 
 # Biases and LayerNorm parameters have one dimension; everything else is a matrix.
 _MATRIX_DIMENSIONS = 2
-
-Scalar = float | Tensor
-"""A number, or a tensor without dimensions whose value the host doesn't know."""
-
-
-def scalar_tensor(scalar: Scalar, device: torch.device) -> Tensor:
-    """Return a number as a float32 tensor without dimensions; torch.tensor would wait for a GPU."""
-    if isinstance(scalar, Tensor):
-        return scalar.float()
-    return torch.full((), scalar, dtype=torch.float32, device=device)  # of an int it would make integers
-
-
-class Optimizer(Protocol):
-    """Updates parameters from their gradients, and overwrites the gradients."""
-
-    def step(self, learning_rate: Scalar, coefficient: Tensor | None = None, taken: Tensor | None = None) -> None:
-        """Take one step with the gradient times `coefficient`.
-
-        `taken` is 1, or 0 to skip: then weights, moments and the count of steps stay, even if gradients aren't finite.
-        It is None in a run that never skips. No value is read back from the device.
-        """
-
-    def reset(self) -> None:
-        """Forget all steps, as if the optimizer were new; call it after a warm-up."""
-
-    def moments(self, names: Mapping[Tensor, str]) -> dict[str, Tensor]:
-        """Return this rank's moments themselves, under names derived from the parameters'."""
-
-    def resume(self, steps: Scalar) -> None:
-        """Continue as after `steps` steps, once their moments are restored."""
-
-
-class State(NamedTuple):
-    """Equally long lists of flat tensors; the same index in all lists is one logical tensor."""
-
-    weights: list[Tensor]
-    gradients: list[Tensor]
-    firsts: list[Tensor]
-    seconds: list[Tensor]
-
-
-class StepScalars(NamedTuple):
-    """Values that change between steps."""
-
-    learning_rate: Scalar
-    """Learning rate; 0 in a skipped step."""
-    correction1: Scalar
-    """1 - beta1 ** t, where t counts the steps taken."""
-    correction2: Scalar
-    coefficient: Tensor | None
-    """Factor on the gradient, finite; 0 in a skipped step."""
-    taken: Tensor | None
-    """1, or 0 in a skipped step; None in a run that never skips."""
-    steps: Scalar
-    """Steps taken, including this one."""
-
-
-Step = Callable[..., None]
-"""(state, options, scalars): one step of all tensors, with the weight decay and the trust ratio of the options.
-
-LAMB's for slices also takes `whole_norms`, which makes norms of whole tensors of this rank's: [2, tensors] in and out.
-"""
 
 
 def matrices_and_vectors(parameters: Iterable[nn.Parameter]) -> tuple[list[nn.Parameter], list[nn.Parameter]]:
@@ -109,7 +49,7 @@ class LogicalTensors:
         """Return the flat updates of `weights`, given those of the tensors of `shapes`."""
         return [update.reshape(-1) for update in updates]
 
-    def named(self, names: Mapping[Tensor, str], flat: Sequence[Tensor]) -> dict[str, Tensor]:
+    def by_name(self, names: Mapping[Tensor, str], flat: Sequence[Tensor]) -> dict[str, Tensor]:
         """Return tensors that match `weights`, under names derived from the parameters', in the weights' shapes.
 
         They are views of the given tensors, and DTensors where the parameters are.

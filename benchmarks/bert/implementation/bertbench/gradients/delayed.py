@@ -7,10 +7,10 @@ The delay is fixed, so the result depends on the seed, not on the link's speed. 
 import torch
 from torch import Tensor
 
-from bertbench.common.ranges import ALL_REDUCE, named
-from bertbench.optim.buckets import Bucket
-from bertbench.optim.exchange import Wait
-from bertbench.optim.gradient_sum import ElementSum, GradientSum
+from bertbench.common.ranges import ALL_REDUCE, in_phase
+from bertbench.gradients.buckets import Bucket
+from bertbench.gradients.exchange import Wait
+from bertbench.gradients.gradient_sum import ElementSum, GradientSum
 
 
 class DelayedSum(GradientSum):
@@ -54,6 +54,6 @@ class DelayedSum(GradientSum):
 
     def _arrived(self, number: int, place: int) -> Tensor:
         if wait := self._waits.pop((number, place), None):
-            with named(ALL_REDUCE):
+            with in_phase(ALL_REDUCE):
                 wait()
         return self._rings[number][place]

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor, distributed, nn
 
 from bertbench.config.optimizer import bucket_limits
-from bertbench.optim.exchange import slice_of
+from bertbench.gradients.exchange import slice_of
 
 _ALIGNMENT = 16  # elements, a cache line: a GPU loads 16 bytes at a time, and torch.compile copies unaligned weights
 
@@ -146,3 +146,13 @@ class Buckets:
         for bucket, flat in zip(self.all, flats, strict=True):
             for parameter, weight in zip(bucket.parameters, bucket.views_of(flat), strict=True):
                 parameter.data = weight.copy_(parameter)
+
+
+class Weights:
+    """Weights that are whole on every rank: nothing to wait for, nothing to publish."""
+
+    def ready(self) -> None:
+        """Wait until all weights are here."""
+
+    def publish(self) -> None:
+        """Start giving this rank's updated weights to the others."""

@@ -13,10 +13,10 @@ from bertbench.balance.plan import StepPlan
 from bertbench.balance.wire import words
 from bertbench.data.store.columns import Columns, Integers
 from bertbench.data.store.dataset import Dataset
-from bertbench.optim.exchange import all_gather
+from bertbench.distributed.collectives import all_gather
 
 
-class Exchange:
+class SampleExchange:
     """All-gathers drawn samples over a group of consecutive ranks; every rank of it must take the same steps."""
 
     def __init__(self, dataset: Dataset, group: distributed.ProcessGroup) -> None:

@@ -14,11 +14,11 @@ from typing import NamedTuple
 import torch
 from torch import Tensor, nn
 
-from bertbench.common.ranges import ALL_REDUCE, named
-from bertbench.optim.buckets import Buckets
-from bertbench.optim.clip import Clip
-from bertbench.optim.gradient_sum import GradientSum
-from bertbench.optim.state import Scalar
+from bertbench.common.ranges import ALL_REDUCE, in_phase
+from bertbench.common.scalars import Scalar
+from bertbench.gradients.buckets import Buckets
+from bertbench.gradients.clip import Clip
+from bertbench.gradients.gradient_sum import GradientSum
 
 
 class Reduced(NamedTuple):
@@ -146,7 +146,7 @@ class GradientReducer(Reducer):
             factor = self._clip.contribution([bucket.gradients for bucket in self._buckets.all])
             for bucket in self._buckets.all:
                 self._sum.begin(bucket, factor)
-        with named(ALL_REDUCE):
+        with in_phase(ALL_REDUCE):
             self._sum.finish()
         norm = self._norm() / self._scale
         return Reduced(norm, *self._clip.reduced(norm))

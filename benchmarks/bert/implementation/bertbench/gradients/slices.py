@@ -16,12 +16,11 @@ from itertools import accumulate
 import torch
 from torch import Tensor, distributed, nn
 
-from bertbench.common.ranges import ALL_REDUCE, named
+from bertbench.common.ranges import ALL_REDUCE, in_phase
 from bertbench.distributed.sliced_tensor import SlicedTensor, rectangles
-from bertbench.optim.average import Weights
-from bertbench.optim.buckets import Bucket, Buckets
-from bertbench.optim.exchange import Exchange, Wait
-from bertbench.optim.state import LogicalTensors, logical, matrices_and_vectors
+from bertbench.gradients.buckets import Bucket, Buckets, Weights
+from bertbench.gradients.exchange import Exchange, Wait
+from bertbench.model.logical_tensors import LogicalTensors, logical, matrices_and_vectors
 
 
 class LogicalSlices(LogicalTensors):
@@ -62,14 +61,14 @@ class LogicalSlices(LogicalTensors):
         """Return the gradients of `weights`, as views of the buckets."""
         return list(self._gradients)
 
-    def named(self, names: Mapping[Tensor, str], flat: Sequence[Tensor]) -> dict[str, Tensor]:
+    def by_name(self, names: Mapping[Tensor, str], flat: Sequence[Tensor]) -> dict[str, Tensor]:
         """Return tensors that match `weights`, each as this rank's part of a tensor of the logical one's size."""
-        named: dict[str, Tensor] = {}
+        tensors: dict[str, Tensor] = {}
         for (parameter, part, start), tensor in zip(self._places, flat, strict=True):
             wholes = logical(names[parameter], parameter.detach(), self._counts[parameter])
             name, whole = list(wholes.items())[part]
-            named[name] = SlicedTensor(whole.shape, list(rectangles(whole.shape, start, tensor)))
-        return named
+            tensors[name] = SlicedTensor(whole.shape, list(rectangles(whole.shape, start, tensor)))
+        return tensors
 
 
 class SlicedWeights(Weights):
@@ -92,7 +91,7 @@ class SlicedWeights(Weights):
     def _await(self, numbers: Sequence[int], *_: object) -> None:
         for number in numbers:
             if wait := self._waits.pop(number, None):
-                with named(ALL_REDUCE):
+                with in_phase(ALL_REDUCE):
                     wait()
 
 
@@ -100,7 +99,7 @@ def sliced_norm(own: Sequence[Tensor]) -> Tensor:
     """Return the norm of a gradient on the device, given this rank's slices. Collective."""
     # in fp64 the square of a scaled norm stays in range
     square = nn.utils.get_total_norm(own, foreach=True).double().square()
-    with named(ALL_REDUCE):
+    with in_phase(ALL_REDUCE):
         distributed.all_reduce(square)
     return square.sqrt().float()
 
@@ -117,7 +116,7 @@ def norms_over_slices(buckets: Buckets, fused: Mapping[Tensor, int]) -> Callable
 
     def whole_norms(norms: Tensor) -> Tensor:
         squares.zero_().index_copy_(1, numbers, norms.to(device).square())
-        with named(ALL_REDUCE):
+        with in_phase(ALL_REDUCE):
             distributed.all_reduce(squares)
         return squares.index_select(1, numbers).sqrt()
 

@@ -18,9 +18,10 @@ import torch
 from torch import Tensor, distributed
 
 from bertbench.config.optimizer import Communication
-from bertbench.optim.buckets import Bucket
-from bertbench.optim.exchange import Exchange, all_gather
-from bertbench.optim.gradient_sum import GradientSum, Handed
+from bertbench.distributed.collectives import all_gather
+from bertbench.gradients.buckets import Bucket
+from bertbench.gradients.exchange import Exchange
+from bertbench.gradients.gradient_sum import GradientSum, Handed
 
 _LARGEST = 127
 _BLOCK = 512  # elements that share a scale in int8

@@ -6,13 +6,13 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from bertbench.common.scalars import Scalar
 from bertbench.config.optimizer import ClipMode, Communication
-from bertbench.optim.buckets import Buckets, bucket_table
-from bertbench.optim.clip import gradient_norm, make_clip
-from bertbench.optim.exchange import exchange
-from bertbench.optim.gradient_sum import GradientSum, sum_class
-from bertbench.optim.reducer import GradientReducer
-from bertbench.optim.state import Scalar
+from bertbench.gradients.buckets import Buckets, bucket_table
+from bertbench.gradients.clip import gradient_norm, make_clip
+from bertbench.gradients.exchange import exchange
+from bertbench.gradients.gradient_sum import GradientSum, sum_class
+from bertbench.gradients.reducer import GradientReducer
 
 BUCKET_MB = 60 / 2**20  # 60 bytes: a bucket a layer of the small model
 

@@ -9,9 +9,9 @@ from torch import distributed, nn
 
 from bertbench.config.optimizer import Communication
 from bertbench.distributed.world import World
-from bertbench.optim.error_feedback import decoded, encoded
-from bertbench.optim.gradient_sum import bytes_per_step
-from tests.optim.reducing import reducer_of
+from bertbench.gradients.error_feedback import decoded, encoded
+from bertbench.gradients.gradient_sum import bytes_per_step
+from tests.gradients.reducing import reducer_of
 from tests.ranks import run_ranks
 from tests.watching import Watching
 

@@ -10,19 +10,12 @@ from typing import Any
 import torch
 from torch import Tensor, distributed
 
-from bertbench.common.ranges import ALL_REDUCE, named
+from bertbench.common.ranges import ALL_REDUCE, in_phase
+from bertbench.distributed.collectives import all_gather, reduce_scatter
 from bertbench.distributed.shared_memory import SharedMemory
 
 Wait = Callable[[], object]
 """Waits for the collective that was started; on CUDA the stream waits, not the host."""
-
-_RENAMED = hasattr(distributed, "reduce_scatter_single")
-"""torch 2.13 renames both collectives and warns about the old names, which a later torch may lack."""
-reduce_scatter: Callable[..., Any] = (
-    distributed.reduce_scatter_single if _RENAMED else distributed.reduce_scatter_tensor
-)
-all_gather: Callable[..., Any] = distributed.all_gather_single if _RENAMED else distributed.all_gather_into_tensor
-"""Both take (output, input, group=, async_op=), flat tensors that may share memory, so nothing is copied."""
 
 
 def slice_of(buffer: Tensor, place: int, slices: int) -> Tensor:
@@ -55,7 +48,7 @@ class SharedMemorySum(Exchange):
 
     def sum(self, buffer: Tensor) -> Wait:
         """See `Exchange`."""
-        with named(ALL_REDUCE):
+        with in_phase(ALL_REDUCE):
             self._shared.sum(buffer)
         return _nothing
 

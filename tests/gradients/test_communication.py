@@ -9,9 +9,9 @@ from torch import distributed, nn
 
 from bertbench.config.optimizer import Communication
 from bertbench.distributed.world import World
-from bertbench.optim.gradient_sum import bytes_per_step
-from bertbench.optim.powersgd import PowerSgdSum
-from tests.optim.reducing import reducer_of
+from bertbench.gradients.gradient_sum import bytes_per_step
+from bertbench.gradients.powersgd import PowerSgdSum
+from tests.gradients.reducing import reducer_of
 from tests.ranks import run_ranks
 from tests.watching import Watching
 

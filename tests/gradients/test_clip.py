@@ -9,8 +9,8 @@ from torch import Tensor, nn
 
 from bertbench.config.optimizer import ClipMode, Communication
 from bertbench.distributed.world import World
-from bertbench.optim.clip import gradient_norm
-from tests.optim.reducing import BUCKET_MB, loss_of, reducer_of, small_model
+from bertbench.gradients.clip import gradient_norm
+from tests.gradients.reducing import BUCKET_MB, loss_of, reducer_of, small_model
 from tests.ranks import run_ranks
 from tests.watching import noting
 

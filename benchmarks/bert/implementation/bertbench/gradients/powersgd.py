@@ -10,9 +10,9 @@ from torch import Tensor, distributed
 from torch.distributed.algorithms.ddp_comm_hooks.powerSGD_hook import PowerSGDState, powerSGD_hook
 
 from bertbench.config.optimizer import GRADIENT_BYTES, Communication
-from bertbench.optim.buckets import Bucket
-from bertbench.optim.exchange import Exchange
-from bertbench.optim.gradient_sum import GradientSum, Handed, scaled
+from bertbench.gradients.buckets import Bucket
+from bertbench.gradients.exchange import Exchange
+from bertbench.gradients.gradient_sum import GradientSum, Handed, scaled
 
 _LEAST_SAVING = 2  # torch's hook compresses a tensor only if its factors take less than half its size
 

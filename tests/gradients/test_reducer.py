@@ -7,8 +7,8 @@ from torch import nn
 
 from bertbench.config.optimizer import ClipMode
 from bertbench.distributed.world import World
-from bertbench.optim.buckets import Buckets
-from tests.optim.reducing import BUCKET_MB, loss_of, reducer_of, small_model
+from bertbench.gradients.buckets import Buckets
+from tests.gradients.reducing import BUCKET_MB, loss_of, reducer_of, small_model
 from tests.ranks import run_ranks
 from tests.watching import noting
 

@@ -21,8 +21,9 @@ rank sees it after the reduction.
 import torch
 from torch import Tensor, nn
 
+from bertbench.common.scalars import Scalar
 from bertbench.config.optimizer import ClipMode
-from bertbench.optim.state import Scalar, gradients_of
+from bertbench.model.logical_tensors import gradients_of
 
 
 def contribution_limit(max_norm: float, ranks: int, buckets: int = 1, exponent: float = 0.5) -> float:

@@ -1,0 +1,14 @@
+"""Numbers that may live on a device: a step must not wait for their values."""
+
+import torch
+from torch import Tensor
+
+Scalar = float | Tensor
+"""A number, or a tensor without dimensions whose value the host doesn't know."""
+
+
+def scalar_tensor(scalar: Scalar, device: torch.device) -> Tensor:
+    """Return a number as a float32 tensor without dimensions; torch.tensor would wait for a GPU."""
+    if isinstance(scalar, Tensor):
+        return scalar.float()
+    return torch.full((), scalar, dtype=torch.float32, device=device)  # of an int it would make integers
