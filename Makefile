@@ -30,7 +30,7 @@ test-faults: $(VENV)/.dev-ready ## runs that lose ranks, disks or data, from a s
 test-track: $(VENV)/.dev-ready ## trackers and Prometheus' client, which it installs
 	$(INSTALL) --editable ".[metrics,tensorboard,mlflow,wandb]"
 	@$(COMPILE)
-	$(BIN)/python -m pytest tests/tracking
+	$(BIN)/python -m pytest tests/report/test_alongside.py tests/report/test_trackers.py
 
 test-floor: $(FLOOR)/.ready ## the oldest torch that we promise, built for CUDA as on a GPU machine; 6 GB
 	OMP_NUM_THREADS=1 OMP_WAIT_POLICY=passive $(FLOOR)/bin/python -m pytest -n 2 --dist loadfile --no-loadscope-reorder -m "not slow and not faults" $(TORCH_TESTS)

@@ -23,11 +23,11 @@ import torch
 
 from bertbench.commands import add_number, emit, seed, write_file
 from bertbench.common.errors import ConfigError
+from bertbench.common.markup import aligned
 from bertbench.common.progress import Progress
 from bertbench.machine.device import wait
 from bertbench.machine.processor import processor
 from bertbench.machine.provenance import provenance
-from bertbench.report.markup import aligned
 
 Name = TypeVar("Name", bound=Hashable)
 Answer = TypeVar("Answer")

@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 from bertbench.common.atomic import new_file
 from bertbench.common.errors import RunError
 from bertbench.common.progress import Progress
-from bertbench.report.published import published
+from bertbench.common.published_results import published_results
 
 _BALANCE = "balance --gpus 1024 --steps 50"
 _OTHERS = "--batch 16 --methods none,stratified_presort,global_exchange,planned"
@@ -127,4 +127,4 @@ def rows_of(answer: Any) -> list[Json]:
 
 def published_rows() -> list[Json]:
     """Return the published results on 1,024 A100s, by which the paper's ratios can be checked."""
-    return [asdict(row) for row in published() if row.accelerators == 1024 and "A100" in row.accelerator]
+    return [asdict(row) for row in published_results() if row.accelerators == 1024 and "A100" in row.accelerator]

@@ -15,6 +15,7 @@ from mlperf_logging.system_desc_checker.system_desc_checker import check_system_
 
 from bertbench.checkpoint.tensor_names import pieces
 from bertbench.common.errors import ConfigError, RunError
+from bertbench.common.published_results import TABLE
 from bertbench.config import System, load_system, system_names
 from bertbench.config.system import scaled
 from bertbench.distributed.startup import Startup
@@ -23,7 +24,6 @@ from bertbench.gradients.buckets import bucket_table
 from bertbench.model.bert import Bert
 from bertbench.plan.convergence import reference_points
 from bertbench.plan.step_time import sent_by
-from bertbench.report.published import TABLE
 from bertbench.results.mlperf_log import Clock, MlperfLog, Run
 from bertbench.results.submission import log_submission, log_weights
 from compliance import judge_log

@@ -20,7 +20,7 @@ from tests.docs.listing import PAGES, REPOSITORY, Command, commands, spans
 NOT_RUN = {
     r"^(source|pip|make|export|mkdir|cd|bash) ?": "the shell's, or installs, or runs everything",
     r"^(docker|srun|torchrun) ": "needs docker, a cluster or several machines",
-    r"^bertbench track ": "needs a tracker; tests/tracking runs it",
+    r"^bertbench track ": "needs a tracker; tests/report/test_trackers.py runs it",
     r"^bertbench rcp ": "needs runs of the reader's own; tests/report runs it",
     r"^bertbench launch (?!.*--dry-run)": "needs docker or a cluster",
     r"^bertbench (train|preflight) dgx|^\./run_and_time\.sh dgx": "needs GPUs",

@@ -9,7 +9,7 @@ import pytest
 from bertbench.common.errors import ConfigError
 from bertbench.config import load_system
 from bertbench.plan.calibrate import calibration, leave_out, other_results
-from bertbench.plan.calibrating_results import Method, calibrating, published_results
+from bertbench.plan.calibrating_results import Method, calibrating, forecast_results
 from bertbench.plan.convergence import reference_points, samples_to_converge
 from bertbench.plan.forecast import forecast
 from bertbench.plan.load_efficiency import flops, load_efficiency, mean_flops
@@ -35,7 +35,7 @@ def test_forecasts_of_results_they_have_not_seen_are_within_the_promise() -> Non
     assert median(errors) < median(by_scale) <= 0.10, "near twins help"
     assert max(by_scale) <= 0.25
     # 103 A100 rows less these and the two whose logs don't tell how many GPUs there were
-    assert len(other_results("a100")) == sum("A100" in row.accelerator for row in published_results()) - 32 - 2
+    assert len(other_results("a100")) == sum("A100" in row.accelerator for row in forecast_results()) - 32 - 2
 
 
 def test_each_submitters_last_round_at_a_scale_calibrates() -> None:
@@ -47,7 +47,7 @@ def test_each_submitters_last_round_at_a_scale_calibrates() -> None:
 
 
 def test_a_row_left_out_is_left_out_altogether() -> None:
-    rows = [row for row in published_results() if row.system == "dgxa100_n128_ngc22.04_pytorch"]
+    rows = [row for row in forecast_results() if row.system == "dgxa100_n128_ngc22.04_pytorch"]
     (only,) = rows  # nobody else used these hyper-parameters
     known = samples_to_converge(only.global_batch_size, only.hyper_parameters, rows)
     unknown = samples_to_converge(only.global_batch_size, only.hyper_parameters, [])

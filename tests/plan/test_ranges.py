@@ -3,9 +3,9 @@
 import numpy as np
 import pytest
 
+from bertbench.common.published_results import PublishedResult
 from bertbench.config import load_system
 from bertbench.plan.calibrate import leave_out, other_results
-from bertbench.plan.calibrating_results import Published
 from bertbench.plan.forecast import forecast
 from bertbench.plan.ranges import Range, covered, kind, range_of
 from tests.conftest import Answer
@@ -34,7 +34,7 @@ def test_coverage_leaves_each_result_out_of_its_own_range() -> None:
     assert covered([0.0, 1.0, 1.0, 1.0]) == 3
 
 
-def _like_a_dgx(row: Published) -> bool:
+def _like_a_dgx(row: PublishedResult) -> bool:
     return row.accelerators == 8 * row.nodes and "SXM" in row.accelerator
 
 

@@ -8,13 +8,13 @@ import pytest
 from scipy import stats
 
 from bertbench.report.comparison import loss_curve, measured
-from bertbench.report.settings import read_runs
+from bertbench.run_files.settings import read_runs
 from tests.compliance.logs import RESULTS, closed, write
 from tests.compliance.mutations import setting
 from tests.compliance.packages import run_log
 from tests.conftest import Answer, Printed
-from tests.report.test_settings import config
-from tests.tracking.written import leave, row
+from tests.report.written import leave, row
+from tests.run_files.test_settings import config
 
 
 def test_the_interval_of_a_ratio_is_welchs_on_logarithms() -> None:

@@ -12,7 +12,7 @@ import pytest
 from tests.compliance.logs import RESULTS
 from tests.compliance.packages import line, run_log
 from tests.conftest import Answer, Printed
-from tests.tracking.written import leave
+from tests.report.written import leave
 
 FIELDS = [
     "run",

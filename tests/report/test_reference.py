@@ -10,8 +10,8 @@ from mlperf_logging.rcp_checker import rcp_checker
 
 from tests.compliance.packages import BATCH, evaluated_after, run_log
 from tests.conftest import Answer, Printed
-from tests.report.test_settings import config
-from tests.tracking.written import leave
+from tests.report.written import leave
+from tests.run_files.test_settings import config
 
 EVALUATIONS = (15, 16, 16, 17, 17, 17, 17, 18, 18, 19)
 """Of ten runs: without the least and the most their mean is 17."""

@@ -11,10 +11,11 @@ import pytest
 from selenium import webdriver
 
 from bertbench.cli import main
-from bertbench.report import verdicts
+from bertbench.common.published_results import published_results
 from bertbench.report.page import page
-from bertbench.report.published import beside, published
+from bertbench.report.report_page import published_beside
 from bertbench.report.runs import systems, text
+from bertbench.run_files import verdicts
 from compliance import judge_log
 from compliance.judge import Judgement
 from compliance.rules.records import READABLE
@@ -23,7 +24,7 @@ from tests.compliance.logs import RESULTS
 from tests.compliance.packages import line, run_log, write_package
 from tests.conftest import Printed
 from tests.report.reports import RULESET, page_of, summaries
-from tests.tracking.written import leave, row
+from tests.report.written import leave, row
 
 
 @pytest.fixture
@@ -110,11 +111,11 @@ def test_other_peoples_packages_are_shown_with_the_published_results_of_their_si
 
 
 def test_published_results_are_those_of_the_public_logs() -> None:
-    rows = sorted((row for row in published() if row.submitter == "Samsung"), key=lambda row: row.minutes)
+    rows = sorted((row for row in published_results() if row.submitter == "Samsung"), key=lambda row: row.minutes)
     assert [(row.minutes, row.accelerators, row.division) for row in rows] == [
         (0.3569, 1368, "open"), (0.372, 1024, "open"), (0.4176, 1024, "open"),
     ]  # fmt: skip
-    assert len(published()) == 267
+    assert len(published_results()) == 267
 
 
 @pytest.mark.parametrize(
@@ -122,8 +123,8 @@ def test_published_results_are_those_of_the_public_logs() -> None:
     [(None, 1.0, "No system description"), (7, 1.0, "No published result has 7")],
 )
 def test_what_cannot_be_compared_is_said(accelerators: int | None, minutes: float, expected: str) -> None:
-    assert expected in beside("mine", accelerators, minutes)
-    assert "(here)" not in beside("mine", accelerators, minutes)
+    assert expected in published_beside("mine", accelerators, minutes)
+    assert "(here)" not in published_beside("mine", accelerators, minutes)
 
 
 def test_balance_and_speed_are_a_sentence_each_where_runs_measured_them(tmp_path: Path) -> None:

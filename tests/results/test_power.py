@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from mlperf_logging.result_summarizer import result_summarizer
 
-from bertbench.report.energy import energy
+from bertbench.run_files.energy import energy
 from compliance.read.log import read_events
 from compliance.read.run import RunFacts
 from tests.compliance.logs import RESULTS

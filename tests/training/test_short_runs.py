@@ -9,10 +9,10 @@ import pytest
 from bertbench.common.log_spans import startup
 from bertbench.config import System
 from bertbench.distributed.world import World
-from bertbench.report.step_trace import where
 from bertbench.results.files import ResultFiles
 from bertbench.results.profiling import PROFILED_STEPS, Profiler
 from bertbench.results.progress import RunProgress
+from bertbench.results.step_trace import where
 from bertbench.training.build import Options
 from bertbench.training.short_run import shortened
 from bertbench.training.train import train

@@ -18,7 +18,7 @@ from bertbench.results.mlperf_log import MlperfLog
 from bertbench.training.trainer import WholeTrainer
 from tests.conftest import Answer, Printed, Tiny
 from tests.ranks import run_ranks
-from tests.tracking.written import row, write_run
+from tests.report.written import row, write_run
 from tests.training.steps import sampler_of, whole_trainer
 
 # beside steps of some 5 ms, on cores that other tests use: 30 ms were lost among theirs once. Of data's, the loader

@@ -8,7 +8,7 @@ import pytest
 
 from bertbench.cli import main
 from bertbench.data.mlcommons import published
-from bertbench.data.mlcommons.published import Published
+from bertbench.data.mlcommons.published import PublishedFile
 from tests.data.doctor.small_download import CONTENTS, TEXT_LIST, UNLISTED, Doctor, md5
 
 
@@ -20,7 +20,7 @@ def small(monkeypatch: pytest.MonkeyPatch) -> None:
     for path, content in CONTENTS.items():
         folder, _, name = path.rpartition("/")
         known = () if name in UNLISTED else (len(content), md5(content))
-        files.append(Published(name, groups[folder], True, *known))
+        files.append(PublishedFile(name, groups[folder], True, *known))
     monkeypatch.setattr(published, "FILES", tuple(files))
 
 

@@ -8,7 +8,6 @@ from pathlib import Path
 from bertbench.balance.cost import BERT_LARGE, CAUSAL_LARGE
 from bertbench.balance.lengths import WIKIPEDIA
 from bertbench.balance.simulate import VARIANTS, Outcome, population, simulate
-from bertbench.balance.simulation_page import page_of
 from bertbench.commands import (
     add_flag,
     add_number,
@@ -22,6 +21,7 @@ from bertbench.commands import (
 from bertbench.common.errors import ConfigError
 from bertbench.common.paths import data_folder
 from bertbench.common.progress import Progress
+from bertbench.report.simulation_page import page_of
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:

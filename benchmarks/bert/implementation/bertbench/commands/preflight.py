@@ -12,15 +12,15 @@ from torch.distributed.elastic.multiprocessing import SignalException
 from torch.distributed.elastic.multiprocessing.errors import ChildFailedError
 
 from bertbench.commands import emit, passed_on, say, system_of
+from bertbench.commands.arguments import LEAST_GBIT
 from bertbench.common.errors import StoppedError
 from bertbench.config import System
 from bertbench.distributed.world import World
 from bertbench.launch.local import agent_of, check_startable
+from bertbench.launch.preflight_network import all_reduce_gbit, clock_offsets_s, neighbours_gbit
+from bertbench.launch.preflight_node import Node, this_node
+from bertbench.launch.preflight_verdict import judged
 from bertbench.launch.rank import as_rank, ranks_of
-from bertbench.preflight import LEAST_GBIT
-from bertbench.preflight.network import all_reduce_gbit, clock_offsets_s, neighbours_gbit
-from bertbench.preflight.node import Node, this_node
-from bertbench.preflight.verdict import judged
 
 
 def run(arguments: argparse.Namespace) -> int:

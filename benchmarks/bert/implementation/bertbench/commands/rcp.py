@@ -5,7 +5,7 @@ import json
 
 from bertbench.commands import add_path, add_ruleset, emit, write_file
 from bertbench.report.reference import LEAST_RUNS, Verdict, judged, reference_of
-from bertbench.report.settings import read_runs
+from bertbench.run_files.settings import read_runs
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:

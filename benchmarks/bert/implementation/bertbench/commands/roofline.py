@@ -4,6 +4,7 @@ from functools import cache
 from typing import Any
 
 from bertbench.commands import emit
+from bertbench.common.published_results import PublishedResult
 from bertbench.model.shape import BertShape
 from bertbench.plan.calibrating_results import GPUS_OF_NODE
 from bertbench.plan.kernels.absent_gpu import check_triton
@@ -21,7 +22,6 @@ from bertbench.plan.roofline import (
     tokens_of,
 )
 from bertbench.plan.step_time import Gpu
-from bertbench.report.published import Published
 
 _ARCH: dict[Gpu, str] = {"a100": "sm_80", "h100": "sm_90", "h200": "sm_90"}
 
@@ -47,7 +47,7 @@ def _counted(arch: str, samples: int) -> tuple[float, int]:
     return 1e6 * (step.megabytes_beside_products - BertShape().layers * attention.megabytes), step.launches
 
 
-def _row(stack: Stack, row: Published) -> dict[str, Any]:
+def _row(stack: Stack, row: PublishedResult) -> dict[str, Any]:
     time = step_time(stack)
     rate, published = samples_per_second(stack, row.samples_to_converge), published_rate(row)
     return {

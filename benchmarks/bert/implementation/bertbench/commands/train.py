@@ -72,7 +72,7 @@ def train_once(system: System, arguments: argparse.Namespace, launched: float | 
         say(f"warning: {training.folder} was made by another data.recipe than the system file's: {'; '.join(differs)}")
     check_start(system)
     if arguments.track or arguments.metrics_port:
-        from bertbench.tracking.side import check  # noqa: PLC0415 - keeps it out of other runs' start-up
+        from bertbench.report.alongside import check  # noqa: PLC0415 - keeps it out of other runs' start-up
 
         check(arguments.track, arguments.metrics_port)
     if (code := _over(arguments)) is not None:
@@ -180,7 +180,7 @@ def _beside(files: ResultFiles | None, track: list[str], port: str | None) -> Ab
     """Return the side process, if requested, on the rank that writes the run's files."""
     if not files or not (track or port):
         return nullcontext()
-    from bertbench.tracking.side import side_process  # noqa: PLC0415 - keeps it out of other runs' start-up
+    from bertbench.report.alongside import side_process  # noqa: PLC0415 - keeps it out of other runs' start-up
 
     return side_process(track, port, files.log.absolute(), runs_folder())
 

@@ -9,9 +9,9 @@ from contextlib import suppress
 from bertbench.commands import add_flag, add_path, emit
 from bertbench.common.paths import runs_folder
 from bertbench.report.listing import check_log, run_logs, silence_s
-from bertbench.tracking.ranks import ranks_of
-from bertbench.tracking.reading import FollowedRun
-from bertbench.tracking.state import RunState, earlier_runs, state_of
+from bertbench.report.rank_lines import ranks_of
+from bertbench.report.run_reading import FollowedRun
+from bertbench.report.run_state import RunState, earlier_runs, state_of
 
 _EVERY_S = 1.0
 _OWN_WIDTH = 120  # if the output is no terminal and COLUMNS is not set
@@ -39,7 +39,7 @@ def run(arguments: argparse.Namespace) -> int:
     from rich.console import Console  # noqa: PLC0415 - --json draws nothing
     from rich.live import Live  # noqa: PLC0415 - as above
 
-    from bertbench.tracking.run_page import page  # noqa: PLC0415 - it imports rich
+    from bertbench.report.run_page import page  # noqa: PLC0415 - it imports rich
 
     console = Console(width=None if sys.stdout.isatty() else shutil.get_terminal_size((_OWN_WIDTH, 0)).columns)
     state = look()

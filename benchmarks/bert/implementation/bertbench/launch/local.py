@@ -31,9 +31,9 @@ from bertbench.distributed.affinity import threads_per_rank
 from bertbench.distributed.preemption import SIGNALS
 from bertbench.machine.describe import differences
 from bertbench.machine.oom import oom_kills
-from bertbench.report.beside import metrics
 from bertbench.results.files import ResultFiles
 from bertbench.results.mlperf_log import INTERRUPTED, MlperfLog
+from bertbench.run_files.reading import metrics
 
 PREEMPTED = StoppedError.exit_code
 """Exit code of a run that SIGTERM or SIGUSR1 stopped; the scheduler may queue it again."""

@@ -8,10 +8,10 @@ from typing import Literal, NamedTuple, get_args
 
 import numpy as np
 
-from bertbench.plan.calibrating_results import GPUS_OF_NODE, calibrating, method_of, published_results
+from bertbench.common.published_results import PublishedResult
+from bertbench.plan.calibrating_results import GPUS_OF_NODE, calibrating, forecast_results, method_of
 from bertbench.plan.convergence import samples_to_converge
 from bertbench.plan.step_time import Calibration, Gpu, Work, run_seconds
-from bertbench.report.published import Published
 
 _START = (0.5, 0.5, 0.002)
 _LOW, _HIGH = (0.2, 0.1, 1e-6), (0.9, 1.0, 0.02)
@@ -21,7 +21,7 @@ _ROUNDS, _STEP = 12, 1e-6
 class Comparison(NamedTuple):
     """A published time beside a forecast that used neither its row nor others left out with it."""
 
-    row: Published
+    row: PublishedResult
     calibrated: Calibration
     predicted_s: float
 
@@ -31,12 +31,14 @@ class Comparison(NamedTuple):
         return self.predicted_s / self.row.seconds - 1
 
 
-def _compared(row: Published, gpu: Gpu, calibrated: Calibration, left_out: Collection[Published]) -> Comparison:
+def _compared(
+    row: PublishedResult, gpu: Gpu, calibrated: Calibration, left_out: Collection[PublishedResult]
+) -> Comparison:
     samples = samples_to_converge(row.global_batch_size, row.hyper_parameters, _without(left_out)).number
     return Comparison(row, calibrated, run_seconds(_work(row, gpu)._replace(samples=samples), calibrated).total)
 
 
-def fit(left_out: Collection[Published] = ()) -> Calibration:
+def fit(left_out: Collection[PublishedResult] = ()) -> Calibration:
     """Fit by least squares of log time over the rows that calibrate, without those that are left out altogether.
 
     What is fitted is speed, so each run counts with the samples that it took: forecast samples would bend the speed to
@@ -78,13 +80,13 @@ GROUPS: tuple[Group, ...] = get_args(Group)
 def leave_out(group: Group) -> list[Comparison]:
     """Return the rows that calibrate, each with a forecast that uses neither times nor convergence of its group."""
 
-    def key(row: Published) -> object:
+    def key(row: PublishedResult) -> object:
         return {"row": row, "submitter": row.submitter, "scale": row.accelerators}[group]
 
     found: list[Comparison] = []
     rows = calibrating()
     for name in dict.fromkeys(map(key, rows)):
-        left_out = [row for row in published_results() if key(row) == name]
+        left_out = [row for row in forecast_results() if key(row) == name]
         calibrated = fit(left_out)
         found += [_compared(row, "a100", calibrated, left_out) for row in left_out if row in rows]
     return found
@@ -97,7 +99,7 @@ def other_results(gpu: Gpu) -> list[Comparison]:
     A100s (PCIe, other nodes) count as if on a DGX A100; another GPU's peak share is that of its other results.
     """
     shares, found = {} if gpu == "a100" else _shares(gpu), []
-    for row in published_results():
+    for row in forecast_results():
         if gpu.upper() in row.accelerator and row.accelerators is not None and row not in calibrating():
             others = [share for other, share in shares.items() if other is not row]
             calibrated = calibration()._replace(compute_share=median(others)) if others else calibration()
@@ -106,10 +108,10 @@ def other_results(gpu: Gpu) -> list[Comparison]:
 
 
 @cache
-def _shares(gpu: Gpu) -> dict[Published, float]:
+def _shares(gpu: Gpu) -> dict[PublishedResult, float]:
     """Return the share of peak that each result on one node of 8 SXM GPUs of this kind reached."""
     fitted, shares = calibration(), {}
-    for row in published_results():
+    for row in forecast_results():
         if f"{gpu.upper()}-SXM" in row.accelerator and (row.accelerators, row.nodes) == (GPUS_OF_NODE, 1):
             parts = run_seconds(_work(row, gpu), fitted)
             fixed = parts.start_up + parts.communication + parts.waiting
@@ -117,11 +119,11 @@ def _shares(gpu: Gpu) -> dict[Published, float]:
     return shares
 
 
-def _work(row: Published, gpu: Gpu) -> Work:
+def _work(row: PublishedResult, gpu: Gpu) -> Work:
     """Return a published run's work; the row must give its number of GPUs."""
     assert row.accelerators is not None
     return Work(gpu, row.accelerators, row.nodes, row.global_batch_size, row.samples_to_converge, method_of(row))
 
 
-def _without(left_out: Collection[Published]) -> list[Published]:
-    return [row for row in published_results() if row not in left_out]
+def _without(left_out: Collection[PublishedResult]) -> list[PublishedResult]:
+    return [row for row in forecast_results() if row not in left_out]

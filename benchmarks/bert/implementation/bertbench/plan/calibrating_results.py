@@ -1,13 +1,13 @@
 """Select the published MLPerf BERT results that calibrate forecasts, and the batching method of each.
 
-They are the A100, H100 and H200 rows of the table that reports show beside the user's runs (`report/published.py` names
-its source).
+They are the A100, H100 and H200 rows of the table in common/published_results.py, which names
+its source.
 """
 
 from functools import cache
 from typing import NamedTuple
 
-from bertbench.report.published import Published, published
+from bertbench.common.published_results import PublishedResult, published_results
 
 GPUS_OF_NODE = 8
 _ACCELERATORS = ("A100", "H100", "H200")
@@ -25,19 +25,19 @@ class Method(NamedTuple):
 
 
 @cache
-def published_results() -> tuple[Published, ...]:
+def forecast_results() -> tuple[PublishedResult, ...]:
     """Return all rows that forecasts use, in the file's order."""
-    return tuple(row for row in published() if any(kind in row.accelerator for kind in _ACCELERATORS))
+    return tuple(row for row in published_results() if any(kind in row.accelerator for kind in _ACCELERATORS))
 
 
 @cache
-def calibrating() -> tuple[Published, ...]:
+def calibrating() -> tuple[PublishedResult, ...]:
     """Return the results that calibrate forecasts: A100 SXM modules, 8 a node, of any submitter.
 
     Each submitter's last round at a number of GPUs counts: the software of earlier ones was replaced, and two of round
     1.1 took about twice the time that the same machines took in 2.0.
     """
-    rows = [row for row in published_results() if "A100-SXM" in row.accelerator]
+    rows = [row for row in forecast_results() if "A100-SXM" in row.accelerator]
     last: dict[tuple[str, int | None], str] = {}
     for row in rows:  # a name is spelled both Supermicro and SUPERMICRO
         last[_who(row)] = max(last.get(_who(row), ""), _last_round(row))
@@ -46,15 +46,15 @@ def calibrating() -> tuple[Published, ...]:
     )
 
 
-def _who(row: Published) -> tuple[str, int | None]:
+def _who(row: PublishedResult) -> tuple[str, int | None]:
     return row.submitter.lower(), row.accelerators
 
 
-def _last_round(row: Published) -> str:
+def _last_round(row: PublishedResult) -> str:
     return row.rounds.split(";")[-1]
 
 
-def method_of(row: Published) -> Method:
+def method_of(row: PublishedResult) -> Method:
     """Return the run's method, from the configurations in the same repositories.
 
     At 1,024 and more GPUs NVIDIA and Azure captured fixed shapes in a CUDA graph, padded in v1.1

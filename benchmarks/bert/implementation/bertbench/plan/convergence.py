@@ -11,7 +11,7 @@ from typing import NamedTuple
 import numpy as np
 from mlperf_logging import rcp_checker
 
-from bertbench.report.published import Published
+from bertbench.common.published_results import PublishedResult
 
 _RULESET = "5.0.0"  # the newest with BERT
 _CLIPPING = "their logs don't say whether they clipped before or after the all-reduce"
@@ -42,7 +42,7 @@ def reference_points() -> dict[int, tuple[float, dict[str, float]]]:
 
 
 def samples_to_converge(
-    global_batch_size: int, hyper_parameters: tuple[float, ...], published: Iterable[Published]
+    global_batch_size: int, hyper_parameters: tuple[float, ...], published: Iterable[PublishedResult]
 ) -> Samples:
     """Return the median of the published runs with this batch, within 1 %, and these hyper-parameters (`Published`).
 

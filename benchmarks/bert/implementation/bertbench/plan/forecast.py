@@ -7,7 +7,7 @@ from bertbench.common.errors import ConfigError
 from bertbench.config import System
 from bertbench.model.shape import BertShape
 from bertbench.plan.calibrate import calibration
-from bertbench.plan.calibrating_results import Method, published_results
+from bertbench.plan.calibrating_results import Method, forecast_results
 from bertbench.plan.convergence import Samples, samples_to_converge
 from bertbench.plan.layout_time import step_seconds
 from bertbench.plan.ranges import Range, range_of
@@ -78,7 +78,7 @@ def forecast(system: System, gpu: Gpu | None = None) -> Forecast:
             options.learning_rate, options.beta1, options.beta2,
             schedule.max_steps, schedule.warmup_steps, schedule.start_warmup_step,
         ),
-        published_results(),
+        forecast_results(),
     )  # fmt: skip
     batching: str = system.data.balance
     if system.data.equal_counts and "planned" in batching:

@@ -12,13 +12,13 @@ import numpy as np
 
 from bertbench.balance.cost import MASKED_SHARE
 from bertbench.balance.lengths import length_shares
+from bertbench.common.published_results import PublishedResult, published_results
 from bertbench.config.closed import EVALUATION_SAMPLES
 from bertbench.model.flops import FlopTerms
 from bertbench.model.shape import BertShape
 from bertbench.plan.calibrating_results import GPUS_OF_NODE
 from bertbench.plan.load_efficiency import mean_flops
 from bertbench.plan.step_time import FORWARD_SHARE, HARDWARE, PARAMETERS, START_UP_S, Gpu, all_reduce_seconds
-from bertbench.report.published import Published, published
 
 _PEAK_FP8 = 1979e12  # of Hopper, dense
 _BANDWIDTH = {"a100": 2.039e12, "h100": 3.35e12, "h200": 4.8e12}  # bytes/s, data sheets of the SXM modules
@@ -123,7 +123,7 @@ def samples_per_second(stack: Stack, samples_to_converge: float) -> float:
     return samples_to_converge / (samples_to_converge * per_sample + START_UP_S * GPUS_OF_NODE)
 
 
-def published_stack(gpu: Gpu, row: Published) -> Stack:
+def published_stack(gpu: Gpu, row: PublishedResult) -> Stack:
     """Return a published run's stack: all 16-bit and fused, fp8 on Hopper, LAMB sharded over the GPUs."""
     hopper = gpu != "a100"
     samples = row.global_batch_size // GPUS_OF_NODE
@@ -134,7 +134,7 @@ def published_stack(gpu: Gpu, row: Published) -> Stack:
     )  # fmt: skip
 
 
-def best_published(gpu: Gpu) -> Published:
+def best_published(gpu: Gpu) -> PublishedResult:
     """Return the result of one node of eight SXM GPUs with the most samples a second.
 
     A100s count only if named SXM4-80GB and not 500 W: other names hide cards that draw more power.
@@ -142,14 +142,14 @@ def best_published(gpu: Gpu) -> Published:
     form = "A100-SXM4-80GB" if gpu == "a100" else f"{gpu.upper()}-SXM"
     rows = [
         row
-        for row in published()
+        for row in published_results()
         if (row.accelerators, row.nodes) == (GPUS_OF_NODE, 1) and form in row.accelerator
         if "500W" not in row.accelerator
     ]
     return max(rows, key=published_rate)
 
 
-def our_stack(gpu: Gpu, row: Published, step_bytes: float, launches: int) -> Stack:
+def our_stack(gpu: Gpu, row: PublishedResult, step_bytes: float, launches: int) -> Stack:
     """Return our stack in bf16 at a published result's batch, with counted bytes besides products and attention."""
     return Stack(
         "bertbench, bf16", gpu, row.global_batch_size // GPUS_OF_NODE, step_bytes, launches, "counted",
@@ -157,7 +157,7 @@ def our_stack(gpu: Gpu, row: Published, step_bytes: float, launches: int) -> Sta
     )  # fmt: skip
 
 
-def published_rate(row: Published) -> float:
+def published_rate(row: PublishedResult) -> float:
     """Return measured samples/s of a GPU."""
     assert row.accelerators
     return row.samples_to_converge / row.seconds / row.accelerators

@@ -1,1 +1,1 @@
-"""Draw pages and charts: runs, curves, profiles, and published results beside them."""
+"""Show runs to people: tables, pages, charts and comparisons, live or finished, in the terminal, HTML and trackers."""

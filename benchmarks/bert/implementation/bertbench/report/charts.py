@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 
-from bertbench.report.markup import escape
+from bertbench.common.markup import escape
 
 # Drawn in units of 420 x 250, which a phone shows at 0.79: text of 13 units stays above 10 pixels.
 _WIDTH, _HEIGHT = 420.0, 250.0

@@ -14,11 +14,11 @@ from statistics import mean, variance
 from typing import Any
 
 from bertbench.common.log_spans import evaluation_s, startup_s
-from bertbench.report.beside import Points, accuracies, curve, thinned
-from bertbench.report.samples import sample_counts, samples_per_s, samples_to_end
 from bertbench.report.scores import RUNS, mean_of, score
-from bertbench.report.settings import Runs, differing_keys, reached, read_runs, stated, value_text
-from bertbench.report.verdicts import Verdicts, finding_text, verdicts
+from bertbench.run_files.reading import Points, accuracies, curve, thinned
+from bertbench.run_files.samples import sample_counts, samples_per_s, samples_to_end
+from bertbench.run_files.settings import Runs, differing_keys, reached, read_runs, stated, value_text
+from bertbench.run_files.verdicts import Verdicts, finding_text, verdicts
 from compliance.read.run import RunFacts
 
 _CONFIDENCE = 0.95

@@ -2,9 +2,9 @@
 
 from typing import Any
 
+from bertbench.common.markup import aligned, cell
 from bertbench.report import page
 from bertbench.report.charts import Axis, lines
-from bertbench.report.markup import aligned, cell
 
 _HEADER = ["measure", "A", "B", "B / A (95 %)"]
 _SETTINGS = ["setting", "A", "B"]

@@ -4,7 +4,7 @@ from pathlib import Path
 from statistics import mean
 from typing import Any, NamedTuple
 
-from bertbench.report.markup import cell
+from bertbench.common.markup import cell
 
 Amounts = dict[str, float]
 """Amounts by what they were spent on."""

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from bertbench.common.timeline import BUCKETS, EVALUATION, IDLE, LOST, QUEUED, SNAPSHOT, TIMELINE, TRAINING, WAITING
-from bertbench.report.beside import recorded
+from bertbench.run_files.reading import recorded
 from compliance.read.run import number
 
 _BEGUN = tuple(bucket for bucket in BUCKETS if bucket not in (WAITING, LOST))

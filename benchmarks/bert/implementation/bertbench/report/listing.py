@@ -12,13 +12,13 @@ from pathlib import Path
 from typing import Any
 
 from bertbench.common.errors import DataError
+from bertbench.common.markup import aligned
 from bertbench.common.paths import shown_path
-from bertbench.report.beside import described
-from bertbench.report.markup import aligned
 from bertbench.report.runs import COLUMNS, cells
-from bertbench.report.samples import samples_per_s
-from bertbench.report.settings import reached, target_of
-from bertbench.report.verdicts import verdict
+from bertbench.run_files.reading import described
+from bertbench.run_files.samples import samples_per_s
+from bertbench.run_files.settings import reached, target_of
+from bertbench.run_files.verdicts import verdict
 from compliance.read.find import logs_below
 from compliance.read.log import CannotJudge, read_events
 from compliance.read.record import printable

@@ -6,7 +6,7 @@ A page is `page(title, section(heading, part, ...), ...)`; parts are HTML: `para
 
 from collections.abc import Sequence
 
-from bertbench.report.markup import escape
+from bertbench.common.markup import escape
 
 _LIGHT = (
     "#1b6ca8", "#d9480f", "#2b8a3e", "#9c36b5", "#b08900", "#0b7285", "#c2255c", "#5f6770", "#7a4a21", "#4338ca",

@@ -13,12 +13,12 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from bertbench.common.errors import DataError
-from bertbench.report.beside import described
 from bertbench.report.listing import system_name
-from bertbench.report.samples import EPOCH_NUM, sample_counts, samples_to_end
 from bertbench.report.scores import BENCHMARK, RUNS, score
-from bertbench.report.settings import LOGGED, Runs, Values, configured, reached
-from bertbench.report.verdicts import verdicts
+from bertbench.run_files.reading import described
+from bertbench.run_files.samples import EPOCH_NUM, sample_counts, samples_to_end
+from bertbench.run_files.settings import LOGGED, Runs, Values, configured, reached
+from bertbench.run_files.verdicts import verdicts
 from compliance import convergence
 from compliance.read.log import CannotJudge
 from compliance.read.run import Converged, RunFacts

@@ -10,19 +10,20 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
+from bertbench.common.published_results import MLPERF_TARGET, PublishedResult, published_results
 from bertbench.report import page
-from bertbench.report.beside import Points, accuracies, curve, described, line_of, thinned
 from bertbench.report.charts import Axis, lines
 from bertbench.report.details import details
-from bertbench.report.published import MLPERF_TARGET, beside
 from bertbench.report.runs import remarks, text_rows, verdict_line
-from bertbench.report.settings import Group, Runs, target_of, title
-from bertbench.report.verdicts import Finding, no_log_text
+from bertbench.run_files.reading import Points, accuracies, curve, described, line_of, thinned
+from bertbench.run_files.settings import Group, Runs, target_of, title
+from bertbench.run_files.verdicts import Finding, no_log_text
 from compliance.read import description
 from compliance.read.record import shown
 from compliance.read.run import RunFacts
 from compliance.read.source import CannotJudge
 
+_MOST_PUBLISHED = 15
 _MOST_FINDINGS = 100  # on the page; `bertbench judge` lists all
 _MACHINE = ("number_of_nodes", "accelerators_per_node", "accelerator_model_name", "framework", "hw_notes")
 _BALANCED = 0.99  # load efficiency: curves above it lie on each other and say nothing
@@ -114,7 +115,7 @@ def _published(name: str, accelerators: int | None, content: dict[str, Any]) -> 
     if minutes is None or min(accuracies) < MLPERF_TARGET:
         return
     yield page.heading("Published results")
-    yield beside(name, accelerators, minutes / 60)
+    yield published_beside(name, accelerators, minutes / 60)
 
 
 def _link(log: Path, folder: Path) -> str:
@@ -141,3 +142,25 @@ def _dates(content: dict[str, Any]) -> str:
         return f"started {first} UTC"
     day, _, last_time = last.partition(" ")
     return f"started {first} to {last_time if first.startswith(day) else last} UTC"
+
+
+def published_beside(name: str, accelerators: int | None, minutes: float) -> str:
+    """Return, as HTML, published results with a system's number of accelerators, and its own time among them."""
+    if accelerators is None:
+        return page.paragraph("No system description gives the number of accelerators to compare with.", "soft")
+    same = [r for r in sorted(published_results(), key=lambda r: r.minutes) if r.accelerators == accelerators]
+    machines = f"{accelerators} accelerators" if accelerators else "no accelerator, CPUs only"
+    if not same:
+        return page.paragraph(f"No published result has {machines}.", "soft")
+    fastest = {(r.accelerator, r.division): r for r in reversed(same)}.values()
+    results = sorted((r.minutes, _label(r), r.division) for r in fastest)[:_MOST_PUBLISHED]
+    results.append((minutes, f"{name} (here)", ""))
+    rows = [[label, division, f"{time:.2f}"] for time, label, division in sorted(results)]
+    caption = f"Published MLPerf results with {machines}: the fastest of each kind"
+    note = page.paragraph("Times are comparable if model, data and target are MLPerf's.", "soft")
+    return page.table(["system", "division", "minutes to train"], rows, caption) + note
+
+
+def _label(result: PublishedResult) -> str:
+    machine = result.accelerator.removeprefix("NVIDIA ") if result.accelerators else f"{result.nodes} nodes"
+    return f"{machine}, {result.submitter} {result.rounds.split(';')[-1]}"

@@ -11,18 +11,18 @@ from statistics import mean
 from typing import Any
 
 from bertbench.common.log_spans import evaluation_s, startup, startup_s
+from bertbench.common.markup import aligned, cell
 from bertbench.common.mlperf import accuracy_text
 from bertbench.common.timeline import TRAINING
-from bertbench.report.beside import curve
 from bertbench.report.details import details
-from bertbench.report.energy import energy
 from bertbench.report.ledger import ledger
-from bertbench.report.markup import aligned, cell
-from bertbench.report.samples import EPOCH_NUM, sample_counts, samples_per_s
 from bertbench.report.scores import RUNS, counted, mean_of, score
-from bertbench.report.settings import Group, Runs, divided, reached, target_of, title
 from bertbench.report.straggler import Straggler, straggler_of
-from bertbench.report.verdicts import Verdict, finding_text, no_log_text, verdicts
+from bertbench.run_files.energy import energy
+from bertbench.run_files.reading import curve
+from bertbench.run_files.samples import EPOCH_NUM, sample_counts, samples_per_s
+from bertbench.run_files.settings import Group, Runs, divided, reached, target_of, title
+from bertbench.run_files.verdicts import Verdict, finding_text, no_log_text, verdicts
 from compliance.read.find import find_logs
 from compliance.read.log import CannotJudge, read_events
 from compliance.read.run import RunFacts

@@ -6,7 +6,7 @@ from statistics import mean, median
 from typing import Any, NamedTuple
 
 from bertbench.common.phases import OWN, RANKS_MS
-from bertbench.report.beside import metrics
+from bertbench.run_files.reading import metrics
 from compliance.read.run import number
 
 RankTimes = Mapping[str, Sequence[float]]

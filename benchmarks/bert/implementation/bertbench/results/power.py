@@ -19,8 +19,8 @@ from bertbench.config import System
 from bertbench.distributed.world import World
 from bertbench.machine import power as sampler
 from bertbench.machine.meters import IPMI
-from bertbench.report.energy import NodeReadings, nodes
 from bertbench.results.files import ResultFiles
+from bertbench.run_files.energy import NodeReadings, nodes
 from compliance.read.log import read_events
 from compliance.read.power_file import EFFICIENCY, ESTIMATE, READING, START, STOP
 from compliance.read.record import RECORD_TOKEN

@@ -37,7 +37,7 @@ class Profiler:
 
     def write(self, folder: Path) -> str:
         """Write trace.json and profile.json into a folder; return the table."""
-        from bertbench.report.step_trace import step_table, where  # noqa: PLC0415 - of no other run
+        from bertbench.results.step_trace import step_table, where  # noqa: PLC0415 - of no other run
 
         assert self._profile is not None
         trace = folder / "trace.json"

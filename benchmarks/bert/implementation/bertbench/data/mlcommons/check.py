@@ -20,7 +20,7 @@ from bertbench.common.progress import Progress
 from bertbench.common.system_faults import remedy
 from bertbench.data.mlcommons import published as table
 from bertbench.data.mlcommons.listing import Entry, blocks, listing
-from bertbench.data.mlcommons.published import Group, Published
+from bertbench.data.mlcommons.published import Group, PublishedFile
 
 State = Literal["right", "missing", "truncated", "altered", "doubled", "unverified", "unreadable", "foreign"]
 
@@ -116,7 +116,7 @@ def _expected(entry: Entry, listed: dict[str, tuple[str, str]]) -> Finding:
     return finding
 
 
-def _claimed(entry: Entry) -> Published | None:
+def _claimed(entry: Entry) -> PublishedFile | None:
     """Return the published file of this name; if two have it, choose by size or place."""
     candidates = (file for file in table.FILES if file.name == entry.name)
     return min(candidates, key=lambda file: (file.bytes != entry.bytes, file.group not in entry.path), default=None)

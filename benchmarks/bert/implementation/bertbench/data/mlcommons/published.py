@@ -18,7 +18,7 @@ RECIPE = {"dupe_factor": 10, "seed": 12345}
 
 
 @dataclass(frozen=True)
-class Published:
+class PublishedFile:
     """One published file; `bytes` and `md5` are None if MLCommons gives none."""
 
     name: str
@@ -40,7 +40,7 @@ TFRECORD_BYTES = {
     part_name(0): 514_241_279,
     part_name(499): 898_392_312,
 }
-"""Published sizes of the reference's TFRecords."""
+"""PublishedFile sizes of the reference's TFRecords."""
 _PARTS = {
     0: (27_150_902, "a64a7c31eff5cd38ae6d94f7a6229dab"),
     1: (27_198_569, "549a9ed4f805257245bec936563abfd0"),
@@ -54,16 +54,16 @@ _DUMP = "enwiki-20200101-pages-articles-multistream.xml"
 _NAMES = [part_name(number) for number in range(TEXT_PARTS)]
 
 FILES = (
-    Published("eval.txt", "text", True, 32_851_144, "2a220f790517261547b1b45ed3ada07a"),
-    *(Published(name, "text", True, *_PARTS.get(number, ())) for number, name in enumerate(_NAMES)),
-    Published("eval.md5", "text", False, 330_000, "71a58382a68947e93e88aa0d42431b6c"),
-    Published("vocab.txt", "input", True, 231_508, "64800d5d8528ce344256daf115d4965e"),
-    Published("bert_config.json", "input", True, 314, "7f59165e21b7d566db610ff6756c926b"),
-    Published(_INDEX, "tf1", True, 17_371, "f97de3ae180eb8d479555c939d50d048"),
-    Published(_DATA, "tf1", True, 4_034_713_312, "50797acd537880bfb5a7ade80d976129"),
-    Published(_META, "tf1", False, 24_740_228, "dbd16c731e8a8113bc08eeed0326b8e7"),
-    Published(_INDEX, "tf2", True, 6_420, "fc34dd7a54afc07f2d8e9d64471dc672"),
-    Published(_DATA, "tf2", True, 1_344_982_997, "77d642b721cf590c740c762c7f476e04"),
-    Published(f"{_DUMP}.bz2", "dump", False, 17_751_214_669, "00d47075e0f583fb7c0791fac1c57cb3"),
-    Published(_DUMP, "dump", False, 75_163_254_305, "1021bd606cba24ffc4b93239f5a09c02"),
+    PublishedFile("eval.txt", "text", True, 32_851_144, "2a220f790517261547b1b45ed3ada07a"),
+    *(PublishedFile(name, "text", True, *_PARTS.get(number, ())) for number, name in enumerate(_NAMES)),
+    PublishedFile("eval.md5", "text", False, 330_000, "71a58382a68947e93e88aa0d42431b6c"),
+    PublishedFile("vocab.txt", "input", True, 231_508, "64800d5d8528ce344256daf115d4965e"),
+    PublishedFile("bert_config.json", "input", True, 314, "7f59165e21b7d566db610ff6756c926b"),
+    PublishedFile(_INDEX, "tf1", True, 17_371, "f97de3ae180eb8d479555c939d50d048"),
+    PublishedFile(_DATA, "tf1", True, 4_034_713_312, "50797acd537880bfb5a7ade80d976129"),
+    PublishedFile(_META, "tf1", False, 24_740_228, "dbd16c731e8a8113bc08eeed0326b8e7"),
+    PublishedFile(_INDEX, "tf2", True, 6_420, "fc34dd7a54afc07f2d8e9d64471dc672"),
+    PublishedFile(_DATA, "tf2", True, 1_344_982_997, "77d642b721cf590c740c762c7f476e04"),
+    PublishedFile(f"{_DUMP}.bz2", "dump", False, 17_751_214_669, "00d47075e0f583fb7c0791fac1c57cb3"),
+    PublishedFile(_DUMP, "dump", False, 75_163_254_305, "1021bd606cba24ffc4b93239f5a09c02"),
 )

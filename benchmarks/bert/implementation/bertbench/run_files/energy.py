@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from bertbench.common.timeline import POWER
-from bertbench.report.beside import recorded
-from bertbench.report.settings import configured
+from bertbench.run_files.reading import recorded
+from bertbench.run_files.settings import configured
 from compliance.read.power_file import Readings, joules
 from compliance.read.run import RunFacts, number
 

@@ -8,8 +8,8 @@ from pathlib import Path
 from mlflow.entities import Metric, Param, RunTag
 from mlflow.tracking import MlflowClient
 
-from bertbench.tracking.feed import Point
-from bertbench.tracking.reading import FollowedRun
+from bertbench.report.feed import Point
+from bertbench.report.run_reading import FollowedRun
 
 DATABASE = "mlflow.db"
 _LOG_TAG = "bertbench.log"

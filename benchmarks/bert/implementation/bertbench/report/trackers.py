@@ -6,9 +6,9 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from bertbench.common.errors import ConfigError
-from bertbench.tracking.feed import Tracker
-from bertbench.tracking.options import PACKAGES
-from bertbench.tracking.reading import FollowedRun
+from bertbench.report.feed import Tracker
+from bertbench.report.run_reading import FollowedRun
+from bertbench.report.tracker_options import PACKAGES
 
 
 def check_installed(names: Sequence[str]) -> None:

@@ -15,8 +15,8 @@ import pytest
 
 from bertbench.cli import main
 from bertbench.distributed.spawn import environments_of
-from bertbench.preflight.node import Node
-from bertbench.preflight.verdict import judged
+from bertbench.launch.preflight_node import Node
+from bertbench.launch.preflight_verdict import judged
 from tests.conftest import Captured, write_json
 from tests.ranks import answers_of
 

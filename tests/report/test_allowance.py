@@ -6,10 +6,10 @@ from typing import Any
 
 import pytest
 
-from bertbench.tracking.side import SHARE, Side
+from bertbench.report.alongside import SHARE, Side
 from tests.docs.listing import REPOSITORY
-from tests.tracking.test_trackers import Kept
-from tests.tracking.written import write_run
+from tests.report.test_trackers import Kept
+from tests.report.written import write_run
 
 
 class Slow(Kept):
@@ -26,7 +26,7 @@ def test_a_tracker_gets_a_small_share_of_a_processor_and_what_it_missed_when_the
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     slow, now = Slow(), 1000.0
-    monkeypatch.setattr("bertbench.tracking.side.open_tracker", lambda *_: slow)
+    monkeypatch.setattr("bertbench.report.alongside.open_tracker", lambda *_: slow)
     monkeypatch.setattr(time, "monotonic", lambda: now)
     log = write_run(tmp_path / "toy" / "bert", steps=40, status=None)
     (log.with_suffix("") / "metrics.jsonl").rename(tmp_path / "later.jsonl")

@@ -10,14 +10,14 @@ from pathlib import Path
 
 import pytest
 
-from bertbench.tracking.forecast import Forecast, forecast
-from bertbench.tracking.plot import plot
-from bertbench.tracking.ranks import Rank, ranks_of
-from bertbench.tracking.reading import FollowedRun
-from bertbench.tracking.state import earlier_runs, phases, state_of
+from bertbench.report.rank_lines import Rank, ranks_of
+from bertbench.report.remaining_time import Forecast, forecast
+from bertbench.report.run_reading import FollowedRun
+from bertbench.report.run_state import earlier_runs, phases, state_of
+from bertbench.report.terminal_plot import plot
 from tests.compliance.logs import RESULTS
 from tests.conftest import Answer, Printed
-from tests.tracking.written import CONFIG, START_S, log_lines, row, write_run
+from tests.report.written import CONFIG, START_S, log_lines, row, write_run
 from tests.training.test_run import wait_for
 
 

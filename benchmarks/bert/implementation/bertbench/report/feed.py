@@ -4,9 +4,9 @@ import sys
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple, Protocol
 
-from bertbench.report.samples import sample_counts, samples_per_s, samples_to_end
-from bertbench.tracking.reading import FollowedRun, Row
-from bertbench.tracking.state import phases
+from bertbench.report.run_reading import FollowedRun, Row
+from bertbench.report.run_state import phases
+from bertbench.run_files.samples import sample_counts, samples_per_s, samples_to_end
 
 
 class Point(NamedTuple):

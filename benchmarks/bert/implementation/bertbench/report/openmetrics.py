@@ -7,7 +7,7 @@ import socket
 from collections.abc import Callable, Iterator
 
 from bertbench.common.errors import ConfigError, system_reason
-from bertbench.tracking.state import RunState
+from bertbench.report.run_state import RunState
 
 _LOOPBACK = "127.0.0.1"
 Address = tuple[str, int]

@@ -9,11 +9,11 @@ import pytest
 from rich.console import Console
 
 from bertbench.common.paths import REPOSITORY
-from bertbench.tracking.ranks import Rank
-from bertbench.tracking.reading import FollowedRun
-from bertbench.tracking.run_page import page
-from bertbench.tracking.state import RunState, state_of
-from tests.tracking.written import write_run
+from bertbench.report.rank_lines import Rank
+from bertbench.report.run_page import page
+from bertbench.report.run_reading import FollowedRun
+from bertbench.report.run_state import RunState, state_of
+from tests.report.written import write_run
 
 RANKS = [Rank(0, 100, "R"), Rank(1, 101, "R"), Rank(2, 102, "T")]
 

@@ -9,10 +9,10 @@ from rich.table import Table
 from rich.text import Text
 
 from bertbench.common.mlperf import accuracy_text
-from bertbench.report.beside import accuracies, thinned
-from bertbench.tracking.plot import plot
-from bertbench.tracking.reading import FollowedRun
-from bertbench.tracking.state import RunState
+from bertbench.report.run_reading import FollowedRun
+from bertbench.report.run_state import RunState
+from bertbench.report.terminal_plot import plot
+from bertbench.run_files.reading import accuracies, thinned
 
 _CURVE_LINES = 9
 _COLOURS = {"start-up": "magenta", "steps": "green", "waiting for data": "red", "evaluation": "cyan", "other": "yellow"}

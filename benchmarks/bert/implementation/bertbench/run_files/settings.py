@@ -10,10 +10,10 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from bertbench.report.beside import described
-from bertbench.report.markup import cell
-from bertbench.report.published import MLPERF_TARGET
-from bertbench.report.verdicts import Finding, Verdict, Verdicts
+from bertbench.common.markup import cell
+from bertbench.common.published_results import MLPERF_TARGET
+from bertbench.run_files.reading import described
+from bertbench.run_files.verdicts import Finding, Verdict, Verdicts
 from compliance.read import description
 from compliance.read.find import find_logs
 from compliance.read.log import read_events

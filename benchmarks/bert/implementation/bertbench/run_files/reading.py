@@ -7,7 +7,7 @@ from pathlib import Path
 from statistics import mean
 from typing import Any
 
-from bertbench.report.samples import sample_counts
+from bertbench.run_files.samples import sample_counts
 from compliance.read.run import RunFacts, number
 from compliance.read.source import LARGEST_LOG, CannotJudge, read_plain
 

@@ -8,7 +8,7 @@ import pytest
 from bertbench.report.runs import text
 from tests.compliance.packages import line, run_log
 from tests.report.reports import page_of, summaries
-from tests.tracking.written import leave
+from tests.report.written import leave
 
 
 def config(rate: float = 1e-3, **clip: Any) -> dict[str, Any]:

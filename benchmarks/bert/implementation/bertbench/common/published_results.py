@@ -10,16 +10,13 @@ from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 
-from bertbench.report import page
-
 MLPERF_TARGET = 0.720  # masked-LM accuracy, since round 1.0
-_MOST_SHOWN = 15
 TABLE = Path(__file__).with_name("published_bert.csv")
 _HYPER_PARAMETERS = ("learning_rate", "beta1", "beta2", "training_steps", "warmup_steps", "start_warmup_step")
 
 
 @dataclass(frozen=True)
-class Published:
+class PublishedResult:
     """One published result: a system's mean. Values missing from its logs are None."""
 
     rounds: str
@@ -40,16 +37,16 @@ class Published:
 
 
 @cache
-def published() -> tuple[Published, ...]:
+def published_results() -> tuple[PublishedResult, ...]:
     """Return all of them, in the file's order."""
     with TABLE.open(encoding="utf-8", newline="") as file:
         return tuple(map(_result, csv.DictReader(file)))
 
 
-def _result(row: dict[str, str]) -> Published:
+def _result(row: dict[str, str]) -> PublishedResult:
     logged = [row[name] for name in _HYPER_PARAMETERS]
     texts = {name: row[name] for name in ("rounds", "submitter", "system", "division", "accelerator")}
-    return Published(
+    return PublishedResult(
         **texts,
         accelerators=int(row["accelerators"]) if row["accelerators"] else None,
         nodes=int(float(row["nodes"])),
@@ -59,25 +56,3 @@ def _result(row: dict[str, str]) -> Published:
         global_batch_size=int(row["global_batch_size"]),
         hyper_parameters=tuple(map(float, logged)) if all(logged) else (),
     )
-
-
-def beside(name: str, accelerators: int | None, minutes: float) -> str:
-    """Return, as HTML, published results with a system's number of accelerators, and its own time among them."""
-    if accelerators is None:
-        return page.paragraph("No system description gives the number of accelerators to compare with.", "soft")
-    same = [r for r in sorted(published(), key=lambda r: r.minutes) if r.accelerators == accelerators]
-    machines = f"{accelerators} accelerators" if accelerators else "no accelerator, CPUs only"
-    if not same:
-        return page.paragraph(f"No published result has {machines}.", "soft")
-    fastest = {(r.accelerator, r.division): r for r in reversed(same)}.values()
-    results = sorted((r.minutes, _label(r), r.division) for r in fastest)[:_MOST_SHOWN]
-    results.append((minutes, f"{name} (here)", ""))
-    rows = [[label, division, f"{time:.2f}"] for time, label, division in sorted(results)]
-    caption = f"Published MLPerf results with {machines}: the fastest of each kind"
-    note = page.paragraph("Times are comparable if model, data and target are MLPerf's.", "soft")
-    return page.table(["system", "division", "minutes to train"], rows, caption) + note
-
-
-def _label(result: Published) -> str:
-    machine = result.accelerator.removeprefix("NVIDIA ") if result.accelerators else f"{result.nodes} nodes"
-    return f"{machine}, {result.submitter} {result.rounds.split(';')[-1]}"

@@ -9,10 +9,10 @@ from typing import Any
 import pytest
 
 from bertbench.cli import main
-from bertbench.tracking.feed import Feed, Point
-from bertbench.tracking.reading import FollowedRun
+from bertbench.report.feed import Feed, Point
+from bertbench.report.run_reading import FollowedRun
 from tests.conftest import Printed
-from tests.tracking.written import START_S, write_run
+from tests.report.written import START_S, write_run
 
 STEPS = {1: 9.0, 2: 8.0, 3: 7.0, 4: 6.0, 5: 5.0, 6: 4.0}
 """The loss of the written run, by step."""

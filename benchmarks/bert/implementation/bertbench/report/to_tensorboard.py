@@ -9,8 +9,8 @@ from tensorboard.compat.proto.summary_pb2 import Summary
 from tensorboard.plugins.text.summary_v2 import text_pb
 from tensorboard.summary.writer.event_file_writer import EventFileWriter
 
-from bertbench.tracking.feed import Point
-from bertbench.tracking.reading import FollowedRun
+from bertbench.report.feed import Point
+from bertbench.report.run_reading import FollowedRun
 
 
 class Recorder:

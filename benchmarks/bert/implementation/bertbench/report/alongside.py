@@ -19,13 +19,13 @@ from pathlib import Path
 
 from bertbench.common.children import outside
 from bertbench.common.errors import BertbenchError, ConfigError
+from bertbench.report.feed import Feed
 from bertbench.report.listing import status
-from bertbench.tracking.feed import Feed
-from bertbench.tracking.openmetrics import address, check_free, serve
-from bertbench.tracking.ranks import children, processor_s
-from bertbench.tracking.reading import FollowedRun
-from bertbench.tracking.state import RunState, earlier_runs, state_of
-from bertbench.tracking.trackers import check_installed, folder_of, open_tracker
+from bertbench.report.openmetrics import address, check_free, serve
+from bertbench.report.rank_lines import children, processor_s
+from bertbench.report.run_reading import FollowedRun
+from bertbench.report.run_state import RunState, earlier_runs, state_of
+from bertbench.report.trackers import check_installed, folder_of, open_tracker
 
 _EVERY_S = 5.0
 SHARE = 0.002  # of one processor: MLflow takes 1 ms for a step, W&B 0.5 ms, TensorBoard 0.1 ms, its line 0.02 ms
@@ -53,7 +53,7 @@ def side_process(track: Sequence[str], port: str | None, log: Path, runs: Path) 
     It is ready when the body begins, so that no import of a tracker is on the clock. Raises ConfigError if it can't do
     its work.
     """
-    command = [sys.executable, "-P", "-m", "bertbench.tracking.side", str(log), str(runs), port or "", *track]
+    command = [sys.executable, "-P", "-m", "bertbench.report.alongside", str(log), str(runs), port or "", *track]
     process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=outside())
     assert process.stdin is not None and process.stdout is not None, "both are pipes"
     answered = select.select([process.stdout], [], [], _START_UP_S)[0]

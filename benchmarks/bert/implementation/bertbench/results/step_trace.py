@@ -12,8 +12,8 @@ from typing import Any
 
 import numpy as np
 
+from bertbench.common.markup import aligned
 from bertbench.common.ranges import ALL_REDUCE, BACKWARD, DATA_WAIT, FORWARD, OPTIMIZER, REPLAY
-from bertbench.report.markup import aligned
 
 _STEP = "ProfilerStep#"
 _PHASES = (DATA_WAIT, FORWARD, BACKWARD, ALL_REDUCE, OPTIMIZER, REPLAY)

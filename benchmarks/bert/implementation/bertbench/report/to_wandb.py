@@ -8,8 +8,8 @@ from pathlib import Path
 
 import wandb
 
-from bertbench.tracking.feed import Point
-from bertbench.tracking.reading import FollowedRun
+from bertbench.report.feed import Point
+from bertbench.report.run_reading import FollowedRun
 
 
 class Recorder:

@@ -4,7 +4,7 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 
-from bertbench.preflight.node import Node
+from bertbench.launch.preflight_node import Node
 
 LEAST_DISK_GB = 1.0
 """Logs and metrics of ten runs take some 10 MB; snapshots take more."""

@@ -9,10 +9,10 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from bertbench.report.beside import described, json_object
 from bertbench.report.listing import system_name
-from bertbench.report.settings import configured, flattened
 from bertbench.report.straggler import RankTimes, rank_times
+from bertbench.run_files.reading import described, json_object
+from bertbench.run_files.settings import configured, flattened
 from compliance.read.log import CannotJudge, read_events
 from compliance.read.run import RunFacts, as_integer, number
 

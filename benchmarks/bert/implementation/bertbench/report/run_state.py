@@ -11,14 +11,14 @@ from statistics import median
 from typing import Any
 
 from bertbench.common.log_spans import evaluation_s, startup_s
-from bertbench.report.beside import accuracies
 from bertbench.report.listing import silence_s, status, system_name
-from bertbench.report.samples import samples_to_end
-from bertbench.report.settings import configured, target_of
+from bertbench.report.rank_lines import Rank
+from bertbench.report.remaining_time import Forecast, forecast
+from bertbench.report.run_reading import FollowedRun, Row
 from bertbench.report.straggler import mean_times, straggler
-from bertbench.tracking.forecast import Forecast, forecast
-from bertbench.tracking.ranks import Rank
-from bertbench.tracking.reading import FollowedRun, Row
+from bertbench.run_files.reading import accuracies
+from bertbench.run_files.samples import samples_to_end
+from bertbench.run_files.settings import configured, target_of
 from compliance.read.find import LOG_PATTERN
 from compliance.read.log import CannotJudge, read_events
 from compliance.read.run import RunFacts, as_integer

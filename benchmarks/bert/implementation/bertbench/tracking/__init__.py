@@ -1,1 +1,0 @@
-"""Follow a run while it trains, from its files only, never from its ranks' loop."""
