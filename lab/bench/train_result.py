@@ -76,17 +76,17 @@ def ratio_of_means(above: Sequence[float], below: Sequence[float]) -> Ratio:
 def lines_of(results: Sequence[Result]) -> list[str]:
     """Return the table, and how much sooner ours is at the target than the Trainer, and how much faster its step."""
     lines, ours = table(results, _COLUMNS), results[0]
-    rivals = [row for row in results if not row.name.startswith(OURS)]
+    baselines = [row for row in results if not row.name.startswith(OURS)]
     rates = [
-        f"{rival.rate_ours} the samples/s of {rival.name}, with the same optimizer"
-        for rival in rivals
-        if rival.rate_ours
+        f"{baseline.rate_ours} the samples/s of {baseline.name}, with the same optimizer"
+        for baseline in baselines
+        if baseline.rate_ours
     ]
     shares = [
-        f"{rival.times} as fast to the target as {rival.name}: "
-        f"{rival.samples_to_target / ours.samples_to_target:.2f} of it by fewer samples"
-        for rival in rivals
-        if rival.times_ours and rival.samples_to_target and ours.samples_to_target
+        f"{baseline.times} as fast to the target as {baseline.name}: "
+        f"{baseline.samples_to_target / ours.samples_to_target:.2f} of it by fewer samples"
+        for baseline in baselines
+        if baseline.times_ours and baseline.samples_to_target and ours.samples_to_target
     ]
     method = "ratios of geometric means, with 95 % intervals by Welch's t-test"
     return [*lines, *shares, *rates, method] if shares else lines
