@@ -124,15 +124,15 @@ class _Comparison:
 
         Raises RunError if no values reach the target with every seed.
         """
-        found: dict[Settings, int] = {}
+        samples_of: dict[Settings, int] = {}
         for values in combinations(self._arguments.rival_sweeps):
             program = Program(setup.name, (*overrides, *values), setup)
             trials = [self._trial("sweep", program, seed) for seed in _TUNED_ON]
             if all(trained.reached for trained in trials):
-                found[values] = sum(trained.samples for trained in trials)
-        if not found:
+                samples_of[values] = sum(trained.samples for trained in trials)
+        if not samples_of:
             raise RunError("the Trainer reached the target with no values on every seed; give --rival-sweep others")
-        return min(found, key=found.__getitem__)
+        return min(samples_of, key=samples_of.__getitem__)
 
     def run(self, program: Program, number: int) -> Trained:
         """Return the run of a row with seed `number` + 1."""
