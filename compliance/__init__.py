@@ -1,7 +1,7 @@
 """Judge MLPerf Training logs of BERT, of any origin, and submission packages.
 
 It only reads files and needs neither torch nor bertbench. `python -m compliance --help` explains the command line.
-The rooms, from the lowest: `read` (logs, safely), `official` (MLCommons' programs), `rules` (what decides) and `ask`
+The layers, from the lowest: `read` (logs, safely), `official` (MLCommons' programs), `rules` (what decides) and `ask`
 (what a reviewer might ask), `judge` (one log), `package` (the runs of a result, a submission), `text`. Other programs
 import `compliance.read`, and the functions here.
 """
@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-# Each function loads its room when it is called: `import compliance.read.log` needs none of the others.
+# Each function loads its package when it is called: `import compliance.read.log` needs none of the others.
 if TYPE_CHECKING:
     from compliance.judge import Judgement
     from compliance.official.tools import Convergence
@@ -68,7 +68,7 @@ def rulesets() -> tuple[str, ...]:
     """Return the rulesets under which a log of BERT can pass, the oldest first."""
     from compliance.official import ruleset  # noqa: PLC0415 - as above
 
-    return ruleset.accepted()
+    return ruleset.accepted_rulesets()
 
 
 def runs_per_result(benchmark: str) -> int:

@@ -16,8 +16,8 @@ from typing import NoReturn
 from compliance import text
 from compliance.ask import TOPICS
 from compliance.judge import Judgement, Overall, asked_together, judge_log, seeds_compared
-from compliance.official import ruleset
 from compliance.official.checker import DEFAULT_RULESET, rulesets
+from compliance.official.ruleset import accepted_rulesets
 from compliance.read.find import LOG_PATTERN, find_logs, is_package
 from compliance.read.record import as_json, printable
 from compliance.read.source import STDIN, CannotJudge
@@ -45,10 +45,10 @@ def main(arguments: list[str] | None = None, program: str = "python -m complianc
         sys.stdout.reconfigure(errors="backslashreplace")
     if arguments[:1] == ["rules"]:  # give a log of that name as ./rules
         return _list_rules(arguments[1:], program)
-    is_named = arguments[:1] == ["package"]
-    options = _parsed(arguments[1:] if is_named else arguments, program)
+    asks_for_package = arguments[:1] == ["package"]
+    options = _parsed(arguments[1:] if asks_for_package else arguments, program)
     paths = options.paths
-    if is_named or (len(paths) == 1 and is_package(paths[0]) and not options.division):
+    if asks_for_package or (len(paths) == 1 and is_package(paths[0]) and not options.division):
         if options.division or len(paths) > 1:
             print("package: found --division or several folders; expected one package", file=sys.stderr)
             return 2
@@ -60,7 +60,8 @@ def main(arguments: list[str] | None = None, program: str = "python -m complianc
         print(printable(message), file=sys.stderr)
         if not options.json:
             options.paths = [path for path in paths if path not in missing]
-    return max(_logs(options), 2 if missing else 0)
+    code = _logs(options)
+    return 2 if missing else code
 
 
 def _is_missing(path: Path) -> bool:
@@ -77,13 +78,15 @@ def _logs(options: argparse.Namespace) -> int:
     worst = 0
     judgements: list[Judgement] = []
     for _, folder in groupby(_judged(options.paths, options), key=lambda judgement: judgement.path.parent):
-        whole = list(folder)
-        runs = [judgement for judgement in whole if judgement.path.match(LOG_PATTERN)]
-        others = [judgement for judgement in whole if judgement not in runs] if len(runs) < len(whole) else []
-        together = [*seeds_compared(asked_together(runs), options.strict), *others]
-        judgements += together
-        said_of_all = _said_of_all(together)
-        for judgement in together:
+        runs: list[Judgement] = []
+        other_logs: list[Judgement] = []
+        for judgement in folder:
+            is_run = judgement.path.match(LOG_PATTERN)
+            (runs if is_run else other_logs).append(judgement)
+        of_folder = [*seeds_compared(asked_together(runs), options.strict), *other_logs]
+        judgements += of_folder
+        said_of_all = _said_of_all(of_folder)
+        for judgement in of_folder:
             worst = max(worst, _EXIT_CODES[judgement.verdict])
             if not options.json:
                 print(text.printed(text.of_log(judgement, said_of_all)))
@@ -110,8 +113,8 @@ def _package(root: Path, options: argparse.Namespace) -> int:
     except CannotJudge as problem:
         print(printable(f"cannot judge: {problem}"), file=sys.stderr)
         if options.json:
-            named = options.ruleset or DEFAULT_RULESET
-            print(as_json({"path": str(root), "ruleset": named, "verdict": "cannot-judge"}))
+            by_ruleset = options.ruleset or DEFAULT_RULESET
+            print(as_json({"path": str(root), "ruleset": by_ruleset, "verdict": "cannot-judge"}))
         return 2
     print(as_json(judgement.as_json()) if options.json else text.of_package(judgement))
     return _EXIT_CODES[judgement.verdict]
@@ -132,15 +135,15 @@ def _list_rules(arguments: list[str], program: str) -> int:
 
 
 def _ruleset(word: str) -> str:
-    if word in ruleset.accepted():
+    if word in accepted_rulesets():
         return word
     if word in rulesets() or word > DEFAULT_RULESET:
         raise argparse.ArgumentTypeError(f"BERT isn't in {word}; use {DEFAULT_RULESET}")
-    raise argparse.ArgumentTypeError(f"found {word}; give one of {', '.join(ruleset.accepted())}")
+    raise argparse.ArgumentTypeError(f"found {word}; give one of {', '.join(accepted_rulesets())}")
 
 
 def _parsed(arguments: list[str], program: str) -> argparse.Namespace:
-    rounds = ruleset.accepted()
+    rounds = accepted_rulesets()
     parser = _Parser(
         prog=program,
         description="Judge MLPerf Training logs of BERT, or a package. `bertbench compare A B` compares logs.",
@@ -163,7 +166,7 @@ def _parsed(arguments: list[str], program: str) -> argparse.Namespace:
 
 
 def _judged(paths: Sequence[Path], options: argparse.Namespace) -> Iterator[Judgement]:
-    jobs = [(log, options) for path in paths for log in _found(path)]
+    jobs = [(log, options) for path in paths for log in _logs_at(path)]
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     processes = min(cores, len(jobs) // _LOGS_A_PROCESS)
     if processes < 2:
@@ -175,7 +178,7 @@ def _judged(paths: Sequence[Path], options: argparse.Namespace) -> Iterator[Judg
         yield from pool.map(_job, jobs, chunksize=16)
 
 
-def _found(path: Path) -> list[Path]:
+def _logs_at(path: Path) -> list[Path]:
     try:
         return find_logs(path)
     except CannotJudge:

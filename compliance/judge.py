@@ -8,7 +8,8 @@ from typing import Any, Literal
 
 from compliance import ask
 from compliance.ask.question import NamedRun, Question
-from compliance.official import checker, ruleset
+from compliance.official import checker
+from compliance.official.ruleset import ruleset_hint, ruleset_of_log, ruleset_of_path
 from compliance.read import description
 from compliance.read.case import Case
 from compliance.read.log import CannotJudge, Log
@@ -86,34 +87,36 @@ def judge_log(
         with open_plain(path) as stream:
             return _judge(path, Log(stream, str(path)), by_ruleset, division, strict)
     except CannotJudge as problem:
-        named = by_ruleset or checker.DEFAULT_RULESET
+        official = checker.OfficialVerdict(by_ruleset or checker.DEFAULT_RULESET, "error")
         breach = READABLE.breach(str(problem), line=problem.line)
-        return Judgement(path, "cannot-judge", checker.OfficialVerdict(named, "error"), None, (breach,))
+        return Judgement(path, "cannot-judge", official, facts=None, breaches=(breach,))
 
 
 def _judge(path: Path, log: Log, by_ruleset: str | None, division: str | None, strict: bool) -> Judgement:
     described = {} if path == STDIN else description.of_log(path)
     case = Case(log, by_ruleset or checker.DEFAULT_RULESET, division, described)
     if by_ruleset is None:
-        case.ruleset = ruleset.of_path(path) or ruleset.of_log(case) or checker.DEFAULT_RULESET
+        case.ruleset = ruleset_of_path(path) or ruleset_of_log(case) or checker.DEFAULT_RULESET
     official = checker.check(log, case, case.ruleset)
-    breaches, not_applied = apply(case)
-    ours_fail = bool(breaches)
-    breaches += _official_breaches(official, case, breaches)
-    overall: Overall = "pass"
-    if any(breach.rule.doubtful for breach in breaches) or (official.verdict == "error" and not ours_fail):
-        overall = "cannot-judge"
-    elif breaches or (strict and any(unchecked.asked for unchecked in not_applied)):
-        overall = "fail"
+    ours, not_applied = apply_rules(case)
+    breaches = [*ours, *_official_breaches(official, case, ours)]
+    has_no_single_meaning = any(breach.rule.doubtful for breach in breaches)
+    crashes_unexplained = official.verdict == "error" and not ours
+    lacks_evidence = any(unchecked.asked for unchecked in not_applied)
+    verdict: Overall = "pass"
+    if has_no_single_meaning or crashes_unexplained:
+        verdict = "cannot-judge"
+    elif breaches or (strict and lacks_evidence):
+        verdict = "fail"
     return Judgement(
         path=path,
-        verdict=overall,
+        verdict=verdict,
         official=official,
         facts=case,
         breaches=tuple(sorted(breaches, key=_line)),
         questions=tuple(ask.about_log(case)),
         not_applied=tuple(not_applied),
-        hint=ruleset.hint(case, case.ruleset) if official.verdict == "fail" else None,
+        hint=ruleset_hint(case, case.ruleset) if official.verdict == "fail" else None,
     )
 
 
@@ -125,7 +128,7 @@ def asked_together(judgements: Sequence[Judgement]) -> list[Judgement]:
     """Return the judgements of a result's runs with the questions about them together; their verdicts stay."""
     runs = [NamedRun(log.path.name, log.facts) for log in judgements if log.facts is not None]
     questions = ask.about_runs(runs)
-    return [log.asked(questions.get(log.path.name, [])) if log.facts is not None else log for log in judgements]
+    return [log if log.facts is None else log.asked(questions.get(log.path.name, [])) for log in judgements]
 
 
 def seeds_compared(judgements: Sequence[Judgement], strict: bool) -> list[Judgement]:
@@ -138,22 +141,28 @@ def seeds_compared(judgements: Sequence[Judgement], strict: bool) -> list[Judgem
         for judgement in judgements
         if judgement.facts and judgement.facts.division == "closed" and judgement.official.ruleset >= SEEDS_LOGGED_SINCE
     }
-    compared = {}
-    for log, equal in equal_seeds(closed).items():
-        compared[log] = SEEDS.unchecked(f"{equal}, which the runs of a result may not; judge their package")
-    return [
-        replace(
-            judgement,
-            not_applied=(*judgement.not_applied, compared[judgement.path.name]),
-            verdict="fail" if strict and judgement.verdict == "pass" else judgement.verdict,
-        )
-        if judgement.path.name in compared and judgement.facts is not None
-        else judgement
-        for judgement in judgements
-    ]
+    equal = equal_seeds(closed)
+    compared = []
+    for judgement in judgements:
+        if judgement.facts is None or judgement.path.name not in equal:
+            compared.append(judgement)
+            continue
+        reason = f"{equal[judgement.path.name]}, which the runs of a result may not; judge their package"
+        compared.append(_with_missing_evidence(judgement, SEEDS.unchecked(reason), strict))
+    return compared
 
 
-def apply(case: Case) -> tuple[list[Breach], list[Unchecked]]:
+def _with_missing_evidence(judgement: Judgement, missing: Unchecked, strict: bool) -> Judgement:
+    """Return a judgement that notes what is missing; with `strict` a log that passed fails for it."""
+    fails = strict and judgement.verdict == "pass"
+    return replace(
+        judgement,
+        not_applied=(*judgement.not_applied, missing),
+        verdict="fail" if fails else judgement.verdict,
+    )
+
+
+def apply_rules(case: Case) -> tuple[list[Breach], list[Unchecked]]:
     """Apply every rule to a log; return its breaches, and what could not be checked, with the reason."""
     breaches: list[Breach] = []
     not_applied: list[Unchecked] = []
@@ -194,11 +203,16 @@ def _official_breaches(verdict: checker.OfficialVerdict, facts: RunFacts, ours: 
     broken = {breach.rule.id for breach in ours}
     breaches = []
     for message, count in Counter(verdict.messages).items():
-        if message.line in lines or (message.line is None and _EXPLAINED_BY.get(message.key or message.text) in broken):
+        if message.line is None:
+            is_explained = _EXPLAINED_BY.get(message.key or message.text) in broken
+        else:
+            is_explained = message.line in lines
+        if is_explained:
             continue
         expected = message.test or f"what ruleset {verdict.ruleset} asks for"
         place = checker.place_of_rule(verdict.ruleset, facts.division, message.key)
-        expected += f" ({place})" if place else ""
-        found = message.text if count == 1 else f"{message.text}, {count:,} times"
-        breaches.append(OFFICIAL.breach(found, expected, message.line))
+        if place:
+            expected += f" ({place})"
+        text = message.text if count == 1 else f"{message.text}, {count:,} times"
+        breaches.append(OFFICIAL.breach(text, expected, message.line))
     return breaches

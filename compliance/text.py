@@ -30,25 +30,26 @@ def kind(judgement: Judgement) -> str:
 
 def of_log(judgement: Judgement, said_of_all: Sequence[Unchecked] = ()) -> list[str]:
     """Return the lines on one log, without what is `said_of_all` logs of its folder."""
-    facts, official = judgement.facts, judgement.official
+    facts = judgement.facts
     lines = [f"{kind(judgement).upper():<12} {judgement.path}"]
     if facts is not None:
         time = "unknown" if facts.time_to_train_s is None else f"{facts.time_to_train_s:.1f} s"
         best = "none" if facts.best_accuracy is None else f"{facts.best_accuracy:.4f}"
         lines += [
-            f"  {facts.benchmark}, {facts.division} division, ruleset {official.ruleset}: official {official.verdict}",
+            f"  {facts.benchmark}, {facts.division} division, ruleset {judgement.official.ruleset}: "
+            f"official {judgement.official.verdict}",
             f"  time to train {time}, best accuracy {best}, run {facts.status or 'unfinished'}",
         ]
     if judgement.hint:
         lines.append(f"  {judgement.hint}")
     lines += _breaches([(str(judgement.path), breach) for breach in judgement.breaches])
     lines += _questions([(str(judgement.path), question) for question in judgement.questions])
-    return lines + not_applied([each for each in judgement.not_applied if each not in said_of_all])
+    return lines + not_applied([unchecked for unchecked in judgement.not_applied if unchecked not in said_of_all])
 
 
-def not_applied(unchecked: Iterable[Unchecked]) -> list[str]:
+def not_applied(rules: Iterable[Unchecked]) -> list[str]:
     """Return a line for each rule that was not applied, with the reason, each once."""
-    return list(dict.fromkeys(f"  not applied: {each.rule}: {each.reason}" for each in unchecked))
+    return list(dict.fromkeys(f"  not applied: {unchecked.rule}: {unchecked.reason}" for unchecked in rules))
 
 
 def _breaches(breaches: Sequence[tuple[str, Breach]]) -> list[str]:
@@ -92,16 +93,19 @@ def summary(judgements: Sequence[Judgement]) -> str | None:
     parts = []
     for name in ("pass", "fail", "cannot-judge", "no result"):
         paths = [str(judgement.path) for judgement in judgements if kind(judgement) == name]
-        if paths:
-            parts.append(f"{len(paths)} {name}" + (f" ({_shortened(paths)})" if name != "pass" else ""))
+        if paths and name == "pass":
+            parts.append(f"{len(paths)} pass")
+        elif paths:
+            parts.append(f"{len(paths)} {name} ({_shortened(paths)})")
     if questions:
-        parts.append(f"{questions} question" + ("s" if questions > 1 else ""))
+        parts.append("1 question" if questions == 1 else f"{questions} questions")
     return ", ".join(parts)
 
 
 def _shortened(paths: Sequence[str]) -> str:
+    names = ", ".join(paths[:_MOST_LOGS_NAMED])
     more = len(paths) - _MOST_LOGS_NAMED
-    return ", ".join(paths[:_MOST_LOGS_NAMED]) + (f", and {more:,} more" if more > 0 else "")
+    return f"{names}, and {more:,} more" if more > 0 else names
 
 
 def of_package(judgement: "PackageJudgement") -> str:
@@ -113,11 +117,10 @@ def of_package(judgement: "PackageJudgement") -> str:
         questions += [(_place(result, log), question) for log in result.logs for question in log.questions]
     lines += _breaches([(str(judgement.path), breach) for breach in judgement.all_breaches()])
     for result in judgement.results:
-        found = [(_place(result, log), breach) for log in result.logs for breach in log.breaches]
+        shown = _breaches([(_place(result, log), breach) for log in result.logs for breach in log.breaches])
         if judgement.verdict == "pass":  # one run may fail, so its breaches decide nothing
-            lines += [line.replace(": error ", ": tolerated ", 1) for line in _breaches(found)]
-        else:
-            lines += _breaches(found)
+            shown = [line.replace(": error ", ": tolerated ", 1) for line in shown]
+        lines += shown
     lines += _questions(questions)
     return printed(lines + not_applied(judgement.all_not_applied()))
 

@@ -1,1 +1,1 @@
-"""Measure and study the product beside rivals: run by `bertbench lab` in a checkout, carried by no wheel."""
+"""Measure and study the product beside baselines: run by `bertbench lab` in a checkout, carried by no wheel."""

@@ -26,7 +26,8 @@ class Journal:
     def __init__(self, folder: Path, definition: Section) -> None:
         """Read what is there. Raises ConfigError if the folder holds another study."""
         folder.mkdir(parents=True, exist_ok=True)
-        note, path = folder / "definition.json", folder / "trials.jsonl"
+        note = folder / "definition.json"
+        path = folder / "trials.jsonl"
         content = definition.model_dump(mode="json")
         if note.exists() and json.loads(note.read_text(encoding="utf-8")) != content:
             raise ConfigError(f"{folder}: holds another study (see {note.name}); give --out another folder")
@@ -50,5 +51,5 @@ class Journal:
     @property
     def origins(self) -> list[dict[str, Any]]:
         """Return each commit and machine that ran trials, with their number; trials of older versions have none."""
-        found = Counter(json.dumps(record.get("origin", {})) for record in self.records)
-        return [{**json.loads(origin), "trials": trials} for origin, trials in found.items()]
+        trials_by_origin = Counter(json.dumps(record.get("origin", {})) for record in self.records)
+        return [{**json.loads(origin), "trials": trials} for origin, trials in trials_by_origin.items()]

@@ -14,20 +14,21 @@ def record_page(title: str, record: Mapping[str, Any]) -> str:
 
 def _shown(value: Any, caption: str = "") -> list[str]:
     """Return a value as HTML: a list of rows as one table of their plain values, then what each has within."""
-    if isinstance(value, dict):
-        value = [value]
-    if not _has_rows(value):
-        return [paragraph(_cell(item)) for item in (value if isinstance(value, list | tuple) else [value])]
-    within = [
-        part
-        for row in value
-        for name, inner in row.items()
-        if _has_rows(inner)
-        for part in _shown(inner, f"{next(iter(row.values()))}: {name}")
-    ]
-    heads = list(dict.fromkeys(name for row in value for name, inner in row.items() if not _has_rows(inner)))
-    cells = [[_cell(row.get(head)) for head in heads] for row in value]
-    return [*([table(heads, cells, caption)] if heads else []), *within]
+    items = value if isinstance(value, list | tuple) else [value]
+    if not _has_rows(items):
+        return [paragraph(_cell(item)) for item in items]
+    heads: dict[str, None] = {}  # in the order of their first row
+    within: list[str] = []
+    for row in items:
+        for name, inner in row.items():
+            if _has_rows(inner):
+                within += _shown(inner, f"{next(iter(row.values()))}: {name}")
+            else:
+                heads[name] = None
+    if not heads:
+        return within
+    cells = [[_cell(row.get(head)) for head in heads] for row in items]
+    return [table([*heads], cells, caption), *within]
 
 
 def _has_rows(value: Any) -> bool:

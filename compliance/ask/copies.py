@@ -17,6 +17,8 @@ def ask(runs: Sequence[NamedRun]) -> Iterator[tuple[str, Question]]:
     first: dict[tuple[str, tuple[float, ...]], str] = {}
     for run in runs:
         course = run.facts.course
+        if not course:
+            continue
         accuracies = tuple(accuracy for _, accuracy in course)
         times = tuple(round(seconds, 3) for seconds, _ in course)
         sequences = [("accuracies and times", accuracies + times)]
@@ -25,7 +27,7 @@ def ask(runs: Sequence[NamedRun]) -> Iterator[tuple[str, Question]]:
             if run.facts.is_fine:  # whole seconds repeat
                 sequences.append(("times", times))
         for kind, sequence in sequences:
-            other = first.setdefault((kind, sequence), run.log) if sequence else run.log
+            other = first.setdefault((kind, sequence), run.log)
             if other != run.log:
                 yield run.log, COPIED_RUN.question(f"all {len(course)} {kind} of {other}")
                 break

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 
 from compliance.ask.question import Question, Topic
 from compliance.read.case import Case
-from compliance.read.description import in_all
+from compliance.read.description import count_in_all_nodes
 from compliance.read.run import RunFacts
 
 DESCRIPTION = Topic(
@@ -17,16 +17,18 @@ _NAMES = (("submission_org", "submitter"), ("submission_status", "status"))
 
 def ask(case: Case) -> Iterator[Question]:
     """Ask about a batch that the described accelerators don't make."""
-    batch, parts = case.batch or 0.0, case.number("gradient_accumulation_steps") or 1.0
-    accelerators, each = in_all(case.system) or 0, case.number("d_batch_size") or 0.0
-    whole = parts * accelerators * each
-    if whole <= 0 or batch <= 0:
+    batch = case.batch or 0.0
+    local_batch = case.number("d_batch_size") or 0.0
+    accumulation = case.number("gradient_accumulation_steps") or 1.0
+    accelerators = count_in_all_nodes(case.system) or 0
+    computed = accumulation * accelerators * local_batch
+    if computed <= 0 or batch <= 0:
         return
-    # packed rows hold two samples; several accelerators may share a model
-    if batch > 2 * whole or (batch % whole and whole % batch):
-        line = case.all("d_batch_size")[0].line
-        figure = f"d_batch_size {each:g} x accumulation {parts:g} x {accelerators:,} accelerators, batch {batch:,.0f}"
-        yield DESCRIPTION.question(figure, line)
+    is_too_large = batch > 2 * computed  # packed rows hold two samples
+    is_multiple = batch % computed == 0 or computed % batch == 0  # several accelerators may share a model
+    if is_too_large or not is_multiple:
+        factors = f"d_batch_size {local_batch:g} x accumulation {accumulation:g} x {accelerators:,} accelerators"
+        yield DESCRIPTION.question(f"{factors}, batch {batch:,.0f}", case.all("d_batch_size")[0].line)
 
 
 def ask_names(facts: RunFacts, described: dict[str, str]) -> Iterator[Question]:
@@ -40,10 +42,12 @@ def ask_names(facts: RunFacts, described: dict[str, str]) -> Iterator[Question]:
 
 
 def _agrees(field: str, logged: str, described: str) -> bool:
-    one, other = _letters(logged), _letters(described)
+    in_log = _letters(logged)
+    in_description = _letters(described)
     if field == "status":  # logs use fewer words, and a preview may be on premises
-        return not ("cloud" in one + other and "onprem" in one + other)
-    return one in other or other in one or "placeholder" in one
+        words = in_log + in_description
+        return not ("cloud" in words and "onprem" in words)
+    return in_log in in_description or in_description in in_log or "placeholder" in in_log
 
 
 def _letters(text: str) -> str:

@@ -3,18 +3,29 @@
 from collections.abc import Iterator
 from itertools import pairwise
 from statistics import median
+from typing import NamedTuple
 
 from compliance.ask.question import Question, Topic, deviations_from_median
 from compliance.read.case import Case
+from compliance.read.run import Evaluation
 
 PACE = Topic(
     "pace", "Does every interval between evaluations take its time?",
     "at least three quarters of the run's median, or within eight deviations of it",
 )  # fmt: skip
 _FEWEST = 4
-_LEAST_SHARE, _MOST_DEVIATIONS = 0.75, 8.0
+_LEAST_SHARE = 0.75
+_MOST_DEVIATIONS = 8.0
 _LEAST_CUT_MS = 1_000.0
 """A line may be written late, or by a host with another clock; the next interval is then shorter by as much."""
+
+
+class _Interval(NamedTuple):
+    """What lies between two evaluations; `evaluation` ends it."""
+
+    evaluation: Evaluation
+    milliseconds: float
+    samples: float
 
 
 def ask(case: Case) -> Iterator[Question]:
@@ -22,25 +33,28 @@ def ask(case: Case) -> Iterator[Question]:
     evaluations = case.evaluations
     if len(evaluations) <= _FEWEST:
         return
-    intervals = []
-    for before, after in pairwise(evaluations):
-        samples = (after.samples or 0.0) - (before.samples or 0.0)
-        intervals.append((after, after.time_ms - before.time_ms, samples))
-    counts = [samples for *_, samples in intervals]
+    intervals = [
+        _Interval(after, after.time_ms - before.time_ms, (after.samples or 0.0) - (before.samples or 0.0))
+        for before, after in pairwise(evaluations)
+    ]
+    times_ms = _times_for_equal_samples(intervals)
+    usual_ms = median(times_ms)
+    deviations = deviations_from_median(times_ms)
+    late_ms = 0.0
+    for interval, time_ms, deviation in zip(intervals, times_ms, deviations, strict=True):
+        cut_ms = usual_ms - time_ms
+        is_short = time_ms < _LEAST_SHARE * usual_ms and deviation < -_MOST_DEVIATIONS and cut_ms > _LEAST_CUT_MS
+        if is_short and cut_ms > 1.1 * late_ms + _LEAST_CUT_MS:
+            figure = f"{time_ms / 1e3:.3f} s up to this evaluation, where the median is {usual_ms / 1e3:.3f} s"
+            yield PACE.question(figure, interval.evaluation.line)
+            return
+        late_ms = max(0.0, late_ms - cut_ms)
+
+
+def _times_for_equal_samples(intervals: list[_Interval]) -> list[float]:
+    """Return each interval's time for the median number of samples; as it is, where samples aren't counted."""
+    counts = [interval.samples for interval in intervals]
     usual = median(counts)
     if usual > 0 and min(counts) > 0:
-        times = [took * usual / samples for _, took, samples in intervals]
-    else:
-        times = [took for _, took, _ in intervals]
-    pace = median(times)
-    deviations = deviations_from_median(times)
-    late = 0.0
-    for (evaluation, _, _), took, deviation in zip(intervals, times, deviations, strict=True):
-        cut = pace - took
-        is_short = took < _LEAST_SHARE * pace and deviation < -_MOST_DEVIATIONS and cut > _LEAST_CUT_MS
-        if is_short and cut > 1.1 * late + _LEAST_CUT_MS:
-            yield PACE.question(
-                f"{took / 1e3:.3f} s up to this evaluation, where the median is {pace / 1e3:.3f} s", evaluation.line
-            )
-            return
-        late = max(0.0, late - cut)
+        return [interval.milliseconds * usual / interval.samples for interval in intervals]
+    return [interval.milliseconds for interval in intervals]

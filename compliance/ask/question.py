@@ -1,5 +1,6 @@
 """Define a question: a figure that a reviewer may ask the submitter about. It has no way into a verdict."""
 
+import math
 from dataclasses import dataclass
 from statistics import median
 from typing import Any, NamedTuple
@@ -55,5 +56,11 @@ def deviations_from_median(values: list[float]) -> list[float]:
     usual = median(values)
     spread = _STANDARD * median(abs(value - usual) for value in values)
     if spread == 0:
-        return [0.0 if value == usual else float("inf") if value > usual else float("-inf") for value in values]
+        return [_infinitely_far(value, usual) for value in values]
     return [(value - usual) / spread for value in values]
+
+
+def _infinitely_far(value: float, usual: float) -> float:
+    if value == usual:
+        return 0.0
+    return math.inf if value > usual else -math.inf

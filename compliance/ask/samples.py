@@ -24,22 +24,24 @@ def ask(case: Case) -> Iterator[Question]:
     """Ask about counts that disagree, and about samples that were skipped."""
     counted = case.in_samples()
     if counted and case.batch:
-        samples = [at for _, at in counted]
+        samples = [count for _, count in counted]
         longest = max(after - before for before, after in pairwise([0.0, *samples]))
         yield from _train_samples(case, case.batch, samples[-1], longest)
         yield from _throughput(case, samples[-1])
         yield from _starts(case, case.batch)
-    for event in case.all("samples_skipped")[:1]:
-        skipped = [each.value for each in case.all("samples_skipped")]
-        yield SAMPLES.question(f"samples_skipped {shown(skipped)}, where batches use every sample", event.line)
+    skipped = case.all("samples_skipped")
+    if skipped:
+        counts = [event.value for event in skipped]
+        yield SAMPLES.question(f"samples_skipped {shown(counts)}, where batches use every sample", skipped[0].line)
 
 
 def _train_samples(case: Case, batch: float, trained: float, longest: float) -> Iterator[Question]:
-    parts = case.number("gradient_accumulation_steps") or 1.0
-    planned = batch * (case.number(TRAINING_STEPS) or 0.0)
+    accumulation = case.number("gradient_accumulation_steps") or 1.0
+    steps = case.number(TRAINING_STEPS) or 0.0
+    planned = batch * steps
     for event in case.all("train_samples"):
         stated = numeric(alone(event.value)) or 0.0
-        is_planned = any(abs(stated - steps) <= 0.01 * stated for steps in (planned, planned / parts))
+        is_planned = any(abs(stated - samples) <= 0.01 * stated for samples in (planned, planned / accumulation))
         is_dataset = _DATASET[0] <= stated <= _DATASET[1]
         agrees = (1 - _SHARE) * trained <= stated <= (1 + _SHARE) * trained + longest
         if not (agrees or is_planned or is_dataset):
@@ -62,29 +64,44 @@ def _throughput(case: Case, trained: float) -> Iterator[Question]:
     positive = [rate for rate in rates if rate and rate > 0]
     if not positive or len(positive) < len(rates) or seconds <= 0 or 2 * len(positive) < len(case.evaluations):
         return  # not one for each interval
-    stated = harmonic_mean(positive) * seconds * _ranks(case, harmonic_mean(positive) * seconds, trained)
-    starts, stops = ([event.time_ms for event in case.all(key)] for key in ("eval_start", "eval_stop"))
-    evaluating = max(0.0, sum(stops) - sum(starts)) / 1e3 if len(starts) == len(stops) else 0.0
-    most = (1 + _RATE_SHARE) * trained / max(0.5, 1 - evaluating / seconds)
+    by_throughput = harmonic_mean(positive) * seconds
+    stated = by_throughput * _accelerators_counted(case, by_throughput, trained)
+    most = (1 + _RATE_SHARE) * trained / max(0.5, 1 - _evaluation_s(case) / seconds)
     if not (1 - _RATE_SHARE) * trained <= stated <= most:
         figure = f"throughput x time gives {stated:,.0f} samples, last evaluation after {trained:,.0f}"
         yield SAMPLES.question(figure, events[-1].line)
 
 
-def _ranks(case: Case, samples: float, trained: float) -> float:
-    """Return of how many accelerators a throughput is, as its samples show: one, all, or half of all if packed."""
-    parts = case.number("gradient_accumulation_steps") or 1.0
-    ranks = (case.batch or 0.0) / parts / (case.number("d_batch_size") or math.inf)
-    return min((1.0, max(1.0, ranks), max(1.0, ranks / 2)), key=lambda count: abs(count * samples - trained))
+def _evaluation_s(case: Case) -> float:
+    """Return the time of all evaluations; 0 unless each has a start and a stop."""
+    starts = [event.time_ms for event in case.all("eval_start")]
+    stops = [event.time_ms for event in case.all("eval_stop")]
+    if len(starts) != len(stops):
+        return 0.0
+    return max(0.0, sum(stops) - sum(starts)) / 1e3
+
+
+def _accelerators_counted(case: Case, samples: float, trained: float) -> float:
+    """Return how many accelerators a throughput leaves to be multiplied by: one, all, or half of all if packed.
+
+    `samples` is what it gives without that factor; the factor is the one that comes closest to `trained`.
+    """
+    accumulation = case.number("gradient_accumulation_steps") or 1.0
+    local_batch = case.number("d_batch_size") or math.inf
+    accelerators = (case.batch or 0.0) / accumulation / local_batch
+    factors = (1.0, max(1.0, accelerators), max(1.0, accelerators / 2))
+    return min(factors, key=lambda factor: abs(factor * samples - trained))
 
 
 def _starts(case: Case, batch: float) -> Iterator[Question]:
     """Compare what eval_start and eval_accuracy count, if both count samples."""
-    starts, accuracies = case.all("eval_start"), case.all("eval_accuracy")
+    starts = case.all("eval_start")
+    accuracies = case.all("eval_accuracy")
     if len(starts) != len(accuracies):
         return
     for start, accuracy in zip(starts, accuracies, strict=True):
-        began, ended = (number(event.metadata.get("epoch_num")) or 0.0 for event in (start, accuracy))
+        began = number(start.metadata.get("epoch_num")) or 0.0
+        ended = number(accuracy.metadata.get("epoch_num")) or 0.0
         if min(began, ended) >= batch and abs(began - ended) > batch:
             figure = f"epoch_num {ended:,.0f} in an evaluation that starts at {began:,.0f}"
             yield SAMPLES.question(figure, accuracy.line)

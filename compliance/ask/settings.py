@@ -4,6 +4,7 @@ from collections.abc import Iterator, Sequence
 
 from compliance.ask.question import NamedRun, Question, Topic
 from compliance.read.record import distinct, plain, shown
+from compliance.read.run import RunFacts
 
 SETTINGS = Topic("settings", "Have all runs of a result the same settings?", "one value in all runs of a result")
 KEYS = (
@@ -18,15 +19,21 @@ _LENGTH = 40
 
 def ask(runs: Sequence[NamedRun]) -> Iterator[tuple[str, Question]]:
     """Yield the name of each log whose settings aren't those of most runs, and the question."""
-    logged = {
-        run.log: {key: shown(plain(distinct(event.value for event in run.facts.all(key))), _LENGTH) for key in KEYS}
-        for run in runs
-    }
+    settings_of_logs = {run.log: _settings(run.facts) for run in runs}
     usual: dict[str, str] = {}
     for key in KEYS:
-        values = [of_run[key] for of_run in logged.values()]
+        values = [settings[key] for settings in settings_of_logs.values()]
         usual[key] = max(distinct(values), key=values.count) if values else ""
-    for log, of_run in logged.items():
-        different = [f"{key} {of_run[key]}, elsewhere {usual[key]}" for key in KEYS if of_run[key] != usual[key]]
+    for log, settings in settings_of_logs.items():
+        different = [f"{key} {settings[key]}, elsewhere {usual[key]}" for key in KEYS if settings[key] != usual[key]]
         if different:
             yield log, SETTINGS.question("; ".join(different[:5]))
+
+
+def _settings(facts: RunFacts) -> dict[str, str]:
+    """Return what a run logs for each key, as text: the different values, without differences beyond seven digits."""
+    settings = {}
+    for key in KEYS:
+        values = distinct(event.value for event in facts.all(key))
+        settings[key] = shown(plain(values), _LENGTH)
+    return settings

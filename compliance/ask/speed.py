@@ -10,7 +10,8 @@ SPEED = Topic(
     "at least 0.85 of the median time for an evaluation interval, or within six deviations of it",
 )  # fmt: skip
 _FEWEST = 3
-_LEAST_SHARE, _MOST_DEVIATIONS = 0.85, 6.0
+_LEAST_SHARE = 0.85
+_MOST_DEVIATIONS = 6.0
 
 
 def ask(runs: Sequence[NamedRun]) -> Iterator[tuple[str, Question]]:

@@ -72,7 +72,7 @@ def rulesets() -> tuple[str, ...]:
 def ruled_keys() -> frozenset[str]:
     """Return the keys that any ruleset has a rule for; the checker ignores records of other keys."""
     files = (path for ruleset in rulesets() for path in (_folder() / f"training_{ruleset}").glob("*.yaml"))
-    return frozenset(rule["KEY"]["NAME"] for path in files for rule in _rules(str(path)) or () if "KEY" in rule)
+    return frozenset(rule["NAME"] for path in files for rule in _key_rules(path))
 
 
 @lru_cache(maxsize=64)
@@ -88,7 +88,7 @@ def required_keys(ruleset: str, division: str) -> frozenset[str]:
     """Return the keys that a ruleset asks for in every BERT log of a division."""
     folder = _folder() / f"training_{ruleset}"
     files = (folder / f"{name}.yaml" for name in ("common", f"{division}_common", f"{division}_bert"))
-    rules = [rule["KEY"] for path in files if path.is_file() for rule in _rules(str(path)) or () if "KEY" in rule]
+    rules = [rule for path in files if path.is_file() for rule in _key_rules(path)]
     return frozenset(rule["NAME"] for rule in rules if rule.get("REQ") in ("EXACTLY_ONE", "AT_LEAST_ONE"))
 
 
@@ -111,16 +111,20 @@ def check(log: Log, facts: RunFacts, ruleset: str) -> OfficialVerdict:
         return OfficialVerdict(ruleset, "error", (Message(f"it crashes on this log: {error!r}"),))
     messages = [(text, key) for key, text in checker.overwritable.items()]
     messages += [(text, None) for text in checker.not_overwritable]
-    found = tuple(_message(text, key) for text, key in messages)
-    return OfficialVerdict(ruleset, "fail" if found else "pass", found)
+    verdict: Verdict = "fail" if messages else "pass"
+    return OfficialVerdict(ruleset, verdict, tuple(_message(text, key) for text, key in messages))
 
 
 @lru_cache(maxsize=256)
 def place_of_rule(ruleset: str, division: str | None, key: str | None) -> str | None:
     """Return the file and line of a ruleset's rule for a key, such as training_5.0.0/closed_bert.yaml:2."""
-    for name in (f"{division}_bert", f"{division}_common", "common") if division in DIVISIONS and key else ():
+    if division not in DIVISIONS or not key:
+        return None
+    for name in (f"{division}_bert", f"{division}_common", "common"):
         path = _folder() / f"training_{ruleset}" / f"{name}.yaml"
-        for number, line in enumerate(path.read_text(encoding="utf-8").splitlines() if path.is_file() else (), 1):
+        if not path.is_file():
+            continue
+        for number, line in enumerate(path.read_text(encoding="utf-8").splitlines(), start=1):
             if line.split() == ["NAME:", key]:
                 return f"{path.parent.name}/{path.name}:{number}"
     return None
@@ -143,7 +147,8 @@ class _Lines:
         if self._few_ruled is not None:
             yield from self._few_ruled
             return
-        long_text, ruled = 0, ruled_keys()
+        ruled = ruled_keys()
+        long_text = 0
         kept: list[Record] = []
         count = 0
         for record in self._log.records():
@@ -151,7 +156,8 @@ class _Lines:
                 continue
             if isinstance(record.value["value"], str | list | dict):
                 size = len(repr(record.value["value"]))
-                long_text += size if size > _LONG_RECORD else 0
+                if size > _LONG_RECORD:
+                    long_text += size
                 if long_text > _MOST_LONG_TEXT:
                     raise CannotJudge(f"found more than {_MOST_LONG_TEXT:,} characters in long values", record.lineno)
             count += 1
@@ -164,7 +170,8 @@ class _Lines:
 
 def _unsafe(facts: RunFacts, ruleset: str) -> Message | None:
     """Return a message if the log's first division or benchmark must not become part of a rule file's path."""
-    division, benchmark = facts.first("submission_division"), facts.first("submission_benchmark")
+    division = facts.first("submission_division")
+    benchmark = facts.first("submission_benchmark")
     if division is None:
         return None
     if division.value not in DIVISIONS:
@@ -177,8 +184,9 @@ def _unsafe(facts: RunFacts, ruleset: str) -> Message | None:
 def _message(text: str, key: str | None) -> Message:
     line = _AT_LINE.search(text)
     test = _FAILED_TEST.search(text) or _CODE.search(text)
-    named = _KEY.search(text)
-    key = named[1] if key is None and named else key
+    key_in_text = _KEY.search(text)
+    if key is None and key_in_text:
+        key = key_in_text[1]
     if key is not None and test is not None:
         text = f"{key} against a rule"
     return Message(_short(text), int(line[1]) if line else None, key, _short(test[1]) if test else None)
@@ -221,6 +229,11 @@ def _rules(path: str) -> Any:
     loader = getattr(yaml, "CBaseLoader", yaml.BaseLoader)
     with Path(path).open(encoding="utf-8") as stream:
         return yaml.load(stream, Loader=loader)  # noqa: S506 - a BaseLoader makes only text
+
+
+def _key_rules(path: Path) -> list[dict[str, Any]]:
+    """Return the rules of a file that are about a key; an empty file has none."""
+    return [rule["KEY"] for rule in _rules(str(path)) or () if "KEY" in rule]
 
 
 @lru_cache(maxsize=4096)

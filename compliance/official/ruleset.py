@@ -17,45 +17,48 @@ _PUBLISHED_MS = {
 """When a round's results were published: its runs are older, those of the next round are newer."""
 
 
-def accepted() -> tuple[str, ...]:
+def accepted_rulesets() -> tuple[str, ...]:
     """Return the rulesets under which a BERT log can pass."""
     return tuple(ruleset for ruleset in rulesets() if ruleset <= DEFAULT_RULESET)
 
 
-def of_path(path: Path) -> str | None:
+def ruleset_of_path(path: Path) -> str | None:
     """Return the ruleset of the round whose repository a path lies in; None if it names none."""
     for part in reversed(path.absolute().parts):
-        if (named := _REPOSITORY.search(part)) and f"{named[1]}.0" in accepted():
-            return f"{named[1]}.0"
+        repository = _REPOSITORY.search(part)
+        if repository:
+            ruleset = f"{repository[1]}.0"
+            if ruleset in accepted_rulesets():
+                return ruleset
     return None
 
 
-def fitting(facts: RunFacts) -> list[str]:
+def fitting_rulesets(facts: RunFacts) -> list[str]:
     """Return the rulesets whose required keys a log all has, the oldest first."""
     if facts.division not in DIVISIONS:
         return []
     keys = facts.keys()
-    return [ruleset for ruleset in accepted() if required_keys(ruleset, facts.division) <= keys]
+    return [ruleset for ruleset in accepted_rulesets() if required_keys(ruleset, facts.division) <= keys]
 
 
-def of_log(facts: RunFacts) -> str | None:
+def ruleset_of_log(facts: RunFacts) -> str | None:
     """Return the ruleset that a log's keys and date name; None if its keys fit the default, or its date another one.
 
     A log of today that lacks a key isn't one of an older round.
     """
-    fits = fitting(facts)
+    fits = fitting_rulesets(facts)
     if DEFAULT_RULESET in fits:
         return None
     dated = _round_of(facts.started_ms)
     return dated if dated in fits else None
 
 
-def hint(facts: RunFacts, ruleset: str) -> str | None:
+def ruleset_hint(facts: RunFacts, ruleset: str) -> str | None:
     """Return which rulesets fit a log that lacks keys of the one it was judged by; None if it has them, or none fits.
 
     Where several fit, the one of the log's date is named, or the newest.
     """
-    fits = fitting(facts)
+    fits = fitting_rulesets(facts)
     if not fits or ruleset in fits:
         return None
     dated = _round_of(facts.started_ms)

@@ -51,10 +51,12 @@ def description_problems(content: dict[str, Any], ruleset: str) -> list[str]:
         path = Path(folder, "system.json")
         path.write_text(json.dumps(content))
         try:
-            valid, *_ = system_desc_checker.check_system_desc(str(path), "training", ruleset)
+            is_valid = system_desc_checker.check_system_desc(str(path), "training", ruleset)[0]
         except (TypeError, ValueError) as error:  # it joins seven of the fields as texts
             return [f"the official checker fails on it: {error}"]
-    return [] if valid else [record.getMessage().strip() for record in records if record.levelno >= logging.ERROR]
+    if is_valid:
+        return []
+    return [record.getMessage().strip() for record in records if record.levelno >= logging.ERROR]
 
 
 def convergence(runs: Sequence[Converged], ruleset: str, reference: str | None = None) -> Convergence:
@@ -77,9 +79,15 @@ def convergence(runs: Sequence[Converged], ruleset: str, reference: str | None =
     point = next((record.args for record in records if str(record.msg).strip().startswith("RCP Record")), None)
     if not isinstance(point, dict):
         return Convergence(passed, message)
-    reference_mean, least = float(point["RCP Mean"]), float(point["Min Epochs"])
-    mean = reference_mean / float(scaling) if scaling > 1 else None
-    return Convergence(passed, message, float(scaling) if passed else 1.0, mean, least, reference_mean)
+    reference_mean = float(point["RCP Mean"])
+    return Convergence(
+        passed,
+        message,
+        scaling=float(scaling) if passed else 1.0,
+        mean=reference_mean / float(scaling) if scaling > 1 else None,
+        least_mean=float(point["Min Epochs"]),
+        reference_mean=reference_mean,
+    )
 
 
 def _bare_log(run: Converged) -> str:
@@ -99,8 +107,10 @@ def _bare_log(run: Converged) -> str:
 @contextmanager
 def _listening() -> Iterator[list[logging.LogRecord]]:
     """Capture the root logger's records in a list, and print none."""
-    root, listener = logging.getLogger(), BufferingHandler(sys.maxsize)
-    handlers, level = root.handlers, root.level
+    root = logging.getLogger()
+    handlers = root.handlers
+    level = root.level
+    listener = BufferingHandler(sys.maxsize)
     root.handlers = [listener]
     root.setLevel(logging.INFO)
     try:

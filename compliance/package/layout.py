@@ -8,7 +8,6 @@ links, or that each description has results, so these are noted only.
 
 import os
 from collections.abc import Callable, Iterator
-from itertools import chain
 from pathlib import Path
 
 from compliance.rules.rule import Breach, Rule, Unchecked
@@ -43,12 +42,17 @@ def sources(root: Path, benchmark: str) -> Findings:
         yield SOURCES.breach(f"no file in {place}/", f"the sources that ran, in {place}/<name>/")
         return
     for system in sorted(path.name for path in folders(root / "results")):
-        folder = next((one for one in (root / place).iterdir() if any(one.glob(f"{system}_*.json"))), None)
-        missing = [name for name in _IMPLEMENTATION if folder is None or not (folder / name).is_file()]
-        if folder is None:
-            missing.insert(0, f"{system}_<implementation>.json")
+        missing = _missing_of_implementation(root / place, system)
         if missing:
             yield IMPLEMENTATION.unchecked(f"{system}: {place}/ has no {', '.join(missing)}")
+
+
+def _missing_of_implementation(implementations: Path, system: str) -> list[str]:
+    """Return the files that the implementation which ran on a system lacks: the folder with the system's settings."""
+    for implementation in implementations.iterdir():
+        if any(implementation.glob(f"{system}_*.json")):
+            return [name for name in _IMPLEMENTATION if not (implementation / name).is_file()]
+    return [f"{system}_<implementation>.json", *_IMPLEMENTATION]
 
 
 def files(root: Path, ruleset: str) -> Findings:
@@ -57,7 +61,9 @@ def files(root: Path, ruleset: str) -> Findings:
         yield FILE_NAME.unchecked(f"the official repo_checker doesn't take ruleset {ruleset}", asked=False)
         return
     inside = root.resolve()
-    paths = [Path(folder, name) for folder, *names in os.walk(root) for name in chain(*names)]
+    paths = [
+        Path(folder, name) for folder, subfolders, file_names in os.walk(root) for name in (*subfolders, *file_names)
+    ]
     links = [path for path in paths if path.is_symlink()]
     for rule, kind, breaks in (
         (FILE_NAME, "names", _is_oddly_named),

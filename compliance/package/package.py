@@ -7,8 +7,8 @@ from typing import Any, Literal
 
 from compliance.ask import copies
 from compliance.ask.question import NamedRun, Question
-from compliance.official import ruleset as chosen
 from compliance.official.checker import DEFAULT_RULESET
+from compliance.official.ruleset import ruleset_of_path
 from compliance.package import layout, system
 from compliance.package.result import Result, judge_result
 from compliance.read import description
@@ -34,8 +34,10 @@ class PackageJudgement:
     @property
     def verdict(self) -> Literal["pass", "fail"]:
         """Return `fail` if there is a breach; if `strict`, also if evidence is missing that the rules ask for."""
-        missing = any(unchecked.asked for unchecked in self.all_not_applied())
-        return "fail" if self.all_breaches() or (self.strict and missing) else "pass"
+        lacks_evidence = any(unchecked.asked for unchecked in self.all_not_applied())
+        if self.all_breaches() or (self.strict and lacks_evidence):
+            return "fail"
+        return "pass"
 
     def all_breaches(self) -> list[Breach]:
         """Return the breaches of the package and of its results; those of single logs stay there: one run may fail."""
@@ -73,18 +75,19 @@ def judge_package(root: Path, ruleset: str | None = None, strict: bool = False) 
         raise CannotJudge(
             f"{root}: found no results/<system>/{_BENCHMARK}/; give a package with results of {_BENCHMARK}"
         )
-    ruleset = ruleset or chosen.of_path(root)
+    ruleset = ruleset or ruleset_of_path(root)
     results: list[Result] = []
     questions: list[Question] = []
     findings: list[Breach | Unchecked] = [*layout.folders_and_descriptions(root)]
     for folder in layout.folders(root / "results"):
-        name = f"systems/{folder.name}.json"
-        if (folder / _BENCHMARK).is_dir():
-            result = judge_result(folder / _BENCHMARK, ruleset, str((folder / _BENCHMARK).relative_to(root)))
+        described = f"systems/{folder.name}.json"
+        logs = folder / _BENCHMARK
+        if logs.is_dir():
+            result = judge_result(logs, ruleset, str(logs.relative_to(root)))
             results.append(result)
             runs = [log.facts for log in result.logs if log.facts]
-            questions += system.ask_about_names(name, description.fields(root / name), runs)
-        findings += system.judge_description(root / name, name, ruleset or _ruleset_of(results))
+            questions += system.ask_about_names(described, description.fields(root / described), runs)
+        findings += system.judge_description(root / described, described, ruleset or _ruleset_of(results))
         findings += _other_benchmarks(folder)
     questions += _copies_across(results)
     findings += layout.sources(root, _BENCHMARK)

@@ -78,10 +78,17 @@ def judge_power(folder: Path, name: str, runs: Mapping[str, RunFacts | None], de
         if others:
             reason = f"{run}: other files aren't judged: {', '.join(others[:5])}"
             findings.append(POWER_FILES.unchecked(reason, asked=False))
-    times = [facts.time_to_train_s if facts and facts.status == "success" else None for facts in runs.values()]
+    return Power(findings, noncompliant, _mean_energy_j([*runs.values()], energies))
+
+
+def _mean_energy_j(runs: Sequence[RunFacts | None], energies: Sequence[float | None]) -> float | None:
+    """Return the mean energy of the runs that count; None if one of them has none, or no run counts."""
+    times = [facts.time_to_train_s if facts and facts.status == "success" else None for facts in runs]
     counting = [energy for energy, counts in zip(energies, counted(times), strict=True) if counts]
     known = [energy for energy in counting if energy is not None]
-    return Power(findings, noncompliant, mean(known) if known and len(known) == len(counting) else None)
+    if not known or len(known) < len(counting):
+        return None
+    return mean(known)
 
 
 def _run(folder: Path, name: str, names: Sequence[str], facts: RunFacts | None, described: dict[str, str]) -> _RunPower:
@@ -111,8 +118,12 @@ def _run(folder: Path, name: str, names: Sequence[str], facts: RunFacts | None, 
             energy = joules(readings, 1e3 * seconds)
         else:
             findings += _switch(f"{name}/{file}", readings)
-            energy = readings.efficiency * (readings.estimate_w or 0.0) * seconds
-        total = None if energy is None or total is None else total + energy
+            watts = readings.estimate_w or 0.0
+            energy = readings.efficiency * watts * seconds
+        if energy is None:
+            total = None
+        elif total is not None:
+            total += energy
     return _RunPower(findings, total if measured else None)
 
 
@@ -144,10 +155,15 @@ def _refused_by_power_checker(files: Mapping[str, Sequence[str]]) -> set[str]:
     """Return the runs that have no files, numbers beyond the files' count, or other counts than most runs."""
     refused = {log for log, names in files.items() if not names}
     for kind in _KINDS:
-        of_kind = {log: [name for name in names if name.startswith(kind)] for log, names in files.items() if names}
-        runs_with = Counter(len(names) for names in of_kind.values())
-        usual = max(runs_with, key=runs_with.__getitem__, default=0)
-        refused |= {log for log, names in of_kind.items() if len(names) != usual or not _are_numbered(names)}
+        files_of_kind: dict[str, list[str]] = {}
+        for log, names in files.items():
+            if names:
+                files_of_kind[log] = [name for name in names if name.startswith(kind)]
+        runs_by_count = Counter(len(names) for names in files_of_kind.values())
+        usual = max(runs_by_count, key=runs_by_count.__getitem__, default=0)
+        for log, names in files_of_kind.items():
+            if len(names) != usual or not _are_numbered(names):
+                refused.add(log)
     return refused
 
 

@@ -13,9 +13,9 @@ from pathlib import Path
 from typing import Any
 
 from compliance.judge import Judgement, asked_together, judge_log
-from compliance.official import ruleset as chosen
 from compliance.official import tools
 from compliance.official.checker import DEFAULT_RULESET
+from compliance.official.ruleset import ruleset_of_path
 from compliance.package.power import FOLDER, Power, judge_power
 from compliance.read.description import DIVISIONS, of_result
 from compliance.read.find import LOG_PATTERN
@@ -43,7 +43,8 @@ from compliance.rules.run_results import run_is_a_result
 
 _PARAMETERS = "package_checker_params"
 _SCALING = "scaling.json"
-_MOST_SCALING, _MOST_PARAMETERS = 1 << 16, 1 << 16
+_LARGEST_NOTE = 1 << 16
+"""Bytes of the two files above; published ones have some tens."""
 _MOST_RUNS = 50
 """Runs that are judged; ten make a result."""
 
@@ -101,7 +102,8 @@ def judge_result(folder: Path, ruleset: str | None = None, name: str | None = No
     closed = _is_closed(division, runs)
     failed = [log.path.name for log in logs if not _converged(log)]
     power = judge_power(folder, name, {log.path.name: log.facts for log in logs}, described)
-    failing = [log.path.name for log in logs if log.path.name in {*failed, *power.noncompliant}]
+    failed_or_refused = {*failed, *power.noncompliant}
+    failing = [log.path.name for log in logs if log.path.name in failed_or_refused]
     findings: Findings = [
         *_number_of_runs(folder, entries, paths),
         *_failed(failing, len(logs)),
@@ -110,7 +112,7 @@ def judge_result(folder: Path, ruleset: str | None = None, name: str | None = No
         *_same_system(runs),
     ]
     if closed and ruleset >= SEEDS.since:
-        unreadable = [log.path.name for log in logs if any(breach.rule.id == "record" for breach in log.breaches)]
+        unreadable = [log.path.name for log in logs if _has_unreadable_record(log)]
         findings += _seeds(folder, ruleset, unreadable, runs)
     convergence = None
     if closed and ruleset >= CONVERGENCE.since and len(logs) == tools.runs_per_result(folder.name) and runs:
@@ -118,7 +120,8 @@ def judge_result(folder: Path, ruleset: str | None = None, name: str | None = No
         convergence = tools.convergence(converged, ruleset)
         findings += _convergence(folder, convergence, converged)
     findings += _scaling(folder, convergence.scaling if convergence else 1.0)
-    named = [*(_named(name, finding) for finding in findings), *_power_findings(power, failing)]
+    all_findings = [_with_result_named(finding, name) for finding in findings]
+    all_findings += _power_findings(power, failing)
     times = [log.facts.time_to_train_s if _converged(log) and log.facts else None for log in logs]
     return Result(
         system=folder.parent.name,
@@ -128,8 +131,8 @@ def judge_result(folder: Path, ruleset: str | None = None, name: str | None = No
         logs=tuple(logs),
         time_to_train_s=None if all(time is None for time in times) else olympic_mean(times),
         convergence=convergence,
-        breaches=tuple(finding for finding in named if isinstance(finding, Breach)),
-        not_applied=tuple(finding for finding in named if isinstance(finding, Unchecked)),
+        breaches=tuple(finding for finding in all_findings if isinstance(finding, Breach)),
+        not_applied=tuple(finding for finding in all_findings if isinstance(finding, Unchecked)),
         energy_j=power.energy_j,
         failed_run=failed[0] if len(failed) == 1 else None,
     )
@@ -137,13 +140,14 @@ def judge_result(folder: Path, ruleset: str | None = None, name: str | None = No
 
 def _ruleset_of(folder: Path, paths: Sequence[Path]) -> str:
     """Return the ruleset that the folder's path or most of its logs name."""
-    if (by_path := chosen.of_path(folder)) is not None:
+    by_path = ruleset_of_path(folder)
+    if by_path is not None:
         return by_path
-    said = [judge_log(path).official.ruleset for path in paths]
-    return max(said, key=said.count, default=DEFAULT_RULESET)
+    by_logs = [judge_log(path).official.ruleset for path in paths]
+    return max(by_logs, key=by_logs.count, default=DEFAULT_RULESET)
 
 
-def _named(name: str, finding: Breach | Unchecked) -> Breach | Unchecked:
+def _with_result_named(finding: Breach | Unchecked, name: str) -> Breach | Unchecked:
     """Return a finding that names the result; a line of one of its logs stands in the text."""
     if isinstance(finding, Breach):
         return finding._replace(found=f"{name}: {finding.found}", line=None)
@@ -169,6 +173,10 @@ def _converged(log: Judgement) -> bool:
     return log.verdict == "pass" and log.facts is not None and log.facts.status == "success"
 
 
+def _has_unreadable_record(log: Judgement) -> bool:
+    return any(breach.rule.id == "record" for breach in log.breaches)
+
+
 def _samples_to_converge(logs: Sequence[Judgement], ruleset: str) -> list[Converged]:
     """Return each run's samples to converge, as the official checker reads them.
 
@@ -176,15 +184,13 @@ def _samples_to_converge(logs: Sequence[Judgement], ruleset: str) -> list[Conver
     ("Benchmark Specific Rules"). A package doesn't say if; we take train_samples where epoch_num counts no samples.
     """
     by_epoch_num = [_to_converge(log.facts, _by_epoch_num) for log in logs]
+    if ruleset < TRAIN_SAMPLES_SINCE or not any(_counts_no_samples(log) for log in logs):
+        return by_epoch_num
     by_train_samples = [_to_converge(log.facts, _by_train_samples) for log in logs]
-    all_give_them = all(
-        train.samples is not None
-        for epoch, train in zip(by_epoch_num, by_train_samples, strict=True)
-        if epoch.samples is not None
-    )
-    if ruleset >= TRAIN_SAMPLES_SINCE and all_give_them and any(_counts_no_samples(log) for log in logs):
-        return by_train_samples
-    return by_epoch_num
+    for epoch, train in zip(by_epoch_num, by_train_samples, strict=True):
+        if epoch.samples is not None and train.samples is None:
+            return by_epoch_num  # the option would be of no use: a run doesn't log them
+    return by_train_samples
 
 
 def _counts_no_samples(log: Judgement) -> bool:
@@ -196,9 +202,12 @@ def _to_converge(facts: RunFacts | None, counts: Callable[[RunFacts, int], list[
     """Return a run's batch and its last count of samples before the line of run_stop; None if the run failed."""
     if facts is None:
         return Converged(None, None)
+    batch = number(facts.global_batch_size)
     stop = facts.first("run_stop")
-    before = counts(facts, stop.line) if stop and facts.status == "success" else []
-    return Converged(number(facts.global_batch_size), before[-1] if before else None)
+    if stop is None or facts.status != "success":
+        return Converged(batch, None)
+    counts_before = counts(facts, stop.line)
+    return Converged(batch, counts_before[-1] if counts_before else None)
 
 
 def _by_epoch_num(facts: RunFacts, end: int) -> list[float | None]:
@@ -252,19 +261,22 @@ def _not_results(runs: Mapping[str, RunFacts]) -> Findings:
 
 def _belonging(benchmark: str, division: str | None, runs: Mapping[str, RunFacts]) -> Findings:
     findings: Findings = []
-    for what, here in (("division", division), ("benchmark", benchmark)):
-        logged = {name: getattr(facts, what) for name, facts in runs.items()}
-        other = {name: value for name, value in logged.items() if here and value != here}
-        if other:
-            found = f"submission_{what} is {next(iter(other.values()))!r} in {', '.join(other)}"
-            findings.append(BELONGS.breach(found, f"{here!r}, as the package says"))
+    for field, stated in (("division", division), ("benchmark", benchmark)):
+        if not stated:
+            continue
+        logged = {name: getattr(facts, field) for name, facts in runs.items()}
+        others = {name: value for name, value in logged.items() if value != stated}
+        if others:
+            other = next(iter(others.values()))
+            text = f"submission_{field} is {other!r} in {', '.join(others)}"
+            findings.append(BELONGS.breach(text, f"{stated!r}, as the package says"))
     return findings
 
 
 def _same_system(runs: Mapping[str, RunFacts]) -> Findings:
     findings: Findings = []
     for key in ("submission_org", "submission_platform"):
-        logged = {name: shown(distinct(event.value for event in facts.all(key)), 40) for name, facts in runs.items()}
+        logged = {name: _shown_values(facts, key) for name, facts in runs.items()}
         values = list(logged.values())
         usual = max(distinct(values), key=values.count, default="")
         others = [f"{value} in {name}" for name, value in logged.items() if value != usual]
@@ -273,12 +285,16 @@ def _same_system(runs: Mapping[str, RunFacts]) -> Findings:
     return findings
 
 
+def _shown_values(facts: RunFacts, key: str) -> str:
+    return shown(distinct(event.value for event in facts.all(key)), 40)
+
+
 def parameters(folder: Path) -> list[str]:
     """Return the lines of package_checker_params, with their line ends, as the official checker reads them."""
     lines: list[str] = []
     for path in (folder / _PARAMETERS, folder.parent / _PARAMETERS):
         try:
-            content = read_plain(path, _MOST_PARAMETERS)
+            content = read_plain(path, _LARGEST_NOTE)
         except CannotJudge:
             continue
         lines += io.StringIO(content.decode(errors="replace"), newline=None).readlines()
@@ -290,7 +306,7 @@ def _seeds(folder: Path, ruleset: str, unreadable: Sequence[str], runs: Mapping[
 
     The bypass excuses no equal seeds from the round on whose text forbids them ("Random numbers").
     """
-    equal = [SEEDS.breach(found, "a seed of its own in every run") for found in equal_seeds(runs).values()]
+    equal = [SEEDS.breach(pair, "a seed of its own in every run") for pair in equal_seeds(runs).values()]
     others = [*unreadable_for_seeds(unreadable), *seeds_of_runs(runs)]
     if "seed-checker-bypass" not in parameters(folder):
         return [*equal, *others]
@@ -304,13 +320,13 @@ def _bypassed(breach: Breach) -> Unchecked:
 
 
 def _convergence(folder: Path, verdict: tools.Convergence, runs: Sequence[Converged]) -> Findings:
+    if verdict.passed:
+        return []  # the result's scaling says if it converges sooner than the reference
     text = "samples to converge"
     if verdict.mean is not None:
         text = f"mean samples to converge {verdict.mean:,.0f}"
     if any(run.samples and run.global_batch_size and run.samples < run.global_batch_size for run in runs):
         text += ": epoch_num counts no samples, as which the official checker takes it"
-    if verdict.passed:
-        return []  # the result's scaling says if it converges sooner than the reference
     expected = "agreement with the reference convergence points"
     if verdict.least_mean is not None:
         expected = f"at least {verdict.least_mean:,.0f}, by the reference convergence points"
@@ -325,15 +341,13 @@ def _scaling(folder: Path, expected: float) -> Findings:
     if not os.path.lexists(path):
         return []
     try:
-        factor = json.loads(read_plain(path, _MOST_SCALING).decode())["scaling_factor"]
+        factor = json.loads(read_plain(path, _LARGEST_NOTE).decode())["scaling_factor"]
     except (CannotJudge, ValueError, TypeError, KeyError, OverflowError, RecursionError) as problem:
         return [SCALING.breach(f"{_SCALING} can't be read ({problem})", "a JSON object with scaling_factor")]
     stated = number(factor)
     if stated is None:
         return [SCALING.breach(f"{_SCALING}: factor {shown(factor)}", "a number")]
-    if abs(stated - expected) > 1e-6 * expected:
-        reason = (
-            f"{_SCALING}: factor {shown(factor)}, by the official RCP checker {expected:.6f}; the review may set it"
-        )
-        return [SCALING.unchecked(reason, asked=False)]
-    return []
+    if abs(stated - expected) <= 1e-6 * expected:
+        return []
+    reason = f"{_SCALING}: factor {shown(factor)}, by the official RCP checker {expected:.6f}; the review may set it"
+    return [SCALING.unchecked(reason, asked=False)]

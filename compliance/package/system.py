@@ -38,7 +38,9 @@ def judge_description(path: Path, name: str, ruleset: str) -> Iterator[Breach | 
 
 def ask_about_names(name: str, described: dict[str, str], runs: Sequence[RunFacts]) -> list[Question]:
     """Ask, once for a system, about names that its logs give otherwise."""
-    asked = {
-        f"{name}: {question.figure}": question for facts in runs for question in description.ask_names(facts, described)
-    }
-    return [question._replace(figure=figure, line=None) for figure, question in asked.items()]
+    by_figure = {}
+    for facts in runs:
+        for question in description.ask_names(facts, described):
+            figure = f"{name}: {question.figure}"
+            by_figure[figure] = question._replace(figure=figure, line=None)
+    return [*by_figure.values()]

@@ -1,4 +1,4 @@
 """Read anybody's logs and the files beside them, safely and without judging: source -> record -> log -> run.
 
-The only room of the judge that bertbench imports, besides the functions of `compliance` itself.
+The only package of the judge that bertbench imports, besides the functions of `compliance` itself.
 """

@@ -42,19 +42,24 @@ class Case(RunFacts):
 
         320 of 2,480 published logs count epochs or steps. These are closer together than samples are.
         """
+        counted: dict[float, Evaluation] = {}
+        for evaluation in self.evaluations:
+            if evaluation.samples is not None and evaluation.samples > 0:
+                counted[evaluation.samples] = evaluation
         batch = self.batch or math.inf
-        counted = {at: one for one in self.evaluations if (at := one.samples) is not None and at > 0}
         if max(counted, default=0) < batch:
             return []
-        different_accuracies = len({one.accuracy for one in self.evaluations}) > 1
+        different_accuracies = len({evaluation.accuracy for evaluation in self.evaluations}) > 1
         if len(counted) == 1 and different_accuracies:
             return []  # the same count at all evaluations
         samples = sorted(counted)
-        gap = samples[0] if len(samples) == 1 else median(b - a for a, b in pairwise(samples))
+        gap = samples[0]
+        if len(samples) > 1:
+            gap = median(after - before for before, after in pairwise(samples))
         steps = self.number(TRAINING_STEPS) or (math.inf if self.closed else 0.0)
         are_close = gap < _LEAST_INTERVAL
         if samples[-1] <= steps and (are_close or not self.closed):
             return []  # they are steps
         if self.closed and are_close and self.ruleset < _COUNTS_TRAINING_SAMPLES:
             return []  # they are samples of evaluations
-        return [(counted[at], at) for at in samples]
+        return [(counted[count], count) for count in samples]

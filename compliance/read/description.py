@@ -67,7 +67,7 @@ def fields(path: Path, section: str | None = None) -> dict[str, str]:
     return texts(content) if isinstance(content, dict) else {}
 
 
-def in_all(fields: dict[str, str], each: str = "accelerators_per_node") -> int | None:
+def count_in_all_nodes(fields: dict[str, str], each: str = "accelerators_per_node") -> int | None:
     """Return what all nodes have together, or None if the description doesn't give both counts, or absurd ones."""
     try:
         count = int(fields["number_of_nodes"]) * int(fields[each])

@@ -79,7 +79,8 @@ class Log:
                 continue
 
     def _read(self, name: str) -> None:
-        seen, kept_weight = False, 0
+        seen = False
+        kept_weight = 0
         for line, text in record_lines(self._stream, self._watch):
             seen = True
             weighs = self._weighed(line, text)
@@ -103,8 +104,8 @@ class Log:
                     self._kept = None
         if not seen:
             self._stream.seek(0)
-            found = kind_of(self._stream.read(4096))
-            raise CannotJudge(f"{name}: found {found}; expected an MLPerf log, text with {TOKEN} lines")
+            kind = kind_of(self._stream.read(4096))
+            raise CannotJudge(f"{name}: found {kind}; expected an MLPerf log, text with {TOKEN} lines")
 
     def _weighed(self, line: int, text: str) -> int:
         """Return the record's weight before parsing it. Raises CannotJudge if long records together weigh too much."""
@@ -120,7 +121,8 @@ class Log:
     def _watch(self, line: int, text: str) -> None:
         """Note faults of a line with a token, and NUL bytes."""
         tokens = text.count(TOKEN)
-        self._lines += tokens > 0
+        if tokens:
+            self._lines += 1
         if self._lines > MOST_RECORDS:
             raise CannotJudge(f"found more than {MOST_RECORDS:,} lines with {TOKEN}", line)
         if "\0" in text:
@@ -133,8 +135,10 @@ class Log:
     def _keep_event(self, record: Record, weighs: int) -> None:
         key = record.key
         if not isinstance(key, str) or len(key) > _LONGEST_KEY:
-            found = f"of {len(key):,} characters" if isinstance(key, str) else f"that is not text: {type(key).__name__}"
-            self._note("record-read", record.lineno, f"a key {found}")
+            oddity = (
+                f"of {len(key):,} characters" if isinstance(key, str) else f"that is not text: {type(key).__name__}"
+            )
+            self._note("record-read", record.lineno, f"a key {oddity}")
             return
         if key not in self._counts and len(self._counts) >= _MOST_KEYS:
             raise CannotJudge(f"found more than {_MOST_KEYS:,} keys", record.lineno)

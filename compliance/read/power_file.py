@@ -10,9 +10,13 @@ from compliance.read.record import NoRecord, parse_record, record_lines
 from compliance.read.run import number
 from compliance.read.source import open_plain
 
-START, STOP, READING = "power_measurement_start", "power_measurement_stop", "power_reading"
-EFFICIENCY, ESTIMATE = "conversion_eff", "interconnect_power_est"
-_ONCE = (START, STOP, EFFICIENCY, ESTIMATE)
+START = "power_measurement_start"
+STOP = "power_measurement_stop"
+READING = "power_reading"
+EFFICIENCY = "conversion_eff"
+ESTIMATE = "interconnect_power_est"
+_TIMES = (START, STOP)
+_VALUES = (EFFICIENCY, ESTIMATE)
 _LARGEST = 50 << 20  # bytes: a submission's limit for a file; a day of two readings a second
 
 
@@ -36,9 +40,11 @@ def joules(node: Readings, time_to_train_ms: float) -> float | None:
     """
     if node.start_ms is None or not node.readings:
         return None
-    stop = math.inf if node.stop_ms is None else node.stop_ms
-    within = [(time, watts) for time, watts in node.readings if node.start_ms <= time <= stop]
-    end = (within[-1][0] if within else node.start_ms) if node.stop_ms is None else node.stop_ms
+    latest = math.inf if node.stop_ms is None else node.stop_ms
+    within = [(time, watts) for time, watts in node.readings if node.start_ms <= time <= latest]
+    end = node.stop_ms
+    if end is None:
+        end = within[-1][0] if within else node.start_ms
     if end <= node.start_ms:
         return None
     times = [node.start_ms, *(time for time, _ in within)]
@@ -49,7 +55,8 @@ def joules(node: Readings, time_to_train_ms: float) -> float | None:
 def read(path: Path) -> Readings:
     """Return the content of a power file. Raises CannotJudge if it can't be read safely."""
     stated: dict[str, float] = {}
-    unsound, readings = 0, []
+    readings: list[tuple[float, float]] = []
+    unsound = 0
     with open_plain(path, _LARGEST) as stream:
         for line, text in record_lines(stream):
             try:
@@ -57,13 +64,22 @@ def read(path: Path) -> Readings:
             except NoRecord:
                 unsound += 1
                 continue
-            time, value = number(record.timestamp), number(record.value["value"])
-            given = time if record.key in (START, STOP) else value
-            if record.key not in (READING, *_ONCE):
-                continue
-            if record.key == READING and time is not None and value is not None and value >= 0:
-                readings.append((time, value))
-            elif record.key == READING or given is None or stated.setdefault(record.key, given) != given:
-                unsound += 1
-    start, stop, efficiency = stated.get(START), stated.get(STOP), stated.get(EFFICIENCY, 1.0)
-    return Readings(start, stop, sorted(readings), efficiency, stated.get(ESTIMATE), unsound)
+            time = number(record.timestamp)
+            value = number(record.value["value"])
+            if record.key == READING:
+                if time is not None and value is not None and value >= 0:
+                    readings.append((time, value))
+                else:
+                    unsound += 1
+            elif record.key in (*_TIMES, *_VALUES):
+                statement = time if record.key in _TIMES else value
+                if statement is None or stated.setdefault(record.key, statement) != statement:
+                    unsound += 1
+    return Readings(
+        start_ms=stated.get(START),
+        stop_ms=stated.get(STOP),
+        readings=sorted(readings),
+        efficiency=stated.get(EFFICIENCY, 1.0),
+        estimate_w=stated.get(ESTIMATE),
+        unsound=unsound,
+    )

@@ -75,28 +75,35 @@ def record_lines(stream: BinaryIO, watch: Callable[[int, str], None] = _unwatche
     `watch` gets the number and text of each line with a token, and of the first other line with a NUL byte.
     Raises CannotJudge on a record beyond the limit.
     """
-    number, hole_seen, line_end = 1, False, b"\n"
+    number = 1
+    hole_seen = False
+    line_end = b"\n"
     for block in _blocks(stream):
         done = 0
         if number == 1 and b"\n" not in block and b"\r" in block:
             line_end = b"\r"  # so do editors, in a file without \n
         while done < len(block):
-            token, start = block.find(_TOKEN, done), len(block)
+            token = block.find(_TOKEN, done)
+            start = len(block)
             if token >= 0:
                 start = max(block.rfind(b"\n", done, token), block.rfind(b"\r", done, token), done - 1) + 1
-            if not hole_seen and (hole := block.find(b"\0", done, start)) >= 0:
-                watch(number + block.count(line_end, done, hole), "\0")
-                hole_seen = True
+            if not hole_seen:
+                hole = block.find(b"\0", done, start)
+                if hole >= 0:
+                    watch(number + block.count(line_end, done, hole), "\0")
+                    hole_seen = True
             number += block.count(line_end, done, start)
             if token < 0:
                 break
-            done = ending.start() if (ending := _LINE_END.search(block, token)) else len(block)
+            ending = _LINE_END.search(block, token)
+            done = ending.start() if ending else len(block)
             line = block[start:done].decode("latin-1")
             if len(line) - line.rfind(TOKEN) > LONGEST_RECORD:
                 raise CannotJudge(f"found a record of more than {LONGEST_RECORD:,} characters", number)
             watch(number, line)
-            if (at := line.rfind(RECORD_TOKEN)) >= 0:
-                yield number, line[at:].strip()
+            record_at = line.rfind(RECORD_TOKEN)
+            if record_at >= 0:
+                yield number, line[record_at:].strip()
 
 
 def _blocks(stream: BinaryIO) -> Iterator[bytes]:
@@ -109,19 +116,21 @@ def _blocks(stream: BinaryIO) -> Iterator[bytes]:
         cut = max(block.rfind(b"\n"), block.rfind(b"\r", 0, len(block) - 1)) + 1
         if cut:
             yield b"".join((*pending, block[:cut]))
-            pending, waiting = [block[cut:]], len(block) - cut
+            pending = [block[cut:]]
+            waiting = len(block) - cut
             continue
         pending.append(block)
         waiting += len(block)
         if waiting > 2 * LONGEST_RECORD:
             line = b"".join(pending)
-            at = line.rfind(_TOKEN)
-            if at >= 0 and len(line) - at > LONGEST_RECORD:
+            token = line.rfind(_TOKEN)
+            if token >= 0 and len(line) - token > LONGEST_RECORD:
                 yield line  # record_lines refuses it
-            kept = line[at:] if at >= 0 else line[-len(RECORD_TOKEN) :]
+            kept = line[token:] if token >= 0 else line[-len(RECORD_TOKEN) :]
             if b"\0" in line[: len(line) - len(kept)]:
                 yield b"\0"
-            pending, waiting = [kept], len(kept)
+            pending = [kept]
+            waiting = len(kept)
     if waiting:
         yield b"".join(pending)
 
@@ -182,7 +191,7 @@ def distinct(values: Iterable[Any]) -> list[Any]:
 def plain(value: Any) -> Any:
     """Return whole numbers as integers and others with seven digits, which a float of 32 bits has; in lists too."""
     if isinstance(value, list):
-        return [plain(one) for one in value]
+        return [plain(item) for item in value]
     if isinstance(value, float):
         return int(value) if value.is_integer() else float(f"{value:.7g}")
     return value
@@ -190,7 +199,13 @@ def plain(value: Any) -> Any:
 
 def printable(text: str) -> str:
     """Return text with control characters escaped: file names and values of logs are untrusted."""
-    return "".join(one if one.isprintable() else one.encode("unicode_escape", "surrogatepass").decode() for one in text)
+    return "".join(map(_printable_character, text))
+
+
+def _printable_character(character: str) -> str:
+    if character.isprintable():
+        return character
+    return character.encode("unicode_escape", "surrogatepass").decode()
 
 
 def _time(value: Any) -> float:

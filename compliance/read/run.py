@@ -76,7 +76,8 @@ class RunFacts:
 
     def only(self, keys: frozenset[str], most: int) -> "RunFacts":
         """Return the facts from at most `most` events of each of these keys: all runs of a package stay in memory."""
-        return RunFacts(sorted((event for key in keys for event in self.all(key)[:most]), key=lambda event: event.line))
+        events = [event for key in keys for event in self.all(key)[:most]]
+        return RunFacts(sorted(events, key=lambda event: event.line))
 
     @property
     def time_to_train_s(self) -> float | None:
@@ -90,7 +91,7 @@ class RunFacts:
         """Return the accuracy at each evaluation, with the seconds since run_start; none in a log without it."""
         if self.started_ms is None:
             return []
-        return [((one.time_ms - self.started_ms) / 1e3, one.accuracy) for one in self.evaluations]
+        return [((measured.time_ms - self.started_ms) / 1e3, measured.accuracy) for measured in self.evaluations]
 
     @property
     def best(self) -> Evaluation | None:
@@ -150,8 +151,13 @@ def alone(value: Any) -> Any:
 
 def as_integer(value: Any) -> int | None:
     """Return a value's whole number from any type or spelling, or None."""
-    for base in (10, 0) if isinstance(value, str) and value.isascii() else ():
-        with suppress(ValueError):
-            return int(value, base)
-    found = numeric(value) if not isinstance(value, int) or isinstance(value, bool) else value
-    return int(found) if found is not None and found == int(found) else None
+    if isinstance(value, int) and not isinstance(value, bool):
+        return value
+    if isinstance(value, str) and value.isascii():
+        for base in (10, 0):  # 0 takes 0x10 and the like
+            with suppress(ValueError):
+                return int(value, base)
+    whole_or_not = numeric(value)
+    if whole_or_not is None or not whole_or_not.is_integer():
+        return None
+    return int(whole_or_not)

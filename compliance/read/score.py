@@ -12,11 +12,14 @@ def counted(times: Sequence[float | None]) -> list[bool]:
     One failure is the dropped slowest. With more, the rules give no result, and the successful runs are treated as
     if they were all.
     """
-    reached = [index for _, index in sorted((time, index) for index, time in enumerate(times) if time is not None)]
-    # a single failure is the last of the ranked
-    ranked = len(times) if len(times) - len(reached) < 2 else len(reached)
-    kept = reached[1 : ranked - 1] if ranked >= _FEWEST_TO_DROP_FROM else reached
-    return [index in kept for index in range(len(times))]
+    successful = sorted((time, run) for run, time in enumerate(times) if time is not None)
+    kept = [run for _, run in successful]  # the fastest first
+    failures = len(times) - len(kept)
+    is_one_failure = failures == 1
+    ranked = len(kept) + 1 if is_one_failure else len(kept)
+    if ranked >= _FEWEST_TO_DROP_FROM:
+        kept = kept[1:] if is_one_failure else kept[1:-1]
+    return [run in kept for run in range(len(times))]
 
 
 def olympic_mean(times: Sequence[float | None]) -> float:

@@ -28,9 +28,13 @@ def evaluations_report_training_samples(case: Case) -> Checked:
             yield Fault(event.line, f"epoch_num {shown(count)}")
     counted = [evaluation for evaluation in case.evaluations if evaluation.samples is not None]
     for before, after in pairwise(counted):
-        if (after.samples or 0) < (before.samples or 0) and after.time_ms >= before.time_ms:
-            found = f"epoch_num {after.samples:,.0f} after {before.samples:,.0f} on line {before.line}"
-            yield Fault(after.line, found, "a count that grows")
+        falls = (after.samples or 0) < (before.samples or 0)
+        if falls and after.time_ms >= before.time_ms:
+            yield Fault(
+                after.line,
+                f"epoch_num {after.samples:,.0f} after {before.samples:,.0f} on line {before.line}",
+                "a count that grows",
+            )
     if counted and not case.in_samples():
         yield Gap(
             f"epoch_num {counted[-1].samples:,.0f} at the last evaluation counts no samples; cadence isn't judged"

@@ -6,7 +6,7 @@ official checker ignores.
 """
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
 
 from compliance.read.case import Case
@@ -14,9 +14,11 @@ from compliance.read.record import shown
 from compliance.read.run import alone, numeric
 from compliance.rules.rule import TRAINING_RULES, Checked, Fault, Gap, Source, rule
 
-_OWN = "bertbench_"
+_OUR_PREFIX = "bertbench_"
 _SIZES = {"layers": 24, "hidden_size": 1024, "attention_heads": 16, "feed_forward_size": 4096, "max_positions": 512}
-_LENGTH, _SEQUENCE = "max_sequence_length", 512
+_LENGTH_KEY = "max_sequence_length"
+_LONGEST = 512
+"""Tokens of the reference's sequences."""
 _VOCABULARY = range(30_522, 30_529)
 """The reference's, and padded to whole tiles of 8."""
 
@@ -60,7 +62,7 @@ def _is_approved_format(value: Any, ruleset: str) -> bool:
 
 def _may_be_shorter_in_training(value: Any) -> bool:
     length = numeric(alone(value))
-    return length is not None and 0 < length < _SEQUENCE
+    return length is not None and 0 < length < _LONGEST
 
 
 def _is_bert_large(value: Any, _: str) -> bool:
@@ -77,34 +79,34 @@ FIXED = (
     ),
     Fixed("opt_end_learning_rate", "Hyperparameters", "the reference's end of the decay, 0", _equals(0)),
     Fixed(
-        _LENGTH, "Data Representation", "the reference's 512 tokens; the training set's may be shorter",
-        _equals(_SEQUENCE),
+        _LENGTH_KEY, "Data Representation", "the reference's 512 tokens; the training set's may be shorter",
+        _equals(_LONGEST),
     ),
     Fixed(
         "max_predictions_per_seq", "Data State at Start of Run", "the reference's 76 predictions a sample", _equals(76)
     ),
     Fixed(
-        f"{_OWN}clip_mode", _CLIP_SECTIONS,
+        f"{_OUR_PREFIX}clip_mode", _CLIP_SECTIONS,
         "clipping of the whole gradient, before or after the all-reduce", _one_of("before", "after"),
     ),
     Fixed(
-        f"{_OWN}compression", "Numerical formats",
+        f"{_OUR_PREFIX}compression", "Numerical formats",
         "gradients in a pre-approved format: fp64, fp32, tf32, fp16, bfloat16, int8, int4, from 2.0 on fp8, and others",
         _is_approved_format,
     ),
-    Fixed(f"{_OWN}sync_method", "Closed Division", "the reference's sum of gradients in every step",
+    Fixed(f"{_OUR_PREFIX}sync_method", "Closed Division", "the reference's sum of gradients in every step",
           _one_of("every_step")),
-    Fixed(f"{_OWN}loss_normalize", "Loss function", "the reference's mean on each rank", _one_of("rank")),
-    Fixed(f"{_OWN}ema_decay", "Hyperparameters", "an evaluation of the trained weights, no average of them",
+    Fixed(f"{_OUR_PREFIX}loss_normalize", "Loss function", "the reference's mean on each rank", _one_of("rank")),
+    Fixed(f"{_OUR_PREFIX}ema_decay", "Hyperparameters", "an evaluation of the trained weights, no average of them",
           _equals(0)),
-    Fixed(f"{_OWN}hidden_dropout", "Graph Definition", "the reference's dropout, 0.1", _equals(0.1)),
-    Fixed(f"{_OWN}attention_dropout", "Graph Definition", "the reference's dropout, 0.1", _equals(0.1)),
-    Fixed(f"{_OWN}model", "Graph Definition", "the reference's BERT-large, by its sizes", _is_bert_large),
-    Fixed(f"{_OWN}balance", "Training Data Order", "a random order, dealt to ranks or packed",
+    Fixed(f"{_OUR_PREFIX}hidden_dropout", "Graph Definition", "the reference's dropout, 0.1", _equals(0.1)),
+    Fixed(f"{_OUR_PREFIX}attention_dropout", "Graph Definition", "the reference's dropout, 0.1", _equals(0.1)),
+    Fixed(f"{_OUR_PREFIX}model", "Graph Definition", "the reference's BERT-large, by its sizes", _is_bert_large),
+    Fixed(f"{_OUR_PREFIX}balance", "Training Data Order", "a random order, dealt to ranks or packed",
           _one_of("none", "planned", "presort", "global_exchange", "packed")),
-    Fixed(f"{_OWN}checkpoint", "Pre-training is not allowed", "the reference's checkpoint",
+    Fixed(f"{_OUR_PREFIX}checkpoint", "Pre-training is not allowed", "the reference's checkpoint",
           lambda value, _: value is True),
-    Fixed(f"{_OWN}target", "Closed Division", "the target accuracy, 0.72", _equals(0.72)),
+    Fixed(f"{_OUR_PREFIX}target", "Closed Division", "the target accuracy, 0.72", _equals(0.72)),
 )  # fmt: skip
 
 
@@ -116,24 +118,27 @@ FIXED = (
 def fixed_values_are_the_references(case: Case) -> Checked:
     if not case.closed:
         return
-    missing = []
     for fixed in FIXED:
-        events = case.all(fixed.key)
-        for event in events:
-            if fixed.key == _LENGTH and _may_be_shorter_in_training(event.value):
-                found = f"line {event.line}, {fixed.key} {shown(event.value)}"
-                yield Gap(f"{found}: the training set's samples may be shorter, the evaluation set's not", asked=False)
+        for event in case.all(fixed.key):
+            logged = f"{fixed.key} {shown(event.value)}"
+            if fixed.key == _LENGTH_KEY and _may_be_shorter_in_training(event.value):
+                reason = "the training set's samples may be shorter, the evaluation set's not"
+                yield Gap(f"line {event.line}, {logged}: {reason}", asked=False)
             elif not fixed.is_sound(event.value, case.ruleset):
-                yield Fault(event.line, f"{fixed.key} {shown(event.value)}", f'{fixed.expected} ("{fixed.section}")')
-        if not events:
-            missing.append(fixed.key)
-    ours = [fixed.key for fixed in FIXED if fixed.key.startswith(_OWN)]
+                yield Fault(event.line, logged, f'{fixed.expected} ("{fixed.section}")')
+    yield from _missing_values(case)
+
+
+def _missing_values(case: Case) -> Iterator[Gap]:
+    """Find keys of the table that the log lacks: no rule asks for them."""
+    missing = [fixed.key for fixed in FIXED if not case.all(fixed.key)]
+    ours = [fixed.key for fixed in FIXED if fixed.key.startswith(_OUR_PREFIX)]
     taken_out = [key for key in ours if key in missing]
     if taken_out and len(taken_out) < len(ours):
         yield Gap(f"our logs give all keys of bertbench_; this one has no {', '.join(taken_out)}", asked=False)
         missing = [key for key in missing if key not in taken_out]
     if missing:
-        names = (key.removeprefix(_OWN) for key in missing)
+        names = (key.removeprefix(_OUR_PREFIX) for key in missing)
         yield Gap(f"the log doesn't give {', '.join(names)}", asked=False)
 
 

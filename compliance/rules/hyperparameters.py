@@ -94,10 +94,10 @@ def single_values_are_given_once(case: Case) -> Checked:
     if not case.closed:
         return
     for key in _single(case.ruleset):
-        events = case.all(key)
-        for event in events[1:]:
-            if len(distinct((events[0].value, event.value))) > 1:
-                yield Fault(event.line, f"{key} {shown(event.value)} again, not as on line {events[0].line}")
+        first = case.first(key)
+        for event in case.all(key)[1:]:
+            if first is not None and len(distinct((first.value, event.value))) > 1:
+                yield Fault(event.line, f"{key} {shown(event.value)} again, not as on line {first.line}")
 
 
 RULES = (

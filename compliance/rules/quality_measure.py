@@ -1,6 +1,6 @@
 """training_rules.adoc, "Closed Division" and "Quality measure": the target, and how it is measured."""
 
-from itertools import pairwise
+from typing import Any, NamedTuple
 
 from compliance.read.case import TRAINING_STEPS, Case
 from compliance.read.run import Evaluation, alone, numeric
@@ -14,11 +14,20 @@ _PACKED = 0.01
 """Packed batches hold some percent more or fewer samples than the nominal count."""
 
 
+class _Interval(NamedTuple):
+    """The training samples before an evaluation, since the one before it, and `until` it in all."""
+
+    evaluation: Evaluation
+    samples: float
+    until: float
+
+
 def target(case: Case) -> float:
     """Return the closed division's target; round 0.7 had two lower ones, by batch, as its log checker does."""
     if case.ruleset >= "1.0.0":
         return 0.72
-    return 0.712 if (case.batch or 0) < 8192 else 0.706
+    batch = case.batch or 0
+    return 0.712 if batch < 8192 else 0.706
 
 
 def evaluation_interval(global_batch_size: float) -> int:
@@ -59,11 +68,11 @@ def target_is_reached(case: Case) -> Checked:
     if best is None or aim is None or best.accuracy >= aim:
         return
     where = "" if best.samples is None else f" after {best.samples:,.0f} samples"
-    found = f"best accuracy {best.accuracy:.5f}{where}, {aim - best.accuracy:.5f} short"
+    miss = f"best accuracy {best.accuracy:.5f}{where}, {aim - best.accuracy:.5f} short"
     if case.closed:
-        yield Fault(best.line, found, f"accuracy {aim}")
+        yield Fault(best.line, miss, f"accuracy {aim}")
     else:
-        yield Gap(f"line {best.line}, {found} of the log's own target {aim:g}; an open run may stop so", asked=False)
+        yield Gap(f"line {best.line}, {miss} of the log's own target {aim:g}; an open run may stop so", asked=False)
 
 
 @rule(
@@ -77,20 +86,22 @@ def target_is_reached_on_the_clock(case: Case) -> Checked:
     reference that evaluates timestamped checkpoints off the clock. We don't apply it to BERT: "Appendix: Benchmark
     Specific Rules" says of stable diffusion (3.1 on) that its evaluation is done offline, and doesn't of BERT.
     """
-    start, stop, reached = case.first("run_start"), case.first("run_stop"), _reaching(case)
+    start = case.first("run_start")
+    stop = case.first("run_stop")
+    reached = _reaching(case)
     if not case.closed or start is None or stop is None or not reached:
         return
-    allowed = allowance_ms(case)
+    skew_ms = allowance_ms(case)
 
     def off_by_time(evaluation: Evaluation, allowed_ms: float) -> bool:
         return not start.time_ms - allowed_ms <= evaluation.time_ms <= stop.time_ms + allowed_ms
 
-    def off_by_line(evaluation: Evaluation) -> bool:
-        return not start.line < evaluation.line < stop.line
+    def off_by_line_and_time(evaluation: Evaluation) -> bool:
+        is_between_lines = start.line < evaluation.line < stop.line
+        return not is_between_lines and off_by_time(evaluation, 0.0)
 
-    if all(off_by_time(one, allowed) for one in reached) or all(
-        off_by_line(one) and off_by_time(one, 0.0) for one in reached
-    ):
+    all_off_by_time = all(off_by_time(evaluation, skew_ms) for evaluation in reached)
+    if all_off_by_time or all(map(off_by_line_and_time, reached)):
         clock = f"run_start on line {start.line} to run_stop on line {stop.line}"
         yield Fault(reached[0].line, f"accuracy {reached[0].accuracy:.5f} only outside of {clock}")
 
@@ -108,31 +119,44 @@ def evaluations_come_at_the_formulas_interval(case: Case) -> Checked:
     the only evaluation, or the training steps that the log gives ended there. A first evaluation that leaves out one is
     allowed too: some implementations begin so.
     """
-    evaluations = case.in_samples()
-    if not case.closed or case.batch is None or not evaluations:
+    intervals = _intervals(case)
+    if not case.closed or case.batch is None or not intervals:
         return  # `epoch-num` says if evaluations aren't counted in samples
-    interval = evaluation_interval(case.batch)
-    tolerance = case.batch + _PACKED * interval
-    samples = [0.0, *(at for _, at in evaluations)]
-    gaps = [
-        (evaluation, after - before)
-        for (evaluation, _), (before, after) in zip(evaluations, pairwise(samples), strict=True)
-    ]
-    long = [pair for pair in gaps if pair[1] > interval + tolerance]
-    short = [pair for pair in gaps if pair[1] < interval - tolerance]
+    wanted = evaluation_interval(case.batch)
+    tolerance = case.batch + _PACKED * wanted
+    long = [interval for interval in intervals if interval.samples > wanted + tolerance]
+    short = [interval for interval in intervals if interval.samples < wanted - tolerance]
     if not (long or short):
         return
-    left_out = round(sum(gap / interval - 1 for _, gap in long))
-    allowed_left_out = 1 if long and long[0] == gaps[0] else 0
-    last = gaps[-1]
-    steps = case.number(TRAINING_STEPS) or 0.0
-    training_ended = samples[-1] >= (steps - 1) * case.batch > 0
-    last_gains = len(gaps) > 1 and last in short and last[0] in _reaching(case) and not training_ended
+    left_out = round(sum(interval.samples / wanted - 1 for interval in long))
+    allowed_left_out = 1 if intervals[0] in long else 0
+    last_gains = len(intervals) > 1 and intervals[-1] in short and _last_gains(case, intervals[-1], case.batch)
     if len(short) <= 2 and left_out <= allowed_left_out and not last_gains:
         return
-    first, gap = min([*long, *short], key=lambda pair: pair[0].line)
-    found = f"an evaluation after {gap:,.0f} more samples; {len(short)} early, {left_out} left out"
-    yield Fault(first.line, found, f"every {interval:,} samples at batch {case.batch:,.0f}")
+    first = min([*long, *short], key=lambda interval: interval.evaluation.line)
+    yield Fault(
+        first.evaluation.line,
+        f"an evaluation after {first.samples:,.0f} more samples; {len(short)} early, {left_out} left out",
+        f"every {wanted:,} samples at batch {case.batch:,.0f}",
+    )
+
+
+def _intervals(case: Case) -> list[_Interval]:
+    """Return the interval before each evaluation, in order of samples."""
+    intervals = []
+    before = 0.0
+    for evaluation, samples in case.in_samples():
+        intervals.append(_Interval(evaluation, samples - before, samples))
+        before = samples
+    return intervals
+
+
+def _last_gains(case: Case, last: _Interval, batch: float) -> bool:
+    """Return whether the last evaluation reaches the target, and training didn't end there as planned."""
+    steps = case.number(TRAINING_STEPS) or 0.0
+    planned = (steps - 1) * batch  # samples
+    training_ended = planned > 0 and last.until >= planned
+    return last.evaluation in _reaching(case) and not training_ended
 
 
 @rule(
@@ -142,7 +166,12 @@ def evaluations_come_at_the_formulas_interval(case: Case) -> Checked:
 )  # fmt: skip
 def evaluation_is_as_thorough_as_the_references(case: Case) -> Checked:
     if case.closed:
-        yield from unsound(case, "eval_samples", lambda value: (numeric(alone(value)) or 0.0) >= _HELD_OUT)
+        yield from unsound(case, "eval_samples", _is_the_whole_set)
+
+
+def _is_the_whole_set(value: Any) -> bool:
+    samples = numeric(alone(value))
+    return samples is not None and samples >= _HELD_OUT
 
 
 RULES: tuple[Rule, ...] = (

@@ -70,16 +70,17 @@ def seeds_of_runs(runs: Mapping[str, RunFacts]) -> list[Breach]:
             seed = as_seed(event.value)
             missing = [name for name in ("file", "lineno") if name not in event.metadata]
             if seed is None:
-                breaches.append(SEEDS.breach(f"{log} logs seed {shown(event.value)}", "a whole number", event.line))
+                logged = f"{log} logs seed {shown(event.value)}"
+                breaches.append(SEEDS.breach(logged, "a whole number", event.line))
                 continue
             if missing:
-                found = f"{log} logs a seed without {' and '.join(missing)}"
-                breaches.append(SEEDS.breach(found, "the source file and line that log it", event.line))
+                logged = f"{log} logs a seed without {' and '.join(missing)}"
+                breaches.append(SEEDS.breach(logged, "the source file and line that log it", event.line))
                 continue
             place = _place(event, seed)
             if place in places:
-                found = f"{log} logs seed {shown(event.value)} again on the same line of its source"
-                breaches.append(SEEDS.breach(found, "one process that logs it", event.line))
+                logged = f"{log} logs seed {shown(event.value)} again on the same line of its source"
+                breaches.append(SEEDS.breach(logged, "one process that logs it", event.line))
             places.add(place)
     return breaches
 

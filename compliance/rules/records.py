@@ -39,6 +39,10 @@ def _noted(case: Case, name: str) -> Iterator[Fault]:
     return (Fault(line, reason) for line, reason in case.log.notes[name])
 
 
+def _more_lines(count: int) -> str:
+    return f"; {count:,} such lines" if count > 1 else ""
+
+
 @rule(
     "record", _LINES, "Every MLPerf line is a JSON object with time_ms, key, value and metadata",
     "check whether the file was truncated, or two processes wrote into one line", since=OLDEST,
@@ -55,7 +59,7 @@ def times_are_numbers(case: Case) -> Checked:
     """Note times that are no JSON numbers: the parser reads them, and nothing forbids them."""
     notes = case.log.notes["time-number"]
     for line, reason in notes[:1]:
-        more = f"; {len(notes):,} such lines" if len(notes) > 1 else ""
+        more = _more_lines(len(notes))
         yield Gap(f"line {line}, {reason}, which is no number but is read as one{more}", asked=False)
 
 
@@ -81,9 +85,9 @@ def records_are_text(case: Case) -> Checked:
 )  # fmt: skip
 def all_lines_are_read(case: Case) -> Checked:
     for name in ("record-read", "text-hole"):
-        for line, reason in case.log.notes[name][:1]:
-            count = len(case.log.notes[name])
-            yield Gap(f"line {line} is not read, {reason}" + (f"; {count:,} such lines" if count > 1 else ""))
+        notes = case.log.notes[name]
+        for line, reason in notes[:1]:
+            yield Gap(f"line {line} is not read, {reason}{_more_lines(len(notes))}")
     for key in case.log.flooded:
         if key in _COUNTED_KEYS:
             yield Gap(f"{key} stands in more than {MOST_OF_A_KEY:,} records; only the first were seen")

@@ -146,10 +146,10 @@ def rule(
 ) -> Callable[[Check], Rule]:
     """Make a rule, whose id is `name`, of the function that checks it on a log."""
 
-    def of(check: Check) -> Rule:
+    def with_check(check: Check) -> Rule:
         return Rule(name, source, says, remedy, since, doubtful, check)
 
-    return of
+    return with_check
 
 
 def unsound(case: Case, key: str, is_sound: Callable[[Any], object], expected: str | None = None) -> Iterator[Fault]:

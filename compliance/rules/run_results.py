@@ -12,10 +12,13 @@ from compliance.rules.rule import OLDEST, TRAINING_RULES, Checked, Fault, Gap, S
 
 _RUN_RESULTS = Source(TRAINING_RULES, "Run Results")
 _DEFINITIONS = Source(TRAINING_RULES, "Definitions (read this section carefully)")
-_MOST_SKEW_MS, _LEAST_SKEW_MS, _SKEW_OF_RUN = 1e3, 10.0, 0.002
-_EARLIEST_MS, _LATEST_MS = 1_546_300_800_000, 4_102_444_800_000
+_MOST_SKEW_MS = 1e3
+_LEAST_SKEW_MS = 10.0
+_SKEW_OF_RUN = 0.002
+_EARLIEST_MS = 1_546_300_800_000
+_LATEST_MS = 4_102_444_800_000
 """2019 to 2100 in milliseconds since 1970; the same time in seconds, microseconds or nanoseconds lies outside."""
-_LONGEST_OWN_MS = 1e9
+_LONGEST_SINCE_START_MS = 1e9
 """A clock may also count from its own start: the score is a difference."""
 _USES_DATA = ("block_start", "epoch_start", "eval_start", "eval_accuracy")
 
@@ -36,7 +39,7 @@ def clock_runs_once(case: Case) -> Checked:
         for event in case.all(key)[1:]:
             first = case.all(key)[0]
             apart_ms = abs(event.time_ms - first.time_ms)
-            if not apart_ms <= allowance_ms(case):
+            if not apart_ms <= allowance_ms(case):  # NaN isn't
                 yield Fault(event.line, f"a further {key}, {apart_ms / 1e3:.3f} s from the one on line {first.line}")
 
 
@@ -44,15 +47,19 @@ def clock_runs_once(case: Case) -> Checked:
     "run-order", _RUN_RESULTS, "The clock stops after it started", "check the clock of the host", since=OLDEST,
 )  # fmt: skip
 def clock_stops_after_its_start(case: Case) -> Checked:
-    start, stop = case.first("run_start"), case.first("run_stop")
+    start = case.first("run_start")
+    stop = case.first("run_stop")
     if start is None or stop is None:
         return  # the official checker reports a missing event
     early_ms = start.time_ms - stop.time_ms
     if early_ms >= 0:
         yield Fault(stop.line, f"run_stop {early_ms / 1e3:.3f} s before run_start")
     elif stop.line < start.line:
-        found = f"run_stop before run_start, which is on line {start.line}"
-        yield Fault(stop.line, found, "run_stop on a later line, as common.yaml of the log checker wants it")
+        yield Fault(
+            stop.line,
+            f"run_stop before run_start, which is on line {start.line}",
+            "run_stop on a later line, as common.yaml of the log checker wants it",
+        )
 
 
 @rule(
@@ -63,8 +70,9 @@ def clock_stops_after_its_start(case: Case) -> Checked:
 def clock_counts_milliseconds(case: Case) -> Checked:
     for key in ("run_start", "run_stop"):
         for event in case.all(key):
-            own, since_1970 = 0 <= event.time_ms < _LONGEST_OWN_MS, _EARLIEST_MS <= event.time_ms <= _LATEST_MS
-            if not (own or since_1970):
+            is_since_start = 0 <= event.time_ms < _LONGEST_SINCE_START_MS
+            is_since_1970 = _EARLIEST_MS <= event.time_ms <= _LATEST_MS
+            if not (is_since_start or is_since_1970):
                 yield Fault(event.line, f"{key} with time_ms {event.time_ms:.15g}")
 
 
@@ -77,7 +85,9 @@ def _init_limit_minutes(case: Case) -> int:
     """
     if case.ruleset < "1.0.0":
         return 20
-    return 240 if case.division == "open" and case.ruleset >= "2.0.0" else 30
+    if case.division == "open" and case.ruleset >= "2.0.0":
+        return 240
+    return 30
 
 
 @rule(
@@ -92,12 +102,15 @@ def long_initialisation_is_on_the_clock(case: Case) -> Checked:
     and run_start is no initialisation. The clock starts when the maximum is exceeded, so a longer one breaks the rule
     only if the clock starts later than that.
     """
-    starts, stop, run_start = case.all("init_start"), case.first("init_stop"), case.first("run_start")
+    starts = case.all("init_start")
+    stop = case.first("init_stop")
+    run_start = case.first("run_start")
     if not starts or stop is None or run_start is None:
         return  # the official checker reports a missing event
     limit = _init_limit_minutes(case)
     began_ms = min(start.time_ms for start in starts)
-    minutes, until_clock = (stop.time_ms - began_ms) / 60e3, (run_start.time_ms - began_ms) / 60e3
+    minutes = (stop.time_ms - began_ms) / 60e3
+    until_clock = (run_start.time_ms - began_ms) / 60e3
     if minutes > limit and until_clock > limit:
         yield Fault(stop.line, f"{minutes:.2f} minutes from init_start to init_stop", f"at most {limit} minutes")
 
@@ -131,15 +144,16 @@ def clock_is_not_paused(case: Case) -> Checked:
     resumptions = case.all("resumed")
     if not resumptions:
         return
-    last, counts = resumptions[-1], [event.value for event in resumptions]
-    found = (
+    last = resumptions[-1]
+    counts = [event.value for event in resumptions]
+    logged = (
         f"resumptions {shown(counts)}, the last from a snapshot after {shown(last.metadata.get('samples'))} samples; "
         f"cause: {shown(last.metadata.get('after'))}"
     )
     if counts == [*range(1, len(counts) + 1)]:
-        yield Gap(f"line {last.line}, {found}; that the clock ran on isn't in the log")
+        yield Gap(f"line {last.line}, {logged}; that the clock ran on isn't in the log")
     else:
-        yield Fault(last.line, found, "resumptions 1, 2, 3, ... of a whole log")
+        yield Fault(last.line, logged, "resumptions 1, 2, 3, ... of a whole log")
 
 
 @rule(

@@ -1,1 +1,1 @@
-"""Benchmark ours and its rivals on the same work and data, in the same run."""
+"""Benchmark ours and its baselines on the same work and data, in the same run."""

@@ -1,4 +1,4 @@
-"""`lab balance`: time real steps of two ranks on Wikipedia's lengths, dealt as drawn and dealt by cost.
+"""`lab balance`: time real steps of two ranks on Wikipedia's lengths, assigned as drawn and assigned by cost.
 
 Both methods do whole runs on the same global batches, in turns; a step lasts until its slowest rank is done. The result
 gives the ratio of the times and what the cost model predicts.
@@ -9,6 +9,7 @@ import json
 import statistics
 from collections.abc import Sequence
 from functools import partial
+from itertools import chain
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -36,22 +37,32 @@ def measure(arguments: argparse.Namespace, progress: Progress) -> Found:
     with TemporaryDirectory() as folder:
         system = write_system(Path(folder), SHAPES["small"], batch, _WARM_UP + steps)
         settings = (*_TWO_RANKS, *steps_only(_WARM_UP + steps, 2 * batch))
-        arms = {method: partial(_steps, system, settings, arguments.seed, method) for method in METHODS}
-        runs = in_turns(arms, _TURNS, progress=progress)
-    taken = {method: [step for run in own for step in run] for method, own in runs.items()}
-    none_ms, planned_ms = ([step["step_ms"] for step in own] for own in taken.values())
-    none, planned = ([step["load_efficiency"] for step in own] for own in taken.values())
-    measured, simulated = paired_ratio(none_ms, planned_ms), paired_ratio(planned, none).ratio
-    step_ms = {"none": statistics.median(none_ms), "planned": statistics.median(planned_ms)}
-    found = {
+        runs_of = {method: partial(_steps, system, settings, arguments.seed, method) for method in METHODS}
+        runs = in_turns(runs_of, _TURNS, progress=progress)
+    none = [*chain.from_iterable(runs["none"])]
+    planned = [*chain.from_iterable(runs["planned"])]
+    measured = paired_ratio(_each(none, "step_ms"), _each(planned, "step_ms"))
+    simulated = paired_ratio(_each(planned, "load_efficiency"), _each(none, "load_efficiency")).ratio
+    step_ms = {
+        "none": statistics.median(_each(none, "step_ms")),
+        "planned": statistics.median(_each(planned, "step_ms")),
+    }
+    content = {
         "step_ms": step_ms, "ratio": measured.ratio, "ratio_low": measured.low, "ratio_high": measured.high,
         "simulated_ratio": simulated,
     }  # fmt: skip
-    shown = ", ".join(f"{method} {own:,.0f} ms" for method, own in step_ms.items())
-    head = f"small, 2 ranks x {batch} samples on {processor()}: {shown} a step"
+    shown = ", ".join(f"{method} {milliseconds:,.0f} ms" for method, milliseconds in step_ms.items())
     return Found(
-        found, [head, f"none over planned, {len(none)} pairs: {measured}; the cost model predicts {simulated:.3f}"]
+        content,
+        [
+            f"small, 2 ranks x {batch} samples on {processor()}: {shown} a step",
+            f"none over planned, {len(none)} pairs: {measured}; the cost model predicts {simulated:.3f}",
+        ],
     )
+
+
+def _each(steps: Sequence[dict[str, Any]], field: str) -> list[float]:
+    return [step[field] for step in steps]
 
 
 def _steps(system: Path, settings: Sequence[str], seed: int, method: str, number: int) -> list[dict[str, Any]]:

@@ -48,7 +48,7 @@ def measure(arguments: argparse.Namespace, progress: Progress) -> Found:
 
 
 def _rates(folder: Path, seed: int, progress: Progress) -> list[dict[str, Any]]:
-    """Read every format in turns; report a missing rival and skip it."""
+    """Read every format in turns; report a missing baseline and skip it."""
     torch.set_num_threads(1)
     content = wikipedia_like(_SAMPLES, seed)
     split = write_split(folder / "train", content.split(8_192), -(-_SAMPLES // _SHARDS))
@@ -83,7 +83,7 @@ def _rate(reader: Reader, ids: Ids, _: int) -> float:
 
 def _arrow(content: Columns) -> Reader:
     """Read Hugging Face datasets over Arrow, a batch of rows at a time as numpy."""
-    from datasets import Dataset as ArrowDataset  # noqa: PLC0415 - an optional rival
+    from datasets import Dataset as ArrowDataset  # noqa: PLC0415 - an optional baseline
 
     tokens, masked = np.cumsum(content.lengths)[:-1], np.cumsum(content.masked)[:-1]
     ends = zip(_FIELDS, (tokens, tokens, masked, masked), strict=True)

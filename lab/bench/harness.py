@@ -1,7 +1,7 @@
-"""Run a bench: its arms in turns, then the table, the JSON and the record.
+"""Run a bench: its configurations in turns, then the table, the JSON and the record.
 
-A bench is a module with options and a `measure` that names arms, sizes and units; its last line makes it a command of
-`bertbench lab`. An arm is a function of the round's number: what is timed, or what times itself.
+A bench is a module with options and a `measure` that names configurations, sizes and units; its last line makes it a
+command of `bertbench lab`. A configuration is a function of the round's number: what is timed, or what times itself.
 """
 
 import argparse
@@ -83,14 +83,15 @@ def command(
         if getattr(arguments, "device", None) == "cuda" and not torch.cuda.is_available():
             raise ConfigError("--device cuda: found no GPU that torch can use; leave --device out")
         with Progress() as progress:
-            found = measure(arguments, progress)
-        if found is None:
+            measurement = measure(arguments, progress)
+        if measurement is None:
             emit(arguments.json, [])
             return 0
-        emit(arguments.json, found.content, "\n".join(found.lines))
+        emit(arguments.json, measurement.content, "\n".join(measurement.lines))
         if arguments.record is not None:
-            write_file(arguments.record, json.dumps(_record(found), indent=2, default=asdict) + "\n", "--record")
-        return found.code
+            text = json.dumps(_record(measurement), indent=2, default=asdict)
+            write_file(arguments.record, f"{text}\n", "--record")
+        return measurement.code
 
     return add_arguments, run
 
@@ -127,25 +128,30 @@ def _record(found: Found) -> dict[str, object]:
 
 
 def in_turns(
-    arms: Mapping[Name, Callable[[int], Answer]],
+    configurations: Mapping[Name, Callable[[int], Answer]],
     rounds: int,
     warm_up: int = 0,
     progress: Progress | None = None,
     what: str = "",
 ) -> dict[Name, list[Answer]]:
-    """Call every arm once a round, in reverse order in every other round; return answers without those of `warm_up`.
+    """Call each configuration once a round, in reverse order in every other round.
 
-    Alternation lets the machine's other work and its drift affect all arms alike.
+    Returns all answers without those of `warm_up`. Alternation lets the machine's other work and its drift affect all
+    configurations alike.
     """
-    answers: dict[Name, list[Answer]] = {name: [] for name in arms}
+    answers: dict[Name, list[Answer]] = {name: [] for name in configurations}
     total = warm_up + rounds
+    calls = total * len(configurations)
+    done = 0
     for number in range(total):
-        for place, name in enumerate([*arms][:: -1 if number % 2 else 1]):
+        names = list(configurations)
+        if number % 2:
+            names.reverse()
+        for name in names:
             if progress is not None:
-                progress.update(
-                    number * len(arms) + place, total * len(arms), f"{what}round {number + 1} of {total}, {name}"
-                )
-            answer = arms[name](number)
+                progress.update(done, calls, f"{what}round {number + 1} of {total}, {name}")
+            answer = configurations[name](number)
+            done += 1
             if number >= warm_up:
                 answers[name].append(answer)
     return answers
@@ -174,7 +180,8 @@ class Ratio(NamedTuple):
 
 def paired_ratio(dividends: Sequence[float], divisors: Sequence[float]) -> Ratio:
     """Return the median of dividends over divisors, measured in pairs, one of each in a round, by the sign test."""
-    return Ratio(*median_interval([dividend / divisor for dividend, divisor in zip(dividends, divisors, strict=True)]))
+    ratios = [dividend / divisor for dividend, divisor in zip(dividends, divisors, strict=True)]
+    return Ratio(*median_interval(ratios))
 
 
 def median_interval(values: Sequence[float], tests: int = 1) -> tuple[float, float | None, float | None]:
@@ -196,8 +203,12 @@ def table(rows: Sequence[object], columns: Mapping[str, str]) -> list[str]:
     The columns before the first number, whose format has a colon, are aligned to the left; a number that is None is
     shown as -.
     """
-    left = len([*takewhile(lambda form: ":" not in form, columns.values())])
-    return aligned([*columns], [[_cell(form, row) for form in columns.values()] for row in rows], left)
+    forms = list(columns.values())
+    left = len([*takewhile(lambda form: ":" not in form, forms)])
+    cells = []
+    for row in rows:
+        cells.append([_cell(form, row) for form in forms])
+    return aligned([*columns], cells, left)
 
 
 def _cell(form: str, row: object) -> str:

@@ -47,7 +47,7 @@ def measure(arguments: argparse.Namespace, progress: Progress) -> Found:
     peak_gb = round(peak_bytes(device) / 1e9, 3)
     medians = {name: round(statistics.median(taken), 3) for name, taken in times.items()}
     where = machine_name(device)
-    found = {
+    content = {
         "parameters": parameters,
         **{f"{name}_ms": taken for name, taken in medians.items()},
         "arithmetic": arithmetic,
@@ -55,12 +55,12 @@ def measure(arguments: argparse.Namespace, progress: Progress) -> Found:
         "machine": where,
     }
     rows = [
-        (f"{name}, {arithmetic[name]}", medians[name], paired_ratio(own, times["adamw_fused"]))
-        for name, own in times.items()
+        (f"{name}, {arithmetic[name]}", medians[name], paired_ratio(taken, times["adamw_fused"]))
+        for name, taken in times.items()
     ]
     head = f"{parameters:,} parameters on {where}; peak memory {peak_gb:.2f} GB"
     lines = table(rows, {"optimizer": "{0[0]}", "ms": "{0[1]:,.1f}", "over AdamW": "{0[2]}"})
-    return Found(found, [head, *lines])
+    return Found(content, [head, *lines])
 
 
 def step_times(
@@ -81,11 +81,12 @@ def step_times(
             parameter.grad = torch.empty_like(parameter).normal_(0.0, 1e-3, generator=generator)
         return milliseconds(take, device)
 
-    arms: dict[str, Callable[[], object]] = {"adamw_fused": adamw.step, "lamb": partial(lamb.step, _RATE)}
+    steps: dict[str, Callable[[], object]] = {"adamw_fused": adamw.step, "lamb": partial(lamb.step, _RATE)}
     if "muon" in arguments.also:
         muon, _ = build_optimizer(model, OptimizerSettings(name="muon", learning_rate=_RATE))
-        arms["muon"] = partial(muon.step, _RATE)
-    times = in_turns({name: partial(timed, take) for name, take in arms.items()}, arguments.rounds, _WARM_UP, progress)
+        steps["muon"] = partial(muon.step, _RATE)
+    timed_steps = {name: partial(timed, take) for name, take in steps.items()}
+    times = in_turns(timed_steps, arguments.rounds, _WARM_UP, progress)
     texts = {"adamw_fused": "torch's fused AdamW", "lamb": text}
     return times, texts | dict.fromkeys(arguments.also, "multi-tensor")
 

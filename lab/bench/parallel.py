@@ -43,19 +43,21 @@ def measure(arguments: argparse.Namespace, progress: Progress) -> Found:
             log = Path(folder) / f"{layout}_{number}.txt"
             return train_here(arguments.system, (*alike, *split), number + 1, log, to_target=False)
 
-        arms = {
+        layouts = {
             layout: partial(train, layout, data, pipeline)
             for layout, (data, pipeline) in _LAYOUTS.items()
             if data * pipeline <= available_cores()
         }
-        runs = in_turns(arms, arguments.seeds, progress=progress)
-    rows = [
-        {"layout": layout, "seed": seed, "samples_per_s": round(run.rate, 1), "accuracy": run.course[-1][1]}
-        for layout, own in runs.items()
-        for seed, run in enumerate(own, start=1)
-    ]
-    rates = {layout: [run.rate for run in own] for layout, own in runs.items()}
-    shown = [(name, statistics.median(own), paired_ratio(own, rates["data 1"])) for name, own in rates.items()]
+        runs = in_turns(layouts, arguments.seeds, progress=progress)
+    rows = []
+    rates: dict[str, list[float]] = {}
+    for layout, seeds in runs.items():
+        rates[layout] = [run.rate for run in seeds]
+        for seed, run in enumerate(seeds, start=1):
+            _, accuracy = run.course[-1]
+            rows.append({"layout": layout, "seed": seed, "samples_per_s": round(run.rate, 1), "accuracy": accuracy})
+    one_rank = rates["data 1"]
+    shown = [(name, statistics.median(taken), paired_ratio(taken, one_rank)) for name, taken in rates.items()]
     head = (
         f"{arguments.system} at equal global batch, each step in {_PARTS} parts; medians of {arguments.seeds} seeds on "
         f"{available_cores()} cores of {processor()}. Ranks communicate through main memory."

@@ -1,12 +1,12 @@
 """`lab step`: time training steps of ours and of transformers' BERT on the same batches, one process each, in pairs.
 
 A batch has Wikipedia's lengths: it draws one sequence from each equal quantile of their distribution, so every batch
-resembles the whole. A step is forward and backward pass and the optimizer, Adam with decoupled weight decay. Rivals are
-transformers' stock variants and strong ones (rivals.py); those that group batches by length train on other batches than
-ours and are marked as biased. Each is measured in turns with ours, after both have trained on every batch once: by then
-code for the batches' sizes is generated, and memory, which a CPU process keeps, has grown to its full size. Useful work
-counts unpadded sequences and heads on masked tokens, like published results, even if a program does more (padding) or
-less (our last layer skips tokens that no head reads).
+resembles the whole. A step is forward and backward pass and the optimizer, Adam with decoupled weight decay. Baselines
+are transformers' stock variants and strong ones (baselines.py); those that group batches by length train on other
+batches than ours and are marked as biased. Each is measured in turns with ours, after both have trained on every batch
+once: by then code for the batches' sizes is generated, and memory, which a CPU process keeps, has grown to its full
+size. Useful work counts unpadded sequences and heads on masked tokens, like published results, even if a program does
+more (padding) or less (our last layer skips tokens that no head reads).
 """
 
 import argparse
@@ -34,14 +34,14 @@ from bertbench.model.products import fastest_products, set_products
 from bertbench.model.shape import SHAPES, BertShape
 from bertbench.optim.adam import MultiTensorAdam, native_adam_step
 from lab.bench import stock
+from lab.bench.baselines import BASELINES, LEARNING_RATE, Baseline, build_baseline
 from lab.bench.batches import grouped_batches, wikipedia_batches
 from lab.bench.harness import Found, Ratio, add_device, command, in_turns, machine_name, option, paired_ratio, table
 from lab.bench.peak import square_flops
-from lab.bench.rivals import LEARNING_RATE, RIVALS, Rival, build_rival
 from lab.bench.step_process import Step, StepProcess, Took
 
 _DTYPES: dict[str, tuple[PrecisionName, ...]] = {"cpu": ("fp32", "bf16"), "cuda": ("fp32", "bf16", "fp16")}
-_OURS = Rival("bertbench", "ours")
+_OURS = Baseline("bertbench", "ours")
 _TOKENS = 2048  # about the size of a batch
 _GPU_BATCH = 24  # of 48, transformers eager takes over 61 GB of an H100's 80 in BERT-Large, beside our 16
 _COLUMNS = {
@@ -69,7 +69,7 @@ class Measured:
     biased: bool
     """Whether batches hold other samples than bertbench's: grouped by length, they aren't a random draw."""
     unpadded_or_trimmed: bool
-    """Whether it is a strong rival: heads on masked positions, batches padded to at most their longest."""
+    """Whether it is a strong baseline: heads on masked positions, batches padded to at most their longest."""
     ours_is: Ratio
     """How many times as fast as this bertbench is, measured in pairs."""
 
@@ -99,7 +99,7 @@ def measure(arguments: argparse.Namespace, progress: Progress) -> Found:
 def measure_size(
     size: str, dtype: PrecisionName, gemm_flops: float, arguments: argparse.Namespace, progress: Progress
 ) -> list[Measured]:
-    """Measure ours and the rivals, if they are installed, at one size in one number format."""
+    """Measure ours and the baselines, if they are installed, at one size in one number format."""
     device, rounds, seed = torch.device(arguments.device), arguments.rounds, arguments.seed
     batches, grouped = (made(arguments.batch, rounds, seed) for made in (wikipedia_batches, grouped_batches))
     where, built = (arguments.threads, device), (SHAPES[size], dtype, seed)
@@ -109,9 +109,9 @@ def measure_size(
     with StepProcess(_OURS.name, _ours, *where, *built) as our_program:
         ours = {_OURS.name: _visits(our_program, batches)}
         all_of_ours = turns(ours)[_OURS.name]
-        for kind in _rivals(arguments.compile, device):
+        for kind in _baselines(arguments.compile, device):
             own = grouped if kind.grouped else batches
-            with StepProcess(kind.name, build_rival, *where, kind, *built) as program:
+            with StepProcess(kind.name, build_baseline, *where, kind, *built) as program:
                 took = turns({**ours, kind.name: _visits(program, own)})
             beside, theirs = took[_OURS.name], took[kind.name]
             seconds = [[step.seconds for step in steps] for steps in (theirs, beside)]
@@ -122,10 +122,12 @@ def measure_size(
     return [measured(_OURS, batches * (1 + len(rows)), all_of_ours, Ratio(1.0)), *rows]
 
 
-def _rivals(compiled: bool, device: torch.device) -> list[Rival]:
+def _baselines(compiled: bool, device: torch.device) -> list[Baseline]:
     if not stock.is_here():
         return []
-    return [rival for rival in RIVALS if (compiled or not rival.compiled) and device.type in rival.devices]
+    return [
+        baseline for baseline in BASELINES if (compiled or not baseline.compiled) and device.type in baseline.devices
+    ]
 
 
 def _visits(program: StepProcess, batches: list[Columns]) -> Callable[[int], Took]:
@@ -133,7 +135,7 @@ def _visits(program: StepProcess, batches: list[Columns]) -> Callable[[int], Too
 
 
 def table_of(results: Sequence[Measured]) -> list[str]:
-    """Return the table of a size and number format, and how much faster ours is than the fastest unbiased rivals."""
+    """Return the table of a size and number format, and how much faster ours is than the fastest unbiased baselines."""
     ours, *others = results
     rows = [(result.name + " (biased)" * result.biased, result) for result in results]
     lines = table(rows, {f"{ours.size}, {ours.dtype}": "{0[0]}", **_COLUMNS})
@@ -142,7 +144,7 @@ def table_of(results: Sequence[Measured]) -> list[str]:
         strongest = min(unbiased, key=_lead)
         stock_one = min((result for result in unbiased if not result.unpadded_or_trimmed), key=_lead)
         lines += [
-            f"bertbench is {strongest.ours_is} as fast as the strongest unbiased rival, {strongest.name}",
+            f"bertbench is {strongest.ours_is} as fast as the strongest unbiased baseline, {strongest.name}",
             f"and {stock_one.ours_is} as fast as the best unbiased stock variant, {stock_one.name}",
         ]
     return lines
@@ -153,7 +155,7 @@ def _lead(result: Measured) -> float:
 
 
 def _measured(
-    kind: Rival, batches: list[Columns], took: list[Took], ours_is: Ratio,
+    kind: Baseline, batches: list[Columns], took: list[Took], ours_is: Ratio,
     size: str, dtype: PrecisionName, gemm_flops: float,
 ) -> Measured:  # fmt: skip
     shape = SHAPES[size]

@@ -68,7 +68,7 @@ def _serve(
 ) -> None:
     torch.set_num_threads(threads)
     if device.type == "cpu":
-        keep_freed_memory()  # as a run of ours does; a rival gets the same
+        keep_freed_memory()  # as a run of ours does; a baseline gets the same
     before = peak_bytes(device)
     step = build(device, *arguments)
     while True:

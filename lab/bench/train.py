@@ -73,7 +73,7 @@ def measure(arguments: argparse.Namespace, progress: Progress) -> Found:
     """Train every program once per seed; the record keeps each run's evaluations. Raises RunError if one fails."""
     if not all(importlib.util.find_spec(name) for name in ("transformers", "accelerate")):
         raise ConfigError(
-            "found no transformers and accelerate, whose Trainer is the rival; `make setup` installs them"
+            "found no transformers and accelerate, whose Trainer is the baseline; `make setup` installs them"
         )
     system = load_system(arguments.system, arguments.overrides)
     for values in combinations(arguments.rival_sweeps):
@@ -124,15 +124,15 @@ class _Comparison:
 
         Raises RunError if no values reach the target with every seed.
         """
-        found: dict[Settings, int] = {}
+        samples_of: dict[Settings, int] = {}
         for values in combinations(self._arguments.rival_sweeps):
             program = Program(setup.name, (*overrides, *values), setup)
             trials = [self._trial("sweep", program, seed) for seed in _TUNED_ON]
             if all(trained.reached for trained in trials):
-                found[values] = sum(trained.samples for trained in trials)
-        if not found:
+                samples_of[values] = sum(trained.samples for trained in trials)
+        if not samples_of:
             raise RunError("the Trainer reached the target with no values on every seed; give --rival-sweep others")
-        return min(found, key=found.__getitem__)
+        return min(samples_of, key=samples_of.__getitem__)
 
     def run(self, program: Program, number: int) -> Trained:
         """Return the run of a row with seed `number` + 1."""
@@ -171,7 +171,7 @@ def combinations(sweeps: Sequence[str]) -> list[Settings]:
 def _trained(system: str, program: Program, seed: int) -> Trained:
     if program.setup is None:
         return _ours(system, program.steps, program.overrides, seed)
-    return _rival(system, program.steps, program.setup, program.overrides, seed)
+    return _baseline(system, program.steps, program.setup, program.overrides, seed)
 
 
 def _ours(system: str, steps: int | None, overrides: Settings, seed: int) -> Trained:
@@ -181,12 +181,12 @@ def _ours(system: str, steps: int | None, overrides: Settings, seed: int) -> Tra
         return train_here(system, (*overrides, *own), seed, Path(folder) / "run_0.txt", to_target=steps is None)
 
 
-def _rival(system: str, steps: int | None, setup: SetUp, overrides: Settings, seed: int) -> Trained:
+def _baseline(system: str, steps: int | None, setup: SetUp, overrides: Settings, seed: int) -> Trained:
     request = json.dumps([system, overrides, seed, steps, setup])
     environments: list[Mapping[str, str]] = [*environments_of(setup.ranks)] if setup.ranks > 1 else [{}]
     processes = [
         subprocess.Popen(
-            [sys.executable, "-m", "lab.bench.rival_train", request], env={**os.environ, **environment},
+            [sys.executable, "-m", "lab.bench.trainer_baseline", request], env={**os.environ, **environment},
             stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
         )
         for environment in environments

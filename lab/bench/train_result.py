@@ -45,18 +45,20 @@ class Result:
 def result(name: str, runs: Sequence[Trained], ours: Sequence[Trained], alike: Sequence[Trained]) -> Result:
     """Return the row of a program beside ours, and beside ours with the same optimizer."""
     reached = all(run.reached for run in runs)
-    seconds, samples = [run.seconds for run in runs], [run.samples for run in runs]
-    both = reached and all(run.reached for run in ours)
-    rates, others = ([run.rate for run in its] for its in (alike, runs))
+    ours_reached = all(run.reached for run in ours)
+    seconds = [run.seconds for run in runs]
+    samples = [run.samples for run in runs]
+    rates = [run.rate for run in runs]
+    rates_alike = [run.rate for run in alike]
     return Result(
         name,
-        round(statistics.mean(seconds), 3) if reached else None,
-        statistics.mean(samples) if reached else None,
-        round(statistics.median(run.rate for run in runs), 1),
-        reached,
-        len(runs),
-        ratio_of_means(seconds, [run.seconds for run in ours]) if both else None,
-        ratio_of_means(rates, others) if rates else None,
+        seconds_to_target=round(statistics.mean(seconds), 3) if reached else None,
+        samples_to_target=statistics.mean(samples) if reached else None,
+        samples_per_s=round(statistics.median(rates), 1),
+        reached=reached,
+        runs=len(runs),
+        times_ours=ratio_of_means(seconds, [run.seconds for run in ours]) if reached and ours_reached else None,
+        rate_ours=ratio_of_means(rates_alike, rates) if rates_alike else None,
     )
 
 
@@ -65,7 +67,8 @@ def ratio_of_means(above: Sequence[float], below: Sequence[float]) -> Ratio:
 
     No ends with fewer than 2 values a side.
     """
-    logs_above, logs_below = ([math.log(value) for value in values] for values in (above, below))
+    logs_above = [math.log(value) for value in above]
+    logs_below = [math.log(value) for value in below]
     ratio = round(math.exp(statistics.mean(logs_above) - statistics.mean(logs_below)), 4)
     if min(len(above), len(below)) < 2:
         return Ratio(ratio)
@@ -76,17 +79,17 @@ def ratio_of_means(above: Sequence[float], below: Sequence[float]) -> Ratio:
 def lines_of(results: Sequence[Result]) -> list[str]:
     """Return the table, and how much sooner ours is at the target than the Trainer, and how much faster its step."""
     lines, ours = table(results, _COLUMNS), results[0]
-    rivals = [row for row in results if not row.name.startswith(OURS)]
+    baselines = [row for row in results if not row.name.startswith(OURS)]
     rates = [
-        f"{rival.rate_ours} the samples/s of {rival.name}, with the same optimizer"
-        for rival in rivals
-        if rival.rate_ours
+        f"{baseline.rate_ours} the samples/s of {baseline.name}, with the same optimizer"
+        for baseline in baselines
+        if baseline.rate_ours
     ]
     shares = [
-        f"{rival.times} as fast to the target as {rival.name}: "
-        f"{rival.samples_to_target / ours.samples_to_target:.2f} of it by fewer samples"
-        for rival in rivals
-        if rival.times_ours and rival.samples_to_target and ours.samples_to_target
+        f"{baseline.times} as fast to the target as {baseline.name}: "
+        f"{baseline.samples_to_target / ours.samples_to_target:.2f} of it by fewer samples"
+        for baseline in baselines
+        if baseline.times_ours and baseline.samples_to_target and ours.samples_to_target
     ]
     method = "ratios of geometric means, with 95 % intervals by Welch's t-test"
     return [*lines, *shares, *rates, method] if shares else lines

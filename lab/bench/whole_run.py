@@ -42,8 +42,12 @@ class SetUp(NamedTuple):
     def name(self) -> str:
         """Return the name of its row."""
         processes = "one process" if self.ranks == 1 else f"{self.ranks} processes"
-        own = "our Muon and initial weights" * self.ours
-        return ", ".join(filter(None, ("transformers Trainer", processes, self.precision, self.extra, own)))
+        words = ["transformers Trainer", processes, self.precision]
+        if self.extra:
+            words.append(self.extra)
+        if self.ours:
+            words.append("our Muon and initial weights")
+        return ", ".join(words)
 
 
 class Trained(NamedTuple):

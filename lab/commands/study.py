@@ -14,24 +14,26 @@ from bertbench.common.paths import runs_folder
 from bertbench.common.progress import Progress
 from lab.bench.harness import Command, table
 from lab.record_page import record_page
-from lab.study.definition import STUDIES, Arm, Definition, Values, read_definition
+from lab.study.definition import STUDIES, Configuration, Definition, Values, read_definition
 from lab.study.engine import Outcome, Study
 from lab.study.language_run import read_setting, run_setting
 
 _PAGE = "study.html"
 _COMPARISONS = {
-    "values of": "{0[values_of]}", "arm": "{0[difference][arm]}", "against": "{0[difference][against]}",
+    "values of": "{0[values_of]}", "configuration": "{0[difference][arm]}", "against": "{0[difference][against]}",
     "ratio": "{0[ratio]:.3f}", "95 % from": "{0[ratio_low]:.3f}", "to": "{0[ratio_high]:.3f}", "seeds": "{0[seeds]:d}",
     "Holm's p": "{0[holm_p]:.2g}", "verdict": "{0[verdict]}",
 }  # fmt: skip
-_ARMS = {
-    "arm": "{0[arm]}", "reached": "{0[reached]:d}", "of": "{0[seeds]:d}", "samples": "{0[samples_to_target]:,.0f}",
-    "± 95 %": "{0[half_width]:,.0f}", "seconds": "{0[seconds_to_target]:,.2f}", "clipped": "{0[clipped]:.0%}",
+_CONFIGURATIONS = {
+    "configuration": "{0[arm]}", "reached": "{0[reached]:d}", "of": "{0[seeds]:d}",
+    "samples": "{0[samples_to_target]:,.0f}", "± 95 %": "{0[half_width]:,.0f}",
+    "seconds": "{0[seconds_to_target]:,.2f}", "clipped": "{0[clipped]:.0%}",
 }  # fmt: skip
 _RULE = (
-    "A trial ends at the target. Differences are taken seed by seed where both arms reached it, with Student's 95 % "
-    "interval. A verdict names a difference only if the paired t-test's p-value, corrected for all tests of the study "
-    "(Holm), is at most 0.05 and no seed missed the target. Intervals cover the luck of seeds, not that of tuning."
+    "A trial ends at the target. Differences are taken seed by seed where both configurations reached it, with "
+    "Student's 95 % interval. A verdict names a difference only if the paired t-test's p-value, corrected for all "
+    "tests of the study (Holm), is at most 0.05 and no seed missed the target. Intervals cover the luck of seeds, not "
+    "that of tuning."
 )
 
 
@@ -45,7 +47,7 @@ def add_folder_arguments(parser: argparse.ArgumentParser, name: str) -> None:
 
 def add_study_arguments(parser: argparse.ArgumentParser, name: str) -> None:
     """Add what the study of this name reads and writes."""
-    add_number(parser, "--seeds", "N", "runs of every arm (default: the definition's)")
+    add_number(parser, "--seeds", "N", "runs of every configuration (default: the definition's)")
     parser.add_argument(
         "--definition", type=Path, metavar="FILE", help="another study of this form (default: the project's own)"
     )
@@ -76,7 +78,7 @@ def run_study(arguments: argparse.Namespace, name: str, definition: Definition) 
     """Run the missing trials of a study, write its page and print its tables."""
     if definition.tuning:
         check_optuna()
-    check_arms(definition)
+    check_configurations(definition)
     torch.set_num_threads(1)  # the models are tiny: more threads cost more than they compute
     folder = study_folder(arguments, name)
     with Progress() as progress:
@@ -86,7 +88,13 @@ def run_study(arguments: argparse.Namespace, name: str, definition: Definition) 
     shown = {"question": definition.question, "limits": definition.limits, "rule": _RULE, **record}
     write_file(folder / _PAGE, record_page(f"Study: {name}", shown), "--out")
     compared = [{"values_of": "each its own", **pair} for pair in (*record["comparisons"], *record["at_equal_values"])]
-    lines = [*table(record["arms"], _ARMS), "", *table(compared, _COMPARISONS), "", f"all of it: {folder / _PAGE}"]
+    lines = [
+        *table(record["arms"], _CONFIGURATIONS),
+        "",
+        *table(compared, _COMPARISONS),
+        "",
+        f"all of it: {folder / _PAGE}",
+    ]
     emit(arguments.json, shown, "\n".join(lines))
     return 0
 
@@ -96,12 +104,12 @@ def definition_of(arguments: argparse.Namespace, name: str) -> Definition:
     return read_definition(arguments.definition or STUDIES / f"{name}.json")
 
 
-def check_arms(definition: Definition) -> None:
-    """Raise ConfigError for an arm that can't be trained, before any is."""
-    for arm in definition.all_arms():
-        lowest = {name: bounds.value(bounds.low) for name, bounds in arm.space.items()}
-        read_setting(definition.setting, arm.settings | lowest)
+def check_configurations(definition: Definition) -> None:
+    """Raise ConfigError for a configuration that can't be trained, before any is."""
+    for configuration in definition.configurations():
+        lowest = {name: bounds.value(bounds.low) for name, bounds in configuration.space.items()}
+        read_setting(definition.setting, configuration.settings | lowest)
 
 
-def _run_trial(shared: dict[str, Any], arm: Arm, values: Values, seed: int, most: float) -> Outcome:
-    return run_setting(read_setting(shared, arm.settings | values), seed, most)
+def _run_trial(shared: dict[str, Any], configuration: Configuration, values: Values, seed: int, most: float) -> Outcome:
+    return run_setting(read_setting(shared, configuration.settings | values), seed, most)

@@ -1,11 +1,11 @@
-"""Define a study: what all arms share, what sets each apart, what is tuned for each, and what is compared.
+"""Define a study: what all configurations share, what sets each apart, what is tuned, and what is compared.
 
 A definition is a file in lab/studies. Settings are named as in --set (`optimizer.beta1`). A setting whose value has
 `low` and `high` is tuned within that range.
 """
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import product
 from pathlib import Path
@@ -20,7 +20,7 @@ from bertbench.common.section import Count, Section
 STUDIES = Path(__file__).parents[1] / "studies"
 """Our definitions, a JSON file each."""
 Values = dict[str, float]
-"""What tuning chose for an arm, by setting."""
+"""What tuning chose for a configuration, by setting."""
 
 
 class Range(Section):
@@ -50,40 +50,40 @@ Settings = dict[str, Annotated[Range | Any, Field(union_mode="left_to_right")]]
 
 
 class Tuning(Section):
-    """The budget of every arm."""
+    """The budget of every configuration."""
 
     trials: Count
-    """Values tried: half at random, the same for all arms of a cell, half proposed by Optuna's TPE."""
+    """Values tried: half at random, the same for all configurations of a cell, half proposed by Optuna's TPE."""
     seeds: Count = 1
     """Runs of each; their mean counts, and the first that misses the target ends the trial."""
     patience: Annotated[float, Field(ge=1)]
-    """A run stops at this multiple of the samples of the arm's best, and counts as missing the target."""
+    """A run stops at this multiple of the samples of the configuration's best, and counts as missing the target."""
     at_least: str | None = None
     """A tuned value below which no run's samples count. With `decay_samples`, a run counts until its target is reached
     and its decay is over, so that the best decays end near the target."""
 
 
 class Pair(Section):
-    """Two arms whose difference the study reports, in every cell."""
+    """Two configurations whose difference the study reports, in every cell; the file calls a configuration an arm."""
 
     arm: str
     against: str
 
 
 @dataclass(frozen=True)
-class Arm:
-    """What a study compares: one of the definition's arms in one cell."""
+class Configuration:
+    """What a study compares: one of the definition's `arms` in one cell."""
 
     name: str
     kind: str
-    """The definition's arm."""
+    """Its name in the definition, without the cell."""
     cell: Mapping[str, str]
     """Level by dimension."""
     settings: dict[str, Any]
     """What sets it apart; its rows repeat these."""
     space: Mapping[str, Range]
     against: tuple[str, ...]
-    """Names of the arms that it is compared with."""
+    """Names of the configurations that it is compared with."""
 
 
 class Definition(Section):
@@ -95,51 +95,56 @@ class Definition(Section):
     setting: dict[str, Any]
     """What every run trains: a setting of the made-up language (language_run.py)."""
     arms: Annotated[dict[str, Settings], Field(min_length=2)]
+    """What sets each configuration apart, by its name."""
     cells: Annotated[dict[str, dict[str, Settings]], Field(default_factory=dict)]
-    """Dimensions and their levels, such as ranks: all arms are tuned and compared at each combination."""
+    """Dimensions and their levels, such as ranks: all configurations are tuned and compared at each combination."""
     space: Annotated[dict[str, Range], Field(default_factory=dict)]
-    """What is tuned for all arms."""
+    """What is tuned for all configurations."""
     tuning: Tuning | None = None
     comparisons: tuple[Pair, ...] = ()
     equal_values: bool = False
-    """Whether both arms of each comparison also run at the values tuned for either. A search of few runs finds better
-    values for one arm than for another by luck; at equal values only the arms differ."""
+    """Whether both sides of each comparison also run at the values tuned for either. A search of few runs finds better
+    values for one configuration than for another by luck; at equal values only the configurations differ."""
     seeds: Count = 5
-    """Runs of every arm in the comparison."""
+    """Runs of every configuration in the comparison."""
 
     @model_validator(mode="after")
     def _fits_together(self) -> Self:
-        named = {name for pair in self.comparisons for name in (pair.arm, pair.against)}
-        if unknown := sorted(named - set(self.arms)):
+        compared = {name for pair in self.comparisons for name in (pair.arm, pair.against)}
+        unknown = sorted(compared - set(self.arms))
+        if unknown:
             raise ValueError(f"comparisons: found no arm {', '.join(unknown)}; choose of {', '.join(self.arms)}")
-        if self.tuning is None and any(arm.space for arm in self.all_arms()):
-            raise ValueError("tuning: found ranges to tune and no budget; add trials and patience")
-        least = self.tuning and self.tuning.at_least
-        if least and not all(least in arm.space for arm in self.all_arms()):
+        spaces = [configuration.space for configuration in self.configurations()]
+        if self.tuning is None:
+            if any(spaces):
+                raise ValueError("tuning: found ranges to tune and no budget; add trials and patience")
+            return self
+        least = self.tuning.at_least
+        if least and not all(least in space for space in spaces):
             raise ValueError(f"tuning.at_least: {least} is not tuned in every arm; give it a range, or leave this out")
         return self
 
-    def all_arms(self) -> list[Arm]:
-        """Return every arm in every cell, cell by cell."""
-        found = []
-        for levels in product(*(dimension.items() for dimension in self.cells.values())):
-            suffix = "".join(f"_{level}" for level, _ in levels)
-            for kind, own in self.arms.items():
-                given: Settings = {**self.space, **own}
-                for _, settings in levels:
-                    given |= settings
-                space = {name: value for name, value in given.items() if isinstance(value, Range)}
-                found.append(
-                    Arm(
-                        kind + suffix,
-                        kind,
-                        dict(zip(self.cells, (level for level, _ in levels), strict=True)),
-                        {name: value for name, value in given.items() if name not in space},
-                        space,
-                        tuple(pair.against + suffix for pair in self.comparisons if pair.arm == kind),
-                    )
-                )
-        return found
+    def configurations(self) -> list[Configuration]:
+        """Return every configuration in every cell, cell by cell."""
+        every_cell = product(*self.cells.values())
+        return [self._configuration(kind, cell) for cell in every_cell for kind in self.arms]
+
+    def _configuration(self, kind: str, levels: Sequence[str]) -> Configuration:
+        """Return one configuration in the cell of these levels, one of each dimension."""
+        cell = dict(zip(self.cells, levels, strict=True))
+        suffix = "".join(f"_{level}" for level in levels)
+        settings: Settings = {**self.space, **self.arms[kind]}
+        for dimension, level in cell.items():
+            settings |= self.cells[dimension][level]
+        space = {name: value for name, value in settings.items() if isinstance(value, Range)}
+        return Configuration(
+            name=kind + suffix,
+            kind=kind,
+            cell=cell,
+            settings={name: value for name, value in settings.items() if name not in space},
+            space=space,
+            against=tuple(pair.against + suffix for pair in self.comparisons if pair.arm == kind),
+        )
 
 
 def read_definition(path: Path) -> Definition:

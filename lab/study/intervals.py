@@ -1,4 +1,4 @@
-"""Compare arms by their samples to target: means and paired differences with 95 % intervals.
+"""Compare configurations by their samples to target: means and paired differences with 95 % intervals.
 
 A seed fixes initial weights and the order of the data, so pairing by seed cancels much of the noise.
 """
@@ -11,39 +11,58 @@ from typing import Any
 from scipy import special
 
 _CONFIDENCE = 0.95
-SAMPLES, SECONDS = "samples_to_target", "seconds_to_target"
+SAMPLES = "samples_to_target"
+SECONDS = "seconds_to_target"
 RATIOS = ("ratio", "ratio_low", "ratio_high")
 
 Comparison = dict[str, Any]
-"""An arm and its reference arm in one measure, as `compare` describes it."""
+"""A configuration and its reference in one measure, as `compare` describes it; `arm` is the configuration's name."""
 Row = Mapping[str, Any]
-"""One seed of one arm, as in a record's JSON: `arm`, `seed`, `samples_to_target` (None if missed), and more."""
+"""One seed of one configuration, as in a record's JSON: its name as `arm`, `seed`, `samples_to_target` (None if the
+target was missed), and more."""
 Rows = Sequence[Row]
 
 
-def compare(rows: Rows, arm: str, against: str, measure: str = SAMPLES) -> Comparison | None:
-    """Return an arm against its reference arm; None for fewer than 2 seeds with which both reached the target.
+def compare(rows: Rows, configuration: str, against: str, measure: str = SAMPLES) -> Comparison | None:
+    """Compare a configuration with its reference; None for fewer than 2 seeds with which both reached the target.
 
-    `difference` is the arm's samples less the reference's with the same seed, mean and 95 % interval; `ratio` is the
-    same over `reference`, the reference's mean, plus 1. `missed` counts the seeds with which one of the two missed the
-    target. `p` is the probability of such a difference between equal arms, by the paired t-test.
+    `difference` is its samples less the reference's with the same seed, mean and 95 % interval; `ratio` is the same
+    over `reference`, the reference's mean, plus 1. `missed` counts the seeds with which one of the two missed the
+    target. `p` is the probability of such a difference between equal configurations, by the paired t-test.
     """
-    ours, theirs = samples_of(rows, arm, measure), samples_of(rows, against, measure)
-    seeds = sorted(ours.keys() & theirs.keys())
-    apart = [ours[seed] - theirs[seed] for seed in seeds]
-    if (half := half_interval(apart)) is None:
+    samples = samples_of(rows, configuration, measure)
+    reference_samples = samples_of(rows, against, measure)
+    seeds = sorted(samples.keys() & reference_samples.keys())
+    differences = [samples[seed] - reference_samples[seed] for seed in seeds]
+    half = half_interval(differences)
+    if half is None:
         return None
-    mean, deviation = statistics.mean(apart), statistics.stdev(apart)
-    statistic = abs(mean) / deviation * math.sqrt(len(seeds)) if deviation else math.inf if mean else 0.0
-    reference, low, high = statistics.mean(theirs[seed] for seed in seeds), mean - half, mean + half
+    mean = statistics.mean(differences)
+    low = mean - half
+    high = mean + half
+    reference = statistics.mean(reference_samples[seed] for seed in seeds)
+    all_seeds = {row["seed"] for row in rows if row["arm"] in (configuration, against)}
     return {
-        "difference": {"arm": arm, "against": against, "mean": mean, "low": low, "high": high},
+        "difference": {"arm": configuration, "against": against, "mean": mean, "low": low, "high": high},
         "reference": reference,
         "seeds": len(seeds),
-        "missed": len({row["seed"] for row in rows if row["arm"] in (arm, against)}) - len(seeds),
-        "p": float(2 * special.stdtr(len(seeds) - 1, -statistic)),
-        **dict(zip(RATIOS, (1 + end / reference for end in (mean, low, high)), strict=True)),
+        "missed": len(all_seeds) - len(seeds),
+        "p": _p_value(differences),
+        "ratio": 1 + mean / reference,
+        "ratio_low": 1 + low / reference,
+        "ratio_high": 1 + high / reference,
     }
+
+
+def _p_value(differences: Sequence[float]) -> float:
+    """Return the probability of a mean as far from 0 by chance, by the two-sided paired t-test."""
+    count = len(differences)
+    mean = statistics.mean(differences)
+    deviation = statistics.stdev(differences)
+    if mean == 0:
+        return 1.0
+    statistic = abs(mean) / deviation * math.sqrt(count) if deviation else math.inf
+    return float(2 * special.stdtr(count - 1, -statistic))
 
 
 def verdict(pair: Comparison, corrected: float) -> str:
@@ -55,9 +74,10 @@ def verdict(pair: Comparison, corrected: float) -> str:
     return "more samples" if pair["difference"]["mean"] > 0 else "fewer samples"
 
 
-def samples_of(rows: Rows, arm: str, measure: str) -> dict[int, float]:
-    """Return an arm's samples to target by seed, where it was reached."""
-    return {row["seed"]: row[measure] for row in rows if row["arm"] == arm and row[measure] is not None}
+def samples_of(rows: Rows, configuration: str, measure: str) -> dict[int, float]:
+    """Return a configuration's samples to target by seed, where it was reached."""
+    reached = [row for row in rows if row["arm"] == configuration and row[measure] is not None]
+    return {row["seed"]: row[measure] for row in reached}
 
 
 def half_interval(values: Sequence[float]) -> float | None:
@@ -70,10 +90,12 @@ def half_interval(values: Sequence[float]) -> float | None:
 
 def holm(p_values: Sequence[float]) -> list[float]:
     """Return the p-values of a study's tests, corrected for their number (Holm 1979)."""
-    corrected, largest = [0.0] * len(p_values), 0.0
-    for rank, place in enumerate(sorted(range(len(p_values)), key=p_values.__getitem__)):
-        largest = max(largest, min(1.0, (len(p_values) - rank) * p_values[place]))
-        corrected[place] = largest
+    tests = len(p_values)
+    corrected = [0.0] * tests
+    largest = 0.0
+    for rank, test in enumerate(sorted(range(tests), key=p_values.__getitem__)):
+        largest = max(largest, min(1.0, (tests - rank) * p_values[test]))
+        corrected[test] = largest
     return corrected
 
 
@@ -82,6 +104,8 @@ def geometric_mean(ratios: Sequence[float]) -> tuple[float | None, float | None,
     if not ratios:
         return None, None, None
     logs = [math.log(ratio) for ratio in ratios]
-    mean, half = statistics.mean(logs), half_interval(logs)
-    ends = (None, None) if half is None else (math.exp(mean - half), math.exp(mean + half))
-    return math.exp(mean), *ends
+    mean = statistics.mean(logs)
+    half = half_interval(logs)
+    if half is None:
+        return math.exp(mean), None, None
+    return math.exp(mean), math.exp(mean - half), math.exp(mean + half)

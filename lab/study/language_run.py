@@ -139,7 +139,7 @@ def read_setting(shared: dict[str, Any], changes: Mapping[str, Any]) -> Setting:
 
 
 def run_setting(setting: Setting, seed: int, most_samples: float = math.inf) -> Outcome:
-    """Train until the target, the end or `most_samples`; the seed fixes initial weights and data in every arm.
+    """Train until the target, the end or `most_samples`; a seed fixes weights and data of all configurations.
 
     Raises ConfigError if `bucket_mb` doesn't make `buckets` buckets.
     """
@@ -148,10 +148,10 @@ def run_setting(setting: Setting, seed: int, most_samples: float = math.inf) -> 
         return outcome
     model = initial_model(setting, seed)
     ranks = VirtualRanks(model, setting.mode, setting.max_norm, setting.ranks, setting.bucket_mb, setting.exponent)
-    found, expected = len(ranks.buckets), setting.buckets
-    if expected not in (None, found):
+    buckets = len(ranks.buckets)
+    if setting.buckets not in (None, buckets):
         raise ConfigError(
-            f"bucket_mb {setting.bucket_mb} makes {found} buckets of this model, expected {expected}; choose "
+            f"bucket_mb {setting.bucket_mb} makes {buckets} buckets of this model, expected {setting.buckets}; choose "
             "another size"
         )
     return to_target(setting, model, ranks.reduce, seed, most_samples)
@@ -170,8 +170,8 @@ def real_ranks(world: World, setting: Setting, model: Bert) -> Reduce:
     buckets = Buckets(bucket_table(order, setting.bucket_mb))
     clip = make_clip(setting.mode, setting.max_norm, world.size, len(buckets.all))
     options = Communication(compression=setting.compression or "none", topk_share=setting.topk_share)
-    way = sum_class(options.compression)(options, Exchange())
-    reducer = GradientReducer(buckets, clip, way, partial(gradient_norm, list(model.parameters())))
+    gradient_sum = sum_class(options.compression)(options, Exchange())
+    reducer = GradientReducer(buckets, clip, gradient_sum, partial(gradient_norm, list(model.parameters())))
 
     def reduce(shares: Sequence[LoadedPart]) -> Reduced:
         reducer.drop()
@@ -183,17 +183,22 @@ def real_ranks(world: World, setting: Setting, model: Bert) -> Reduce:
 
 
 def to_target(setting: Setting, model: Bert, reduce: Reduce, seed: int, most_samples: float = math.inf) -> Outcome:
-    """Train a model on batches that are dealt to ranks; samples to target are interpolated between evaluations."""
-    language, held_out = setting.language(), setting.held_out()
-    batch, target = setting.global_batch_size, setting.evaluation.target
+    """Train a model on batches that ranks share; samples to target are interpolated between evaluations."""
+    language = setting.language()
+    held_out = setting.held_out()
+    batch = setting.global_batch_size
+    target = setting.evaluation.target
     optimizer, _ = build_optimizer(model, setting.optimizer)
     decay = max(1, round(setting.decay_samples / batch))
     peak = setting.optimizer.learning_rate
-    rates = LearningRate(peak, setting.floor * peak, max(1, round(setting.warmup * decay)), -1, decay)
+    warm_up = max(1, round(setting.warmup * decay))
+    rates = LearningRate(peak, setting.floor * peak, warm_up, -1, decay)
     draws = np.random.default_rng(derive(seed, "data"))
     steps = math.ceil(min(setting.max_samples or setting.decay_samples, most_samples) / batch)
     interval = (setting.evaluation.interval_samples or batch) // batch
-    samples, accuracy, seconds = None, 0.0, 0.0
+    samples: float | None = None
+    accuracy = 0.0
+    seconds = 0.0
     clipped: list[Tensor] = []
     for step in range(1, steps + 1):
         began = time.process_time()  # leaves out other programs
@@ -202,7 +207,8 @@ def to_target(setting: Setting, model: Bert, reduce: Reduce, seed: int, most_sam
         seconds += time.process_time() - began
         clipped.append(reduced.clipped)
         if step % interval == 0:
-            before, accuracy = accuracy, masked_accuracy(model, held_out)
+            before = accuracy
+            accuracy = masked_accuracy(model, held_out)
             if accuracy >= target:
                 share = (target - before) / (accuracy - before)
                 samples = (step - interval + interval * share) * batch
@@ -210,8 +216,13 @@ def to_target(setting: Setting, model: Bert, reduce: Reduce, seed: int, most_sam
             if samples is not None or not math.isfinite(reduced.loss.item()):
                 break
     shares = torch.stack(clipped)
-    decisions = round(shares.mean().item(), 4), round((shares > 0).float().mean().item(), 4)
-    return Outcome(samples, accuracy, *decisions, seconds)
+    return Outcome(
+        samples,
+        accuracy,
+        clipped=round(shares.mean().item(), 4),
+        clipped_steps=round((shares > 0).float().mean().item(), 4),
+        seconds=seconds,
+    )
 
 
 def initial_model(setting: Setting, seed: int) -> Bert:
@@ -233,7 +244,8 @@ def _trained(shape: Model, words: Words, start: Start) -> dict[str, Tensor]:
         global_batch_size=start.batch, evaluation=Evaluation(target=start.accuracy, interval_samples=start.batch),
     )  # fmt: skip
     model = initial_model(setting, _START_SEED)
-    if to_target(setting, model, VirtualRanks(model, "none", 1.0, 1, None).reduce, _START_SEED).samples is not None:
+    one_rank = VirtualRanks(model, mode="none", max_norm=1.0, ranks=1, bucket_mb=None)
+    if to_target(setting, model, one_rank.reduce, _START_SEED).samples is not None:
         return model.state_dict()
     raise ConfigError(
         f"start: found no accuracy of {start.accuracy} within {start.max_samples:,} samples at width "

@@ -1,4 +1,4 @@
-"""Search the values of an arm: a budget of trials, half of them random, half where Optuna's TPE proposes."""
+"""Search the values of a configuration: a budget of trials, half of them random, half where Optuna's TPE proposes."""
 
 from collections.abc import Callable, Mapping
 
@@ -20,7 +20,7 @@ def search(ranges: Mapping[str, Range], trials: int, sampler_seed: int, score: C
     }
 
     def values_of(drawn: Mapping[str, float]) -> Values:
-        return {name: ranges[name].value(one) for name, one in drawn.items()}
+        return {name: ranges[name].value(number) for name, number in drawn.items()}
 
     for number in range(trials):
         # a new sampler for every trial: what it draws depends on its number alone

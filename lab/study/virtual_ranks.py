@@ -56,8 +56,12 @@ class VirtualRanks:
 
         `bucket_exponent` e divides the threshold by B^e for B buckets; real ranks take 1/2.
         """
-        self._model, self._mode, self._max_norm, self._ranks = model, mode, max_norm, ranks
-        self._bucket_exponent, self._clip = bucket_exponent, make_clip(mode, max_norm, ranks, 1)
+        self._model = model
+        self._mode = mode
+        self._max_norm = max_norm
+        self._ranks = ranks
+        self._bucket_exponent = bucket_exponent
+        self._clip = make_clip(mode, max_norm, ranks, 1)
         self._parameters = dict(model.named_parameters())
         names = {parameter: name for name, parameter in self._parameters.items()}
         order = backward_order(model, lambda: tiny_backward(self._scores, model.shape))
@@ -95,11 +99,13 @@ class VirtualRanks:
             scores = functional_call(self._model, weights, inputs)
             return weighted_loss(scores, masked_M, pairs_S, part.masked_lm_weight, part.next_sentence_weight)
 
-        own = zip(*((batch.tokens_T, batch.masked_at_M, *batch.labels) for _, batch in shares), strict=True)
-        found: tuple[dict[str, Tensor], Tensor]
+        words = [(batch.tokens_T, batch.masked_at_M, *batch.labels) for _, batch in shares]
+        tokens_RT, masked_at_RM, masked_RM, pairs_RS = map(torch.stack, zip(*words, strict=True))
+        of_each_share = vmap(grad_and_value(loss), in_dims=(None, 0, 0, 0, 0))
+        result: tuple[dict[str, Tensor], Tensor]
         with loops.unused():
-            found = vmap(grad_and_value(loss), in_dims=(None, 0, 0, 0, 0))(weights, *map(torch.stack, own))
-        return found
+            result = of_each_share(weights, tokens_RT, masked_at_RM, masked_RM, pairs_RS)
+        return result
 
     def _factors(self, gradients: dict[str, Tensor]) -> list[tuple[list[str], Tensor, Tensor]]:
         """Return, for parameters that are clipped together, each share's factor and whether it is below 1: [R]."""
@@ -107,10 +113,14 @@ class VirtualRanks:
         limit = contribution_limit(self._max_norm, self._ranks, len(pieces), self._bucket_exponent)
         factors = []
         for names in pieces:
-            norms_PR = torch.stack([torch.linalg.vector_norm(gradients[name].flatten(1), dim=1) for name in names])
+            norms_PR = torch.stack([_norm_of_each_share(gradients[name]) for name in names])
             norm_R = torch.linalg.vector_norm(norms_PR, dim=0)
             factors.append((names, (limit / norm_R).clamp(max=1), (norm_R > limit).float()))
         return factors
+
+
+def _norm_of_each_share(gradient: Tensor) -> Tensor:
+    return torch.linalg.vector_norm(gradient.flatten(1), dim=1)
 
 
 def add_gradients(model: Bert, shares: Sequence[LoadedPart]) -> Tensor:

@@ -15,13 +15,13 @@ _CHECK = """
 package = importlib.import_module("lab.bench.gpu")
 for module in pkgutil.iter_modules(package.__path__):
     importlib.import_module("lab.bench.gpu." + module.name)
-for name in ("gpu_check", "step", "rivals", "optim", "overlap"):
+for name in ("gpu_check", "step", "baselines", "optim", "overlap"):
     importlib.import_module("lab.bench." + name)
 import tests.gpu.test_gpu
 """
 
 
-def test_what_gpu_check_runs_needs_no_rival_and_no_apex() -> None:
+def test_what_gpu_check_runs_needs_no_baseline_and_no_apex() -> None:
     run_without(("transformers", "accelerate", "apex"), _CHECK)
 
 

@@ -13,15 +13,15 @@ from lab.bench.harness import Found, command, in_turns, median_interval, paired_
 from tests.conftest import Captured
 
 
-def test_arms_take_turns_in_alternating_order_and_the_warm_up_is_dropped() -> None:
+def test_configurations_take_turns_in_alternating_order_and_the_warm_up_is_dropped() -> None:
     calls = []
 
     def take(name: str, number: int) -> str:
         calls.append(f"{name}{number}")
         return calls[-1]
 
-    arms = {name: partial(take, name) for name in "ab"}
-    assert in_turns(arms, 2, warm_up=1) == {"a": ["a1", "a2"], "b": ["b1", "b2"]}
+    configurations = {name: partial(take, name) for name in "ab"}
+    assert in_turns(configurations, 2, warm_up=1) == {"a": ["a1", "a2"], "b": ["b1", "b2"]}
     assert calls == ["a0", "b0", "b1", "a1", "a2", "b2"]
 
 

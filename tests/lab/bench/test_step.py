@@ -17,7 +17,7 @@ from bertbench.model.attention import plain_attention
 from bertbench.model.flops import training_flops
 from bertbench.model.sequences import Sequences
 from bertbench.model.shape import SHAPES, BertShape
-from lab.bench import peak, rivals, stock
+from lab.bench import baselines, peak, stock
 from lab.bench import step as bench
 from lab.bench.batches import wikipedia_batches
 from lab.bench.harness import CPU, Ratio
@@ -42,7 +42,7 @@ def test_every_batch_has_wikipedias_lengths() -> None:
         assert list(content.lengths) == sorted(content.lengths, reverse=True)
 
 
-def test_rivals_get_the_same_tokens_and_labels_padded() -> None:
+def test_baselines_get_the_same_tokens_and_labels_padded() -> None:
     padded, batch = stock.padded(CONTENT), batch_of(CONTENT)
     assert padded["input_ids"].shape == (5, CONTENT.lengths.max())
     assert padded["input_ids"][padded["attention_mask"].bool()].tolist() == batch.tokens_T.tolist()
@@ -55,28 +55,30 @@ def _without_a_gpu(
     return plain_attention(torch.stack((query_TKH, key_TKH, value_TKH), 1), sequences, dropout)
 
 
-@pytest.mark.parametrize("rival", rivals.RIVALS, ids=lambda rival: rival.name)
-def test_every_rival_computes_the_loss_of_the_stock_one(rival: rivals.Rival, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("baseline", baselines.BASELINES, ids=lambda baseline: baseline.name)
+def test_every_baseline_computes_the_loss_of_the_stock_one(
+    baseline: baselines.Baseline, monkeypatch: pytest.MonkeyPatch
+) -> None:
     pytest.importorskip("transformers")
-    monkeypatch.setattr(rivals, "flash_kernel", _without_a_gpu)
+    monkeypatch.setattr(baselines, "flash_kernel", _without_a_gpu)
     # initial weights of 0.02 would make every loss log(30,522)
     shape = BertShape(30_522, 8, 2, 2, 16, 512, hidden_dropout=0.0, attention_dropout=0.0, initializer_range=0.5)
     torch.manual_seed(3)
     model = stock.stock_model(shape)
     expected = model(**stock.padded(CONTENT)).loss
-    loss = rivals.rival_loss(rival, model, CONTENT, CPU)
+    loss = baselines.baseline_loss(baseline, model, CONTENT, CPU)
     assert loss.item() == pytest.approx(expected.item(), rel=1e-5)
 
 
 def test_unpadded_attention_drops_as_the_stock_model_is_told_to() -> None:
     pytest.importorskip("transformers")
     model = stock.stock_model(BertShape(30_522, 8, 2, 2, 16, 512, hidden_dropout=0.0, attention_dropout=0.3))
-    unpadded = next(rival for rival in rivals.RIVALS if rival.name == "masked heads, unpadded")
-    first, second = (rivals.rival_loss(unpadded, model, CONTENT, CPU).item() for _ in range(2))
+    unpadded = next(baseline for baseline in baselines.BASELINES if baseline.name == "masked heads, unpadded")
+    first, second = (baselines.baseline_loss(unpadded, model, CONTENT, CPU).item() for _ in range(2))
     assert first != second
 
 
-def test_the_headline_is_the_ratio_to_the_strongest_unbiased_rival() -> None:
+def test_the_headline_is_the_ratio_to_the_strongest_unbiased_baseline() -> None:
     lines = bench.table_of(
         [
             bench.Measured("small", "fp32", name, 1.0, 1.0, 1.0, 0.1, 1.0, biased, strong, Ratio(*ratio))
@@ -91,12 +93,12 @@ def test_the_headline_is_the_ratio_to_the_strongest_unbiased_rival() -> None:
         ]
     )
     assert [line.split(" x")[0].split()[-1] for line in lines[1:7]] == ["1.00", "7.00", "6.00", "4.00", "2.50", "2.00"]
-    assert lines[-2] == "bertbench is 2.50 x (2.25 to 2.75) as fast as the strongest unbiased rival, strong"
+    assert lines[-2] == "bertbench is 2.50 x (2.25 to 2.75) as fast as the strongest unbiased baseline, strong"
     assert lines[-1] == "and 6.00 x (5.50 to 6.50) as fast as the best unbiased stock variant, slow"
 
 
 class Here:
-    """Stand in for a program in a process of its own: slow in the first pass, then 1 s a step, a rival 2 s."""
+    """Stand in for a program in a process of its own: slow in the first pass, then 1 s a step, a baseline 2 s."""
 
     visits: ClassVar[list[tuple[str, int]]] = []
 
@@ -116,17 +118,17 @@ class Here:
         return Took(99.0 if self._done <= ROUNDS["rounds"] else 1.0 if self._name == "bertbench" else 2.0, 2**20)
 
 
-def test_each_rival_is_paired_with_ours_on_its_batches_after_a_pass_over_all_of_them(
+def test_each_baseline_is_paired_with_ours_on_its_batches_after_a_pass_over_all_of_them(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     pytest.importorskip("transformers")
     monkeypatch.setitem(bench.SHAPES, "tiny", TINY)
     monkeypatch.setattr(bench, "StepProcess", Here)
     monkeypatch.setattr(Here, "visits", [])
-    kinds = [rival for rival in rivals.RIVALS if rival.name in (
+    kinds = [baseline for baseline in baselines.BASELINES if baseline.name in (
         "transformers sdpa, padded to the longest", "transformers sdpa, group_by_length", "masked heads, unpadded",
     )]  # fmt: skip
-    monkeypatch.setattr(bench, "RIVALS", kinds)
+    monkeypatch.setattr(bench, "BASELINES", kinds)
     results = bench.measure_size("tiny", "fp32", 1e9, argparse.Namespace(**ROUNDS), Progress(False))
     assert [result.name for result in results] == ["bertbench", *(kind.name for kind in kinds)]
     assert [result.biased for result in results] == [False, False, True, False]
@@ -154,15 +156,15 @@ def remember_or_die(_: torch.device) -> Step:
 
 @pytest.mark.slow
 def test_a_program_has_a_process_of_its_own_whose_memory_is_measured_and_whose_death_is_an_error() -> None:
-    with StepProcess("rival", remember_or_die, 1, CPU) as program:
+    with StepProcess("baseline", remember_or_die, 1, CPU) as program:
         took = program.step(CONTENT)
         assert took.seconds > 0
         assert took.memory_bytes >= 2**26
-        with pytest.raises(RunError, match=r"rival: its process ended with code 3; .* choose a smaller --batch"):
+        with pytest.raises(RunError, match=r"baseline: its process ended with code 3; .* choose a smaller --batch"):
             program.step(CONTENT)
 
 
-def test_the_command_runs_where_no_rival_is_installed(monkeypatch: pytest.MonkeyPatch, answer: Answer) -> None:
+def test_the_command_runs_where_no_baseline_is_installed(monkeypatch: pytest.MonkeyPatch, answer: Answer) -> None:
     monkeypatch.setitem(sys.modules, "transformers", None)
     monkeypatch.setitem(bench.SHAPES, "small", TINY)
     monkeypatch.setattr(peak, "_SIZES", (61,))

@@ -67,7 +67,7 @@ def test_the_trainer_runs_as_its_trials_were_best(
         asked.append(("ours", tuple(overrides), seed))
         return Trained(2.0 + seed, 100, True, [])
 
-    def rival(_: str, steps: int | None, setup: SetUp, overrides: tuple[str, ...], seed: int) -> Trained:
+    def baseline(_: str, steps: int | None, setup: SetUp, overrides: tuple[str, ...], seed: int) -> Trained:
         if steps:
             return Trained(1.0, int(rates[setup.extra] * setup.ranks), False, [])
         asked.append((setup.name, tuple(overrides), seed))
@@ -76,7 +76,7 @@ def test_the_trainer_runs_as_its_trials_were_best(
         return Trained(6.0 + seed, samples or 900, samples is not None, [])
 
     monkeypatch.setattr("lab.bench.train._ours", ours)
-    monkeypatch.setattr("lab.bench.train._rival", rival)
+    monkeypatch.setattr("lab.bench.train._baseline", baseline)
     monkeypatch.setattr("lab.bench.train.available_cores", lambda: 2)
     monkeypatch.setattr("lab.bench.train.importlib.util.find_spec", lambda _: argparse)
     words = ["--rival-sweep", "optimizer.learning_rate=1e-3,2e-3,4e-3,3e-3", "--record", tmp_path / "train.json"]

@@ -12,8 +12,8 @@ import torch
 
 from bertbench.common.errors import ConfigError
 from bertbench.common.progress import Progress
-from lab.commands.study import check_arms
-from lab.study.definition import STUDIES, Arm, Values, read_definition
+from lab.commands.study import check_configurations
+from lab.study.definition import STUDIES, Configuration, Values, read_definition
 from lab.study.engine import Outcome, Study
 from lab.study.intervals import compare, geometric_mean, half_interval, holm, verdict
 from tests.conftest import Answer, Printed
@@ -22,11 +22,11 @@ from tests.lab.study.settings import SETTING, STUDY, defined
 T_OF_2 = 4.302653  # Student's t of 2 degrees of freedom at 0.975
 
 
-def study(folder: Path, samples: Callable[[Arm, Values, int], float | None], **changes: object) -> Study:
+def study(folder: Path, samples: Callable[[Configuration, Values, int], float | None], **changes: object) -> Study:
     """The study with changes, whose trials take these samples to the target, or miss it."""
 
-    def run(arm: Arm, values: Values, seed: int, _: float) -> Outcome:
-        needed = samples(arm, values, seed)
+    def run(configuration: Configuration, values: Values, seed: int, _: float) -> Outcome:
+        needed = samples(configuration, values, seed)
         return Outcome(needed, 0.1, 1.0, 1.0, 2 * (needed or 0.0))
 
     return Study(defined(**changes), folder, run, Progress(False))
@@ -74,9 +74,9 @@ def test_ratios_are_pooled_by_their_geometric_mean() -> None:
 def test_what_ended_is_not_run_again(tmp_path: Path) -> None:
     ran: list[tuple[str, int]] = []
 
-    def samples(arm: Arm, values: Values, seed: int) -> float:
-        ran.append((arm.name, seed))
-        return 90.0 if arm.kind == "before" else 100.0
+    def samples(configuration: Configuration, values: Values, seed: int) -> float:
+        ran.append((configuration.name, seed))
+        return 90.0 if configuration.kind == "before" else 100.0
 
     began = study(tmp_path, samples)
     rows = began.rows([1, 2, 3])
@@ -104,7 +104,7 @@ def test_every_trial_is_recorded_with_the_code_and_machine_that_ran_it(tmp_path:
 
 
 def test_a_miss_costs_tuning_more_than_any_hit_and_leaves_a_comparison_undecided(tmp_path: Path) -> None:
-    def samples(arm: Arm, values: Values, seed: int) -> float | None:
+    def samples(configuration: Configuration, values: Values, seed: int) -> float | None:
         assert 0.8 <= values["optimizer.beta1"] <= 0.9
         return None if values["max_norm"] > 0.075 or seed in (2, 1001) else 200.0
 
@@ -122,7 +122,7 @@ def test_a_miss_costs_tuning_more_than_any_hit_and_leaves_a_comparison_undecided
 def test_in_tuning_no_run_counts_less_than_the_value_that_bounds_it(tmp_path: Path) -> None:
     """All runs take 100 samples, more with a decay below: without the bound every longer decay would be as good."""
 
-    def samples(arm: Arm, values: Values, seed: int) -> float:
+    def samples(configuration: Configuration, values: Values, seed: int) -> float:
         return max(100.0, 200 - values["decay_samples"])
 
     space = {"decay_samples": {"low": 10.0, "high": 1000.0}}
@@ -136,9 +136,9 @@ def test_in_tuning_no_run_counts_less_than_the_value_that_bounds_it(tmp_path: Pa
 def test_at_equal_values_the_luck_of_a_search_is_gone(tmp_path: Path) -> None:
     """Samples follow the values alone; `before` alone finds good ones in tuning: only there its bad ones fail."""
 
-    def samples(arm: Arm, values: Values, seed: int) -> float | None:
+    def samples(configuration: Configuration, values: Values, seed: int) -> float | None:
         good = values["max_norm"] > 0.075
-        if seed >= 1000 and good == (arm.name == "after"):
+        if seed >= 1000 and good == (configuration.name == "after"):
             return None
         return (100.0 if good else 200.0) + seed % 1000
 
@@ -153,16 +153,16 @@ def test_at_equal_values_the_luck_of_a_search_is_gone(tmp_path: Path) -> None:
     assert [pair["seconds_ratio"] for pair in equal] == [1, 1]
 
 
-def test_arms_are_compared_in_every_cell_and_pooled_by_level(tmp_path: Path) -> None:
+def test_configurations_are_compared_in_every_cell_and_pooled_by_level(tmp_path: Path) -> None:
     cells = {
         "width": {"narrow": {}, "wide": {"model.hidden_size": 16}},
         "ranks": {"2": {"ranks": 2}, "4": {"ranks": 4}},
     }
 
-    def samples(arm: Arm, values: Values, seed: int) -> float:
-        is_wide = arm.cell["width"] == "wide"
-        assert arm.settings.get("model.hidden_size", 8) == (16 if is_wide else 8)
-        return (100.0 if arm.kind != "before" else 200.0 if is_wide else 50.0) + seed / 100
+    def samples(configuration: Configuration, values: Values, seed: int) -> float:
+        is_wide = configuration.cell["width"] == "wide"
+        assert configuration.settings.get("model.hidden_size", 8) == (16 if is_wide else 8)
+        return (100.0 if configuration.kind != "before" else 200.0 if is_wide else 50.0) + seed / 100
 
     found = study(tmp_path, samples, cells=cells, equal_values=False)
     record = found.record(found.rows([1, 2]))
@@ -188,7 +188,7 @@ def test_the_command_resumes_and_reports(tmp_path: Path, answer: Answer, printed
     lines = out / "trials.jsonl"
     before = lines.read_text()
     lines.write_text("".join(before.splitlines(keepends=True)[:-1]))
-    assert printed(*words).split()[0] == "arm"
+    assert printed(*words).split()[0] == "configuration"
     assert lines.read_text().splitlines()[:-1] == before.splitlines()[:-1], "only the missing trial is run"
     assert "Do clip modes differ" in (out / "study.html").read_text()
 
@@ -235,9 +235,12 @@ def test_a_mistake_in_any_study_is_one_message(
 
 def test_the_studies_that_come_with_the_project_are_whole() -> None:
     found = {path.stem: read_definition(path) for path in STUDIES.glob("*.json")}
-    sizes = {name: len(definition.all_arms()) for name, definition in found.items()}
+    sizes = {name: len(definition.configurations()) for name, definition in found.items()}
     assert sizes == {"buckets": 10, "clip_ranks": 9, "compression": 3, "optimizer": 30}
     for definition in found.values():
-        check_arms(definition)
-    rates = {arm.kind: arm.space["optimizer.learning_rate"] for arm in found["optimizer"].all_arms()}
+        check_configurations(definition)
+    rates = {
+        configuration.kind: configuration.space["optimizer.learning_rate"]
+        for configuration in found["optimizer"].configurations()
+    }
     assert {round(bounds.high / bounds.low, 6) for bounds in rates.values()} == {30}, "ranges of one ratio"

@@ -52,7 +52,7 @@ def _section(group: Group, content: dict[str, Any], folder: Path) -> str:
         *(page.table(one.header, one.rows, one.caption) for one in details(content)),
         page.heading("Findings"),
         *_findings(content),
-        *_published(name, description.in_all(fields), content),
+        *_published(name, description.count_in_all_nodes(fields), content),
     )
 
 

@@ -1,4 +1,4 @@
-"""Train by Hugging Face's Trainer on the same shards to the same target: the rival of `bertbench train`.
+"""Train by Hugging Face's Trainer on the same shards to the same target: the baseline of `bertbench train`.
 
 Model, batch, schedule, evaluation interval and target come from the system file. It is tuned as a careful user would:
 fused AdamW, batches padded to their longest sample and read a batch at a time, no logging, no saving; and its first
@@ -33,7 +33,7 @@ from lab.bench.whole_run import Course, SetUp, Trained
 _EVALUATED = 256  # samples of an evaluation batch
 
 
-def train_rival(system: System, seed: int, steps: int | None, setup: SetUp) -> Trained:
+def train_baseline(system: System, seed: int, steps: int | None, setup: SetUp) -> Trained:
     """Train in this process, as one of `setup`'s ranks, `steps` steps without an evaluation or else to the target."""
     torch.set_num_threads(max(1, len(os.sched_getaffinity(0)) // setup.ranks))
     own_seed = derive(seed, "rival") % 2**31
@@ -188,7 +188,7 @@ def _accuracy(found: Any) -> dict[str, float]:
 def main() -> None:
     """Train by the JSON on the command line; rank 0 prints the outcome."""
     system, overrides, seed, steps, setup = json.loads(sys.argv[1])
-    trained = train_rival(load_system(system, overrides), seed, steps, SetUp(*setup))
+    trained = train_baseline(load_system(system, overrides), seed, steps, SetUp(*setup))
     if os.environ.get("RANK", "0") == "0":
         print(json.dumps(trained))
 

@@ -1,4 +1,4 @@
-"""Build the rivals of `lab step`: transformers' BertForPreTraining, from stock use to the strongest variant.
+"""Build the baselines of `lab step`: transformers' BertForPreTraining, from stock use to the strongest variant.
 
 They pad to the longest of a batch: of five and more of Wikipedia's lengths, one has 512 tokens, the model's most. The
 strong ones pass only masked positions to the head, and either pad too or, like ModernBERT, don't pad: then the layers
@@ -30,7 +30,7 @@ _UNPADDED = "per_sequence"
 _FLASH = "unpadded_kernel"  # transformers would look for a name that begins with flash on the network
 
 
-class Rival(NamedTuple):
+class Baseline(NamedTuple):
     """One variant of transformers' BERT."""
 
     name: str
@@ -44,28 +44,28 @@ class Rival(NamedTuple):
     """Where it runs."""
 
 
-RIVALS = (
-    Rival("transformers eager, padded to the longest", "eager"),
-    Rival("transformers sdpa, padded to the longest", "sdpa"),
-    Rival("transformers sdpa + torch.compile, padded to the longest", "sdpa", compiled=True),
-    Rival("transformers sdpa, group_by_length", "sdpa", grouped=True),
-    Rival("masked heads, padded to the longest", "sdpa", strong=True),
-    Rival("masked heads, group_by_length", "sdpa", strong=True, grouped=True),
-    Rival("masked heads, unpadded", _UNPADDED, strong=True),
-    Rival("masked heads, unpadded, flash attention", _FLASH, strong=True, devices=("cuda",)),
+BASELINES = (
+    Baseline("transformers eager, padded to the longest", "eager"),
+    Baseline("transformers sdpa, padded to the longest", "sdpa"),
+    Baseline("transformers sdpa + torch.compile, padded to the longest", "sdpa", compiled=True),
+    Baseline("transformers sdpa, group_by_length", "sdpa", grouped=True),
+    Baseline("masked heads, padded to the longest", "sdpa", strong=True),
+    Baseline("masked heads, group_by_length", "sdpa", strong=True, grouped=True),
+    Baseline("masked heads, unpadded", _UNPADDED, strong=True),
+    Baseline("masked heads, unpadded, flash attention", _FLASH, strong=True, devices=("cuda",)),
 )
 
 
-def build_rival(device: torch.device, rival: Rival, shape: BertShape, dtype: PrecisionName, seed: int) -> Step:
-    """Return a step of a rival."""
+def build_baseline(device: torch.device, baseline: Baseline, shape: BertShape, dtype: PrecisionName, seed: int) -> Step:
+    """Return a step of a baseline."""
     torch.manual_seed(seed)
     model = stock.stock_model(shape).to(device)
     optimizer = torch.optim.AdamW(model.parameters(), lr=LEARNING_RATE, weight_decay=0.01, fused=True)
-    program = torch.compile(model) if rival.compiled else model
+    program = torch.compile(model) if baseline.compiled else model
 
     def step(content: Columns) -> None:
         with computing(dtype, device):
-            loss = rival_loss(rival, program, content, device)
+            loss = baseline_loss(baseline, program, content, device)
         loss.backward()
         optimizer.step()
         optimizer.zero_grad()
@@ -73,13 +73,13 @@ def build_rival(device: torch.device, rival: Rival, shape: BertShape, dtype: Pre
     return step
 
 
-def rival_loss(rival: Rival, model: Any, content: Columns, device: torch.device) -> Tensor:
+def baseline_loss(baseline: Baseline, model: Any, content: Columns, device: torch.device) -> Tensor:
     """Return the sum of the mean losses of both heads."""
-    if rival.attention in (_UNPADDED, _FLASH):
-        return _unpadded_loss(model, rival.attention, content, device)
-    model.set_attn_implementation(rival.attention)
+    if baseline.attention in (_UNPADDED, _FLASH):
+        return _unpadded_loss(model, baseline.attention, content, device)
+    model.set_attn_implementation(baseline.attention)
     tensors = {name: tensor.to(device) for name, tensor in stock.padded(content).items()}
-    if not rival.strong:
+    if not baseline.strong:
         loss: Tensor = model(**tensors).loss
         return loss
     labels_SN, pairs_S = tensors.pop("labels"), tensors.pop("next_sentence_label")
