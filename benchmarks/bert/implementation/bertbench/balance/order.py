@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from bertbench.balance.deal import longest_first
+from bertbench.balance.assignment import longest_first
 from bertbench.common.errors import ConfigError
 from bertbench.common.seeding import derive, permuted
 from bertbench.data.store.columns import Index, Integers, lengths_of

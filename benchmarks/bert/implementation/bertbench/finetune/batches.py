@@ -10,8 +10,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from bertbench.balance.assignment import assign_by_cost
 from bertbench.balance.cost import CostModel
-from bertbench.balance.deal import by_cost
 from bertbench.common.seeding import permuted
 from bertbench.data.store.columns import Columns, Integers
 from bertbench.finetune.features import Feature
@@ -67,7 +67,7 @@ def span_batch(features: Sequence[Feature]) -> SpanBatch:
 def share_of(features: Sequence[Feature], ids: Integers, cost: CostModel, rank: int, ranks: int) -> Share:
     """Return this rank's share of the global batch `ids`, dealt by cost; every rank computes the same deal."""
     lengths = np.array([features[number].length for number in ids])
-    rank_of = by_cost(lengths[None], ranks, cost.of_length, equal_counts=False)[0]
+    rank_of = assign_by_cost(lengths[None], ranks, cost.of_length, equal_counts=False)[0]
     loads = np.bincount(rank_of, cost.of_length[lengths], minlength=ranks)
     mine = ids[rank_of == rank]
     chosen = longest_first(features, mine if mine.size else ids[:1])

@@ -5,8 +5,8 @@ from functools import cache
 import numpy as np
 
 from bertbench.balance.cost import MASKED_SHARE
-from bertbench.balance.lengths import length_shares
 from bertbench.balance.plan import Planner, efficiency
+from bertbench.balance.random_samples import length_shares
 from bertbench.balance.simulate import VARIANTS, drawn_index
 from bertbench.data.store.columns import Index
 from bertbench.model.flops import FlopTerms

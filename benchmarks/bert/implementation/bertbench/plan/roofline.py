@@ -11,7 +11,7 @@ from typing import Literal, NamedTuple
 import numpy as np
 
 from bertbench.balance.cost import MASKED_SHARE
-from bertbench.balance.lengths import length_shares
+from bertbench.balance.random_samples import length_shares
 from bertbench.common.published_results import PublishedResult, published_results
 from bertbench.config.closed import EVALUATION_SAMPLES
 from bertbench.model.flops import FlopTerms
