@@ -17,7 +17,7 @@ from bertbench.balance.random_samples import draw_lengths, predictions
 from bertbench.config import System
 from bertbench.config.layout import Parallel
 from bertbench.config.layout_checks import layout_fits
-from bertbench.model.flops import training_flops
+from bertbench.model.shape import training_flops
 from bertbench.plan import parallel_theory as theory
 from bertbench.plan.calibrate import calibration
 from bertbench.plan.step_time import (
