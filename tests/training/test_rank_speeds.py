@@ -12,7 +12,7 @@ import pytest
 import torch
 
 from bertbench.balance.speeds import Speeds
-from bertbench.checkpoint.snapshot import newest
+from bertbench.checkpoint.snapshot_folder import newest
 from bertbench.checkpoint.snapshots import Snapshots
 from bertbench.common.errors import TARGET_MISSED
 from bertbench.common.ranges import PhaseClock, clocked

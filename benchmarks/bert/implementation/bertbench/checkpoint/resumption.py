@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from mlperf_logging.mllog import constants
 
-from bertbench.checkpoint.snapshot import Meta, drop_unfinished, newest, to_disk, verified
+from bertbench.checkpoint.snapshot_folder import Meta, drop_unfinished, newest, to_disk, verified
 from bertbench.common.errors import CheckpointError, ConfigError
 from bertbench.common.json_object import differences, read_object
 from bertbench.common.paths import within_data

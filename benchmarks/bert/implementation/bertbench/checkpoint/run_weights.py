@@ -10,7 +10,7 @@ import torch
 from pydantic import ValidationError
 from torch import Tensor
 
-from bertbench.checkpoint.snapshot import META_NAME, Meta, newest, verified
+from bertbench.checkpoint.snapshot_folder import META_NAME, Meta, newest, verified
 from bertbench.checkpoint.weights_file import Weights, expected_tensors
 from bertbench.common.errors import CheckpointError
 from bertbench.common.system_faults import exists

@@ -4,7 +4,7 @@ import json
 from collections.abc import Mapping
 from pathlib import Path
 
-from bertbench.checkpoint.output import writing
+from bertbench.checkpoint.safetensors_files import writing
 from bertbench.checkpoint.weights_file import write_weights
 from bertbench.common.errors import ConfigError, RunError
 from bertbench.common.system_faults import unwritable

@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from bertbench.checkpoint.bert_config import read_bert_config
-from bertbench.checkpoint.origin import Origin
+from bertbench.checkpoint.conversion import Origin
 from bertbench.checkpoint.tensor_names import Piece, pieces
 from bertbench.checkpoint.tensorflow.object_names import OBJECT_GRAPH, VALUE_SUFFIX, own_names, variable_name
 from bertbench.checkpoint.tensorflow.tensorbundle import Bundle
