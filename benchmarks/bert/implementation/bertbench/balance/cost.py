@@ -36,8 +36,12 @@ class CostModel:
         `causal`: of a causal language model of this shape instead of BERT.
         """
         terms = FlopTerms.of(shape)
-        read, attended = (1.0, 0.5) if causal else (MASKED_SHARE, 1.0)
-        return cls(terms.token + read * terms.masked, attended * _ATTENTION_SLOWDOWN * terms.pair)
+        share_read = 1.0 if causal else MASKED_SHARE
+        share_attended = 0.5 if causal else 1.0
+        return cls(
+            linear=terms.token + share_read * terms.masked,
+            quadratic=share_attended * _ATTENTION_SLOWDOWN * terms.pair,
+        )
 
     @cached_property
     def of_length(self) -> Floats:
