@@ -6,7 +6,7 @@ from typing import TypeVar
 
 from torch import Tensor
 
-from bertbench.checkpoint.snapshot import step_folder, verified
+from bertbench.checkpoint.snapshot_folder import step_folder, verified
 from bertbench.checkpoint.snapshots import Snapshots
 from bertbench.config import System
 from bertbench.distributed.world import World

@@ -2,9 +2,8 @@
 
 import numpy as np
 
-from bertbench.balance.lengths import length_shares
+from bertbench.balance.random_samples import length_shares, samples_of
 from bertbench.data.store.columns import Columns
-from bertbench.loading.random_samples import samples_of
 
 _GROUPED_BATCHES = 50  # transformers sorts this many batches together
 

@@ -17,13 +17,13 @@ from typing import Any
 import numpy as np
 import torch
 
+from bertbench.balance.random_samples import VOCABULARY, wikipedia_like
 from bertbench.common.progress import Progress
 from bertbench.common.seeding import permuted
 from bertbench.data.store.columns import Columns, Integers
 from bertbench.data.store.dataset import Dataset
 from bertbench.data.store.shards import write_split
 from bertbench.loading.batch import SampleCheck, batch_of, gather
-from bertbench.loading.random_samples import VOCABULARY, wikipedia_like
 from bertbench.machine.processor import processor
 from lab.bench.harness import Found, command, in_turns, table
 

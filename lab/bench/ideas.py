@@ -18,10 +18,10 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
+from bertbench.balance.random_samples import samples_of
 from bertbench.common.progress import Progress
 from bertbench.distributed.memory import keep_freed_memory
 from bertbench.loading.batch import Batch, batch_of
-from bertbench.loading.random_samples import samples_of
 from bertbench.machine.processor import processor
 from bertbench.model import loops
 from bertbench.model.attention import Attention, cpu_attention

@@ -27,11 +27,10 @@ from bertbench.loading.batch import batch_of
 from bertbench.loading.filler import filled
 from bertbench.model.arithmetic import autocast_type, computing, set_arithmetic
 from bertbench.model.bert import Bert
-from bertbench.model.flops import training_flops
 from bertbench.model.loss import weighted_loss
 from bertbench.model.options import PrecisionName, default_mode, wants_few_sizes
 from bertbench.model.products import fastest_products, set_products
-from bertbench.model.shape import SHAPES, BertShape
+from bertbench.model.shape import SHAPES, BertShape, training_flops
 from bertbench.optim.adam import MultiTensorAdam, native_adam_step
 from lab.bench import stock
 from lab.bench.baselines import BASELINES, LEARNING_RATE, Baseline, build_baseline

@@ -1,7 +1,7 @@
 import numpy as np
 
-from bertbench.balance.lengths import length_shares
 from bertbench.balance.packing import pack_lengths
+from bertbench.balance.random_samples import length_shares
 from tests.balance.populations import planner, wikipedia_index
 
 
@@ -28,7 +28,7 @@ def test_ranks_get_equally_many_rows_of_a_step_and_every_sample_comes_once() -> 
     entries = wikipedia_index(1_013)
     packed = planner("packed", entries, batch=28)
     plans = [packed.plan(step) for step in range(200)]
-    times = np.bincount(np.concatenate([plan.dealt.ids_S for plan in plans]), minlength=1_013)
+    times = np.bincount(np.concatenate([plan.assigned.ids_S for plan in plans]), minlength=1_013)
     assert times.max() - times.min() <= 1 + 1  # the last pass has begun, and what is left of the one before waits
     for step in (150, 3):
-        assert packed.plan(step).dealt.ids_S.tolist() == plans[step].dealt.ids_S.tolist()
+        assert packed.plan(step).assigned.ids_S.tolist() == plans[step].assigned.ids_S.tolist()

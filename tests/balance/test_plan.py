@@ -17,23 +17,23 @@ def test_a_plan_depends_on_seed_and_step_alone(method: Method) -> None:
     first, again, other = (planner(method, ENTRIES, BATCH, seed=seed) for seed in (11, 11, 12))
     walked = [first.plan(step) for step in range(40)]
     resumed = again.plan(39)
-    assert resumed.dealt.ids_S.tolist() == walked[39].dealt.ids_S.tolist()
-    assert resumed.dealt.bounds_R1.tolist() == walked[39].dealt.bounds_R1.tolist()
-    assert other.plan(39).dealt.ids_S.tolist() != walked[39].dealt.ids_S.tolist()
+    assert resumed.assigned.ids_S.tolist() == walked[39].assigned.ids_S.tolist()
+    assert resumed.assigned.bounds_R1.tolist() == walked[39].assigned.bounds_R1.tolist()
+    assert other.plan(39).assigned.ids_S.tolist() != walked[39].assigned.ids_S.tolist()
 
 
 @pytest.mark.parametrize("method", [method for method in METHODS if method != "packed"])
 def test_an_epoch_holds_every_sample_once_over_all_ranks_up_to_its_last_partial_step(method: Method) -> None:
     plans = [planner(method, ENTRIES, BATCH).plan(step) for step in range(1_013 // BATCH)]
-    drawn = np.concatenate([plan.dealt.of(rank) for plan in plans for rank in range(4)])
+    drawn = np.concatenate([plan.assigned.of(rank) for plan in plans for rank in range(4)])
     assert len(drawn) == len(np.unique(drawn)) == 1_013 // BATCH * BATCH
     for plan in plans:
-        assert sorted(plan.dealt.ids_S) == sorted(plan.drawn.ids_S)
+        assert sorted(plan.assigned.ids_S) == sorted(plan.drawn.ids_S)
 
 
 @pytest.mark.parametrize("method", METHODS)
 def test_only_some_methods_vary_the_number_of_samples_on_a_rank(method: Method) -> None:
-    counts = [np.diff(planner(method, ENTRIES, BATCH).plan(step).dealt.bounds_R1) for step in range(9)]
+    counts = [np.diff(planner(method, ENTRIES, BATCH).plan(step).assigned.bounds_R1) for step in range(9)]
     assert all(count.min() >= 1 for count in counts)
     if method not in VARYING:
         assert all((count == 7).all() for count in counts)
@@ -41,16 +41,16 @@ def test_only_some_methods_vary_the_number_of_samples_on_a_rank(method: Method) 
         assert not all((count == 7).all() for count in counts)
     if method in ("planned", "planned_local"):
         equal = [planner(method, ENTRIES, BATCH, equal_counts=True).plan(step) for step in range(9)]
-        assert all((np.diff(plan.dealt.bounds_R1) == 7).all() for plan in equal)
+        assert all((np.diff(plan.assigned.bounds_R1) == 7).all() for plan in equal)
 
 
 @pytest.mark.parametrize("method", METHODS)
 def test_samples_stay_with_the_rank_that_reads_them_unless_ranks_exchange(method: Method) -> None:
     plan = planner(method, ENTRIES, BATCH).plan(5)
-    assert (plan.drawn is not plan.dealt) == (method in EXCHANGING)
+    assert (plan.drawn is not plan.assigned) == (method in EXCHANGING)
     if method in ("presort", "stratified_presort"):  # and then they stay in the node
         for node in (0, 14):
-            assert sorted(plan.drawn.ids_S[node : node + 14]) == sorted(plan.dealt.ids_S[node : node + 14])
+            assert sorted(plan.drawn.ids_S[node : node + 14]) == sorted(plan.assigned.ids_S[node : node + 14])
 
 
 def test_the_global_batch_doesn_t_depend_on_ranks() -> None:
@@ -58,7 +58,7 @@ def test_the_global_batch_doesn_t_depend_on_ranks() -> None:
         if method in ("packed", "planned_local"):
             continue
         batches = [
-            sorted(planner(method, ENTRIES, BATCH, nodes, ranks).plan(40).dealt.ids_S)
+            sorted(planner(method, ENTRIES, BATCH, nodes, ranks).plan(40).assigned.ids_S)
             for nodes, ranks in ((1, 1), (2, 7), (4, 1))
         ]
         assert batches[0] == batches[1] == batches[2]
@@ -102,7 +102,7 @@ def test_nodes_get_shares_alike_in_every_step() -> None:
 
 def test_a_node_s_share_of_the_data_holds_for_an_epoch() -> None:
     local = planner("planned_local", ENTRIES, BATCH)
-    of_nodes = [np.concatenate([local.plan(step).dealt.ids_S[at : at + 14] for step in range(36)]) for at in (0, 14)]
+    of_nodes = [np.concatenate([local.plan(step).assigned.ids_S[at : at + 14] for step in range(36)]) for at in (0, 14)]
     assert not set(of_nodes[0]) & set(of_nodes[1])
 
 

@@ -20,7 +20,7 @@ def test_every_length_and_every_sample_is_drawn_as_often_as_the_dataset_has_it(m
     edges = np.quantile(lengths, np.arange(1, 8) / 8)
     # the tenth step of runs with different seeds: draws that know nothing of each other
     plans = (planner(method, ENTRIES, BATCH, seed=seed).plan(9) for seed in range(RUNS))
-    drawn = np.concatenate([plan.dealt.ids_S for plan in plans])
+    drawn = np.concatenate([plan.assigned.ids_S for plan in plans])
     places = np.arange(5_003) * 32 // 5_003  # in the dataset
     for groups, limit in ((np.searchsorted(edges, lengths), CHI_SQUARE_7), (places, CHI_SQUARE_31)):
         observed, there = np.bincount(groups[drawn]), np.bincount(groups)

@@ -6,7 +6,7 @@ import pytest
 from torch.nn.utils import parameters_to_vector
 
 from bertbench.balance.plan import METHODS
-from bertbench.checkpoint.snapshot import step_folder
+from bertbench.checkpoint.snapshot_folder import step_folder
 from bertbench.config import System
 from bertbench.distributed.world import World
 from bertbench.model.logical_tensors import local

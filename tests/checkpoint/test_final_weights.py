@@ -10,7 +10,7 @@ import torch
 
 from bertbench.checkpoint.resumption import restore_files
 from bertbench.checkpoint.run_weights import newest_run, open_weights
-from bertbench.checkpoint.snapshot import verified
+from bertbench.checkpoint.snapshot_folder import verified
 from bertbench.checkpoint.weights_file import Weights
 from bertbench.common.errors import CheckpointError
 from bertbench.config import System, load_system

@@ -8,7 +8,7 @@ import hashlib
 from pathlib import Path
 
 from bertbench.checkpoint.resumption import Resumption
-from bertbench.checkpoint.snapshot import verified
+from bertbench.checkpoint.snapshot_folder import verified
 from bertbench.checkpoint.snapshots import Snapshots
 from bertbench.config import load_system
 from bertbench.distributed.world import World

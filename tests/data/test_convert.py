@@ -4,9 +4,8 @@ import pytest
 
 from bertbench.cli import main
 from bertbench.common.errors import DataError
-from bertbench.data.formats.convert import Conversion, convert
-from bertbench.data.formats.export import export, tfrecords
-from bertbench.data.formats.files import Format
+from bertbench.data.formats.convert import Conversion, Format, convert
+from bertbench.data.formats.export import export_hdf5, tfrecords
 from bertbench.data.store.manifest import Manifest, Tokenizer
 from bertbench.data.text.vocabulary import SPECIAL_TOKENS, Vocabulary
 from bertbench.loading.inputs import open_data
@@ -119,4 +118,4 @@ def test_only_layouts_with_room_for_all_masked_tokens_are_exported(tmp_path: Pat
     with pytest.raises(DataError, match="found a sample with 77 masked tokens, TFRecords hold at most 76"):
         tfrecords(dataset, QUIET)
     with pytest.raises(DataError, match="exists already"):
-        export(dataset, tmp_path, QUIET)
+        export_hdf5(dataset, tmp_path, QUIET)

@@ -7,10 +7,9 @@ import h5py
 import numpy as np
 import pytest
 
-from bertbench.data.formats import hdf5_read, tfrecord
+from bertbench.data.formats import hdf5_layouts, tfrecord
 from bertbench.data.formats.example import integers
-from bertbench.data.formats.hdf5_read import read_hdf5
-from bertbench.data.formats.hdf5_write import write_varlength
+from bertbench.data.formats.hdf5_layouts import read_hdf5, write_varlength
 from bertbench.data.formats.rows import Block
 from bertbench.data.formats.tfrecord import read_tfrecord
 from bertbench.data.store.columns import Columns
@@ -60,7 +59,7 @@ LAYOUTS = {
 def test_every_layout_is_read_in_bounded_blocks(
     tmp_path: Path, layout: str, rows: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(hdf5_read, "BLOCK_ROWS", rows)
+    monkeypatch.setattr(hdf5_layouts, "BLOCK_ROWS", rows)
     monkeypatch.setattr(tfrecord, "BLOCK_ROWS", rows)
     blocks = list(LAYOUTS[layout](tmp_path / "part"))
     assert samples_of(Columns.joined([block.columns for block in blocks])) == SAMPLES

@@ -6,12 +6,14 @@ from random import Random
 import pytest
 
 from bertbench.cli import main
-from bertbench.data.formats.reference_files import ReferenceFile
-from bertbench.data.formats.reference_files import reference_files as planned
-from bertbench.data.formats.tfrecord import read_tfrecord
-from bertbench.data.formats.tfrecord_size import record_bytes
-from bertbench.data.mlcommons.compare import differences, published_bytes
+from bertbench.data.formats.tfrecord import read_tfrecord, record_bytes
 from bertbench.data.mlcommons.published import part_name
+from bertbench.data.mlcommons.reference_tfrecords import (
+    ReferenceFile,
+    published_bytes,
+    reference_files,
+    size_differences,
+)
 from bertbench.data.store.manifest import Manifest
 from bertbench.data.text import mlperf
 from bertbench.data.text.mlperf import MlperfRecipe
@@ -80,9 +82,9 @@ def test_a_text_becomes_one_file_whatever_its_shards(
 def test_the_picked_evaluation_samples_are_named_as_the_reference_names_them(tmp_path: Path, vocab: Path) -> None:
     data = prepared(tmp_path, vocab, MlperfRecipe(dupe_factor=2, select_eval=7), "eval.txt")
     manifest = Manifest.read(data)
-    assert [name for name, _ in planned(manifest, "eval")] == ["eval_7"]
+    assert [name for name, _ in reference_files(manifest, "eval")] == ["eval_7"]
     manifest.request["recipe"]["select_eval"] = 10_000
-    assert [name for name, _ in planned(manifest, "eval")] == ["eval_10k"]
+    assert [name for name, _ in reference_files(manifest, "eval")] == ["eval_10k"]
 
 
 def test_a_size_unlike_the_published_one_is_an_error_that_gives_both(
@@ -104,8 +106,8 @@ def test_all_500_parts_are_compared_by_their_total(tmp_path: Path, vocab: Path) 
     sizes[1] = 391_434_110_129 - sum(sizes) + 1
     files = [ReferenceFile(part_name(number), 1, size) for number, size in enumerate(sizes)]
     expected = published_bytes(manifest)
-    assert differences(files, expected) == []
+    assert size_differences(files, expected) == []
     smaller = [*files[:2], files[2]._replace(bytes=0), *files[3:]]
-    (line,) = differences(smaller, expected)
+    (line,) = size_differences(smaller, expected)
     assert line.startswith("all parts: found 391,434,110,128 bytes, MLCommons publishes 391,434,110,129")
-    assert differences(smaller[:-1], expected) == []  # not all
+    assert size_differences(smaller[:-1], expected) == []  # not all

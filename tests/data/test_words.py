@@ -10,8 +10,7 @@ import pytest
 from bertbench.data.text.corpus import text_articles
 from bertbench.data.text.mlperf import MlperfRecipe
 from bertbench.data.text.prepare import tokenize
-from bertbench.data.text.vocabulary import SPECIAL_TOKENS, Vocabulary
-from bertbench.data.text.wordpiece import pieces
+from bertbench.data.text.vocabulary import SPECIAL_TOKENS, Vocabulary, word_pieces
 from bertbench.data.text.words import chunks, words
 from tests.data.datasets import made, read
 from tests.data.every_character import digest
@@ -93,10 +92,10 @@ def test_a_sentence_of_dropped_characters_ends_no_article(tmp_path: Path) -> Non
 
 def test_the_longest_piece_is_taken_and_an_impossible_word_is_unknown() -> None:
     ids = {entry: place for place, entry in enumerate(("[UNK]", "un", "una", "##aff", "##able", "##a", "##f"))}
-    assert pieces("unaffable", ids) == [2, 6, 6, 4]  # una ##f ##f ##able: greedy, never back to un ##aff
-    assert pieces("unx", ids) == [0]
-    assert pieces("un" + "a" * 198, ids) == [2, *[5] * 197]
-    assert pieces("un" + "a" * 199, ids) == [0]  # 201 characters
+    assert word_pieces("unaffable", ids) == [2, 6, 6, 4]  # una ##f ##f ##able: greedy, never back to un ##aff
+    assert word_pieces("unx", ids) == [0]
+    assert word_pieces("un" + "a" * 198, ids) == [2, *[5] * 197]
+    assert word_pieces("un" + "a" * 199, ids) == [0]  # 201 characters
 
 
 def test_white_space_around_an_entry_is_no_part_of_it_and_no_entry_ends_at_a_line_separator(tmp_path: Path) -> None:

@@ -95,7 +95,7 @@ def damaged(tiny: Tiny, tiny_folder: Path, tmp_path: Path) -> tuple[System, Path
     folder = Path(shutil.copytree(tiny_folder, tmp_path / "data"))
     system = tiny(f"data.path={folder}")
     training, _ = open_data(system)
-    sample = int(make_sampler(system, training, SEED).planner.plan(4).dealt.ids_S[0])
+    sample = int(make_sampler(system, training, SEED).planner.plan(4).assigned.ids_S[0])
     for shard in training.split.shards:
         if sample < shard.samples:
             return system, folder / "train" / shard.name, sample

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from bertbench.checkpoint.resumption import find, restore_files
-from bertbench.checkpoint.snapshot import newest
+from bertbench.checkpoint.snapshot_folder import newest
 from bertbench.common.errors import RunError
 from bertbench.results.files import ResultFiles
 from bertbench.results.linefile import LineFile

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from bertbench.checkpoint.snapshot import newest
+from bertbench.checkpoint.snapshot_folder import newest
 from bertbench.common.timeline import BUCKETS
 from bertbench.report.ledger import ledger
 from bertbench.results.files import ResultFiles

@@ -17,7 +17,7 @@ from torch.distributed.checkpoint.metadata import BytesStorageMetadata, Metadata
 
 import bertbench
 import compliance
-from bertbench.checkpoint.reading import SnapshotReader
+from bertbench.checkpoint.state_files import SnapshotReader
 from bertbench.common.errors import CheckpointError
 from tests.ranks import LIMIT_S
 from tests.training.test_run import BERTBENCH, children, metrics, wait_for, words

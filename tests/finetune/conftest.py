@@ -8,8 +8,8 @@ import pytest
 
 from bertbench.config import System, load_system
 from bertbench.data.text.vocabulary import Vocabulary
-from bertbench.finetune.inputs import Inputs
 from bertbench.finetune.squad import read_squad
+from bertbench.finetune.squad_inputs import Inputs
 from tests.tiny import TINY_SYSTEM
 
 QUESTIONS = Path(__file__).with_name("questions.json")

@@ -15,9 +15,9 @@ from bertbench.common.progress import Progress
 from bertbench.config import System
 from bertbench.distributed.spawn import environments_of
 from bertbench.distributed.world import World
-from bertbench.finetune.files import reserve
-from bertbench.finetune.inputs import Inputs
+from bertbench.finetune.output import reserve
 from bertbench.finetune.run import finetune, starting_model
+from bertbench.finetune.squad_inputs import Inputs
 from bertbench.model.bert import Bert
 from bertbench.results.files import ResultFiles
 from compliance import judge_log

@@ -7,10 +7,10 @@ import pytest
 import torch
 from torch import Tensor, nn
 
+from bertbench.balance.random_samples import samples_of
 from bertbench.gradients.clip import after_coefficient, gradient_norm
 from bertbench.loading.batch import Batch, batch_of
 from bertbench.loading.filler import filled
-from bertbench.loading.random_samples import samples_of
 from bertbench.model.arithmetic import computing, set_arithmetic
 from bertbench.model.attention import flash_attention, kernel_for, plain_attention
 from bertbench.model.bert import Bert

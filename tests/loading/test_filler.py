@@ -4,11 +4,10 @@ import numpy as np
 import pytest
 import torch
 
-from bertbench.balance.lengths import draw_lengths, predictions
+from bertbench.balance.random_samples import draw_lengths, predictions, samples_of
 from bertbench.common.errors import RunError
 from bertbench.loading.batch import Batch, batch_of
 from bertbench.loading.filler import Bins, fill_to, filled, size_of, static_size
-from bertbench.loading.random_samples import samples_of
 from bertbench.model.loss import IGNORED
 from bertbench.model.sequences import EqualLengths
 from tests.tiny import Sample, columns_of

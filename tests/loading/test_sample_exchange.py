@@ -5,8 +5,7 @@ from pathlib import Path
 import numpy as np
 
 from bertbench.balance.cost import BERT_LARGE
-from bertbench.balance.plan import Balance, Planner, Shares, StepPlan
-from bertbench.balance.wire import bytes_received, words
+from bertbench.balance.plan import Balance, Planner, Shares, StepPlan, bytes_received, words_sent
 from bertbench.config import System
 from bertbench.data.store.columns import pack
 from bertbench.data.store.dataset import Dataset
@@ -32,7 +31,7 @@ def check_exchange(world: World, system: System, folder: Path, group: int) -> li
         plan = sampler.planner.plan(step)
         ids, content = exchange.gathered(plan, read(samples, plan.drawn.of(world.rank)))
         assert samples_of(content) == samples_of(read(samples, ids))
-        assert set(plan.dealt.of(world.rank)) <= set(ids)
+        assert set(plan.assigned.of(world.rank)) <= set(ids)
     assert len(ids) == group * 3
     return sorted(ids.tolist())
 
@@ -51,7 +50,7 @@ def test_bytes_on_the_wire_are_counted_by_hand() -> None:
     # tokens 5 6 7 8, masked 1 2 1 2, one sample a rank: n + 2 m + (n + 1) / 2 rounded up = 10, 14, 13, 17 words
     entries = pack(np.array([5, 6, 7, 8]), np.array([1, 2, 1, 2]))
     drawn = Shares(np.arange(4), np.arange(5))
-    assert words(entries, drawn).tolist() == [10, 14, 13, 17]
+    assert words_sent(entries, drawn).tolist() == [10, 14, 13, 17]
     for method, expected in (
         ("none", 0),
         ("planned", 0),

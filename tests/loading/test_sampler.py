@@ -48,7 +48,7 @@ def test_the_weights_of_all_losses_add_up_to_one(
 def test_a_rank_with_fewer_samples_than_parts_has_fewer_parts(sampler: Callable[..., Sampler]) -> None:
     sampling = sampler("data.gradient_accumulation_steps=6")
     ids = np.arange(12)
-    uneven = StepPlan(*2 * [type(sampling.planner.plan(0).dealt)(ids, np.array([0, 2, 12]))])
+    uneven = StepPlan(*2 * [type(sampling.planner.plan(0).assigned)(ids, np.array([0, 2, 12]))])
     assert [[len(part.ids) for part in sampling.share(uneven, rank)] for rank in (0, 1)] == [[1, 1], [2, 2, 2, 2, 1, 1]]
 
 
@@ -56,9 +56,9 @@ def test_the_loader_brings_every_step_in_order(sampler: Callable[..., Sampler]) 
     sampling = sampler()
     steps = list(Loader(sampling, 1, torch.device("cpu")).steps(range(3, 8)))
     plans = [sampling.planner.plan(step) for step in range(3, 8)]
-    assert [step.parts[0].part.ids.tolist() for step in steps] == [plan.dealt.of(1).tolist() for plan in plans]
+    assert [step.parts[0].part.ids.tolist() for step in steps] == [plan.assigned.of(1).tolist() for plan in plans]
     assert [len(step.parts[0].batch.tokens_T) for step in steps] == [
-        sampling.dataset.lengths(plan.dealt.of(1)).sum() for plan in plans
+        sampling.dataset.lengths(plan.assigned.of(1)).sum() for plan in plans
     ]
     loads = [sampling.planner.loads(plan) for plan in plans]
     assert [step.load_efficiency for step in steps] == [load.mean() / load.max() for load in loads]

@@ -15,7 +15,7 @@ from bertbench.loading.batch import Batch, synthetic
 from bertbench.model import compiled_layer
 from bertbench.model.bert import Bert
 from bertbench.model.compiled import compile_pieces
-from bertbench.model.dropout import hashed_dropout, hashed_numbers
+from bertbench.model.compiled_layer import hashed_dropout, hashed_numbers
 from bertbench.model.gelu_gradient import ROWS, gelu_gradient
 from bertbench.model.loss import weighted_loss
 from bertbench.model.options import ResidualName

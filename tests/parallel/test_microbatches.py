@@ -25,9 +25,9 @@ def test_every_sample_is_in_one_microbatch_and_none_is_larger_than_the_budget(ti
         plan = sampler.planner.plan(step)
         parts = [part.ids for part in sampler.share(plan, 0)]
         assert len(parts) == 3
-        assert sorted(np.concatenate(parts)) == sorted(plan.dealt.ids_S)
+        assert sorted(np.concatenate(parts)) == sorted(plan.assigned.ids_S)
         tokens = [int(sampler.dataset.lengths(ids).sum()) for ids in parts]
-        assert max(tokens) <= min(tokens) + sampler.dataset.lengths(plan.dealt.ids_S).max()
+        assert max(tokens) <= min(tokens) + sampler.dataset.lengths(plan.assigned.ids_S).max()
         largest = max(largest, *tokens)
     assert budget == largest
 

@@ -20,7 +20,7 @@ def alone(world: World, system: System) -> list[float]:
     sampler, answer = sampler_of(system), []
     with whole_trainer(system, world) as trainer:
         for step in range(STEPS):
-            ids = sampler.planner.plan(step).dealt.ids_S
+            ids = sampler.planner.plan(step).assigned.ids_S
             batch = batch_of(sampler, ids)
             part = Part(ids, 1 / len(batch.masked_at_M), 1 / len(ids))
             answer.append(trainer.step(step, [LoadedPart(part, batch)]).loss.item())

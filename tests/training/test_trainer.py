@@ -72,7 +72,7 @@ def uneven_step(sampler: Sampler) -> int:
     return next(
         step
         for step in range(99)
-        if len({masked(sampler.planner.plan(step).dealt.of(rank)).sum() for rank in (0, 1)}) == 2
+        if len({masked(sampler.planner.plan(step).assigned.of(rank)).sum() for rank in (0, 1)}) == 2
     )
 
 
@@ -90,7 +90,7 @@ def means_of_uneven_step(world: World, system: System) -> list[float]:
     step = uneven_step(sampler)
     with whole_trainer(system, world) as trainer:
         for rank in (0, 1):
-            batch = batch_of(sampler, sampler.planner.plan(step).dealt.of(rank))
+            batch = batch_of(sampler, sampler.planner.plan(step).assigned.of(rank))
             scores = trainer.model(*batch.inputs)
             masked_lm = functional.cross_entropy(scores.masked_lm_MV, batch.masked_labels_M)
             means.append((masked_lm + functional.cross_entropy(scores.next_sentence_S2, batch.next_sentence_S)).item())

@@ -5,12 +5,11 @@ from dataclasses import replace
 import numpy as np
 import torch
 
-from bertbench.balance.lengths import draw_lengths
+from bertbench.balance.random_samples import draw_lengths, samples_of
 from bertbench.data.store.columns import Columns, spans
 from bertbench.loading.batch import batch_of
 from bertbench.loading.filler import Fill
 from bertbench.loading.loader import LoadedPart
-from bertbench.loading.random_samples import samples_of
 from bertbench.loading.sampler import Part
 from bertbench.model.shape import BertShape
 

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import torch
 
-from bertbench.balance.lengths import draw_lengths, length_shares, predictions
+from bertbench.balance.random_samples import draw_lengths, length_shares, predictions
 from bertbench.common.errors import DataError
 from bertbench.data.store.dataset import Dataset
 from bertbench.data.store.shards import write_split

@@ -14,9 +14,8 @@ from bertbench.common.progress import Progress
 from bertbench.data.store.columns import Columns
 from bertbench.loading.batch import batch_of
 from bertbench.model.attention import plain_attention
-from bertbench.model.flops import training_flops
 from bertbench.model.sequences import Sequences
-from bertbench.model.shape import SHAPES, BertShape
+from bertbench.model.shape import SHAPES, BertShape, training_flops
 from lab.bench import baselines, peak, stock
 from lab.bench import step as bench
 from lab.bench.batches import wikipedia_batches

@@ -1,6 +1,6 @@
 """Model the cost of a sequence: a linear term for matrix products, a quadratic one for attention.
 
-Terms are those of model/flops.py: per token, per pair of tokens, per token that the vocabulary's head reads. For a
+Terms are those of model/shape.py: per token, per pair of tokens, per token that the vocabulary's head reads. For a
 sequence of n tokens:
 
     BERT      token n + masked 0.1493 n + 2 pair n^2      the head reads masked tokens only
@@ -16,8 +16,7 @@ from functools import cached_property
 import numpy as np
 
 from bertbench.data.store.columns import MAX_LENGTH, Floats
-from bertbench.model.flops import FlopTerms
-from bertbench.model.shape import BertShape
+from bertbench.model.shape import BertShape, FlopTerms
 
 MASKED_SHARE = 0.1493  # of the tokens: 38.2 of 255.8 in the Wikipedia samples (15 %, at most 76 a sample)
 _ATTENTION_SLOWDOWN = 2.0  # attention reaches about half the rate of dense matrix products
@@ -37,8 +36,12 @@ class CostModel:
         `causal`: of a causal language model of this shape instead of BERT.
         """
         terms = FlopTerms.of(shape)
-        read, attended = (1.0, 0.5) if causal else (MASKED_SHARE, 1.0)
-        return cls(terms.token + read * terms.masked, attended * _ATTENTION_SLOWDOWN * terms.pair)
+        share_read = 1.0 if causal else MASKED_SHARE
+        share_attended = 0.5 if causal else 1.0
+        return cls(
+            linear=terms.token + share_read * terms.masked,
+            quadratic=share_attended * _ATTENTION_SLOWDOWN * terms.pair,
+        )
 
     @cached_property
     def of_length(self) -> Floats:

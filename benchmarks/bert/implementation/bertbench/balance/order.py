@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from bertbench.balance.deal import longest_first
+from bertbench.balance.assignment import longest_first
 from bertbench.common.errors import ConfigError
 from bertbench.common.seeding import derive, permuted
 from bertbench.data.store.columns import Index, Integers, lengths_of
@@ -53,7 +53,10 @@ class WindowedOrder:
                 f"a global batch of {global_batch_size:,} samples can't be stratified from {len(entries_N):,} training "
                 "samples; lower data.global_batch_size, or set data.balance to planned"
             )
-        self._entries_N, self._batch, self._seed, self._plan = entries_N, global_batch_size, seed, plan
+        self._entries_N = entries_N
+        self._batch = global_batch_size
+        self._seed = seed
+        self._plan = plan
         self._steps_per_epoch = len(entries_N) // global_batch_size
         self._window_steps = max(1, _WINDOW // global_batch_size)
         self._planned = lru_cache(maxsize=1)(self._plan_window)
@@ -89,7 +92,7 @@ def plan_strata(edges: tuple[int, ...], entries_N: Index, batch: int, seed: int,
 def plan_nodes(nodes: int, entries_N: Index, batch: int, seed: int, steps: range) -> Integers:
     """Let each node draw from its own share of the data, one sample from each of its quantiles of length.
 
-    Shares: every B consecutive ids are sorted by length and dealt to the nodes, one of every M neighbours to each at
+    Shares: every B consecutive ids are sorted by length and assigned to nodes, one of every M neighbours to each at
     random, so shares are alike; they hold for an epoch. Draws: a node's samples of K steps, sorted, make as many strata
     as its batch has samples, each of K samples, and every step takes one of each.
     """

@@ -42,7 +42,8 @@ def _best_fill(left: Integers, longest: int, space: int) -> Row:
     for total in range(space, 0, -1):
         first = np.arange(min(total - 1, longest), (total - 1) // 2, -1)
         second = total - first
-        fits = np.flatnonzero((left[first] > (first == second)) & (left[second] > 0))
+        needed = np.where(first == second, 2, 1)
+        fits = np.flatnonzero((left[first] >= needed) & (left[second] > 0))
         if fits.size:
             return int(first[fits[0]]), int(second[fits[0]])
         if total <= longest and left[total]:
@@ -51,7 +52,7 @@ def _best_fill(left: Integers, longest: int, space: int) -> Row:
 
 
 class PackedOrder:
-    """Deal every rank the same number of rows a step, about its share of the global batch.
+    """Assign the same number of rows to every rank in a step, about its share of the global batch.
 
     Rows of a window come in random order; rows that don't fill its last step join the next window. To find a step, all
     windows before it are packed: resuming far into an epoch takes 0.4 s per million samples. The samples of a step vary

@@ -1,4 +1,4 @@
-"""Plan a step: which samples each rank reads, and which it trains on.
+"""Plan a step: which samples each rank reads, which it trains on, and what an exchange between them sends.
 
 The plan is a pure function of (lengths, seed, step, world): every rank computes the same plan and takes its own share.
 So planning runs ahead of the step, a run resumes at any step from two integers, and one process can simulate a
@@ -11,12 +11,12 @@ from typing import TYPE_CHECKING, Literal, NamedTuple, get_args
 import numpy as np
 from numpy.typing import NDArray
 
+from bertbench.balance.assignment import RowOrder, assign_by_cost, assign_by_length
 from bertbench.balance.cost import CostModel
-from bertbench.balance.deal import Deal, by_cost, by_length, by_speed
 from bertbench.balance.order import RandomOrder, WindowedOrder, plan_nodes, plan_strata
-from bertbench.balance.speeds import Speeds
+from bertbench.balance.speeds import Speeds, assign_by_speed
 from bertbench.common.errors import ConfigError
-from bertbench.data.store.columns import Floats, Index, Integers, lengths_of, offsets
+from bertbench.data.store.columns import Floats, Index, Integers, lengths_of, masked_of, offsets
 
 if TYPE_CHECKING:
     from bertbench.balance import packing
@@ -32,11 +32,11 @@ VARYING = ("packed", "planned", "planned_local")
 
 
 class Balance(NamedTuple):
-    """How batches are drawn and dealt."""
+    """How batches are drawn and assigned to ranks."""
 
     method: Method
     cost: CostModel
-    deal: Deal = "snake"
+    row_order: RowOrder = "snake"
     equal_counts: bool = False
     strata_edges: tuple[int, ...] = (128, 256, 384, 512)
     row_length: int = 512
@@ -52,6 +52,10 @@ class Shares(NamedTuple):
         """Return the ids of one rank's samples."""
         return self.ids_S[self.bounds_R1[rank] : self.bounds_R1[rank + 1]]
 
+    def counts(self) -> Integers:
+        """Return the number of each rank's samples: [R]."""
+        return np.diff(self.bounds_R1)
+
     def sums(self, values_S: NDArray[np.number]) -> Floats:
         """Sum a value of each sample by rank: [R]."""
         return np.diff(np.concatenate(([0.0], np.cumsum(values_S)))[self.bounds_R1])
@@ -61,13 +65,13 @@ class StepPlan(NamedTuple):
     """The samples that each rank reads and those that it trains on; they differ only if ranks exchange samples."""
 
     drawn: Shares
-    dealt: Shares
+    assigned: Shares
 
 
 class Planner:
     """Plans any step of a run for all ranks.
 
-    `speeds` makes `planned` deal each rank as much work as it is fast; without it all ranks are equal.
+    `speeds` makes `planned` assign work in proportion to the ranks' speeds; without it all ranks are equal.
     """
 
     def __init__(
@@ -95,7 +99,7 @@ class Planner:
 
     @property
     def groups(self) -> int:
-        """Return the number of groups that deal samples among their ranks: one, one a node, or one a rank."""
+        """Return the number of groups of ranks that share their samples: one, one a node, or one a rank."""
         match self.balance.method:
             case "planned" | "global_exchange":
                 return 1
@@ -109,21 +113,26 @@ class Planner:
         drawn = self._drawn(self._order.step(step))
         if self.groups == self.ranks:
             return StepPlan(drawn, drawn)
-        dealt = self._dealt(drawn.ids_S, step)
-        return StepPlan(drawn if self.balance.method in EXCHANGING else dealt, dealt)
+        assigned = self._assigned(drawn.ids_S, step)
+        return StepPlan(drawn if self.balance.method in EXCHANGING else assigned, assigned)
 
     def check_world(self, nodes: int, ranks: int) -> None:
         """Raise ConfigError if a run begun on `nodes` and `ranks` would see its samples in another order.
 
-        With most methods the samples of a step depend on the global batch and the seed alone. `planned_local` deals the
-        data to nodes, and `packed` counts rows by rank.
+        With most methods the samples of a step depend on the global batch and the seed alone. `planned_local` divides
+        the data among nodes, and `packed` counts rows by rank.
         """
-        depends = {"planned_local": ("nodes", nodes, self._nodes), "packed": ("ranks", ranks, self.ranks)}
-        what, begun, now = depends.get(self.balance.method, ("", 0, 0))
+        match self.balance.method:
+            case "planned_local":
+                self._require_equal("nodes", nodes, self._nodes)
+            case "packed":
+                self._require_equal("ranks", ranks, self.ranks)
+
+    def _require_equal(self, unit: str, begun: int, now: int) -> None:
         if begun != now:
             raise ConfigError(
-                f"the run was begun on {begun} {what}, found {now}; data.balance {self.balance.method} orders samples "
-                f"by {what}: resume with {begun}, or restart with data.balance planned, which resumes with any number"
+                f"the run was begun on {begun} {unit}, found {now}; data.balance {self.balance.method} orders samples "
+                f"by {unit}: resume with {begun}, or restart with data.balance planned, which resumes with any number"
             )
 
     def lengths(self, shares: Shares) -> Integers:
@@ -132,13 +141,13 @@ class Planner:
 
     def loads(self, plan: StepPlan) -> Floats:
         """Return the cost of each rank's samples: [R]."""
-        return plan.dealt.sums(self.balance.cost.of_length[self.lengths(plan.dealt)])
+        return plan.assigned.sums(self.balance.cost.of_length[self.lengths(plan.assigned)])
 
     def _drawn(self, ids: Integers) -> Shares:
         if ids.ndim == 1:
             return Shares(ids, np.arange(self.ranks + 1) * (len(ids) // self.ranks))
-        there_RC = ids >= 0  # packed rows
-        return Shares(ids[there_RC], offsets(there_RC.sum(axis=1)))
+        is_sample_RC = ids >= 0  # packed rows
+        return Shares(ids[is_sample_RC], offsets(is_sample_RC.sum(axis=1)))
 
     def efficiency(self, loads_R: Floats, step: int) -> float:
         """Return the share of a step in which the ranks work: the time it would take at best over the slowest's."""
@@ -146,15 +155,16 @@ class Planner:
             return efficiency(loads_R)
         return float(loads_R.sum() / (loads_R / self.speeds.at(step)).max())
 
-    def _dealt(self, ids_S: Integers, step: int) -> Shares:
-        balance, ranks = self.balance, self.ranks // self.groups
+    def _assigned(self, ids_S: Integers, step: int) -> Shares:
+        balance = self.balance
+        ranks = self.ranks // self.groups
         lengths_GS = lengths_of(self._entries_N[ids_S]).reshape(self.groups, -1)
         if balance.method in EXCHANGING:
-            rank_GS = by_length(lengths_GS, ranks, balance.deal)
+            rank_GS = assign_by_length(lengths_GS, ranks, balance.row_order)
         elif self.speeds is not None:
-            rank_GS = by_speed(lengths_GS[0], self.speeds.at(step), balance.cost.of_length)[None]
+            rank_GS = assign_by_speed(lengths_GS[0], self.speeds.at(step), balance.cost.of_length)[None]
         else:
-            rank_GS = by_cost(lengths_GS, ranks, balance.cost.of_length, balance.equal_counts)
+            rank_GS = assign_by_cost(lengths_GS, ranks, balance.cost.of_length, balance.equal_counts)
         rank_S = (rank_GS + ranks * np.arange(self.groups)[:, None]).ravel()
         by_rank = np.argsort(rank_S.astype(np.uint16), kind="stable")
         return Shares(ids_S[by_rank], offsets(np.bincount(rank_S, minlength=self.ranks)))
@@ -163,3 +173,28 @@ class Planner:
 def efficiency(loads_R: Floats) -> float:
     """Return mean load over largest load: the share of the step in which the average rank works."""
     return float(loads_R.mean() / loads_R.max())
+
+
+BYTES_OF_WORD = 2
+"""An exchange of samples sends 16-bit words."""
+
+
+def words_sent(entries_N: Index, shares: Shares) -> Integers:
+    """Return the 16-bit words that hold each rank's samples in an exchange: [R].
+
+    Ids, masked positions and labels take a word each, segments and pair labels half a word.
+    """
+    entries_S = entries_N[shares.ids_S]
+    tokens_R = shares.sums(lengths_of(entries_S))
+    masked_R = shares.sums(masked_of(entries_S))
+    half_words_R = tokens_R + shares.counts()
+    return (tokens_R + 2 * masked_R + (half_words_R + 1) // 2).astype(np.int64)
+
+
+def bytes_received(entries_N: Index, planner: Planner, plan: StepPlan) -> float:
+    """Return the bytes that a rank receives in a step's exchange, mean over ranks; 0 for methods without exchange."""
+    if planner.balance.method not in EXCHANGING:
+        return 0.0
+    largest_G = words_sent(entries_N, plan.drawn).reshape(planner.groups, -1).max(axis=1)
+    other_ranks = planner.ranks // planner.groups - 1
+    return float(BYTES_OF_WORD * other_ranks * largest_G.mean())

@@ -8,20 +8,21 @@ import numpy as np
 from numpy.random import default_rng
 
 from bertbench.balance.cost import BERT_LARGE, CostModel
-from bertbench.balance.lengths import draw_lengths, length_counts, predictions
-from bertbench.balance.plan import METHODS, Balance, Planner, efficiency
-from bertbench.balance.wire import bytes_received
+from bertbench.balance.plan import METHODS, Balance, Planner, bytes_received, efficiency
+from bertbench.balance.random_samples import draw_lengths, length_counts, predictions
 from bertbench.common.errors import DataError
 from bertbench.common.seeding import derive
 from bertbench.data.store.columns import MAX_LENGTH, Floats, Index, pack
 from bertbench.data.store.dataset import Dataset
 
-_FEWEST, _MOST = 1 << 20, 1 << 25  # sequences drawn for a histogram unless steps take more: 64 MB at most
+# sequences drawn for a histogram unless the steps take more: 64 MB at most
+_FEWEST = 1 << 20
+_MOST = 1 << 25
 
 VARIANTS: dict[str, Balance] = {
     **{method: Balance(method, BERT_LARGE) for method in METHODS},
-    "presort_raster": Balance("presort", BERT_LARGE, deal="raster"),
-    "stratified_presort_raster": Balance("stratified_presort", BERT_LARGE, deal="raster"),
+    "presort_raster": Balance("presort", BERT_LARGE, row_order="raster"),
+    "stratified_presort_raster": Balance("stratified_presort", BERT_LARGE, row_order="raster"),
     "planned_equal_counts": Balance("planned", BERT_LARGE, equal_counts=True),
     "planned_local_equal_counts": Balance("planned_local", BERT_LARGE, equal_counts=True),
 }
@@ -78,26 +79,29 @@ def simulate(
     `cost` and `noise` score the plans: what a sequence takes, and the standard deviation of the logarithm of each
     rank's time in each step.
     """
-    made, noisy = planner(entries_N, balance, gpus, batch, gpus_per_node, seed), default_rng(derive(seed, "noise"))
-    rows = []
+    variant = planner(entries_N, balance, gpus, batch, gpus_per_node, seed)
+    noise_generator = default_rng(derive(seed, "noise"))
+    measurements = []
     for step in range(steps):
         began = time.perf_counter()
-        plan = made.plan(step)
+        plan = variant.plan(step)
         planning_ms = 1e3 * (time.perf_counter() - began)
-        lengths = made.lengths(plan.dealt)
-        tokens, loads = plan.dealt.sums(lengths), plan.dealt.sums(cost.of_length[lengths])
-        rows.append(  # in the outcome's order
-            (
-                efficiency(loads * noisy.lognormal(sigma=noise, size=gpus)),
-                efficiency(tokens),
-                len(plan.dealt.ids_S),
-                tokens.sum(),
-                loads.sum(),
-                bytes_received(entries_N, made, plan),
-                planning_ms,
-            )
+        lengths_S = variant.lengths(plan.assigned)
+        tokens_R = plan.assigned.sums(lengths_S)
+        loads_R = plan.assigned.sums(cost.of_length[lengths_S])
+        measurements.append(
+            {
+                "efficiency": efficiency(loads_R * noise_generator.lognormal(sigma=noise, size=gpus)),
+                "token_efficiency": efficiency(tokens_R),
+                "samples_per_step": len(plan.assigned.ids_S),
+                "tokens_per_step": tokens_R.sum(),
+                "cost_per_step": loads_R.sum(),
+                "bytes_per_rank_per_step": bytes_received(entries_N, variant, plan),
+                "plan_ms_per_step": planning_ms,
+            }
         )
-    return Outcome(name, gpus, batch, *np.mean(rows, axis=0).tolist())
+    means = np.mean([tuple(measured.values()) for measured in measurements], axis=0).tolist()
+    return Outcome(name, gpus, batch, **dict(zip(measurements[0], means, strict=True)))
 
 
 def planner(entries_N: Index, balance: Balance, gpus: int, batch: int, gpus_per_node: int, seed: int) -> Planner:

@@ -1,16 +1,54 @@
-"""Convert an opened checkpoint of another program to our weights file."""
+"""Describe a checkpoint of another program in any format, and convert it to our weights file."""
 
-from dataclasses import replace
+from collections.abc import Callable
+from dataclasses import dataclass, replace
 from pathlib import Path
 
-from bertbench.checkpoint.origin import Origin
-from bertbench.checkpoint.output import check_new
-from bertbench.checkpoint.tensor_names import assemble
+from torch import Tensor
+
+from bertbench.checkpoint.safetensors_files import check_new
+from bertbench.checkpoint.tensor_names import Piece, assemble
 from bertbench.checkpoint.weights_file import write_weights
 from bertbench.common.errors import CheckpointError
+from bertbench.model.shape import BertShape
 
 _MULTIPLE = 8  # rows for fast tensor cores: 30,522 becomes 30,528
 _SHOWN = 5
+
+
+@dataclass(frozen=True)
+class Origin:
+    """A checkpoint of another program, matched with our model but not read yet."""
+
+    path: Path
+    """The file or folder."""
+    source: str
+    """Its description in the weights file, without a path, which would be meaningless on another machine."""
+    shape: BertShape
+    """Sizes; vocab_size is the real vocabulary."""
+    needed: dict[str, Piece]
+    """What the model needs, by its name in such checkpoints."""
+    keys: dict[str, str]
+    """Its tensors: such a name, or another -> name in this file."""
+    notes: tuple[str, ...]
+    """Remarks for the user."""
+    read: Callable[[Piece], Tensor]
+    """Return one tensor in our layout, fp32; raises CheckpointError if it is damaged or has another shape."""
+
+    @property
+    def used(self) -> dict[str, str]:
+        """Return its tensors that become ours: name there -> parameter here."""
+        return {key: self.needed[name].parameter for name, key in self.keys.items() if name in self.needed}
+
+    @property
+    def skipped(self) -> list[str]:
+        """Return its other tensors."""
+        return [key for name, key in self.keys.items() if name not in self.needed]
+
+    @property
+    def missing(self) -> list[str]:
+        """Return what the model needs and the checkpoint lacks."""
+        return [name for name in self.needed if name not in self.keys]
 
 
 def padded_vocabulary(real: int, wanted: int | None) -> int:

@@ -10,9 +10,8 @@ import torch
 from torch import Tensor
 
 from bertbench.checkpoint.bert_config import HUGGING_FACE_ACTIVATION, hugging_face_config, read_bert_config
-from bertbench.checkpoint.origin import Origin
-from bertbench.checkpoint.output import save_tensors, writing
-from bertbench.checkpoint.safetensors_files import TensorFiles
+from bertbench.checkpoint.conversion import Origin
+from bertbench.checkpoint.safetensors_files import TensorFiles, save_tensors, writing
 from bertbench.checkpoint.tensor_names import Piece, pieces, take_apart
 from bertbench.checkpoint.weights_file import Weights
 from bertbench.common.atomic import new_folder

@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Any
 
 from mlperf_logging.mllog import constants
 
-from bertbench.checkpoint.snapshot import Meta, drop_unfinished, newest, to_disk, verified
+from bertbench.checkpoint.snapshot_folder import Meta, drop_unfinished, newest, to_disk, verified
 from bertbench.common.errors import CheckpointError, ConfigError
-from bertbench.common.json_object import differences, read_object
+from bertbench.common.json_object import differences_by_name, read_object
 from bertbench.common.paths import within_data
 from bertbench.common.system_faults import is_systems, unreadable
 from bertbench.config import System
@@ -54,15 +54,18 @@ class Resumption:
 
     def changes(self, system: System) -> list[str]:
         """Return the changed configuration fields, one line each; a field newer than the snapshot had its default."""
+        return list(self._changes_by_setting(system).values())
+
+    def _changes_by_setting(self, system: System) -> dict[str, str]:
         then = partial(Settings, self.meta.config).model_dump(mode="json", by_alias=True)
         now = system.model_dump(mode="json", by_alias=True)
         data = then["data"]
         batch = data["global_batch_size"] or data["local_batch"] * self.meta.ranks
-        return differences(_compared(then, batch), _compared(now, system.global_batch_size))
+        return differences_by_name(_compared(then, batch), _compared(now, system.global_batch_size))
 
     def keeps_arithmetic(self, system: System) -> bool:
         """Return whether the run continues with the arithmetic that it began with: no setting asks for another."""
-        return not any(_setting(change) in _OF_ARITHMETIC for change in self.changes(system))
+        return not any(setting in _OF_ARITHMETIC for setting in self._changes_by_setting(system))
 
     def check(self, system: System, seed: int | None, allow_config_change: bool) -> None:
         """Raise ConfigError if seed or configuration changed."""
@@ -73,8 +76,10 @@ class Resumption:
                 f"{self.path}: began on {self.meta.ranks} ranks, found {system.world_size}; "
                 f"{system.state_by_rank} keeps state on each rank: resume with {self.meta.ranks} ranks"
             )
-        changes = self.changes(system)
-        if self.meta.step and (held := [change for change in changes if _setting(change) in _HELD]):
+        by_setting = self._changes_by_setting(system)
+        changes = list(by_setting.values())
+        held = [change for setting, change in by_setting.items() if setting in _HELD]
+        if self.meta.step and held:
             outcome = "\n".join(f"  {change}" for change in held)
             raise ConfigError(
                 f"{self.path}: the snapshot holds the weights and the loss scale, so a resumed run can't honour:\n"
@@ -86,11 +91,6 @@ class Resumption:
                 f"{self.path}: the configuration has changed since the run began:\n{outcome}\n"
                 "undo that, or give --allow-config-change (the log records it)"
             )
-
-
-def _setting(change: str) -> str:
-    """Return the setting that a line of `Resumption.changes` is about."""
-    return change.partition(":")[0]
 
 
 def find(resume: str, result: Path | None, folder: Path) -> Resumption | None:

@@ -10,7 +10,7 @@ import torch
 from pydantic import ValidationError
 from torch import Tensor
 
-from bertbench.checkpoint.snapshot import META_NAME, Meta, newest, verified
+from bertbench.checkpoint.snapshot_folder import META_NAME, Meta, newest, verified
 from bertbench.checkpoint.weights_file import Weights, expected_tensors
 from bertbench.common.errors import CheckpointError
 from bertbench.common.system_faults import exists
@@ -42,16 +42,16 @@ def open_weights(path: Path) -> Weights:
 
 def newest_run(runs: Path) -> Path:
     """Return the folder of the newest run with weights. Raises CheckpointError if there is none."""
-    found = []
+    runs_with_weights = []
     for log in runs.glob("*/bert/result_*.txt"):
         files = ResultFiles(log)
         if files.weights.exists() or any(files.snapshots.glob(f"*/{META_NAME}")):
-            found.append((log.stat().st_mtime, files.folder))
-    if not found:
+            runs_with_weights.append((log.stat().st_mtime, files.folder))
+    if not runs_with_weights:
         raise CheckpointError(
             f"{runs}: found no run with weights; train one with `bertbench launch cpu_demo`, or give --checkpoint"
         )
-    return max(found)[1]
+    return max(runs_with_weights)[1]
 
 
 @dataclass(frozen=True)
@@ -98,13 +98,13 @@ class SnapshotWeights(Weights):
 def _of_run(files: ResultFiles) -> Weights:
     if exists(files.weights, CheckpointError):
         return Weights.open(files.weights)
-    found = newest(files.snapshots)
-    if found is None:
+    snapshot = newest(files.snapshots)
+    if snapshot is None:
         raise CheckpointError(
             f"{files.folder}: found neither final weights nor a whole snapshot; name another ({_EXPECTED}), or train "
             "with checkpoint.final_weights=true or checkpoint.every_steps set"
         )
-    return SnapshotWeights.of(*found)
+    return SnapshotWeights.of(*snapshot)
 
 
 def _vocabulary(snapshot: Path) -> Path:

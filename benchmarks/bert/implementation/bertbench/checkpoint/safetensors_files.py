@@ -1,22 +1,26 @@
-"""Read safetensors files: one, or the shards of an index. The library says "no such file" of most faults; we say why.
+"""Read safetensors files (one, or the shards of an index) and write weights to new paths, with clear errors.
+
+The library says "no such file" of most faults; we say why.
 
 An index is Hugging Face's model.safetensors.index.json: `weight_map` gives the shard of each tensor.
 """
 
 import re
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from pydantic import BaseModel
 from safetensors import SafetensorError, safe_open
+from safetensors.torch import save_file
 from torch import Tensor
 
+from bertbench.common.atomic import new_file
 from bertbench.common.errors import CheckpointError
 from bertbench.common.json_object import read_as
-from bertbench.common.system_faults import systems_error, unreadable
+from bertbench.common.system_faults import exists, systems_error, unreadable, unwritable
 
 _LFS_POINTER = b"version https://git-lfs"
 _FILE_NAME = re.compile(r"(?!\.{1,2}\Z)[^/\0]+")
@@ -49,8 +53,8 @@ class TensorFiles:
         shards = dict.fromkeys(index.weight_map.values())
         if outside := [shard for shard in shards if not _FILE_NAME.fullmatch(shard)]:
             raise CheckpointError(f"{path}: names {outside[0]!r}, expected files of its own folder; {remedy}")
-        whole = f"{path.name} lists it: copy all files of the model"
-        names = {shard: _names(path.with_name(shard), whole) for shard in shards}
+        missing_shard = f"{path.name} lists it: copy all files of the model"
+        names = {shard: _names(path.with_name(shard), missing_shard) for shard in shards}
         file_of = {name: path.with_name(shard) for shard in shards for name in names[shard]}
         for name, shard in index.weight_map.items():
             if name not in names[shard]:
@@ -92,3 +96,37 @@ def opened(path: Path, remedy: str) -> Iterator[Any]:
         if reason is None:
             raise CheckpointError(f"{path}: is not a whole safetensors file ({error}); {remedy}") from error
         raise CheckpointError(unreadable(path, reason, remedy)) from reason
+
+
+@contextmanager
+def writing(path: Path, new: Callable[[Path], AbstractContextManager[Path]] = new_file) -> Iterator[Path]:
+    """Yield a temporary file, or folder with new_folder, that becomes `path` if the body succeeds.
+
+    Raises CheckpointError if `path` exists, or if the body can't write it.
+    """
+    check_new(path)
+    try:
+        with new(path) as unfinished:
+            yield unfinished
+    except OSError as error:
+        raise CheckpointError(unwritable(path, error, "choose another place")) from error
+    except SafetensorError as error:
+        reason = systems_error(error) or OSError(str(error))
+        raise CheckpointError(unwritable(path, reason, "choose another place")) from error
+
+
+def save_tensors(tensors: dict[str, Tensor], path: Path, metadata: dict[str, str]) -> None:
+    """Write a safetensors file with a new file's usual permissions; the library would restrict it to its owner.
+
+    Raises OSError or SafetensorError.
+    """
+    path.touch()
+    mode = path.stat().st_mode
+    save_file({name: tensor.contiguous() for name, tensor in tensors.items()}, path, metadata)
+    path.chmod(mode)
+
+
+def check_new(path: Path) -> None:
+    """Raise CheckpointError if `path` exists; call it before the work."""
+    if exists(path, CheckpointError):
+        raise CheckpointError(f"{path}: exists already and is not overwritten; remove it or name another")

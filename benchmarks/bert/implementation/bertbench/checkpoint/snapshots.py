@@ -17,7 +17,7 @@ from torch.distributed import ProcessGroup
 
 from bertbench import __version__
 from bertbench.balance.speeds import Speeds
-from bertbench.checkpoint.snapshot import Meta, partial_folder, publish, to_disk
+from bertbench.checkpoint.snapshot_folder import Meta, partial_folder, publish, to_disk
 from bertbench.common.errors import CheckpointError, system_reason
 from bertbench.common.json_object import JsonObject
 from bertbench.common.seeding import derive

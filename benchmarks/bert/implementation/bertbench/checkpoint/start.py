@@ -19,10 +19,10 @@ def check_start(system: System) -> None:
     if system.model.checkpoint is None:
         return
     path = weights_file(system.model.checkpoint)
-    found = check_weights(system, path).source
-    if system.hardware.division == "closed" and not found.endswith(CHECKPOINT):
+    source = check_weights(system, path).source
+    if system.hardware.division == "closed" and not source.endswith(CHECKPOINT):
         raise ConfigError(
-            f"{path}: found weights of {found}, the closed division starts from MLPerf's {CHECKPOINT} (rule "
+            f"{path}: found weights of {source}, the closed division starts from MLPerf's {CHECKPOINT} (rule "
             "closed-checkpoint); import that (docs/checkpoint.md), or set hardware.division to open"
         )
 

@@ -39,13 +39,13 @@ def assemble(parts: Iterable[Piece], read: Callable[[Piece], torch.Tensor], voca
     """Join the tensors that `read` returns for each piece to our parameters; rows up to vocab_size are zero."""
     import torch  # noqa: PLC0415 - see above
 
-    found: dict[str, list[torch.Tensor]] = {}
+    tensors: dict[str, list[torch.Tensor]] = {}
     for piece in parts:
-        found.setdefault(piece.parameter, []).append(read(piece))
+        tensors.setdefault(piece.parameter, []).append(read(piece))
     for name in VOCABULARY_ROWS:
-        (rows,) = found[name]
-        found[name].append(rows.new_zeros(vocab_size - len(rows), *rows.shape[1:]))
-    return {name: torch.cat(several) if len(several) > 1 else several[0] for name, several in found.items()}
+        (rows,) = tensors[name]
+        tensors[name].append(rows.new_zeros(vocab_size - len(rows), *rows.shape[1:]))
+    return {name: torch.cat(joined) if len(joined) > 1 else joined[0] for name, joined in tensors.items()}
 
 
 def take_apart(parts: Iterable[Piece], tensors: dict[str, torch.Tensor]) -> dict[Piece, torch.Tensor]:
@@ -91,6 +91,8 @@ def pieces(shape: BertShape) -> Iterator[Piece]:
 def _layer(ours: str, tensorflow: str, *shape: int) -> Iterator[Piece]:
     """Yield weight and bias of a dense layer [out, in], or of a LayerNorm [size]."""
     theirs = tensorflow.replace("/layer_", "/layer/").replace("/", ".")
-    weight, bias = ("gamma", "beta") if theirs.endswith("LayerNorm") else ("kernel", "bias")
+    is_norm = theirs.endswith("LayerNorm")
+    weight = "gamma" if is_norm else "kernel"
+    bias = "beta" if is_norm else "bias"
     yield Piece(f"{ours}.weight", f"{tensorflow}/{weight}", f"{theirs}.weight", shape)
     yield Piece(f"{ours}.bias", f"{tensorflow}/{bias}", f"{theirs}.bias", shape[:1])

@@ -12,8 +12,7 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
-from bertbench.checkpoint.output import save_tensors, writing
-from bertbench.checkpoint.safetensors_files import opened
+from bertbench.checkpoint.safetensors_files import opened, save_tensors, writing
 from bertbench.common.errors import CheckpointError
 from bertbench.data.store.manifest import VOCAB_NAME, file_sha256
 from bertbench.model.bert import Bert

@@ -17,8 +17,8 @@ from bertbench.commands import (
     seed,
 )
 from bertbench.config.load import gpu_card, gpu_models
+from bertbench.config.sections import OnBadSample
 from bertbench.launch.exported import SYSTEM_VARIABLES
-from bertbench.loading.options import OnBadSample
 from bertbench.report.tracker_options import TRACKERS
 
 LEAST_GBIT = {"cuda": 100.0, "cpu": 0.0}

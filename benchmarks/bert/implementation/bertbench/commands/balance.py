@@ -6,7 +6,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from bertbench.balance.cost import BERT_LARGE, CAUSAL_LARGE
-from bertbench.balance.lengths import WIKIPEDIA
+from bertbench.balance.random_samples import WIKIPEDIA
 from bertbench.balance.simulate import VARIANTS, Outcome, population, simulate
 from bertbench.commands import (
     add_flag,

@@ -6,8 +6,7 @@ from pathlib import Path
 from bertbench.commands import add_number, add_path
 from bertbench.common.errors import ConfigError
 from bertbench.common.progress import Progress
-from bertbench.data.formats.convert import Conversion, convert
-from bertbench.data.formats.files import Format, input_files
+from bertbench.data.formats.convert import Conversion, Format, convert, input_files
 from bertbench.data.store.manifest import Manifest
 from bertbench.data.text.vocabulary import Vocabulary
 

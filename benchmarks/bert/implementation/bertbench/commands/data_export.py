@@ -5,9 +5,8 @@ import argparse
 from bertbench.commands import add_flag, add_path, emit, say
 from bertbench.common.errors import ConfigError
 from bertbench.common.progress import Progress
-from bertbench.data.formats.export import LAYOUTS, export, tfrecords
-from bertbench.data.formats.reference_files import ReferenceFile
-from bertbench.data.mlcommons.compare import differences, published_bytes
+from bertbench.data.formats.export import LAYOUTS, export_hdf5, tfrecords
+from bertbench.data.mlcommons.reference_tfrecords import ReferenceFile, published_bytes, size_differences
 from bertbench.data.store.dataset import Dataset
 from bertbench.data.store.manifest import Manifest
 
@@ -30,7 +29,7 @@ def run(arguments: argparse.Namespace) -> int:
     if arguments.size_only:
         return _sizes(dataset, arguments.json)
     with Progress() as progress:
-        files = export(dataset, arguments.out, progress)
+        files = export_hdf5(dataset, arguments.out, progress)
         progress.message(f"wrote {arguments.out}: {len(dataset):,} samples in {files:,} files")
     emit(arguments.json, {"path": str(arguments.out), "files": files, "samples": len(dataset)})
     return 0
@@ -40,7 +39,7 @@ def _sizes(dataset: Dataset, as_json: bool) -> int:
     with Progress() as progress:
         files = tfrecords(dataset, progress)
     published = published_bytes(Manifest.read(dataset.folder))
-    problems, total = differences(files, published), sum(file.bytes for file in files)
+    problems, total = size_differences(files, published), sum(file.bytes for file in files)
     sizes = [{**file._asdict(), "published_bytes": published.get(file.name)} for file in files]
     content = {"files": sizes, "total_bytes": total, "ok": not problems}
     lines = (_line(file, published.get(file.name)) for file in files)

@@ -19,7 +19,7 @@ from bertbench.common.progress import Progress
 from bertbench.config import System
 from bertbench.data.store.manifest import Manifest
 from bertbench.data.text.mlperf import MlperfRecipe, prepare_mlperf
-from bertbench.data.text.prepare import Recipe, Texts, prepare
+from bertbench.data.text.prepare import TextRecipe, Texts, prepare
 
 _SYSTEM = "cpu_demo"
 _CONVERSION_ONLY = ("vocab_size", "split", "shard_samples")
@@ -91,7 +91,7 @@ def _of_system(arguments: argparse.Namespace, progress: Progress) -> tuple[Path,
     return out, *prepare(out, texts, recipe_of(system), arguments.vocab, progress)
 
 
-def recipe_of(system: System) -> Recipe:
+def recipe_of(system: System) -> TextRecipe:
     """Return how a system makes its samples. Raises ConfigError if it has no data.recipe."""
     settings = system.data.recipe
     if settings is None:
@@ -99,4 +99,4 @@ def recipe_of(system: System) -> Recipe:
             f"{system.name}: has no data.recipe, which defines how to make samples; add one, or name a system with one"
         )
     others = ("vocab_size", "held_out_fraction", "held_out_samples", "shard_samples", "seed")
-    return Recipe(settings.options(system.model.max_positions), *(getattr(settings, name) for name in others))
+    return TextRecipe(settings.options(system.model.max_positions), *(getattr(settings, name) for name in others))

@@ -12,7 +12,7 @@ from bertbench.common.errors import DataError
 from bertbench.common.progress import Progress
 from bertbench.common.system_faults import exists
 from bertbench.data.store.manifest import MANIFEST_NAME
-from bertbench.data.store.verify import differences, verify
+from bertbench.data.store.verify import differing_splits, verify
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -29,7 +29,9 @@ def run(arguments: argparse.Namespace) -> int:
         found = verify(arguments.folder, progress)
         problems = list(found.problems)
         if arguments.against is not None:
-            problems += differences(arguments.folder, found, arguments.against, verify(arguments.against, progress))
+            problems += differing_splits(
+                arguments.folder, found, arguments.against, verify(arguments.against, progress)
+            )
     splits = {name: {"samples": split.samples, "digest": str(split)} for name, split in found.multisets.items()}
     content = {"path": str(arguments.folder), "ok": not problems, "problems": problems, "splits": splits}
     counts = [f"{split.samples:,} {name} samples" for name, split in found.multisets.items()]

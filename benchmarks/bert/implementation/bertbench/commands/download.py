@@ -10,7 +10,7 @@ from bertbench.common.errors import DataError
 from bertbench.common.printable import printable
 from bertbench.common.progress import Progress
 from bertbench.data.mlcommons import published as table
-from bertbench.data.mlcommons.check import Finding, examine
+from bertbench.data.mlcommons.check import CheckedFile, examine
 from bertbench.data.mlcommons.published import DOWNLOADER, INPUT_URI, TEXT_URI, Group
 
 _TITLES: dict[Group, str] = {
@@ -36,7 +36,7 @@ def check_download(folder: Path, as_json: bool) -> int:
     return 1 if problems else 0
 
 
-def _downloads(folder: Path, problems: Sequence[Finding]) -> dict[str, str]:
+def _downloads(folder: Path, problems: Sequence[CheckedFile]) -> dict[str, str]:
     """Return, by URI, the command for each download that would fix a problem."""
     where = printable(shlex.quote(str(folder)))
     groups = {finding.group for finding in problems if finding.group and finding.state != "unverified"}
@@ -45,7 +45,7 @@ def _downloads(folder: Path, problems: Sequence[Finding]) -> dict[str, str]:
 
 
 def _report(
-    folder: str, findings: Sequence[Finding], problems: Sequence[Finding], downloads: dict[str, str]
+    folder: str, findings: Sequence[CheckedFile], problems: Sequence[CheckedFile], downloads: dict[str, str]
 ) -> Iterator[str]:
     for group, title in _TITLES.items():
         files = [file for file in table.FILES if file.group == group]
@@ -65,7 +65,7 @@ def _report(
         yield f"{folder}: everything needed is there and right"
 
 
-def _line(finding: Finding) -> str:
+def _line(finding: CheckedFile) -> str:
     return f"{finding.path}: {finding.state}: {finding.detail}" + (f"; {finding.remedy}" if finding.remedy else "")
 
 

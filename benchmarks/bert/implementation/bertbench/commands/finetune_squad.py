@@ -11,9 +11,9 @@ from bertbench.commands.finetune_score import table
 from bertbench.common.progress import Progress
 from bertbench.config import System
 from bertbench.distributed.ranks import Ranks
-from bertbench.finetune.files import reserve
-from bertbench.finetune.inputs import Inputs
+from bertbench.finetune.output import reserve
 from bertbench.finetune.run import finetune
+from bertbench.finetune.squad_inputs import Inputs
 from bertbench.launch.local import check_startable, run_once
 from bertbench.launch.rank import agreed_seed, as_rank, ranks_of
 

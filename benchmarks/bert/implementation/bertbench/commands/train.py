@@ -12,7 +12,7 @@ from contextlib import AbstractContextManager, nullcontext
 from mlperf_logging.mllog import constants
 
 from bertbench.checkpoint.resumption import Resumption, continue_run, ended, find, restored_by_launcher
-from bertbench.checkpoint.snapshot import META_NAME
+from bertbench.checkpoint.snapshot_folder import META_NAME
 from bertbench.checkpoint.start import check_start
 from bertbench.commands import emit, passed_on, say, say_unread, system_of
 from bertbench.common.errors import TARGET_MISSED, ConfigError, RunError

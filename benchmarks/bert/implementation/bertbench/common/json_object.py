@@ -31,12 +31,18 @@ def read_as(path: Path, kind: Any, error: type[BertbenchError], remedy: str) -> 
 
 def differences(then: Mapping[str, Any], now: Mapping[str, Any]) -> list[str]:
     """Return the differences between two nested objects, one line each, long values cut."""
-    before, after = _flat(then), _flat(now)
-    return [
-        f"{name}: was {before.get(name)!r:.80}, is {after.get(name)!r:.80}"
+    return list(differences_by_name(then, now).values())
+
+
+def differences_by_name(then: Mapping[str, Any], now: Mapping[str, Any]) -> dict[str, str]:
+    """Return the lines of `differences` by the dotted name of what differs."""
+    before = _flat(then)
+    after = _flat(now)
+    return {
+        name: f"{name}: was {before.get(name)!r:.80}, is {after.get(name)!r:.80}"
         for name in sorted(before.keys() | after.keys())
         if before.get(name) != after.get(name)
-    ]
+    }
 
 
 def _flat(content: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:

@@ -4,7 +4,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 from pydantic import Field, NonNegativeFloat, NonNegativeInt, PositiveFloat
 
-from bertbench.balance.deal import Deal
+from bertbench.balance.assignment import RowOrder
 from bertbench.balance.plan import Method
 from bertbench.common.section import Count, Fraction, Section, Share
 from bertbench.model.options import CompileMode, PrecisionName, ProductsName, ResidualName
@@ -174,8 +174,12 @@ class Cost(Section):
     quadratic: NonNegativeFloat
 
 
+OnBadSample = Literal["fail", "skip"]
+"""How to treat a damaged training sample, an option of `train`: end the run, or leave the sample out and count it."""
+
+
 class Data(Section):
-    """The training data and how a global batch is drawn and dealt."""
+    """The training data and how a global batch is drawn and assigned to ranks."""
 
     path: str
     """Folder of the prepared dataset; relative to DATADIR if that is set, else to data/."""
@@ -188,12 +192,12 @@ class Data(Section):
     gradient_accumulation_steps: Count = 1
     """Parts in which a rank works through its samples of one step."""
     balance: Method = "planned"
-    """How a global batch is drawn and dealt to ranks (docs/balance.md): `planned` deals it by cost and exchanges
-    nothing; `none` deals consecutive samples of the random order."""
+    """How a global batch is drawn and assigned to ranks (docs/balance.md): `planned` assigns it by cost and exchanges
+    nothing; `none` assigns consecutive samples of the random order."""
     equal_counts: bool = False
     """Keep the same number of samples on every rank, as the mean of the ranks' means needs (planned, planned_local)."""
-    deal: Deal = "snake"
-    """How sorted samples go out where `balance` sorts them: a snake turns at the end of every row of ranks."""
+    deal: RowOrder = "snake"
+    """How sorted samples are assigned where `balance` sorts them: a snake turns at the end of every row of ranks."""
     strata_edges: tuple[Count, ...] = (128, 256, 384, 512)
     """Longest sequence of each stratum that a stratified batch draws its quota from."""
     cost: Cost | None = None

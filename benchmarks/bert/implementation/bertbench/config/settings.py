@@ -100,12 +100,12 @@ class Settings(Section):
 
     @property
     def balance(self) -> Balance:
-        """How batches are drawn and dealt, with the cost of a sequence."""
+        """How batches are drawn and assigned to ranks, with the cost of a sequence."""
         data, cost = self.data, self.data.cost
         return Balance(
             method=data.balance,
             cost=CostModel(cost.linear, cost.quadratic) if cost else CostModel.of_shape(self.model.shape()),
-            deal=data.deal,
+            row_order=data.deal,
             equal_counts=data.equal_counts,
             strata_edges=data.strata_edges,
             row_length=self.model.max_positions,

@@ -1,4 +1,4 @@
-"""Deal a global batch of features to ranks, unpadded.
+"""Assign a global batch of features to ranks, unpadded.
 
 Shapes: T tokens in the batch, S sequences.
 """
@@ -10,8 +10,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from bertbench.balance.assignment import assign_by_cost
 from bertbench.balance.cost import CostModel
-from bertbench.balance.deal import by_cost
 from bertbench.common.seeding import permuted
 from bertbench.data.store.columns import Columns, Integers
 from bertbench.finetune.features import Feature
@@ -50,7 +50,7 @@ def span_batch(features: Sequence[Feature]) -> SpanBatch:
             lengths=lengths_S,
             masked=none_S,
             input_ids=np.concatenate([feature.tokens_N for feature in features]),
-            segment_ids=np.concatenate([np.arange(one.length) >= one.first for one in features]),
+            segment_ids=np.concatenate([np.arange(feature.length) >= feature.first for feature in features]),
             masked_lm_positions=no_tokens,
             masked_lm_ids=no_tokens,
             next_sentence_labels=none_S,
@@ -65,9 +65,9 @@ def span_batch(features: Sequence[Feature]) -> SpanBatch:
 
 
 def share_of(features: Sequence[Feature], ids: Integers, cost: CostModel, rank: int, ranks: int) -> Share:
-    """Return this rank's share of the global batch `ids`, dealt by cost; every rank computes the same deal."""
+    """Return this rank's share of the global batch `ids`, assigned by cost; every rank computes the same assignment."""
     lengths = np.array([features[number].length for number in ids])
-    rank_of = by_cost(lengths[None], ranks, cost.of_length, equal_counts=False)[0]
+    rank_of = assign_by_cost(lengths[None], ranks, cost.of_length, equal_counts=False)[0]
     loads = np.bincount(rank_of, cost.of_length[lengths], minlength=ranks)
     mine = ids[rank_of == rank]
     chosen = longest_first(features, mine if mine.size else ids[:1])

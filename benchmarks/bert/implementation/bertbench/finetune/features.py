@@ -110,7 +110,10 @@ class _Encoded(NamedTuple):
 def _encoded(tokenizer: Tokenizer, texts: Sequence[str], lower_case: bool) -> list[_Encoded]:
     written = [_lowered(text) if lower_case else text for text in texts]
     encodings = tokenizer.encode_batch(written, add_special_tokens=False)
-    return [_Encoded(np.array(one.ids, np.int32), np.array(one.offsets, np.int32).reshape(-1, 2)) for one in encodings]
+    return [
+        _Encoded(np.array(encoding.ids, np.int32), np.array(encoding.offsets, np.int32).reshape(-1, 2))
+        for encoding in encodings
+    ]
 
 
 def _lowered(text: str) -> str:

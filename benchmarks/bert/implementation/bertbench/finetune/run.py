@@ -14,11 +14,11 @@ from bertbench.distributed.preemption import stop_at_once
 from bertbench.distributed.startup import Startup
 from bertbench.distributed.world import World
 from bertbench.finetune.batches import epoch_batches, share_of
-from bertbench.finetune.evaluate import evaluate
 from bertbench.finetune.features import Feature, make_features
-from bertbench.finetune.files import FinetuneFiles
-from bertbench.finetune.inputs import Inputs
-from bertbench.finetune.step import SpanTrainer
+from bertbench.finetune.output import FinetuneFiles
+from bertbench.finetune.span_evaluation import evaluate_spans
+from bertbench.finetune.span_trainer import SpanTrainer
+from bertbench.finetune.squad_inputs import Inputs
 from bertbench.loading.loader import LoadedStep
 from bertbench.model.bert import Bert
 from bertbench.model.span import HEAD, SpanBert
@@ -40,7 +40,8 @@ def finetune(
     clock has started, the log then ends with `aborted`.
     """
     stop_at_once()
-    options, samples = system.finetune, 0
+    options = system.finetune
+    samples = 0
     epochs: list[dict[str, float | None]] = []
     remedy = "lower finetune.learning_rate or raise finetune.warmup_fraction"
     with open_run(system, world, files, Startup(), remedy=remedy) as (log, metrics, clock):
@@ -64,15 +65,18 @@ def finetune(
                         began = perf_counter()
                         world.watchdog.at("training", step)
                         share = share_of(features, ids, system.balance.cost, world.rank, world.size)
-                        report, samples = trainer.step(step - 1, share), samples + len(ids)
+                        report = trainer.step(step - 1, share)
+                        samples += len(ids)
                         step_ms = 1e3 * (perf_counter() - began)
                         metrics.record(step, samples, report, step_ms, LoadedStep([], share.load_efficiency))
                         progress.update(step, steps, f"step {step}/{steps}  loss {metrics.last_loss:.3f}")
                     metrics.flush()
                 with run.evaluation():
                     world.watchdog.at("evaluating")
-                    evaluated = evaluate(trainer.model, system, world, inputs, dev_features)
-                    exact, f1, loss = evaluated.scores["exact"], evaluated.scores["f1"], evaluated.loss
+                    evaluated = evaluate_spans(trainer.model, system, world, inputs, dev_features)
+                    exact = evaluated.scores["exact"]
+                    f1 = evaluated.scores["f1"]
+                    loss = evaluated.loss
                     run.measured(f1)
                 epochs.append({"steps": step, "samples": samples, "exact": exact, "f1": f1, "loss": loss})
                 shown_loss = "unknown" if loss is None else f"{loss:.4f}"
@@ -91,7 +95,8 @@ def _prepared(
 ) -> tuple[list[Feature], list[Feature], SpanTrainer]:
     options = system.finetune
     windows = options.windows(system.model.max_positions)
-    features, dev_features = (make_features(some, inputs.vocabulary, windows) for some in (inputs.train, inputs.dev))
+    features = make_features(inputs.train, inputs.vocabulary, windows)
+    dev_features = make_features(inputs.dev, inputs.vocabulary, windows)
     features = [feature for feature in features if feature.is_labelled]
     if not features:
         raise DataError(f"{inputs.train_path}: found no token for any answer; give another --train or --vocab")
@@ -107,9 +112,9 @@ def starting_model(system: System, inputs: Inputs, seed: int) -> SpanBert:
 
     Raises CheckpointError if the weights can't be read.
     """
-    bert, generator = Bert(system.model.shape()), torch.Generator().manual_seed(derive(seed, "weights"))
+    bert = Bert(system.model.shape())
     if inputs.weights is None:
-        bert.initialize(generator)
+        bert.initialize(torch.Generator().manual_seed(derive(seed, "weights")))
     else:
         inputs.weights.put_into(bert)
     model = SpanBert(bert)

@@ -33,17 +33,21 @@ def normalized(text: str) -> str:
 def marks(question: Question, prediction: str) -> Marks:
     """Return the marks of a question's prediction."""
     golds = [text for answer in question.answers if (text := normalized(answer.text))] or [""]
-    given = normalized(prediction)
-    return Marks(max(float(gold == given) for gold in golds), max(_f1(gold, given) for gold in golds))
+    predicted = normalized(prediction)
+    return Marks(
+        exact=max(float(gold == predicted) for gold in golds),
+        f1=max(_f1(gold, predicted) for gold in golds),
+    )
 
 
-def _f1(gold: str, given: str) -> float:
-    gold_words, given_words = gold.split(), given.split()
-    if not gold_words or not given_words:
-        return float(gold_words == given_words)
-    common = (Counter(gold_words) & Counter(given_words)).total()
-    # 2 P R / (P + R) with P = common / given and R = common / gold
-    return 2 * common / (len(gold_words) + len(given_words))
+def _f1(gold: str, predicted: str) -> float:
+    gold_words = gold.split()
+    predicted_words = predicted.split()
+    if not gold_words or not predicted_words:
+        return float(gold_words == predicted_words)
+    common = (Counter(gold_words) & Counter(predicted_words)).total()
+    # 2 P R / (P + R) with P = common / predicted and R = common / gold
+    return 2 * common / (len(gold_words) + len(predicted_words))
 
 
 def score(questions: Iterable[Question], predictions: Mapping[str, str]) -> dict[str, float]:
@@ -61,8 +65,8 @@ def score(questions: Iterable[Question], predictions: Mapping[str, str]) -> dict
 
 def summary(questions: Sequence[Question], predictions: Mapping[str, str]) -> dict[str, float]:
     """Return the scores of all, answerable and unanswerable questions, under SQuAD 2.0's names."""
-    found = score(questions, predictions)
+    scores = score(questions, predictions)
     for name, answerable in (("HasAns", True), ("NoAns", False)):
         if group := [question for question in questions if bool(question.answers) == answerable]:
-            found |= {f"{name}_{key}": value for key, value in score(group, predictions).items()}
-    return found
+            scores |= {f"{name}_{key}": value for key, value in score(group, predictions).items()}
+    return scores

@@ -17,9 +17,9 @@ import torch
 from torch import Tensor
 
 from bertbench.common.errors import DataError
+from bertbench.config.sections import OnBadSample
 from bertbench.data.store.columns import Array, Columns, Index, Integers, entries_of, lengths_of, masked_of
 from bertbench.data.store.manifest import Manifest
-from bertbench.loading.options import OnBadSample
 from bertbench.model.loss import IGNORED, Labels
 from bertbench.model.sequences import EqualLengths, Sequences
 
@@ -57,9 +57,19 @@ class Batch:
         """Copy the batch to a device without waiting for it."""
         if device.type == "cpu":
             return self
-        moved = [tensor.pin_memory().to(device, non_blocking=True) for tensor in self.tensors]
-        tokens, segments, positions, cu_seqlens, *labels = moved
-        return Batch(tokens, segments, positions, Sequences(cu_seqlens, self.sequences.groups), *labels)
+
+        def copied(tensor: Tensor) -> Tensor:
+            return tensor.pin_memory().to(device, non_blocking=True)
+
+        return Batch(
+            tokens_T=copied(self.tokens_T),
+            segments_T=copied(self.segments_T),
+            positions_T=copied(self.positions_T),
+            sequences=Sequences(copied(self.sequences.cu_seqlens_S1), self.sequences.groups),
+            masked_at_M=copied(self.masked_at_M),
+            masked_labels_M=copied(self.masked_labels_M),
+            next_sentence_S=copied(self.next_sentence_S),
+        )
 
     def record_stream(self, stream: torch.cuda.Stream) -> None:
         """Keep the memory of a batch on a GPU until the work queued on `stream` so far is done."""
@@ -80,9 +90,11 @@ def gather(samples: MappedSamples, ids: Integers, lengths: Integers, check: Samp
 
     `check` checks them; raises DataError as it does.
     """
-    ordered = ids[np.argsort(-lengths, kind="stable")]
-    content = read(samples, ordered)
-    return batch_of(check.ensured(ordered, content) if check else content)
+    longest_first = ids[np.argsort(-lengths, kind="stable")]
+    content = read(samples, longest_first)
+    if check is not None:
+        content = check.ensured(longest_first, content)
+    return batch_of(content)
 
 
 def read(samples: MappedSamples, ids: Integers) -> Columns:
@@ -93,16 +105,20 @@ def read(samples: MappedSamples, ids: Integers) -> Columns:
     """
     shard_of = samples.shards_of(ids)
     rows = ids - samples.first_ids[shard_of]
-    tokens, segments, positions, labels, pairs = [], [], [], [], []
+    tokens: list[memoryview] = []
+    segments: list[memoryview] = []
+    positions: list[memoryview] = []
+    labels: list[memoryview] = []
+    pairs: list[int] = []
     for number, row in zip(shard_of.tolist(), rows.tolist(), strict=True):
-        offsets, masked_offsets, *fields = samples.shard(number).bytes
-        start, stop = offsets[row], offsets[row + 1]
-        masked_start, masked_stop = 2 * masked_offsets[row], 2 * masked_offsets[row + 1]
-        tokens.append(fields[0][2 * start : 2 * stop])
-        segments.append(fields[1][start:stop])
-        positions.append(fields[2][masked_start:masked_stop])
-        labels.append(fields[3][masked_start:masked_stop])
-        pairs.append(fields[4][row])
+        shard = samples.shard(number).bytes
+        start, stop = shard.offsets[row], shard.offsets[row + 1]
+        masked_start, masked_stop = 2 * shard.masked_offsets[row], 2 * shard.masked_offsets[row + 1]
+        tokens.append(shard.input_ids[2 * start : 2 * stop])
+        segments.append(shard.segment_ids[start:stop])
+        positions.append(shard.masked_lm_positions[masked_start:masked_stop])
+        labels.append(shard.masked_lm_ids[masked_start:masked_stop])
+        pairs.append(shard.next_sentence_labels[row])
     return Columns(
         lengths=np.array([len(field) for field in segments]),
         masked=np.array([len(field) // 2 for field in positions]),
@@ -182,25 +198,27 @@ class SampleCheck:
             return content
         samples = []
         for row, number in enumerate(ids.tolist()):
-            sample, promised = content.take(np.array([row])), entries[row : row + 1]
-            if problem := self._problem(sample, promised):
+            sample = content.take(np.array([row]))
+            entry = entries[row : row + 1]
+            if problem := self._problem(sample, entry):
                 self._leave_out(number, problem)
-                sample = _weightless(promised)
+                sample = _weightless(entry)
             samples.append(sample)
         return Columns.joined(samples)
 
     def _problem(self, content: Columns, entries: Index) -> str | None:
         if (entries_of(content.lengths, content.masked) != entries).any():
             return "another length or masked count than the index holds"
-        problem = content.problem(self._vocab_size)
-        return problem and problem[1]
+        invalid = content.problem(self._vocab_size)
+        return None if invalid is None else invalid.fault
 
     def _leave_out(self, sample: int, problem: str) -> None:
         """Raise DataError for a bad sample, or warn of it and count it."""
-        folder, samples = self._dataset.folder, self._dataset.map_samples()
-        number = int(samples.shards_of(np.array(sample)))
-        path = folder / self._dataset.name / self._dataset.split.shards[number].name
-        text = f"{path}: sample {sample - samples.first_ids[number]}: found {problem}"
+        folder = self._dataset.folder
+        samples = self._dataset.map_samples()
+        shard = int(samples.shards_of(np.array(sample)))
+        path = folder / self._dataset.name / self._dataset.split.shards[shard].name
+        text = f"{path}: sample {sample - samples.first_ids[shard]}: found {problem}"
         if self._on_bad == "fail":
             raise DataError(
                 f"{text}; see `bertbench data verify {folder}` and prepare the data again, or leave such samples out "
@@ -211,9 +229,10 @@ class SampleCheck:
             print(f"warning: rank {self._rank}: {text}; left out and counted", file=sys.stderr, flush=True)
 
 
-def _weightless(promised: Index) -> Columns:
+def _weightless(entry: Index) -> Columns:
     """Return a sample of the size of one entry without labels."""
-    length, masked = lengths_of(promised).item(), masked_of(promised).item()
+    length = lengths_of(entry).item()
+    masked = masked_of(entry).item()
     return Columns(
         lengths=np.array([length]),
         masked=np.array([masked]),

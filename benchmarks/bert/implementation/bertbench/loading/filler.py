@@ -30,8 +30,8 @@ Fill = Callable[[Batch], Batch]
 """Rounds a batch in main memory up to the sizes that its step is built for."""
 
 _SIZES_AN_OCTAVE = 64  # so 1/64 of a batch is filler at most, 1/128 on average, from 1,024 tokens on
-# Standard deviations from the mean number of tokens: a random draw leaves the last with a chance of 1 in 700. Balanced
-# deals lie at the mean, for which the second of the two in the middle leaves 1/64 for filler.
+# Standard deviations from the mean number of tokens: a random draw exceeds the last with a chance of 1 in 700. Balanced
+# batches lie at the mean, so one more budget lies 1/64 above it.
 _DEVIATIONS = (-2.0, -1.0, 0.0, 1.0, 2.0, 3.0)
 _ABOVE_MEAN = 1 + 1 / 64
 
@@ -84,15 +84,15 @@ def filled_size(size: Bin, longest: int) -> Bin:
 
 def planned_sizes(sampler: "Sampler", rank: int, steps: range) -> Iterator[Bin]:
     """Yield sizes of a rank's filled batches in these steps that show every size of a product; reads no sample."""
-    met: set[tuple[str, int]] = set()
+    sizes_of_products: set[tuple[str, int]] = set()
     for step in steps:
-        for part in sampler.share(sampler.planner.plan(step), rank):
+        for part in sampler.step(step, rank).parts:
             lengths = sampler.dataset.lengths(part.ids)
             masked = int(sampler.dataset.masked(part.ids).sum())
             size = filled_size(Bin(int(lengths.sum()), masked, len(lengths)), int(lengths.max()))
             products = {("tokens", size.tokens), ("read", size.masked + size.sequences), ("pairs", size.sequences)}
-            if size.sequences > 1 and not products <= met:  # `fill_to` needs a sequence to fill
-                met |= products
+            if size.sequences > 1 and not products <= sizes_of_products:  # `fill_to` needs a sequence to fill
+                sizes_of_products |= products
                 yield size
 
 
@@ -123,11 +123,12 @@ class Bins:
     def __init__(self, lengths_N: Array, masked_N: Array, count: int, longest: int) -> None:
         """`longest` is the model's number of positions, at least the largest of the lengths."""
         self.longest = longest
-        mean, deviation = count * float(lengths_N.mean()), count**0.5 * float(lengths_N.std())
+        mean = count * float(lengths_N.mean())
+        deviation = count**0.5 * float(lengths_N.std())
         most = count * longest
         wanted = [mean + times * deviation for times in _DEVIATIONS] + [_ABOVE_MEAN * mean, most]
-        within = (min(max(budget, count), most) for budget in wanted)
-        tokens = sorted({_rounded(self._with_filler(budget)) for budget in within})
+        possible = [min(max(budget, count), most) for budget in wanted]
+        tokens = sorted({_rounded(self._with_filler(budget)) for budget in possible})
         # samples mask 15 % of their tokens, short ones 1: two more each leave no batch to a larger bin
         masked_share = float(masked_N.sum() / lengths_N.sum())
         most_masked = count * int(masked_N.max())
@@ -158,8 +159,8 @@ class Bins:
     def holds(self, size: Bin, batch: Batch) -> bool:
         """Return whether a batch and what fills it up fit into a bin."""
         filler = size.sequences - len(batch.next_sentence_S)
-        enough = len(batch.tokens_T) + filler <= size.tokens and len(batch.masked_at_M) <= size.masked
-        return enough and filler >= self._filler(size.tokens)
+        has_room = len(batch.tokens_T) + filler <= size.tokens and len(batch.masked_at_M) <= size.masked
+        return has_room and filler >= self._filler(size.tokens)
 
     def _with_filler(self, tokens: float) -> float:
         """Return a budget that holds `tokens` tokens and one of each filler sequence."""
@@ -177,8 +178,8 @@ def fill_to(batch: Batch, size: Bin) -> Batch:
     the last token again and again.
     """
     count = size.sequences - len(batch.next_sentence_S)
-    least, more = divmod(size.tokens - len(batch.tokens_T), count)
-    lengths_F = np.repeat((least + 1, least), (more, count - more))
+    least, one_more = divmod(size.tokens - len(batch.tokens_T), count)
+    lengths_F = np.repeat((least + 1, least), (one_more, count - one_more))
     return extended(batch, lengths_F, size.masked - len(batch.masked_at_M))
 
 

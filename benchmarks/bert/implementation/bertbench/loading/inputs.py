@@ -144,5 +144,5 @@ def max_predictions(manifest: Manifest) -> int | None:
     recipe = manifest.request.get("recipe", {})
     if recipe.get("name") == "mlperf":
         return MAX_PREDICTIONS
-    found = recipe.get("options", {}).get("max_predictions_per_seq")
-    return None if found is None else int(found)
+    predictions = recipe.get("options", {}).get("max_predictions_per_seq")
+    return None if predictions is None else int(predictions)

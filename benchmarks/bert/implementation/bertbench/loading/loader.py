@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 import torch
 
-from bertbench.balance.plan import EXCHANGING, StepPlan
+from bertbench.balance.plan import EXCHANGING
 from bertbench.common.ranges import DATA_WAIT, in_phase
 from bertbench.config import System
 from bertbench.data.store.columns import Array, Integers
@@ -18,7 +18,7 @@ from bertbench.distributed.startup import Startup
 from bertbench.distributed.world import World
 from bertbench.loading.batch import Batch, SampleCheck, batch_of, gather, read
 from bertbench.loading.filler import Fill, unfilled
-from bertbench.loading.sampler import Part, Sampler
+from bertbench.loading.sampler import Part, RankStep, Sampler
 
 if TYPE_CHECKING:
     from bertbench.loading.sample_exchange import SampleExchange
@@ -76,58 +76,65 @@ class Loader:
         self._check = check or SampleCheck.of(sampler.dataset)
         self._fill = fill
         self._startup = startup or Startup()
-        self._copies = torch.cuda.Stream(device) if device.type == "cuda" else None
+        self._copy_stream = torch.cuda.Stream(device) if device.type == "cuda" else None
         self._next_warning = time.monotonic()
 
     def steps(self, steps: range) -> Iterator[LoadedStep]:
         """Yield each of `steps` in order. Raises errors of reading, DataError for an invalid sample."""
-        with ThreadPoolExecutor(1, "loader", claim, (self._device,)) as reader:
+        with ThreadPoolExecutor(1, "loader", use_device, (self._device,)) as thread:
             ahead: deque[tuple[Future[LoadedStep], int]] = deque()
             for step in steps:
-                ahead.append((reader.submit(self._load, step, step == steps.start), step))
+                is_first = step == steps.start
+                ahead.append((thread.submit(self._load, step, is_first), step))
                 if len(ahead) > STEPS_AHEAD:
                     yield self._wait_for(*ahead.popleft())
             while ahead:
                 yield self._wait_for(*ahead.popleft())
 
-    def _load(self, step: int, first: bool) -> LoadedStep:
+    def _load(self, step: int, is_first: bool) -> LoadedStep:
         """Plan a step, read this rank's samples and send them to the device, in the thread."""
-        plan = self._sampler.planner.plan(step)
-        parts = self._sampler.share(plan, self._rank)
-        if first:
+        planned = self._sampler.step(step, self._rank)
+        if is_first:
             self._startup.mark("plan")
-            self._open_shards(plan)
+            self._open_shards(planned)
             self._startup.mark("shards")
         skipped_before = self._check.skipped
         if self._exchange is None:
-            lengths = self._sampler.dataset.lengths
-            batches = [gather(self._samples, part.ids, lengths(part.ids), self._check) for part in parts]
+            batches = self._read_own(planned.parts)
         else:
-            batches = self._read_exchanged(plan, parts, self._exchange)
-        with torch.cuda.stream(self._copies):  # does nothing on a CPU
-            sent = [self._fill(batch).to(self._device) for batch in batches]
-        loads_R = self._sampler.planner.loads(plan)
+            batches = self._read_exchanged(planned, self._exchange)
+        with torch.cuda.stream(self._copy_stream):  # does nothing on a CPU
+            on_device = [self._fill(batch).to(self._device) for batch in batches]
         return LoadedStep(
-            [LoadedPart(part, batch) for part, batch in zip(parts, sent, strict=True)],
-            self._sampler.planner.efficiency(loads_R, step),
-            self._check.skipped - skipped_before,
-            float(loads_R[self._rank]),
+            parts=[LoadedPart(part, batch) for part, batch in zip(planned.parts, on_device, strict=True)],
+            load_efficiency=planned.efficiency,
+            skipped=self._check.skipped - skipped_before,
+            load=planned.load,
         )
 
-    def _open_shards(self, plan: StepPlan) -> None:
+    def _open_shards(self, planned: RankStep) -> None:
         """Open the files that this rank's first samples lie in."""
-        mine = plan.dealt if self._exchange is None else plan.drawn
-        for number in np.unique(self._samples.shards_of(mine.of(self._rank))).tolist():
+        shares = planned.plan.assigned if self._exchange is None else planned.plan.drawn
+        shards = np.unique(self._samples.shards_of(shares.of(self._rank)))
+        for number in shards.tolist():
             self._samples.shard(number)
 
-    def _read_exchanged(self, plan: StepPlan, parts: list[Part], exchange: "SampleExchange") -> list[Batch]:
-        """Read the samples that this rank has drawn, and gather its dealt samples from its group."""
-        drawn = plan.drawn.of(self._rank)
-        content = read(self._samples, drawn)
-        ids, content = exchange.gathered(plan, self._check.ensured(drawn, content))
-        by_id = np.argsort(ids)
-        rows = [by_id[np.searchsorted(ids, part.ids, sorter=by_id)] for part in parts]
-        return [batch_of(content.take(rows_longest_first(part_rows, content.lengths))) for part_rows in rows]
+    def _read_own(self, parts: list[Part]) -> list[Batch]:
+        """Read the samples of each part."""
+        lengths = self._sampler.dataset.lengths
+        return [gather(self._samples, part.ids, lengths(part.ids), self._check) for part in parts]
+
+    def _read_exchanged(self, planned: RankStep, exchange: "SampleExchange") -> list[Batch]:
+        """Read the samples that this rank has drawn, and gather the samples assigned to it from its group."""
+        drawn_ids = planned.plan.drawn.of(self._rank)
+        drawn = self._check.ensured(drawn_ids, read(self._samples, drawn_ids))
+        ids, content = exchange.gathered(planned.plan, drawn)
+        row_by_id = np.argsort(ids)
+        batches = []
+        for part in planned.parts:
+            rows = row_by_id[np.searchsorted(ids, part.ids, sorter=row_by_id)]
+            batches.append(batch_of(content.take(rows_longest_first(rows, content.lengths))))
+        return batches
 
     def _wait_for(self, loading: Future[LoadedStep], step: int) -> LoadedStep:
         """Wait for a loaded step, in the training thread, and warn of a slow disk."""
@@ -143,11 +150,11 @@ class Loader:
                 file=sys.stderr,
                 flush=True,
             )
-        if self._copies is not None:  # computing waits for the copies and keeps their memory until it is done
+        if self._copy_stream is not None:  # computing waits for the copies and keeps their memory until it is done
             computing = torch.cuda.current_stream(self._device)
-            computing.wait_stream(self._copies)
-            for _, batch in loaded.parts:
-                batch.record_stream(computing)
+            computing.wait_stream(self._copy_stream)
+            for loaded_part in loaded.parts:
+                loaded_part.batch.record_stream(computing)
         return loaded._replace(wait_ms=1e3 * wait_s)
 
 
@@ -156,8 +163,8 @@ def rows_longest_first(rows: Integers, lengths: Array) -> Integers:
     return rows[np.argsort(-lengths[rows], kind="stable")]
 
 
-def claim(device: torch.device) -> None:
-    """Set the rank's GPU in this thread: by default it would open a context of 0.5 GiB on the first."""
+def use_device(device: torch.device) -> None:
+    """Make the rank's GPU this thread's: by default the thread would open a context of 0.5 GiB on the first GPU."""
     if device.type == "cuda":
         torch.cuda.set_device(device)
 
@@ -166,6 +173,7 @@ def make_exchange(system: System, sampler: Sampler, world: World) -> "SampleExch
     """Return the exchange of drawn samples, if the balance method has one. Collective."""
     if system.data.balance not in EXCHANGING:
         return None
-    from bertbench.loading.sample_exchange import SampleExchange  # noqa: PLC0415 - a run loads what it takes
+    from bertbench.loading.sample_exchange import SampleExchange  # noqa: PLC0415 - few runs exchange samples
 
-    return SampleExchange(sampler.dataset, world.neighbours(world.size // sampler.planner.groups))
+    ranks_per_group = world.size // sampler.planner.groups
+    return SampleExchange(sampler.dataset, world.neighbours(ranks_per_group))

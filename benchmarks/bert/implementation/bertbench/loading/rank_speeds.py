@@ -1,4 +1,4 @@
-"""Measure ranks' speeds during warm-up and the run; `planned` deals each rank a share to match its speed."""
+"""Measure ranks' speeds during warm-up and the run; `planned` assigns each rank work in proportion to its speed."""
 
 import sys
 import time
@@ -40,7 +40,8 @@ def passes_per_s(take_pass: Callable[[], None], world: World) -> float:
 
 
 def _rate(take_pass: Callable[[], None], world: World, seconds: float) -> float:
-    began, passes = time.perf_counter(), 0
+    passes = 0
+    began = time.perf_counter()
     while time.perf_counter() - began < seconds:
         take_pass()
         if world.device.type == "cuda":
@@ -58,30 +59,35 @@ class RebalancingLoader:
 
     def __init__(self, loader: Loader, every: int, speeds: Speeds, world: World, clock: PhaseClock) -> None:
         self._loader = loader
-        self._every, self._speeds, self._world, self._clock = every, speeds, world, clock
-        self._before_ms = 0.0
-        self._load = 0.0
+        self._every = every
+        self._speeds = speeds
+        self._world = world
+        self._clock = clock
+        self._begin()
 
     def steps(self, steps: range) -> Iterator[LoadedStep]:
         """Yield each of `steps` in order, as `Loader.steps` does."""
         self._begin()
-        for taken, loaded in enumerate(self._loader.steps(steps), start=steps.start + 1):
+        for steps_taken, loaded in enumerate(self._loader.steps(steps), start=steps.start + 1):
             yield loaded
             self._load += loaded.load  # the caller has taken this step: it asks for the next
-            if taken % self._every == 0:
-                self._measure(taken)
+            if steps_taken % self._every == 0:
+                self._measure(steps_taken)
 
-    def _measure(self, taken: int) -> None:
-        rates = self._world.from_all(self._load / (self._worked_ms() - self._before_ms))
-        now = self._speeds.at(taken)
+    def _measure(self, steps_taken: int) -> None:
+        """Change the speeds by what each rank worked since the last measurement. Collective."""
+        rates = self._world.from_all(self._load / (self._worked_ms() - self._begun_ms))
+        shares = self._speeds.at(steps_taken)
         total = sum(rates)
         # halfway, by ratio: a rank under a quota looks fast until it has used it up, then slow
-        mixed = ((share * rate / total) ** 0.5 for share, rate in zip(now, rates, strict=True))
-        self._speeds.change(taken + STEPS_AHEAD, tuple(map(float, mixed)))
+        mixed = tuple(float((share * rate / total) ** 0.5) for share, rate in zip(shares, rates, strict=True))
+        self._speeds.change(steps_taken + STEPS_AHEAD, mixed)
         self._begin()
 
     def _begin(self) -> None:
-        self._before_ms, self._load = self._worked_ms(), 0.0
+        """Begin a measurement."""
+        self._begun_ms = self._worked_ms()
+        self._load = 0.0
 
     def _worked_ms(self) -> float:
         by_phase = dict(zip(PHASES, self._clock.total_ms(), strict=True))

@@ -9,8 +9,7 @@ import torch
 from numpy.typing import NDArray
 from torch import distributed
 
-from bertbench.balance.plan import StepPlan
-from bertbench.balance.wire import words
+from bertbench.balance.plan import StepPlan, words_sent
 from bertbench.data.store.columns import Columns, Integers
 from bertbench.data.store.dataset import Dataset
 from bertbench.distributed.collectives import all_gather
@@ -26,37 +25,38 @@ class SampleExchange:
 
     def gathered(self, plan: StepPlan, mine: Columns) -> tuple[Integers, Columns]:
         """Return all samples that the group has drawn, with their ids; `mine` are this rank's."""
-        ids = [plan.drawn.of(rank) for rank in self._ranks]
-        lengths, masked = [self._dataset.lengths(of) for of in ids], [self._dataset.masked(of) for of in ids]
-        most = int(words(self._dataset.entries_N, plan.drawn)[self._ranks].max())
-        sent = np.zeros(most, np.int16)
+        words_R = words_sent(self._dataset.entries_N, plan.drawn)[self._ranks]
+        most = int(words_R.max())
         packed = _packed(mine)
+        sent = np.zeros(most, np.int16)
         sent[: len(packed)] = packed
-        received = torch.empty(most * len(ids), dtype=torch.int16)
+        received = torch.empty(most * len(self._ranks), dtype=torch.int16)
         # as bytes: neither gloo nor NCCL knows 16-bit integers
         all_gather(received.view(torch.uint8), torch.from_numpy(sent).view(torch.uint8), group=self._group)
-        blocks = [
-            _unpacked(buffer, n, m)
-            for buffer, n, m in zip(received.numpy().reshape(len(ids), most), lengths, masked, strict=True)
-        ]
-        return np.concatenate(ids), Columns.joined(blocks)
+        ids_of_ranks = [plan.drawn.of(rank) for rank in self._ranks]
+        blocks = []
+        for ids, words in zip(ids_of_ranks, received.numpy().reshape(len(self._ranks), most), strict=True):
+            blocks.append(_unpacked(words, self._dataset.lengths(ids), self._dataset.masked(ids)))
+        return np.concatenate(ids_of_ranks), Columns.joined(blocks)
 
 
 def _packed(content: Columns) -> NDArray[np.int16]:
     """Concatenate the fields, with two values of an 8-bit field in a word."""
     small = np.concatenate((content.segment_ids, content.next_sentence_labels))
+    small = np.append(small, np.zeros(len(small) % 2, np.int8))
     return np.concatenate(
         (
             content.input_ids,
             content.masked_lm_positions,
             content.masked_lm_ids,
-            np.append(small, np.zeros(len(small) % 2, np.int8)).view(np.int16),
+            small.view(np.int16),
         )
     )
 
 
-def _unpacked(buffer: NDArray[np.int16], lengths: Integers, masked: Integers) -> Columns:
-    tokens, predictions = int(lengths.sum()), int(masked.sum())
-    input_ids, positions, labels, small = np.split(buffer, np.cumsum((tokens, predictions, predictions)))
+def _unpacked(words: NDArray[np.int16], lengths: Integers, masked: Integers) -> Columns:
+    tokens = int(lengths.sum())
+    predictions = int(masked.sum())
+    input_ids, positions, labels, small = np.split(words, np.cumsum((tokens, predictions, predictions)))
     segment_ids, pairs, _ = np.split(small.view(np.int8), (tokens, tokens + len(lengths)))
     return Columns(lengths, masked, input_ids, segment_ids, positions, labels, pairs)

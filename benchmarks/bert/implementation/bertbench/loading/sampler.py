@@ -1,6 +1,7 @@
-"""Split a rank's samples of a step into accumulation parts, and weigh their losses.
+"""Plan one rank's part of a step: its samples, split into accumulation parts, and the weights of their losses.
 
 The index is enough: no samples are read, and ranks don't communicate.
+Shapes: R ranks.
 """
 
 from dataclasses import dataclass
@@ -32,6 +33,20 @@ class Part:
 
 
 @dataclass(frozen=True)
+class RankStep:
+    """One rank's part of a step, as all ranks plan it."""
+
+    plan: StepPlan
+    """The samples of all ranks."""
+    parts: list[Part]
+    """This rank's samples."""
+    load: float
+    """Cost of this rank's samples, by the cost model."""
+    efficiency: float
+    """The share of the step in which the ranks work: see `Planner.efficiency`."""
+
+
+@dataclass(frozen=True)
 class Sampler:
     """Splits each rank's share of a step into accumulation parts."""
 
@@ -40,15 +55,26 @@ class Sampler:
     parts: int
     normalize: Normalize
 
+    def step(self, step: int, rank: int) -> RankStep:
+        """Return rank `rank`'s part of a step counted from 0."""
+        plan = self.planner.plan(step)
+        loads_R = self.planner.loads(plan)
+        efficiency = self.planner.efficiency(loads_R, step)
+        return RankStep(plan, self.share(plan, rank), float(loads_R[rank]), efficiency)
+
     def share(self, plan: StepPlan, rank: int) -> list[Part]:
         """Return the parts of rank `rank`: `parts` of them, or fewer if it has fewer samples."""
-        pieces = self.pieces(plan.dealt.of(rank))
+        pieces = self.pieces(plan.assigned.of(rank))
         if self.normalize == "global":
-            masked_total = int(self.dataset.masked(plan.dealt.ids_S).sum())
-            return [Part(piece, 1 / masked_total, 1 / len(plan.dealt.ids_S)) for piece in pieces]
-        parts = self.planner.ranks * len(pieces)
+            masked_total = int(self.dataset.masked(plan.assigned.ids_S).sum())
+            return [Part(piece, 1 / masked_total, 1 / len(plan.assigned.ids_S)) for piece in pieces]
+        parts_of_all_ranks = self.planner.ranks * len(pieces)
         return [
-            Part(piece, 1 / (parts * int(self.dataset.masked(piece).sum())), 1 / (parts * len(piece)))
+            Part(
+                ids=piece,
+                masked_lm_weight=1 / (parts_of_all_ranks * int(self.dataset.masked(piece).sum())),
+                next_sentence_weight=1 / (parts_of_all_ranks * len(piece)),
+            )
             for piece in pieces
         ]
 
@@ -58,15 +84,18 @@ class Sampler:
 
 
 def make_speeds(system: System) -> Speeds | None:
-    """Return the speeds in a system file, equal ones until they are measured; None if ranks count as equal."""
-    given = system.launch.rank_speeds
-    if given is None:
-        return None
-    return Speeds((1.0,) * system.world_size if given == "auto" else given)
+    """Return the ranks' speeds by the system file, equal until `auto` measures them; None if all ranks are alike."""
+    match system.launch.rank_speeds:
+        case None:
+            return None
+        case "auto":
+            return Speeds((1.0,) * system.world_size)
+        case speeds_R:
+            return Speeds(speeds_R)
 
 
 def make_planner(system: System, entries_N: Index, seed: int, speeds: Speeds | None = None) -> Planner:
-    """Return the planner that deals samples to data-parallel ranks; `speeds` defaults to the system's list."""
+    """Return the planner that assigns samples to data-parallel ranks; `speeds` defaults to the system's list."""
     speeds = speeds or make_speeds(system)
     # configuration refuses methods that use nodes if ranks share the model
     nodes = system.hardware.number_of_nodes if system.layout.data == system.world_size else 1

@@ -24,7 +24,7 @@ def set_arithmetic(
     """
     mode, pieces = choose_mode(device, compile_mode)
     if mode != "none":
-        from bertbench.model.compiled import compile_pieces  # noqa: PLC0415 - of few runs, as the next
+        from bertbench.model.compiled import compile_pieces  # noqa: PLC0415 - few runs compile: loaded when used
 
         compile_pieces(model)
         model.hand_to_heads(autocast_type(precision))
@@ -33,14 +33,14 @@ def set_arithmetic(
 
 def choose_mode(device: torch.device, asked: CompileMode | None) -> tuple[CompileMode, str]:
     """Return the mode of torch.compile, and a text about it; see `set_arithmetic`."""
-    asked = None if asked == "auto" else asked
-    mode = asked or default_mode(device.type)
+    by_name = asked not in (None, "auto")
+    mode = asked if asked is not None and asked != "auto" else default_mode(device.type)
     if mode == "none":
         return mode, loops.described() if device.type == "cpu" else "not compiled"
     from bertbench.model.compiled import obstacle  # noqa: PLC0415
 
     reason = obstacle(device)
-    if reason and asked:
+    if reason and by_name:
         raise ConfigError(f"compute.compile {asked}: torch.compile can't work here ({reason}); set it to none")
     if reason:
         return "none", f"not compiled, therefore slower ({reason})"

@@ -61,7 +61,8 @@ def flash_attention(qkv_T3HK: Tensor, sequences: Sequences, dropout: float) -> T
 
 def flash_kernel(query_THK: Tensor, key_THK: Tensor, value_THK: Tensor, sequences: Sequences, dropout: float) -> Tensor:
     """Run the same kernel on three separate tensors."""
-    ends, longest = sequences.cu_seqlens_S1, sequences.longest
+    ends = sequences.cu_seqlens_S1
+    longest = sequences.longest
     context_THK: Tensor
     # a private operator: by name, so that a torch that moves or renames an argument raises an error
     context_THK, *_ = torch.ops.aten._flash_attention_forward(
@@ -97,10 +98,13 @@ def cpu_attention(qkv_T3HK: Tensor, sequences: Sequences, dropout: float) -> Ten
 class _Attention(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, qkv_T3HK: Tensor, sequences: Sequences, dropout: float) -> Tensor:
-        (table_S3, numbers), (*_, heads, width) = sequences.table, qkv_T3HK.shape
-        qkv_T3HK, probabilities = qkv_T3HK.contiguous(), qkv_T3HK.new_empty(heads * numbers)
+        table = sequences.table
+        _, _, heads, width = qkv_T3HK.shape
+        qkv_T3HK = qkv_T3HK.contiguous()
+        probabilities = qkv_T3HK.new_empty(heads * table.probabilities)
         context_THK = torch.empty_like(qkv_T3HK[:, 0], memory_format=torch.contiguous_format)
-        ctx.layout = table_S3, len(table_S3), heads, width, 1 / math.sqrt(width), *loops.draw_mask(dropout)
+        mask = loops.draw_mask(dropout)
+        ctx.layout = (table.rows_S3, len(table.rows_S3), heads, width, 1 / math.sqrt(width), *mask)
         loops.run("attention", qkv_T3HK, context_THK, probabilities, *ctx.layout)
         ctx.save_for_backward(qkv_T3HK, probabilities)
         return context_THK
@@ -110,6 +114,5 @@ class _Attention(torch.autograd.Function):
     def backward(ctx: Any, gradient_THK: Tensor) -> tuple[Tensor, None, None]:
         qkv_T3HK, probabilities = ctx.saved_tensors
         gradient_T3HK = torch.empty_like(qkv_T3HK)
-        given = gradient_THK.contiguous(), qkv_T3HK, probabilities
-        loops.run("attention_gradient", *given, gradient_T3HK, *ctx.layout)
+        loops.run("attention_gradient", gradient_THK.contiguous(), qkv_T3HK, probabilities, gradient_T3HK, *ctx.layout)
         return gradient_T3HK, None, None

@@ -1,6 +1,7 @@
 """BERT for pre-training: flat tokens in, scores of masked tokens and of sentence pairs out.
 
-Shapes: T tokens in the batch, S sequences, M masked tokens, D hidden size, V vocabulary rows.
+Shapes: T tokens in the batch, S sequences, M masked tokens, R = M + S tokens that the heads read, D hidden size,
+V vocabulary rows.
 """
 
 from collections.abc import Callable
@@ -22,8 +23,9 @@ from bertbench.model.sequences import Sequences
 from bertbench.model.shape import BertShape
 
 Between = Callable[[EncoderLayer, EncoderLayer, Tensor, Normalised], tuple[Tensor, Tensor]]
-"""A layer's end and the next one's beginning, as in model/compiled_layer.py."""
+"""A layer's end and the next one's beginning: `between_attentions` of model/compiled_layer.py, compiled."""
 CrossEntropySum = Callable[[Tensor, Tensor], Tensor]
+"""Sums the cross-entropies of logits and labels, as model/loss.py does."""
 
 
 class Embeddings(nn.Module):
@@ -33,7 +35,7 @@ class Embeddings(nn.Module):
         super().__init__()
         self.dropout = shape.hidden_dropout
         self.residual_type: torch.dtype | None = None
-        """See EncoderLayer."""
+        """The format of the hidden states on a GPU, as in EncoderLayer."""
         self.word = nn.Embedding(shape.vocab_size, shape.hidden_size)
         self.position = nn.Embedding(shape.max_positions, shape.hidden_size)
         self.token_type = nn.Embedding(shape.token_types, shape.hidden_size)
@@ -47,13 +49,15 @@ class Embeddings(nn.Module):
             word_TD, word_VD = look_up(self.word.weight, tokens_T)
         else:
             word_TD = self.word(tokens_T)
-        hidden_TD = word_TD + self.position(positions_T) + self._of_token_type(segments_T)
-        hidden_TD = apply_dropout(self.norm(hidden_TD), self.dropout if self.training else 0.0)
+        sum_TD = word_TD + self.position(positions_T) + self._token_type_of(segments_T)
+        rate = self.dropout if self.training else 0.0
+        hidden_TD = apply_dropout(self.norm(sum_TD), rate)
         hidden_TD = in_format(hidden_TD, self.residual_type)
         return (hidden_TD, word_VD) if tie else hidden_TD
 
-    def _of_token_type(self, segments_T: Tensor) -> Tensor:
-        if not (torch.compiler.is_compiling() and self.token_type.num_embeddings == 2):
+    def _token_type_of(self, segments_T: Tensor) -> Tensor:
+        is_compiled = torch.compiler.is_compiling()
+        if not is_compiled or self.token_type.num_embeddings != 2:
             return self.token_type(segments_T)
         # A lookup's gradient needs T x D atomic additions into two rows; this one needs two sums in a fixed order
         first_1D, second_1D = self.token_type.weight.split(1)
@@ -133,11 +137,11 @@ class Bert(WithHeads):
     def keep_residual(self, residual: ResidualName) -> None:
         """Pass hidden states from layer to layer in this format; LayerNorms still compute in fp32."""
         dtype = torch.bfloat16 if residual == "bf16" else None
-        *layers, last = self.encoder_layers()
         self.embeddings.residual_type = dtype
-        for layer in (*layers, last):
-            layer.residual_type = dtype
+        layers = self.encoder_layers()
         for layer in layers:
+            layer.residual_type = dtype
+        for layer in layers[:-1]:  # the last layer's output goes to the heads: see hand_to_heads
             layer.output_type = dtype
 
     def hand_to_heads(self, dtype: torch.dtype | None) -> None:
@@ -147,8 +151,10 @@ class Bert(WithHeads):
     def join_layers(self, between: Between) -> None:
         """Let each layer begin with the end of the previous one, by this function."""
         self.between = between
-        norm_D = self.embeddings.norm.weight.detach()
-        self._unscaled = torch.ones_like(norm_D), torch.zeros_like(norm_D)  # the first layer's input is not normalised
+        weight_D = self.embeddings.norm.weight.detach()
+        # the first layer's input has no weight and bias of a LayerNorm still to be applied
+        self._no_scale_D = torch.ones_like(weight_D)
+        self._no_shift_D = torch.zeros_like(weight_D)
 
     def encoder_layers(self) -> list[EncoderLayer]:
         """Return the layers, first to last."""
@@ -178,33 +184,38 @@ class Bert(WithHeads):
         products in base's encoder, 3 % in large's.
         """
         if self.sum_losses:  # compiled; on a GPU one gradient for both uses would save 0.25 of 168 GB (computed)
-            hidden_TD, word_VD = self.embeddings(tokens_T, segments_T, positions_T), self.embeddings.word.weight
+            hidden_TD = self.embeddings(tokens_T, segments_T, positions_T)
+            word_VD = self.embeddings.word.weight
         else:
             hidden_TD, word_VD = self.embeddings(tokens_T, segments_T, positions_T, tie=True)
-        read_MS = torch.cat((masked_at_M, sequences.cu_seqlens_S1[:-1]))
+        first_at_S = sequences.cu_seqlens_S1[:-1]
+        read_R = torch.cat((masked_at_M, first_at_S))
         if self.between is not None:
-            read_MSD = self._joined(self.between, hidden_TD, sequences, read_MS)
+            read_RD = self._joined_layers(self.between, hidden_TD, sequences, read_R)
         else:
             for layer in self.layers[:-1]:
                 hidden_TD = layer(hidden_TD, sequences)
-            read_MSD = self.layers[-1](hidden_TD, sequences, read_MS)
-        # its gradient is one concatenation; of slices, whole tensors of zeros would be filled and added up
-        masked_MD, first_SD = read_MSD.split((len(masked_at_M), len(read_MS) - len(masked_at_M)))
+            read_RD = self.layers[-1](hidden_TD, sequences, read_R)
+        # the gradient of a split is one concatenation; for slices, tensors of zeros would be filled and added up
+        masked_MD, first_SD = read_RD.split((len(masked_at_M), len(read_R) - len(masked_at_M)))
         return self.heads(masked_MD, first_SD, word_VD, labels)
 
-    def _joined(self, between: Between, hidden_TD: Tensor, sequences: Sequences, read_R: Tensor) -> Tensor:
-        """Return the last layer's output for the tokens at read_R: [R, D]."""
-        layer, *others = self.encoder_layers()
+    def _joined_layers(self, between: Between, hidden_TD: Tensor, sequences: Sequences, read_R: Tensor) -> Tensor:
+        """Run all layers, each joined to the next; return the last one's output for the tokens at read_R: [R, D]."""
+        layer, *following_layers = self.encoder_layers()
         _await_weights(layer)
-        qkv_T3D, input_TD = layer.before_attention(hidden_TD), Normalised(hidden_TD, *self._unscaled)
-        for following in others:
+        qkv_T3D = layer.before_attention(hidden_TD)
+        input_TD = Normalised(hidden_TD, self._no_scale_D, self._no_shift_D)
+        for following in following_layers:
             _await_weights(following)
-            given_TD, qkv_T3D = between(layer, following, layer.attend(qkv_T3D, sequences), input_TD)
+            context_TD = layer.attend(qkv_T3D, sequences)
+            normalised_TD, qkv_T3D = between(layer, following, context_TD, input_TD)
             norm = layer.feed_forward_norm
-            layer, input_TD = following, Normalised(given_TD, norm.weight.detach(), norm.bias.detach())
+            input_TD = Normalised(normalised_TD, norm.weight.detach(), norm.bias.detach())
+            layer = following
         context_RD = layer.attend(qkv_T3D, sequences).index_select(0, read_R)
-        read_RD = input_TD._replace(normalised_TD=input_TD.normalised_TD.index_select(0, read_R))
-        return layer.after_attention(context_RD, read_RD)
+        input_RD = input_TD._replace(normalised_TD=input_TD.normalised_TD.index_select(0, read_R))
+        return layer.after_attention(context_RD, input_RD)
 
 
 def _await_weights(layer: EncoderLayer) -> None:
@@ -238,6 +249,7 @@ class _Tied(torch.autograd.Function):
 
     @staticmethod
     @once_differentiable
-    def backward(ctx: Any, by_rows_TD: Tensor, by_matrix_VD: Tensor) -> tuple[Tensor, None]:
-        # The head's one use of the matrix has just made this tensor, and nothing else reads it.
-        return by_matrix_VD.index_add_(0, ctx.saved_tensors[0], by_rows_TD), None
+    def backward(ctx: Any, gradient_TD: Tensor, gradient_VD: Tensor) -> tuple[Tensor, None]:
+        (tokens_T,) = ctx.saved_tensors
+        # in place: the head's one use of the matrix has just made gradient_VD, and nothing else reads it
+        return gradient_VD.index_add_(0, tokens_T, gradient_TD), None

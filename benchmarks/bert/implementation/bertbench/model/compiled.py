@@ -85,13 +85,13 @@ def configure_compiler() -> None:
     torch.fx.experimental._config.use_duck_shape = False
 
 
-def _one_program(named: str) -> str:
+def _one_program(cxx: str) -> str:
     """Return a program that calls CXX with its first arguments: Inductor takes `ccache g++` for a program's name.
 
     A script in the user's cache, whose name Inductor reads the kind of compiler from. Raises OSError if it can't be
     written, ValueError if CXX can't be read.
     """
-    words = compiler_words(named)
+    words = compiler_words(cxx)
     if len(words) == 1:
         return words[0]
     command = shlex.join(words)
@@ -108,8 +108,11 @@ def _one_program(named: str) -> str:
 
 def _compile_threads() -> int:
     """Return this rank's share of the cores, 8 at most; on a CPU, whose few pieces compile quickly, no pool of them."""
+    if not torch.cuda.is_available():
+        return 1
     ranks = int(os.environ.get("LOCAL_WORLD_SIZE", "1"))
-    return max(1, min(_MOST_COMPILING, (os.cpu_count() or 1) // ranks)) if torch.cuda.is_available() else 1
+    share_of_cores = (os.cpu_count() or 1) // ranks
+    return max(1, min(_MOST_COMPILING, share_of_cores))
 
 
 def _known(options: Mapping[str, object]) -> dict[str, Any]:

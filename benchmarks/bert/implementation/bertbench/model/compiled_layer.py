@@ -3,7 +3,7 @@
 MB that a layer saves at 24,576 tokens of BERT-Large, forward and backward, with fp32 hidden states between layers:
 - 101: hidden states go to the next layer normalised, before LayerNorm's weight and bias. LayerNorm's backward pass
   keeps those values anyway; the next layer applies weight and bias where it reads them.
-- 101: dropout masks are hashes (model/dropout.py), which the backward pass computes again.
+- 101: dropout masks are hashes (hashed_dropout), which the backward pass computes again.
 - 38: products write weights' gradients in float32; no kernel converts them.
 - 151: the gradient of query's, key's and value's bias is a column of their weights' product (as in head_loss.py).
 - 196: GELU's gradient and its bias's come from one kernel (model/gelu_gradient.py).
@@ -22,10 +22,10 @@ from torch import Tensor, nn
 from torch.autograd.function import once_differentiable
 from torch.nn import functional
 
-from bertbench.model.dropout import hashed_dropout
 from bertbench.model.encoder import EncoderLayer, Normalised, in_format
 from bertbench.model.gelu_gradient import gelu_gradient
 from bertbench.model.linear import Linear, product_type
+from bertbench.model.loops import plain_dropout
 from bertbench.model.options import BIAS_COLUMNS
 
 
@@ -48,8 +48,8 @@ def between_attentions(
     Hidden states are normalised, in the residual's format. As one compiled piece it casts the hidden states and
     adds up their two gradients where they are computed: 4 launches and 0.5 GB a layer less than as two.
     """
-    output_TD, given_TD = _after_attention(layer, context_TD, hidden_TD)
-    return given_TD, _linear(following.qkv, output_TD, with_ones=True)
+    output_TD, normalised_TD = _after_attention(layer, context_TD, hidden_TD)
+    return normalised_TD, _linear(following.qkv, output_TD, with_ones=True)
 
 
 def _after_attention(layer: EncoderLayer, context_RD: Tensor, hidden_RD: Tensor | Normalised) -> tuple[Tensor, Tensor]:
@@ -87,13 +87,44 @@ def _layer_norm(norm: nn.LayerNorm, values_RD: Tensor, kept: torch.dtype | None)
     return _LayerNorm.apply(wide_RD, norm.weight, norm.bias, norm.eps, kept or wide_RD.dtype)
 
 
+def hashed_dropout(hidden: Tensor, rate: float, residual: Tensor) -> Tensor:
+    """Compute `plain_dropout` with a mask that is a hash of two keys, drawn here, and the elements' numbers.
+
+    So the backward pass computes the mask again instead of reading it. A hash takes 12 operations an element, torch's
+    own generator (Philox) about 100.
+    """
+    if rate == 0:
+        return plain_dropout(hidden, rate, residual)
+    keys = torch.randint(-(1 << 31), 1 << 31, (2,), device=hidden.device).to(torch.int32)
+    hashed = hashed_numbers(hidden.shape, keys)
+    # of 2^32 values. A scale from whole numbers is a constant to the compiler, from the rate one more tensor to read
+    drops = round(rate * 2**32)
+    is_kept = hashed >= drops - 2**31
+    enlarged = 2**32 / (2**32 - drops)
+    dropped = hidden * (is_kept * enlarged)
+    # the sum's shape is that of its first term: see _after_attention
+    return dropped + residual
+
+
+def hashed_numbers(shape: torch.Size, keys: Tensor) -> Tensor:
+    """Hash each element's number with two int32 keys, to int32; compare whole hashes, since low bits mix less.
+
+    Multiplications by odd numbers alternate with shifts, as in MurmurHash3's finalizer; keys enter at both ends.
+    """
+    number = torch.arange(shape.numel(), dtype=torch.int32, device=keys.device).view(shape)
+    hashed = (number ^ keys[0]) * -0x7A143595
+    hashed = ((hashed ^ (hashed >> 16 & 0xFFFF)) + keys[1]) * -0x3D4D51CB
+    return (hashed ^ (hashed >> 15 & 0x1FFFF)) * 0x2C1B3C6D
+
+
 def widens(device_type: str) -> bool:
     """Return whether the device's products of 16-bit matrices can write float32."""
     return device_type == "cuda"
 
 
 def _weight_gradient(gradient_NO: Tensor, input_NI: Tensor, dtype: torch.dtype) -> Tensor:
-    if widens(input_NI.device.type) and dtype == torch.float32 != input_NI.dtype:
+    is_half = input_NI.dtype != torch.float32
+    if widens(input_NI.device.type) and dtype == torch.float32 and is_half:
         return torch.mm(gradient_NO.T, input_NI, out_dtype=dtype)
     return (gradient_NO.T @ input_NI).to(dtype)
 
@@ -130,9 +161,11 @@ class _Linear(torch.autograd.Function):
         input_NI, matrix_OI = ctx.saved_tensors
         to_input_NI = gradient_NO @ matrix_OI
         if ctx.with_ones:
-            to_weight = gradient_NO.T @ input_NI
+            with_bias_OI = gradient_NO.T @ input_NI
             width = to_input_NI.shape[1]
-            return to_input_NI, to_weight[:, :width].to(ctx.weight_type), to_weight[:, width].to(ctx.weight_type), None
+            to_weight_OI = with_bias_OI[:, :width].to(ctx.weight_type)
+            to_bias_O = with_bias_OI[:, width].to(ctx.weight_type)
+            return to_input_NI, to_weight_OI, to_bias_O, None
         to_bias_O = gradient_NO.sum(0, dtype=ctx.weight_type)
         return to_input_NI, _weight_gradient(gradient_NO, input_NI, ctx.weight_type), to_bias_O, None
 
@@ -174,7 +207,7 @@ class _LayerNorm(torch.autograd.Function):
     @once_differentiable
     def backward(ctx: Any, *gradients_RD: Tensor | None) -> tuple[Tensor, Tensor, Tensor, None, None]:
         normalised_RD, scale_R1, weight_D = ctx.saved_tensors
-        gradient_RD = reduce(torch.add, (one for one in gradients_RD if one is not None))
+        gradient_RD = reduce(torch.add, (gradient for gradient in gradients_RD if gradient is not None))
         to_normalised_RD = gradient_RD * weight_D
         mean_R1 = to_normalised_RD.mean(-1, keepdim=True)
         along_R1 = (to_normalised_RD * normalised_RD).mean(-1, keepdim=True)

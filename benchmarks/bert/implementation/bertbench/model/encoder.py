@@ -61,7 +61,8 @@ class EncoderLayer(nn.Module):
         """
         context_TD = self.attend(self.before_attention(hidden_TD), sequences)
         if read_R is not None:
-            context_TD, hidden_TD = context_TD.index_select(0, read_R), hidden_TD.index_select(0, read_R)
+            context_TD = context_TD.index_select(0, read_R)
+            hidden_TD = hidden_TD.index_select(0, read_R)
         return self.after_attention(context_TD, hidden_TD)
 
     def attend(self, qkv_T3D: Tensor, sequences: Sequences) -> Tensor:

@@ -58,7 +58,9 @@ def linear(input_NI: Tensor, weight_OI: Tensor, bias_O: Tensor, products: Produc
     """Return input @ weight.T + bias by the libraries in `products` if `onednn_takes` the tensors, else by torch."""
     if products != BY_TORCH and torch.is_autocast_enabled("cpu"):
         dtype = torch.get_autocast_dtype("cpu")
-        input_NI, weight_OI, bias_O = input_NI.to(dtype), weight_OI.to(dtype), bias_O.to(dtype)
+        input_NI = input_NI.to(dtype)
+        weight_OI = weight_OI.to(dtype)
+        bias_O = bias_O.to(dtype)
     if products == BY_TORCH or not onednn_takes(input_NI, weight_OI):
         return functional.linear(input_NI, weight_OI, bias_O)
     output_NO: Tensor = _ByProducts.apply(input_NI, weight_OI, bias_O, products)

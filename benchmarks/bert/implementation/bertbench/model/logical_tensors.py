@@ -41,8 +41,11 @@ class LogicalTensors:
         held = [local(weight) for weight in weights]
         assert all(weight.is_contiguous() for weight in held), "an update of a copy would be lost"
         self.weights = self._flat(held)
-        several = [logical("", weight, parts) for weight, parts in zip(weights, self._parts, strict=True)]
-        self.shapes = [part.shape for wholes in several for part in wholes.values()]
+        self.shapes = [
+            tensor.shape
+            for weight, parts in zip(weights, self._parts, strict=True)
+            for tensor in logical("", weight, parts).values()
+        ]
         """Shapes of the logical tensors that this rank computes updates of, one by one."""
 
     def spread(self, updates: Sequence[Tensor]) -> list[Tensor]:

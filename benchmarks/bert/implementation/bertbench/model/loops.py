@@ -1,6 +1,6 @@
-"""GELU, dropout and LayerNorm; on a CPU they and others call the functions of the .cpp files beside it.
+"""Compute GELU, dropout and LayerNorm; on a CPU they and others call the functions of the .cpp files in this folder.
 
-The system's C++ compiler, or CXX, makes them for this processor when first used, in seconds, and the user's cache keeps
+The system's C++ compiler, or CXX, compiles them for this processor at first use, in seconds, and the user's cache keeps
 the result: one process of a node compiles, the others wait. CXXFLAGS isn't read. Without a compiler torch's operations
 compute the same in more passes over memory.
 
@@ -32,7 +32,6 @@ from torch.nn import functional
 from bertbench.common.atomic import new_file
 from bertbench.common.paths import cache_folder
 from bertbench.common.turns import one_at_a_time
-from bertbench.model.dropout import plain_dropout
 
 _SOURCES = sorted(Path(__file__).parent.glob("*.cpp"))
 _HEADERS = sorted(Path(__file__).parent.glob("*.h"))
@@ -49,9 +48,9 @@ _used = True
 @cache
 def library() -> ctypes.CDLL | str:
     """Return the compiled functions, or in a line why there are none."""
-    named = os.environ.get("CXX") or "c++"
+    cxx = os.environ.get("CXX") or "c++"
     try:
-        compiler = [*compiler_words(named), *_FLAGS]
+        compiler = [*compiler_words(cxx), *_FLAGS]
         source = b"".join(path.read_bytes() for path in _SOURCES + _HEADERS)
         # all that the compiler knows of itself and of this processor: nodes of several kinds may share a cache
         target = _output([*compiler, "-dM", "-E", "-x", "c++", os.devnull])
@@ -60,18 +59,18 @@ def library() -> ctypes.CDLL | str:
         if not compiled.exists():
             with one_at_a_time(compiled, _COMPILING):
                 _compile(compiler, compiled)
-        found = ctypes.CDLL(str(compiled))
+        functions = ctypes.CDLL(str(compiled))
     except (OSError, ValueError, subprocess.CalledProcessError) as error:
-        return f"{named} can't compile the loops: {error}"
-    return found if _is_sound(found) else f"{named} makes the loops compute other numbers"
+        return f"{cxx} can't compile the loops: {error}"
+    return functions if _is_sound(functions) else f"{cxx} makes the loops compute other numbers"
 
 
-def compiler_words(named: str) -> list[str]:
+def compiler_words(cxx: str) -> list[str]:
     """Return the program that CXX names and its first arguments, as make and a shell read them: `ccache g++ -m64`.
 
     The path of a program may hold blanks. Raises ValueError if a quotation isn't closed.
     """
-    return [named] if Path(named).is_file() else shlex.split(named)
+    return [cxx] if Path(cxx).is_file() else shlex.split(cxx)
 
 
 def _cache() -> Path:
@@ -93,12 +92,14 @@ def _compile(compiler: list[str], compiled: Path) -> None:
         _output([*compiler, *map(str, _SOURCES), "-o", str(unfinished)])
 
 
-def _is_sound(found: ctypes.CDLL) -> bool:
+def _is_sound(functions: ctypes.CDLL) -> bool:
     """Return whether GELU is right, which needs `exponential`, as all but copies do: with -ffast-math it isn't."""
-    given, result = ((ctypes.c_float * 97)(*(place / 8 - 6 for place in range(97))) for _ in range(2))
-    found.gelu_fp32(given, result, ctypes.c_int64(97))
-    exact = [x / 2 * (1 + math.tanh(math.sqrt(2 / math.pi) * (x + 0.044715 * x**3))) for x in given]
-    return all(math.isclose(*pair, abs_tol=1e-5) for pair in zip(result, exact, strict=True))
+    values = [place / 8 - 6 for place in range(97)]
+    given = (ctypes.c_float * 97)(*values)
+    result = (ctypes.c_float * 97)()
+    functions.gelu_fp32(given, result, ctypes.c_int64(97))
+    exact = [value / 2 * (1 + math.tanh(math.sqrt(2 / math.pi) * (value + 0.044715 * value**3))) for value in values]
+    return all(math.isclose(ours, right, abs_tol=1e-5) for ours, right in zip(result, exact, strict=True))
 
 
 def _output(command: list[str]) -> bytes:
@@ -106,22 +107,23 @@ def _output(command: list[str]) -> bytes:
 
 
 def described() -> str:
-    """Return, in a line, who computes attention and what lies between matrix products."""
-    found = library()
-    return (
-        f"not compiled, therefore slower ({found})" if isinstance(found, str) else "loops compiled for this processor"
-    )
+    """Describe, in a line, how attention and what lies between matrix products are computed."""
+    functions = library()
+    if isinstance(functions, str):
+        return f"not compiled, therefore slower ({functions})"
+    return "loops compiled for this processor"
 
 
 @contextmanager
 def unused() -> Iterator[None]:
     """Let torch's operations compute in the body, as they do on a GPU and under torch.func."""
     global _used  # noqa: PLW0603
-    before, _used = _used, False
+    was_used = _used
+    _used = False
     try:
         yield
     finally:
-        _used = before
+        _used = was_used
 
 
 def takes(device: torch.device, dtype: torch.dtype) -> bool:
@@ -173,7 +175,9 @@ def draw_mask(rate: float) -> Mask:
     if not drops:
         return Mask(0, 0, 0, 1.0)
     keys = torch.empty(2, dtype=torch.int32).random_()
-    first, second = (0, 0) if isinstance(keys, FakeTensor) else keys.tolist()
+    first = second = 0
+    if not isinstance(keys, FakeTensor):
+        first, second = keys.tolist()
     return Mask(first, second, drops, _VALUES / (_VALUES - drops))
 
 
@@ -199,35 +203,40 @@ class _Dropout(torch.autograd.Function):
         return _dropped(gradient, ctx.mask), None
 
 
-def _dropped(given: Tensor, mask: Mask) -> Tensor:
-    result = torch.empty_like(given, memory_format=torch.contiguous_format)
-    run("dropout", given.contiguous(), result, given.numel(), *mask)
+def _dropped(values: Tensor, mask: Mask) -> Tensor:
+    result = torch.empty_like(values, memory_format=torch.contiguous_format)
+    run("dropout", values.contiguous(), result, values.numel(), *mask)
     return result
 
 
-def gelu(given: Tensor) -> Tensor:
+def gelu(values: Tensor) -> Tensor:
     """Return GELU of each element by tanh (Hendrycks and Gimpel, arXiv 1606.08415), as google-research/bert does."""
-    if not takes(given.device, given.dtype):
-        return functional.gelu(given, approximate="tanh")
-    result: Tensor = _Gelu.apply(given)
+    if not takes(values.device, values.dtype):
+        return functional.gelu(values, approximate="tanh")
+    result: Tensor = _Gelu.apply(values)
     return result
 
 
 class _Gelu(torch.autograd.Function):
     @staticmethod
-    def forward(ctx: Any, given: Tensor) -> Tensor:
-        ctx.save_for_backward(given)
-        result = torch.empty_like(given)
-        run("gelu", given, result, given.numel())
+    def forward(ctx: Any, values: Tensor) -> Tensor:
+        ctx.save_for_backward(values)
+        result = torch.empty_like(values)
+        run("gelu", values, result, values.numel())
         return result
 
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, gradient: Tensor) -> Tensor:
-        (given,) = ctx.saved_tensors
-        result = torch.empty_like(given)
-        run("gelu_gradient", gradient.contiguous(), given, result, given.numel())
+        (values,) = ctx.saved_tensors
+        result = torch.empty_like(values)
+        run("gelu_gradient", gradient.contiguous(), values, result, values.numel())
         return result
+
+
+def plain_dropout(hidden: Tensor, rate: float, residual: Tensor) -> Tensor:
+    """Return dropout of `hidden` by torch's operations, plus `residual`."""
+    return residual + functional.dropout(hidden, rate)
 
 
 class AddNorm(nn.LayerNorm):
@@ -249,10 +258,12 @@ class _AddNorm(torch.autograd.Function):
     def forward(
         ctx: Any, hidden_RD: Tensor, residual_RD: Tensor, weight_D: Tensor, bias_D: Tensor, mask: Mask, eps: float
     ) -> Tensor:
-        ctx.mask, ctx.dtype = mask, hidden_RD.dtype
-        sum_RD, result_RD = (torch.empty_like(residual_RD, memory_format=torch.contiguous_format) for _ in range(2))
+        ctx.mask = mask
+        ctx.dtype = hidden_RD.dtype
+        sum_RD = torch.empty_like(residual_RD, memory_format=torch.contiguous_format)
+        result_RD = torch.empty_like(sum_RD)
         moments_R2 = sum_RD.new_empty((len(sum_RD), 2), dtype=torch.float32)
-        tensors = residual_RD.contiguous(), hidden_RD.contiguous(), weight_D, bias_D, sum_RD, moments_R2, result_RD
+        tensors = (residual_RD.contiguous(), hidden_RD.contiguous(), weight_D, bias_D, sum_RD, moments_R2, result_RD)
         run(f"add_norm_{_TYPES[hidden_RD.dtype]}", *tensors, *sum_RD.shape, *mask, eps)
         ctx.save_for_backward(sum_RD, moments_R2, weight_D)
         return result_RD
@@ -262,7 +273,10 @@ class _AddNorm(torch.autograd.Function):
     def backward(ctx: Any, gradient_RD: Tensor) -> tuple[Tensor | None, ...]:
         sum_RD, moments_R2, weight_D = ctx.saved_tensors
         to_hidden_RD = torch.empty_like(sum_RD, dtype=ctx.dtype)
-        found = to_hidden_RD, *(torch.empty_like(like) for like in (sum_RD, weight_D, weight_D))
-        given = gradient_RD.contiguous(), sum_RD, moments_R2, weight_D
-        run(f"add_norm_gradient_{_TYPES[ctx.dtype]}", *given, *found, *sum_RD.shape, *ctx.mask)
-        return *found, None, None
+        to_residual_RD = torch.empty_like(sum_RD)
+        to_weight_D = torch.empty_like(weight_D)
+        to_bias_D = torch.empty_like(weight_D)
+        read = (gradient_RD.contiguous(), sum_RD, moments_R2, weight_D)
+        filled = (to_hidden_RD, to_residual_RD, to_weight_D, to_bias_D)
+        run(f"add_norm_gradient_{_TYPES[ctx.dtype]}", *read, *filled, *sum_RD.shape, *ctx.mask)
+        return to_hidden_RD, to_residual_RD, to_weight_D, to_bias_D, None, None

@@ -1,4 +1,4 @@
-"""The model's heads: what they give, the labels, and the sum of both cross-entropies.
+"""Describe what the model's heads return and their labels, and sum both cross-entropies.
 
 Shapes: M masked tokens, S sequences, V vocabulary rows.
 """
@@ -51,18 +51,21 @@ class _CrossEntropySum(torch.autograd.Function):
 
     @staticmethod
     def forward(ctx: Any, logits_MV: Tensor, labels_M: Tensor) -> Tensor:
-        counts_M, label_M = labels_M != IGNORED, labels_M.clamp(min=0)
+        counts_M = labels_M != IGNORED
+        label_M = labels_M.clamp(min=0)
         log_sum_M = torch.empty(len(logits_MV))
         loops.run("log_sum_exp", logits_MV, log_sum_M, *logits_MV.shape)
         ctx.save_for_backward(logits_MV, log_sum_M, counts_M, label_M)
-        return ((log_sum_M - logits_MV.gather(1, label_M[:, None])[:, 0]) * counts_M).sum()
+        label_logit_M = logits_MV.gather(1, label_M[:, None])[:, 0]
+        return ((log_sum_M - label_logit_M) * counts_M).sum()
 
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, None]:
         logits_MV, log_sum_M, counts_M, label_M = ctx.saved_tensors
-        result_MV, given = torch.empty_like(logits_MV), (logits_MV, log_sum_M, counts_M * gradient, label_M)
-        loops.run("cross_entropy_gradient", *given, result_MV, *logits_MV.shape)
+        result_MV = torch.empty_like(logits_MV)
+        scale_M = counts_M * gradient
+        loops.run("cross_entropy_gradient", logits_MV, log_sum_M, scale_M, label_M, result_MV, *logits_MV.shape)
         return result_MV, None
 
 

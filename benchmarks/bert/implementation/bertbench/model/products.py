@@ -53,25 +53,26 @@ def measure(rows: dict[Shape, int], dtype: torch.dtype) -> Tensor:
     The time is infinite where a library can't compute a product.
     """
     seconds = torch.full((len(rows), 3, len(_FOR_WEIGHTS)), torch.inf, dtype=torch.float64)
-    for at, ((outputs, inputs), least) in enumerate(rows.items()):
+    for place, ((outputs, inputs), least) in enumerate(rows.items()):
         count = -(-least // SIZE_STEP) * SIZE_STEP
-        input_NI, weight_OI, gradient_NO, bias_O = (
-            torch.randn(size, dtype=torch.float32).to(dtype)
-            for size in ((count, inputs), (outputs, inputs), (count, outputs), (outputs,))
-        )
-        kinds = (
-            (partial(forward_product, input_NI, weight_OI, bias_O), _LIBRARIES),
-            (partial(input_product, gradient_NO, weight_OI), _LIBRARIES),
-            (partial(weight_product, gradient_NO, input_NI), _FOR_WEIGHTS),
-        )
-        for kind, (multiply, libraries) in enumerate(kinds):
-            for number in range(1 + _ROUNDS):
-                for place, library in enumerate(libraries):
-                    began = time.perf_counter()
-                    multiply(library)
-                    if number:
-                        seconds[at, kind, place] = min(float(seconds[at, kind, place]), time.perf_counter() - began)
+        input_NI = torch.randn((count, inputs), dtype=torch.float32).to(dtype)
+        weight_OI = torch.randn((outputs, inputs), dtype=torch.float32).to(dtype)
+        gradient_NO = torch.randn((count, outputs), dtype=torch.float32).to(dtype)
+        bias_O = torch.randn((outputs,), dtype=torch.float32).to(dtype)
+        _measure_product(partial(forward_product, input_NI, weight_OI, bias_O), _LIBRARIES, seconds[place, 0])
+        _measure_product(partial(input_product, gradient_NO, weight_OI), _LIBRARIES, seconds[place, 1])
+        _measure_product(partial(weight_product, gradient_NO, input_NI), _FOR_WEIGHTS, seconds[place, 2])
     return seconds
+
+
+def _measure_product(multiply: Callable[[Library], Tensor], libraries: tuple[Library, ...], seconds: Tensor) -> None:
+    """Fill in the seconds that each library takes at one product: [libraries]."""
+    for number in range(1 + _ROUNDS):
+        for place, library in enumerate(libraries):
+            began = time.perf_counter()
+            multiply(library)
+            if number:
+                seconds[place] = min(float(seconds[place]), time.perf_counter() - began)
 
 
 def fastest(seconds: Tensor) -> list[Products]:
@@ -85,7 +86,9 @@ def fastest_products(shape: BertShape, tokens: int, dtype: torch.dtype, agree: A
     tokens = min(tokens, _TOKENS[dtype.itemsize])
     masked = max(1, tokens // _MASKED)
     rows = {layer: masked if layer[0] == shape.vocab_size else tokens for layer in layer_shapes(shape, dtype)}
-    return dict(zip(rows, fastest(agree(measure(rows, dtype))), strict=True)) if rows else {}
+    if not rows:
+        return {}
+    return dict(zip(rows, fastest(agree(measure(rows, dtype))), strict=True))
 
 
 def set_products(model: Bert, chosen: dict[Shape, Products]) -> None:

@@ -23,13 +23,13 @@ class EqualLengths(NamedTuple):
     length: int
 
 
-class Table(NamedTuple):
+class SequenceTable(NamedTuple):
     """The sequences of a batch for a CPU's attention."""
 
-    table_S3: Tensor
+    rows_S3: Tensor
     """First token, length, and how many of a head's probabilities come before."""
-    numbers: int
-    """Of a head's probabilities."""
+    probabilities: int
+    """The number of a head's probabilities, over all sequences."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -47,16 +47,20 @@ class Sequences:
     def grouped(self, flat_T: Tensor) -> list[Tensor]:
         """Return views of a tensor of all tokens, [sequences, length, ...] for each group."""
         parts = flat_T.split([group.sequences * group.length for group in self.groups])
-        return [part.unflatten(0, group[1:]) for part, group in zip(parts, self.groups, strict=True)]
+        return [
+            part.unflatten(0, (group.sequences, group.length)) for part, group in zip(parts, self.groups, strict=True)
+        ]
 
     @cached_property
-    def table(self) -> Table:
+    def table(self) -> SequenceTable:
         """Return the layout for a CPU's attention, made once for all layers and both passes."""
         _, counts, lengths = np.array(self.groups).T
         length_S = np.repeat(lengths, counts)
-        numbers_S = length_S * -(-length_S // _TILE) * _TILE
-        columns = np.cumsum(length_S) - length_S, length_S, np.cumsum(numbers_S) - numbers_S
-        return Table(torch.from_numpy(np.stack(columns, 1)), int(numbers_S.sum()))
+        probabilities_S = length_S * -(-length_S // _TILE) * _TILE
+        first_token_S = np.cumsum(length_S) - length_S
+        before_S = np.cumsum(probabilities_S) - probabilities_S
+        rows_S3 = torch.from_numpy(np.stack((first_token_S, length_S, before_S), 1))
+        return SequenceTable(rows_S3, int(probabilities_S.sum()))
 
     @classmethod
     def of(cls, lengths_S: np.ndarray) -> "Sequences":
@@ -66,7 +70,8 @@ class Sequences:
         """
         cu_seqlens_S1 = np.zeros(len(lengths_S) + 1, dtype=np.int32)
         np.cumsum(lengths_S, out=cu_seqlens_S1[1:])
-        groups, start = [], 0
+        groups = []
+        start = 0
         for length, equal in groupby(lengths_S.tolist()):
             groups.append(EqualLengths(start, len(list(equal)), length))
             start += groups[-1].sequences * length

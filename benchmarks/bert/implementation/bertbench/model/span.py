@@ -30,7 +30,7 @@ class SpanBert(nn.Module):
         nn.init.zeros_(self.span.bias)
 
     def fused_parameters(self) -> dict[Tensor, int]:
-        """See `Bert.fused_parameters`."""
+        """Return the parameters that stack query, key and value, as `Bert.fused_parameters` does."""
         return self.bert.fused_parameters()
 
     def forward(self, tokens_T: Tensor, segments_T: Tensor, positions_T: Tensor, sequences: Sequences) -> Tensor:

@@ -13,7 +13,7 @@ import numpy as np
 import torch
 from torch.nn import functional
 
-from bertbench.balance.deal import by_cost
+from bertbench.balance.assignment import assign_by_cost
 from bertbench.common.errors import ConfigError
 from bertbench.data.store.columns import Integers
 from bertbench.loading.batch import Batch
@@ -34,7 +34,7 @@ class TokenSampler(Sampler):
             )
         lengths_1S = self.dataset.lengths(ids)[None]
         tokens = np.arange(lengths_1S.max() + 1, dtype=np.float64)
-        (part_S,) = by_cost(lengths_1S, self.parts, tokens, equal_counts=False)
+        (part_S,) = assign_by_cost(lengths_1S, self.parts, tokens, equal_counts=False)
         return [ids[part_S == part] for part in range(self.parts)]
 
     def budget(self, steps: Iterable[int], rank: int) -> int:

@@ -16,10 +16,10 @@ from torch import Tensor, nn
 from torch.nn import functional
 from torch.overrides import TorchFunctionMode
 
+from bertbench.balance.random_samples import samples_of
 from bertbench.config import System
 from bertbench.data.store.columns import Integers
 from bertbench.loading.batch import Batch, batch_of
-from bertbench.loading.random_samples import samples_of
 from bertbench.model import loops
 from bertbench.model.arithmetic import autocast_type, computing
 from bertbench.model.attention import Attention, attention, flash_takes

@@ -7,8 +7,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from bertbench.balance.lengths import draw_lengths, predictions
 from bertbench.balance.plan import Shares, efficiency
+from bertbench.balance.random_samples import draw_lengths, predictions
 from bertbench.config import System
 from bertbench.data.store.columns import Index, Integers, pack
 from bertbench.data.store.dataset import Dataset
@@ -44,9 +44,11 @@ def first_steps(system: System, rank: int, training: Dataset | None) -> Steps:
     problems: list[str] = []
     for step in range(STEPS):
         plan = planner.plan(step)
-        problems = problems or _wrong(system, step, plan.dealt)
+        problems = problems or _wrong(system, step, plan.assigned)
         loads.append(efficiency(planner.loads(plan)))
-        shares.append(planner.lengths(plan.dealt)[plan.dealt.bounds_R1[place] : plan.dealt.bounds_R1[place + 1]])
+        shares.append(
+            planner.lengths(plan.assigned)[plan.assigned.bounds_R1[place] : plan.assigned.bounds_R1[place + 1]]
+        )
     largest = max(
         (piece for share in shares for piece in np.array_split(share, min(system.parts, len(share)) or 1)), key=np.sum
     )

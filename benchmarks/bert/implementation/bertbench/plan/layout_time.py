@@ -12,12 +12,12 @@ from typing import NamedTuple
 
 import numpy as np
 
-from bertbench.balance.deal import by_cost
-from bertbench.balance.lengths import draw_lengths, predictions
+from bertbench.balance.assignment import assign_by_cost
+from bertbench.balance.random_samples import draw_lengths, predictions
 from bertbench.config import System
 from bertbench.config.layout import Parallel
 from bertbench.config.layout_checks import layout_fits
-from bertbench.model.flops import training_flops
+from bertbench.model.shape import training_flops
 from bertbench.plan import parallel_theory as theory
 from bertbench.plan.calibrate import calibration
 from bertbench.plan.step_time import (
@@ -150,7 +150,7 @@ def _dealt(samples: int, parts: int, longest: int) -> tuple[float, float, float]
     tokens, pairs = [], []
     for step in range(_STEPS):
         lengths = np.minimum(draw_lengths(samples, _SEED + step), longest)
-        (part_S,) = by_cost(lengths[None], parts, np.arange(longest + 1, dtype=np.float64), equal_counts=False)
+        (part_S,) = assign_by_cost(lengths[None], parts, np.arange(longest + 1, dtype=np.float64), equal_counts=False)
         tokens.append(np.bincount(part_S, lengths, parts))
         pairs.append(np.bincount(part_S, np.square(lengths, dtype=np.float64), parts))
     return float(np.mean(tokens)), float(np.max(tokens)), float(np.max(pairs))

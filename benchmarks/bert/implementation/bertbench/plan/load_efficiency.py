@@ -5,12 +5,11 @@ from functools import cache
 import numpy as np
 
 from bertbench.balance.cost import MASKED_SHARE
-from bertbench.balance.lengths import length_shares
 from bertbench.balance.plan import Planner, efficiency
+from bertbench.balance.random_samples import length_shares
 from bertbench.balance.simulate import VARIANTS, drawn_index
 from bertbench.data.store.columns import Index
-from bertbench.model.flops import FlopTerms
-from bertbench.model.shape import BertShape
+from bertbench.model.shape import BertShape, FlopTerms
 from bertbench.plan.calibrating_results import GPUS_OF_NODE
 
 # Simulated steps: enough for 65,536 samples. The mean moves by less than 0.005 from 40 to 400, and by less than 0.002

@@ -11,11 +11,10 @@ from typing import Literal, NamedTuple
 import numpy as np
 
 from bertbench.balance.cost import MASKED_SHARE
-from bertbench.balance.lengths import length_shares
+from bertbench.balance.random_samples import length_shares
 from bertbench.common.published_results import PublishedResult, published_results
 from bertbench.config.closed import EVALUATION_SAMPLES
-from bertbench.model.flops import FlopTerms
-from bertbench.model.shape import BertShape
+from bertbench.model.shape import BertShape, FlopTerms
 from bertbench.plan.calibrating_results import GPUS_OF_NODE
 from bertbench.plan.load_efficiency import mean_flops
 from bertbench.plan.step_time import FORWARD_SHARE, HARDWARE, PARAMETERS, START_UP_S, Gpu, all_reduce_seconds

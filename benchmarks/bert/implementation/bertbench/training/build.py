@@ -11,6 +11,7 @@ from bertbench.checkpoint.snapshots import Snapshots
 from bertbench.common.ranges import PhaseClock
 from bertbench.common.seeding import derive
 from bertbench.config import System
+from bertbench.config.sections import OnBadSample
 from bertbench.data.store.dataset import Dataset
 from bertbench.distributed.startup import Startup
 from bertbench.distributed.world import World
@@ -18,7 +19,6 @@ from bertbench.loading.batch import SampleCheck
 from bertbench.loading.filler import Bin, Bins, fill_of, make_bins, planned_sizes
 from bertbench.loading.inputs import open_data
 from bertbench.loading.loader import Loader, make_exchange
-from bertbench.loading.options import OnBadSample
 from bertbench.loading.sampler import Sampler, make_planner, make_speeds
 from bertbench.machine.arithmetic import Arithmetic, choose_arithmetic
 from bertbench.machine.caches import clear_caches

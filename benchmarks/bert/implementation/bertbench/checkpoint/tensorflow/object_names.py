@@ -108,5 +108,7 @@ def _in_encoder(number: int, rest: str, layers: int) -> str | None:
 
 def _named(table: dict[str, str], text: str, before: str = "") -> str | None:
     """Return the name of the first expression that fits, with its groups filled in."""
-    matches = ((re.fullmatch(before + expression, text), name) for expression, name in table.items())
-    return next((name.format(*found.groups()) for found, name in matches if found), None)
+    for expression, name in table.items():
+        if match := re.fullmatch(before + expression, text):
+            return name.format(*match.groups())
+    return None

@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from bertbench.checkpoint.bert_config import read_bert_config
-from bertbench.checkpoint.origin import Origin
+from bertbench.checkpoint.conversion import Origin
 from bertbench.checkpoint.tensor_names import Piece, pieces
 from bertbench.checkpoint.tensorflow.object_names import OBJECT_GRAPH, VALUE_SUFFIX, own_names, variable_name
 from bertbench.checkpoint.tensorflow.tensorbundle import Bundle
@@ -47,16 +47,16 @@ def open_tensorflow(prefix: Path, config: Path) -> Origin:
 
 def _object_based(bundle: Bundle, layers: int) -> dict[str, str]:
     """Return TensorFlow 1's names by key, for the keys that have one; optimizer slots have none."""
-    own: dict[str, str] = {}
+    variable_names: dict[str, str] = {}
     if OBJECT_GRAPH in bundle.entries:
         try:
-            own = own_names(bundle.read_text(OBJECT_GRAPH))
+            variable_names = own_names(bundle.read_text(OBJECT_GRAPH))
         except ValueError as error:
             raise CheckpointError(
                 f"{bundle.prefix}: {OBJECT_GRAPH}: is damaged ({error}); copy the checkpoint again"
             ) from error
     names = {
-        key: variable_name(key, own.get(key), layers)
+        key: variable_name(key, variable_names.get(key), layers)
         for key in bundle.entries
         if key.endswith(VALUE_SUFFIX) and not key.startswith("optimizer/") and "/.OPTIMIZER_SLOT/" not in key
     }

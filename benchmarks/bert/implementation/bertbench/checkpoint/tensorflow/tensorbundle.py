@@ -23,7 +23,7 @@ _CHECKED_AT_ONCE = 1 << 20
 
 
 @dataclass(frozen=True)
-class Entry:
+class BundleEntry:
     """One tensor as the index describes it."""
 
     type: int
@@ -44,7 +44,7 @@ class Bundle:
     """An open checkpoint; a data file is mapped when one of its tensors is read."""
 
     prefix: Path
-    entries: dict[str, Entry]
+    entries: dict[str, BundleEntry]
     shards: int
 
     @classmethod
@@ -113,7 +113,7 @@ class Bundle:
             raise self._damaged(path, name, "its checksum is wrong")
         return stored[at + 4 :]
 
-    def _bytes(self, name: str, entry: Entry) -> tuple[NDArray[np.uint8], Path]:
+    def _bytes(self, name: str, entry: BundleEntry) -> tuple[NDArray[np.uint8], Path]:
         path = self.prefix.with_name(f"{self.prefix.name}.data-{entry.shard:05d}-of-{self.shards:05d}")
         try:
             shard = np.memmap(path, np.uint8, mode="r")
@@ -141,7 +141,7 @@ def _crc32c(data: NDArray[np.uint8]) -> int:
     return crc
 
 
-def _entry(message: bytes) -> Entry:
+def _entry(message: bytes) -> BundleEntry:
     """Parse a BundleEntryProto: 1 dtype, 2 shape, 3 shard_id, 4 offset, 5 size, 6 crc32c, 7 slices."""
     values = Counter[int]()  # 0 where a field is missing
     shape: tuple[int, ...] = ()
@@ -152,7 +152,15 @@ def _entry(message: bytes) -> Entry:
             values[7] += 1
         else:
             values[field_number] = as_number(value)
-    return Entry(values[1], shape, *(values[number] for number in range(3, 8)))
+    return BundleEntry(
+        type=values[1],
+        shape=shape,
+        shard=values[3],
+        offset=values[4],
+        size=values[5],
+        checksum=values[6],
+        slices=values[7],
+    )
 
 
 def _shape(message: bytes) -> tuple[int, ...]:

@@ -4,26 +4,31 @@ It reads the input twice: for checksums, which find a repeated file before hours
 blocks, so that one shard bounds the memory. A restart makes only the unfinished files (data/store/parts.py).
 """
 
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 
 from bertbench.common.errors import DataError
 from bertbench.common.progress import Progress
-from bertbench.data.formats.files import READERS, Format
+from bertbench.data.formats.hdf5_layouts import read_hdf5
 from bertbench.data.formats.rows import Block
-from bertbench.data.store.columns import FIELDS, Columns
+from bertbench.data.formats.tfrecord import read_tfrecord
+from bertbench.data.store.columns import SAMPLE_FIELDS, Columns
 from bertbench.data.store.dataset import MappedShard
 from bertbench.data.store.manifest import Manifest, ShardFile, SplitName, Tokenizer
-from bertbench.data.store.parts import Source, made_of, sources_of
+from bertbench.data.store.parts import InputFile, made_of, sources_of
 from bertbench.data.store.shards import finish_split
 from bertbench.data.text.prepare import best_guess
 from bertbench.data.text.vocabulary import Vocabulary, tokenizer_of
 
-_HELD_ENTRIES = 1 << 15  # ids are 16-bit signed integers
+Format = Literal["hdf5", "tfrecord"]
+_READERS: dict[Format, Callable[[Path], Iterator[Block]]] = {"hdf5": read_hdf5, "tfrecord": read_tfrecord}
+_HDF5_NAMES = (".hdf5", ".h5")
+_MOST_ENTRIES = 1 << 15  # ids are 16-bit signed integers
 
 
 @dataclass(frozen=True)
@@ -39,19 +44,41 @@ class Conversion:
     """The vocabulary of the ids, if given; only its size is needed."""
 
 
+def input_files(paths: Sequence[Path], file_format: Format) -> tuple[Path, ...]:
+    """Return the files at `paths`, in order; a folder stands for its HDF5 files, or all its TFRecords, by name.
+
+    Hidden files are ignored. Raises DataError for a folder without such files.
+    """
+    files: list[Path] = []
+    for path in paths:
+        if not path.is_dir():
+            files.append(path)
+            continue
+        inside = [file for file in sorted(path.iterdir()) if file.is_file() and not file.name.startswith(".")]
+        if file_format == "hdf5":
+            inside = [file for file in inside if file.suffix in _HDF5_NAMES]
+        if not inside:
+            raise DataError(
+                f"{path}: found no {file_format} files in this folder; give a folder of {file_format} files"
+            )
+        files += inside
+    return tuple(files)
+
+
 def convert(out: Path, conversion: Conversion, progress: Progress) -> tuple[Manifest, bool]:
     """Make the dataset `out` of one split; return its manifest and whether it was already there.
 
     Raises DataError at the first fault of the input, or as `made_of` does.
     """
-    if not 1 <= conversion.vocab_size <= _HELD_ENTRIES:
+    if not 1 <= conversion.vocab_size <= _MOST_ENTRIES:
         raise DataError(
-            f"vocabulary of {conversion.vocab_size:,} entries: expected 1 to {_HELD_ENTRIES:,}, as ids are stored in "
+            f"vocabulary of {conversion.vocab_size:,} entries: expected 1 to {_MOST_ENTRIES:,}, as ids are stored in "
             "16 bits; give another --vocab-size"
         )
-    sources, seen = sources_of(conversion.files, progress), dict[str, Source]()
+    sources = sources_of(conversion.files, progress)
+    by_content: dict[str, InputFile] = {}
     for source in sources:
-        twin = seen.setdefault(source.sha256, source)
+        twin = by_content.setdefault(source.sha256, source)
         if twin is not source:
             raise DataError(
                 f"{source.path}: found the content of {twin.path} again, expected each file once; leave one of them out"
@@ -63,13 +90,15 @@ def convert(out: Path, conversion: Conversion, progress: Progress) -> tuple[Mani
     }
     if conversion.vocabulary is not None:
         request["vocab_sha256"] = conversion.vocabulary.sha256
-    make, assemble = partial(_convert_file, conversion), partial(_assemble, conversion, request)
+    make = partial(_convert_file, conversion)
+    assemble = partial(_assemble, conversion, request)
     return made_of(out, conversion.split, request, sources, make, assemble, 1, progress)
 
 
 def _assemble(conversion: Conversion, request: dict[str, Any], work: Path, shards: list[ShardFile]) -> Manifest:
     """Complete the split, once every file is converted."""
-    folder, vocabulary = work / conversion.split, conversion.vocabulary
+    folder = work / conversion.split
+    vocabulary = conversion.vocabulary
     if vocabulary is not None:
         vocabulary.write(work)
     tokenizer = tokenizer_of(vocabulary) if vocabulary else Tokenizer(conversion.vocab_size, "", {})
@@ -81,9 +110,9 @@ def _assemble(conversion: Conversion, request: dict[str, Any], work: Path, shard
     return Manifest(request=request, tokenizer=tokenizer, eval=split, most_frequent_token=guess)
 
 
-def _convert_file(conversion: Conversion, folder: Path, source: Source) -> list[ShardFile]:
+def _convert_file(conversion: Conversion, folder: Path, source: InputFile) -> list[ShardFile]:
     """Write the samples of one file into `folder` as shards, checked, in order and in the shards' types."""
-    blocks = (_checked(block, conversion.vocab_size) for block in READERS[conversion.format](source.path))
+    blocks = (_checked(block, conversion.vocab_size) for block in _READERS[conversion.format](source.path))
     shards = source.write(folder, blocks, conversion.shard_samples)
     if not shards:
         raise DataError(f"{source.path}: found no samples, expected at least one; get it again, or leave it out")
@@ -92,10 +121,10 @@ def _convert_file(conversion: Conversion, folder: Path, source: Source) -> list[
 
 def _checked(block: Block, vocab_size: int) -> Columns:
     """Check the block's samples and narrow them to the shards' types; wide integers may be out of range before."""
-    columns, rows, place = block
-    if problem := columns.problem(vocab_size):
-        sample, text = problem
-        raise place.error(int(rows[sample]), f"{text}, expected none")
-    return Columns(
-        **{name: values.astype(FIELDS.get(name, np.int64), copy=False) for name, values in vars(columns).items()}
-    )
+    if invalid := block.columns.problem(vocab_size):
+        raise block.place.error(int(block.rows[invalid.number]), f"{invalid.fault}, expected none")
+    narrowed = {
+        name: values.astype(SAMPLE_FIELDS.get(name, np.int64), copy=False)
+        for name, values in vars(block.columns).items()
+    }
+    return Columns(**narrowed)

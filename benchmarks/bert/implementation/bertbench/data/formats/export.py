@@ -6,9 +6,9 @@ from pathlib import Path
 from bertbench.common.errors import DataError
 from bertbench.common.progress import Progress
 from bertbench.common.system_faults import exists
-from bertbench.data.formats.hdf5_write import write_varlength
-from bertbench.data.formats.reference_files import ReferenceFile, reference_files
-from bertbench.data.formats.tfrecord_size import MAX_PREDICTIONS, record_bytes
+from bertbench.data.formats.hdf5_layouts import write_varlength
+from bertbench.data.formats.tfrecord import MAX_PREDICTIONS, record_bytes
+from bertbench.data.mlcommons.reference_tfrecords import ReferenceFile, reference_files
 from bertbench.data.store.dataset import Dataset, shard_blocks
 from bertbench.data.store.manifest import Manifest
 from bertbench.data.store.shards import unfinished
@@ -16,7 +16,7 @@ from bertbench.data.store.shards import unfinished
 LAYOUTS = ("varlength", "tfrecord")
 
 
-def export(dataset: Dataset, out: Path, progress: Progress) -> int:
+def export_hdf5(dataset: Dataset, out: Path, progress: Progress) -> int:
     """Write a split to the new folder `out`, as part_00000_of_00002.hdf5 and so on; return the number of files.
 
     Raises DataError if `out` exists.
@@ -37,8 +37,9 @@ def tfrecords(dataset: Dataset, progress: Progress) -> list[ReferenceFile]:
 
     Raises DataError for a sample with more masked tokens than the layout holds.
     """
-    files, done = reference_files(Manifest.read(dataset.folder), dataset.name), []
-    for number, (name, shards) in enumerate(files, start=1):
+    names_and_shards = reference_files(Manifest.read(dataset.folder), dataset.name)
+    files = []
+    for number, (name, shards) in enumerate(names_and_shards, start=1):
         size = 0
         for block in chain.from_iterable(shard_blocks(dataset, shard) for shard in shards):
             if (most := block.masked.max()) > MAX_PREDICTIONS:
@@ -47,6 +48,7 @@ def tfrecords(dataset: Dataset, progress: Progress) -> list[ReferenceFile]:
                     f"{MAX_PREDICTIONS}; export --layout varlength"
                 )
             size += int(record_bytes(block).sum())
-        done.append(ReferenceFile(name, sum(dataset.split.shards[shard].samples for shard in shards), size))
-        progress.update(number, len(files), f"{number} of {len(files)} files")
-    return done
+        samples = sum(dataset.split.shards[shard].samples for shard in shards)
+        files.append(ReferenceFile(name, samples, size))
+        progress.update(number, len(names_and_shards), f"{number} of {len(names_and_shards)} files")
+    return files

@@ -18,24 +18,24 @@ BLOCK_ROWS = 2048  # 25 MiB of MLPerf's rows as 64-bit integers, the widest type
 
 
 @dataclass(frozen=True)
-class Place:
+class FilePlace:
     """A block of rows in a file; they are counted from 0."""
 
     path: Path
     unit: Literal["row", "record"]
     first: int
 
-    def error(self, row: int, found: str) -> DataError:
-        """Return the error for a row of the block; `found` gives what was found and what was expected."""
+    def error(self, row: int, fault: str) -> DataError:
+        """Return the error for a row of the block; `fault` gives what was found and what was expected."""
         return DataError(
-            f"{self.path}: {self.unit} {self.first + row}: found {found}; get or make this file again, or leave it out"
+            f"{self.path}: {self.unit} {self.first + row}: found {fault}; get or make this file again, or leave it out"
         )
 
-    def refuse(self, bad_N: Flags, found: Callable[[int], str]) -> None:
-        """Raise DataError for the first bad row, described by found(row of the block)."""
+    def refuse(self, bad_N: Flags, fault_of: Callable[[int], str]) -> None:
+        """Raise DataError for the first bad row; `fault_of` describes a row of the block."""
         if bad_N.any():
             row = int(np.argmax(bad_N))
-            raise self.error(row, found(row))
+            raise self.error(row, fault_of(row))
 
 
 class Block(NamedTuple):
@@ -44,7 +44,7 @@ class Block(NamedTuple):
     columns: Columns
     rows: Integers
     """[N] each sample's row in the block: more than one sample may come from a packed row."""
-    place: Place
+    place: FilePlace
 
 
 class Rows(NamedTuple):

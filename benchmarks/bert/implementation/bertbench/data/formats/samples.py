@@ -8,20 +8,22 @@ from collections.abc import Mapping
 
 import numpy as np
 
-from bertbench.data.formats.rows import Block, Place, Rows
+from bertbench.data.formats.rows import Block, FilePlace, Rows
 from bertbench.data.store.columns import Columns, Flags, offsets, spans
 
 MAX_PACKED = 3  # sequences in a packed row of the published files
-Fields = Mapping[str, Rows]
+RowsByField = Mapping[str, Rows]
 """N rows of each field, under MLPerf's names."""
 
 
-def unpadded(fields: Fields, place: Place) -> Block:
+def unpadded(fields: RowsByField, place: FilePlace) -> Block:
     """Return the samples, one a row, without padding; without `input_mask`, rows hold only tokens.
 
     Raises DataError for the first row with wrong padding.
     """
-    tokens, positions, labels = fields["input_ids"], fields["masked_lm_positions"], fields["masked_lm_ids"]
+    tokens = fields["input_ids"]
+    positions = fields["masked_lm_positions"]
+    labels = fields["masked_lm_ids"]
     pairs = fields["next_sentence_labels"]
     _require_equal_counts(place, fields, "input_ids", "segment_ids")
     _require_equal_counts(place, fields, "masked_lm_positions", "masked_lm_ids")
@@ -36,8 +38,13 @@ def unpadded(fields: Fields, place: Place) -> Block:
             place, tokens, is_token, "an input_mask that isn't ones, then zeros", "a token where input_mask isn't 1"
         )
     is_masked = positions.values != 0
-    hole = "masked_lm_positions with a 0 before the last position"
-    _require_padding(place, labels, is_masked, hole, "a label in masked_lm_ids at masked position 0")
+    _require_padding(
+        place,
+        labels,
+        is_masked,
+        "masked_lm_positions with a 0 before the last position",
+        "a label in masked_lm_ids at masked position 0",
+    )
     columns = Columns(
         lengths=tokens.count_where(is_token),
         masked=positions.count_where(is_masked),
@@ -50,19 +57,21 @@ def unpadded(fields: Fields, place: Place) -> Block:
     return Block(columns, np.arange(len(columns)), place)
 
 
-def unpacked(fields: Fields, place: Place) -> Block:
+def unpacked(fields: RowsByField, place: FilePlace) -> Block:
     """Return the samples of packed rows, in order. Raises DataError for the first row whose lengths don't add up."""
-    lengths, masked, positions = (
-        fields[name] for name in ("packed_input_len", "packed_masked_lm_len", "masked_lm_positions")
-    )
+    lengths = fields["packed_input_len"]
+    masked = fields["packed_masked_lm_len"]
+    positions = fields["masked_lm_positions"]
     place.refuse(
         (lengths.counts < 1) | (lengths.counts > MAX_PACKED),
         lambda row: f"{lengths.counts[row]} sequences in packed_input_len, expected 1 to {MAX_PACKED}",
     )
     _require_equal_counts(place, fields, "packed_input_len", "packed_masked_lm_len")
     _require_equal_counts(place, fields, "packed_input_len", "next_sentence_labels")
-    _require_parts(place, fields, "packed_input_len", "input_ids", "segment_ids")
-    _require_parts(place, fields, "packed_masked_lm_len", "masked_lm_positions", "masked_lm_ids")
+    _require_parts(place, fields, "packed_input_len", "input_ids")
+    _require_parts(place, fields, "packed_input_len", "segment_ids")
+    _require_parts(place, fields, "packed_masked_lm_len", "masked_lm_positions")
+    _require_parts(place, fields, "packed_masked_lm_len", "masked_lm_ids")
     owners = lengths.owners()
     lengths_N = lengths.values.astype(np.int64)
     masked_N = masked.values.astype(np.int64)
@@ -71,8 +80,11 @@ def unpacked(fields: Fields, place: Place) -> Block:
     columns = Columns(
         lengths=lengths_N,
         masked=masked_N,
+        input_ids=fields["input_ids"].values,
+        segment_ids=fields["segment_ids"].values,
         masked_lm_positions=positions.values - np.repeat(before_N - row_starts, masked_N),
-        **{name: fields[name].values for name in ("input_ids", "segment_ids", "masked_lm_ids", "next_sentence_labels")},
+        masked_lm_ids=fields["masked_lm_ids"].values,
+        next_sentence_labels=fields["next_sentence_labels"].values,
     )
     place.refuse(
         positions.any_where(columns.masked_lm_positions == 0),
@@ -81,35 +93,31 @@ def unpacked(fields: Fields, place: Place) -> Block:
     return Block(columns, owners, place)
 
 
-def _require_padding(place: Place, rows: Rows, kept_T: Flags, hole: str, value: str) -> None:
+def _require_padding(place: FilePlace, rows: Rows, kept_T: Flags, hole: str, value: str) -> None:
     """Raise DataError unless values that aren't kept are 0 and end their row; `hole` and `value` name the faults."""
-    in_row = spans(np.zeros_like(rows.counts), rows.counts)
-    place.refuse(
-        rows.any_where(kept_T != (in_row < np.repeat(rows.count_where(kept_T), rows.counts))),
-        lambda row: f"{hole}, expected padding at the end only",
-    )
-    place.refuse(
-        rows.any_where(~kept_T & (rows.values != 0)), lambda row: f"{value}, expected 0 there: it means padding"
-    )
+    place_in_row_T = spans(np.zeros_like(rows.counts), rows.counts)
+    kept_in_row_T = np.repeat(rows.count_where(kept_T), rows.counts)
+    should_be_kept_T = place_in_row_T < kept_in_row_T
+    place.refuse(rows.any_where(kept_T != should_be_kept_T), lambda row: f"{hole}, expected padding at the end only")
+    is_stray_T = ~kept_T & (rows.values != 0)
+    place.refuse(rows.any_where(is_stray_T), lambda row: f"{value}, expected 0 there: it means padding")
 
 
-def _require_equal_counts(place: Place, fields: Fields, name: str, other_name: str) -> None:
-    counts, others = fields[name].counts, fields[other_name].counts
+def _require_equal_counts(place: FilePlace, fields: RowsByField, name: str, other_name: str) -> None:
+    counts = fields[name].counts
+    others = fields[other_name].counts
     place.refuse(
         counts != others, lambda row: f"{counts[row]:,} {name} with {others[row]:,} {other_name}, expected as many"
     )
 
 
-def _require_parts(place: Place, fields: Fields, name: str, *of_names: str) -> None:
-    """Raise DataError unless the packed lengths `name` are positive and add up to the lengths of other fields."""
+def _require_parts(place: FilePlace, fields: RowsByField, name: str, other_name: str) -> None:
+    """Raise DataError unless the packed lengths `name` are positive and add up to the lengths of another field."""
     lengths = fields[name]
-    place.refuse(lengths.any_where(lengths.values < 1), lambda row: f"a {name} below 1, expected at least 1")
+    counts = fields[other_name].counts
     sums = lengths.sums()
-    for other in of_names:
-        counts = fields[other].counts
-        place.refuse(
-            counts != sums,
-            lambda row, counts=counts, other=other: (  # type: ignore[misc]
-                f"{counts[row]:,} {other}, expected {sums[row]:,}, the sum of its packed lengths"
-            ),
-        )
+    place.refuse(lengths.any_where(lengths.values < 1), lambda row: f"a {name} below 1, expected at least 1")
+    place.refuse(
+        counts != sums,
+        lambda row: f"{counts[row]:,} {other_name}, expected {sums[row]:,}, the sum of its packed lengths",
+    )

@@ -1,7 +1,10 @@
-"""Read MLPerf's TFRecord files, plain or gzip, without TensorFlow, in file order and bounded blocks.
+"""Read MLPerf's TFRecord files, plain or gzip, without TensorFlow, and compute the sizes of those that it makes.
 
 A record is: length (8 bytes, little endian), masked CRC-32C of it (4), the bytes, masked CRC-32C of them (4);
-the format's documentation is tensorflow.org's "TFRecord and tf.train.Example".
+the format's documentation is tensorflow.org's "TFRecord and tf.train.Example". formats/example.py reads the message
+inside. MLPerf's reference pads each sample: mlcommons/training,
+retired_benchmarks/bert/cleanup_scripts/create_pretraining_data.py. Files are read in order and bounded blocks.
+Shapes: N samples of a block.
 """
 
 import gzip
@@ -11,13 +14,17 @@ from collections.abc import Iterator
 from io import BufferedReader
 from itertools import islice
 from pathlib import Path
+from typing import Any
+
+import numpy as np
 
 from bertbench.common.errors import DataError
 from bertbench.common.protobuf import masked_crc32c
 from bertbench.common.system_faults import unreadable
 from bertbench.data.formats.example import feature_bytes, integers
-from bertbench.data.formats.rows import BLOCK_ROWS, Block, Place
+from bertbench.data.formats.rows import BLOCK_ROWS, Block, FilePlace, Rows
 from bertbench.data.formats.samples import unpadded
+from bertbench.data.store.columns import MAX_LENGTH, Columns, Integers
 
 _GZIP_MAGIC = b"\x1f\x8b\x08"  # a plain record that began so would have over 559,000 bytes (0x...088b1f)
 # of MLPerf's seven features, masked_lm_weights repeats which positions are padding
@@ -25,15 +32,25 @@ _INTEGERS = (
     "input_ids", "segment_ids", "masked_lm_positions", "masked_lm_ids", "next_sentence_labels", "input_mask",
 )  # fmt: skip
 
+MAX_PREDICTIONS = 76  # MLPerf's max_predictions_per_seq
+_FRAME_BYTES = 16  # length 8, its checksum 4, the record's checksum 4
+_PADDED_BYTES = {  # bytes of the padded values: small numbers take one, a float four
+    "input_mask": MAX_LENGTH,
+    "segment_ids": MAX_LENGTH,
+    "masked_lm_weights": 4 * MAX_PREDICTIONS,
+    "next_sentence_labels": 1,
+}
+
 
 def read_tfrecord(path: Path) -> Iterator[Block]:
     """Yield all samples of one file.
 
     Raises DataError for the first record that is damaged, truncated, faulty, or not an Example with MLPerf's features.
     """
-    first, stream = 0, read_records(path)
-    while records := list(islice(stream, BLOCK_ROWS)):
-        yield _samples(records, Place(path, "record", first))
+    all_records = read_records(path)
+    first = 0
+    while records := list(islice(all_records, BLOCK_ROWS)):
+        yield _samples(records, FilePlace(path, "record", first))
         first += len(records)
 
 
@@ -46,12 +63,13 @@ def read_records(path: Path) -> Iterator[bytes]:
     try:
         with _open(path) as stream:
             while stream.peek(1):
-                place = Place(path, "record", number)
+                place = FilePlace(path, "record", number)
                 header = _read(stream, 12, place)
                 length, length_crc = struct.unpack("<QI", header)
                 _require_crc(place, "its length", header[:8], length_crc)
-                record, trailer = _read(stream, length, place), _read(stream, 4, place)
-                _require_crc(place, "its bytes", record, struct.unpack("<I", trailer)[0])
+                record = _read(stream, length, place)
+                (record_crc,) = struct.unpack("<I", _read(stream, 4, place))
+                _require_crc(place, "its bytes", record, record_crc)
                 yield record
                 number += 1
     except (gzip.BadGzipFile, EOFError, zlib.error) as error:
@@ -69,37 +87,67 @@ def _open(path: Path) -> BufferedReader | gzip.GzipFile:
     return gzip.open(path) if compressed else path.open("rb")
 
 
-def _read(stream: BufferedReader | gzip.GzipFile, size: int, place: Place) -> bytes:
+def _read(stream: BufferedReader | gzip.GzipFile, size: int, place: FilePlace) -> bytes:
     data = stream.read(size)
     if len(data) != size:
         raise place.error(0, f"{len(data):,} bytes before the file ends, expected {size:,}: the file is cut short")
     return data
 
 
-def _require_crc(place: Place, of: str, data: bytes, expected: int) -> None:
-    if (found := masked_crc32c(data)) != expected:
+def _require_crc(place: FilePlace, what: str, data: bytes, expected: int) -> None:
+    checksum = masked_crc32c(data)
+    if checksum != expected:
         raise place.error(
-            0, f"checksum {found:08x} of {of}, expected {expected:08x} as stored: damaged, or not a TFRecord file"
+            0, f"checksum {checksum:08x} of {what}, expected {expected:08x} as stored: damaged, or not a TFRecord file"
         )
 
 
-def _samples(records: list[bytes], place: Place) -> Block:
-    chunks: dict[str, list[bytes]] = {name: [] for name in _INTEGERS}
+def _samples(records: list[bytes], place: FilePlace) -> Block:
+    encoded: dict[str, list[bytes]] = {name: [] for name in _INTEGERS}  # a feature's values, record by record
     for row, record in enumerate(records):
         try:
             features = feature_bytes(record)
         except ValueError as error:
             raise place.error(row, f"an invalid tf.train.Example ({error})") from error
-        for name, found in chunks.items():
+        for name, values_of_records in encoded.items():
             if name not in features:
-                held = ", ".join(sorted(features)) or "nothing"
-                raise place.error(row, f"no feature {name}, but {held}, expected MLPerf's features")
+                names = ", ".join(sorted(features)) or "nothing"
+                raise place.error(row, f"no feature {name}, but {names}, expected MLPerf's features")
             kind, values = features[name]
             if kind != "integers":
                 raise place.error(row, f"{kind} in {name}, expected integers")
-            found.append(values)
+            values_of_records.append(values)
     try:
-        fields = {name: integers(found) for name, found in chunks.items()}
+        fields = {name: integers(values_of_records) for name, values_of_records in encoded.items()}
     except ValueError as error:
         raise place.error(0, f"a damaged integer ({error}) in it or a record after it, expected varints") from error
     return unpadded(fields, place)
+
+
+def record_bytes(block: Columns) -> Integers:
+    """Return the bytes of each sample in a file, framing included: [N]."""
+    features_N = np.full(len(block), sum(_entry_bytes(name, size) for name, size in _PADDED_BYTES.items()))
+    for name, counts, width in (
+        ("input_ids", block.lengths, MAX_LENGTH),
+        ("masked_lm_positions", block.masked, MAX_PREDICTIONS),
+        ("masked_lm_ids", block.masked, MAX_PREDICTIONS),
+    ):
+        # padding takes a byte for each value, and larger values more than one
+        more_bytes = Rows(_varint_bytes(getattr(block, name)) - 1, counts).sums()
+        features_N += _entry_bytes(name, width + more_bytes)
+    return _field_bytes(features_N) + _FRAME_BYTES
+
+
+def _entry_bytes(name: str, values: Any) -> Any:
+    """Return the bytes of a feature's map entry {1: name, 2: Feature {list {values}}} from those of its values."""
+    return _field_bytes(_field_bytes(len(name)) + _field_bytes(_field_bytes(_field_bytes(values))))
+
+
+def _field_bytes(size: Any) -> Any:
+    """Return the bytes of a field of `size` bytes with its tag and its length."""
+    return 1 + _varint_bytes(size) + size
+
+
+def _varint_bytes(value: Any) -> Any:
+    """Return the bytes of a number below 2^21."""
+    return 1 + np.greater_equal(value, 1 << 7).astype(np.int64) + np.greater_equal(value, 1 << 14)

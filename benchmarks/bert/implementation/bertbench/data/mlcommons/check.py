@@ -8,18 +8,18 @@ import hashlib
 import posixpath
 import re
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from pathlib import Path
-from typing import Literal
+from typing import Literal, NamedTuple
 
 from bertbench.common.errors import system_reason
 from bertbench.common.printable import printable
 from bertbench.common.progress import Progress
 from bertbench.common.system_faults import remedy
-from bertbench.data.mlcommons import published as table
-from bertbench.data.mlcommons.listing import Entry, blocks, listing
+from bertbench.data.mlcommons import published as published_files
+from bertbench.data.mlcommons.listing import ListedFile, blocks, listing
 from bertbench.data.mlcommons.published import Group, PublishedFile
 
 State = Literal["right", "missing", "truncated", "altered", "doubled", "unverified", "unreadable", "foreign"]
@@ -34,7 +34,7 @@ _LIST = "put the .md5 list that the downloader writes beside its files into this
 
 
 @dataclass
-class Finding:
+class CheckedFile:
     """One file: there, or missing."""
 
     path: str
@@ -55,139 +55,182 @@ class Finding:
     """What gives the expected MD5: MLCommons, or a list."""
 
 
-Verdict = tuple[State, bool, str, str]
-"""State, problem, detail and remedy of a file."""
+class FileVerdict(NamedTuple):
+    """What a check says of a file, under the names of CheckedFile."""
+
+    state: State
+    problem: bool
+    detail: str
+    remedy: str
 
 
-def examine(folder: Path, progress: Progress) -> list[Finding]:
-    """Return a finding for each file of `folder` and each missing one. Raises DataError if it can't be listed."""
-    entries = listing(folder)
-    unread: list[Finding] = []
-    listed = dict(_listed(folder, filter(_is_list, reversed(entries)), unread))  # of two lists, the upper one counts
-    found = [(entry, _expected(entry, listed)) for entry in entries if not _is_list(entry)]
-    _add_sums(folder, found, progress)
-    findings = [finding for _, finding in found]
+class ListedSum(NamedTuple):
+    """An MD5 from a list of md5sum, and the list's path."""
+
+    md5: str
+    checked_by: str
+
+
+def examine(folder: Path, progress: Progress) -> list[CheckedFile]:
+    """Return the result for each file of `folder` and each missing one. Raises DataError if it can't be listed."""
+    files = listing(folder)
+    lists = [file for file in files if _is_list(file)]
+    others = [file for file in files if not _is_list(file)]
+    listed, unread = _read_lists(folder, lists)
+    checked = [_expected(file, listed) for file in others]
+    _add_sums(folder, others, checked, progress)
     right: dict[tuple[Group | None, str | None], str] = {}
     holders: dict[str, list[str]] = {}
-    for finding in findings:
-        if finding.name and finding.md5:
-            holders.setdefault(finding.md5, []).append(finding.path)
-            if finding.md5 == finding.expected_md5:
-                right.setdefault((finding.group, finding.name), finding.path)
-    for finding in findings:
-        twin = next((path for path in holders.get(finding.md5 or "", ()) if path != finding.path), None)
-        by_name = right.get((finding.group, finding.name))
-        verdict = _of_published(finding, twin, by_name) if finding.name else _of_stranger(finding, twin)
-        finding.state, finding.problem, finding.detail, finding.remedy = verdict
-    return [*findings, *unread, *_missing(findings)]
+    for file in checked:
+        if file.name and file.md5:
+            holders.setdefault(file.md5, []).append(file.path)
+            if file.md5 == file.expected_md5:
+                right.setdefault((file.group, file.name), file.path)
+    for file in checked:
+        twin = next((path for path in holders.get(file.md5 or "", ()) if path != file.path), None)
+        if file.name:
+            verdict = _of_published(file, twin, right.get((file.group, file.name)))
+        else:
+            verdict = _of_stranger(file, twin)
+        file.state = verdict.state
+        file.problem = verdict.problem
+        file.detail = verdict.detail
+        file.remedy = verdict.remedy
+    return [*checked, *unread, *_missing(checked)]
 
 
-def _is_list(entry: Entry) -> bool:
-    return entry.name != _NOT_A_LIST and _LIST_NAME.search(entry.name) is not None
+def _is_list(file: ListedFile) -> bool:
+    return file.name != _NOT_A_LIST and _LIST_NAME.search(file.name) is not None
 
 
-def _listed(folder: Path, lists: Iterable[Entry], unread: list[Finding]) -> Iterator[tuple[str, tuple[str, str]]]:
-    """Yield path and name, each with MD5 and list, of the files in lists of md5sum; add lists that can't be read."""
-    for entry in lists:
-        content, reason = b"", entry.kind
-        if entry.bytes is not None:
+def _read_lists(folder: Path, lists: Sequence[ListedFile]) -> tuple[dict[str, ListedSum], list[CheckedFile]]:
+    """Return the sums in lists of md5sum, by the path and by the name of a file, and the lists that can't be read."""
+    sums: dict[str, ListedSum] = {}
+    unread: list[CheckedFile] = []
+    for file in reversed(lists):  # of two lists, the upper one counts
+        content = b""
+        reason = file.kind
+        if file.bytes is not None:
             try:
-                content = next(blocks(folder, entry), b"")
+                content = next(blocks(folder, file), b"")
             except OSError as error:
                 reason = system_reason(error)
         if reason:
-            unread.append(Finding(printable(entry.path), None, None, "unreadable", True, reason, "make it readable"))
+            unread.append(CheckedFile(printable(file.path), None, None, "unreadable", True, reason, "make it readable"))
         for line in _LINE.finditer(content.decode("utf-8-sig", "surrogateescape")):
-            where = posixpath.normpath(posixpath.join(posixpath.dirname(entry.path), line[2]))
-            known = line[1].lower(), printable(entry.path)
-            yield from ((where, known), (f"/{posixpath.basename(where)}", known))
+            where = posixpath.normpath(posixpath.join(posixpath.dirname(file.path), line[2]))
+            listed = ListedSum(line[1].lower(), printable(file.path))
+            sums[where] = listed
+            sums[f"/{posixpath.basename(where)}"] = listed
+    return sums, unread
 
 
-def _expected(entry: Entry, listed: dict[str, tuple[str, str]]) -> Finding:
-    """Return the finding of a file before it is read: the published file that it claims to be, and its MD5.
+def _expected(file: ListedFile, listed: dict[str, ListedSum]) -> CheckedFile:
+    """Return what is known of a file before it is read: the published file that it claims to be, and its MD5.
 
     A text part may be listed from anywhere, as MLCommons' older list is one folder above the text.
     """
-    finding = Finding(printable(entry.path), bytes=entry.bytes, detail=entry.kind)
-    if published := _claimed(entry):
-        finding.name, finding.group, finding.expected_bytes = published.name, published.group, published.bytes
-        known = (published.md5, "MLCommons") if published.md5 else listed.get(entry.path, listed.get(f"/{entry.name}"))
-        finding.expected_md5, finding.checked_by = known or (None, None)
-    return finding
+    checked = CheckedFile(printable(file.path), bytes=file.bytes, detail=file.kind)
+    claimed = _claimed(file)
+    if claimed is None:
+        return checked
+    checked.name = claimed.name
+    checked.group = claimed.group
+    checked.expected_bytes = claimed.bytes
+    if claimed.md5:
+        checked.expected_md5 = claimed.md5
+        checked.checked_by = "MLCommons"
+    elif listed_sum := listed.get(file.path) or listed.get(f"/{file.name}"):
+        checked.expected_md5 = listed_sum.md5
+        checked.checked_by = listed_sum.checked_by
+    return checked
 
 
-def _claimed(entry: Entry) -> PublishedFile | None:
+def _claimed(file: ListedFile) -> PublishedFile | None:
     """Return the published file of this name; if two have it, choose by size or place."""
-    candidates = (file for file in table.FILES if file.name == entry.name)
-    return min(candidates, key=lambda file: (file.bytes != entry.bytes, file.group not in entry.path), default=None)
+    candidates = [published for published in published_files.FILES if published.name == file.name]
+    return min(
+        candidates,
+        key=lambda published: (published.bytes != file.bytes, published.group not in file.path),
+        default=None,
+    )
 
 
-def _add_sums(folder: Path, found: Sequence[tuple[Entry, Finding]], progress: Progress) -> None:
+def _add_sums(folder: Path, files: Sequence[ListedFile], checked: Sequence[CheckedFile], progress: Progress) -> None:
     """Add the MD5 of published files and of their possible copies."""
-    sizes = {entry.bytes for entry, finding in found if finding.name and entry.bytes}
+    sizes = {result.bytes for result in checked if result.name and result.bytes}
     wanted = [
-        (entry, finding)
-        for entry, finding in found
-        if entry.bytes in sizes and finding.expected_bytes in (None, entry.bytes)
+        (file, result)
+        for file, result in zip(files, checked, strict=True)
+        if file.bytes in sizes and result.expected_bytes in (None, file.bytes)
     ]
-    total, done = sum(entry.bytes or 0 for entry, _ in wanted), 0
-    for entry, finding in wanted:
+    total = sum(file.bytes or 0 for file, _ in wanted)
+    done = 0
+    for file, result in wanted:
         digest = hashlib.md5(usedforsecurity=False)
         try:
-            for block in blocks(folder, entry):
+            for block in blocks(folder, file):
                 digest.update(block)
                 done += len(block)
-                progress.update(done, total, f"{done / 1e9:.1f} of {total / 1e9:.1f} GB: {finding.path}")
-            finding.md5 = digest.hexdigest()
+                progress.update(done, total, f"{done / 1e9:.1f} of {total / 1e9:.1f} GB: {result.path}")
+            result.md5 = digest.hexdigest()
         except OSError as error:
-            finding.detail, finding.remedy = system_reason(error), remedy(error, "")
+            result.detail = system_reason(error)
+            result.remedy = remedy(error, "")
 
 
-def _of_published(finding: Finding, twin: str | None, by_name: str | None) -> Verdict:
+def _of_published(file: CheckedFile, twin: str | None, right: str | None) -> FileVerdict:
     """Judge a file of a published name, given another such file of its content, and the right file of its name."""
-    size, expected = finding.bytes, finding.expected_bytes
-    problem, mending = True, _ANEW
-    state: State = "altered"
-    if by_name:
-        state, problem, detail, mending = "foreign", False, f"{by_name} is right", "remove this one"
-        if by_name == finding.path:
-            state, detail, mending = "right", "", ""
-        elif twin:
-            state = "doubled"
-    elif finding.detail or size is None:
-        state, detail = "unreadable", finding.detail
-        mending = finding.remedy or "make it readable, or get it again"
-    elif size < (expected or 1):
-        state, mending = "truncated", _AGAIN
-        detail = f"found {size:,} bytes, expected {f'{expected:,}' if expected else 'more'}"
-    elif expected and size > expected:
-        detail = f"found {size:,} bytes, expected {expected:,}"
-    elif finding.expected_md5:
-        detail = f"found MD5 {finding.md5}, expected {finding.expected_md5} ({finding.checked_by})"
-    elif twin:
-        state, detail = "doubled", f"the same content as {twin}"
-    else:
-        state, detail, mending = "unverified", "no MD5 is published for it", _LIST
-    return state, problem, detail, mending
+    if right == file.path:
+        return FileVerdict("right", False, "", "")
+    if right:
+        state: State = "doubled" if twin else "foreign"
+        return FileVerdict(state, False, f"{right} is right", "remove this one")
+    if file.detail or file.bytes is None:
+        return FileVerdict("unreadable", True, file.detail, file.remedy or "make it readable, or get it again")
+    if file.bytes < (file.expected_bytes or 1):
+        expected = f"{file.expected_bytes:,}" if file.expected_bytes else "more"
+        return FileVerdict("truncated", True, f"found {file.bytes:,} bytes, expected {expected}", _AGAIN)
+    if file.expected_bytes and file.bytes > file.expected_bytes:
+        return FileVerdict("altered", True, f"found {file.bytes:,} bytes, expected {file.expected_bytes:,}", _ANEW)
+    return _of_published_size(file, twin)
 
 
-def _of_stranger(finding: Finding, twin: str | None) -> Verdict:
-    """Judge a file whose name isn't published."""
-    if fnmatchcase(posixpath.basename(finding.path), _TEXT_GLOB):
-        return "foreign", True, f"no published file, but {_TEXT_GLOB} would match it", "move it elsewhere"
+def _of_published_size(file: CheckedFile, twin: str | None) -> FileVerdict:
+    """Judge a file of a published name and size that isn't known to be right."""
+    if file.expected_md5:
+        detail = f"found MD5 {file.md5}, expected {file.expected_md5} ({file.checked_by})"
+        return FileVerdict("altered", True, detail, _ANEW)
     if twin:
-        return "doubled", False, f"the same content as {twin}", "remove it"
-    return "foreign", False, finding.detail or "no file that MLCommons publishes for BERT", ""
+        return FileVerdict("doubled", True, f"the same content as {twin}", _ANEW)
+    return FileVerdict("unverified", True, "no MD5 is published for it", _LIST)
 
 
-def _missing(findings: Sequence[Finding]) -> Iterator[Finding]:
+def _of_stranger(file: CheckedFile, twin: str | None) -> FileVerdict:
+    """Judge a file whose name isn't published."""
+    if fnmatchcase(posixpath.basename(file.path), _TEXT_GLOB):
+        return FileVerdict("foreign", True, f"no published file, but {_TEXT_GLOB} would match it", "move it elsewhere")
+    if twin:
+        return FileVerdict("doubled", False, f"the same content as {twin}", "remove it")
+    return FileVerdict("foreign", False, file.detail or "no file that MLCommons publishes for BERT", "")
+
+
+def _missing(checked: Sequence[CheckedFile]) -> Iterator[CheckedFile]:
     """Yield the needed files that are missing; only one checkpoint is needed, the one with more of its files here."""
-    there = {(finding.group, finding.name) for finding in findings}
-    needed = [file for file in table.FILES if file.needed]
-    begun = Counter(file.group for file in needed if (file.group, file.name) in there)
-    unwanted = "tf1" if begun["tf2"] > begun["tf1"] else "tf2"
+    present = {(file.group, file.name) for file in checked}
+    needed = [file for file in published_files.FILES if file.needed]
+    files_of_group = Counter(file.group for file in needed if (file.group, file.name) in present)
+    unwanted = "tf1" if files_of_group["tf2"] > files_of_group["tf1"] else "tf2"
     for file in needed:
-        if file.group != unwanted and (file.group, file.name) not in there:
-            finding = Finding(file.name, file.name, file.group, "missing", True, "", "download it")
-            finding.expected_bytes, finding.expected_md5 = file.bytes, file.md5
-            yield finding
+        if file.group == unwanted or (file.group, file.name) in present:
+            continue
+        yield CheckedFile(
+            path=file.name,
+            name=file.name,
+            group=file.group,
+            state="missing",
+            problem=True,
+            remedy="download it",
+            expected_bytes=file.bytes,
+            expected_md5=file.md5,
+        )

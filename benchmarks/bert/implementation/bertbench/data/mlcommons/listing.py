@@ -14,7 +14,7 @@ MAX_ENTRIES = 100_000  # the published files are about 510
 BLOCK = 1 << 20
 
 
-class Entry(NamedTuple):
+class ListedFile(NamedTuple):
     """A file of the folder, or something that is not read."""
 
     path: str
@@ -29,17 +29,18 @@ class Entry(NamedTuple):
         return posixpath.basename(self.path)
 
 
-def listing(folder: Path) -> list[Entry]:
+def listing(folder: Path) -> list[ListedFile]:
     """Return the files below `folder`, upper folders first, by path; folders are entered, links to folders are not.
 
     Raises DataError if `folder` can't be listed or holds over 100,000 entries.
     """
-    found: list[Entry] = []
+    files: list[ListedFile] = []
     errors: list[OSError] = []
     for where, folders, names in os.walk(folder, onerror=errors.append):
         links = [name for name in folders if os.path.islink(f"{where}/{name}")]  # noqa: PTH114 - Path raises
-        found += (_entry(folder, os.path.relpath(f"{where}/{name}", folder)) for name in (*links, *names))
-        if len(found) > MAX_ENTRIES:
+        for name in (*links, *names):
+            files.append(_listed_file(folder, os.path.relpath(f"{where}/{name}", folder)))
+        if len(files) > MAX_ENTRIES:
             raise DataError(
                 f"{printable(str(folder))}: found over {MAX_ENTRIES:,} files, expected about 510; "
                 "give the folder of a download"
@@ -48,22 +49,25 @@ def listing(folder: Path) -> list[Entry]:
         reason = system_reason(error)
         if Path(error.filename) == folder:
             raise DataError(f"{printable(str(folder))}: cannot be listed ({reason}); give the folder of a download")
-        found.append(Entry(os.path.relpath(error.filename, folder), None, f"a folder that cannot be listed ({reason})"))
-    return sorted(found, key=lambda entry: (entry.path.count("/"), entry.path))
+        path = os.path.relpath(error.filename, folder)
+        files.append(ListedFile(path, None, f"a folder that cannot be listed ({reason})"))
+    return sorted(files, key=lambda file: (file.path.count("/"), file.path))
 
 
-def blocks(folder: Path, entry: Entry) -> Iterator[bytes]:
+def blocks(folder: Path, file: ListedFile) -> Iterator[bytes]:
     """Yield the content of a listed file, at most 1 MiB at a time. Raises OSError."""
-    with (folder / entry.path).open("rb") as stream:
+    with (folder / file.path).open("rb") as stream:
         while block := stream.read(BLOCK):
             yield block
 
 
-def _entry(folder: Path, path: str) -> Entry:
+def _listed_file(folder: Path, path: str) -> ListedFile:
     try:
         status = (folder / path).stat()
     except OSError as error:
-        return Entry(path, None, f"unreadable ({system_reason(error)})")
+        return ListedFile(path, None, f"unreadable ({system_reason(error)})")
     if stat.S_ISREG(status.st_mode):
-        return Entry(path, status.st_size)
-    return Entry(path, None, "a link to a folder" if stat.S_ISDIR(status.st_mode) else "no regular file")
+        return ListedFile(path, status.st_size)
+    if stat.S_ISDIR(status.st_mode):
+        return ListedFile(path, None, "a link to a folder")
+    return ListedFile(path, None, "no regular file")

@@ -40,7 +40,7 @@ TFRECORD_BYTES = {
     part_name(0): 514_241_279,
     part_name(499): 898_392_312,
 }
-"""PublishedFile sizes of the reference's TFRecords."""
+"""Published sizes of the reference's TFRecords."""
 _PARTS = {
     0: (27_150_902, "a64a7c31eff5cd38ae6d94f7a6229dab"),
     1: (27_198_569, "549a9ed4f805257245bec936563abfd0"),
@@ -49,7 +49,9 @@ _PARTS = {
     498: (24_575_505, "e6d68a7632e9f4aa1a94128cce556dc9"),
     499: (21_873_644, "b3b087ad24e3770d879a351664cebc5a"),
 }
-_INDEX, _DATA, _META = (f"model.ckpt-28252.{end}" for end in ("index", "data-00000-of-00001", "meta"))
+_INDEX = "model.ckpt-28252.index"
+_DATA = "model.ckpt-28252.data-00000-of-00001"
+_META = "model.ckpt-28252.meta"
 _DUMP = "enwiki-20200101-pages-articles-multistream.xml"
 _NAMES = [part_name(number) for number in range(TEXT_PARTS)]
 

@@ -8,7 +8,7 @@ Shapes: N samples, T tokens in all of them, M masked tokens in all of them.
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, fields
-from typing import Any, Self
+from typing import Any, NamedTuple, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -27,16 +27,24 @@ Integers = NDArray[np.int64]
 Floats = NDArray[np.float64]
 """Such as costs, loads and speeds."""
 Flags = NDArray[np.bool_]
-FIELDS: dict[str, np.dtype[Any]] = {
-    "offsets": np.dtype("<i8"),
-    "masked_offsets": np.dtype("<i8"),
+SAMPLE_FIELDS: dict[str, np.dtype[Any]] = {
     "input_ids": np.dtype("<i2"),
     "segment_ids": np.dtype("i1"),
     "masked_lm_positions": np.dtype("<i2"),
     "masked_lm_ids": np.dtype("<i2"),
     "next_sentence_labels": np.dtype("i1"),
 }
+"""What a shard holds of its samples, in written order; the names are MLPerf's."""
+SHARD_FIELDS = {"offsets": np.dtype("<i8"), "masked_offsets": np.dtype("<i8"), **SAMPLE_FIELDS}
 """Datasets of a shard, in written order."""
+
+
+class InvalidSample(NamedTuple):
+    """A sample that no model could train on."""
+
+    number: int
+    """Its place among the samples that were checked."""
+    fault: str
 
 
 @dataclass(frozen=True)
@@ -61,7 +69,10 @@ class Columns:
     @classmethod
     def joined(cls, blocks: Sequence["Columns"]) -> Self:
         """Join blocks in their order; at least one is needed."""
-        return cls(*(np.concatenate([getattr(block, field.name) for block in blocks]) for field in fields(cls)))
+        columns: dict[str, Array] = {}
+        for field in fields(cls):
+            columns[field.name] = np.concatenate([getattr(block, field.name) for block in blocks])
+        return cls(**columns)
 
     def __len__(self) -> int:
         return len(self.lengths)
@@ -74,11 +85,13 @@ class Columns:
 
     def split(self, samples: int) -> Iterator["Columns"]:
         """Yield consecutive blocks of `samples` each, uncopied; the last may be smaller."""
-        tokens, masked = offsets(self.lengths), offsets(self.masked)
+        token_offsets = offsets(self.lengths)
+        masked_offsets = offsets(self.masked)
         for start in range(0, len(self), samples):
             stop = min(start + samples, len(self))
-            of_tokens, of_masked = slice(tokens[start], tokens[stop]), slice(masked[start], masked[stop])
-            yield self._picked(slice(start, stop), of_tokens, of_masked)
+            tokens = slice(token_offsets[start], token_offsets[stop])
+            masked = slice(masked_offsets[start], masked_offsets[stop])
+            yield self._picked(slice(start, stop), tokens, masked)
 
     def _picked(self, samples: Any, tokens: Any, masked: Any) -> "Columns":
         return Columns(
@@ -91,13 +104,15 @@ class Columns:
             next_sentence_labels=self.next_sentence_labels[samples],
         )
 
-    def problem(self, vocab_size: int) -> tuple[int, str] | None:
-        """Return the first sample that no model could train on, and its fault; None if all are sound."""
-        one, tokens, masked = np.ones_like(self.lengths), self.lengths, self.masked
+    def problem(self, vocab_size: int) -> InvalidSample | None:
+        """Return the first sample that no model could train on; None if all are sound."""
+        one_each = np.ones_like(self.lengths)
+        tokens = self.lengths
+        masked = self.masked
         words = f"outside 0 to {vocab_size - 1}"
-        checks = (
-            (one, _outside(self.lengths - 1, MAX_LENGTH), f"not 1 to {MAX_LENGTH} tokens"),
-            (one, _outside(self.masked - 1, MAX_MASKED), f"not 1 to {MAX_MASKED} masked tokens"),
+        checks = (  # how many values each sample has, which of them are bad, and what they are
+            (one_each, _outside(self.lengths - 1, MAX_LENGTH), f"not 1 to {MAX_LENGTH} tokens"),
+            (one_each, _outside(self.masked - 1, MAX_MASKED), f"not 1 to {MAX_MASKED} masked tokens"),
             (tokens, _outside(self.input_ids, vocab_size), f"a token id {words}"),
             (tokens, _outside(self.segment_ids, 2), "a segment id other than 0 and 1"),
             (
@@ -106,14 +121,14 @@ class Columns:
                 "a masked position beyond the sample's length",
             ),
             (masked, _outside(self.masked_lm_ids, vocab_size), f"a label {words}"),
-            (one, _outside(self.next_sentence_labels, 2), "a next-sentence label other than 0 and 1"),
+            (one_each, _outside(self.next_sentence_labels, 2), "a next-sentence label other than 0 and 1"),
         )
-        found = [
-            (int(np.searchsorted(np.cumsum(counts), np.argmax(bad), side="right")), text)
-            for counts, bad, text in checks
+        invalid = [
+            InvalidSample(int(np.searchsorted(np.cumsum(counts), np.argmax(bad), side="right")), fault)
+            for counts, bad, fault in checks
             if bad.any()
         ]
-        return min(found, key=lambda problem: problem[0], default=None)  # the first check of equals
+        return min(invalid, key=lambda sample: sample.number, default=None)  # the first check of equals
 
 
 def _outside(values: Array, limits: Any) -> Flags:
@@ -135,7 +150,8 @@ def spans(starts: Array, lengths: Array) -> Integers:
 
 def pack(lengths: Array, masked: Array) -> Index:
     """Return entries for samples of 1 to 512 tokens with at most 127 masked; raises ValueError outside these."""
-    if lengths.size and not (lengths.min() >= 1 and lengths.max() <= MAX_LENGTH and masked.max() <= MAX_MASKED):
+    fits = not lengths.size or (lengths.min() >= 1 and lengths.max() <= MAX_LENGTH and masked.max() <= MAX_MASKED)
+    if not fits:
         raise ValueError(f"the index holds 1 to {MAX_LENGTH} tokens with at most {MAX_MASKED} masked")
     return entries_of(lengths, masked).astype(np.uint16)
 

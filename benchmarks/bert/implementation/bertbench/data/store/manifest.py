@@ -77,8 +77,12 @@ class Manifest:
 
     def splits(self) -> dict[SplitName, Split]:
         """Return the existing splits, by name."""
-        both: dict[SplitName, Split | None] = {"train": self.train, "eval": self.eval}
-        return {name: split for name, split in both.items() if split is not None}
+        splits: dict[SplitName, Split] = {}
+        if self.train is not None:
+            splits["train"] = self.train
+        if self.eval is not None:
+            splits["eval"] = self.eval
+        return splits
 
     def write(self, folder: Path) -> None:
         """Write folder/manifest.json."""
@@ -95,8 +99,8 @@ class Manifest:
             raise DataError(
                 f"{folder}: found no {MANIFEST_NAME}, so this is not a dataset; make one with `bertbench data prepare`"
             )
-        found: Manifest = read_as(path, cls, DataError, "prepare the data again")
-        return found
+        manifest: Manifest = read_as(path, cls, DataError, "prepare the data again")
+        return manifest
 
 
 def existing(out: Path, request: dict[str, Any]) -> Manifest:

@@ -24,7 +24,7 @@ from bertbench.data.store.shards import not_made, regrouped, source_sha256, writ
 _ASKED = "request.json"
 
 
-class Source(NamedTuple):
+class InputFile(NamedTuple):
     """One input file and its number."""
 
     number: int
@@ -47,23 +47,23 @@ class Source(NamedTuple):
         ]
 
 
-Make = Callable[[Path, Source], list[ShardFile]]
+Make = Callable[[Path, InputFile], list[ShardFile]]
 """Write the shards of a file into a folder."""
 Assemble = Callable[[Path, list[ShardFile]], Manifest]
 """Complete the dataset in a folder, given all shards; return its manifest."""
 
 
-def sources_of(paths: Sequence[Path], progress: Progress) -> list[Source]:
+def sources_of(paths: Sequence[Path], progress: Progress) -> list[InputFile]:
     """Return the files with their checksums. Raises DataError if one can't be read."""
     sources = []
     for number, path in enumerate(paths):
-        sources.append(Source(number, path, source_sha256(path)))
+        sources.append(InputFile(number, path, source_sha256(path)))
         progress.update(number + 1, len(paths), f"checksums: {number + 1} of {len(paths)} files")
     return sources
 
 
 def made_of(
-    out: Path, split: SplitName, request: dict[str, Any], sources: list[Source], make: Make, assemble: Assemble,
+    out: Path, split: SplitName, request: dict[str, Any], sources: list[InputFile], make: Make, assemble: Assemble,
     workers: int, progress: Progress,
 ) -> tuple[Manifest, bool]:  # fmt: skip
     """Make the dataset `out`: `make` the shards of each file in the folder `split`, then `assemble` the rest.
@@ -90,7 +90,7 @@ def made_of(
 
 
 def _make_parts(
-    work: Path, split: SplitName, sources: list[Source], asked: str, make: Make, workers: int, progress: Progress
+    work: Path, split: SplitName, sources: list[InputFile], asked: str, make: Make, workers: int, progress: Progress
 ) -> None:
     """Make the shards of each file in `work`/`split`, unless they are there and the same was `asked` for."""
     request = work / _ASKED
@@ -119,8 +119,8 @@ def _make_parts(
 
 
 def _in_workers(
-    scratch: Path, sources: list[Source], make: Make, workers: int
-) -> Iterator[tuple[Source, list[ShardFile]]]:
+    scratch: Path, sources: list[InputFile], make: Make, workers: int
+) -> Iterator[tuple[InputFile, list[ShardFile]]]:
     """Make the parts in worker processes; yield each file with its shards as it finishes."""
     with ProcessPoolExecutor(workers, get_context("spawn")) as pool:
         made = {pool.submit(make, scratch, source): source for source in sources}

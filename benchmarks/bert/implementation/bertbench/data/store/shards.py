@@ -13,7 +13,7 @@ import numpy as np
 from bertbench.common.atomic import new_folder
 from bertbench.common.errors import DataError
 from bertbench.common.system_faults import unreadable, unwritable
-from bertbench.data.store.columns import FIELDS, INDEX_NAME, Columns, offsets, pack
+from bertbench.data.store.columns import INDEX_NAME, SHARD_FIELDS, Columns, offsets, pack
 from bertbench.data.store.dataset import MappedShard
 from bertbench.data.store.hdf5 import create_hdf5
 from bertbench.data.store.manifest import ShardFile, Split, file_sha256
@@ -30,29 +30,39 @@ def write_split(folder: Path, blocks: Iterable[Columns], shard_samples: int) -> 
 def write_shards(folder: Path, shards: Iterable[Columns]) -> Split:
     """Write each of `shards` to folder/part_00000.h5, ..., and folder/index.npy."""
     folder.mkdir()
-    return finish_split(folder, [write_shard(folder / f"part_{n:05d}.h5", shard) for n, shard in enumerate(shards)])
+    files = [write_shard(folder / f"part_{number:05d}.h5", shard) for number, shard in enumerate(shards)]
+    return finish_split(folder, files)
 
 
 def finish_split(folder: Path, shards: Sequence[ShardFile]) -> Split:
     """Write the index of a split whose shards are written."""
     sizes = [shard.samples for shard in shards]
     tokens = masked = longest = 0
-    with (folder / INDEX_NAME).open("wb") as index:  # written, not mapped: a full disk kills who writes to a map
+    # written, not mapped: on a full disk, writing to a map kills the process
+    with (folder / INDEX_NAME).open("wb") as index:
         header = {"descr": np.dtype(np.uint16).str, "fortran_order": False, "shape": (sum(sizes),)}
         np.lib.format.write_array_header_1_0(index, header)
         for shard in shards:
             content = MappedShard(folder / shard.name, shard.samples).content()
             index.write(pack(content.lengths, content.masked).tobytes())
-            tokens, masked = tokens + int(content.lengths.sum()), masked + int(content.masked.sum())
+            tokens += int(content.lengths.sum())
+            masked += int(content.masked.sum())
             longest = max(longest, int(content.lengths.max()))
-    return Split(sum(sizes), tokens, masked, longest, file_sha256(folder / INDEX_NAME), tuple(shards))
+    return Split(
+        samples=sum(sizes),
+        tokens=tokens,
+        masked_tokens=masked,
+        longest=longest,
+        index_sha256=file_sha256(folder / INDEX_NAME),
+        shards=tuple(shards),
+    )
 
 
 def write_shard(path: Path, samples: Columns) -> ShardFile:
     """Write one shard."""
     values = {**vars(samples), "offsets": offsets(samples.lengths), "masked_offsets": offsets(samples.masked)}
     with create_hdf5(path, "latest") as file:
-        for name, dtype in FIELDS.items():
+        for name, dtype in SHARD_FIELDS.items():
             # contiguous, without timestamps: readers map it from the file, and the same samples give the same bytes
             file.create_dataset(name, data=values[name].astype(dtype, copy=False), track_times=False)
     return ShardFile(path.name, len(samples), path.stat().st_size, file_sha256(path))

@@ -19,14 +19,19 @@ from bertbench.common.errors import DataError
 from bertbench.common.progress import Progress
 from bertbench.common.seeding import derive, permuted
 from bertbench.common.system_faults import exists
-from bertbench.data.store.columns import FIELDS, Columns
+from bertbench.data.store.columns import SAMPLE_FIELDS, Columns, Integers
 from bertbench.data.store.dataset import Dataset, shard_blocks
 from bertbench.data.store.manifest import MANIFEST_NAME, VOCAB_NAME, Manifest, existing, file_sha256
 from bertbench.data.store.shards import unfinished, write_shards
 
 _BUFFER_BLOCKS = 64  # 200 MB of Wikipedia samples
 _SHARD_BYTES = 300_000_000  # held twice while a shard is sorted
-_TYPES = (*3 * [np.dtype(np.int64)], *list(FIELDS.values())[2:])  # in a bucket: places, then the fields of Columns
+_BUCKET_TYPES = {  # of the arrays in a bucket
+    "places": np.dtype(np.int64),
+    "lengths": np.dtype(np.int64),
+    "masked": np.dtype(np.int64),
+    **SAMPLE_FIELDS,
+}
 
 
 def shuffle(source: Path, out: Path, seed: int, shards: int, progress: Progress) -> tuple[Manifest, bool]:
@@ -81,24 +86,33 @@ def _scatter(dataset: Dataset, buckets: Path, count: int, seed: int, progress: P
         order = np.argsort(bucket_of, kind="stable")
         numbers, firsts = np.unique(bucket_of[order], return_index=True)
         for number, rows in zip(numbers.tolist(), np.split(order, firsts[1:]), strict=True):
-            arrays = (places[rows], *vars(samples.take(rows)).values())
-            with (buckets / str(number)).open("ab") as file:
-                for array in (np.array([len(array) for array in arrays]), *arrays):
-                    array.tofile(file)
+            _append(buckets / str(number), places[rows], samples.take(rows))
         read += len(samples)
-        del samples, arrays, array  # before the next are joined
+        del samples  # before the next are joined
         progress.update(read, len(dataset), f"{read:,} of {len(dataset):,} samples read")
+
+
+def _append(bucket: Path, places: Integers, samples: Columns) -> None:
+    """Append samples with their places: the sizes of all arrays, then the arrays."""
+    arrays = {"places": places, **vars(samples)}
+    sizes = np.array([len(arrays[name]) for name in _BUCKET_TYPES])
+    with bucket.open("ab") as file:
+        sizes.tofile(file)
+        for name in _BUCKET_TYPES:
+            arrays[name].tofile(file)
 
 
 def _gathered(buckets: Path, count: int, progress: Progress) -> Iterator[Columns]:
     """Yield the samples of each bucket in the order of their places: pass 2."""
     for number in range(count):
-        blocks, places = [], []
+        blocks = []
+        places = []
         with (buckets / str(number)).open("rb") as file:
-            while len(sizes := np.fromfile(file, np.int64, len(_TYPES))):
-                stored = zip(_TYPES, sizes.tolist(), strict=True)
-                of_samples, *fields = (np.fromfile(file, dtype, size) for dtype, size in stored)
-                places.append(of_samples)
-                blocks.append(Columns(*fields))
+            while len(sizes := np.fromfile(file, np.int64, len(_BUCKET_TYPES))):
+                arrays = {}
+                for (name, dtype), size in zip(_BUCKET_TYPES.items(), sizes.tolist(), strict=True):
+                    arrays[name] = np.fromfile(file, dtype, size)
+                places.append(arrays.pop("places"))
+                blocks.append(Columns(**arrays))
         yield Columns.joined(blocks).take(np.argsort(np.concatenate(places)))
         progress.update(number + 1, count, f"shard {number + 1:,} of {count:,} written")

@@ -44,8 +44,11 @@ def drawn(summary: dict[str, Any]) -> str:
             *_bars(split),
         ]
     guess = summary["best_constant_guess"]
-    lines += ["", f"best constant guess on eval: {guess.token!r}, accuracy {guess.accuracy:.4f}" if guess else
-              "best constant guess: unknown without evaluation samples"]  # fmt: skip
+    if guess:
+        best_guess = f"best constant guess on eval: {guess.token!r}, accuracy {guess.accuracy:.4f}"
+    else:
+        best_guess = "best constant guess: unknown without evaluation samples"
+    lines += ["", best_guess]
     return "\n".join(lines)
 
 
@@ -55,7 +58,8 @@ def _split(dataset: Dataset) -> dict[str, Any]:
     for first in range(0, len(dataset), 1 << 20):  # in blocks, as MLPerf's index has 157 million entries
         counts += np.bincount(lengths_of(dataset.entries_N[first : first + (1 << 20)]), minlength=len(counts))
     present = np.flatnonzero(counts)
-    shortest, longest = int(present[0]), int(present[-1])
+    shortest = int(present[0])
+    longest = int(present[-1])
     bin_width = -(-longest // _BARS)
     bins = np.concatenate((counts[1 : longest + 1], np.zeros(-longest % bin_width, np.int64))).reshape(-1, bin_width)
     split = dataset.split
@@ -85,5 +89,7 @@ def _bars(split: dict[str, Any]) -> Iterator[str]:
         if not samples:
             continue
         bar = "█" * round(_BAR_WIDTH * samples / max(split["histogram"]))
-        first, last, share = number * width + 1, (number + 1) * width, samples / split["samples"]
+        first = number * width + 1
+        last = (number + 1) * width
+        share = samples / split["samples"]
         yield f"  {first:>4} to {last:>3}  {samples:>11,}  {share:>6.1%}  {bar}".rstrip()

@@ -13,7 +13,7 @@ import numpy as np
 from bertbench.common.errors import DataError
 from bertbench.common.progress import Progress
 from bertbench.common.system_faults import is_systems, unreadable
-from bertbench.data.store.columns import INDEX_NAME, Columns, Index, pack
+from bertbench.data.store.columns import INDEX_NAME, Columns, Index, InvalidSample, pack
 from bertbench.data.store.dataset import BLOCK_SAMPLES, MappedShard, read_index
 from bertbench.data.store.manifest import MANIFEST_NAME, VOCAB_NAME, Manifest, ShardFile, Split, SplitName, file_sha256
 from bertbench.data.store.multiset import SampleMultiset
@@ -33,12 +33,13 @@ class Verified(NamedTuple):
 
 def verify(folder: Path, progress: Progress) -> Verified:
     """Check the whole dataset. Raises DataError only if there is no readable manifest."""
-    unread = list[Path]()
     manifest = Manifest.read(folder)
-    problems, vocabulary, sha256 = list[str](), folder / VOCAB_NAME, manifest.tokenizer.sha256
-    if sha256:  # samples may be converted without a vocabulary
+    problems: list[str] = []
+    unread: list[Path] = []
+    if manifest.tokenizer.sha256:  # samples may be converted without a vocabulary
+        vocabulary = folder / VOCAB_NAME
         try:
-            problems += _change(vocabulary, sha256)
+            problems += _change(vocabulary, manifest.tokenizer.sha256)
         except OSError as error:
             problems.append(unreadable(vocabulary, error, _RESTORE))
     multisets: dict[SplitName, SampleMultiset] = {}
@@ -51,14 +52,15 @@ def verify(folder: Path, progress: Progress) -> Verified:
     return Verified(problems, multisets, unread)
 
 
-def differences(folder: Path, one: Verified, other_folder: Path, other: Verified) -> list[str]:
+def differing_splits(folder: Path, verified: Verified, other_folder: Path, other: Verified) -> list[str]:
     """Return one line per split whose samples differ between the datasets, in any order."""
     problems = [f"against {problem}" for problem in other.problems]
-    if one.unread or other.unread:
-        unread = (one.unread or other.unread)[0]
-        return [*problems, f"{folder}: the samples are not compared with {other_folder}, as {unread} can't be read"]
-    for name in sorted(one.multisets.keys() | other.multisets.keys()):
-        ours, theirs = (verified.multisets.get(name, SampleMultiset()) for verified in (one, other))
+    unread = [*verified.unread, *other.unread]
+    if unread:
+        return [*problems, f"{folder}: the samples are not compared with {other_folder}, as {unread[0]} can't be read"]
+    for name in sorted(verified.multisets.keys() | other.multisets.keys()):
+        ours = verified.multisets.get(name, SampleMultiset())
+        theirs = other.multisets.get(name, SampleMultiset())
         if ours != theirs:
             problems.append(
                 f"{folder}: found {ours.samples:,} {name} samples of digest {ours}, {other_folder} holds "
@@ -68,9 +70,9 @@ def differences(folder: Path, one: Verified, other_folder: Path, other: Verified
 
 
 def _split_problems(
-    folder: Path, split: Split, vocab_size: int, found: SampleMultiset, unread: list[Path], progress: Progress
+    folder: Path, split: Split, vocab_size: int, read: SampleMultiset, unread: list[Path], progress: Progress
 ) -> Iterator[str]:
-    """Yield the faults of a split; add its samples to `found`, and its shards that can't be read to `unread`."""
+    """Yield the faults of a split; add its samples to `read`, and its shards that can't be read to `unread`."""
     entries = np.empty(0, np.uint16)
     try:
         entries = read_index(folder, split)
@@ -79,12 +81,13 @@ def _split_problems(
         yield str(error)
     except OSError as error:
         yield unreadable(folder / INDEX_NAME, error, _RESTORE)
-    first, unread_before = 0, len(unread)
+    first = 0
+    unread_before = len(unread)
     for number, shard in enumerate(split.shards, start=1):
         path = folder / shard.name
         try:
             yield from _change(path, shard.sha256)
-            yield from _sample_problems(path, shard, entries[first:], vocab_size, found)
+            yield from _sample_problems(path, shard, entries[first:], vocab_size, read)
         except OSError as error:
             unread.append(path)
             yield unreadable(path, error, _RESTORE)
@@ -95,9 +98,9 @@ def _split_problems(
         first += shard.samples
         progress.update(number, len(split.shards), f"{folder.name}: {number} of {len(split.shards)} shards")
     for name, count, expected in (
-        ("samples read", found.samples, split.samples),
-        ("tokens", found.tokens, split.tokens),
-        ("masked tokens", found.masked, split.masked_tokens),
+        ("samples read", read.samples, split.samples),
+        ("tokens", read.tokens, split.tokens),
+        ("masked tokens", read.masked, split.masked_tokens),
     ):
         if count != expected and len(unread) == unread_before:
             yield f"{folder}: found {count:,} {name}, the manifest says {expected:,}; prepare the data again"
@@ -116,7 +119,7 @@ def _listed(folder: Path) -> list[Path]:
 
 
 def _sample_problems(
-    path: Path, shard: ShardFile, promised: Index, vocab_size: int, found: SampleMultiset
+    path: Path, shard: ShardFile, entries: Index, vocab_size: int, read: SampleMultiset
 ) -> Iterator[str]:
     """Yield the first fault of a shard's samples, and count those before it. Raises DataError or OSError."""
     mapped = MappedShard(path, shard.samples)
@@ -126,23 +129,29 @@ def _sample_problems(
             return
     for number, block in enumerate(mapped.content().split(BLOCK_SAMPLES)):
         first = number * BLOCK_SAMPLES
-        if problem := _block_problem(block, vocab_size, promised[first : first + len(block)]):
-            sample, text = problem
-            yield f"{path}: sample {first + sample}: found {text}; prepare the data again"
+        if invalid := _first_invalid(block, vocab_size, entries[first : first + len(block)]):
+            yield f"{path}: sample {first + invalid.number}: found {invalid.fault}; prepare the data again"
             return
-        found.add(block)
+        read.add(block)
 
 
-def _block_problem(block: Columns, vocab_size: int, promised: Index) -> tuple[int, str] | None:
-    problem = block.problem(vocab_size)
-    if problem or len(promised) < len(block):  # without an index that holds them, which is a fault by itself
-        return problem
-    wrong = np.flatnonzero(pack(block.lengths, block.masked) != promised)
-    return (int(wrong[0]), "another length or masked count than the index holds") if len(wrong) else None
+def _first_invalid(block: Columns, vocab_size: int, entries: Index) -> InvalidSample | None:
+    """Return the first sample that is invalid or differs from its index entry."""
+    if invalid := block.problem(vocab_size):
+        return invalid
+    if len(entries) < len(block):  # the index is damaged, which is a fault by itself
+        return None
+    wrong = np.flatnonzero(pack(block.lengths, block.masked) != entries)
+    if not len(wrong):
+        return None
+    return InvalidSample(int(wrong[0]), "another length or masked count than the index holds")
 
 
 def _change(path: Path, expected: str) -> list[str]:
     """Return the fault of a file whose checksum isn't the manifest's. Raises OSError if it can't be read."""
-    found = file_sha256(path)
-    fault = f"{path}: found sha256 {found}, the manifest says {expected}; the file has changed, prepare the data again"
-    return [] if found == expected else [fault]
+    sha256 = file_sha256(path)
+    if sha256 == expected:
+        return []
+    return [
+        f"{path}: found sha256 {sha256}, the manifest says {expected}; the file has changed, prepare the data again"
+    ]

@@ -6,7 +6,7 @@ the reference's order; data/store/shuffle.py shuffles them.
 
 import os
 import shutil
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -18,7 +18,7 @@ from bertbench.common.progress import Progress
 from bertbench.data.store.columns import Columns
 from bertbench.data.store.dataset import MappedShard
 from bertbench.data.store.manifest import TOKENIZER_VERSION, Manifest, ShardFile
-from bertbench.data.store.parts import Source, made_of, sources_of
+from bertbench.data.store.parts import InputFile, made_of, sources_of
 from bertbench.data.store.shards import finish_split, write_split
 from bertbench.data.text.corpus import text_articles
 from bertbench.data.text.prepare import best_guess, tokenize
@@ -39,7 +39,13 @@ class MlperfRecipe:
 
     def options(self) -> SampleOptions:
         """Return MLPerf's options: length 512, 10 % short sequences, 15 % masked, at most 76 of them."""
-        return SampleOptions(512, self.dupe_factor, 0.1, 0.15, 76)
+        return SampleOptions(
+            max_seq_length=512,
+            dupe_factor=self.dupe_factor,
+            short_seq_prob=0.1,
+            masked_lm_prob=0.15,
+            max_predictions_per_seq=76,
+        )
 
 
 def prepare_mlperf(
@@ -57,17 +63,19 @@ def prepare_mlperf(
         "vocab_sha256": vocabulary.sha256,
     }
     os.environ["TOKENIZERS_PARALLELISM"] = "false"  # a worker is one core
-    make, assemble = partial(_make_part, vocab=vocab, recipe=recipe), partial(_assemble, vocabulary, recipe, request)
+    make = partial(_make_part, vocab=vocab, recipe=recipe)
+    assemble = partial(_assemble, vocabulary, recipe, request)
     return made_of(out, "train", request, texts, make, assemble, workers, progress)
 
 
-def _make_part(folder: Path, text: Source, vocab: Path, recipe: MlperfRecipe) -> list[ShardFile]:
+def _make_part(folder: Path, text: InputFile, vocab: Path, recipe: MlperfRecipe) -> list[ShardFile]:
     """Run the generator once: write the samples of one file into `folder` as shards."""
     vocabulary = Vocabulary.read(vocab)
     documents = tokenize(list(text_articles(text.path)), vocabulary)
     if not documents:
         raise DataError(f"{text.path}: holds no text; expected one sentence a line, a blank line between articles")
-    return text.write(folder, create_samples(documents, vocabulary.ids, recipe.options(), recipe.seed), SHARD_SAMPLES)
+    samples = create_samples(documents, vocabulary.ids, recipe.options(), recipe.seed)
+    return text.write(folder, samples, SHARD_SAMPLES)
 
 
 def _assemble(
@@ -75,16 +83,14 @@ def _assemble(
 ) -> Manifest:
     """Put the finished parts together, or select the evaluation samples from them."""
     vocabulary.write(work)
-    known: dict[str, Any] = {
-        "request": request, "tokenizer_version": TOKENIZER_VERSION, "tokenizer": tokenizer_of(vocabulary),
-    }  # fmt: skip
+    manifest = Manifest(request=request, tokenizer_version=TOKENIZER_VERSION, tokenizer=tokenizer_of(vocabulary))
     if recipe.select_eval is None:
-        return Manifest(**known, train=finish_split(work / "train", shards))
+        return replace(manifest, train=finish_split(work / "train", shards))
     chosen = _selected(work / "train", shards, recipe.select_eval)
     shutil.rmtree(work / "eval", ignore_errors=True)
     evaluation = write_split(work / "eval", [chosen], SHARD_SAMPLES)
     shutil.rmtree(work / "train")
-    return Manifest(**known, eval=evaluation, most_frequent_token=best_guess(chosen.masked_lm_ids, vocabulary))
+    return replace(manifest, eval=evaluation, most_frequent_token=best_guess(chosen.masked_lm_ids, vocabulary))
 
 
 def _selected(folder: Path, shards: list[ShardFile], count: int) -> Columns:
@@ -95,7 +101,8 @@ def _selected(folder: Path, shards: list[ShardFile], count: int) -> Columns:
             f"the text gives {total:,} samples, expected at least {count:,} to select; give more text or files"
         )
     chosen = np.array([int(place * (total / count)) for place in range(count)])
-    blocks, first = [], 0
+    blocks = []
+    first = 0
     for shard in shards:
         rows = chosen[(chosen >= first) & (chosen < first + shard.samples)] - first
         if len(rows):

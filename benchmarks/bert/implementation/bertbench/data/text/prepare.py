@@ -5,7 +5,7 @@ Everything is written to a temporary folder beside the target, and renamed when 
 
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
-from itertools import chain
+from itertools import chain, islice
 from pathlib import Path
 from random import Random
 from typing import Any, Literal
@@ -29,7 +29,7 @@ _READERS = {"text": corpus.text_articles, "wiki": corpus.wiki_articles}
 
 
 @dataclass(frozen=True)
-class Recipe:
+class TextRecipe:
     """The options for making samples from text."""
 
     options: SampleOptions
@@ -41,33 +41,39 @@ class Recipe:
     seed: int
 
 
-def prepare(out: Path, texts: Texts, recipe: Recipe, vocab: Path | None, progress: Progress) -> tuple[Manifest, bool]:
+def prepare(
+    out: Path, texts: Texts, recipe: TextRecipe, vocab: Path | None, progress: Progress
+) -> tuple[Manifest, bool]:
     """Make the dataset `out`; return its manifest and whether it was already there.
 
     Raises DataError if `out` holds another dataset, or the text is too small to hold documents out.
     """
-    described: dict[str, Any] = {
-        kind: {path.name: source_sha256(path) for path in paths} for kind, paths in texts.items() if paths
-    }
-    source = described or {"python_documentation": corpus.documentation_versions()}
+    files = [(kind, path) for kind, paths in texts.items() for path in paths]
+    source: dict[str, dict[str, str]] = {}
+    for kind, path in files:
+        source.setdefault(kind, {})[path.name] = source_sha256(path)
+    if not files:
+        source["python_documentation"] = corpus.documentation_versions()
     request: dict[str, Any] = {"recipe": asdict(recipe), "source": source}
     if vocab is not None:
         request["vocab_sha256"] = Vocabulary.read(vocab).sha256
     if exists(out, DataError):
         return existing(out, request), True
     with unfinished(out) as folder:
-        of_files = (_READERS[kind](path) for kind, paths in texts.items() for path in paths)
-        articles = list(chain.from_iterable(of_files if described else [corpus.python_documentation()]))
+        if files:
+            articles = [article for kind, path in files for article in _READERS[kind](path)]
+        else:
+            articles = list(corpus.python_documentation())
         progress.message(f"{len(articles):,} documents; making vocabulary and samples")
-        vocabulary = (
-            Vocabulary.read(vocab) if vocab else Vocabulary.train(chain.from_iterable(articles), recipe.vocab_size)
-        )
+        if vocab is None:
+            vocabulary = Vocabulary.train(chain.from_iterable(articles), recipe.vocab_size)
+        else:
+            vocabulary = Vocabulary.read(vocab)
         documents = tokenize(articles, vocabulary)
         held_out, training = _hold_out(documents, recipe)
         progress.message("making samples and writing shards")
-        evaluation = Columns.joined(
-            list(create_samples(held_out, vocabulary.ids, recipe.options, derive(recipe.seed, "eval")))
-        )
+        blocks = create_samples(held_out, vocabulary.ids, recipe.options, derive(recipe.seed, "eval"))
+        evaluation = Columns.joined(list(blocks))
         if len(evaluation) < recipe.held_out_samples:
             raise DataError(
                 f"the held-out documents give {len(evaluation):,} samples, expected {recipe.held_out_samples:,}; "
@@ -92,11 +98,16 @@ def prepare(out: Path, texts: Texts, recipe: Recipe, vocab: Path | None, progres
 def tokenize(articles: list[corpus.Article], vocabulary: Vocabulary) -> list[Document]:
     """Return the token ids of every sentence, without empty sentences and documents."""
     encoded = vocabulary.encode(chain.from_iterable(articles))
-    documents = ([ids for ids in (next(encoded) for _ in article) if ids] for article in articles)
-    return [document for document in documents if document]
+    documents = []
+    for article in articles:
+        sentences = list(islice(encoded, len(article)))
+        document = [ids for ids in sentences if ids]
+        if document:
+            documents.append(document)
+    return documents
 
 
-def _hold_out(documents: list[Document], recipe: Recipe) -> tuple[list[Document], list[Document]]:
+def _hold_out(documents: list[Document], recipe: TextRecipe) -> tuple[list[Document], list[Document]]:
     """Draw whole documents for evaluation; the rest is for training."""
     shuffled = Random(derive(recipe.seed, "hold out")).sample(documents, len(documents))
     count = round(recipe.held_out_fraction * len(shuffled))

@@ -12,13 +12,13 @@ from random import Random
 
 import numpy as np
 
-from bertbench.data.store.columns import FIELDS, Columns
+from bertbench.data.store.columns import SAMPLE_FIELDS, Columns
 
 Document = list[list[int]]
 Ids = Mapping[str, int]
 """Every entry of the vocabulary, with its id."""
 _BLOCK_SAMPLES = 4096
-_TYPE_CODES = {"lengths": "q", "masked": "q", **{name: dtype.char for name, dtype in list(FIELDS.items())[2:]}}
+_TYPE_CODES = {"lengths": "q", "masked": "q", **{name: dtype.char for name, dtype in SAMPLE_FIELDS.items()}}
 _Made = dict[str, "array[int]"]
 """Samples in the order in which they were made, under the field names of Columns."""
 
@@ -68,9 +68,10 @@ def _document_samples(
         end += 1
         if end < len(document) and chunk_length < target:
             continue
-        split = start + (random.randint(1, end - start - 1) if end - start >= 2 else 1)
+        sentences = end - start
+        split = start + (random.randint(1, sentences - 1) if sentences >= 2 else 1)
         first = [token for sentence in document[start:split] for token in sentence]
-        unrelated = end - start == 1 or random.random() < 0.5
+        unrelated = sentences == 1 or random.random() < 0.5
         if unrelated:
             second = _unrelated(documents, index, target - len(first), random)
             end = split  # the next chunk uses the sentences after the split
@@ -78,7 +79,8 @@ def _document_samples(
             second = [token for sentence in document[split:end] for token in sentence]
         first, second = _truncated(first, second, target if options.cut_to_target else longest, random)
         _mask(first, second, unrelated, ids, options, random, made)
-        start, chunk_length = end, 0
+        start = end
+        chunk_length = 0
 
 
 def _unrelated(documents: list[Document], index: int, length: int, random: Random) -> list[int]:
@@ -98,13 +100,14 @@ def _unrelated(documents: list[Document], index: int, length: int, random: Rando
 
 def _truncated(first: list[int], second: list[int], longest: int, random: Random) -> tuple[list[int], list[int]]:
     """Drop tokens from the longer part, at either end by chance, until both fit."""
-    lengths, fronts = [len(first), len(second)], [0, 0]
+    lengths = [len(first), len(second)]
+    starts = [0, 0]
     for _ in range(sum(lengths) - longest):
         longer = 0 if lengths[0] > lengths[1] else 1
         lengths[longer] -= 1
         if random.random() < 0.5:
-            fronts[longer] += 1
-    return first[fronts[0] : fronts[0] + lengths[0]], second[fronts[1] : fronts[1] + lengths[1]]
+            starts[longer] += 1
+    return first[starts[0] : starts[0] + lengths[0]], second[starts[1] : starts[1] + lengths[1]]
 
 
 def _mask(

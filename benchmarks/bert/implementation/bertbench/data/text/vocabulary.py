@@ -2,7 +2,7 @@
 
 import hashlib
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
 from itertools import chain
@@ -17,11 +17,11 @@ from tokenizers.trainers import WordPieceTrainer
 from bertbench.common.errors import DataError
 from bertbench.common.system_faults import unreadable
 from bertbench.data.store import manifest
-from bertbench.data.text.wordpiece import LONGEST_WORD, pieces
 from bertbench.data.text.words import chunks, normalized, words
 
 _BYTE_ORDER_MARK = "\ufeff"
 SPECIAL_TOKENS = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]")
+LONGEST_WORD = 200  # characters; the reference doesn't try to split a longer word
 _REMEMBERED = 1 << 17  # words whose ids are cached during encoding: 40 MB
 # A vocabulary of hundreds can't hold every rare symbol; words with rarer characters become [UNK].
 _ALPHABET_SHARE = 1e-5
@@ -136,7 +136,7 @@ class Vocabulary:
 
         @lru_cache(_REMEMBERED)
         def ids(chunk: str) -> tuple[int, ...]:
-            return tuple(chain.from_iterable(pieces(word, self.ids) for word in words(chunk)))
+            return tuple(chain.from_iterable(word_pieces(word, self.ids) for word in words(chunk)))
 
         for sentence in sentences:
             yield list(chain.from_iterable(map(ids, chunks(sentence))))
@@ -146,3 +146,25 @@ def tokenizer_of(vocabulary: Vocabulary) -> manifest.Tokenizer:
     """Return the vocabulary's entry in a dataset's manifest."""
     special_ids = {token: vocabulary.ids[token] for token in SPECIAL_TOKENS}
     return manifest.Tokenizer(len(vocabulary), vocabulary.sha256, special_ids)
+
+
+def word_pieces(word: str, ids: Mapping[str, int]) -> list[int]:
+    """Split a word into the longest vocabulary entries, from left to right; return their ids.
+
+    [UNK] alone if it is too long or some part has no entry. `ids` are those of all entries; continuations of a word
+    begin with ##. This is WordPiece's greedy longest match (Wu et al., 2016, arXiv 1609.08144; google-research/bert's
+    WordpieceTokenizer).
+    """
+    split: list[int] = []
+    start = 0
+    while start < len(word) <= LONGEST_WORD:
+        prefix = "##" if start else ""
+        for end in range(len(word), start, -1):
+            number = ids.get(prefix + word[start:end])
+            if number is not None:
+                break
+        else:
+            break
+        split.append(number)
+        start = end
+    return split if start == len(word) else [ids["[UNK]"]]

@@ -27,8 +27,11 @@ class _Ranges:
     """A set of code points."""
 
     def __init__(self, *lines: str) -> None:
-        ends = [[int(end, 16) for end in word.split("-")] for word in " ".join(lines).split()]
-        self._bounds = list(chain.from_iterable((end[0], end[-1] + 1) for end in sorted(ends)))
+        ranges = []
+        for word in " ".join(lines).split():  # 2B820-2CEAF, or one code point
+            first, _, last = word.partition("-")
+            ranges.append((int(first, 16), int(last or first, 16) + 1))
+        self._bounds = list(chain.from_iterable(sorted(ranges)))  # where the set begins and ends, in turn
 
     def __contains__(self, code: int) -> bool:
         return bisect_right(self._bounds, code) % 2 == 1
@@ -74,7 +77,9 @@ def _punctuation_apart(code: int) -> str:
     return f" {chr(code)} " if code in _ASCII or code in _PUNCTUATION else chr(code)
 
 
-_CLEAN, _UNMARK, _SPLIT = map(_Translation, (_cleaned, _without_mark, _punctuation_apart))
+_CLEAN = _Translation(_cleaned)
+_UNMARK = _Translation(_without_mark)
+_SPLIT = _Translation(_punctuation_apart)
 
 
 def chunks(text: str) -> list[str]:

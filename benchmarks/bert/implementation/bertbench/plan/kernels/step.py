@@ -20,13 +20,12 @@ from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.nn import functional
 from torch.overrides import TorchFunctionMode
 
-from bertbench.balance.lengths import draw_lengths
+from bertbench.balance.random_samples import draw_lengths, samples_of
 from bertbench.config.optimizer import Implementation, OptimizerSettings
 from bertbench.gradients.buckets import Buckets, bucket_table
 from bertbench.gradients.clip import after_coefficient, gradient_norm
 from bertbench.loading.batch import Batch, batch_of
 from bertbench.loading.filler import filled
-from bertbench.loading.random_samples import samples_of
 from bertbench.model.attention import flash_attention
 from bertbench.model.bert import Bert
 from bertbench.model.compiled import compile_pieces

@@ -4,12 +4,12 @@ import json
 from collections.abc import Mapping
 from pathlib import Path
 
-from bertbench.checkpoint.output import writing
+from bertbench.checkpoint.safetensors_files import writing
 from bertbench.checkpoint.weights_file import write_weights
 from bertbench.common.errors import ConfigError, RunError
 from bertbench.common.system_faults import unwritable
 from bertbench.finetune.answers import Prediction
-from bertbench.finetune.inputs import Inputs
+from bertbench.finetune.squad_inputs import Inputs
 from bertbench.model.span import SpanBert
 from bertbench.results.files import ResultFiles
 
@@ -27,9 +27,11 @@ class FinetuneFiles(ResultFiles):
         Raises CheckpointError if one can't be written.
         """
         contents = {
-            self.folder / "predictions.json": {name: one.text for name, one in predictions.items()},
-            self.folder / "nbest_predictions.json": {name: one.n_best for name, one in predictions.items()},
-            self.folder / "null_odds.json": {name: one.null_odds for name, one in predictions.items()},
+            self.folder / "predictions.json": {name: prediction.text for name, prediction in predictions.items()},
+            self.folder / "nbest_predictions.json": {
+                name: prediction.n_best for name, prediction in predictions.items()
+            },
+            self.folder / "null_odds.json": {name: prediction.null_odds for name, prediction in predictions.items()},
             self.scores: scores,
         }
         for path, content in contents.items():

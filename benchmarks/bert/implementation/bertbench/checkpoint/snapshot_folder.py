@@ -42,7 +42,7 @@ class Meta(Section):
     config: dict[str, Any]
     """The resolved system file."""
     rank_speeds: tuple[tuple[int, tuple[float, ...]], ...] = ()
-    """Where ranks are dealt to by speed: from which step on each had which."""
+    """The ranks' speeds, if samples are assigned by speed: the first step of each change, and the speeds from it on."""
     sha256: dict[str, str] = Field(default_factory=dict)
     """Of every other file of the folder."""
 
@@ -60,8 +60,8 @@ def partial_folder(snapshots: Path, step: int) -> Path:
 def publish(snapshots: Path, meta: Meta, keep: int) -> None:
     """Give a written folder its checksums and its name, on disk; drop all but the last `keep` snapshots."""
     partial = partial_folder(snapshots, meta.step)
-    whole = meta.model_copy(update={"sha256": _checksums(partial)})
-    (partial / META_NAME).write_text(whole.model_dump_json(indent=2) + "\n", encoding="utf-8")
+    with_checksums = meta.model_copy(update={"sha256": _checksums(partial)})
+    (partial / META_NAME).write_text(with_checksums.model_dump_json(indent=2) + "\n", encoding="utf-8")
     to_disk(partial / META_NAME)
     to_disk(partial)
     partial.rename(step_folder(snapshots, meta.step))
@@ -78,14 +78,16 @@ def verified(folder: Path) -> Meta:
     remedy = "resume from an older one, or start a new run with --resume never"
     try:
         meta = Meta.model_validate_json((folder / META_NAME).read_text(encoding="utf-8"))
-        found = _checksums(folder)
+        checksums = _checksums(folder)
     except OSError as error:
         if is_systems(error):
             raise CheckpointError(unreadable(Path(error.filename or folder), error, remedy)) from error
         raise CheckpointError(f"{folder}: is not a whole snapshot ({system_reason(error)}); {remedy}") from error
     except (ValidationError, UnicodeError) as error:
         raise CheckpointError(f"{folder / META_NAME}: is damaged; {remedy}") from error
-    wrong = sorted(name for name in meta.sha256.keys() | found.keys() if meta.sha256.get(name) != found.get(name))
+    wrong = sorted(
+        name for name in meta.sha256.keys() | checksums.keys() if meta.sha256.get(name) != checksums.get(name)
+    )
     if wrong:
         raise CheckpointError(f"{folder}: changed since they were written: {', '.join(wrong)}; {remedy}")
     return meta

@@ -1,6 +1,6 @@
-"""Deal samples to ranks so that no rank waits: lengths in, a rank for every sample out.
+"""Assign samples to ranks so that no rank waits: lengths in, a rank for every sample out.
 
-Shapes: G groups that deal among themselves (nodes, or the whole world as one), S samples and R ranks in each group.
+Shapes: G groups (nodes, or the whole world as one), S samples and R ranks in each group.
 """
 
 from typing import Literal
@@ -9,44 +9,48 @@ import numpy as np
 
 from bertbench.data.store.columns import Floats, Integers, offsets
 
-Deal = Literal["snake", "raster"]
+RowOrder = Literal["snake", "raster"]
+"""The order in which a row of samples is assigned to the ranks: see `assign_by_length`."""
 
-# Rounds of the cost-greedy deal. 16, 32 and 64 balance alike (0.9950 at 1,024 ranks x 8), and 32 take 1 ms at
+# Rounds of the greedy assignment by cost. 16, 32 and 64 balance alike (0.9950 at 1,024 ranks x 8), and 32 take 1 ms at
 # 16,384 samples; a heap, one sample at a time, takes 7 ms.
 _ROUNDS = 32
 # Swapping ends when the most loaded rank is within 0.1 % of the mean or has one sample only, else after 32 passes; 8
 # where a pass is long. 0.9950 becomes 0.9966 at 1,024 ranks x 8 in 3 ms, and 0.9626 becomes 0.9637 at 1,024 x 2.
 _CLOSE_ENOUGH = 1.001
-_MOST_PASSES, _LEAST_PASSES, _SAMPLES_OF_ONE_PASS = 32, 8, 1 << 16
+_MOST_PASSES = 32
+_LEAST_PASSES = 8
+_SAMPLES_OF_ONE_PASS = 1 << 16
 _PARTNER_STEP = 7  # another partner in every pass
 
 
-def by_length(lengths_GS: Integers, ranks: int, deal: Deal) -> Integers:
-    """Sort each group's samples, longest first, and deal them in rows of one sample a rank; S is a multiple of R.
+def assign_by_length(lengths_GS: Integers, ranks: int, row_order: RowOrder) -> Integers:
+    """Sort each group's samples, longest first, and assign them in rows of one sample a rank; S is a multiple of R.
 
-    A raster deals every row from rank 0 to R - 1, so rank 0 gets the longest of every row; a snake turns at the end
+    A raster assigns every row from rank 0 to R - 1, so rank 0 gets the longest of every row; a snake turns at the end
     of every row. Returns each sample's rank within its group: [G, S].
     """
     _, samples = lengths_GS.shape
     row, rank = np.divmod(np.arange(samples), ranks)
-    if deal == "snake":
+    if row_order == "snake":
         rank = np.where(row % 2, ranks - 1 - rank, rank)
-    dealt_GS = np.empty_like(lengths_GS)
-    np.put_along_axis(dealt_GS, longest_first(lengths_GS), rank[None], axis=1)
-    return dealt_GS
+    assigned_GS = np.empty_like(lengths_GS)
+    np.put_along_axis(assigned_GS, longest_first(lengths_GS), rank[None], axis=1)
+    return assigned_GS
 
 
-def by_cost(lengths_GS: Integers, ranks: int, cost_of_length: Floats, equal_counts: bool) -> Integers:
-    """Give the costliest samples first, each to the least loaded rank (Graham's LPT rule, 1969), then swap.
+def assign_by_cost(lengths_GS: Integers, ranks: int, cost_of_length: Floats, equal_counts: bool) -> Integers:
+    """Assign the costliest samples first, each to the least loaded rank (Graham's LPT rule, 1969), then swap.
 
-    Samples go out in rounds, each round's to as many different ranks. `equal_counts` makes a round one sample for
-    every rank, so that all ranks get S / R samples. Returns each sample's rank within its group: [G, S].
+    Samples are assigned in rounds, those of a round to as many different ranks. `equal_counts` makes a round one sample
+    for every rank, so that all ranks get S / R samples. Returns each sample's rank within its group: [G, S].
     """
     groups, samples = lengths_GS.shape
     order_GS = longest_first(lengths_GS)
     costs_GS = cost_of_length[np.take_along_axis(lengths_GS, order_GS, axis=1)]
     loads_GR = np.zeros((groups, ranks))
-    loads, first_rank = loads_GR.ravel(), ranks * np.arange(groups)[:, None]
+    loads = loads_GR.ravel()  # a view: the same loads, by rank of the world
+    first_rank = ranks * np.arange(groups)[:, None]
     rank_GS = np.empty((groups, samples), np.int64)
     width = ranks if equal_counts else min(ranks, -(-samples // _ROUNDS))
     for start in range(0, samples, width):
@@ -55,32 +59,9 @@ def by_cost(lengths_GS: Integers, ranks: int, cost_of_length: Floats, equal_coun
         rank_GS[:, start : start + width] = least
         loads[first_rank + least] += costs  # put_along_axis takes four times as long on few ranks
     _swap(rank_GS, costs_GS, loads_GR, equal_counts)
-    dealt_GS = np.empty_like(rank_GS)
-    np.put_along_axis(dealt_GS, order_GS, rank_GS, axis=1)
-    return dealt_GS
-
-
-def by_speed(lengths_S: Integers, share_R: Floats, cost_of_length: Floats) -> Integers:
-    """Give the costliest samples first, each to the rank that would be done with it first (LPT on uniform machines).
-
-    `share_R`: the work that each rank does while all do 1. Every rank gets a sample where there are as many. It takes
-    0.4 ms for 128 samples and 2 ranks, 90 ms for 16,384 and 1,024. Returns each sample's rank: [S].
-    """
-    (order_S,) = longest_first(lengths_S[None])
-    costs_S = cost_of_length[lengths_S[order_S]]
-    loads_R = np.zeros(len(share_R))
-    rank_S = np.empty(len(order_S), np.int64)
-    for place, cost in enumerate(costs_S):
-        rank = int(((loads_R + cost) / share_R).argmin())
-        rank_S[place] = rank
-        loads_R[rank] += cost
-    for idle in np.setdiff1d(np.arange(len(share_R)), rank_S):  # too slow for any: it takes the shortest to be had
-        several = np.bincount(rank_S, minlength=len(share_R))[rank_S] > 1
-        if several.any():
-            rank_S[np.flatnonzero(several)[-1]] = idle
-    dealt_S = np.empty_like(rank_S)
-    dealt_S[order_S] = rank_S
-    return dealt_S
+    assigned_GS = np.empty_like(rank_GS)
+    np.put_along_axis(assigned_GS, order_GS, rank_GS, axis=1)
+    return assigned_GS
 
 
 def longest_first(lengths_GS: Integers) -> Integers:
@@ -105,21 +86,23 @@ def _swap(rank_GS: Integers, costs_GS: Floats, loads_GR: Floats, equal_counts: b
     costs, loads = costs_GS.ravel(), loads_GR.ravel()
     pairs = -(-ranks // 4)
     goal = np.maximum(_CLOSE_ENOUGH * loads_GR.mean(axis=1), costs_GS[:, 0])  # a rank has at least one sample
-    for number in range(min(_MOST_PASSES, max(_LEAST_PASSES, _SAMPLES_OF_ONE_PASS // len(costs)))):
+    passes = min(_MOST_PASSES, max(_LEAST_PASSES, _SAMPLES_OF_ONE_PASS // len(costs)))
+    for number in range(passes):
         unequal = np.flatnonzero(loads_GR.max(axis=1) > goal)
         if not unequal.size:
             break
         by_load = np.argsort(loads_GR[unequal], axis=1) + first_rank[unequal]
         high = by_load[:, ::-1][:, :pairs].ravel()
         low = np.roll(by_load[:, :pairs], -number * _PARTNER_STEP, axis=1).ravel()
-        order = np.argsort(flat_rank.astype(np.uint16), kind="stable")  # a radix sort; worlds end at 65,536 ranks
+        by_rank = np.argsort(flat_rank.astype(np.uint16), kind="stable")  # a radix sort; worlds end at 65,536 ranks
         bounds = offsets(np.bincount(flat_rank, minlength=loads.size))
-        of_high, high_costs = _held(order, bounds, costs, high, 0.0)
-        # an absent sample of cost 0: a swap with it moves the other
-        of_low, low_costs = _held(order, bounds, costs, low, np.inf if equal_counts else 0.0)
+        of_high, high_costs = _samples_of(high, by_rank, bounds, costs, 0.0)
+        # a swap with an absent sample of cost 0 moves the other; one of infinite cost is never swapped
+        of_low, low_costs = _samples_of(low, by_rank, bounds, costs, np.inf if equal_counts else 0.0)
         gain = high_costs[:, :, None] - low_costs[:, None, :]
         gap = (loads[high] - loads[low])[:, None, None]
-        larger = np.where((gain > 0) & (gain < gap), np.maximum(gap - gain, gain), np.inf).reshape(len(high), -1)
+        helps = (gain > 0) & (gain < gap)
+        larger = np.where(helps, np.maximum(gap - gain, gain), np.inf).reshape(len(high), -1)
         best = larger.argmin(axis=1)
         pair = np.flatnonzero(np.isfinite(larger[np.arange(len(high)), best]))
         giving, taking = np.divmod(best[pair], low_costs.shape[1])
@@ -132,16 +115,16 @@ def _swap(rank_GS: Integers, costs_GS: Floats, loads_GR: Floats, equal_counts: b
     rank_GS[:] = flat_rank.reshape(rank_GS.shape) - first_rank
 
 
-def _held(
-    order: Integers,
-    bounds: Integers,
-    costs: Floats,
-    ranks: Integers,
-    absent: float,
+def _samples_of(
+    ranks: Integers, by_rank: Integers, bounds: Integers, costs: Floats, absent_cost: float
 ) -> tuple[Integers, Floats]:
-    """Return the samples of each of `ranks` and their costs: [ranks, most held + 1], padded by -1 and `absent`."""
+    """Return the samples of each of `ranks` and their costs: [ranks, most samples + 1].
+
+    `by_rank` holds all samples, sorted by rank; those of rank r begin at bounds[r]. Places without a sample hold -1 and
+    `absent_cost`.
+    """
     counts = bounds[ranks + 1] - bounds[ranks]
     place = np.arange(counts.max() + 1)
-    there = place < counts[:, None]
-    held = np.where(there, order[np.minimum(bounds[ranks][:, None] + place, len(order) - 1)], -1)
-    return held, np.where(there, costs[held], absent)
+    is_sample = place < counts[:, None]
+    samples = np.where(is_sample, by_rank[np.minimum(bounds[ranks][:, None] + place, len(by_rank) - 1)], -1)
+    return samples, np.where(is_sample, costs[samples], absent_cost)

@@ -1,11 +1,11 @@
-"""Deals small enough to be worked out by hand."""
+"""Assignments of samples to ranks, small enough to work out by hand, and the costs that they follow."""
 
 import numpy as np
 import pytest
 
+from bertbench.balance.assignment import assign_by_cost, assign_by_length
 from bertbench.balance.cost import BERT_LARGE, CostModel
-from bertbench.balance.deal import by_cost, by_length
-from bertbench.balance.lengths import draw_lengths
+from bertbench.balance.random_samples import draw_lengths
 from bertbench.model.shape import BertShape
 
 LINEAR = CostModel(1.0, 0.0).of_length
@@ -13,40 +13,40 @@ LINEAR = CostModel(1.0, 0.0).of_length
 
 def test_a_snake_turns_and_a_raster_doesn_t() -> None:
     lengths = np.array([[5, 9, 1, 7, 3, 8]])  # longest first: 9 8 | 7 5 | 3 1
-    assert by_length(lengths, 2, "snake").tolist() == [[0, 0, 1, 1, 0, 1]]
-    assert by_length(lengths, 2, "raster").tolist() == [[1, 0, 1, 0, 0, 1]]
+    assert assign_by_length(lengths, 2, "snake").tolist() == [[0, 0, 1, 1, 0, 1]]
+    assert assign_by_length(lengths, 2, "raster").tolist() == [[1, 0, 1, 0, 0, 1]]
 
 
-def test_groups_deal_among_themselves() -> None:
+def test_a_group_keeps_its_samples() -> None:
     lengths = np.array([[5, 9], [30, 20]])
-    assert by_length(lengths, 2, "snake").tolist() == [[1, 0], [0, 1]]
-    assert by_cost(lengths, 2, LINEAR, equal_counts=False).tolist() == [[1, 0], [0, 1]]
+    assert assign_by_length(lengths, 2, "snake").tolist() == [[1, 0], [0, 1]]
+    assert assign_by_cost(lengths, 2, LINEAR, equal_counts=False).tolist() == [[1, 0], [0, 1]]
 
 
-def test_the_costliest_sample_goes_out_first_to_the_least_loaded_rank() -> None:
+def test_the_costliest_sample_is_assigned_first_and_to_the_least_loaded_rank() -> None:
     # 9 | 5, then 4 to the 5: 9 | 9, then 2 and 1 one each
-    dealt = by_cost(np.array([[2, 9, 4, 1, 5]]), 2, LINEAR, equal_counts=False)[0]
-    loads = np.bincount(dealt, [2, 9, 4, 1, 5])
+    ranks = assign_by_cost(np.array([[2, 9, 4, 1, 5]]), 2, LINEAR, equal_counts=False)[0]
+    loads = np.bincount(ranks, [2, 9, 4, 1, 5])
     assert sorted(loads) == [10, 11]
-    assert sorted(np.bincount(dealt)) == [2, 3]
+    assert sorted(np.bincount(ranks)) == [2, 3]
 
 
-def test_a_swap_mends_what_dealing_can_t() -> None:
-    # dealt: 8 + 5 + 4 against 7 + 6 (the rule gives 17 and 13); 15 and 15 once 8 + 7 stand against 6 + 5 + 4
+def test_a_swap_mends_what_greedy_assignment_can_t() -> None:
+    # greedy: 8 + 5 + 4 against 7 + 6 (the rule gives 17 and 13); 15 and 15 once 8 + 7 stand against 6 + 5 + 4
     lengths = np.array([[8, 7, 6, 5, 4]])
-    assert np.bincount(by_cost(lengths, 2, LINEAR, equal_counts=False)[0], lengths[0]).tolist() == [15, 15]
+    assert np.bincount(assign_by_cost(lengths, 2, LINEAR, equal_counts=False)[0], lengths[0]).tolist() == [15, 15]
 
 
 @pytest.mark.parametrize("ranks", [3, 7])
 def test_equal_counts_keep_as_many_samples_on_every_rank(ranks: int) -> None:
     lengths = draw_lengths(ranks * 5, 1)[None]
-    dealt = by_cost(lengths, ranks, BERT_LARGE.of_length, equal_counts=True)[0]
-    assert np.bincount(dealt).tolist() == [5] * ranks
+    assigned = assign_by_cost(lengths, ranks, BERT_LARGE.of_length, equal_counts=True)[0]
+    assert np.bincount(assigned).tolist() == [5] * ranks
 
 
 def test_every_rank_gets_a_sample_even_where_few_are_costly() -> None:
     lengths = np.array([[512, *[1] * 12]])
-    assert np.bincount(by_cost(lengths, 13, LINEAR, equal_counts=False)[0], minlength=13).tolist() == [1] * 13
+    assert np.bincount(assign_by_cost(lengths, 13, LINEAR, equal_counts=False)[0], minlength=13).tolist() == [1] * 13
 
 
 def test_bert_large_s_cost_follows_from_its_shape() -> None:

@@ -1,4 +1,4 @@
-"""Lengths of sequences for measurements and simulations, from a histogram file (default: Wikipedia's)."""
+"""Draw random samples, or their lengths alone, from a histogram of lengths: for measurements that need no text."""
 
 import json
 from pathlib import Path
@@ -7,11 +7,13 @@ import numpy as np
 
 from bertbench.common.errors import DataError
 from bertbench.common.system_faults import unreadable
-from bertbench.data.store.columns import Floats, Integers
+from bertbench.data.store.columns import Columns, Floats, Integers, spans
 
 WIKIPEDIA = Path(__file__).with_name("wikipedia_lengths.json")
 _LENGTHS_PER_PREDICTION = 0.15
 _MOST_PREDICTIONS = 76
+VOCABULARY = 30_522
+_SHORTEST = 5
 
 
 def length_counts(path: Path) -> Floats:
@@ -47,3 +49,26 @@ def draw_lengths(count: int, seed: int, shares: Floats | None = None) -> Integer
 def predictions(lengths: Integers) -> Integers:
     """Return the masked tokens of sequences of these lengths: 15 %, at least 1, at most 76."""
     return np.clip(np.rint(_LENGTHS_PER_PREDICTION * lengths), 1, _MOST_PREDICTIONS).astype(np.int64)
+
+
+def wikipedia_like(samples: int, seed: int) -> Columns:
+    """Return random tokens in samples of Wikipedia's lengths, 15 % masked."""
+    return samples_of(draw_lengths(samples, seed), seed)
+
+
+def samples_of(lengths: np.ndarray, seed: int, vocabulary: int = VOCABULARY) -> Columns:
+    """Return random tokens in samples of these lengths, at least 5 each, 15 % masked."""
+    random = np.random.default_rng(seed)
+    samples = len(lengths)
+    lengths = np.maximum(lengths, _SHORTEST)
+    masked = predictions(lengths)
+    within = spans(np.zeros(samples, np.int64), masked)
+    return Columns(
+        lengths=lengths,
+        masked=masked,
+        input_ids=random.integers(5, vocabulary, lengths.sum()).astype(np.int16),
+        segment_ids=(spans(np.zeros(samples, np.int64), lengths) >= np.repeat(lengths // 2, lengths)).astype(np.int8),
+        masked_lm_positions=(within * np.repeat(lengths, masked) // np.repeat(masked, masked)).astype(np.int16),
+        masked_lm_ids=random.integers(5, vocabulary, masked.sum()).astype(np.int16),
+        next_sentence_labels=random.integers(0, 2, samples).astype(np.int8),
+    )

@@ -12,9 +12,9 @@ from bertbench.distributed.world import World
 from bertbench.finetune.answers import Prediction, WindowSpans, predict, window_spans
 from bertbench.finetune.batches import longest_first, span_batch
 from bertbench.finetune.features import Feature
-from bertbench.finetune.inputs import Inputs
 from bertbench.finetune.score import summary
-from bertbench.finetune.step import logits_of, span_losses
+from bertbench.finetune.span_trainer import logits_of, span_losses
+from bertbench.finetune.squad_inputs import Inputs
 from bertbench.model.span import SpanBert
 
 
@@ -30,13 +30,17 @@ class Evaluated(NamedTuple):
 
 
 @torch.no_grad()
-def evaluate(model: SpanBert, system: System, world: World, inputs: Inputs, features: Sequence[Feature]) -> Evaluated:
+def evaluate_spans(
+    model: SpanBert, system: System, world: World, inputs: Inputs, features: Sequence[Feature]
+) -> Evaluated:
     """Answer every development question once, from its features; every rank must call it."""
     model.eval()
-    options, size = system.finetune, system.evaluation.batch_size
+    options = system.finetune
+    size = system.evaluation.batch_size
     mine = longest_first(features, np.arange(len(features)))[world.rank :: world.size]
     windows: list[WindowSpans] = []
-    loss, labelled = torch.zeros((), device=world.device), sum(feature.is_labelled for feature in features)
+    loss = torch.zeros((), device=world.device)
+    labelled = sum(feature.is_labelled for feature in features)
     for start in range(0, len(mine), size):
         world.watchdog.goes_on()
         chosen = [features[number] for number in mine[start : start + size]]
@@ -51,6 +55,6 @@ def evaluate(model: SpanBert, system: System, world: World, inputs: Inputs, feat
     mean_loss = total_loss / labelled if labelled else None
     everyone = chain.from_iterable(world.from_all(windows))
     answered = predict(inputs.dev, everyone, options, inputs.may_abstain)
-    predictions = {question.id: one for question, one in zip(inputs.dev, answered, strict=True)}
-    scores = summary(inputs.dev, {name: one.text for name, one in predictions.items()})
+    predictions = {question.id: prediction for question, prediction in zip(inputs.dev, answered, strict=True)}
+    scores = summary(inputs.dev, {name: prediction.text for name, prediction in predictions.items()})
     return Evaluated(predictions, scores, mean_loss)
