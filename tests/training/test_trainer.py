@@ -19,7 +19,7 @@ from bertbench.loading.sampler import Sampler
 from bertbench.model.bert import Bert
 from bertbench.optim.adam import MultiTensorAdam
 from bertbench.training import trainer as trainer_module
-from bertbench.training.evaluate import Evaluator
+from bertbench.training.evaluator import Evaluator
 from bertbench.training.trainer import WholeTrainer
 from tests.conftest import Tiny
 from tests.ranks import run_ranks
@@ -121,7 +121,7 @@ def check_untouched(world: World, system: System) -> None:
         optimizer = trainer.optimizer
         assert isinstance(optimizer, MultiTensorAdam)
         assert optimizer.steps == 0
-        assert not any(moment.any() for both in optimizer._moments for moments in both for moment in moments)
+        assert not any(moment.any() for name, moment in trainer.state().items() if name.startswith("optimizer."))
         assert all(parameter.grad is None for parameter in trainer.model.parameters())
 
 
