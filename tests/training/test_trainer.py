@@ -146,7 +146,7 @@ def sizes(world: World, system: System) -> tuple[list[Bin], list[Bin], list[Bin]
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(trainer_module, "_SIZES_S", 600.0)
-        trainers = Passing(system, world, SEED, sizes=planned), WholeTrainer(system, world, SEED)
+        trainers = Passing(system, world, SEED, warm_up_sizes=planned), WholeTrainer(system, world, SEED)
     ours, plain = ([trainer.step(at, batches[at]).loss.item() for at in steps] for trainer in trainers)
     return planned, [size_of(parts[0].batch) for parts in batches], passed, ours == plain
 
