@@ -17,7 +17,7 @@ from bertbench.model.bert import Bert
 from bertbench.model.compiled import obstacle
 from bertbench.model.shape import BertShape
 from bertbench.optim.adam import MultiTensorAdam
-from bertbench.optim.build import build_optimizer, plain_lamb
+from bertbench.optim.build_optimizer import build_optimizer, plain_lamb
 from bertbench.optim.fused import FusedStep
 from bertbench.optim.optimizer import Optimizer
 from lab.bench.harness import (

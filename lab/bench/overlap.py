@@ -106,7 +106,7 @@ def _on_rank(world: World, rounds: int) -> tuple[tuple[int, ...], list[Overlap]]
 
     steps: Steps = {(mode, summed): partial(step, mode, summed) for mode, summed in product(MODES, (False, True))}
     in_turns(steps, _WARM_UP)
-    buckets, rows = trainers["none"].communication().bucket_elements, []
+    buckets, rows = trainers["none"].describe_step().bucket_elements, []
     for bandwidth in _BANDWIDTHS:
         limit_bandwidth(bandwidth)
         Progress(enabled=world.leads).message(f"{bandwidth:,.0f} Mbit/s: {rounds} steps of each mode")

@@ -31,7 +31,7 @@ from bertbench.gradients.reducer import GradientReducer
 from bertbench.loading.batch import Batch
 from bertbench.loading.loader import LoadedPart
 from bertbench.model.bert import Bert
-from bertbench.optim.build import build_optimizer
+from bertbench.optim.build_optimizer import build_optimizer
 from bertbench.training.trainer import tiny_backward
 from lab.study.engine import Outcome
 from lab.study.language import Language

@@ -12,7 +12,7 @@ from bertbench.config import System
 from bertbench.distributed.world import World
 from bertbench.loading.inputs import open_split
 from bertbench.model.bert import Bert
-from bertbench.training.evaluate import Evaluator
+from bertbench.training.evaluator import Evaluator
 from bertbench.training.trainer import WholeTrainer
 from compliance import judge_log
 from tests.checkpoint.bundles import tensorflow_1, with_optimizer, write_bundle

@@ -150,7 +150,7 @@ def wholes(world: World, *systems: System) -> list[bool]:
     for system in systems:
         training, _ = open_data(system)
         trainer = make_trainer(system, world, SEED, make_sampler(system, training, SEED))
-        whole, expected = trainer.whole(), initial_model(system, SEED).state_dict()
+        whole, expected = trainer.gather_model(), initial_model(system, SEED).state_dict()
         answers.append(
             whole is not None
             and all(torch.equal(tensor, expected[name]) for name, tensor in whole.state_dict().items())

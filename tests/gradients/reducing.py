@@ -10,7 +10,7 @@ from bertbench.common.scalars import Scalar
 from bertbench.config.optimizer import ClipMode, Communication
 from bertbench.gradients.buckets import Buckets, bucket_table
 from bertbench.gradients.clip import gradient_norm, make_clip
-from bertbench.gradients.exchange import exchange
+from bertbench.gradients.exchange import choose_exchange
 from bertbench.gradients.gradient_sum import GradientSum, sum_class
 from bertbench.gradients.reducer import GradientReducer
 
@@ -46,6 +46,6 @@ def reducer_of(
     parameters = list(model.parameters())
     buckets = Buckets(bucket_table(parameters[::-1], bucket_mb))
     clip = make_clip(mode, max_norm, ranks, len(buckets.all), scale)
-    among = exchange(False, options.hierarchical, local_size, None)
-    way = way or sum_class(options.compression)(options, among)
+    exchange = choose_exchange(False, options.hierarchical, local_size, None)
+    way = way or sum_class(options.compression)(options, exchange)
     return GradientReducer(buckets, clip, way, partial(gradient_norm, parameters), scale, in_place)

@@ -7,7 +7,7 @@ from torch.nn.utils import parameters_to_vector
 
 from bertbench.config import System
 from bertbench.distributed.world import World
-from bertbench.gradients.buckets import Weights
+from bertbench.gradients.buckets import ModelWeights
 from bertbench.model.logical_tensors import LogicalTensors
 from bertbench.optim.average import AverageView
 from bertbench.training.build import make_trainer
@@ -19,7 +19,7 @@ from tests.training.steps import loaded, sampler_of
 
 def test_an_average_weighs_steps_by_powers_of_the_decay() -> None:
     weight = nn.Parameter(torch.tensor([9.0]))
-    average = AverageView(Weights(), LogicalTensors([weight], {}), 0.5)
+    average = AverageView(ModelWeights(), LogicalTensors([weight], {}), 0.5)
     for step, value in enumerate((1.0, 2.0, 4.0), start=1):
         weight.data.fill_(value)
         average.after_step(step)
@@ -48,7 +48,7 @@ def trained(world: World, system: System) -> Seen:
 
 
 def whole(trainer: Trainer) -> list[float]:
-    model = trainer.whole()
+    model = trainer.gather_model()
     return [] if model is None else parameters_to_vector(model.parameters()).tolist()
 
 

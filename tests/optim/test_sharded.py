@@ -12,7 +12,7 @@ from bertbench.config.optimizer import Communication, Compression
 from bertbench.distributed.sliced_tensor import rectangles
 from bertbench.distributed.world import World
 from bertbench.gradients.buckets import Buckets, bucket_table, owned, ready_order, slice_length, starts_of
-from bertbench.gradients.clip import Clip
+from bertbench.gradients.clip import GradientClip
 from bertbench.gradients.exchange import Exchange, ReduceScatter, Wait
 from bertbench.gradients.gradient_sum import sum_class
 from bertbench.gradients.reducer import GradientReducer
@@ -20,7 +20,7 @@ from bertbench.gradients.slices import LogicalSlices, SlicedWeights, norms_over_
 from bertbench.model.bert import Bert
 from bertbench.model.logical_tensors import matrices_and_vectors
 from bertbench.optim.adam import MultiTensorAdam
-from bertbench.optim.build import build_optimizer
+from bertbench.optim.build_optimizer import build_optimizer
 from bertbench.optim.optimizer import Optimizer
 from bertbench.training.trainer import tiny_backward
 from tests.optim.drawn import TINY, lamb
@@ -65,7 +65,7 @@ def segments(world: World) -> list[tuple[str, int, int, int]]:
     model = Bert(TINY)
     names = {parameter: name for name, parameter in model.named_parameters()}
     slices = LogicalSlices(tiny_buckets(world, model), list(names), model.fused_parameters())
-    held = zip(slices._places, slices.weights, strict=True)
+    held = zip(slices._segments, slices.weights, strict=True)
     return [(names[parameter], part, start, weight.numel()) for (parameter, part, start), weight in held]
 
 
@@ -114,9 +114,9 @@ def path(
     """Return what a step of LAMB passes through."""
     way = sum_class(compression)(Communication(compression=compression), among)
     optimizer, _ = build_optimizer(model, lamb(), buckets)
-    own = [buckets.own(bucket.gradients) for bucket in buckets.all]
+    own = [buckets.my_slice(bucket.gradients) for bucket in buckets.all]
     return (
-        GradientReducer(buckets, Clip(), way, partial(sliced_norm, own)),
+        GradientReducer(buckets, GradientClip(), way, partial(sliced_norm, own)),
         SlicedWeights(model, buckets, among),
         optimizer,
     )
@@ -193,8 +193,10 @@ def no_matrix_here(world: World) -> list[float]:
     """Weights after a step where the second rank's slice holds biases only."""
     matrix, bias = nn.Parameter(torch.full((2, 8), 2.0)), nn.Parameter(torch.ones(16))
     buckets = Buckets([[matrix, bias]], sliced=True, slices=world.size, place=world.rank)
-    options, hold = lamb(epsilon=1e-30, weight_decay=0.0), partial(LogicalSlices, buckets)
-    optimizer = MultiTensorAdam([matrix, bias], options, hold=hold, whole_norms=norms_over_slices(buckets, {}))
+    options, tensor_factory = lamb(epsilon=1e-30, weight_decay=0.0), partial(LogicalSlices, buckets)
+    optimizer = MultiTensorAdam(
+        [matrix, bias], options, tensor_factory=tensor_factory, whole_norms=norms_over_slices(buckets, {})
+    )
     weights = SlicedWeights(nn.Sequential(), buckets, ReduceScatter())
     buckets.all[0].gradients.fill_(3.0)
     optimizer.step(0.5)

@@ -97,9 +97,9 @@ def slices_beside_plain_ones(world: World, options: OptimizerSettings) -> float:
     """How far two ranks' slices are from the plain optimizer, after three steps."""
     plain, sliced = matrices(*SHAPES), matrices(*SHAPES)
     buckets = Buckets([sliced[:2], sliced[2:]], sliced=True, slices=world.size, place=world.rank)
-    step, hold = step_of(), partial(LogicalSlices, buckets)
+    step, tensor_factory = step_of(), partial(LogicalSlices, buckets)
     norms = norms_over_slices(buckets, {}) if options.trust_ratio else None
-    optimizer = MultiTensorAdam(sliced, options, {}, step, step, hold, norms)
+    optimizer = MultiTensorAdam(sliced, options, {}, step, step, tensor_factory, norms)
     weights = SlicedWeights(nn.Module(), buckets, ReduceScatter())
     whole = MultiTensorAdam(plain, options)
     for number in range(3):

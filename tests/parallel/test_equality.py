@@ -139,7 +139,11 @@ def expected_bytes(system: System, trainer: LayoutTrainer, step: LoadedStep) -> 
 
 def _gradients(trainer: Trainer) -> dict[str, Tensor]:
     if isinstance(trainer, LayoutTrainer):
-        return {name: parameter.grad for name, parameter in trainer._named().items() if parameter.grad is not None}
+        return {
+            name: parameter.grad
+            for name, parameter in trainer._named_parameters().items()
+            if parameter.grad is not None
+        }
     fused = trainer.model.fused_parameters()
     return {
         name: part

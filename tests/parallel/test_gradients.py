@@ -9,7 +9,7 @@ from torch import Tensor, distributed, nn
 from bertbench.config.layout import Layout
 from bertbench.distributed.world import World
 from bertbench.gradients.buckets import bucket_table
-from bertbench.gradients.clip import Clip
+from bertbench.gradients.clip import GradientClip
 from bertbench.parallel import gradients
 from bertbench.parallel.process_groups import ProcessGroups
 from tests.ranks import run_ranks
@@ -27,7 +27,7 @@ def reduce_on_two(world: World) -> list[int]:
     model = nn.Sequential(nn.Linear(5, 7), nn.Linear(7, 5), nn.Linear(5, 3))
     groups = ProcessGroups(Layout(2, 1, 1, 1), world, False)
     with mock.patch.object(gradients, "bucket_table", lambda parameters, _: bucket_table(parameters, 80 / 2**20)):
-        summed = gradients.SplitReducer(list(model.parameters()), None, groups, Clip(), False, parts=2)
+        summed = gradients.SplitReducer(list(model.parameters()), None, groups, GradientClip(), False, parts=2)
     arrived: list[Tensor] = []
     for parameter in model.parameters():
         parameter.register_post_accumulate_grad_hook(arrived.append)

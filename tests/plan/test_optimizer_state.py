@@ -5,7 +5,7 @@ import torch
 from torch import Tensor
 
 from bertbench.model.bert import Bert
-from bertbench.optim.build import tensors_in
+from bertbench.optim.build_optimizer import tensor_factory
 from bertbench.optim.muon import build_muon
 from bertbench.plan.counted_rank import state_bytes
 from tests.optim.drawn import TINY, muon
@@ -14,7 +14,7 @@ from tests.optim.drawn import TINY, muon
 def test_a_whole_optimizer_keeps_what_is_counted() -> None:
     model = Bert(TINY)
     options = muon()
-    optimizer, _ = build_muon(model, options, tensors_in(None), None, torch.float32)
+    optimizer, _ = build_muon(model, options, tensor_factory(None), None, torch.float32)
     names: dict[Tensor, str] = {parameter: name for name, parameter in model.named_parameters()}
     parameters = sum(parameter.numel() for parameter in model.parameters())
     kept = optimizer.moments(names).values()

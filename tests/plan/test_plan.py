@@ -22,8 +22,10 @@ from tests.training.steps import whole_trainer
 
 def buckets_and_moments(world: World, system: System) -> tuple[tuple[int, ...], int]:
     with whole_trainer(system, world) as trainer:
-        moments = sum(moment.nbytes for both in trainer.optimizer._moments for moments in both for moment in moments)
-        return trainer.communication().bucket_elements, moments
+        names = {parameter: name for name, parameter in trainer.model.named_parameters()}
+        moments = trainer.optimizer.moments(names).values()
+        held = sum(rectangle.tensor.nbytes for moment in moments for rectangle in moment.rectangles)
+        return trainer.describe_step().bucket_elements, held
 
 
 @pytest.mark.parametrize(

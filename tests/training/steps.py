@@ -78,7 +78,7 @@ def trained(world: World, steps: int, *systems: System, seed: int = SEED) -> lis
                     [(float(report.norm), float(report.clipped)) for report in reports],
                     parameters_to_vector(trainer.model.parameters()).tolist(),
                     {name.split(".")[0] for name in trainer.state()},
-                    trainer.communication().bucket_elements,
+                    trainer.describe_step().bucket_elements,
                 )
             )
     return answers

@@ -1,4 +1,4 @@
-"""What `build` hands to the timed loop follows one system: the one with the arithmetic that was chosen."""
+"""What `build_run` hands to the timed loop follows one system: the one with the arithmetic that was chosen."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from bertbench.loading.inputs import open_data
 from bertbench.machine.arithmetic import Arithmetic
 from bertbench.results.files import ResultFiles
 from bertbench.results.mlperf_log import MlperfLog
-from bertbench.training.build import Options, build
+from bertbench.training.build import Options, build_run
 from tests.ranks import run_ranks
 
 if TYPE_CHECKING:
@@ -28,16 +28,16 @@ if TYPE_CHECKING:
 
 
 def tokens_of_a_batch(world: World, system: System, precision: PrecisionName, log: Path) -> tuple[int, int]:
-    """Return the tokens of the first training batch that `build`'s loader gives, and those of its samples alone."""
+    """Return the tokens of the first training batch that `build_run`'s loader gives, and those of its samples alone."""
     chosen = Arithmetic(precision, (), "as the test says")
     with (
         mock.patch("bertbench.training.build.choose_arithmetic", return_value=chosen),
-        mock.patch("bertbench.training.build.check", side_effect=lambda _, __, arithmetic: arithmetic),
+        mock.patch("bertbench.training.build.check_fast_paths", side_effect=lambda _, __, arithmetic: arithmetic),
         MlperfLog(None) as silent,
     ):
         files = ResultFiles(log)
         files.folder.mkdir()
-        built = build(system, world, 11, files, Options(), Startup(), silent, PhaseClock(world.device))
+        built = build_run(system, world, 11, files, Options(), Startup(), silent, PhaseClock(world.device))
     (loaded,) = next(built.loader.steps(range(1))).parts
     samples = open_data(system)[0].lengths(loaded.part.ids).sum()
     built.snapshots.close()

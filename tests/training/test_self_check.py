@@ -12,10 +12,10 @@ import torch
 from bertbench.common.errors import ConfigError
 from bertbench.config import System, load_system
 from bertbench.distributed.world import World
-from bertbench.machine.arithmetic import Arithmetic
+from bertbench.machine.arithmetic import Arithmetic, with_fastest_paths
 from bertbench.model.linear import Products
 from bertbench.model.products import Shape
-from bertbench.training.self_check import Step, check, fastest_of, length_of, take_step
+from bertbench.training.self_check import StepResult, check_fast_paths, length_of, take_step
 from tests.conftest import Tiny
 from tests.ranks import run_ranks
 
@@ -23,7 +23,7 @@ ONEDNN = Products("onednn", "onednn", "onednn")
 
 
 def arithmetic(**choices: object) -> Arithmetic:
-    return replace(Arithmetic("fp32", (), "as the system file says"), **choices)  # type: ignore[arg-type]
+    return replace(Arithmetic("fp32", (), "as the system file says", "none", "torch"), **choices)  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize("settings", [(), ("optimizer.sharded=true",)])
@@ -35,8 +35,8 @@ def test_sound_paths_stay_on_every_rank(tiny: Tiny, settings: tuple[str, ...]) -
         assert (found.precision, found.products) == ("bf16", wanted.products)
 
 
-def checked(world: World, system: System, wanted: Arithmetic, *take: Callable[..., Step]) -> Arithmetic:
-    return check(system, world, wanted, *take)
+def checked(world: World, system: System, wanted: Arithmetic, *take: Callable[..., StepResult]) -> Arithmetic:
+    return check_fast_paths(system, world, wanted, *take)
 
 
 def test_plain_arithmetic_has_nothing_to_check(tiny: Tiny) -> None:
@@ -44,7 +44,7 @@ def test_plain_arithmetic_has_nothing_to_check(tiny: Tiny) -> None:
     assert (found.checked, found.compile) == ((), "none")
 
 
-def wrong(name: str, factor: float, system: System, world: World, products: dict[Shape, Products]) -> Step:
+def wrong(name: str, factor: float, system: System, world: World, products: dict[Shape, Products]) -> StepResult:
     """A step whose compiled code computes the tensors of that name `factor` times as large, or doesn't start."""
     compiled = system.compute.compile in ("default", "graphs")
     if compiled and not factor:
@@ -85,7 +85,7 @@ def check_beside_apex(world: World, system: System) -> Arithmetic:
     optimizer = system.optimizer.model_copy(update={"impl": "apex"})
     with mock.patch.dict(sys.modules, {"apex": mock.Mock(), "apex.optimizers": mock.Mock(FusedAdam=torch.optim.AdamW)}):
         wanted = arithmetic(precision="bf16", impl="apex")
-        return check(system.model_copy(update={"optimizer": optimizer}), world, wanted)
+        return check_fast_paths(system.model_copy(update={"optimizer": optimizer}), world, wanted)
 
 
 def test_a_record_keeps_what_was_checked_and_refused_and_what_a_resumed_run_uses() -> None:
@@ -108,7 +108,7 @@ def test_a_record_keeps_what_was_checked_and_refused_and_what_a_resumed_run_uses
 ])  # fmt: skip
 def test_auto_is_the_fastest_path_that_the_other_settings_allow(name: str, mode: str, impl: str) -> None:
     system = load_system(name)
-    found = fastest_of(system, arithmetic(precision=system.precision.compute))
+    found = with_fastest_paths(system, arithmetic(precision=system.precision.compute, compile=None, impl=None))
     assert (found.compile, found.impl) == (mode, impl)
 
 

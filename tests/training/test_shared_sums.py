@@ -25,7 +25,7 @@ def test_two_ranks_train_as_by_gloo_to_the_last_bit(tiny: Tiny, mode: str, compr
 
 def transport(world: World, system: System) -> str:
     with whole_trainer(system, world) as trainer:
-        return trainer.communication().transport
+        return trainer.describe_step().transport
 
 
 def test_a_run_says_by_what_its_gradients_are_summed(tiny: Tiny) -> None:

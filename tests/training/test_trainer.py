@@ -19,7 +19,7 @@ from bertbench.loading.sampler import Sampler
 from bertbench.model.bert import Bert
 from bertbench.optim.adam import MultiTensorAdam
 from bertbench.training import trainer as trainer_module
-from bertbench.training.evaluate import Evaluator
+from bertbench.training.evaluator import Evaluator
 from bertbench.training.trainer import WholeTrainer
 from tests.conftest import Tiny
 from tests.ranks import run_ranks
@@ -121,7 +121,7 @@ def check_untouched(world: World, system: System) -> None:
         optimizer = trainer.optimizer
         assert isinstance(optimizer, MultiTensorAdam)
         assert optimizer.steps == 0
-        assert not any(moment.any() for both in optimizer._moments for moments in both for moment in moments)
+        assert not any(moment.any() for name, moment in trainer.state().items() if name.startswith("optimizer."))
         assert all(parameter.grad is None for parameter in trainer.model.parameters())
 
 
@@ -146,7 +146,7 @@ def sizes(world: World, system: System) -> tuple[list[Bin], list[Bin], list[Bin]
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(trainer_module, "_SIZES_S", 600.0)
-        trainers = Passing(system, world, SEED, sizes=planned), WholeTrainer(system, world, SEED)
+        trainers = Passing(system, world, SEED, warm_up_sizes=planned), WholeTrainer(system, world, SEED)
     ours, plain = ([trainer.step(at, batches[at]).loss.item() for at in steps] for trainer in trainers)
     return planned, [size_of(parts[0].batch) for parts in batches], passed, ours == plain
 

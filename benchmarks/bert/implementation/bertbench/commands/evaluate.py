@@ -19,7 +19,8 @@ from bertbench.launch.rank import ranks_of
 from bertbench.loading.inputs import open_split
 from bertbench.model.arithmetic import set_arithmetic
 from bertbench.model.bert import Bert
-from bertbench.training.evaluate import Evaluator
+from bertbench.model.options import unmeasured_precision
+from bertbench.training.evaluator import Evaluator
 
 
 def run(arguments: argparse.Namespace) -> int:
@@ -34,8 +35,7 @@ def run(arguments: argparse.Namespace) -> int:
         if world.leads:
             say_unread(system, arguments)
         model.to(world.device)
-        asked = system.precision.compute
-        precision = "fp32" if asked == "auto" else asked  # measuring which is faster would take longer
+        precision = unmeasured_precision(system.precision.compute)
         set_arithmetic(model, world.device, precision, "none")  # compiling would take longer than one evaluation
         evaluator = Evaluator(samples, system.evaluation.batch_size, world)
         accuracy = evaluator.accuracy(model, precision)

@@ -27,7 +27,7 @@ from bertbench.config.sections import (
     Precision,
     Schedule,
 )
-from bertbench.model.options import default_mode, wants_few_sizes
+from bertbench.model.options import unchecked_mode, wants_few_sizes
 
 
 def nearest_multiples(number: int, of: int) -> str:
@@ -150,7 +150,7 @@ class Settings(Section):
     def fills_batches(self) -> bool:
         """Whether batches are rounded up to few sizes (loading/filler.py)."""
         device, precision = self.launch.device, self.precision.compute
-        mode = default_mode(device) if self.compute.compile in (None, "auto") else self.compute.compile
+        mode = unchecked_mode(self.compute.compile, device)
         return not self.parallel.splits and wants_few_sizes(device, precision, mode, self.model.hidden_size)
 
     def blocks(self, taken: int = 0) -> Iterator[tuple[int, int]]:

@@ -18,9 +18,9 @@ from bertbench.gradients.exchange import Exchange
 from bertbench.gradients.gradient_sum import ElementSum
 from bertbench.gradients.reducer import GradientReducer
 from bertbench.model.arithmetic import computing
-from bertbench.model.options import PrecisionName
+from bertbench.model.options import PrecisionName, unmeasured_precision
 from bertbench.model.span import SpanBert, log_softmax
-from bertbench.optim.build import build_optimizer
+from bertbench.optim.build_optimizer import build_optimizer
 from bertbench.results.metrics import StepReport
 
 
@@ -44,8 +44,7 @@ class SpanTrainer:
     def __init__(self, system: System, world: World, model: SpanBert, schedule: LearningRate) -> None:
         self._world = world
         self.schedule, self.model = schedule, model
-        asked = system.precision.compute
-        self.precision: PrecisionName = "fp32" if asked == "auto" else asked  # measuring would take longer
+        self.precision = unmeasured_precision(system.precision.compute)
         parameters = [parameter for parameter in model.parameters() if parameter.requires_grad]
         buckets = Buckets(bucket_table(parameters[::-1], system.communication.bucket_mb))
         clip, norm = ClipAfter(system.finetune.max_norm), partial(gradient_norm, parameters)

@@ -5,7 +5,7 @@ layout; `reducer.py` fills it.
 """
 
 from collections.abc import Callable, Iterator, Sequence
-from itertools import accumulate, pairwise
+from itertools import accumulate
 
 import torch
 from torch import Tensor, distributed, nn
@@ -29,9 +29,13 @@ def slice_length(sizes: Sequence[int], slices: int, alignment: int = _ALIGNMENT)
 def owned(sizes: Sequence[int], ranks: int, place: int) -> int:
     """Return how many elements of its tensors are in a bucket's slice at `place`, without padding."""
     length = slice_length(sizes, ranks)
-    begin, stop = place * length, (place + 1) * length
-    spans = zip(starts_of(sizes), sizes, strict=False)
-    return sum(max(min(start + size, stop) - max(start, begin), 0) for start, size in spans)
+    slice_begin = place * length
+    slice_end = slice_begin + length
+    elements = 0
+    for start, size in zip(starts_of(sizes)[:-1], sizes, strict=True):
+        overlap = min(start + size, slice_end) - max(start, slice_begin)
+        elements += max(overlap, 0)
+    return elements
 
 
 def _aligned(elements: int, alignment: int) -> int:
@@ -45,11 +49,12 @@ def ready_order(model: nn.Module, backward: Callable[[], None]) -> list[nn.Param
     """
     order = backward_order(model, backward)
     parameters = [parameter for parameter in model.parameters() if parameter.requires_grad]
-    places = {parameter: place for place, parameter in enumerate(parameters)}
-    agreed = torch.tensor([places[parameter] for parameter in order], device=parameters[0].device)
-    for tensor in (agreed, *(parameter.detach() for parameter in parameters)):
-        distributed.broadcast(tensor, 0)
-    return [parameters[place] for place in agreed.tolist()]
+    numbers = {parameter: number for number, parameter in enumerate(parameters)}
+    order_of_rank_0 = torch.tensor([numbers[parameter] for parameter in order], device=parameters[0].device)
+    distributed.broadcast(order_of_rank_0, 0)
+    for parameter in parameters:
+        distributed.broadcast(parameter.detach(), 0)
+    return [parameters[number] for number in order_of_rank_0.tolist()]
 
 
 def backward_order(model: nn.Module, backward: Callable[[], None]) -> list[nn.Parameter]:
@@ -67,8 +72,8 @@ def backward_order(model: nn.Module, backward: Callable[[], None]) -> list[nn.Pa
 
 def bucket_table(parameters: Sequence[nn.Parameter], bucket_mb: float | None) -> list[list[nn.Parameter]]:
     """Return the parameters of each bucket, grouped as torch's DDP would into buckets of `bucket_mb` MiB."""
-    table, _ = distributed._compute_bucket_assignment_by_size(list(parameters), bucket_limits(bucket_mb))
-    return [[parameters[place] for place in places] for places in table]
+    numbers_by_bucket, _ = distributed._compute_bucket_assignment_by_size(list(parameters), bucket_limits(bucket_mb))
+    return [[parameters[number] for number in numbers] for numbers in numbers_by_bucket]
 
 
 class Bucket:
@@ -76,16 +81,20 @@ class Bucket:
 
     def __init__(self, number: int, parameters: Sequence[nn.Parameter], starts: Sequence[int], flat: Tensor) -> None:
         """Take `starts`, the offsets of the parameters in the zeros `flat`."""
-        self.number, self.parameters, self.starts = number, tuple(parameters), tuple(starts)
+        self.number = number
+        self.parameters = tuple(parameters)
+        self.starts = tuple(starts)
         self.gradients = flat
-        sizes = [parameter.numel() for parameter in parameters]
+        sizes = _sizes(parameters)
         self.elements = sum(sizes)
         """Elements of the parameters, without padding."""
         self.views = list(self.views_of(flat))
         """Each parameter's part of `gradients`."""
-        stops = [start + size for start, size in zip(starts, sizes, strict=True)]
-        ends = [0, *(end for span in zip(starts, stops, strict=True) for end in span), flat.numel()]
-        self._gaps = [flat[begin:stop] for begin, stop in list(pairwise(ends))[::2] if begin < stop]
+        self._gaps = []
+        """The padding behind each parameter, and behind the last one."""
+        for start, size, next_start in zip(starts, sizes, [*starts[1:], flat.numel()], strict=True):
+            if start + size < next_start:
+                self._gaps.append(flat[start + size : next_start])
 
     def views_of(self, flat: Tensor) -> Iterator[Tensor]:
         """Yield each parameter's part of a flat tensor that is laid out like the gradients."""
@@ -95,15 +104,16 @@ class Bucket:
     @torch.no_grad()
     def take_in(self) -> None:
         """Move the parameters' gradients here in one launch, where they aren't here already; all of them must exist."""
-        places, gradients = [], []
+        destinations = []
+        gradients = []
         for view, parameter in zip(self.views, self.parameters, strict=True):
             assert parameter.grad is not None, "every trained parameter takes part in every step"
             if parameter.grad is not view:
-                places.append(view)
+                destinations.append(view)
                 gradients.append(parameter.grad)
                 parameter.grad = view
-        if places:
-            torch._foreach_copy_(places, gradients)
+        if destinations:
+            torch._foreach_copy_(destinations, gradients)
         if self._gaps:  # a sum into slices leaves anything in the others
             torch._foreach_zero_(self._gaps)
 
@@ -115,17 +125,19 @@ class Buckets:
         self, table: Sequence[Sequence[nn.Parameter]], sliced: bool = False, slices: int = 1, place: int = 0
     ) -> None:
         """Hold gradients, and weights if `sliced`, cut into `slices`; this rank owns the slice at `place`."""
-        self.slices, self.place = slices, place
+        self.slices = slices
+        self.place = place
         device = table[0][0].device
         # a CPU's gradients need no alignment: they stand as close as in torch's DDP
         alignment = _ALIGNMENT if sliced or device.type == "cuda" else 1
-        sizes = [[parameter.numel() for parameter in parameters] for parameters in table]
-        lengths = [slices * slice_length(bucket, slices, alignment) for bucket in sizes]
+        sizes_by_bucket = [_sizes(parameters) for parameters in table]
+        lengths = [slices * slice_length(sizes, slices, alignment) for sizes in sizes_by_bucket]
         flats = torch.zeros(sum(lengths), device=device).split(lengths)
-        self.all = tuple(
-            Bucket(number, parameters, starts_of(bucket, alignment)[:-1], flat)
-            for number, (parameters, bucket, flat) in enumerate(zip(table, sizes, flats, strict=True))
-        )
+        buckets: list[Bucket] = []
+        for parameters, sizes, flat in zip(table, sizes_by_bucket, flats, strict=True):
+            starts = starts_of(sizes, alignment)[:-1]
+            buckets.append(Bucket(len(buckets), parameters, starts, flat))
+        self.all = tuple(buckets)
         self.weights: tuple[Tensor, ...] = ()
         """The flat weights of each bucket, if ranks own slices of them."""
         if sliced:
@@ -136,7 +148,7 @@ class Buckets:
         """Return all parameters, bucket by bucket."""
         return [parameter for bucket in self.all for parameter in bucket.parameters]
 
-    def own(self, flat: Tensor) -> Tensor:
+    def my_slice(self, flat: Tensor) -> Tensor:
         """Return this rank's slice of a bucket's weights or gradients, on the same memory."""
         return slice_of(flat, self.place, self.slices)
 
@@ -148,7 +160,11 @@ class Buckets:
                 parameter.data = weight.copy_(parameter)
 
 
-class Weights:
+def _sizes(parameters: Sequence[nn.Parameter]) -> list[int]:
+    return [parameter.numel() for parameter in parameters]
+
+
+class ModelWeights:
     """Weights that are whole on every rank: nothing to wait for, nothing to publish."""
 
     def ready(self) -> None:

@@ -39,7 +39,7 @@ def after_coefficient(norm: Tensor, max_norm: float) -> Tensor:
     return (max_norm / (norm + 1e-6)).clamp(max=1)
 
 
-class Clip:
+class GradientClip:
     """Clip nothing: mode `none`. The other modes override what they do."""
 
     waits_for_all = False
@@ -58,45 +58,55 @@ class Clip:
         return None, torch.zeros_like(norm)
 
 
-class ClipAfter(Clip):
+class ClipAfter(GradientClip):
     """Clip the reduced gradient."""
 
     def __init__(self, max_norm: float) -> None:
         self._max_norm = max_norm
 
     def reduced(self, norm: Tensor) -> tuple[Tensor | None, Tensor]:
-        """See `Clip`."""
-        return after_coefficient(norm, self._max_norm), (norm > self._max_norm).float()
+        """Return the factor by the norm of the sum; see `GradientClip`."""
+        clipped = (norm > self._max_norm).float()
+        return after_coefficient(norm, self._max_norm), clipped
 
 
-class ClipContribution(Clip):
+class ClipContribution(GradientClip):
     """Clip this rank's gradient before its sum: each bucket, or the whole."""
 
     def __init__(self, limit: float, scale: Scalar, waits_for_all: bool) -> None:
         """Take the limit of a contribution's norm, and the loss scale, a tensor where it changes."""
-        self._limit, self._scale, self.waits_for_all = limit, scale, waits_for_all
+        self._limit = limit
+        self._scale = scale
+        self.waits_for_all = waits_for_all
         self._decisions: list[Tensor] = []
 
     @torch.no_grad()
     def contribution(self, buffers: list[Tensor]) -> Tensor | None:
-        """See `Clip`."""
-        norm, limit = nn.utils.get_total_norm(buffers, foreach=True), self._scale * self._limit
+        """Return the factor by the norm of these buffers; see `GradientClip`."""
+        norm = nn.utils.get_total_norm(buffers, foreach=True)
+        limit = self._scale * self._limit
         self._decisions.append((norm > limit).float())
         return (limit / norm).clamp(max=1)
 
     def reduced(self, norm: Tensor) -> tuple[Tensor | None, Tensor]:
-        """See `Clip`."""
+        """Return the share of this step's contributions that were clipped; see `GradientClip`."""
         del norm
-        decisions, self._decisions = self._decisions, []
-        return None, torch.stack(decisions).mean()
+        share = torch.stack(self._decisions).mean()
+        self._decisions = []
+        return None, share
 
 
-def make_clip(mode: ClipMode, max_norm: float, ranks: int, buckets: int, scale: Scalar = 1.0) -> Clip:
+def make_clip(mode: ClipMode, max_norm: float, ranks: int, buckets: int, scale: Scalar = 1.0) -> GradientClip:
     """Return the clipping of a mode, for gradients in `buckets` buckets whose loss is multiplied by `scale`."""
-    if mode in ("before", "bucket"):
-        pieces = buckets if mode == "bucket" else 1
-        return ClipContribution(contribution_limit(max_norm, ranks, pieces), scale, waits_for_all=mode == "before")
-    return ClipAfter(max_norm) if mode == "after" else Clip()
+    match mode:
+        case "none":
+            return GradientClip()
+        case "after":
+            return ClipAfter(max_norm)
+        case "before":
+            return ClipContribution(contribution_limit(max_norm, ranks), scale, waits_for_all=True)
+        case "bucket":
+            return ClipContribution(contribution_limit(max_norm, ranks, buckets), scale, waits_for_all=False)
 
 
 @torch.no_grad()

@@ -16,22 +16,26 @@ from bertbench.gradients.gradient_sum import ElementSum, GradientSum
 class DelayedSum(GradientSum):
     """Start the sum of each bucket and return the sum of `delay_steps` steps ago in it, zeros at first."""
 
-    def __init__(self, whole: ElementSum, delay_steps: int) -> None:
-        """Delay the sums of `whole`, which has its own options."""
-        self._sum, self._places, self._step = whole, delay_steps + 1, 0
+    def __init__(self, element_sum: ElementSum, delay_steps: int) -> None:
+        """Delay the sums of `element_sum`, which has its own options."""
+        self._sum = element_sum
+        self._ring_size = delay_steps + 1
+        self._step = 0
         self._rings: dict[int, list[Tensor]] = {}
         """Buffers by bucket: step t uses index t modulo their number."""
         self._waits: dict[tuple[int, int], Wait] = {}
         """Sums in progress, by bucket and index."""
 
     def begin(self, bucket: Bucket, factor: Tensor | None) -> None:
-        """See `GradientSum`."""
-        number, place = bucket.number, self._step % self._places
+        """Start the bucket's sum in the ring, and copy the oldest one into the bucket; see `GradientSum`."""
+        number = bucket.number
+        newest = self._step % self._ring_size
+        oldest = (newest + 1) % self._ring_size
         if number not in self._rings:
-            self._rings[number] = [torch.zeros_like(bucket.gradients) for _ in range(self._places)]
-        buffer = self._rings[number][place].copy_(bucket.gradients)
-        self._waits[number, place] = self._sum.start(number * self._places + place, buffer, factor)
-        bucket.gradients.copy_(self._arrived(number, (place + 1) % self._places))
+            self._rings[number] = [torch.zeros_like(bucket.gradients) for _ in range(self._ring_size)]
+        buffer = self._rings[number][newest].copy_(bucket.gradients)
+        self._waits[number, newest] = self._sum.start(number * self._ring_size + newest, buffer, factor)
+        bucket.gradients.copy_(self._arrived(number, oldest))
 
     def finish(self) -> None:
         """End the step; later ones finish its sums."""
@@ -40,20 +44,20 @@ class DelayedSum(GradientSum):
     def reset(self) -> None:
         """Wait for sums in progress and drop them."""
         for number in self._rings:
-            for place in range(self._places):
-                self._arrived(number, place).zero_()
+            for index in range(self._ring_size):
+                self._arrived(number, index).zero_()
         self._step = 0
 
     def state(self) -> dict[str, Tensor]:
         """Return the sums not applied yet, by bucket and age in steps; the same on every rank."""
         return {
-            f"delayed.{number}.{age}": self._arrived(number, (self._step - age) % self._places)
+            f"delayed.{number}.{age}": self._arrived(number, (self._step - age) % self._ring_size)
             for number in self._rings
-            for age in range(1, self._places)
+            for age in range(1, self._ring_size)
         }
 
-    def _arrived(self, number: int, place: int) -> Tensor:
-        if wait := self._waits.pop((number, place), None):
+    def _arrived(self, number: int, index: int) -> Tensor:
+        if wait := self._waits.pop((number, index), None):
             with in_phase(ALL_REDUCE):
                 wait()
-        return self._rings[number][place]
+        return self._rings[number][index]

@@ -12,7 +12,7 @@ elements of a bucket, R ranks, L elements of a slice, B blocks of a slice.
 """
 
 import math
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, distributed
@@ -21,7 +21,7 @@ from bertbench.config.optimizer import Communication
 from bertbench.distributed.collectives import all_gather
 from bertbench.gradients.buckets import Bucket
 from bertbench.gradients.exchange import Exchange
-from bertbench.gradients.gradient_sum import GradientSum, Handed
+from bertbench.gradients.gradient_sum import GradientSum, SummedSizes
 
 _LARGEST = 127
 _BLOCK = 512  # elements that share a scale in int8
@@ -29,15 +29,24 @@ _SCALE_BYTES = 4  # fp32
 _PLACED_BYTES = 4 + 4  # fp32 and its place
 
 
+class _Started(NamedTuple):
+    """A bucket whose first exchange has started."""
+
+    bucket: Bucket
+    received: Tensor
+    """What arrives, once `work` is done."""
+    work: Any
+
+
 class ErrorFeedback(GradientSum):
     """A compressed sum that carries what it left out: tensors by kind and bucket, zero at first."""
 
     def __init__(self, options: Communication, exchange: Exchange) -> None:
         super().__init__(options, exchange)
-        self._rank, self._ranks = distributed.get_rank(), distributed.get_world_size()
+        self._rank = distributed.get_rank()
+        self._ranks = distributed.get_world_size()
         self._carried: dict[tuple[str, int], Tensor] = {}
-        self._begun: list[tuple[Bucket, Tensor, Any]] = []
-        """Buckets, what they receive, and what waits for the first exchange."""
+        self._started: list[_Started] = []
 
     def _error(self, kind: str, bucket: Bucket, elements: int) -> Tensor:
         if (kind, bucket.number) not in self._carried:
@@ -47,12 +56,18 @@ class ErrorFeedback(GradientSum):
     def _with_gradient(self, bucket: Bucket, elements: int, factor: Tensor | None) -> Tensor:
         """Return a bucket's error, of at least its elements, with `factor` times the gradient added."""
         error = self._error("error", bucket, elements)
-        own = error[: bucket.gradients.numel()]
-        own += bucket.gradients if factor is None else bucket.gradients * factor
+        contribution = bucket.gradients if factor is None else bucket.gradients * factor
+        error[: bucket.gradients.numel()].add_(contribution)
         return error
 
+    def _take_started(self) -> list[_Started]:
+        """Return the exchanges begun since the last call."""
+        started = self._started
+        self._started = []
+        return started
+
     def reset(self) -> None:
-        """See `GradientSum`."""
+        """Forget the errors; see `GradientSum`."""
         for tensor in self._carried.values():
             tensor.zero_()
 
@@ -65,49 +80,56 @@ class Int8Sum(ErrorFeedback):
     """Sum buckets as 8-bit integers, with one fp32 scale for each block of 512."""
 
     @staticmethod
-    def bytes_per_step(handed: Handed) -> int:
-        """See `GradientSum`: a byte an element and a scale a block, for each rank's slice."""
-        slices = [int8_slice(elements, handed.ranks) for elements in handed.buckets]
-        return handed.ranks * sum(length + _SCALE_BYTES * -(-length // _BLOCK) for length in slices)
+    def bytes_per_step(sizes: SummedSizes) -> int:
+        """Count a byte an element and a scale a block, for each rank's slice; see `GradientSum`."""
+        slice_bytes = 0
+        for elements in sizes.bucket_elements:
+            length = int8_slice(elements, sizes.ranks)
+            blocks = -(-length // _BLOCK)
+            slice_bytes += length + _SCALE_BYTES * blocks
+        return sizes.ranks * slice_bytes
 
     def begin(self, bucket: Bucket, factor: Tensor | None) -> None:
-        """See `GradientSum`."""
+        """Send each rank its slice of this rank's gradient; see `GradientSum`."""
         length = int8_slice(bucket.gradients.numel(), self._ranks)
         rows_RL = self._with_gradient(bucket, self._ranks * length, factor).view(self._ranks, length)
         message = encoded(rows_RL)
         rows_RL -= decoded(message, length)
         received = torch.empty_like(message)
         work = distributed.all_to_all_single(received.view(-1), message.view(-1), async_op=True)
-        self._begun.append((bucket, received, work))
+        self._started.append(_Started(bucket, received, work))
 
     def finish(self) -> None:
-        """See `GradientSum`."""
-        begun, self._begun = self._begun, []
-        gathered = []
-        for bucket, received, work in begun:
-            work.wait()
-            length = int8_slice(bucket.gradients.numel(), self._ranks)
-            own = self._error("slice_error", bucket, length)
-            own += decoded(received, length).sum(dim=0)
-            message = encoded(own.view(1, -1))
-            own -= decoded(message, length).reshape(-1)
-            gathered.append(all_gather(received.view(-1), message.view(-1), async_op=True))
-        for (bucket, received, _), work in zip(begun, gathered, strict=True):
-            work.wait()
-            elements = bucket.gradients.numel()
-            bucket.gradients.copy_(decoded(received, int8_slice(elements, self._ranks)).reshape(-1)[:elements])
+        """Sum this rank's slices, send the sums to all ranks, and wait for theirs; see `GradientSum`."""
+        all_started = self._take_started()
+        gathers = []
+        for started in all_started:
+            started.work.wait()
+            length = int8_slice(started.bucket.gradients.numel(), self._ranks)
+            slice_sum_L = self._error("slice_error", started.bucket, length)
+            slice_sum_L += decoded(started.received, length).sum(dim=0)
+            message = encoded(slice_sum_L.view(1, -1))
+            slice_sum_L -= decoded(message, length).reshape(-1)  # what the message leaves out is the next error
+            gathers.append(all_gather(started.received.view(-1), message.view(-1), async_op=True))
+        for started, gather in zip(all_started, gathers, strict=True):
+            gather.wait()
+            gradients = started.bucket.gradients
+            elements = gradients.numel()
+            sums_RL = decoded(started.received, int8_slice(elements, self._ranks))
+            gradients.copy_(sums_RL.reshape(-1)[:elements])
 
 
 class TopKSum(ErrorFeedback):
     """Sum the largest `topk_share` of each rank's elements; the rest waits in the error until it is large enough."""
 
     @staticmethod
-    def bytes_per_step(handed: Handed) -> int:
-        """See `GradientSum`."""
-        return _PLACED_BYTES * sum(topk_elements(elements, handed.options.topk_share) for elements in handed.buckets)
+    def bytes_per_step(sizes: SummedSizes) -> int:
+        """Count each bucket's largest elements with their places; see `GradientSum`."""
+        share = sizes.options.topk_share
+        return _PLACED_BYTES * sum(topk_elements(elements, share) for elements in sizes.bucket_elements)
 
     def begin(self, bucket: Bucket, factor: Tensor | None) -> None:
-        """See `GradientSum`."""
+        """Send the largest elements to all ranks; see `GradientSum`."""
         elements = bucket.gradients.numel()
         error = self._with_gradient(bucket, elements, factor)
         places = error.abs().topk(topk_elements(elements, self._options.topk_share), sorted=False).indices
@@ -115,16 +137,16 @@ class TopKSum(ErrorFeedback):
         error[places] = 0
         received = message.new_empty(self._ranks, *message.shape)
         work = all_gather(received.view(-1), message.view(-1), async_op=True)
-        self._begun.append((bucket, received, work))
+        self._started.append(_Started(bucket, received, work))
 
     def finish(self) -> None:
-        """See `GradientSum`."""
-        begun, self._begun = self._begun, []
-        for bucket, received, work in begun:
-            work.wait()
-            bucket.gradients.zero_()
-            for places, values in received:  # rank after rank: every rank adds in the same order
-                bucket.gradients.index_add_(0, places, values.view(bucket.gradients.dtype))
+        """Wait for all ranks' elements and add them up; see `GradientSum`."""
+        for started in self._take_started():
+            started.work.wait()
+            gradients = started.bucket.gradients
+            gradients.zero_()
+            for places, values in started.received:  # rank after rank: every rank adds in the same order
+                gradients.index_add_(0, places, values.view(gradients.dtype))
 
 
 def int8_slice(elements: int, ranks: int) -> int:
@@ -156,6 +178,5 @@ def decoded(message: Tensor, length: int) -> Tensor:
     rows = message.shape[0]
     scales_RB = message[:, length:].clone(memory_format=torch.contiguous_format).view(torch.float32)
     codes_RL = message[:, :length].view(torch.int8).float()
-    whole = math.ceil(length / _BLOCK) * _BLOCK
-    blocks_RBn = torch.nn.functional.pad(codes_RL, (0, whole - length)).view(rows, -1, _BLOCK)
+    blocks_RBn = torch.nn.functional.pad(codes_RL, (0, -length % _BLOCK)).view(rows, -1, _BLOCK)
     return (blocks_RBn * scales_RB.unsqueeze(-1)).view(rows, -1)[:, :length]

@@ -27,8 +27,10 @@ def slice_of(buffer: Tensor, place: int, slices: int) -> Tensor:
 class Exchange:
     """Sum by one all-reduce: every rank owns the whole buffer. Other exchanges override what they do."""
 
-    slices, place = 1, 0
-    """The slices of a buffer, whose elements are a multiple of them, and the index of this rank's own."""
+    slices = 1
+    """The slices of a buffer, whose elements are a multiple of them."""
+    place = 0
+    """The index of this rank's own slice."""
 
     def sum(self, buffer: Tensor) -> Wait:
         """Start summing over the ranks into this rank's slice; other slices become undefined."""
@@ -47,7 +49,7 @@ class SharedMemorySum(Exchange):
         self._shared = shared
 
     def sum(self, buffer: Tensor) -> Wait:
-        """See `Exchange`."""
+        """Sum before returning; see `Exchange`."""
         with in_phase(ALL_REDUCE):
             self._shared.sum(buffer)
         return _nothing
@@ -57,14 +59,15 @@ class ReduceScatter(Exchange):
     """One collective over all ranks; each owns a slice."""
 
     def __init__(self) -> None:
-        self.slices, self.place = distributed.get_world_size(), distributed.get_rank()
+        self.slices = distributed.get_world_size()
+        self.place = distributed.get_rank()
 
     def sum(self, buffer: Tensor) -> Wait:
-        """See `Exchange`."""
+        """Start a reduce-scatter; see `Exchange`."""
         return _wait(reduce_scatter(slice_of(buffer, self.place, self.slices), buffer, async_op=True))
 
     def gather(self, buffer: Tensor) -> Wait:
-        """See `Exchange`."""
+        """Start an all-gather; see `Exchange`."""
         return _wait(all_gather(buffer, slice_of(buffer, self.place, self.slices), async_op=True))
 
 
@@ -77,22 +80,25 @@ class AllReduceByNode(Exchange):
 
     def __init__(self, local_size: int) -> None:
         """Take ranks numbered node by node, `local_size` each."""
-        node, self._local_rank = divmod(distributed.get_rank(), local_size)
+        node, local_rank = divmod(distributed.get_rank(), local_size)
+        self._local_rank = local_rank
         self._local_size = local_size
-        nodes = [list(range(first, first + local_size)) for first in range(0, distributed.get_world_size(), local_size)]
-        self._within = _own_group(nodes, node)
-        self._across = _own_group([list(group) for group in zip(*nodes, strict=True)], self._local_rank)
+        first_ranks = range(0, distributed.get_world_size(), local_size)
+        ranks_by_node = [list(range(first, first + local_size)) for first in first_ranks]
+        ranks_by_local_rank = [list(ranks) for ranks in zip(*ranks_by_node, strict=True)]
+        self._within_node = _build_groups(ranks_by_node)[node]
+        self._across_nodes = _build_groups(ranks_by_local_rank)[local_rank]
         self._stream = torch.cuda.Stream() if torch.cuda.is_initialized() else None
 
     def sum(self, buffer: Tensor) -> Wait:
-        """See `Exchange`."""
+        """Start the three stages; see `Exchange`."""
         padding = -buffer.numel() % self._local_size
         padded = torch.nn.functional.pad(buffer, (0, padding)) if padding else buffer
         share = slice_of(padded, self._local_rank, self._local_size)
-        with self._aside(padded):
-            reduce_scatter(share, padded, group=self._within)
-            distributed.all_reduce(share, group=self._across)
-            all_gather(padded, share, group=self._within)
+        with self._on_separate_stream(padded):
+            reduce_scatter(share, padded, group=self._within_node)
+            distributed.all_reduce(share, group=self._across_nodes)
+            all_gather(padded, share, group=self._within_node)
 
         def join() -> None:
             if self._stream is not None:
@@ -102,7 +108,7 @@ class AllReduceByNode(Exchange):
 
         return join
 
-    def _aside(self, buffer: Tensor) -> Any:
+    def _on_separate_stream(self, buffer: Tensor) -> Any:
         if self._stream is None:
             return nullcontext()
         self._stream.wait_stream(torch.cuda.current_stream())
@@ -110,7 +116,7 @@ class AllReduceByNode(Exchange):
         return torch.cuda.stream(self._stream)
 
 
-def exchange(sharded: bool, hierarchical: bool, local_size: int, shared: SharedMemory | None) -> Exchange:
+def choose_exchange(sharded: bool, hierarchical: bool, local_size: int, shared: SharedMemory | None) -> Exchange:
     """Return the exchange over all ranks, numbered node by node with `local_size` ranks each. Collective.
 
     `shared` is the memory in which ranks sum whole buffers, None for torch's collectives.
@@ -122,9 +128,9 @@ def exchange(sharded: bool, hierarchical: bool, local_size: int, shared: SharedM
     return Exchange() if shared is None else SharedMemorySum(shared)
 
 
-def _own_group(groups: list[list[int]], own: int) -> distributed.ProcessGroup:
-    """Build a process group for each list of ranks and return this rank's. Collective."""
-    return [distributed.new_group(ranks) for ranks in groups][own]
+def _build_groups(ranks_of_groups: list[list[int]]) -> list[distributed.ProcessGroup]:
+    """Build a process group for each list of ranks. Collective."""
+    return [distributed.new_group(ranks) for ranks in ranks_of_groups]
 
 
 def _wait(work: Any) -> Wait:

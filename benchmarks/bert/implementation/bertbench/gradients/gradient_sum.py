@@ -17,14 +17,14 @@ from bertbench.gradients.buckets import Bucket
 from bertbench.gradients.exchange import Exchange, Wait, slice_of
 
 
-class Handed(NamedTuple):
-    """What decides how many bytes one rank hands to a step's sums."""
+class SummedSizes(NamedTuple):
+    """What decides how many bytes one rank contributes to a step's sums."""
 
     options: Communication
     shapes: Sequence[Sequence[int]]
-    """Of all parameters."""
-    buckets: Sequence[int]
-    """Elements of each."""
+    """Shapes of all parameters."""
+    bucket_elements: Sequence[int]
+    """Elements of each bucket."""
     ranks: int
 
 
@@ -33,12 +33,13 @@ class GradientSum:
 
     def __init__(self, options: Communication, exchange: Exchange) -> None:
         """Take the options of every sum, and the exchange that carries sums of every element."""
-        self._options, self._exchange = options, exchange
+        self._options = options
+        self._exchange = exchange
 
     @staticmethod
-    def bytes_per_step(handed: Handed) -> int:
+    def bytes_per_step(sizes: SummedSizes) -> int:
         """Return the bytes that one rank contributes to a step's sums."""
-        return GRADIENT_BYTES * sum(handed.buckets)
+        return GRADIENT_BYTES * sum(sizes.bucket_elements)
 
     def begin(self, bucket: Bucket, factor: Tensor | None) -> None:
         """Start the sum of one bucket in place; this rank contributes `factor` times its content."""
@@ -59,8 +60,8 @@ class OwnGradient(GradientSum):
     """Estimate the sum without communication: this rank's own gradient times the number of ranks."""
 
     def begin(self, bucket: Bucket, factor: Tensor | None) -> None:
-        """See `GradientSum`."""
-        scaled(bucket.gradients.mul_(distributed.get_world_size()), factor)
+        """Multiply by the number of ranks; see `GradientSum`."""
+        scale_in_place(bucket.gradients.mul_(distributed.get_world_size()), factor)
 
 
 class ElementSum(GradientSum):
@@ -68,22 +69,23 @@ class ElementSum(GradientSum):
 
     def __init__(self, options: Communication, exchange: Exchange) -> None:
         super().__init__(options, exchange)
-        self._begun: list[Wait] = []
+        self._waits: list[Wait] = []
 
     def begin(self, bucket: Bucket, factor: Tensor | None) -> None:
-        """See `GradientSum`."""
-        self._begun.append(self.start(bucket.number, bucket.gradients, factor))
+        """Start the exchange of the bucket; see `GradientSum`."""
+        self._waits.append(self.start(bucket.number, bucket.gradients, factor))
 
     def finish(self) -> None:
-        """See `GradientSum`."""
-        begun, self._begun = self._begun, []
-        for wait in begun:
+        """Wait for the exchanges; see `GradientSum`."""
+        waits = self._waits
+        self._waits = []
+        for wait in waits:
             wait()
 
     def start(self, number: int, buffer: Tensor, factor: Tensor | None) -> Wait:
         """Start the sum of a buffer in place; buffers that are on their way at once need different numbers."""
         del number
-        return self._exchange.sum(scaled(buffer, factor))
+        return self._exchange.sum(scale_in_place(buffer, factor))
 
 
 class HalfSum(ElementSum):
@@ -95,40 +97,45 @@ class HalfSum(ElementSum):
 
     def __init__(self, options: Communication, exchange: Exchange) -> None:
         super().__init__(options, exchange)
-        fp16 = options.compression == "fp16"
-        self._wire = torch.float16 if fp16 else torch.bfloat16
-        self._divisor = distributed.get_world_size() if fp16 else 1
+        if options.compression == "fp16":
+            self._format = torch.float16
+            self._divisor = distributed.get_world_size()
+        else:
+            self._format = torch.bfloat16
+            self._divisor = 1
         # kept between steps: torch's watchdog frees a collective's buffer late
         self._halves: dict[int, Tensor] = {}
 
     @staticmethod
-    def bytes_per_step(handed: Handed) -> int:
-        """See `GradientSum`."""
-        return GradientSum.bytes_per_step(handed) // 2
+    def bytes_per_step(sizes: SummedSizes) -> int:
+        """Return half the bytes of fp32; see `GradientSum`."""
+        return GradientSum.bytes_per_step(sizes) // 2
 
     def start(self, number: int, buffer: Tensor, factor: Tensor | None) -> Wait:
-        """See `ElementSum`. Rounds once: clipping needs no pass of its own."""
+        """Round once, since clipping needs no pass of its own, and start the sum; see `ElementSum`."""
         half = self._halves.get(number)
         if half is None:
-            half = self._halves[number] = torch.empty_like(buffer, dtype=self._wire)
+            half = torch.empty_like(buffer, dtype=self._format)
+            self._halves[number] = half
         if factor is None:
             torch.div(buffer, self._divisor, out=half)
         else:
             torch.mul(buffer, factor / self._divisor, out=half)
         wait = self._exchange.sum(half)
-        own, own_half = (slice_of(flat, self._exchange.place, self._exchange.slices) for flat in (buffer, half))
+        my_slice = slice_of(buffer, self._exchange.place, self._exchange.slices)
+        my_half = slice_of(half, self._exchange.place, self._exchange.slices)
 
         def restore() -> None:
             wait()
-            own.copy_(own_half)
+            my_slice.copy_(my_half)
             if self._divisor != 1:
-                own.mul_(self._divisor)
+                my_slice.mul_(self._divisor)
 
         return restore
 
 
-def scaled(buffer: Tensor, factor: Tensor | None) -> Tensor:
-    """Multiply a buffer in place by a factor; None is 1."""
+def scale_in_place(buffer: Tensor, factor: Tensor | None) -> Tensor:
+    """Multiply a buffer in place by a factor, None for 1, and return it."""
     return buffer if factor is None else buffer.mul_(factor)
 
 
@@ -143,14 +150,16 @@ _OTHER_SUMS: dict[Compression, str] = {
 
 def sum_class(compression: Compression) -> type[GradientSum]:
     """Return the class of a compression's sum."""
-    found: type[GradientSum] = ELEMENT_SUMS.get(compression) or resolve_name(_OTHER_SUMS[compression])
-    return found
+    if compression in ELEMENT_SUMS:
+        return ELEMENT_SUMS[compression]
+    compressed_sum: type[GradientSum] = resolve_name(_OTHER_SUMS[compression])
+    return compressed_sum
 
 
 def bytes_per_step(
     options: Communication,
     shapes: Sequence[Sequence[int]],
-    buckets: Sequence[int],
+    bucket_elements: Sequence[int],
     ranks: int,
     sync: Sync = Sync(),  # noqa: B008 - immutable
 ) -> int:
@@ -159,5 +168,6 @@ def bytes_per_step(
     Ranks that train alone send weights instead of gradients, spread over the outer interval.
     """
     if sync.outer is not None:
-        return -(-GRADIENT_BYTES * sum(buckets) // sync.every_steps)
-    return sum_class(options.compression).bytes_per_step(Handed(options, shapes, buckets, ranks))
+        return -(-GRADIENT_BYTES * sum(bucket_elements) // sync.every_steps)
+    sizes = SummedSizes(options, shapes, bucket_elements, ranks)
+    return sum_class(options.compression).bytes_per_step(sizes)

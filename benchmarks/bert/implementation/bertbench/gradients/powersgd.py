@@ -12,7 +12,7 @@ from torch.distributed.algorithms.ddp_comm_hooks.powerSGD_hook import PowerSGDSt
 from bertbench.config.optimizer import GRADIENT_BYTES, Communication
 from bertbench.gradients.buckets import Bucket
 from bertbench.gradients.exchange import Exchange
-from bertbench.gradients.gradient_sum import GradientSum, Handed, scaled
+from bertbench.gradients.gradient_sum import GradientSum, SummedSizes, scale_in_place
 
 _LEAST_SAVING = 2  # torch's hook compresses a tensor only if its factors take less than half its size
 
@@ -25,33 +25,36 @@ class PowerSgdSum(GradientSum):
 
     def __init__(self, options: Communication, exchange: Exchange) -> None:
         super().__init__(options, exchange)
-        self._begun: list[tuple[Bucket, torch.futures.Future[Tensor]]] = []
+        self._started: list[tuple[Bucket, torch.futures.Future[Tensor]]] = []
         self.reset()
 
     @staticmethod
-    def bytes_per_step(handed: Handed) -> int:
-        """See `GradientSum`: once it has started."""
-        return GRADIENT_BYTES * sum(_elements(shape, handed.options.powersgd_rank) for shape in handed.shapes)
+    def bytes_per_step(sizes: SummedSizes) -> int:
+        """Count the elements of the factors, which are sent once PowerSGD has started; see `GradientSum`."""
+        rank = sizes.options.powersgd_rank
+        return GRADIENT_BYTES * sum(_sent_elements(shape, rank) for shape in sizes.shapes)
 
     def begin(self, bucket: Bucket, factor: Tensor | None) -> None:
-        """See `GradientSum`; the sum is an approximation."""
-        scaled(bucket.gradients, factor)
-        torchs: Any = SimpleNamespace(  # the part of torch's GradBucket that its hook uses
-            index=lambda: bucket.number, buffer=lambda: bucket.gradients, gradients=lambda: bucket.views,
+        """Start torch's hook on the bucket, whose sum becomes an approximation; see `GradientSum`."""
+        scale_in_place(bucket.gradients, factor)
+        grad_bucket: Any = SimpleNamespace(  # the part of torch's GradBucket that its hook uses
+            index=lambda: bucket.number,
+            buffer=lambda: bucket.gradients,
+            gradients=lambda: bucket.views,
             is_last=lambda: False,
-        )  # fmt: skip
-        mean = powerSGD_hook(self._state, torchs)
+        )
+        mean = powerSGD_hook(self._state, grad_bucket)
         if not bucket.gradients.is_cuda:
             mean.wait()  # the hook's later all-reduces start in gloo's threads, in any order of buckets
-        self._begun.append((bucket, mean))
+        self._started.append((bucket, mean))
 
     def finish(self) -> None:
-        """See `GradientSum`."""
+        """Wait for the means and multiply them to sums; see `GradientSum`."""
         self._state.maybe_increase_iter(SimpleNamespace(is_last=lambda: True))
-        begun, self._begun = self._begun, []
-        for bucket, mean in begun:
+        for bucket, mean in self._started:
             mean.wait()
             bucket.gradients.mul_(distributed.get_world_size())
+        self._started = []
 
     def reset(self) -> None:
         """Forget the errors and factors of earlier steps, and restart the count of steps."""
@@ -63,9 +66,13 @@ class PowerSgdSum(GradientSum):
         )
 
 
-def _elements(shape: Sequence[int], rank: int) -> int:
-    """Count the elements of an n x m matrix's factors, n x r and r x m; further dimensions count into m."""
-    rows, whole = shape[0], math.prod(shape)
-    columns = whole // rows
-    factors = (rows + columns) * min(rows, columns, rank)
-    return factors if factors * _LEAST_SAVING < whole else whole
+def _sent_elements(shape: Sequence[int], rank: int) -> int:
+    """Count what is sent of an n x m matrix: its factors, n x r and r x m, or all of it where they save too little.
+
+    Further dimensions count into m.
+    """
+    elements = math.prod(shape)
+    rows = shape[0]
+    columns = elements // rows
+    factor_elements = (rows + columns) * min(rows, columns, rank)
+    return factor_elements if factor_elements * _LEAST_SAVING < elements else elements

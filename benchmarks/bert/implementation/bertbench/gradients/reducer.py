@@ -17,7 +17,7 @@ from torch import Tensor, nn
 from bertbench.common.ranges import ALL_REDUCE, in_phase
 from bertbench.common.scalars import Scalar
 from bertbench.gradients.buckets import Buckets
-from bertbench.gradients.clip import Clip
+from bertbench.gradients.clip import GradientClip
 from bertbench.gradients.gradient_sum import GradientSum
 
 
@@ -39,6 +39,11 @@ class Reducer:
         self._parameters = parameters
         self.elements = tuple(elements)
         """Elements of each bucket, in the order of reduction."""
+
+    def accumulating(self, last: bool) -> AbstractContextManager[None]:
+        """Return a context for a backward pass that only adds to the gradients, unless it is a step's last."""
+        del last
+        return nullcontext()
 
     def finish(self) -> Reduced:
         """End a step's reduction, after its last backward pass. Collective."""
@@ -94,9 +99,10 @@ class BucketCountdown:
         if self._paused:
             return
         self._missing[number] -= 1
-        while self._next < len(self._missing) and not self._missing[self._next]:
+        while self._next < len(self._missing) and self._missing[self._next] == 0:
+            full = self._next
             self._next += 1
-            self._ready(self._next - 1)
+            self._ready(full)
 
     @contextmanager
     def paused(self) -> Iterator[None]:
@@ -114,7 +120,7 @@ class GradientReducer(Reducer):
     def __init__(
         self,
         buckets: Buckets,
-        clip: Clip,
+        clip: GradientClip,
         gradient_sum: GradientSum,
         norm: Callable[[], Tensor],
         scale: Scalar = 1.0,
@@ -136,11 +142,11 @@ class GradientReducer(Reducer):
             self._countdown.watch(bucket.number, bucket.parameters)
 
     def accumulating(self, last: bool) -> AbstractContextManager[None]:
-        """Return a context for a backward pass that only adds to the gradients, unless it is a step's last."""
+        """Return a context in which full buckets start no sum, unless `last`; see `Reducer`."""
         return nullcontext() if last else self._countdown.paused()
 
     def finish(self) -> Reduced:
-        """See `Reducer`."""
+        """Wait for the buckets' sums, and start them first if clipping needs all buckets; see `Reducer`."""
         self._countdown.end_step()
         if self._clip.waits_for_all:
             factor = self._clip.contribution([bucket.gradients for bucket in self._buckets.all])
@@ -149,21 +155,22 @@ class GradientReducer(Reducer):
         with in_phase(ALL_REDUCE):
             self._sum.finish()
         norm = self._norm() / self._scale
-        return Reduced(norm, *self._clip.reduced(norm))
+        factor_left, clipped = self._clip.reduced(norm)
+        return Reduced(norm, factor_left, clipped)
 
     def drop(self) -> None:
-        """See `Reducer`."""
+        """Zero the gradients if they stay in place, else drop them; see `Reducer`."""
         if self._in_place:
             torch._foreach_zero_([bucket.gradients for bucket in self._buckets.all])
         else:
             super().drop()
 
     def state(self) -> dict[str, Tensor]:
-        """See `Reducer`."""
+        """Return the state of the sum; see `Reducer`."""
         return self._sum.state()
 
     def reset(self) -> None:
-        """See `Reducer`."""
+        """Reset the sum; see `Reducer`."""
         self._sum.reset()
 
     def _full(self, number: int) -> None:

@@ -12,15 +12,35 @@ so they fit any number of ranks.
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from itertools import accumulate
+from typing import NamedTuple
 
 import torch
 from torch import Tensor, distributed, nn
 
 from bertbench.common.ranges import ALL_REDUCE, in_phase
 from bertbench.distributed.sliced_tensor import SlicedTensor, rectangles
-from bertbench.gradients.buckets import Bucket, Buckets, Weights
+from bertbench.gradients.buckets import Bucket, Buckets, ModelWeights
 from bertbench.gradients.exchange import Exchange, Wait
 from bertbench.model.logical_tensors import LogicalTensors, logical, matrices_and_vectors
+
+
+class _Segment(NamedTuple):
+    """The elements of a logical tensor that lie in this rank's slice of a bucket."""
+
+    parameter: nn.Parameter
+    part: int
+    """Number of the logical tensor within the parameter."""
+    start: int
+    """First element in the flat logical tensor."""
+
+
+class _Span(NamedTuple):
+    """The place of a logical tensor in its bucket."""
+
+    parameter: nn.Parameter
+    part: int
+    begin: int
+    end: int
 
 
 class LogicalSlices(LogicalTensors):
@@ -33,29 +53,33 @@ class LogicalSlices(LogicalTensors):
         self._counts = {parameter: fused.get(parameter, 1) for parameter in parameters}
         self.tensors = sum(self._counts.values())
         """Number of logical tensors of all the parameters, over all ranks."""
-        firsts = dict(zip(self._counts, accumulate(self._counts.values(), initial=0), strict=False))
-        self.weights, self._gradients = [], []
-        self._places: list[tuple[nn.Parameter, int, int]] = []
-        """Of each segment the parameter, the part of it, and the first element in the flat logical tensor."""
-        for bucket, whole in zip(buckets.all, buckets.weights, strict=True):
-            weights, gradients = buckets.own(whole), buckets.own(bucket.gradients)
-            begin = buckets.place * weights.numel()
-            for parameter, start, stop, part in self._logical_spans(bucket):
-                first, last = max(start, begin), min(stop, begin + weights.numel())
-                if first < last:
-                    self.weights.append(weights[first - begin : last - begin])
-                    self._gradients.append(gradients[first - begin : last - begin])
-                    self._places.append((parameter, part, first - start))
-        self.numbers = [firsts[parameter] + part for parameter, part, _ in self._places]
-        """Index of each segment's logical tensor; each occurs once."""
+        self.weights = []
+        self._gradients = []
+        self._segments: list[_Segment] = []
+        for bucket, bucket_weights in zip(buckets.all, buckets.weights, strict=True):
+            weights = buckets.my_slice(bucket_weights)
+            gradients = buckets.my_slice(bucket.gradients)
+            slice_begin = buckets.place * weights.numel()
+            slice_end = slice_begin + weights.numel()
+            for span in self._logical_spans(bucket):
+                begin = max(span.begin, slice_begin)
+                end = min(span.end, slice_end)
+                if begin < end:
+                    self.weights.append(weights[begin - slice_begin : end - slice_begin])
+                    self._gradients.append(gradients[begin - slice_begin : end - slice_begin])
+                    self._segments.append(_Segment(span.parameter, span.part, begin - span.begin))
+        first_numbers = dict(zip(self._counts, accumulate(self._counts.values(), initial=0), strict=False))
+        self.numbers = [first_numbers[segment.parameter] + segment.part for segment in self._segments]
+        """Number of each segment's logical tensor among those of all the parameters; each occurs once."""
 
-    def _logical_spans(self, bucket: Bucket) -> Iterator[tuple[nn.Parameter, int, int, int]]:
-        """Yield the parameter, first and last place in the bucket, and part of each logical tensor."""
-        for parameter, place in zip(bucket.parameters, bucket.starts, strict=True):
+    def _logical_spans(self, bucket: Bucket) -> Iterator[_Span]:
+        """Yield the place of each logical tensor in a bucket."""
+        for parameter, start in zip(bucket.parameters, bucket.starts, strict=True):
             parts = self._counts.get(parameter, 0)
             for part in range(parts):
                 length = parameter.numel() // parts
-                yield parameter, place + part * length, place + (part + 1) * length, part
+                begin = start + part * length
+                yield _Span(parameter, part, begin, begin + length)
 
     def gradients(self) -> list[Tensor]:
         """Return the gradients of `weights`, as views of the buckets."""
@@ -64,27 +88,30 @@ class LogicalSlices(LogicalTensors):
     def by_name(self, names: Mapping[Tensor, str], flat: Sequence[Tensor]) -> dict[str, Tensor]:
         """Return tensors that match `weights`, each as this rank's part of a tensor of the logical one's size."""
         tensors: dict[str, Tensor] = {}
-        for (parameter, part, start), tensor in zip(self._places, flat, strict=True):
-            wholes = logical(names[parameter], parameter.detach(), self._counts[parameter])
-            name, whole = list(wholes.items())[part]
-            tensors[name] = SlicedTensor(whole.shape, list(rectangles(whole.shape, start, tensor)))
+        for segment, tensor in zip(self._segments, flat, strict=True):
+            parameter = segment.parameter
+            logical_tensors = logical(names[parameter], parameter.detach(), self._counts[parameter])
+            name, logical_tensor = list(logical_tensors.items())[segment.part]
+            shape = logical_tensor.shape
+            tensors[name] = SlicedTensor(shape, list(rectangles(shape, segment.start, tensor)))
         return tensors
 
 
-class SlicedWeights(Weights):
+class SlicedWeights(ModelWeights):
     """Weights in buckets; every rank updates its slices, and each module waits for its weights before it runs."""
 
     def __init__(self, model: nn.Module, buckets: Buckets, exchange: Exchange) -> None:
-        self._buckets, self._exchange = buckets, exchange
+        self._buckets = buckets
+        self._exchange = exchange
         self._waits: dict[int, Wait] = {}
         _wait_before_forward(model, buckets.all, self._await)
 
     def ready(self) -> None:
-        """See `Weights`."""
+        """Wait for the gathers in progress; see `ModelWeights`."""
         self._await(list(self._waits))
 
     def publish(self) -> None:
-        """See `Weights`."""
+        """Start gathering each bucket's weights; see `ModelWeights`."""
         for number in reversed(range(len(self._buckets.all))):  # roughly the forward pass's reading order
             self._waits[number] = self._exchange.gather(self._buckets.weights[number])
 
@@ -95,10 +122,10 @@ class SlicedWeights(Weights):
                     wait()
 
 
-def sliced_norm(own: Sequence[Tensor]) -> Tensor:
+def sliced_norm(slices: Sequence[Tensor]) -> Tensor:
     """Return the norm of a gradient on the device, given this rank's slices. Collective."""
     # in fp64 the square of a scaled norm stays in range
-    square = nn.utils.get_total_norm(own, foreach=True).double().square()
+    square = nn.utils.get_total_norm(slices, foreach=True).double().square()
     with in_phase(ALL_REDUCE):
         distributed.all_reduce(square)
     return square.sqrt().float()
@@ -110,7 +137,8 @@ def norms_over_slices(buckets: Buckets, fused: Mapping[Tensor, int]) -> Callable
     Both are [2, segments]; a rank that holds no matrix takes part with none.
     """
     matrices, _ = matrices_and_vectors(buckets.parameters)
-    slices, device = LogicalSlices(buckets, matrices, fused), buckets.weights[0].device
+    slices = LogicalSlices(buckets, matrices, fused)
+    device = buckets.weights[0].device
     numbers = torch.tensor(slices.numbers, dtype=torch.int64, device=device)
     squares = torch.zeros(2, slices.tensors, device=device)
 
@@ -133,7 +161,5 @@ def _wait_before_forward(model: nn.Module, buckets: Sequence[Bucket], wait: Call
         if isinstance(child, nn.ModuleList):
             _wait_before_forward(child, buckets, wait)
         else:
-            needed = sorted(
-                {numbers[parameter] for parameter in child.parameters() if parameter in numbers}, reverse=True
-            )
-            child.register_forward_pre_hook(partial(wait, needed))
+            needed = {numbers[parameter] for parameter in child.parameters() if parameter in numbers}
+            child.register_forward_pre_hook(partial(wait, sorted(needed, reverse=True)))

@@ -7,7 +7,8 @@ compute, add up their seconds and make one choice; a cache keeps it for later ru
 import json
 import time
 from contextlib import suppress
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -18,12 +19,14 @@ from bertbench.common.atomic import new_file
 from bertbench.common.paths import cache_folder
 from bertbench.config import System
 from bertbench.config.optimizer import Implementation
+from bertbench.config.settings import broken
+from bertbench.config.step_checks import GRAPH_RULES
 from bertbench.distributed.world import World
 from bertbench.machine.processor import instructions, processor
 from bertbench.model.arithmetic import autocast_type, computing
 from bertbench.model.encoder import EncoderLayer
 from bertbench.model.linear import Products
-from bertbench.model.options import CompileMode, PrecisionName
+from bertbench.model.options import CompileMode, PrecisionName, unchecked_mode
 from bertbench.model.products import Agree, Shape, fastest_products, layer_shapes
 from bertbench.model.sequences import Sequences
 
@@ -90,9 +93,12 @@ class Arithmetic:
 def choose_arithmetic(system: System, world: World, resumed: Path | None) -> Arithmetic:
     """Return the same choice on every rank, measured now or by an earlier run on the same kind of machine.
 
+    Nothing in it is open: every `auto` of precision, products, torch.compile and optimizer kernels is resolved here.
     `resumed` is rank 0's record of a run that resumes: it keeps its first choice, so that it continues bit for bit.
     """
-    cache, key, record = cache_folder() / "arithmetic.json", _key(system, world), None
+    cache = cache_folder() / "arithmetic.json"
+    key = _key(system, world)
+    record = None
     if world.leads:
         record = _read(resumed) if resumed else _read(cache).get(key)
     if known := world.from_all(record)[0]:
@@ -101,7 +107,26 @@ def choose_arithmetic(system: System, world: World, resumed: Path | None) -> Ari
         arithmetic = choose(system, world.device, world.sum)
         if world.leads and arithmetic.source == MEASURED:
             _remember(cache, key, arithmetic)
-    return arithmetic
+    return with_fastest_paths(system, arithmetic)
+
+
+def with_fastest_paths(system: System, arithmetic: Arithmetic) -> Arithmetic:
+    """Return the arithmetic with the fastest torch.compile mode and optimizer kernels that the system allows.
+
+    Choices that the arithmetic has already, such as a resumed run's, stay.
+    """
+    on_gpu = system.launch.device == "cuda"
+    impl = arithmetic.impl or system.optimizer.impl
+    if impl == "auto":
+        fits_triton = system.optimizer.is_adam_or_lamb and not system.parallel.splits
+        impl = "triton" if on_gpu and fits_triton and find_spec("triton") else "torch"
+    asked = arithmetic.compile or system.compute.compile
+    mode = unchecked_mode(asked, system.launch.device)
+    if asked == "auto" and on_gpu:
+        replayed = replace(arithmetic, compile="graphs", impl=impl).applied(system)
+        if not list(broken(GRAPH_RULES, replayed)):
+            mode = "graphs"
+    return replace(arithmetic, compile=mode, impl=impl)
 
 
 def choose(system: System, device: torch.device, agree: Agree) -> Arithmetic:

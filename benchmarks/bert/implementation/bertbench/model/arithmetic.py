@@ -11,7 +11,7 @@ from bertbench.common.errors import ConfigError
 from bertbench.model import loops
 from bertbench.model.attention import flash_attention, kernel_for
 from bertbench.model.bert import Bert
-from bertbench.model.options import CompileMode, PrecisionName, default_mode
+from bertbench.model.options import CompileMode, PrecisionName, unchecked_mode, unmeasured_precision
 from bertbench.model.shape import BertShape
 
 
@@ -34,7 +34,7 @@ def set_arithmetic(
 def choose_mode(device: torch.device, asked: CompileMode | None) -> tuple[CompileMode, str]:
     """Return the mode of torch.compile, and a text about it; see `set_arithmetic`."""
     by_name = asked not in (None, "auto")
-    mode = asked if asked is not None and asked != "auto" else default_mode(device.type)
+    mode = unchecked_mode(asked, device.type)
     if mode == "none":
         return mode, loops.described() if device.type == "cpu" else "not compiled"
     from bertbench.model.compiled import obstacle  # noqa: PLC0415
@@ -61,8 +61,9 @@ def describe_compute(device: torch.device, precision: PrecisionName, shape: Bert
 
 
 def autocast_type(precision: PrecisionName) -> torch.dtype | None:
-    """Return the type of matrix products; None for fp32."""
-    return {"auto": None, "fp32": None, "bf16": torch.bfloat16, "fp16": torch.float16}[precision]
+    """Return the type of matrix products; None for fp32, and for `auto` where nothing is measured."""
+    formats = {"fp32": None, "bf16": torch.bfloat16, "fp16": torch.float16}
+    return formats[unmeasured_precision(precision)]
 
 
 def computing(precision: PrecisionName, device: torch.device) -> AbstractContextManager[object]:

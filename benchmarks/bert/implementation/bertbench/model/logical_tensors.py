@@ -74,7 +74,7 @@ class LogicalTensors:
         ]
 
 
-Hold = Callable[[Sequence[nn.Parameter], Mapping[Tensor, int]], LogicalTensors]
+LogicalTensorFactory = Callable[[Sequence[nn.Parameter], Mapping[Tensor, int]], LogicalTensors]
 """Turns parameters and their numbers of logical tensors into the tensors that this rank updates."""
 
 

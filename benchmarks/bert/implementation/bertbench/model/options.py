@@ -35,6 +35,16 @@ def default_mode(device_type: str) -> CompileMode:
     return "default" if device_type == "cuda" else "none"
 
 
+def unmeasured_precision(asked: PrecisionName) -> PrecisionName:
+    """Return the format where nothing is measured: fp32 for `auto`, since measuring would take longer than it saves."""
+    return "fp32" if asked == "auto" else asked
+
+
+def unchecked_mode(asked: CompileMode | None, device_type: str) -> CompileMode:
+    """Return the mode where no fast path is checked: the device's default for `auto`, or if none was asked for."""
+    return default_mode(device_type) if asked in (None, "auto") else asked
+
+
 def wants_few_sizes(device_type: str, precision: PrecisionName, mode: CompileMode, hidden_size: int) -> bool:
     """Return whether code is generated per batch size, so that batches should have few sizes (loading/filler.py).
 

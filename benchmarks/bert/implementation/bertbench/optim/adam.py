@@ -13,14 +13,13 @@ complete, one more pass over its weights and updates scales and subtracts the up
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import partial
-from itertools import chain
 
 import torch
 from torch import Tensor, nn
 
 from bertbench.common.scalars import Scalar, scalar_tensor
 from bertbench.config.optimizer import OptimizerSettings
-from bertbench.model.logical_tensors import Hold, LogicalTensors, matrices_and_vectors
+from bertbench.model.logical_tensors import LogicalTensorFactory, LogicalTensors, matrices_and_vectors
 from bertbench.optim.optimizer import State, Step, StepScalars
 
 # Four blocks of float32 (weights, gradients, both moments) take 2 MB a core, a Xeon's second-level cache: half the size
@@ -69,9 +68,9 @@ class MultiTensorAdam:
     Biases and LayerNorm parameters get neither weight decay nor a trust ratio. A fused query-key-value matrix
     counts as three tensors: `fused` says how many logical tensors a parameter holds along its first dimension.
 
-    `matrix_step` updates the matrices, and in Adam the vectors too, unless there is a `vector_step`. `hold` turns
-    parameters and `fused` into the tensors that this rank holds: all of them, or slices, whose norms `whole_norms`
-    combines with other ranks' for LAMB: [2, tensors] in and out. Weights must not move.
+    `matrix_step` updates the matrices, and in Adam the vectors too, unless there is a `vector_step`. `tensor_factory`
+    makes the tensors that this rank updates of parameters and `fused`: all of them, or slices, whose norms
+    `whole_norms` combines with other ranks' for LAMB: [2, tensors] in and out. Weights must not move.
     """
 
     def __init__(
@@ -81,28 +80,28 @@ class MultiTensorAdam:
         fused: Mapping[Tensor, int] | None = None,
         matrix_step: Step = foreach_step,
         vector_step: Step | None = None,
-        hold: Hold = LogicalTensors,
+        tensor_factory: LogicalTensorFactory = LogicalTensors,
         whole_norms: Callable[[Tensor], Tensor] | None = None,
     ) -> None:
-        self._options = options, options.model_copy(update={"name": "adam", "weight_decay": 0.0})
-        """Those of the matrices, and of the vectors."""
+        self._options = options
+        self._vector_options = options.model_copy(update={"name": "adam", "weight_decay": 0.0})
         self.steps: Scalar = 0
         """Steps taken: a float64 tensor on the device as soon as a step may have been skipped."""
         self.matrix_step = matrix_step
         """May be replaced between steps: a benchmark compares steps on one set of moments."""
-        self._vector_step = foreach_step if options.trust_ratio and vector_step is None else vector_step
+        if vector_step is None and options.trust_ratio:
+            vector_step = foreach_step
+        self._vector_step = vector_step
         self._whole_norms = whole_norms
-        self._tensors = [hold(group, fused or {}) for group in matrices_and_vectors(parameters)]
-        self._moments = [
-            [[torch.zeros_like(weight) for weight in tensors.weights] for _ in range(2)] for tensors in self._tensors
-        ]
-        """First and second moments of the matrices, and of the vectors."""
+        matrices, vectors = matrices_and_vectors(parameters)
+        self._matrices = _WithMoments(tensor_factory(matrices, fused or {}))
+        self._vectors = _WithMoments(tensor_factory(vectors, fused or {}))
 
     @torch.no_grad()
     def step(self, learning_rate: Scalar, coefficient: Tensor | None = None, taken: Tensor | None = None) -> None:
-        """Update every parameter; all must have gradients. See `state.Optimizer`."""
+        """Update every parameter; all must have gradients. See `optimizer.Optimizer`."""
         self.steps += 1 if taken is None else taken.double()  # a tensor in place: a CUDA graph keeps its address
-        options, of_vectors = self._options
+        options = self._options
         scalars = StepScalars(
             learning_rate if taken is None else learning_rate * taken,
             self._correction(options.beta1),
@@ -111,17 +110,16 @@ class MultiTensorAdam:
             taken,
             self.steps,
         )
-        matrices, vectors = (
-            State(tensors.weights, tensors.gradients(), *moments)
-            for tensors, moments in zip(self._tensors, self._moments, strict=True)
-        )
-        joined = {} if self._whole_norms is None else {"whole_norms": self._whole_norms}
+        matrices = self._matrices.state()
+        vectors = self._vectors.state()
+        norm_options = {} if self._whole_norms is None else {"whole_norms": self._whole_norms}
         if matrices.weights:
-            self.matrix_step(matrices, options, scalars, **joined)
+            self.matrix_step(matrices, options, scalars, **norm_options)
         elif self._whole_norms is not None:  # this rank's slices hold no matrix, others' wait for its part
             self._whole_norms(torch.zeros(2, 0))
         if vectors.weights:
-            (self._vector_step or self.matrix_step)(vectors, of_vectors, scalars)
+            vector_step = self._vector_step or self.matrix_step
+            vector_step(vectors, self._vector_options, scalars)
 
     def _correction(self, beta: float) -> Scalar:
         # at least 1: before the first step taken, moments are 0, and the correction must not be 0
@@ -132,25 +130,45 @@ class MultiTensorAdam:
     def reset(self) -> None:
         """Forget all steps, as if the optimizer were new; call it after a warm-up."""
         self.resume(0)
-        for moments in self._moments:
-            for moment in chain.from_iterable(moments):
-                moment.zero_()
+        self._matrices.reset()
+        self._vectors.reset()
 
     def moments(self, names: Mapping[Tensor, str]) -> dict[str, Tensor]:
-        """See `state.Optimizer`."""
-        return {
-            f"{name}.{kind}": moment
-            for tensors, both in zip(self._tensors, self._moments, strict=True)
-            for kind, moments in zip(("first", "second"), both, strict=True)
-            for name, moment in tensors.by_name(names, moments).items()
-        }
+        """Return first and second moments, `<name>.first` and `<name>.second`; see `optimizer.Optimizer`."""
+        return self._matrices.moments(names) | self._vectors.moments(names)
 
     def resume(self, steps: Scalar) -> None:
-        """See `state.Optimizer`."""
+        """Set the count of steps; see `optimizer.Optimizer`."""
         if isinstance(self.steps, Tensor):
             self.steps.fill_(steps)
         else:  # step() changes it in place, so take a copy
             self.steps = steps.clone() if isinstance(steps, Tensor) else steps
+
+
+class _WithMoments:
+    """The matrices, or the vectors, that a rank updates, with their moments."""
+
+    def __init__(self, tensors: LogicalTensors) -> None:
+        self._tensors = tensors
+        self._firsts = [torch.zeros_like(weight) for weight in tensors.weights]
+        self._seconds = [torch.zeros_like(weight) for weight in tensors.weights]
+
+    def state(self) -> State:
+        """Return what a step reads and writes."""
+        return State(self._tensors.weights, self._tensors.gradients(), self._firsts, self._seconds)
+
+    def moments(self, names: Mapping[Tensor, str]) -> dict[str, Tensor]:
+        """Return the moments by name."""
+        firsts = self._tensors.by_name(names, self._firsts)
+        seconds = self._tensors.by_name(names, self._seconds)
+        return {f"{name}.first": moment for name, moment in firsts.items()} | {
+            f"{name}.second": moment for name, moment in seconds.items()
+        }
+
+    def reset(self) -> None:
+        """Set all moments to 0."""
+        for moment in (*self._firsts, *self._seconds):
+            moment.zero_()
 
 
 def advance_moments(state: State, options: OptimizerSettings, scalars: StepScalars) -> None:
@@ -203,11 +221,17 @@ def adam_kernel(options: OptimizerSettings, decay: float, rate: Scalar, scalars:
     if isinstance(rate, Tensor):
         rate = rate.float()  # CUDA's kernel reads the tensor as float32
     return partial(
-        torch._fused_adamw_, lr=rate, beta1=options.beta1, beta2=options.beta2, weight_decay=decay, eps=options.epsilon,
-        amsgrad=False, maximize=False,
+        torch._fused_adamw_,
+        lr=rate,
+        beta1=options.beta1,
+        beta2=options.beta2,
+        weight_decay=decay,
+        eps=options.epsilon,
+        amsgrad=False,
+        maximize=False,
         grad_scale=None if scalars.coefficient is None else scalars.coefficient.float().reciprocal(),
         found_inf=None if scalars.taken is None else 1 - scalars.taken,
-    )  # fmt: skip
+    )
 
 
 def blocks_step(
@@ -227,23 +251,23 @@ def blocks_step(
     steps = [scalar_tensor(scalars.steps, state.weights[0].device)]
     all_squares = []
     for weight, gradient, first, second in zip(*state, strict=True):
-        squares = []
+        block_squares = []
         for weights, updates, firsts, seconds in _blocks((weight, gradient, first, second)):
             if scalars.taken is not None:  # the kernel doesn't skip steps by itself
                 updates.nan_to_num_(0.0, 0.0, 0.0)
             kernel([updates], [updates], [firsts], [seconds], [], steps)
             updates.add_(weights, alpha=options.weight_decay)
             # not torch.dot: two threads of MKL sum by the memory's alignment on an AMD, and replicas would drift apart
-            squares += [torch.linalg.vector_norm(one).square() for one in (weights, updates)]
-        both_2 = torch.stack(squares).view(-1, 2).sum(0)
+            block_squares += [torch.linalg.vector_norm(weights).square(), torch.linalg.vector_norm(updates).square()]
+        squares_2 = torch.stack(block_squares).view(-1, 2).sum(0)  # of the tensor's weights, and of its updates
         if whole_norms is None:
-            subtract_scaled(weight, gradient, (both_2[0], both_2[1]), scalars.learning_rate)
+            subtract_scaled(weight, gradient, (squares_2[0], squares_2[1]), scalars.learning_rate)
         else:
-            all_squares.append(both_2)
+            all_squares.append(squares_2)
     if whole_norms is not None:
-        whole = whole_norms(torch.stack(all_squares, 1).sqrt()).square()
-        for weight, gradient, both_2 in zip(state.weights, state.gradients, whole.unbind(1), strict=True):
-            subtract_scaled(weight, gradient, (both_2[0], both_2[1]), scalars.learning_rate)
+        whole_squares = whole_norms(torch.stack(all_squares, 1).sqrt()).square()
+        for weight, gradient, squares_2 in zip(state.weights, state.gradients, whole_squares.unbind(1), strict=True):
+            subtract_scaled(weight, gradient, (squares_2[0], squares_2[1]), scalars.learning_rate)
 
 
 def _blocks(tensors: tuple[Tensor, ...]) -> Iterator[tuple[Tensor, ...]]:

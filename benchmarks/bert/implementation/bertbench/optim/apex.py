@@ -40,23 +40,23 @@ class ApexAdam:
         matrices, vectors = matrices_and_vectors(parameters)
         self._tensors = [LogicalTensors(matrices, fused), LogicalTensors(vectors, {})]
         # apex takes only parameters: make one of each logical tensor, on the same memory
-        self._parameters = [[nn.Parameter(weight) for weight in tensors.weights] for tensors in self._tensors]
+        self._matrix_parameters = [nn.Parameter(weight) for weight in self._tensors[0].weights]
+        self._vector_parameters = [nn.Parameter(weight) for weight in self._tensors[1].weights]
         self._settings = {"betas": (options.beta1, options.beta2), "eps": options.epsilon}
         if options.trust_ratio:
             self._settings["max_grad_norm"] = _NO_CLIP
-        self._decays = (options.weight_decay, 0.0)  # FusedLAMB skips the trust ratio without decay
+        self._weight_decay = options.weight_decay
         self.reset()
 
     @torch.no_grad()
     def step(self, learning_rate: Scalar, coefficient: Tensor | None = None, taken: Tensor | None = None) -> None:
-        """Update every parameter; see `state.Optimizer`. apex can't skip a step without asking the device."""
+        """Update every parameter; see `optimizer.Optimizer`. apex can't skip a step without asking the device."""
         assert taken is None, "the configuration refuses loss scaling with apex"
-        for tensors, parameters in zip(self._tensors, self._parameters, strict=True):
-            gradients = tensors.gradients()
-            if coefficient is not None and gradients:
-                torch._foreach_mul_(gradients, coefficient)
-            for parameter, gradient in zip(parameters, gradients, strict=True):
-                parameter.grad = gradient
+        gradients = [gradient for tensors in self._tensors for gradient in tensors.gradients()]
+        if coefficient is not None:
+            torch._foreach_mul_(gradients, coefficient)
+        for parameter, gradient in zip(self._matrix_parameters + self._vector_parameters, gradients, strict=True):
+            parameter.grad = gradient
         for group in self._optimizer.param_groups:
             group["lr"] = learning_rate
         self._optimizer.step()
@@ -71,11 +71,10 @@ class ApexAdam:
 
     def reset(self) -> None:
         """Forget all steps, as if the optimizer were new; call it after a warm-up."""
-        self._optimizer = self._class(
-            [
-                {"params": parameters, "weight_decay": decay}
-                for parameters, decay in zip(self._parameters, self._decays, strict=True)
-                if parameters
-            ],
-            **self._settings,
-        )
+        groups = []
+        if self._matrix_parameters:
+            groups.append({"params": self._matrix_parameters, "weight_decay": self._weight_decay})
+        if self._vector_parameters:
+            # FusedLAMB skips the trust ratio without decay
+            groups.append({"params": self._vector_parameters, "weight_decay": 0.0})
+        self._optimizer = self._class(groups, **self._settings)

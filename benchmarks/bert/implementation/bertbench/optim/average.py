@@ -11,16 +11,18 @@ from contextlib import contextmanager
 import torch
 from torch import Tensor
 
-from bertbench.gradients.buckets import Weights
+from bertbench.gradients.buckets import ModelWeights
 from bertbench.model.logical_tensors import LogicalTensors
 
 
 class EvaluationView:
     """Evaluations see the weights as they are; other views override what they need."""
 
-    def __init__(self, weights: Weights, tensors: LogicalTensors | None = None) -> None:
+    def __init__(self, weights: ModelWeights, tensors: LogicalTensors | None = None) -> None:
         """Take the tensors that a view replaces during an evaluation, if it does."""
-        self._weights, self._held = weights, tensors.weights if tensors else []
+        self._weights = weights
+        self._trained = tensors.weights if tensors else []
+        """The weights that training updates on this rank."""
 
     def after_step(self, steps: int) -> None:
         """Follow the weights after `steps` steps, counted from 1. Collective."""
@@ -29,20 +31,21 @@ class EvaluationView:
     def evaluating(self) -> Iterator[None]:
         """Let the model hold the weights to evaluate inside the context. Collective."""
         self._weights.ready()
-        if (seen := self._seen()) is None:
+        evaluated = self._evaluated()
+        if evaluated is None:
             yield
             return
         with torch.no_grad():
-            kept = [weight.clone() for weight in self._held]
-            torch._foreach_copy_(self._held, seen)
+            trained = [weight.clone() for weight in self._trained]
+            torch._foreach_copy_(self._trained, evaluated)
             self._weights.publish()
             yield
             self._weights.ready()
-            torch._foreach_copy_(self._held, kept)
+            torch._foreach_copy_(self._trained, trained)
         self._weights.publish()
 
-    def _seen(self) -> list[Tensor] | None:
-        """Return what replaces the tensors during an evaluation, None to leave them. Collective."""
+    def _evaluated(self) -> list[Tensor] | None:
+        """Return what replaces the trained weights during an evaluation, None to leave them. Collective."""
         return None
 
     def reported_loss(self, loss: Tensor, norm: Tensor) -> Tensor:
@@ -50,10 +53,10 @@ class EvaluationView:
         del norm
         return loss
 
-    def state(self, names: Mapping[Tensor, str], own: dict[str, Tensor]) -> dict[str, Tensor]:
-        """Return what a snapshot holds of `own`, the rest of a rank's state, and of the view."""
+    def state(self, names: Mapping[Tensor, str], rank_state: dict[str, Tensor]) -> dict[str, Tensor]:
+        """Return what a snapshot holds of the view and of `rank_state`, the rest of a rank's state."""
         del names
-        return own
+        return rank_state
 
     def resume(self, steps: int) -> None:
         """Continue as after `steps` steps, once the state is restored."""
@@ -65,26 +68,27 @@ class EvaluationView:
 class AverageView(EvaluationView):
     """The average of the weights that a rank holds: all of them, its slices, or its shards."""
 
-    def __init__(self, weights: Weights, tensors: LogicalTensors, decay: float) -> None:
+    def __init__(self, weights: ModelWeights, tensors: LogicalTensors, decay: float) -> None:
         super().__init__(weights, tensors)
-        self._tensors, self._decay = tensors, decay
-        self._averages = [weight.clone() for weight in self._held]
+        self._tensors = tensors
+        self._decay = decay
+        self._averages = [weight.clone() for weight in self._trained]
 
     @torch.no_grad()
     def after_step(self, steps: int) -> None:
         """Add the weights; a skipped step adds its unchanged weights again."""
         share = (1 - self._decay) / (1 - self._decay**steps)
-        torch._foreach_lerp_(self._averages, self._held, share)
+        torch._foreach_lerp_(self._averages, self._trained, share)
 
-    def _seen(self) -> list[Tensor]:
+    def _evaluated(self) -> list[Tensor]:
         return self._averages
 
-    def state(self, names: Mapping[Tensor, str], own: dict[str, Tensor]) -> dict[str, Tensor]:
-        """See `EvaluationView`."""
+    def state(self, names: Mapping[Tensor, str], rank_state: dict[str, Tensor]) -> dict[str, Tensor]:
+        """Return the averages too, as `average.<name>`; see `EvaluationView`."""
         averages = self._tensors.by_name(names, self._averages)
-        return own | {f"average.{name}": tensor for name, tensor in averages.items()}
+        return rank_state | {f"average.{name}": tensor for name, tensor in averages.items()}
 
     @torch.no_grad()
     def reset(self) -> None:
-        """See `EvaluationView`."""
-        torch._foreach_copy_(self._averages, self._held)
+        """Restart from the weights; see `EvaluationView`."""
+        torch._foreach_copy_(self._averages, self._trained)

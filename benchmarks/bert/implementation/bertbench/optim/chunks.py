@@ -1,6 +1,11 @@
-"""Plan a multi-tensor kernel: lists of tensors as a table of addresses, cut into chunks, one a program."""
+"""Plan a multi-tensor kernel: lists of tensors as a table of addresses, cut into chunks, one a program.
+
+Apart from triton_step.py, so that a machine without Triton can import it. Shapes: L lists, T tensors of a list,
+C chunks of all tensors.
+"""
 
 from collections.abc import Sequence
+from typing import NamedTuple
 
 import numpy as np
 import torch
@@ -9,7 +14,28 @@ from torch import Tensor
 from bertbench.common.scalars import Scalar, scalar_tensor
 
 _MOST_ELEMENTS = 2**31
-_ALIGNED_BYTES, _ALIGNED_ELEMENTS = 16, 4  # the widest load of a GPU
+_ALIGNED_BYTES = 16  # the widest load of a GPU
+_ALIGNED_ELEMENTS = 4
+
+
+class Launch(NamedTuple):
+    """One launch of a kernel over some of the chunks."""
+
+    first_chunk: int
+    chunks: int
+    aligned: bool
+    """Whether loads of their tensors can be 16 bytes wide."""
+
+
+class ChunkTables(NamedTuple):
+    """What a kernel reads to find its chunk, on the tensors' device."""
+
+    sizes_and_addresses: Tensor
+    """[1 + lists, tensors]."""
+    tensor_of_chunk: Tensor
+    """For each chunk, the number of its tensor."""
+    number_in_tensor: Tensor
+    """For each chunk, its number within its tensor."""
 
 
 class Chunks:
@@ -21,27 +47,33 @@ class Chunks:
 
     def __init__(self, lists: Sequence[Sequence[Tensor]], chunk: int) -> None:
         self._addresses = _addresses(lists)
-        sizes, addresses = np.array([tensor.numel() for tensor in lists[0]]), np.array(self._addresses)
         self._device = lists[0][0].device
-        self.size = len(sizes)
+        sizes_T = np.array([tensor.numel() for tensor in lists[0]])
+        addresses_LT = np.array(self._addresses)
+        assert sizes_T.max() < _MOST_ELEMENTS, "kernels count in 32 bits"
+        self.size = len(sizes_T)
         """Tensors of a list."""
-        assert sizes.max() < _MOST_ELEMENTS, "kernels count in 32 bits"
-        aligned = (sizes % _ALIGNED_ELEMENTS == 0) & (addresses % _ALIGNED_BYTES == 0).all(0)
-        order, counts = np.argsort(~aligned, kind="stable"), -(-sizes // chunk)
-        stops = np.empty_like(counts)
-        stops[order] = counts[order].cumsum()
-        firsts, places = stops - counts, order.repeat(counts[order])
-        self.count = len(places)
-        """Chunks of all tensors."""
-        wide = int(counts[aligned].sum())
-        both = (0, wide, True), (wide, self.count - wide, False)
-        self.launches = tuple(launch for launch in both if launch[1])
-        """For each launch its first chunk, their number, and whether loads of their tensors can be 16 bytes wide."""
-        numbers = np.arange(self.count) - firsts[places]
-        self.tables = self._tensor(np.vstack((sizes, addresses))), self._tensor(places), self._tensor(numbers)
-        """Sizes and addresses [1 + lists, tensors]; for each chunk, its tensor and its number within that tensor."""
-        self.chunk_ranges = self._tensor(np.stack((firsts, stops)))
+
+        aligned_T = (sizes_T % _ALIGNED_ELEMENTS == 0) & (addresses_LT % _ALIGNED_BYTES == 0).all(0)
+        chunks_T = -(-sizes_T // chunk)
+        aligned_first = np.argsort(~aligned_T, kind="stable")
+        ends_T = np.empty_like(chunks_T)
+        ends_T[aligned_first] = chunks_T[aligned_first].cumsum()
+        begins_T = ends_T - chunks_T
+        self.chunk_ranges = self._tensor(np.stack((begins_T, ends_T)))
         """First chunk of each tensor, and the one after its last: [2, tensors]."""
+
+        tensor_C = aligned_first.repeat(chunks_T[aligned_first])
+        self.count = len(tensor_C)
+        """Chunks of all tensors."""
+        number_in_tensor_C = np.arange(self.count) - begins_T[tensor_C]
+        self.tables = ChunkTables(
+            self._tensor(np.vstack((sizes_T, addresses_LT))), self._tensor(tensor_C), self._tensor(number_in_tensor_C)
+        )
+
+        aligned_chunks = int(chunks_T[aligned_T].sum())
+        launches = (Launch(0, aligned_chunks, True), Launch(aligned_chunks, self.count - aligned_chunks, False))
+        self.launches = tuple(launch for launch in launches if launch.chunks)
         self._one = torch.ones((), device=self._device)
 
     def are_of(self, lists: Sequence[Sequence[Tensor]]) -> bool:

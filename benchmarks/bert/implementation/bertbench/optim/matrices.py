@@ -1,10 +1,18 @@
-"""Assemble the encoder's matrices for Muon from the ranks' slices of the buckets.
+"""Run Muon on whole matrices although each rank holds only its slices of the buckets (gradients/slices.py).
 
-    this rank's segments of the gradients' sum --all-to-all--> whole gradients of the matrices dealt to this rank
-    their updates, whose state is on this rank alone        --all-to-all--> updates of the segments
+Each matrix of the encoder has an owner: the rank that computes its update and keeps its momentum. Two all-to-alls move
+segments, the elements of a matrix that lie in one rank's slice:
 
-A rank sends and receives its slice's share of these matrices; with more than a few ranks that is little beside a step's
-reduce-scatter and all-gather.
+    gradients         rank 0's slice holds A0, rank 1's slice holds A1 and B1
+       | gradients()  each segment goes to the owner of its matrix
+    whole gradients   rank 0 owns A = A0 A1, rank 1 owns B = B1
+       | Muon         each owner computes the updates of its matrices
+    whole updates
+       | spread()     each segment of an update returns to the rank whose slice it lies in
+    updates           rank 0 updates A0, rank 1 updates A1 and B1
+
+A rank sends and receives its slice's share of these matrices. With more than a few ranks that is little compared with a
+step's reduce-scatter and all-gather. Shapes: R ranks, M matrices, O of them owned by this rank.
 """
 
 from collections.abc import Mapping, Sequence
@@ -18,67 +26,98 @@ from bertbench.model.logical_tensors import LogicalTensors
 
 
 class DistributedMatrices(LogicalTensors):
-    """Logical matrices in slices of buckets, each matrix dealt to a rank."""
+    """Logical matrices in slices of buckets: `gradients` and `shapes` are of owned matrices, `weights` of segments."""
 
     def __init__(self, buckets: Buckets, parameters: Sequence[nn.Parameter], fused: Mapping[Tensor, int]) -> None:
-        """Deal the matrices. Collective."""
+        """Assign an owner to each matrix, and learn which rank holds what. Collective."""
         super().__init__(parameters, fused)
-        self._whole = self.weights
-        ranks, rank, owners = range(buckets.slices), distributed.get_rank(), deal(self.shapes, buckets.slices)
-        self._dealt = [number for number, owner in enumerate(owners) if owner == rank]
-        self._slices = slices = LogicalSlices(buckets, parameters, fused)
-        numbers = slices.numbers
-        # segments in the order of sending: by owner, then by matrix
-        self._order = sorted(range(len(numbers)), key=lambda at: (owners[numbers[at]], numbers[at]))
-        self.weights = [slices.weights[at] for at in self._order]
-        held = torch.zeros(len(owners), dtype=torch.int64, device=parameters[0].device)
-        for number, weight in zip(numbers, slices.weights, strict=True):
-            held[number] = weight.numel()
-        gathered = held.new_empty(buckets.slices, len(held))
-        distributed.all_gather(list(gathered), held)
-        table = gathered.tolist()
-        self._sent = [sum(table[rank][at] for at, owner in enumerate(owners) if owner == peer) for peer in ranks]
-        self._received = [[row[number] for number in self._dealt] for row in table]
-        self.shapes = [self.shapes[number] for number in self._dealt]
-        self._nothing = parameters[0].new_empty(0)
+        rank = distributed.get_rank()
+        owners_M = assign_owners(self.shapes, buckets.slices)
+        self._owned = [number for number, owner in enumerate(owners_M) if owner == rank]
+        self._all_weights = self.weights
+        self._slices = LogicalSlices(buckets, parameters, fused)
+        numbers = self._slices.numbers
+
+        def owner_then_number(segment: int) -> tuple[int, int]:
+            number = numbers[segment]
+            return owners_M[number], number
+
+        self._sending_order = sorted(range(len(numbers)), key=owner_then_number)
+        """Indices of this rank's segments in `_slices`."""
+        self.weights = [self._slices.weights[segment] for segment in self._sending_order]
+
+        elements_RM = _elements_by_rank(self._slices, buckets.slices, len(owners_M), parameters[0].device)
+        self._sent_R = [0] * buckets.slices
+        """Elements of gradients that this rank sends to each rank, and whose updates it gets back."""
+        for owner, elements in zip(owners_M, elements_RM[rank], strict=True):
+            self._sent_R[owner] += elements
+        self._received_RO = [[elements_M[number] for number in self._owned] for elements_M in elements_RM]
+        """Elements of each owned matrix that this rank gets from each rank."""
+        self._received_R = [sum(elements_O) for elements_O in self._received_RO]
+        self.shapes = [self.shapes[number] for number in self._owned]
+        self._empty = parameters[0].new_empty(0)
 
     def gradients(self) -> list[Tensor]:
-        """Return the gradients of the matrices dealt to this rank. Collective."""
-        gradients = self._slices.gradients()
-        lengths = [sum(row) for row in self._received]
-        arrived = self._exchange([gradients[at] for at in self._order], self._sent, lengths).split(lengths)
-        pieces = [flat.split(row) for flat, row in zip(arrived, self._received, strict=True)]
-        return [torch.cat(parts).view(shape) for *parts, shape in zip(*pieces, self.shapes, strict=True)]
+        """Return the whole gradients of the owned matrices. Collective."""
+        segments = self._slices.gradients()
+        leaving = [segments[segment] for segment in self._sending_order]
+        arrived = self._exchange(leaving, self._sent_R, self._received_R)
+        segments_RO = [
+            from_rank.split(elements_O)
+            for from_rank, elements_O in zip(arrived.split(self._received_R), self._received_RO, strict=True)
+        ]
+        # slices follow each other in the order of the ranks, and so do a matrix's segments
+        return [
+            torch.cat(segments_R).view(shape)
+            for shape, segments_R in zip(self.shapes, zip(*segments_RO, strict=True), strict=True)
+        ]
 
     def spread(self, updates: Sequence[Tensor]) -> list[Tensor]:
-        """Return the updates of `weights`. Collective."""
-        lengths = zip(*self._received, strict=True)
-        pieces = [update.reshape(-1).split(row) for update, row in zip(updates, lengths, strict=True)]
-        leaving = [own[peer] for peer in range(len(self._received)) for own in pieces]
-        back = self._exchange(leaving, [sum(row) for row in self._received], self._sent)
-        return list(back.split([weight.numel() for weight in self.weights]))
+        """Return the updates of `weights`, given those of the owned matrices. Collective."""
+        elements_OR = zip(*self._received_RO, strict=True)
+        segments_OR = [
+            update.reshape(-1).split(elements_R) for update, elements_R in zip(updates, elements_OR, strict=True)
+        ]
+        leaving = []
+        for rank in range(len(self._received_RO)):
+            leaving += [segments_R[rank] for segments_R in segments_OR]
+        arrived = self._exchange(leaving, self._received_R, self._sent_R)
+        return list(arrived.split([weight.numel() for weight in self.weights]))
 
     def by_name(self, names: Mapping[Tensor, str], flat: Sequence[Tensor]) -> dict[str, Tensor]:
-        """Return tensors that match the matrices dealt to this rank, under their names."""
-        every = list(super().by_name(names, self._whole))
-        return dict(zip((every[number] for number in self._dealt), flat, strict=True))
+        """Return tensors that match the owned matrices, under their names."""
+        all_names = list(super().by_name(names, self._all_weights))
+        owned_names = [all_names[number] for number in self._owned]
+        return dict(zip(owned_names, flat, strict=True))
 
-    def _exchange(self, leaving: Sequence[Tensor], sent: list[int], received: list[int]) -> Tensor:
-        flat = torch.cat([self._nothing, *leaving])  # torch.cat takes no empty list
-        arriving = flat.new_empty(sum(received))
-        distributed.all_to_all_single(arriving, flat, received, sent)
-        return arriving
+    def _exchange(self, leaving: Sequence[Tensor], sent_R: list[int], received_R: list[int]) -> Tensor:
+        """Send tensors, `sent_R` elements to each rank, and return what arrives from each, `received_R` elements."""
+        flat = torch.cat([self._empty, *leaving])  # torch.cat takes no empty list
+        arrived = flat.new_empty(sum(received_R))
+        distributed.all_to_all_single(arrived, flat, received_R, sent_R)
+        return arrived
 
 
-def deal(shapes: Sequence[Sequence[int]], ranks: int) -> list[int]:
-    """Return the rank of each matrix: deal the costliest first, each to the rank with the least work so far.
+def _elements_by_rank(slices: LogicalSlices, ranks: int, matrices: int, device: torch.device) -> list[list[int]]:
+    """Return how many elements of each matrix each rank's slices hold: [R, M]. Collective."""
+    elements_M = torch.zeros(matrices, dtype=torch.int64, device=device)
+    for number, weight in zip(slices.numbers, slices.weights, strict=True):
+        elements_M[number] = weight.numel()
+    elements_RM = elements_M.new_empty(ranks, matrices)
+    distributed.all_gather(list(elements_RM), elements_M)
+    return elements_RM.tolist()
+
+
+def assign_owners(shapes: Sequence[Sequence[int]], ranks: int) -> list[int]:
+    """Return the owner of each matrix: the costliest first, each goes to the rank with the least work so far.
 
     The cost of a matrix [M, N] is M N min(M, N), the cost of a product with its smaller Gram matrix.
     """
     costs = [shape[0] * shape[1] * min(shape) for shape in shapes]
-    work, owners = [0] * ranks, [0] * len(shapes)
+    work_R = [0] * ranks
+    owners = [0] * len(shapes)
     for number in sorted(range(len(shapes)), key=lambda number: -costs[number]):
-        owner = work.index(min(work))
+        owner = work_R.index(min(work_R))
         owners[number] = owner
-        work[owner] += costs[number]
+        work_R[owner] += costs[number]
     return owners

@@ -10,6 +10,7 @@ The factor gives updates AdamW's root mean square, 0.2, so that both use one lea
 
 import math
 from collections.abc import Mapping
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
@@ -19,13 +20,15 @@ from bertbench.config.optimizer import OptimizerSettings
 from bertbench.gradients.buckets import Buckets
 from bertbench.model import loops
 from bertbench.model.bert import Bert
-from bertbench.model.logical_tensors import Hold, LogicalTensors, matrices_and_vectors
+from bertbench.model.logical_tensors import LogicalTensorFactory, LogicalTensors, matrices_and_vectors
 from bertbench.optim.adam import MultiTensorAdam, native_adam_step, subtract
 from bertbench.optim.optimizer import Optimizer
 
 # Keller Jordan's quintic (kellerjordan.github.io/posts/muon): the steepest slope at 0 that leaves singular values
 # between about 0.7 and 1.2, instead of convergence to 1, which training doesn't need.
-_LINEAR, _CUBIC, _QUINTIC = 3.4445, -4.7750, 2.0315
+_LINEAR = 3.4445
+_CUBIC = -4.7750
+_QUINTIC = 2.0315
 _SMALLEST_NORM = 1e-7
 # Most elements of each of a batch's four intermediate matrices: without this limit BERT-Large's would take 2 GB.
 _ELEMENTS = 2**24
@@ -36,24 +39,36 @@ _ADAMW_RMS = 0.2
 
 
 def build_muon(
-    model: Bert, options: OptimizerSettings, hold: Hold, buckets: Buckets | None, product: torch.dtype
+    model: Bert,
+    options: OptimizerSettings,
+    tensor_factory: LogicalTensorFactory,
+    buckets: Buckets | None,
+    product: torch.dtype,
 ) -> tuple["Muon", str]:
     """Return Muon for a model, or for this rank's slices of its buckets, and a text that describes it. Collective.
 
-    `hold` gives the tensors that a rank updates. Products are computed in `product`: bf16 where that is faster.
+    `tensor_factory` makes the tensors that Adam updates. Products are computed in `product`: bf16 where that is faster.
     """
     fused = model.fused_parameters()
-    encoder, _ = matrices_and_vectors(model.layers.parameters())
-    taken = set(encoder)
+    encoder_matrices, _ = matrices_and_vectors(model.layers.parameters())
+    taken = set(encoder_matrices)
     others = [parameter for parameter in model.parameters() if parameter not in taken]
-    adam = MultiTensorAdam(others, options, fused, native_adam_step, hold=hold)
-    matrices = LogicalTensors(encoder, fused)
+    adam = MultiTensorAdam(others, options, fused, native_adam_step, tensor_factory=tensor_factory)
+    matrices = LogicalTensors(encoder_matrices, fused)
     if buckets is not None:
         from bertbench.optim.matrices import DistributedMatrices  # noqa: PLC0415 - of sharded runs only
 
-        matrices = DistributedMatrices(buckets, encoder, fused)
+        matrices = DistributedMatrices(buckets, encoder_matrices, fused)
     text = "Muon on the encoder's matrices, torch's fused Adam on the rest"
-    return Muon(matrices, adam, options, product, encoder[0].device), text
+    return Muon(matrices, adam, options, product, encoder_matrices[0].device), text
+
+
+class _Batch(NamedTuple):
+    """Matrices of one shape."""
+
+    numbers: list[int]
+    """Their numbers among all matrices."""
+    momenta_BMN: Tensor
 
 
 class Muon:
@@ -67,23 +82,31 @@ class Muon:
         product: torch.dtype,
         device: torch.device,
     ) -> None:
-        self._matrices, self._others, self._options, self._product = matrices, others, options, product
-        places: dict[torch.Size, list[int]] = {}
-        for place, shape in enumerate(matrices.shapes):
-            places.setdefault(shape, []).append(place)
-        self._batches = [(at, torch.zeros(len(at), *shape, device=device)) for shape, at in places.items()]
-        """Places of matrices of one shape, and their momenta."""
+        self._matrices = matrices
+        self._others = others
+        self._options = options
+        self._product = product
+        numbers_by_shape: dict[torch.Size, list[int]] = {}
+        for number, shape in enumerate(matrices.shapes):
+            numbers_by_shape.setdefault(shape, []).append(number)
+        self._batches = [
+            _Batch(numbers, torch.zeros(len(numbers), *shape, device=device))
+            for shape, numbers in numbers_by_shape.items()
+        ]
 
     @torch.no_grad()
     def step(self, learning_rate: Scalar, coefficient: Tensor | None = None, taken: Tensor | None = None) -> None:
-        """See `state.Optimizer`."""
-        options, gradients = self._options.muon, self._matrices.gradients()
-        rate, updates = learning_rate, list(gradients)
+        """Update the matrices by Muon, then the other parameters; see `optimizer.Optimizer`."""
+        options = self._options.muon
+        gradients = self._matrices.gradients()
+        updates = list(gradients)
+        rate = learning_rate
         share: Scalar = 1 - options.momentum
         if taken is not None:  # in a skipped step, weights and momenta keep their values
-            rate, share = (rate * taken).float(), share * taken
-        for places, momenta_BMN in self._batches:
-            gradients_BMN = torch.stack([gradients[place] for place in places]).view(momenta_BMN.shape)
+            rate = (rate * taken).float()
+            share = share * taken
+        for numbers, momenta_BMN in self._batches:
+            gradients_BMN = torch.stack([gradients[number] for number in numbers]).view(momenta_BMN.shape)
             if taken is not None:
                 gradients_BMN.nan_to_num_(0.0, 0.0, 0.0)
             if coefficient is not None:
@@ -92,29 +115,32 @@ class Muon:
             directions_BMN = gradients_BMN.lerp_(momenta_BMN, options.momentum) if options.nesterov else momenta_BMN
             updates_BMN = orthogonalize(directions_BMN, options.ns_steps, self._product)
             updates_BMN *= _ADAMW_RMS * math.sqrt(max(updates_BMN.shape[1:]))
-            for place, update in zip(places, updates_BMN, strict=True):
-                updates[place] = update
-        mine, weights = self._matrices.spread(updates), self._matrices.weights
+            for number, update in zip(numbers, updates_BMN, strict=True):
+                updates[number] = update
+        weight_updates = self._matrices.spread(updates)
+        weights = self._matrices.weights
         if weights:  # a rank's slices may hold none of these matrices
             torch._foreach_mul_(weights, 1 - rate * self._options.weight_decay)
-            subtract(weights, mine, rate)
+            subtract(weights, weight_updates, rate)
         self._others.step(learning_rate, coefficient, taken)
 
     @torch.no_grad()
     def reset(self) -> None:
-        """See `state.Optimizer`."""
-        for _, momenta_BMN in self._batches:
-            momenta_BMN.zero_()
+        """Zero the momenta, and reset the other optimizer; see `optimizer.Optimizer`."""
+        for batch in self._batches:
+            batch.momenta_BMN.zero_()
         self._others.reset()
 
     def moments(self, names: Mapping[Tensor, str]) -> dict[str, Tensor]:
-        """See `state.Optimizer`."""
-        momenta = {place: row for places, rows in self._batches for place, row in zip(places, rows, strict=True)}
-        named = self._matrices.by_name(names, [momenta[place] for place in range(len(momenta))])
-        return {f"{name}.momentum": momentum for name, momentum in named.items()} | self._others.moments(names)
+        """Return the momenta, `<name>.momentum`, and the other optimizer's; see `optimizer.Optimizer`."""
+        momenta: dict[int, Tensor] = {}
+        for batch in self._batches:
+            momenta.update(zip(batch.numbers, batch.momenta_BMN, strict=True))
+        by_name = self._matrices.by_name(names, [momenta[number] for number in range(len(momenta))])
+        return {f"{name}.momentum": momentum for name, momentum in by_name.items()} | self._others.moments(names)
 
     def resume(self, steps: Scalar) -> None:
-        """See `state.Optimizer`."""
+        """Set the other optimizer's count of steps: Muon counts none; see `optimizer.Optimizer`."""
         self._others.resume(steps)
 
 
@@ -127,14 +153,17 @@ def orthogonalize(matrices_BMN: Tensor, steps: int, number_format: torch.dtype) 
     # the shorter side has the smaller Gram matrix
     wide_BMN = matrices_BMN.mT if rows > columns else matrices_BMN
     result_BMN = torch.empty_like(wide_BMN, memory_format=torch.contiguous_format)
-    small = number_format == torch.bfloat16 and rows * columns <= _IN_CACHE
-    if small and loops.takes(matrices_BMN.device, matrices_BMN.dtype):
-        quintic = _LINEAR, _CUBIC, _QUINTIC
-        loops.run("orthogonalize", wide_BMN.contiguous(), result_BMN, *wide_BMN.shape, steps, *quintic, _SMALLEST_NORM)
+    in_cache = number_format == torch.bfloat16 and rows * columns <= _IN_CACHE
+    if in_cache and loops.takes(matrices_BMN.device, matrices_BMN.dtype):
+        loops.run(
+            "orthogonalize", wide_BMN.contiguous(), result_BMN, *wide_BMN.shape,
+            steps, _LINEAR, _CUBIC, _QUINTIC, _SMALLEST_NORM,
+        )  # fmt: skip
     else:
-        at_once = max(1, _ELEMENTS // (rows * columns))
-        for part, result in zip(wide_BMN.split(at_once), result_BMN.split(at_once), strict=True):
-            result.copy_(_by_batched_products(part.to(number_format), steps))
+        matrices_at_once = max(1, _ELEMENTS // (rows * columns))
+        parts = zip(wide_BMN.split(matrices_at_once), result_BMN.split(matrices_at_once), strict=True)
+        for part_BMN, result_part_BMN in parts:
+            result_part_BMN.copy_(_by_batched_products(part_BMN.to(number_format), steps))
     return result_BMN.mT if rows > columns else result_BMN
 
 

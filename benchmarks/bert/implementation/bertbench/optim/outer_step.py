@@ -18,7 +18,7 @@ from torch import Tensor, distributed
 
 from bertbench.common.ranges import ALL_REDUCE, in_phase
 from bertbench.config.optimizer import Sync
-from bertbench.gradients.buckets import Weights
+from bertbench.gradients.buckets import ModelWeights
 from bertbench.gradients.exchange import Exchange
 from bertbench.model.logical_tensors import LogicalTensors
 from bertbench.optim.average import EvaluationView
@@ -31,25 +31,28 @@ class OuterStepView(EvaluationView):
     """
 
     def __init__(self, tensors: LogicalTensors, sync: Sync, exchange: Exchange) -> None:
-        super().__init__(Weights(), tensors)
+        super().__init__(ModelWeights(), tensors)
         assert sync.outer is not None, "ranks train alone"
-        (self._rate, self._momentum), self._every = sync.outer, sync.every_steps
-        self._tensors, self._exchange = tensors, exchange
-        self._anchor = torch.cat(self._held)
+        self._rate, self._momentum = sync.outer
+        self._every_steps = sync.every_steps
+        self._tensors = tensors
+        self._exchange = exchange
+        self._anchor = torch.cat(self._trained)
         self._velocity = torch.zeros_like(self._anchor) if self._momentum else None
-        self._agreed = True
+        self._weights_agree = True
+        """Whether all ranks have the same weights: none has trained since the last outer step."""
 
     def reset(self) -> None:
         """Restart from the model's weights, which must be equal on all ranks; call it after a warm-up."""
-        torch.cat(self._held, out=self._anchor)
+        torch.cat(self._trained, out=self._anchor)
         if self._velocity is not None:
             self._velocity.zero_()
-        self._agreed = True
+        self._weights_agree = True
 
     def after_step(self, steps: int) -> None:
         """Take the outer step if one is due after `steps` steps of every rank. Collective."""
-        self._agreed = steps % self._every == 0
-        if not self._agreed:
+        self._weights_agree = steps % self._every_steps == 0
+        if not self._weights_agree:
             return
         mean = self._mean()
         if self._velocity is not None:
@@ -58,38 +61,39 @@ class OuterStepView(EvaluationView):
             self._anchor.sub_(delta.add_(self._velocity, alpha=self._momentum), alpha=self._rate)
         else:
             self._anchor.lerp_(mean, self._rate)  # exactly the mean at rate 1
-        torch._foreach_copy_(self._held, self._pieces(self._anchor))
+        torch._foreach_copy_(self._trained, self._split(self._anchor))
 
-    def _seen(self) -> list[Tensor] | None:
-        return None if self._agreed else self._pieces(self._mean())
+    def _evaluated(self) -> list[Tensor] | None:
+        return None if self._weights_agree else self._split(self._mean())
 
     def reported_loss(self, loss: Tensor, norm: Tensor) -> Tensor:
-        """See `EvaluationView`: each rank has its own norm, and one that isn't finite reaches all through the loss."""
+        """Return NaN if the norm isn't finite: each rank has its own norm, so the loss carries it to the others."""
         return loss + 0 * norm
 
-    def state(self, names: Mapping[Tensor, str], own: dict[str, Tensor]) -> dict[str, Tensor]:
-        """Return `own` under this rank's name, and what ranks share.
+    def state(self, names: Mapping[Tensor, str], rank_state: dict[str, Tensor]) -> dict[str, Tensor]:
+        """Return `rank_state` under this rank's name, and what ranks share.
 
         That is `model.*`, the weights after the last outer step, and `outer.*`, its velocity.
         """
         rank = distributed.get_rank()
-        shared = {
-            f"{part}.{name}": tensor
-            for part, flat in (("model", self._anchor), ("outer", self._velocity))
-            if flat is not None
-            for name, tensor in self._tensors.by_name(names, self._pieces(flat)).items()
-        }
-        return {f"rank.{rank}.{name}": tensor for name, tensor in own.items()} | shared
+        state = {f"rank.{rank}.{name}": tensor for name, tensor in rank_state.items()}
+        anchors = self._tensors.by_name(names, self._split(self._anchor))
+        state |= {f"model.{name}": tensor for name, tensor in anchors.items()}
+        if self._velocity is not None:
+            velocities = self._tensors.by_name(names, self._split(self._velocity))
+            state |= {f"outer.{name}": tensor for name, tensor in velocities.items()}
+        return state
 
     def resume(self, steps: int) -> None:
-        """See `EvaluationView`."""
-        self._agreed = steps % self._every == 0
+        """Work out whether `steps` steps end with an outer step; see `EvaluationView`."""
+        self._weights_agree = steps % self._every_steps == 0
 
     def _mean(self) -> Tensor:
-        flat = torch.cat(self._held)
+        flat = torch.cat(self._trained)
         with in_phase(ALL_REDUCE):
             self._exchange.sum(flat)()
         return flat.div_(distributed.get_world_size())
 
-    def _pieces(self, flat: Tensor) -> list[Tensor]:
-        return list(flat.split([weight.numel() for weight in self._held]))
+    def _split(self, flat: Tensor) -> list[Tensor]:
+        """Return a flat tensor's parts that match the weights."""
+        return list(flat.split([weight.numel() for weight in self._trained]))

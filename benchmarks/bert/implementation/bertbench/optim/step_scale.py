@@ -83,22 +83,22 @@ class RecordedScale(FixedScale):
         self._taken = torch.zeros((), dtype=torch.int64, device=device)
 
     def prepare(self, number: int, reduced: Reduced) -> Update:
-        """See `FixedScale`; the device's own count replaces `number`."""
+        """Return the update at the device's own count, which replaces `number`; see `FixedScale`."""
         del number
         return Update(self._rate(), reduced.factor)
 
     def advance(self, update: Update) -> None:
-        """See `FixedScale`."""
+        """Count the step on the device; see `FixedScale`."""
         del update
         self._taken.add_(1)
 
     def resume(self, steps: int) -> Scalar:
-        """See `FixedScale`."""
+        """Set the device's count; see `FixedScale`."""
         self._taken.fill_(steps)
         return steps
 
     def reset(self) -> None:
-        """See `FixedScale`."""
+        """Set the device's count to 0; see `FixedScale`."""
         self._taken.zero_()
 
     def _rate(self) -> Tensor:
@@ -115,13 +115,13 @@ class LossScaler(RecordedScale):
     def __init__(self, schedule: LearningRate, steps: int, initial: float, ranks: int, device: torch.device) -> None:
         """Keep the rates of `steps` steps on the device: the host doesn't know how many were skipped."""
         super().__init__(schedule, steps, device, torch.float64)
-        self._first = initial * ranks
-        self.factor: Tensor = torch.full((), self._first, device=device)
+        self._initial_factor = initial * ranks
+        self.factor: Tensor = torch.full((), self._initial_factor, device=device)
         """The current factor, updated in place: others may hold the tensor."""
-        self._quiet = torch.zeros((), dtype=torch.int64, device=device)
+        self._good_steps = torch.zeros((), dtype=torch.int64, device=device)
 
     def backward(self, loss: Tensor) -> None:
-        """See `FixedScale`."""
+        """Run the backward pass of the loss times the current factor; see `FixedScale`."""
         (loss * self.factor).backward()
 
     def prepare(self, number: int, reduced: Reduced) -> Update:
@@ -139,23 +139,23 @@ class LossScaler(RecordedScale):
 
     def adjust(self, finite: Tensor) -> None:
         """Adjust the scale after a step whose gradient was finite or not."""
-        quiet = torch.where(finite, self._quiet + 1, 0)
-        grows = quiet == _GROWTH_INTERVAL
+        good_steps = torch.where(finite, self._good_steps + 1, 0)
+        grows = good_steps == _GROWTH_INTERVAL
         self.factor.mul_(torch.where(finite, torch.where(grows, 2.0, 1.0), 0.5))
-        self._quiet.copy_(torch.where(grows, 0, quiet))
+        self._good_steps.copy_(torch.where(grows, 0, good_steps))
         self._taken += finite
 
     def resume(self, steps: int) -> Scalar:
-        """See `FixedScale`."""
+        """Return the restored count of steps taken, which leaves out the skipped ones; see `FixedScale`."""
         del steps
         return self._taken.double()
 
     def state(self) -> dict[str, Tensor]:
-        """See `FixedScale`."""
-        return {"scale": self.factor, "quiet": self._quiet, "taken": self._taken}
+        """Return the factor and both counts; see `FixedScale`."""
+        return {"scale": self.factor, "quiet": self._good_steps, "taken": self._taken}
 
     def reset(self) -> None:
-        """See `FixedScale`."""
+        """Return to the initial factor and to counts of 0; see `FixedScale`."""
         super().reset()
-        self.factor.fill_(self._first)
-        self._quiet.zero_()
+        self.factor.fill_(self._initial_factor)
+        self._good_steps.zero_()

@@ -7,6 +7,7 @@ graph can replay them.
 """
 
 from collections.abc import Callable, Sequence
+from typing import NamedTuple
 
 import torch
 import triton
@@ -60,8 +61,11 @@ def update_chunks(
     gradients = _pointer(table, 2, tensor, tensors, ALIGNED)
     firsts = _pointer(table, 3, tensor, tensors, ALIGNED)
     seconds = _pointer(table, 4, tensor, tensors, ALIGNED)
-    factor, takes = tl.load(coefficient), tl.load(taken) > 0
-    c1, c2, lr = tl.load(correction1), tl.load(correction2), tl.load(rate)
+    factor = tl.load(coefficient)
+    takes = tl.load(taken) > 0
+    c1 = tl.load(correction1)
+    c2 = tl.load(correction2)
+    lr = tl.load(rate)
     weight_squares = tl.zeros([BLOCK], tl.float32)
     update_squares = tl.zeros([BLOCK], tl.float32)
     for offset in range(0, CHUNK, BLOCK):
@@ -97,7 +101,8 @@ def apply_chunks(
     tensor, start, size = _begin(table, chunk_tensors, chunk_numbers, chunk, CHUNK)
     weights = _pointer(table, 1, tensor, tensors, ALIGNED)
     updates = _pointer(table, 2, tensor, tensors, ALIGNED)
-    weight_norm, update_norm = tl.load(norms + tensor), tl.load(norms + tensors + tensor)
+    weight_norm = tl.load(norms + tensor)
+    update_norm = tl.load(norms + tensors + tensor)
     known = (weight_norm > 0) & (update_norm > 0)
     factor = tl.load(rate) * tl.where(known, tl.div_rn(weight_norm, tl.where(known, update_norm, 1.0)), 1.0)
     for offset in range(0, CHUNK, BLOCK):
@@ -127,7 +132,8 @@ def square_chunks(
 @triton.jit
 def norm_tensors(squares, chunk_ranges, chunks, tensors, norms, BLOCK: tl.constexpr):
     """Compute norms of tensors from their chunks' squares, in a fixed order."""
-    tensor, row = tl.program_id(0), tl.program_id(1)
+    tensor = tl.program_id(0)
+    row = tl.program_id(1)
     total = tl.zeros([BLOCK], tl.float32)
     stop = tl.load(chunk_ranges + tensors + tensor)
     for chunk in range(tl.load(chunk_ranges + tensor), stop, BLOCK):
@@ -153,11 +159,18 @@ class TritonStep:
     ) -> None:
         """Update weights and moments as `adam.foreach_step` does; it overwrites the gradients."""
         address = state.weights[0].data_ptr()
-        if address not in self._plans or not self._plans[address][0].are_of(state):
+        if address not in self._plans or not self._plans[address].chunks.are_of(state):
             self._plans[address] = _planned(state, rows=2)
         chunks, squares, norms = self._plans[address]
         if self._scalars is not scalars:
-            self._scalars, self._numbers = scalars, [chunks.number(scalar) for scalar in scalars[:-1]]
+            self._scalars = scalars
+            self._numbers = [
+                chunks.number(scalars.learning_rate),
+                chunks.number(scalars.correction1),
+                chunks.number(scalars.correction2),
+                chunks.number(scalars.coefficient),
+                chunks.number(scalars.taken),
+            ]
         rate = self._numbers[0]
         for first, count, aligned in chunks.launches:
             update_chunks[(count,)](
@@ -168,10 +181,10 @@ class TritonStep:
         if not options.trust_ratio:
             return
         _norms(chunks, squares, norms)
-        whole = whole_norms(norms)
+        tensor_norms = whole_norms(norms)
         for first, count, aligned in chunks.launches:
             apply_chunks[(count,)](
-                *chunks.tables, first, chunks.size, rate, whole, ALIGNED=aligned, CHUNK=CHUNK, BLOCK=BLOCK
+                *chunks.tables, first, chunks.size, rate, tensor_norms, ALIGNED=aligned, CHUNK=CHUNK, BLOCK=BLOCK
             )
 
 
@@ -185,7 +198,7 @@ class TritonNorm:
     def __call__(self) -> Tensor:
         """Return the norm on the device; every parameter has a gradient."""
         gradients = [gradients_of(self._parameters)]
-        if self._plan is None or not self._plan[0].are_of(gradients):
+        if self._plan is None or not self._plan.chunks.are_of(gradients):
             self._plan = _planned(gradients, rows=1)
         chunks, squares, norms = self._plan
         for first, count, aligned in chunks.launches:
@@ -196,13 +209,19 @@ class TritonNorm:
         return torch.linalg.vector_norm(norms)
 
 
-_Plan = tuple[Chunks, Tensor, Tensor]
-"""Chunks, with memory for a kernel's results for each chunk, [rows, chunks], and each tensor, [rows, tensors]."""
+class _Plan(NamedTuple):
+    """Chunks, with memory for a kernel's results."""
+
+    chunks: Chunks
+    squares: Tensor
+    """Of each chunk, [rows, chunks]."""
+    norms: Tensor
+    """Of each tensor, [rows, tensors]."""
 
 
 def _planned(lists: Sequence[Sequence[Tensor]], rows: int) -> _Plan:
     chunks = Chunks(lists, CHUNK)
-    return chunks, chunks.new(rows, chunks.count), chunks.new(rows, chunks.size)
+    return _Plan(chunks, chunks.new(rows, chunks.count), chunks.new(rows, chunks.size))
 
 
 def _norms(chunks: Chunks, squares: Tensor, norms: Tensor) -> None:

@@ -1,9 +1,11 @@
-"""Sum the gradients of a split model over ranks with the same part, and take their norm over all parts.
+"""Sum the gradients of a split model over ranks with the same part, and take norms over all parts.
 
 A bucket of gradients is sent as soon as the last backward pass of a step has filled it, overlapping the rest of it.
+The gradient's norm, and LAMB's norms of weights and updates, are those of whole tensors.
 """
 
 from collections.abc import Sequence
+from typing import NamedTuple
 
 import torch
 from torch import Tensor, distributed, nn
@@ -12,30 +14,43 @@ from torch.distributed._functional_collectives import all_reduce
 from torch.distributed.tensor import DTensor, Shard
 
 from bertbench.common.ranges import ALL_REDUCE, in_phase
+from bertbench.config.optimizer import OptimizerSettings
 from bertbench.gradients.buckets import bucket_table
-from bertbench.gradients.clip import Clip
+from bertbench.gradients.clip import GradientClip
 from bertbench.gradients.reducer import BucketCountdown, Reduced, Reducer
-from bertbench.model.logical_tensors import gradients_of, local
+from bertbench.model.logical_tensors import gradients_of, local, matrices_and_vectors
+from bertbench.optim.adam import MultiTensorAdam
+from bertbench.optim.optimizer import Optimizer
 from bertbench.parallel.process_groups import ProcessGroups
 
 
-def shares(parameters: Sequence[Tensor], shards: distributed.ProcessGroup) -> Tensor:
+def norm_shares(parameters: Sequence[Tensor], shards: distributed.ProcessGroup) -> Tensor:
     """Return by what to multiply each tensor's square norm so that its sum over `shards` counts every element once."""
     copies = distributed.get_world_size(shards)
-    return torch.tensor([1.0 if _sharded(one) else 1 / copies for one in parameters], device=parameters[0].device)
+    factors = [1.0 if _sharded(parameter) else 1 / copies for parameter in parameters]
+    return torch.tensor(factors, device=parameters[0].device)
 
 
 def _sharded(parameter: Tensor) -> bool:
     return isinstance(parameter, DTensor) and any(isinstance(place, Shard) for place in parameter.placements)
 
 
+class _StartedSum(NamedTuple):
+    """The sum of a bucket, on its way."""
+
+    gradients: list[Tensor]
+    flat: Tensor
+    """A copy of the gradients, which becomes their sum."""
+    work: distributed.Work
+
+
 class SplitReducer(Reducer):
     """Reduces the gradients of this rank's part of the model.
 
     `words` are the word embeddings on the first and the last stage: each of the two computes a part of their gradient,
-    so that their bucket waits for the end of the step. `of_shares` are those whose gradient each tensor-parallel rank
-    has for its share of the tokens only. A gradient is whole after `parts` backward passes. With `fully_shard`, FSDP2
-    sums gradients in the backward pass.
+    so that their bucket waits for the end of the step. `parameters_of_token_shares` are those whose gradient each
+    tensor-parallel rank has for its share of the tokens only. A gradient is complete after `parts` backward passes.
+    With `fully_shard`, FSDP2 sums gradients in the backward pass.
     """
 
     def __init__(
@@ -43,39 +58,43 @@ class SplitReducer(Reducer):
         parameters: Sequence[nn.Parameter],
         words: nn.Parameter | None,
         groups: ProcessGroups,
-        clip: Clip,
+        clip: GradientClip,
         fully_shard: bool,
         parts: int,
-        of_shares: Sequence[nn.Parameter] = (),
+        parameters_of_token_shares: Sequence[nn.Parameter] = (),
     ) -> None:
-        self._of_shares = of_shares
+        self._parameters_of_token_shares = parameters_of_token_shares
         self._words = words if groups.layout.pipeline > 1 else None
-        self._groups, self._clip = groups, clip
-        self._shares = shares(parameters, groups.shards)
+        self._groups = groups
+        self._clip = clip
+        self._norm_shares = norm_shares(parameters, groups.shards)
         others = [parameter for parameter in parameters if parameter is not self._words]
-        self.buckets = [] if fully_shard else bucket_table(others[::-1], None)
+        filled_in_backward = [] if fully_shard else bucket_table(others[::-1], None)
+        self.buckets = list(filled_in_backward)
         """The parameters whose gradients are reduced together, in the order of reduction."""
-        counts, in_backward = [parts * len(bucket) for bucket in self.buckets], list(self.buckets)
+        gradients_of_buckets = [parts * len(bucket) for bucket in filled_in_backward]
         if self._words is not None:
             self.buckets.append([self._words])
-            counts.append(1)
+            gradients_of_buckets.append(1)
             if groups.place.pipeline > 0:  # the first stage counts them
-                self._shares[[parameter is self._words for parameter in parameters].index(True)] = 0.0
+                number = [parameter is self._words for parameter in parameters].index(True)
+                self._norm_shares[number] = 0.0
         elements = [sum(local(parameter).numel() for parameter in bucket) for bucket in self.buckets]
         super().__init__(parameters, elements or [sum(parameter.numel() for parameter in parameters)])
-        self._sums: list[tuple[list[Tensor], Tensor, distributed.Work]] = []
-        self._countdown = BucketCountdown(counts, self._send)
+        self._sums: list[_StartedSum] = []
+        self._countdown = BucketCountdown(gradients_of_buckets, self._send)
         self._reduces = groups.layout.data > 1 and not fully_shard
         if self._reduces:
-            for number, bucket in enumerate(in_backward):
+            for number, bucket in enumerate(filled_in_backward):
                 self._countdown.watch(number, bucket)
 
     def finish(self) -> Reduced:
-        """See `Reducer`."""
+        """Wait for the buckets' sums, and sum what is left; see `Reducer`."""
         with in_phase(ALL_REDUCE):
             self._reduce()
             norm = self.norm()
-        return Reduced(norm, *self._clip.reduced(norm))
+        factor_left, clipped = self._clip.reduced(norm)
+        return Reduced(norm, factor_left, clipped)
 
     @torch.no_grad()
     def _reduce(self) -> None:
@@ -87,21 +106,21 @@ class SplitReducer(Reducer):
             if self._words is not None:  # they are whole now
                 self._countdown.arrive(len(self.buckets) - 1)
             self._countdown.end_step()
-            for gradients, flat, work in self._sums:
-                work.wait()
-                torch._foreach_copy_(gradients, list(_unflatten_dense_tensors(flat, gradients)))
+            for started in self._sums:
+                started.work.wait()
+                _copy_back(started.flat, started.gradients)
             self._sums = []
-        if self._of_shares:
-            gradients = gradients_of(self._of_shares)
+        if self._parameters_of_token_shares:
+            gradients = gradients_of(self._parameters_of_token_shares)
             # functional, as DTensor's collectives are: both count as tensor parallelism's
             flat = all_reduce(_flatten_dense_tensors(gradients), "sum", self._groups.tensor)
-            torch._foreach_copy_(gradients, list(_unflatten_dense_tensors(flat, gradients)))
+            _copy_back(flat, gradients)
 
     @torch.no_grad()
     def norm(self) -> Tensor:
         """Return the norm of the whole model's gradient, every element counted once, on the device."""
         squares = torch.stack(torch._foreach_norm(gradients_of(self._parameters))).square()
-        total = squares @ self._shares
+        total = squares @ self._norm_shares
         distributed.all_reduce(total, group=self._groups.model)
         return total.sqrt()
 
@@ -109,4 +128,26 @@ class SplitReducer(Reducer):
     def _send(self, number: int) -> None:
         gradients = gradients_of(self.buckets[number])
         flat = _flatten_dense_tensors(gradients)
-        self._sums.append((gradients, flat, distributed.all_reduce(flat, group=self._groups.data, async_op=True)))
+        work = distributed.all_reduce(flat, group=self._groups.data, async_op=True)
+        self._sums.append(_StartedSum(gradients, flat, work))
+
+
+def build_shard_optimizer(
+    parameters: Sequence[nn.Parameter], options: OptimizerSettings, shards: distributed.ProcessGroup
+) -> Optimizer:
+    """Return Adam or LAMB for this rank's part of the model; the ranks of `shards` hold parts of the same tensors."""
+    if not options.trust_ratio or distributed.get_world_size(shards) == 1:
+        return MultiTensorAdam(parameters, options)
+    matrices, _ = matrices_and_vectors(parameters)
+    matrix_shares = norm_shares(matrices, shards)
+
+    def whole_norms(norms: Tensor) -> Tensor:
+        squares = norms.square() * matrix_shares
+        distributed.all_reduce(squares, group=shards)
+        return squares.sqrt()
+
+    return MultiTensorAdam(parameters, options, whole_norms=whole_norms)
+
+
+def _copy_back(flat: Tensor, gradients: list[Tensor]) -> None:
+    torch._foreach_copy_(gradients, list(_unflatten_dense_tensors(flat, gradients)))

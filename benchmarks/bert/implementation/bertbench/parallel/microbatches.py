@@ -1,8 +1,8 @@
 """Make microbatches of one size: a pipeline fixes the shape that stages send, so each one fills a token budget.
 
-A step's samples are dealt to microbatches by tokens; sequences of one token without weight in the loss fill the rest,
-at next to no cost in attention. The plan is a pure function of seed and step, so the smallest sufficient budget is
-known before the first step.
+A step's samples are assigned to microbatches by tokens. Sequences of one token without weight in the loss fill the
+rest, at next to no cost in attention. The plan is a pure function of seed and step, so the smallest sufficient budget
+is known before the first step.
 Shapes: T tokens in the batch, S sequences.
 """
 
@@ -39,31 +39,33 @@ class TokenSampler(Sampler):
 
     def budget(self, steps: Iterable[int], rank: int) -> int:
         """Return the tokens of one rank's largest microbatch in these steps. Raises ConfigError as `pieces` does."""
-        return max(
-            int(self.dataset.lengths(part.ids).sum())
-            for step in steps
-            for part in self.share(self.planner.plan(step), rank)
-        )
+        largest = 0
+        for step in steps:
+            for part in self.share(self.planner.plan(step), rank):
+                largest = max(largest, int(self.dataset.lengths(part.ids).sum()))
+        return largest
 
 
-def even(batch: Batch, shares: int) -> Batch:
-    """Fill the batch so that its tokens split into `shares` alike: by shares - 1 tokens at most."""
-    return filled(batch, -(-len(batch.tokens_T) // shares) * shares)
+def filled_to_multiple(batch: Batch, shares: int) -> Batch:
+    """Fill the batch so that its tokens split into `shares` equal parts: by shares - 1 tokens at most."""
+    tokens_of_a_share = -(-len(batch.tokens_T) // shares)
+    return filled_to(batch, tokens_of_a_share * shares)
 
 
-def filled(batch: Batch, tokens: int) -> Batch:
+def filled_to(batch: Batch, tokens: int) -> Batch:
     """Fill the batch up to `tokens` tokens, by sequences of one token behind the others."""
-    there, device = len(batch.tokens_T), batch.tokens_T.device
-    missing = tokens - there
+    present = len(batch.tokens_T)
+    missing = tokens - present
     assert missing >= 0, "the budget is the largest microbatch of the run"
     if missing == 0:
         return batch
-    cu_seqlens_S1, groups = batch.sequences.cu_seqlens_S1, batch.sequences.groups
-    fillers = torch.arange(there + 1, tokens + 1, dtype=cu_seqlens_S1.dtype, device=device)
+    cu_seqlens_S1 = batch.sequences.cu_seqlens_S1
+    filler_ends = torch.arange(present + 1, tokens + 1, dtype=cu_seqlens_S1.dtype, device=batch.tokens_T.device)
+    filler = EqualLengths(present, missing, 1)
     return replace(
         batch,
         tokens_T=functional.pad(batch.tokens_T, (0, missing)),
         segments_T=functional.pad(batch.segments_T, (0, missing)),
         positions_T=functional.pad(batch.positions_T, (0, missing)),
-        sequences=Sequences(torch.cat((cu_seqlens_S1, fillers)), (*groups, EqualLengths(there, missing, 1))),
+        sequences=Sequences(torch.cat((cu_seqlens_S1, filler_ends)), (*batch.sequences.groups, filler)),
     )

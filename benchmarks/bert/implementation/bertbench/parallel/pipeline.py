@@ -13,7 +13,7 @@ from bertbench.config import System
 from bertbench.loading.batch import Batch
 from bertbench.loading.loader import LoadedPart
 from bertbench.loading.sampler import Part
-from bertbench.parallel.microbatches import filled
+from bertbench.parallel.microbatches import filled_to
 from bertbench.parallel.process_groups import ProcessGroups
 from bertbench.parallel.stage import Stage, wire_format
 
@@ -42,12 +42,16 @@ class Pipeline:
         rows = tokens // groups.layout.token_shares
         self._groups = groups
         self._device = groups.world.device
-        microbatches, schedule = system.parallel.microbatches, system.parallel.schedule
+        microbatches = system.parallel.microbatches
         self._places = torch.arange(microbatches)
         self._hidden = torch.empty(
-            rows, system.model.hidden_size, dtype=wire_format(system.precision.compute), device="meta",
+            rows,
+            system.model.hidden_size,
+            dtype=wire_format(system.precision.compute),
+            device="meta",
             requires_grad=True,
-        )  # fmt: skip
+        )
+        loss_1 = torch.empty(1, device="meta", requires_grad=True)
         self.staged = [
             PipelineStage(
                 stage,
@@ -55,26 +59,28 @@ class Pipeline:
                 groups.layout.stages,
                 self._device,
                 input_args=(self._places[:1] if stage.is_first else self._hidden,),
-                output_args=(torch.empty(1, device="meta", requires_grad=True) if stage.is_last else self._hidden,),
+                output_args=(loss_1 if stage.is_last else self._hidden,),
                 group=groups.pipeline,
             )
             for number, stage in zip(self._numbers(), stages, strict=True)
         ]
         self._schedule: ScheduleGPipe | Schedule1F1B | ScheduleInterleaved1F1B
-        if schedule == "interleaved":
-            self._schedule = ScheduleInterleaved1F1B([*self.staged], microbatches, _sum, scale_grads=False)
-        else:
-            kind = ScheduleGPipe if schedule == "gpipe" else Schedule1F1B
-            self._schedule = kind(self.staged[0], microbatches, _sum, scale_grads=False)
+        match system.parallel.schedule:
+            case "interleaved":
+                self._schedule = ScheduleInterleaved1F1B([*self.staged], microbatches, _sum, scale_grads=False)
+            case "gpipe":
+                self._schedule = ScheduleGPipe(self.staged[0], microbatches, _sum, scale_grads=False)
+            case "1f1b":
+                self._schedule = Schedule1F1B(self.staged[0], microbatches, _sum, scale_grads=False)
 
     def run(self, parts: Sequence[LoadedPart]) -> Tensor:
         """Run a step's forward and backward passes; return the loss on the last stage, 0 elsewhere."""
-        parts = [LoadedPart(part, filled(batch, self.tokens)) for part, batch in parts]
+        parts = [LoadedPart(part, filled_to(batch, self.tokens)) for part, batch in parts]
         for stage in self.stages:
             stage.microbatches = parts
         losses: list[Tensor] = []
-        first = [self._places] if self.stages[0].is_first else []
-        self._schedule.step(*first, target=self._places, losses=losses, return_outputs=False, place=self._places)
+        inputs = [self._places] if self.stages[0].is_first else []
+        self._schedule.step(*inputs, target=self._places, losses=losses, return_outputs=False, place=self._places)
         return torch.stack(losses).sum().detach() if losses else torch.zeros((), device=self._device)
 
     @torch.no_grad()
@@ -83,10 +89,10 @@ class Pipeline:
 
         Where tensor-parallel ranks share tokens, they must divide the batch's.
         """
-        layout, hidden = self._groups.layout, self._places
-        unweighted = LoadedPart(Part(np.empty(0, np.int64), 0.0, 0.0), batch)
+        layout = self._groups.layout
+        hidden = self._places
         for number, stage in zip(self._numbers(), self.stages, strict=True):
-            stage.microbatches = (unweighted,)
+            stage.microbatches = (unweighted(batch),)
             if not stage.is_first:
                 rows = len(batch.tokens_T) // layout.token_shares
                 hidden = self._hidden.new_empty(rows, self._hidden.shape[1], device=self._device)
@@ -98,7 +104,13 @@ class Pipeline:
         return None
 
     def _numbers(self) -> range:
+        """Return the numbers of this rank's stages."""
         return range(self._groups.place.pipeline, self._groups.layout.stages, self._groups.layout.pipeline)
+
+
+def unweighted(batch: Batch) -> LoadedPart:
+    """Return a batch as a part whose losses count nothing: an evaluation reads only its scores."""
+    return LoadedPart(Part(np.empty(0, np.int64), 0.0, 0.0), batch)
 
 
 def _sum(losses_1: Tensor, _: Tensor) -> Tensor:

@@ -1,4 +1,4 @@
-"""The process groups of a layout: ranks that sum, send or share."""
+"""Make the process groups of a layout: ranks that sum, send or share."""
 
 from collections.abc import Callable, Hashable
 
@@ -16,14 +16,14 @@ class ProcessGroups:
         self.layout = layout
         self.world = world
         self.place = layout.coordinate(world.rank)
-        ends = (0, layout.pipeline - 1)
+        first_and_last_stage = (0, layout.pipeline - 1)
         self.tensor = self._group(lambda at: (at.pipeline, at.data))
         """Ranks that share every layer."""
         self.data = self._group(lambda at: (at.pipeline, at.tensor))
         """Ranks that hold the same part of the model and see other samples."""
         self.pipeline = self._group(lambda at: (at.data, at.tensor))
         """Ranks that hold the stages that a sample goes through."""
-        self.tied = self._group(lambda at: (at.data, at.tensor, at.pipeline in ends))
+        self.tied = self._group(lambda at: (at.data, at.tensor, at.pipeline in first_and_last_stage))
         """The first and the last stage, which both hold the word embeddings; unused on the other stages."""
         self.model = self._group(lambda at: "all" if fully_shard else at.data)
         """Ranks that together hold the model once."""
@@ -39,6 +39,6 @@ class ProcessGroups:
 
         torch names such a group by its ranks and this rank's number of groups, so all ranks must make equally many.
         """
-        mine = key(self.place)
-        ranks = [rank for rank in range(self.layout.ranks) if key(self.layout.coordinate(rank)) == mine]
+        my_key = key(self.place)
+        ranks = [rank for rank in range(self.layout.ranks) if key(self.layout.coordinate(rank)) == my_key]
         return distributed.new_group(ranks, timeout=self.world.timeout, use_local_synchronization=True)

@@ -1,22 +1,26 @@
 """One stage of BERT: some of its layers, with the embeddings before the first and the heads behind the last.
 
 Parameters keep their names, so that a state moves between layouts; query, key and value are three matrices here, so
-that each can be split. Shapes: as in model/bert.py; T is the same in every microbatch that goes through a pipeline.
+that each can be split. A stage can be fully sharded over ranks, and all stages can be gathered on rank 0.
+Shapes: as in model/bert.py; T is the same in every microbatch that goes through a pipeline.
 """
 
-from collections.abc import Sequence
-from itertools import chain
+from collections.abc import Mapping, Sequence
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor, distributed, nn
+from torch.distributed.device_mesh import DeviceMesh
 
+from bertbench.distributed.world import World
 from bertbench.loading.loader import LoadedPart
 from bertbench.model.arithmetic import computing
 from bertbench.model.bert import Bert, WithHeads
 from bertbench.model.compiled import compile_part
 from bertbench.model.encoder import EncoderLayer
+from bertbench.model.logical_tensors import logical_weights, whole_tensor
 from bertbench.model.loss import weighted_loss
 from bertbench.model.options import PrecisionName
+from bertbench.model.shape import BertShape
 
 
 class Projection(nn.ModuleList):
@@ -26,7 +30,8 @@ class Projection(nn.ModuleList):
         super().__init__()
         for weight, bias in zip(qkv.weight.detach().chunk(3), qkv.bias.detach().chunk(3), strict=True):
             part = nn.Linear(qkv.in_features, len(weight), device="meta")
-            part.weight, part.bias = nn.Parameter(weight.clone()), nn.Parameter(bias.clone())
+            part.weight = nn.Parameter(weight.clone())
+            part.bias = nn.Parameter(bias.clone())
             self.append(part)
 
     def forward(self, hidden_TD: Tensor) -> Tensor:
@@ -39,14 +44,15 @@ class Stage(WithHeads):
 
     def __init__(self, model: Bert, number: int, stages: int, precision: PrecisionName) -> None:
         super().__init__()
-        self.is_first, self.is_last = number == 0, number == stages - 1
+        self.is_first = number == 0
+        self.is_last = number == stages - 1
         self.microbatches: Sequence[LoadedPart] = ()
         """The microbatches of the current step, by `place`."""
         self._precision = precision
-        share = len(model.layers) // stages
-        self.layers = nn.ModuleDict(
-            {str(layer): model.layers[layer] for layer in range(number * share, (number + 1) * share)}
-        )
+        layers_of_a_stage = len(model.layers) // stages
+        first_layer = number * layers_of_a_stage
+        layer_numbers = range(first_layer, first_layer + layers_of_a_stage)
+        self.layers = nn.ModuleDict({str(layer): model.layers[layer] for layer in layer_numbers})
         for layer in self.encoder_layers():
             layer.qkv = Projection(layer.qkv)  # type: ignore[assignment]
         if self.is_first:
@@ -54,15 +60,20 @@ class Stage(WithHeads):
         if self.is_last:
             if not self.is_first:
                 self.embeddings = nn.ModuleDict({"word": model.embeddings.word})
-            self.masked_lm, self.pooler, self.next_sentence = model.masked_lm, model.pooler, model.next_sentence
+            self.masked_lm = model.masked_lm
+            self.pooler = model.pooler
+            self.next_sentence = model.next_sentence
 
     def fuse(self) -> None:
         """Compile everything but attention, and gather and split of weights; not for tensor-parallel layers.
 
         Their products run as hooks of modules on sharded tensors, which the compiled code doesn't call.
         """
-        heads = (self.masked_lm, self.pooler, self.next_sentence) if self.is_last else ()
-        pieces = chain((self.embeddings,) if self.is_first else (), heads)
+        pieces: list[nn.Module] = []
+        if self.is_first:
+            pieces.append(self.embeddings)
+        if self.is_last:
+            pieces += [self.masked_lm, self.pooler, self.next_sentence]
         self.sum_losses = compile_part(pieces, self.encoder_layers())
 
     def encoder_layers(self) -> list[EncoderLayer]:
@@ -108,5 +119,48 @@ def wire_format(precision: str) -> torch.dtype:
 
 def logical_name(name: str) -> str:
     """Return a stage parameter's name in a state that moves between layouts: `qkv.weight.0` for `qkv.0.weight`."""
-    *path, last, kind = name.split(".")
-    return ".".join((*path, kind, last)) if last.isdecimal() else name
+    *path, number, kind = name.split(".")
+    return ".".join((*path, kind, number)) if number.isdecimal() else name
+
+
+def fully_shard_stage(stage: Stage, mesh: DeviceMesh) -> None:
+    """Keep this rank's rows of every tensor, with their gradients and moments; all ranks of the mesh must call it.
+
+    By torch's FSDP2, which is ZeRO's third stage (Rajbhandari et al. 2020): a layer is gathered before it computes,
+    forward and backward, and its gradient leaves as a sum over the ranks.
+    """
+    from torch.distributed.fsdp import FSDPModule, fully_shard  # noqa: PLC0415 - of few layouts
+
+    for layer in stage.layers.values():
+        fully_shard(layer, mesh=mesh, reshard_after_forward=True)
+    # the root too frees its weights: evaluation has no backward pass that would
+    fully_shard(stage, mesh=mesh, reshard_after_forward=True)
+    for module in stage.modules():
+        if isinstance(module, FSDPModule):
+            module.set_gradient_divide_factor(1.0)  # the loss is divided by the global batch already
+            module.set_force_sum_reduction_for_comms(True)  # gloo supports only sums
+
+
+def gather_stages(shape: BertShape, parameters: Mapping[str, nn.Parameter], world: World) -> Bert | None:
+    """Return the model in rank 0's main memory, tensor by tensor from the ranks that hold it; None elsewhere.
+
+    `parameters` are this rank's, by logical names. Collective.
+    """
+    with torch.device("meta"):
+        model = Bert(shape)
+    if world.leads:
+        model = model.to_empty(device="cpu")
+    names_by_rank = world.from_all(set(parameters))
+    # the same order on every rank, or ranks would wait for each other forever
+    for name, gathered in logical_weights(model).items():
+        world.watchdog.goes_on()
+        tensor = whole_tensor(parameters[name].detach()) if name in parameters else None
+        holder = next(rank for rank, names in enumerate(names_by_rank) if name in names)
+        if world.leads:
+            if tensor is None:
+                tensor = torch.empty(gathered.shape, device=world.device)
+                distributed.recv(tensor, holder)
+            gathered.copy_(tensor)
+        elif world.rank == holder and tensor is not None:
+            distributed.send(tensor.contiguous(), 0)
+    return model if world.leads else None

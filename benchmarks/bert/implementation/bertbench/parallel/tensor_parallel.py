@@ -88,21 +88,21 @@ def _own_stream(layer: EncoderLayer, rank: int, until: nn.Module) -> None:
 
     Its seed comes from the shared stream, which recomputation restores, so the draws repeat.
     """
-    held: list[tuple[torch.Generator, Tensor]] = []
+    shared_states: list[tuple[torch.Generator, Tensor]] = []
 
-    def leave(_: nn.Module, __: Any, output: Tensor) -> None:
+    def leave_shared_stream(_: nn.Module, __: Any, output: Tensor) -> None:
         if not layer.training:
             return
         seed = derive(int(torch.randint(_SEED_LIMIT, ()).item()), "tensor", rank)
         device = output.device
         generator = torch.default_generator if device.type == "cpu" else torch.cuda.default_generators[device.index]
-        held.append((generator, generator.get_state()))
+        shared_states.append((generator, generator.get_state()))
         generator.manual_seed(seed)
 
-    def come_back(_: nn.Module, __: Any, ___: Tensor) -> None:
-        if held:
-            generator, state = held.pop()
+    def return_to_shared_stream(_: nn.Module, __: Any, ___: Tensor) -> None:
+        if shared_states:
+            generator, state = shared_states.pop()
             generator.set_state(state)
 
-    layer.qkv.register_forward_hook(leave)
-    until.register_forward_hook(come_back)
+    layer.qkv.register_forward_hook(leave_shared_stream)
+    until.register_forward_hook(return_to_shared_stream)

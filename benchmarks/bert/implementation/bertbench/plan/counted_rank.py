@@ -15,7 +15,7 @@ from bertbench.gradients.gradient_sum import bytes_per_step
 from bertbench.loading.batch import synthetic
 from bertbench.model.bert import Bert
 from bertbench.model.shape import BertShape
-from bertbench.optim.matrices import deal
+from bertbench.optim.matrices import assign_owners
 from bertbench.plan.parallel_theory import stage_parameters
 
 _NUMBER = 4  # bytes: all state is fp32
@@ -85,7 +85,7 @@ def state_bytes(options: OptimizerSettings, shape: BertShape, held: int, place: 
         hidden, inner = shape.hidden_size, shape.feed_forward_size
         matrices = [*[(hidden, hidden)] * 4, (inner, hidden), (hidden, inner)] * shape.layers
         sizes = np.prod(matrices, axis=1)
-        numbers += int(sizes[np.array(deal(matrices, ranks)) == rank].sum()) - 2 * int(sizes.sum() // ranks)
+        numbers += int(sizes[np.array(assign_owners(matrices, ranks)) == rank].sum()) - 2 * int(sizes.sum() // ranks)
     return _NUMBER * numbers
 
 

@@ -26,8 +26,8 @@ from bertbench.results.files import ResultFiles
 from bertbench.results.mlperf_log import MlperfLog
 from bertbench.results.profiling import Profiler
 from bertbench.results.submission import log_submission, log_weights
-from bertbench.training.evaluate import Evaluator, LayoutEvaluator
-from bertbench.training.self_check import check
+from bertbench.training.evaluator import Evaluator, LayoutEvaluator
+from bertbench.training.self_check import check_fast_paths
 from bertbench.training.trainer import Trainer, WholeTrainer
 
 if TYPE_CHECKING:
@@ -57,6 +57,8 @@ NEW = Options()
 class BuiltRun(NamedTuple):
     """This rank's parts of a run, warmed up or restored."""
 
+    system: System
+    """The system that the run follows, with the arithmetic that was chosen for it."""
     arithmetic: Arithmetic
     trainer: Trainer
     evaluator: Evaluator
@@ -64,7 +66,7 @@ class BuiltRun(NamedTuple):
     loader: "Loader | RebalancingLoader"
 
 
-def build(
+def build_run(
     system: System,
     world: World,
     seed: int,
@@ -80,13 +82,10 @@ def build(
     Raises the errors of `open_data`, `check_start`, of the trainers and of snapshots.
     """
     resumption = options.resumption
-    # As it was given, with `auto` in it: a resumed run compares it with its own.
+    # as the user gave it, with `auto` in it: a resumed run compares it with its own
     configuration = system.model_dump(mode="json", by_alias=True)
-    kept = resumption is not None and resumption.keeps_arithmetic(system)  # so that the run continues bit for bit
-    arithmetic = choose_arithmetic(system, world, files.arithmetic if files and kept else None)
-    if not kept:
-        arithmetic = check(system, world, arithmetic)
-    system = arithmetic.applied(system)  # from here on there is one system, and nothing in it is `auto`
+    arithmetic = _choose_arithmetic(system, world, files, resumption)
+    system = arithmetic.applied(system)  # the only system from here on: no format, mode or kernel in it is `auto`
     if files:
         files.write("arithmetic.json", arithmetic.record())
     if resumption is None:
@@ -98,24 +97,35 @@ def build(
     bins = make_bins(system, training) if system.compute.compile == "graphs" else None
     sampler = make_sampler(system, training, seed, speeds)
     rank = system.layout.coordinate(world.rank).data
-    generates = world.device.type == "cpu" and system.fills_batches and bins is None
-    sizes = planned_sizes(sampler, rank, range(min(system.max_steps, _WARMED_STEPS))) if generates else ()
-    trainer = make_trainer(system, world, seed, sampler, startup, arithmetic, bins, sizes)
-    check_samples = SampleCheck.of(training, options.on_bad_sample, world.rank)
+    warm_up_sizes: Iterable[Bin] = ()
+    if world.device.type == "cpu" and system.fills_batches and bins is None:
+        warm_up_sizes = planned_sizes(sampler, rank, range(min(system.max_steps, _WARMED_STEPS)))
+    trainer = make_trainer(system, world, seed, sampler, startup, arithmetic, bins, warm_up_sizes)
+    sample_check = SampleCheck.of(training, options.on_bad_sample, world.rank)
     exchange = make_exchange(system, sampler, world)
     fill = bins.fill if bins else fill_of(system)
-    loader: Loader | RebalancingLoader
-    loader = own_loader = Loader(sampler, rank, world.device, exchange, check_samples, fill, startup)
+    loader: Loader | RebalancingLoader = Loader(sampler, rank, world.device, exchange, sample_check, fill, startup)
     if speeds:
         from bertbench.loading.rank_speeds import at_measured_speeds  # noqa: PLC0415 - of few runs, here and below
 
-        loader = at_measured_speeds(own_loader, system, world, speeds, trainer.passes_per_s, phases)
+        assert isinstance(loader, Loader)
+        loader = at_measured_speeds(loader, system, world, speeds, trainer.passes_per_s, phases)
     snapshots = Snapshots(system, configuration, world, seed, files, speeds)
     if files:
-        files.write("communication.json", asdict(trainer.communication()))
+        files.write("communication.json", asdict(trainer.describe_step()))
     if resumption and resumption.meta.step:
         snapshots.load(trainer, resumption.path, resumption.meta)
-    return BuiltRun(arithmetic, trainer, make_evaluator(system, evaluation, trainer, world), snapshots, loader)
+    evaluator = make_evaluator(system, evaluation, trainer, world)
+    return BuiltRun(system, arithmetic, trainer, evaluator, snapshots, loader)
+
+
+def _choose_arithmetic(
+    system: System, world: World, files: ResultFiles | None, resumption: "Resumption | None"
+) -> Arithmetic:
+    """Return a resumed run's arithmetic, so that it continues bit for bit, or choose one and check its fast paths."""
+    if resumption is not None and resumption.keeps_arithmetic(system):
+        return choose_arithmetic(system, world, files.arithmetic if files else None)
+    return check_fast_paths(system, world, choose_arithmetic(system, world, None))
 
 
 def _log_start(log: MlperfLog, system: System, world: World, seed: int) -> None:
@@ -148,11 +158,11 @@ def make_trainer(
     startup: Startup | None = None,
     arithmetic: Arithmetic | None = None,
     bins: Bins | None = None,
-    sizes: Iterable[Bin] = (),
+    warm_up_sizes: Iterable[Bin] = (),
 ) -> Trainer:
     """Return the trainer of this rank's model, or of its part of one; with `bins`, it replays recorded steps.
 
-    `sizes` are those of the run's batches, which a whole model's warm-up passes through as far as time allows.
+    `warm_up_sizes` are those of the run's batches, which a whole model's warm-up passes through as far as time allows.
     """
     products = dict(arithmetic.products) if arithmetic else {}
     if bins is not None:
@@ -160,13 +170,14 @@ def make_trainer(
 
         return GraphTrainer(system, world, seed, bins, startup, products)
     if not system.parallel.splits:
-        return WholeTrainer(system, world, seed, startup, products, sizes)
+        return WholeTrainer(system, world, seed, startup, products, warm_up_sizes)
     from bertbench.parallel.microbatches import TokenSampler  # noqa: PLC0415
     from bertbench.training.layout_trainer import LayoutTrainer  # noqa: PLC0415
 
     tokens = 0
     if isinstance(sampler, TokenSampler):
-        tokens = sampler.budget(range(system.max_steps), system.layout.coordinate(world.rank).data)
+        rank = system.layout.coordinate(world.rank).data
+        tokens = sampler.budget(range(system.max_steps), rank)
     return LayoutTrainer(system, world, seed, tokens, startup)
 
 

@@ -1,26 +1,34 @@
 """Choose the parts between a backward pass and updated weights: the one place that reads which variants a system wants.
 
 backward -> reducer: clip, compress, exchange -> scale: unscale, rate -> optimizer -> weights: publish -> view
+
+`build_path` serves a model that is whole on every rank, `build_split_path` a model that is split over ranks.
 """
 
-from collections.abc import Callable
-from typing import NamedTuple
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, NamedTuple
 
 import torch
+from torch import nn
 
 from bertbench.config import System
 from bertbench.distributed.shared_memory import SharedMemory
 from bertbench.distributed.world import World
-from bertbench.gradients.buckets import Buckets, Weights, bucket_table, ready_order
+from bertbench.gradients.buckets import Buckets, ModelWeights, bucket_table, ready_order
 from bertbench.gradients.clip import make_clip
-from bertbench.gradients.exchange import Exchange, exchange
+from bertbench.gradients.exchange import Exchange, choose_exchange
 from bertbench.gradients.gradient_sum import ELEMENT_SUMS, GradientSum, OwnGradient, sum_class
 from bertbench.gradients.reducer import GradientReducer, Reducer
 from bertbench.model.bert import Bert
+from bertbench.model.logical_tensors import LogicalTensors
 from bertbench.optim.average import AverageView, EvaluationView
-from bertbench.optim.build import build_norm, build_optimizer, tensors_in
+from bertbench.optim.build_optimizer import build_norm, build_optimizer, tensor_factory
 from bertbench.optim.optimizer import Optimizer
 from bertbench.optim.step_scale import FixedScale, LossScaler, RecordedScale
+
+if TYPE_CHECKING:
+    from bertbench.parallel.process_groups import ProcessGroups
+    from bertbench.parallel.stage import Stage
 
 
 class GradientPath(NamedTuple):
@@ -29,7 +37,7 @@ class GradientPath(NamedTuple):
     scale: FixedScale
     reducer: Reducer
     optimizer: Optimizer
-    weights: Weights
+    weights: ModelWeights
     view: EvaluationView
     transport: str
     """What carries gradients: `shared memory`, or torch's `collectives`."""
@@ -37,34 +45,77 @@ class GradientPath(NamedTuple):
     """Describes the optimizer's arithmetic in a line."""
 
 
-def build_path(
-    system: System, world: World, model: Bert, backward: Callable[[], None]
-) -> tuple[GradientPath, GradientReducer]:
-    """Return the path of a whole model on its device, and its reducer. Collective.
+def build_path(system: System, world: World, model: Bert, backward: Callable[[], None]) -> GradientPath:
+    """Return the path of a whole model on its device. Collective.
 
-    Buckets follow the order of `backward`'s gradients. Call it before compiling: sharded weights move.
+    Buckets follow the order in which `backward` computes gradients. Call it before compiling: sharded weights move.
     """
-    communication, sharded = system.communication, system.optimizer.sharded
+    sharded = system.optimizer.sharded
     shared = shared_memory(system, world)
-    among = exchange(sharded, communication.hierarchical, world.ranks.local_size, shared)
-    table = bucket_table(ready_order(model, backward), communication.bucket_mb)
-    buckets = Buckets(table, sharded, among.slices, among.place)
-    scale = _scale(system, world)
-    clip = make_clip(system.clip.mode, system.clip.max_norm, world.size, len(buckets.all), scale.factor)
-    norm = build_norm(model, system.optimizer.impl, buckets)
-    added_to = system.compute.compile == "graphs" and system.data.gradient_accumulation_steps > 1
-    reducer = GradientReducer(buckets, clip, _sum(system, among), norm, scale.factor, in_place=added_to)
-    half = world.device.type == "cuda" or system.precision.compute == "bf16"
-    product = torch.bfloat16 if half else torch.float32
-    optimizer, text = build_optimizer(model, system.optimizer, buckets if sharded else None, product)
-    weights = Weights()
-    if sharded:
-        from bertbench.gradients.slices import SlicedWeights  # noqa: PLC0415 - a run loads what it takes, here and below
+    exchange = choose_exchange(sharded, system.communication.hierarchical, world.ranks.local_size, shared)
+    parameters = ready_order(model, backward)
+    table = bucket_table(parameters, system.communication.bucket_mb)
+    buckets = Buckets(table, sharded, exchange.slices, exchange.place)
+    sliced_buckets = buckets if sharded else None
+    scale = _build_scale(system, world)
+    reducer = GradientReducer(
+        buckets,
+        make_clip(system.clip.mode, system.clip.max_norm, world.size, len(buckets.all), scale.factor),
+        _build_sum(system, exchange),
+        build_norm(model, system.optimizer.impl, buckets),
+        scale.factor,
+        in_place=_records_accumulation(system),
+    )
+    optimizer, arithmetic = build_optimizer(model, system.optimizer, sliced_buckets, _product_format(system, world))
+    weights = _build_weights(model, sliced_buckets, exchange)
+    return GradientPath(
+        scale=scale,
+        reducer=reducer,
+        optimizer=optimizer,
+        weights=weights,
+        view=_build_view(system, model, weights, sliced_buckets, exchange),
+        transport="shared memory" if shared else "collectives",
+        arithmetic=arithmetic,
+    )
 
-        weights = SlicedWeights(model, buckets, among)
-    view = _view(system, model, weights, buckets if sharded else None, among)
-    transport = "shared memory" if shared else "collectives"
-    return GradientPath(scale, reducer, optimizer, weights, view, transport, text), reducer
+
+def build_split_path(
+    system: System, groups: "ProcessGroups", stages: Sequence["Stage"], parameters: Sequence[nn.Parameter]
+) -> GradientPath:
+    """Return the path of this rank's stages of a split model; `parameters` are those of all of them. Collective.
+
+    The configuration refuses the other variants for such models: checks in config/layout_checks.py.
+    """
+    from bertbench.parallel.gradients import SplitReducer, build_shard_optimizer  # noqa: PLC0415 - of split models only
+    from bertbench.parallel.tensor_parallel import norm_parameters  # noqa: PLC0415
+
+    words = next((stage.words for stage in stages if stage.words is not None), None)
+    parameters_of_token_shares: list[nn.Parameter] = []
+    if system.layout.token_shares > 1:
+        for stage in stages:
+            parameters_of_token_shares += norm_parameters(stage)
+    reducer = SplitReducer(
+        parameters,
+        words,
+        groups,
+        make_clip(system.clip.mode, system.clip.max_norm, groups.world.size, buckets=1),
+        system.parallel.fully_shard,
+        system.parts,
+        parameters_of_token_shares,
+    )
+    weights = ModelWeights()
+    view = EvaluationView(weights)
+    if system.optimizer.ema_decay:
+        view = AverageView(weights, LogicalTensors(parameters, {}), system.optimizer.ema_decay)
+    return GradientPath(
+        scale=FixedScale(system.learning_rate, system.max_steps),
+        reducer=reducer,
+        optimizer=build_shard_optimizer(parameters, system.optimizer, groups.shards),
+        weights=weights,
+        view=view,
+        transport="collectives",
+        arithmetic="torch's multi-tensor operations on this rank's part of the model",
+    )
 
 
 def shared_memory(system: System, world: World) -> SharedMemory | None:
@@ -72,39 +123,65 @@ def shared_memory(system: System, world: World) -> SharedMemory | None:
 
     Delayed gradients are summed behind the next steps, and a recorded step replays operations of torch.
     """
-    communication = system.communication
-    whole = communication.compression in ELEMENT_SUMS and not communication.hierarchical
-    at_once = not system.sync.delay and system.compute.compile != "graphs"
-    return world.shared if whole and at_once and not system.optimizer.sharded else None
+    sums_elements = system.communication.compression in ELEMENT_SUMS
+    by_node = system.communication.hierarchical
+    recorded = system.compute.compile == "graphs"
+    if not sums_elements or by_node or system.sync.delay or recorded or system.optimizer.sharded:
+        return None
+    return world.shared
 
 
-def _scale(system: System, world: World) -> FixedScale:
+def _build_scale(system: System, world: World) -> FixedScale:
     if system.scales_loss:
-        first = system.precision.initial_loss_scale
-        return LossScaler(system.learning_rate, system.max_steps, first, world.size, world.device)
+        initial_scale = system.precision.initial_loss_scale
+        return LossScaler(system.learning_rate, system.max_steps, initial_scale, world.size, world.device)
     if system.compute.compile == "graphs":
         return RecordedScale(system.learning_rate, system.max_steps, world.device)
     return FixedScale(system.learning_rate, system.max_steps, system.sync.delay)
 
 
-def _sum(system: System, among: Exchange) -> GradientSum:
+def _build_sum(system: System, exchange: Exchange) -> GradientSum:
     options = system.communication
     if system.sync.outer is not None:
-        return OwnGradient(options, among)
+        return OwnGradient(options, exchange)
     if system.sync.delay:
-        from bertbench.gradients.delayed import DelayedSum  # noqa: PLC0415
+        from bertbench.gradients.delayed import DelayedSum  # noqa: PLC0415 - a run loads what it takes, here and below
 
-        return DelayedSum(ELEMENT_SUMS[options.compression](options, among), system.sync.delay)
-    return sum_class(options.compression)(options, among)
+        element_sum = ELEMENT_SUMS[options.compression](options, exchange)
+        return DelayedSum(element_sum, system.sync.delay)
+    return sum_class(options.compression)(options, exchange)
 
 
-def _view(system: System, model: Bert, weights: Weights, buckets: Buckets | None, among: Exchange) -> EvaluationView:
-    decay, outer = system.optimizer.ema_decay, system.sync.outer is not None
-    if not decay and not outer:
+def _records_accumulation(system: System) -> bool:
+    """Return whether backward passes are recorded that add to the gradients of others, which must stay in place."""
+    return system.compute.compile == "graphs" and system.data.gradient_accumulation_steps > 1
+
+
+def _product_format(system: System, world: World) -> torch.dtype:
+    """Return the format of Muon's products: bf16 where the model's products show that it is faster."""
+    if world.device.type == "cuda" or system.precision.compute == "bf16":
+        return torch.bfloat16
+    return torch.float32
+
+
+def _build_weights(model: Bert, sliced_buckets: Buckets | None, exchange: Exchange) -> ModelWeights:
+    if sliced_buckets is None:
+        return ModelWeights()
+    from bertbench.gradients.slices import SlicedWeights  # noqa: PLC0415
+
+    return SlicedWeights(model, sliced_buckets, exchange)
+
+
+def _build_view(
+    system: System, model: Bert, weights: ModelWeights, sliced_buckets: Buckets | None, exchange: Exchange
+) -> EvaluationView:
+    trains_alone = system.sync.outer is not None
+    decay = system.optimizer.ema_decay
+    if not trains_alone and not decay:
         return EvaluationView(weights)
-    tensors = tensors_in(buckets)(list(model.parameters()), model.fused_parameters())
-    if outer:
+    tensors = tensor_factory(sliced_buckets)(list(model.parameters()), model.fused_parameters())
+    if trains_alone:
         from bertbench.optim.outer_step import OuterStepView  # noqa: PLC0415
 
-        return OuterStepView(tensors, system.sync, among)
+        return OuterStepView(tensors, system.sync, exchange)
     return AverageView(weights, tensors, decay)

@@ -54,9 +54,10 @@ class GraphTrainer(WholeTrainer):
         record: Record | None = None,
     ) -> None:
         """Build, warm up and record; `record` replaces CUDA graphs in tests."""
-        self._bins, device = bins, world.device
+        device = world.device
+        self._bins = bins
         self._stream = self._new_stream(device)
-        self._record: Record = record or (_cuda_graphs(self._stream) if self._stream else lambda work: work)
+        self._record = record or _recorder(self._stream)
         _check_attention(system, device)
         self._loss_sum = torch.zeros((), device=device)
         self._slots: dict[Bin, _Slot] = {}
@@ -77,12 +78,13 @@ class GraphTrainer(WholeTrainer):
         """Take step `number`; the device keeps its own count."""
         del number
         with in_phase(REPLAY):
-            for place, part in enumerate(parts, start=1):
+            for part_number, part in enumerate(parts, start=1):
                 size = size_of(part.batch)
+                last = part_number == len(parts)
                 self._slots[size].load(part)
-                report_4 = self._replays[size, place == len(parts)]()
+                report_4 = self._replays[size, last]()
         loss, norm, rate, clipped = report_4.clone().unbind()  # the next replay overwrites it
-        return StepReport(loss, norm, rate, clipped, None)
+        return StepReport(loss, norm, rate, clipped, loss_scale=None)
 
     def close(self) -> None:
         """Release the graphs first: NCCL's communicator waits for those that recorded it."""
@@ -94,29 +96,42 @@ class GraphTrainer(WholeTrainer):
 
     def _take_warm_up_steps(self, generator: torch.Generator) -> None:
         """Record a step for every bin, the largest first, so that the others fit into its memory."""
-        system, device = self._system, self._world.device
-        self.optimizer.resume(torch.zeros((), dtype=torch.float64, device=device))  # count on the device from now on
-        parts = system.data.gradient_accumulation_steps
-        count = system.samples_per_pass
+        steps_on_device = torch.zeros((), dtype=torch.float64, device=self._world.device)
+        self.optimizer.resume(steps_on_device)  # it counts on the device from now on
+        parts = self._system.data.gradient_accumulation_steps
+        kinds_of_part = (True,) if parts == 1 else (False, True)  # whether it is a step's last
+        largest = self._bins.all[-1]
         for size in reversed(self._bins.all):
-            length = max(1, min(system.model.max_positions, (size.tokens - size.sequences) // count))
-            batch = synthetic(count, length, system.model.vocab_size, generator)
-            places, labels = batch.masked_at_M[: size.masked], batch.masked_labels_M[: size.masked]
-            batch = replace(batch, masked_at_M=places, masked_labels_M=labels)
-            slot = self._slots[size] = _Slot(fill_to(batch, size).to(device), system.model.max_positions)
-            works = [(last, partial(self._part, slot, last)) for last in ((True,) if parts == 1 else (False, True))]
-            for _ in range(WARMUP_STEPS if size == self._bins.all[-1] else 1):
-                for _, work in works:
+            slot = _Slot(self._batch_of_size(size, generator), self._system.model.max_positions)
+            self._slots[size] = slot
+            works = {last: partial(self._part, slot, last) for last in kinds_of_part}
+            for _ in range(WARMUP_STEPS if size == largest else 1):
+                for work in works.values():
                     work()
-            for last, work in works:
+            for last, work in works.items():
                 self._replays[size, last] = self._record(work)
         self._loss_sum.zero_()
         self._evaluate_once(slot.batch)
 
+    def _batch_of_size(self, size: Bin, generator: torch.Generator) -> Batch:
+        """Return a synthetic batch that fills a bin."""
+        model = self._system.model
+        samples = self._system.samples_per_pass
+        length = (size.tokens - size.sequences) // samples
+        length = max(1, min(length, model.max_positions))
+        batch = synthetic(samples, length, model.vocab_size, generator)
+        batch = replace(
+            batch,
+            masked_at_M=batch.masked_at_M[: size.masked],
+            masked_labels_M=batch.masked_labels_M[: size.masked],
+        )
+        return fill_to(batch, size).to(self._world.device)
+
     def _part(self, slot: "_Slot", last: bool) -> Tensor:
         """Add one part's gradient; in a step's last part, update and return [loss, norm, rate, clipped]."""
-        loss = self._loss_of(slot.batch, *slot.weights_2.unbind())
-        with self._reducer.accumulating(last):
+        masked_lm_weight, next_sentence_weight = slot.weights_2.unbind()
+        loss = self._loss(slot.batch, masked_lm_weight, next_sentence_weight)
+        with self._path.reducer.accumulating(last):
             loss.backward()
         self._loss_sum.add_(loss.detach())
         if not last:
@@ -132,22 +147,28 @@ class _Slot:
     """The memory of one bin's batches."""
 
     def __init__(self, batch: Batch, longest: int) -> None:
-        ends_S1 = batch.sequences.cu_seqlens_S1
-        # the flash kernel takes the longest sequence from the host: give it the bin's limit once
-        bound = (EqualLengths(0, len(ends_S1) - 1, longest),)
-        self.batch = replace(batch, sequences=Sequences(ends_S1, bound if ends_S1.is_cuda else batch.sequences.groups))
-        self.weights_2 = torch.zeros(2, device=ends_S1.device)
+        cu_seqlens_S1 = batch.sequences.cu_seqlens_S1
+        groups = batch.sequences.groups
+        if cu_seqlens_S1.is_cuda:  # the flash kernel takes the longest sequence from the host: give it the limit once
+            groups = (EqualLengths(0, len(cu_seqlens_S1) - 1, longest),)
+        self.batch = replace(batch, sequences=Sequences(cu_seqlens_S1, groups))
+        self.weights_2 = torch.zeros(2, device=cu_seqlens_S1.device)
         """Weights of both heads' losses."""
 
     def load(self, loaded: LoadedPart) -> None:
         """Copy a part into this memory without waiting for the device."""
         part, batch = loaded
         torch._foreach_copy_(self.batch.tensors, batch.tensors)
-        for place, weight in enumerate((part.masked_lm_weight, part.next_sentence_weight)):
-            self.weights_2[place].fill_(weight)
+        self.weights_2[0].fill_(part.masked_lm_weight)
+        self.weights_2[1].fill_(part.next_sentence_weight)
         if not self.weights_2.is_cuda:  # CPU attention lays out sequences on the host
             sequences = Sequences(self.batch.sequences.cu_seqlens_S1, batch.sequences.groups)
             self.batch = replace(self.batch, sequences=sequences)
+
+
+def _recorder(stream: torch.cuda.Stream | None) -> Record:
+    """Return what records CUDA graphs on a stream; without one, on a CPU, work is not recorded but done again."""
+    return (lambda work: work) if stream is None else _cuda_graphs(stream)
 
 
 def _cuda_graphs(stream: torch.cuda.Stream) -> Record:

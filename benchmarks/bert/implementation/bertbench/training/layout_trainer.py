@@ -14,27 +14,18 @@ from bertbench.common.ranges import BACKWARD, FORWARD, in_phase
 from bertbench.config import System
 from bertbench.distributed.startup import Startup
 from bertbench.distributed.world import World
-from bertbench.gradients.buckets import Weights
-from bertbench.gradients.clip import make_clip
 from bertbench.loading.batch import Batch, synthetic
 from bertbench.loading.loader import LoadedPart
 from bertbench.loading.sampler import Part
 from bertbench.model.arithmetic import choose_mode, describe_compute
 from bertbench.model.bert import Bert
 from bertbench.model.encoder import recompute
-from bertbench.model.logical_tensors import LogicalTensors
-from bertbench.optim.average import AverageView, EvaluationView
-from bertbench.optim.step_scale import FixedScale
-from bertbench.parallel.fsdp import shard
-from bertbench.parallel.gather import gathered_model
-from bertbench.parallel.gradients import SplitReducer
-from bertbench.parallel.microbatches import even
-from bertbench.parallel.optimizer import shard_optimizer
-from bertbench.parallel.pipeline import Pipeline
+from bertbench.parallel.microbatches import filled_to_multiple
+from bertbench.parallel.pipeline import Pipeline, unweighted
 from bertbench.parallel.process_groups import ProcessGroups
-from bertbench.parallel.stage import Stage, logical_name
-from bertbench.parallel.tensor_parallel import norm_parameters, split_layers
-from bertbench.training.gradient_path import GradientPath
+from bertbench.parallel.stage import Stage, fully_shard_stage, gather_stages, logical_name
+from bertbench.parallel.tensor_parallel import split_layers
+from bertbench.training.gradient_path import build_split_path
 from bertbench.training.trainer import Trainer, initial_model
 
 
@@ -48,10 +39,11 @@ class LayoutTrainer(Trainer):
         """Build and warm up; `startup` gets a mark at the end of each."""
         self._system = system
         self._world = world
-        parallel, layout = system.parallel, system.layout
-        self.groups = ProcessGroups(layout, world, parallel.fully_shard)
+        layout = system.layout
+        self.groups = ProcessGroups(layout, world, system.parallel.fully_shard)
         # tensor-parallel layers have no compiled pieces (Stage.fuse); the configuration refuses to ask for them
-        self._mode, pieces = choose_mode(world.device, "none" if layout.tensor > 1 else system.compute.compile)
+        compile_mode = "none" if layout.tensor > 1 else system.compute.compile
+        self._compile_mode, pieces = choose_mode(world.device, compile_mode)
         stages = self._build_stages(initial_model(system, seed))
         self._stages = nn.ModuleList(stages)
         self._model_arithmetic = describe_compute(world.device, system.precision.compute, system.model.shape(), pieces)
@@ -60,35 +52,21 @@ class LayoutTrainer(Trainer):
             logical_name(name): parameter for stage in stages for name, parameter in stage.named_parameters()
         }
         self.parameters = list(self._parameters_by_name.values())
-        words = next((stage.words for stage in stages if stage.words is not None), None)
-        shares = layout.token_shares
-        of_shares = [parameter for stage in stages for parameter in norm_parameters(stage)] if shares > 1 else []
-        clip = make_clip(system.clip.mode, system.clip.max_norm, world.size, buckets=1)
-        self.reducer = SplitReducer(
-            self.parameters, words, self.groups, clip, parallel.fully_shard, system.parts, of_shares
-        )
-        weights, decay = Weights(), system.optimizer.ema_decay
-        self._path = GradientPath(
-            FixedScale(system.learning_rate, system.max_steps),
-            self.reducer,
-            shard_optimizer(self.parameters, system.optimizer, self.groups.shards),
-            weights,
-            AverageView(weights, LogicalTensors(self.parameters, {}), decay) if decay else EvaluationView(weights),
-            "collectives",
-            "torch's multi-tensor operations on this rank's part of the model",
-        )
+        self._path = build_split_path(system, self.groups, stages, self.parameters)
         self._stage = stages[0]
-        self.pipeline = (
-            Pipeline(stages, self.groups, system, -(-tokens // shares) * shares) if layout.pipeline > 1 else None
-        )
+        self.pipeline: Pipeline | None = None
+        if layout.pipeline > 1:
+            tokens_of_a_share = -(-tokens // layout.token_shares)
+            self.pipeline = Pipeline(stages, self.groups, system, tokens_of_a_share * layout.token_shares)
         self._warm_up(seed, startup)
 
-    def _build_stages(self, whole: Bert) -> list[Stage]:
-        system, layout, parallel = self._system, self.groups.layout, self._system.parallel
-        stages = [
-            Stage(whole, number, layout.stages, system.precision.compute)
-            for number in range(self.groups.place.pipeline, layout.stages, layout.pipeline)
-        ]
+    def _build_stages(self, model: Bert) -> list[Stage]:
+        """Return this rank's stages of a whole model, on its device, split and compiled as the layout wants."""
+        system = self._system
+        parallel = system.parallel
+        layout = system.layout
+        numbers = range(self.groups.place.pipeline, layout.stages, layout.pipeline)
+        stages = [Stage(model, number, layout.stages, system.precision.compute) for number in numbers]
         for stage in stages:
             if not parallel.fully_shard:  # FSDP2 moves one layer at a time and keeps its shard
                 stage.to(self._world.device)
@@ -97,8 +75,8 @@ class LayoutTrainer(Trainer):
             if layout.tensor > 1:
                 split_layers(stage, self.groups.mesh("tensor", self.groups.tensor), parallel.sequence)
             if parallel.fully_shard:
-                shard(stage, self.groups.mesh("data", self.groups.data))
-            if self._mode != "none":
+                fully_shard_stage(stage, self.groups.mesh("data", self.groups.data))
+            if self._compile_mode != "none":
                 stage.fuse()
         return stages
 
@@ -114,46 +92,47 @@ class LayoutTrainer(Trainer):
 
     def _run_stage(self, parts: Sequence[LoadedPart]) -> Tensor:
         shares = self.groups.layout.token_shares
-        self._stage.microbatches = [LoadedPart(part, even(batch, shares)) for part, batch in parts]
-        total = torch.zeros((), device=self._world.device)
-        for place in torch.arange(len(parts)).split(1):
+        self._stage.microbatches = [LoadedPart(part, filled_to_multiple(batch, shares)) for part, batch in parts]
+        total_loss = torch.zeros((), device=self._world.device)
+        for place_1 in torch.arange(len(parts)).split(1):
             with in_phase(FORWARD):
-                (loss,) = self._stage(place, place)
+                (loss,) = self._stage(place_1, place_1)
             with in_phase(BACKWARD):
                 loss.backward()
-            total += loss.detach()
-        return total
+            total_loss += loss.detach()
+        return total_loss
 
     @torch.no_grad()
     def scores(self, batch: Batch) -> Tensor | None:
         """Return masked-LM scores of a batch, [M, V], on the last stage's ranks; expects evaluation mode."""
-        batch = even(batch, self.groups.layout.token_shares)
+        batch = filled_to_multiple(batch, self.groups.layout.token_shares)
         if self.pipeline is not None:
             return self.pipeline.scores(batch)
-        self._stage.microbatches = (LoadedPart(Part(np.empty(0, np.int64), 0.0, 0.0), batch),)
-        place = torch.zeros(1, dtype=torch.int64)
-        scores: Tensor = self._stage(place, place)
+        self._stage.microbatches = (unweighted(batch),)
+        place_1 = torch.zeros(1, dtype=torch.int64)
+        scores: Tensor = self._stage(place_1, place_1)
         return scores
 
     def _take_warm_up_steps(self, generator: torch.Generator) -> None:
         system = self._system
-        longest, size = system.model.max_positions, system.samples_per_pass
+        length = system.model.max_positions
+        samples = system.samples_per_pass
         if self.pipeline is not None:
-            longest = min(longest, self.pipeline.tokens)
-            size = self.pipeline.tokens // longest
-        batch = synthetic(size, longest, system.model.vocab_size, generator)
-        part = Part(np.arange(size), 1 / len(batch.masked_at_M), 1 / size)
+            length = min(length, self.pipeline.tokens)
+            samples = self.pipeline.tokens // length
+        batch = synthetic(samples, length, system.model.vocab_size, generator)
+        part = Part(np.arange(samples), 1 / len(batch.masked_at_M), 1 / samples)
         batch = batch.to(self._world.device)
         self.step(0, [LoadedPart(part, batch)] * system.parts)
-        if self._mode != "none":  # evaluation compiles separately
+        if self._compile_mode != "none":  # evaluation compiles separately
             self._stages.eval()
             self.scores(batch)
             self._stages.train()
 
-    def _named(self) -> dict[str, nn.Parameter]:
+    def _named_parameters(self) -> dict[str, nn.Parameter]:
         """Return the parameters by name: all layouts use the same, so that a state moves between layouts."""
         return self._parameters_by_name
 
-    def whole(self) -> Bert | None:
-        """See `Trainer.whole`."""
-        return gathered_model(self._system.model.shape(), self._parameters_by_name, self._world)
+    def gather_model(self) -> Bert | None:
+        """Gather the model's parts on rank 0; see `Trainer.gather_model`."""
+        return gather_stages(self._system.model.shape(), self._parameters_by_name, self._world)

@@ -25,12 +25,16 @@ def shortened(system: System, short: Short) -> System:
             f"--profile takes {PROFILED_STEPS} steps, the system stops after {system.max_steps}; raise "
             "schedule.max_steps and evaluation.max_samples to allow them"
         )
-    steps, snapshot_step = (_SMOKE_STEPS, _SMOKE_SNAPSHOT_STEP) if short == "smoke" else (PROFILED_STEPS, None)
-    every = snapshot_step if system.checkpoint.every_steps else None
+    if short == "smoke":
+        steps = _SMOKE_STEPS
+        snapshot_step = _SMOKE_SNAPSHOT_STEP if system.checkpoint.every_steps else None
+    else:
+        steps = PROFILED_STEPS
+        snapshot_step = None
     samples = steps * system.global_batch_size
     return system.model_copy(
         update={
-            "checkpoint": system.checkpoint.model_copy(update={"every_steps": every, "final_weights": False}),
+            "checkpoint": system.checkpoint.model_copy(update={"every_steps": snapshot_step, "final_weights": False}),
             "evaluation": system.evaluation.model_copy(update={"max_samples": samples, "interval_samples": samples}),
         }
     )

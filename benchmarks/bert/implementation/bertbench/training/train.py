@@ -2,7 +2,10 @@
 
 from time import perf_counter
 
+from bertbench.common.errors import CheckpointError
+from bertbench.common.paths import data_folder, shown_path, weights_file
 from bertbench.config import System
+from bertbench.data.store.manifest import Manifest
 from bertbench.distributed.preemption import Preemption, stop_at_once
 from bertbench.distributed.startup import Startup
 from bertbench.distributed.world import World
@@ -11,8 +14,8 @@ from bertbench.results.mlperf_log import Run
 from bertbench.results.opening import open_run
 from bertbench.results.profiling import Profiler
 from bertbench.results.progress import RunProgress
-from bertbench.training.build import NEW, Options, build
-from bertbench.training.final_weights import write_final_weights
+from bertbench.training.build import NEW, Options, build_run
+from bertbench.training.trainer import Trainer
 
 
 def train(
@@ -35,26 +38,27 @@ def train(
     startup = options.startup or Startup()
     profiler = options.profiler or Profiler(world, on=False)
     preemption = Preemption(world, system.sync.report_steps)
-    batch = system.global_batch_size
     with open_run(system, world, files, startup, resumption is not None, options.not_a_result) as (log, metrics, clock):
         with clock.init():
-            built = build(system, world, seed, files, options, startup, log, metrics.phases)
+            built = build_run(system, world, seed, files, options, startup, log, metrics.phases)
+            system = built.system
             trainer = built.trainer
             snapshots = built.snapshots
-            progress.message(f"{built.arithmetic.text()}\n{trainer.communication().text()}")
+            progress.message(f"{built.arithmetic.text()}\n{trainer.describe_step().text()}")
+            batch_size = system.global_batch_size
 
         with clock.run(len(built.evaluator.dataset), evaluations) as run, profiler, preemption:
             loaded_steps = built.loader.steps(range(steps_taken, system.max_steps))
-            batches = world.watchdog.around(loaded_steps, steps_taken)
+            loaded_steps = world.watchdog.around(loaded_steps, steps_taken)
             for first, stop in system.blocks(steps_taken):
-                with run.training(first * batch, (stop - first) * batch, begun=first < steps_taken):
+                with run.training(first * batch_size, (stop - first) * batch_size, begun=first < steps_taken):
                     for step in range(max(first, steps_taken), stop):
                         began = perf_counter()
-                        loaded = next(batches)
+                        loaded = next(loaded_steps)
                         startup.mark("first batch")
                         report = trainer.step(step, loaded.parts)
                         step_ms = 1e3 * (perf_counter() - began)
-                        metrics.record(step + 1, (step + 1) * batch, report, step_ms, loaded)
+                        metrics.record(step + 1, (step + 1) * batch_size, report, step_ms, loaded)
                         startup.mark("first step")
                         snapshots.save_if_due(trainer, step + 1, run.evaluations, metrics)
                         progress.trained(step + 1, stop, metrics.last_loss)
@@ -64,7 +68,7 @@ def train(
                             raise preemption.error(step + 1)
                     metrics.flush()
                 with run.evaluation(), trainer.evaluating():
-                    accuracy = built.evaluator.accuracy(trainer.model, built.arithmetic.precision)
+                    accuracy = built.evaluator.accuracy(trainer.model, system.precision.compute)
                     run.measured(accuracy)
                 progress.evaluated(run.samples, accuracy)
                 if accuracy >= system.evaluation.target:
@@ -77,3 +81,37 @@ def train(
             progress.message(write_final_weights(system, world, trainer, files, seed, run.samples))
         trainer.close()
     return run
+
+
+def write_final_weights(
+    system: System, world: World, trainer: Trainer, files: ResultFiles | None, seed: int, samples: int
+) -> str:
+    """Write the model, gathered on rank 0 after `samples` samples, as weights.safetensors in its folder. Collective.
+
+    Returns a line for the user on rank 0, "" on the others. If writing fails, the run's result still stands.
+    """
+    world.watchdog.at("writing the final weights")
+    line = ""
+    with trainer.evaluating():  # what reached the target
+        model = trainer.gather_model()
+        if files and model is not None:
+            from bertbench.checkpoint.weights_file import write_weights  # noqa: PLC0415 - of runs that keep their weights
+
+            try:
+                entries = _vocabulary_entries(system)
+                source = f"{system.name}, seed {seed}, after {samples:,} samples"
+                write_weights(files.weights, model.state_dict(), system.model.shape(), entries, source)
+                line = f"wrote {shown_path(files.weights)}"
+            except CheckpointError as error:
+                line = f"warning: {error}; the run's result stands without its weights"
+    world.barrier()  # a rank that exits stops its heartbeat, and rank 0 would report it lost
+    return line
+
+
+def _vocabulary_entries(system: System) -> int:
+    """Return the number of rows with tokens: the checkpoint's if the model started from one, else the data's."""
+    if system.model.checkpoint is not None:
+        from bertbench.checkpoint.start import check_weights  # noqa: PLC0415 - of runs that start from weights
+
+        return check_weights(system, weights_file(system.model.checkpoint)).real_vocab_size
+    return Manifest.read(data_folder(system.data.path)).tokenizer.vocab_size

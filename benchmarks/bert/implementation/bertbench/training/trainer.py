@@ -5,13 +5,13 @@
 """
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager
-from functools import partial
 from itertools import islice
 from time import perf_counter
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 
@@ -37,8 +37,8 @@ from bertbench.model.mimetic import imitate_training
 from bertbench.model.products import Shape, set_products
 from bertbench.model.shape import BertShape
 from bertbench.optim.optimizer import Optimizer
-from bertbench.results.communication import Communication
 from bertbench.results.metrics import StepReport
+from bertbench.results.step_description import StepDescription
 from bertbench.training.gradient_path import GradientPath, build_path
 
 WARMUP_STEPS = 2  # the first makes kernels and memory, the second finds them
@@ -60,17 +60,17 @@ class Trainer(ABC):
     def model(self) -> nn.Module:
         """Return the module whose parameters this rank updates."""
 
-    def communication(self) -> Communication:
+    def describe_step(self) -> StepDescription:
         """Return how gradients are sent and applied, for the run's output and records."""
         options = self._system.communication
         sync = self._system.sync
-        elements = self._path.reducer.elements
-        shapes = [parameter.shape for parameter in self._named().values()]
-        return Communication(
+        bucket_elements = self._path.reducer.elements
+        shapes = [parameter.shape for parameter in self._named_parameters().values()]
+        return StepDescription(
             clip=self._system.clip.mode,
             compression=options.compression,
-            bucket_elements=elements,
-            bytes_per_step=bytes_per_step(options, shapes, elements, self._world.size, sync),
+            bucket_elements=bucket_elements,
+            bytes_per_step=bytes_per_step(options, shapes, bucket_elements, self._world.size, sync),
             model_arithmetic=self._model_arithmetic,
             optimizer_arithmetic=self._path.arithmetic,
             sync=sync.method,
@@ -78,7 +78,7 @@ class Trainer(ABC):
         )
 
     @abstractmethod
-    def whole(self) -> Bert | None:
+    def gather_model(self) -> Bert | None:
         """Return the model with all its weights on rank 0, None on the others. Collective."""
 
     @abstractmethod
@@ -86,12 +86,12 @@ class Trainer(ABC):
         """Run forward and backward passes; return this rank's part of the loss."""
 
     @abstractmethod
-    def _named(self) -> dict[str, nn.Parameter]:
+    def _named_parameters(self) -> dict[str, nn.Parameter]:
         """Return this rank's parameters by the names that a snapshot gives them."""
 
-    def _weights(self) -> dict[str, Tensor]:
+    def _logical_weights(self) -> dict[str, Tensor]:
         """Return this rank's logical weights by the names that a snapshot gives them; sharded ones are DTensors."""
-        return {name: parameter.detach() for name, parameter in self._named().items()}
+        return {name: parameter.detach() for name, parameter in self._named_parameters().items()}
 
     @abstractmethod
     def _take_warm_up_steps(self, generator: torch.Generator) -> None:
@@ -104,9 +104,11 @@ class Trainer(ABC):
 
     def step(self, number: int, parts: Sequence[LoadedPart]) -> StepReport:
         """Take step `number`, counted from 0, with this rank's samples; all of the timed work."""
-        return self._update(number, self._accumulate(parts))
+        loss = self._accumulate(parts)
+        return self._update(number, loss)
 
     def _update(self, number: int, loss: Tensor) -> StepReport:
+        """Reduce the gradients, update the weights and publish them; report the step, whose loss is `loss`."""
         path = self._path
         reduced = path.reducer.finish()
         with in_phase(OPTIMIZER):
@@ -118,8 +120,13 @@ class Trainer(ABC):
             path.weights.publish()
             path.view.after_step(number + 1)
         path.reducer.drop()
-        loss = path.view.reported_loss(loss, reduced.norm)
-        return StepReport(loss, reduced.norm, update.learning_rate, reduced.clipped, update.loss_scale)
+        return StepReport(
+            loss=path.view.reported_loss(loss, reduced.norm),
+            norm=reduced.norm,
+            rate=update.learning_rate,
+            clipped=reduced.clipped,
+            loss_scale=update.loss_scale,
+        )
 
     def evaluating(self) -> AbstractContextManager[None]:
         """Return a context in which the model holds the weights to evaluate: all arrived, or an average. Collective."""
@@ -128,18 +135,17 @@ class Trainer(ABC):
     def state(self) -> dict[str, Tensor]:
         """Return the tensors in memory on which later steps depend: weights, moments, loss scale, sums in progress."""
         self._path.weights.ready()
-        names: dict[Tensor, str] = {parameter: name for name, parameter in self._named().items()}
-        parts = {
-            "model": self._weights(),
-            "optimizer": self.optimizer.moments(names),
-            "scaler": self._path.scale.state(),
-        }
-        own = {f"{part}.{name}": tensor for part, tensors in parts.items() for name, tensor in tensors.items()}
-        return self._path.view.state(names, own | self._path.reducer.state())
+        names: dict[Tensor, str] = {parameter: name for name, parameter in self._named_parameters().items()}
+        rank_state = {f"model.{name}": weight for name, weight in self._logical_weights().items()}
+        rank_state |= {f"optimizer.{name}": moment for name, moment in self.optimizer.moments(names).items()}
+        rank_state |= {f"scaler.{name}": tensor for name, tensor in self._path.scale.state().items()}
+        rank_state |= self._path.reducer.state()
+        return self._path.view.state(names, rank_state)
 
     def resume(self, steps: int) -> None:
         """Continue as after `steps` steps, once their `state` is restored."""
-        self.optimizer.resume(self._path.scale.resume(steps))
+        updates = self._path.scale.resume(steps)
+        self.optimizer.resume(updates)
         self._path.view.resume(steps)
 
     def close(self) -> None:
@@ -151,15 +157,18 @@ class Trainer(ABC):
         """Take untimed steps, then restore weights and optimizer, and seed this rank's dropout."""
         startup = startup or Startup()
         startup.mark("model")
-        initial = [(parameter.detach(), local(parameter.detach()).clone()) for parameter in self._named().values()]
+        weights = [parameter.detach() for parameter in self._named_parameters().values()]
+        initial_weights = [local(weight).clone() for weight in weights]
         self._take_warm_up_steps(torch.Generator().manual_seed(derive(seed, "warm-up")))
         path = self._path
         path.weights.ready()
         with torch.no_grad():
-            for parameter, weight in initial:
-                local(parameter).copy_(weight)
-        for part in (path.optimizer, path.reducer, path.scale, path.view):
-            part.reset()
+            for weight, initial_weight in zip(weights, initial_weights, strict=True):
+                local(weight).copy_(initial_weight)
+        path.optimizer.reset()
+        path.reducer.reset()
+        path.scale.reset()
+        path.view.reset()
         startup.mark("warm-up")
         torch.manual_seed(derive(seed, "dropout", self._system.layout.stream(self._world.rank)))
 
@@ -177,20 +186,20 @@ class WholeTrainer(Trainer):
         seed: int,
         startup: Startup | None = None,
         products: dict[Shape, Products] | None = None,
-        sizes: Iterable[Bin] = (),
+        warm_up_sizes: Iterable[Bin] = (),
     ) -> None:
         """Build and warm up; `startup` gets a mark at the end of each. `products` defaults to torch's own.
 
-        Code is generated for each of the batches' `sizes`, else the clock would pay for it.
+        The warm-up passes through batches of `warm_up_sizes`: code is generated for each, and else the clock would
+        pay for it.
         """
         self._system = system
         self._world = world
-        self._sizes = sizes
+        self._warm_up_sizes = warm_up_sizes
         self._computing = computing(system.precision.compute, world.device)
         self._model = initial_model(system, seed).to(world.device)
         set_products(self._model, products or {})
-        scored = partial(tiny_backward, lambda batch: self._score(batch.to(world.device)), self._model.shape)
-        self._path, self._reducer = build_path(system, world, self._model, scored)
+        self._path = build_path(system, world, self._model, self._run_tiny_backward)
         self._model_arithmetic = set_arithmetic(
             self._model, world.device, system.precision.compute, system.compute.compile
         )
@@ -206,31 +215,32 @@ class WholeTrainer(Trainer):
         self._path.weights.ready()
         return self._model
 
-    def whole(self) -> Bert | None:
-        """See `Trainer.whole`."""
+    def gather_model(self) -> Bert | None:
+        """Wait for all weights, and return the model on rank 0; see `Trainer.gather_model`."""
         model = self.model
         return model if self._world.leads else None
 
-    def _named(self) -> dict[str, nn.Parameter]:
+    def _named_parameters(self) -> dict[str, nn.Parameter]:
         return dict(self._model.named_parameters())
 
-    def _weights(self) -> dict[str, Tensor]:
+    def _logical_weights(self) -> dict[str, Tensor]:
         return logical_weights(self._model)
 
     def _accumulate(self, parts: Sequence[LoadedPart]) -> Tensor:
-        total = torch.zeros((), device=self._world.device)
-        for place, loaded in enumerate(parts, start=1):
+        total_loss = torch.zeros((), device=self._world.device)
+        for number, loaded in enumerate(parts, start=1):
             with in_phase(FORWARD):
-                loss = self._loss(loaded)
-            with in_phase(BACKWARD), self._reducer.accumulating(last=place == len(parts)):
+                loss = self._part_loss(loaded)
+            with in_phase(BACKWARD), self._path.reducer.accumulating(last=number == len(parts)):
                 self._path.scale.backward(loss)
-            total += loss.detach()
-        return total
+            total_loss += loss.detach()
+        return total_loss
 
-    def _loss(self, loaded: LoadedPart) -> Tensor:
-        return self._loss_of(loaded.batch, loaded.part.masked_lm_weight, loaded.part.next_sentence_weight)
+    def _part_loss(self, loaded: LoadedPart) -> Tensor:
+        return self._loss(loaded.batch, loaded.part.masked_lm_weight, loaded.part.next_sentence_weight)
 
-    def _loss_of(self, batch: Batch, masked_lm_weight: Scalar, next_sentence_weight: Scalar) -> Tensor:
+    def _loss(self, batch: Batch, masked_lm_weight: Scalar, next_sentence_weight: Scalar) -> Tensor:
+        """Return this rank's share of the loss: weighted sums over the batch's masked tokens and sentence pairs."""
         scores = self._score(batch, batch.labels)
         return weighted_loss(scores, *batch.labels, masked_lm_weight, next_sentence_weight)
 
@@ -240,22 +250,34 @@ class WholeTrainer(Trainer):
 
     def _take_warm_up_steps(self, generator: torch.Generator) -> None:
         system = self._system
-        size = system.samples_per_pass
         for _ in range(WARMUP_STEPS):
-            batch = synthetic(size, system.model.max_positions, system.model.vocab_size, generator)
-            part = Part(torch.arange(size).numpy(), 1 / len(batch.masked_at_M), 1 / size)
-            loaded = LoadedPart(part, fill_of(system)(batch).to(self._world.device))
+            loaded = self._synthetic_part(generator)
             began = perf_counter()
             self.step(system.sync.delay, [loaded] * system.data.gradient_accumulation_steps)
-        for one in islice(self._sizes, int(_SIZES_S / (perf_counter() - began))):
-            first = synthetic(1, -(-one.tokens // one.sequences), system.model.vocab_size, generator)
-            self._pass(LoadedPart(part, fill_to(first, one).to(self._world.device)))
+            step_s = perf_counter() - began
+        for sized in islice(self._parts_of_sizes(loaded.part, generator), int(_SIZES_S / step_s)):
+            self._pass(sized)
         if system.launch.rank_speeds == "auto":
             from bertbench.loading.rank_speeds import passes_per_s  # noqa: PLC0415 - of few runs
 
             self.passes_per_s = passes_per_s(lambda: self._pass(loaded), self._world)
-        self._reducer.drop()
+        self._path.reducer.drop()
         self._evaluate_once(loaded.batch)
+
+    def _synthetic_part(self, generator: torch.Generator) -> LoadedPart:
+        """Return one pass's samples, of full length."""
+        system = self._system
+        samples = system.samples_per_pass
+        batch = synthetic(samples, system.model.max_positions, system.model.vocab_size, generator)
+        part = Part(np.arange(samples), 1 / len(batch.masked_at_M), 1 / samples)
+        return LoadedPart(part, fill_of(system)(batch).to(self._world.device))
+
+    def _parts_of_sizes(self, part: Part, generator: torch.Generator) -> Iterator[LoadedPart]:
+        """Yield a batch of each of the run's sizes, one short sample and filler, under the loss weights of `part`."""
+        for size in self._warm_up_sizes:
+            length = -(-size.tokens // size.sequences)
+            batch = synthetic(1, length, self._system.model.vocab_size, generator)
+            yield LoadedPart(part, fill_to(batch, size).to(self._world.device))
 
     def _evaluate_once(self, batch: Batch) -> None:
         self._model.eval()  # evaluation compiles separately
@@ -264,13 +286,18 @@ class WholeTrainer(Trainer):
         self._model.train()
 
     def _pass(self, loaded: LoadedPart) -> None:
-        with self._reducer.accumulating(last=False):
-            self._loss(loaded).backward()
+        """Run one forward and backward pass, which adds to the gradients."""
+        with self._path.reducer.accumulating(last=False):
+            self._part_loss(loaded).backward()
+
+    def _run_tiny_backward(self) -> None:
+        tiny_backward(lambda batch: self._score(batch.to(self._world.device)), self._model.shape)
 
 
 def tiny_backward(score: Callable[[Batch], Scores], shape: BertShape) -> None:
     """Run a backward pass on a few tokens, to find the order of its gradients."""
-    scores = score(synthetic(1, min(8, shape.max_positions), shape.vocab_size, torch.Generator().manual_seed(1)))
+    tokens = min(8, shape.max_positions)
+    scores = score(synthetic(1, tokens, shape.vocab_size, torch.Generator().manual_seed(1)))
     (scores.masked_lm_MV.sum() + scores.next_sentence_S2.sum()).backward()
 
 

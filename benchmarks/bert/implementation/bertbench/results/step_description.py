@@ -13,8 +13,8 @@ _CLIPPED: dict[ClipMode, str] = {
 
 
 @dataclass(frozen=True)
-class Communication:
-    """How a run computes, sends and applies gradients."""
+class StepDescription:
+    """How a run computes, sends and applies gradients; its fields are those of communication.json."""
 
     clip: ClipMode
     compression: Compression

@@ -14,7 +14,7 @@ from bertbench.config.optimizer import Implementation, OptimizerSettings
 from bertbench.gradients.buckets import Buckets
 from bertbench.gradients.clip import gradient_norm
 from bertbench.model.bert import Bert
-from bertbench.model.logical_tensors import Hold, LogicalTensors
+from bertbench.model.logical_tensors import LogicalTensorFactory, LogicalTensors
 from bertbench.optim.adam import MultiTensorAdam, blocks_step, foreach_step, native_adam_step
 from bertbench.optim.optimizer import Optimizer, Step
 
@@ -38,31 +38,31 @@ def build_optimizer(
     With `buckets` it updates this rank's slices of them; Muon multiplies in `product`. Collective: all ranks choose
     the same arithmetic. Raises ConfigError if `options.impl` is not installed.
     """
-    sliced = ", on this rank's slice of every bucket, weights gathered behind the next forward pass"
-    where = sliced if buckets else ""
+    suffix = ", on this rank's slice of every bucket, weights gathered behind the next forward pass" if buckets else ""
     parameters = [parameter for parameter in model.parameters() if parameter.requires_grad]
     fused = model.fused_parameters()
     if not options.is_adam_or_lamb:
         assert isinstance(model, Bert), "fine-tuning takes Adam"
         from bertbench.optim.muon import build_muon  # noqa: PLC0415 - a run loads its own arithmetic, here and below
 
-        optimizer, text = build_muon(model, options, tensors_in(buckets), buckets, product)
-        return optimizer, text + where
+        muon, text = build_muon(model, options, tensor_factory(buckets), buckets, product)
+        return muon, text + suffix
     if options.impl == "apex":
         from bertbench.optim.apex import ApexAdam  # noqa: PLC0415
 
         return ApexAdam(parameters, options, fused), "NVIDIA apex's fused kernels"
-    step, vector_step, text = _steps(parameters, options, buckets)
-    hold, norms = tensors_in(buckets), None
+    step, vector_step, text = _choose_steps(parameters, options, buckets)
+    whole_norms = None
     if buckets is not None and options.trust_ratio:
         from bertbench.gradients.slices import norms_over_slices  # noqa: PLC0415
 
-        norms = norms_over_slices(buckets, fused)
-    return MultiTensorAdam(parameters, options, fused, step, vector_step, hold, norms), text + where
+        whole_norms = norms_over_slices(buckets, fused)
+    adam = MultiTensorAdam(parameters, options, fused, step, vector_step, tensor_factory(buckets), whole_norms)
+    return adam, text + suffix
 
 
-def tensors_in(buckets: Buckets | None) -> Hold:
-    """Return what holds parameters for an optimizer: this rank's slices of the buckets, or whole tensors (None)."""
+def tensor_factory(buckets: Buckets | None) -> LogicalTensorFactory:
+    """Return what makes an optimizer's tensors of parameters: this rank's slices of the buckets, or whole ones."""
     if buckets is None:
         return LogicalTensors
     from bertbench.gradients.slices import LogicalSlices  # noqa: PLC0415
@@ -70,7 +70,7 @@ def tensors_in(buckets: Buckets | None) -> Hold:
     return partial(LogicalSlices, buckets)
 
 
-def _steps(
+def _choose_steps(
     parameters: list[nn.Parameter], options: OptimizerSettings, buckets: Buckets | None
 ) -> tuple[Step, Step | None, str]:
     """Return the step of matrices, that of vectors if it has its own, and a text that describes both."""
@@ -79,11 +79,14 @@ def _steps(
         return step, step, "Triton kernels over chunks of all tensors"
     if not options.trust_ratio:
         return native_adam_step, None, "torch's fused Adam"
-    total, device = sum(parameter.numel() for parameter in parameters), parameters[0].device
-    if buckets is None and total >= _FUSED_FROM:
-        step, text = _fused_lamb(total, device)
+    elements = sum(parameter.numel() for parameter in parameters)
+    device = parameters[0].device
+    if buckets is not None:
+        step, text = plain_lamb(elements // buckets.slices, device)
+    elif elements >= _FUSED_FROM:
+        step, text = _fused_lamb(elements, device)
     else:
-        step, text = plain_lamb(total // (buckets.slices if buckets else 1), device)
+        step, text = plain_lamb(elements, device)
     return step, None, text
 
 
@@ -92,9 +95,11 @@ def build_norm(model: nn.Module, impl: Implementation, buckets: Buckets) -> Call
     if buckets.weights:
         from bertbench.gradients.slices import sliced_norm  # noqa: PLC0415
 
-        return partial(sliced_norm, [buckets.own(bucket.gradients) for bucket in buckets.all])
+        return partial(sliced_norm, [buckets.my_slice(bucket.gradients) for bucket in buckets.all])
     parameters = [parameter for parameter in model.parameters() if parameter.requires_grad]
-    return _triton().TritonNorm(parameters) if impl == "triton" else partial(gradient_norm, parameters)
+    if impl == "triton":
+        return _triton().TritonNorm(parameters)
+    return partial(gradient_norm, parameters)
 
 
 def _triton() -> ModuleType:
@@ -108,22 +113,26 @@ def _triton() -> ModuleType:
         ) from error
 
 
-def _fused_lamb(total: int, device: torch.device) -> tuple[Step, str]:
-    """Return LAMB's step for `total` parameters, fused if every rank has a compiler. Collective."""
+def _fused_lamb(elements: int, device: torch.device) -> tuple[Step, str]:
+    """Return LAMB's step for weights of `elements` elements, fused if every rank has a compiler. Collective."""
     from bertbench.model.compiled import obstacle  # noqa: PLC0415
     from bertbench.optim.fused import FusedStep  # noqa: PLC0415
 
     reason = obstacle(device)
-    works = torch.tensor(reason is None, dtype=torch.int32, device=device)
-    distributed.all_reduce(works, distributed.ReduceOp.MIN)  # mixed arithmetic would let the replicas' weights diverge
-    if works:
+    all_compile = torch.tensor(reason is None, dtype=torch.int32, device=device)
+    # mixed arithmetic would let the replicas' weights diverge
+    distributed.all_reduce(all_compile, distributed.ReduceOp.MIN)
+    if all_compile:
         return FusedStep(device), "passes fused by torch.compile"
-    step, text = plain_lamb(total, device)
+    step, text = plain_lamb(elements, device)
     return step, f"{text}, slower than fused passes ({reason or 'another rank has no compiler'})"
 
 
-def plain_lamb(parameters: int, device: torch.device) -> tuple[Step, str]:
-    """Return LAMB's step without a compiler, and a text that describes its arithmetic."""
-    if device.type == "cpu" and parameters >= _BLOCKS_FROM:
+def plain_lamb(elements: int, device: torch.device) -> tuple[Step, str]:
+    """Return LAMB's step without a compiler, and a text that describes its arithmetic.
+
+    `elements` counts those of the weights that a rank updates.
+    """
+    if device.type == "cpu" and elements >= _BLOCKS_FROM:
         return blocks_step, "torch's fused Adam on blocks that stay in the cache"
     return foreach_step, "torch's multi-tensor operations"

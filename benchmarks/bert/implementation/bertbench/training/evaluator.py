@@ -38,7 +38,7 @@ class Evaluator:
         ids = np.arange(first, len(dataset), step)
         # Samples of similar length share a batch: fewer different lengths, less work; the sums don't depend on order.
         ids = ids[np.argsort(dataset.lengths(ids), kind="stable")]
-        self._ids = [ids[start : start + batch_size] for start in range(0, len(ids), batch_size)]
+        self._batch_ids = [ids[start : start + batch_size] for start in range(0, len(ids), batch_size)]
         self._batches: list[Batch] = []
         self._check = SampleCheck.of(dataset)
 
@@ -47,16 +47,16 @@ class Evaluator:
         self._world.watchdog.at("evaluating")
         if not self._batches:
             self._read()
-        totals = torch.zeros(3, dtype=torch.float64, device=self._world.device)  # exact for counts to 2^53
+        totals_3 = torch.zeros(3, dtype=torch.float64, device=self._world.device)  # exact for counts to 2^53
         model.eval()
         with torch.no_grad(), computing(precision, self._world.device):
             for number, batch in enumerate(self._batches):
                 self._world.watchdog.goes_on()
                 scores = self._scores(model, number, batch)
                 if scores is not None:
-                    totals += _counts(scores, batch)
+                    totals_3 += _count_correct(scores, batch)
         model.train()
-        correct, masked, samples = self._world.sum(totals).tolist()
+        correct, masked, samples = self._world.sum(totals_3).tolist()
         assert samples == len(self.dataset), "every evaluation sample is evaluated once"
         return correct / masked
 
@@ -68,7 +68,7 @@ class Evaluator:
 
     def _read(self) -> None:
         samples = self.dataset.map_samples()
-        for ids in self._ids:
+        for ids in self._batch_ids:
             self._world.watchdog.goes_on()
             batch = gather(samples, ids, self.dataset.lengths(ids), self._check)
             self._batches.append(self._fill(batch).to(self._world.device))
@@ -78,22 +78,26 @@ class LayoutEvaluator(Evaluator):
     """The evaluation samples of one data-parallel rank; all ranks that share its model read them, one counts them."""
 
     def __init__(self, dataset: Dataset, batch_size: int, trainer: "LayoutTrainer") -> None:
-        place, layout = trainer.groups.place, trainer.groups.layout
+        place = trainer.groups.place
+        layout = trainer.groups.layout
         super().__init__(dataset, batch_size, trainer.groups.world, share=(place.data, layout.data))
         self._layout_scores = trainer.scores
-        self._counts = place.tensor == 0
+        self._counts_scores = place.tensor == 0
+        self._counted_batches = len(self._batch_ids)
         # ranks that gather each other's weights must run equally many batches: the extra ones don't count
-        self._counted = len(self._ids)
-        most = math.ceil(math.ceil(len(dataset) / layout.data) / batch_size)
-        self._ids += [np.zeros(1, np.int64)] * (most - self._counted)
+        most_samples = math.ceil(len(dataset) / layout.data)
+        most_batches = math.ceil(most_samples / batch_size)
+        while len(self._batch_ids) < most_batches:
+            self._batch_ids.append(np.zeros(1, np.int64))
 
     def _scores(self, model: nn.Module, number: int, batch: Batch) -> Tensor | None:
         scores = self._layout_scores(batch)
-        return scores if self._counts and number < self._counted else None
+        return scores if self._counts_scores and number < self._counted_batches else None
 
 
-def _counts(masked_lm_MV: Tensor, batch: Batch) -> Tensor:
-    """Count correct predictions, masked tokens and samples."""
-    correct = masked_lm_MV.argmax(dim=-1) == batch.masked_labels_M
-    wanted = batch.masked_labels_M != IGNORED
-    return torch.stack((correct.sum(), wanted.sum(), (batch.next_sentence_S != IGNORED).sum()))
+def _count_correct(masked_lm_MV: Tensor, batch: Batch) -> Tensor:
+    """Count correct predictions, masked tokens and samples: [3]."""
+    correct_M = masked_lm_MV.argmax(dim=-1) == batch.masked_labels_M
+    masked_M = batch.masked_labels_M != IGNORED  # without filler, whose labels no prediction equals
+    samples_S = batch.next_sentence_S != IGNORED
+    return torch.stack((correct_M.sum(), masked_M.sum(), samples_S.sum()))
