@@ -12,7 +12,7 @@ from scipy import stats
 
 from bertbench.common.mlperf import accuracy_text
 from bertbench.report.scores import mean_of
-from bertbench.run_files.samples import samples_to_end
+from bertbench.run_files.sample_counts import samples_to_end
 from compliance import judge_log
 from compliance.ask import TOPICS
 from compliance.read.log import read_events

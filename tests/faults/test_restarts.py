@@ -13,8 +13,8 @@ import pytest
 
 from bertbench.checkpoint.snapshot_folder import newest
 from bertbench.common.timeline import BUCKETS
-from bertbench.report.ledger import ledger
 from bertbench.results.files import ResultFiles
+from bertbench.run_files.ledger import ledger
 from compliance import judge_log
 from compliance.read.log import read_events
 from tests.faults.kill import run_and_kill

@@ -1,17 +1,16 @@
 """What the report makes of logs and folders of logs."""
 
 from pathlib import Path
-from typing import Any
 
-from bertbench.report.report_page import html
-from bertbench.report.runs import summarized, systems
+from bertbench.report.report_page import report_page
+from bertbench.report.run_groups import GroupSummary, judged_groups, summarized
 
 RULESET = "5.0.0"
 
 
-def summaries(path: Path) -> list[dict[str, Any]]:
-    return [summarized(group) for group in systems([path], RULESET)]
+def summaries(path: Path) -> list[GroupSummary]:
+    return [summarized(group) for group in judged_groups([path], RULESET)]
 
 
 def page_of(path: Path) -> str:
-    return html(systems([path], RULESET), summaries(path), path.parent)
+    return report_page(judged_groups([path], RULESET), summaries(path), path.parent)

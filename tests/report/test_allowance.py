@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from bertbench.report.alongside import SHARE, Side
+from bertbench.report.side_process import SHARE, Side
 from tests.docs.listing import REPOSITORY
 from tests.report.test_trackers import Kept
 from tests.report.written import write_run
@@ -26,7 +26,7 @@ def test_a_tracker_gets_a_small_share_of_a_processor_and_what_it_missed_when_the
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     slow, now = Slow(), 1000.0
-    monkeypatch.setattr("bertbench.report.alongside.open_tracker", lambda *_: slow)
+    monkeypatch.setattr("bertbench.report.side_process.open_tracker", lambda *_: slow)
     monkeypatch.setattr(time, "monotonic", lambda: now)
     log = write_run(tmp_path / "toy" / "bert", steps=40, status=None)
     (log.with_suffix("") / "metrics.jsonl").rename(tmp_path / "later.jsonl")

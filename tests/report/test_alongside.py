@@ -17,8 +17,8 @@ import pytest
 
 from bertbench.common.errors import ConfigError
 from bertbench.distributed.spawn import free_port
-from bertbench.report.alongside import Side
 from bertbench.report.openmetrics import address
+from bertbench.report.side_process import Side
 from tests.conftest import Captured, Printed
 from tests.faults.test_left_behind import read
 from tests.report.test_trackers import Kept
@@ -43,7 +43,7 @@ def scraped(port: int) -> dict[str, float]:
 
 
 def side_processes(log: Path) -> list[int]:
-    words = f"bertbench.report.alongside\0{log}".encode()
+    words = f"bertbench.report.side_process\0{log}".encode()
     return [int(path.parent.name) for path in Path("/proc").glob("[0-9]*/cmdline") if words in read(path)]
 
 
@@ -79,7 +79,7 @@ def beside(tmp_path: Path) -> Iterator[tuple[subprocess.Popen[str], Path, int]]:
     pytest.importorskip("prometheus_client")
     log, port = write_run(tmp_path / "toy" / "bert", steps=2, until_ms=500, status=None), free_port()
     process = subprocess.Popen(
-        [sys.executable, "-m", "bertbench.report.alongside", str(log), str(tmp_path), str(port)],
+        [sys.executable, "-m", "bertbench.report.side_process", str(log), str(tmp_path), str(port)],
         stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env={**os.environ, "RANK": "0"},
     )  # fmt: skip
     assert process.stdout.readline() == "ready\n"
@@ -146,8 +146,8 @@ def test_a_tracker_that_fails_for_a_while_gets_every_step_later_and_is_warned_of
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Captured
 ) -> None:
     tracker = Failing()
-    monkeypatch.setattr("bertbench.report.alongside.open_tracker", lambda *_: tracker)
-    monkeypatch.setattr("bertbench.report.alongside._earned_s", iter(range(10**6)).__next__)  # always more
+    monkeypatch.setattr("bertbench.report.side_process.open_tracker", lambda *_: tracker)
+    monkeypatch.setattr("bertbench.report.side_process._earned_s", iter(range(10**6)).__next__)  # always more
     log = write_run(tmp_path / "toy" / "bert", steps=2, status=None)
     side = Side(log, tmp_path, ["mlflow"])
     tracker.cut_off = True
@@ -169,7 +169,7 @@ def test_a_tracker_that_fails_to_the_end_is_named_with_what_to_do(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Captured
 ) -> None:
     tracker = Failing()
-    monkeypatch.setattr("bertbench.report.alongside.open_tracker", lambda *_: tracker)
+    monkeypatch.setattr("bertbench.report.side_process.open_tracker", lambda *_: tracker)
     side = Side(write_run(tmp_path / "toy" / "bert"), tmp_path, ["mlflow"])
     tracker.cut_off = True
     side._feeds["mlflow"]._unsent = tracker.points[:1]

@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 from scipy import stats
 
-from bertbench.report.comparison import loss_curve, measured
-from bertbench.run_files.settings import read_runs
+from bertbench.report.comparison import Estimate, Ratio, loss_curve, measured
+from bertbench.run_files.run_settings import read_runs
 from tests.compliance.logs import RESULTS, closed, write
 from tests.compliance.mutations import setting
 from tests.compliance.packages import run_log
@@ -21,18 +21,18 @@ def test_the_interval_of_a_ratio_is_welchs_on_logarithms() -> None:
     a, b = [10.0, 12.0, 11.0, 13.0], [5.0, 6.0, 5.5]
     found = measured("time", a, b)
     # Student's t of 3 degrees of freedom, times sqrt(variance 5/3 / 4 runs)
-    assert found["a"] == {"mean": 11.5, "half_interval": pytest.approx(3.182446305 * math.sqrt(5 / 3 / 4)), "runs": 4}
+    assert found.a == Estimate(11.5, pytest.approx(3.182446305 * math.sqrt(5 / 3 / 4)), runs=4)
     welch = stats.ttest_ind([math.log(x) for x in b], [math.log(x) for x in a], equal_var=False)
     interval = welch.confidence_interval(0.95)
     means = math.prod(b) ** (1 / 3) / math.prod(a) ** (1 / 4)
-    assert [*found["ratio"].values()] == pytest.approx([means, math.exp(interval.low), math.exp(interval.high)])
+    assert list(vars(found.ratio).values()) == pytest.approx([means, math.exp(interval.low), math.exp(interval.high)])
 
 
 def test_one_run_on_a_side_has_no_interval_and_equal_runs_one_of_no_width() -> None:
     found = measured("time", [10.0], [5.0, 6.0])
-    assert found["a"] == {"mean": 10.0, "half_interval": None, "runs": 1}
-    assert (found["ratio"]["low"], found["ratio"]["high"]) == (None, None)
-    assert [*measured("time", [10.0, 10.0], [5.0, 5.0])["ratio"].values()] == pytest.approx([0.5, 0.5, 0.5])
+    assert found.a == Estimate(10.0, None, runs=1)
+    assert (found.ratio.low, found.ratio.high) == (None, None)
+    assert measured("time", [10.0, 10.0], [5.0, 5.0]).ratio == Ratio(*[pytest.approx(0.5)] * 3)
 
 
 def test_the_mean_loss_of_runs_of_different_lengths_jumps_nowhere(tmp_path: Path) -> None:

@@ -13,8 +13,9 @@ from selenium import webdriver
 from bertbench.cli import main
 from bertbench.common.published_results import published_results
 from bertbench.report.page import page
-from bertbench.report.report_page import published_beside
-from bertbench.report.runs import systems, text
+from bertbench.report.report_page import published_table
+from bertbench.report.run_groups import judged_groups
+from bertbench.report.run_tables import report_text
 from bertbench.run_files import verdicts
 from compliance import judge_log
 from compliance.judge import Judgement
@@ -123,8 +124,8 @@ def test_published_results_are_those_of_the_public_logs() -> None:
     [(None, 1.0, "No system description"), (7, 1.0, "No published result has 7")],
 )
 def test_what_cannot_be_compared_is_said(accelerators: int | None, minutes: float, expected: str) -> None:
-    assert expected in published_beside("mine", accelerators, minutes)
-    assert "(here)" not in published_beside("mine", accelerators, minutes)
+    assert expected in published_table("mine", accelerators, minutes)
+    assert "(here)" not in published_table("mine", accelerators, minutes)
 
 
 def test_balance_and_speed_are_a_sentence_each_where_runs_measured_them(tmp_path: Path) -> None:
@@ -132,7 +133,7 @@ def test_balance_and_speed_are_a_sentence_each_where_runs_measured_them(tmp_path
     assert "Load balance" not in page_of(tmp_path)
     leave(tmp_path, 0, 100, metrics=row(1, load_efficiency=0.93) + row(2, load_efficiency=0.95))
     assert "Load balance" in page_of(tmp_path)
-    *_, speed, balance, _ = text(summaries(tmp_path)[0], detailed=False).splitlines()
+    *_, speed, balance, _ = report_text(summaries(tmp_path)[0], detailed=False).splitlines()
     assert speed == "speed: 3,002 samples/s; of the time on the clock 99.8% training, 0.2% evaluation, 0.0% start-up"
     assert balance == "balance: load efficiency 94.0% (mean over slowest rank)"
 
@@ -140,7 +141,7 @@ def test_balance_and_speed_are_a_sentence_each_where_runs_measured_them(tmp_path
 def test_folders_that_share_a_platform_are_systems_of_their_own(tmp_path: Path) -> None:
     for name in ("a", "b"):
         write_package(tmp_path / name, evaluations=2)
-    names = [group.name for group in systems([tmp_path], RULESET)]
+    names = [group.name for group in judged_groups([tmp_path], RULESET)]
     assert names == [f"toy, {tmp_path / name / 'results' / 'toy' / 'bert'}" for name in ("a", "b")]
 
 

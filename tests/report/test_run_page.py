@@ -9,18 +9,18 @@ import pytest
 from rich.console import Console
 
 from bertbench.common.paths import REPOSITORY
-from bertbench.report.rank_lines import Rank
-from bertbench.report.run_page import page
-from bertbench.report.run_reading import FollowedRun
+from bertbench.report.followed_run import FollowedRun
+from bertbench.report.rank_processes import RankProcess
 from bertbench.report.run_state import RunState, state_of
+from bertbench.report.terminal_page import terminal_page
 from tests.report.written import write_run
 
-RANKS = [Rank(0, 100, "R"), Rank(1, 101, "R"), Rank(2, 102, "T")]
+RANKS = [RankProcess(0, 100, "R"), RankProcess(1, 101, "R"), RankProcess(2, 102, "T")]
 
 
 def shown(state: RunState, run: FollowedRun, width: int = 120) -> str:
     console = Console(file=io.StringIO(), width=width)
-    console.print(page(state, run, width))
+    console.print(terminal_page(state, run, width))
     assert isinstance(console.file, io.StringIO)
     return console.file.getvalue()
 

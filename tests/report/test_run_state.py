@@ -10,11 +10,10 @@ from pathlib import Path
 
 import pytest
 
-from bertbench.report.rank_lines import Rank, ranks_of
-from bertbench.report.remaining_time import Forecast, forecast
-from bertbench.report.run_reading import FollowedRun
-from bertbench.report.run_state import earlier_runs, phases, state_of
-from bertbench.report.terminal_plot import plot
+from bertbench.report.followed_run import FollowedRun
+from bertbench.report.rank_processes import RankProcess, ranks_on_this_machine
+from bertbench.report.run_state import TargetForecast, earlier_runs, phases, state_of, target_forecast
+from bertbench.report.terminal_page import plot
 from tests.compliance.logs import RESULTS
 from tests.conftest import Answer, Printed
 from tests.report.written import CONFIG, START_S, log_lines, row, write_run
@@ -64,7 +63,7 @@ def test_a_run_that_goes_on_says_when_it_evaluates_next(tmp_path: Path) -> None:
     state = state_of(FollowedRun(log), earlier=[450, 600, 900])
     assert state.status == "running"
     assert state.next_evaluation_s == 2  # 200 samples at 100 a second
-    assert state.target_forecast == Forecast(600, 450, 900, "earlier runs of this system")
+    assert state.target_forecast == TargetForecast(600, 450, 900, "earlier runs of this system")
     # 200 samples: 2 s of steps, and 0.5 s of evaluation in 300 samples so far
     assert state.target_s == pytest.approx(2 + 200 * 0.5 / 300)
     a_second_ago = time.time() - 1
@@ -87,11 +86,11 @@ def test_earlier_runs_are_those_of_the_same_system_and_target_that_reached_it(tm
 
 def test_a_forecast_without_earlier_runs_goes_on_at_the_curves_slope() -> None:
     curve = [(100.0, 0.1), (200.0, 0.2), (300.0, 0.25)]
-    found = forecast(curve, 0.5, [])  # 0.25 is missing: at the last slope, 0.05 in 100, 500 samples
+    found = target_forecast(curve, 0.5, [])  # 0.25 is missing: at the last slope, 0.05 in 100, 500 samples
     assert found.samples == pytest.approx(800)
-    assert forecast(curve[:1], 0.5, []) is None
-    assert forecast([(100.0, 0.2), (200.0, 0.1)], 0.5, []) is None  # it gets worse: nobody knows
-    assert forecast(curve, 0.5, [200, 400, 500]) == Forecast(450, 400, 500, "earlier runs of this system")
+    assert target_forecast(curve[:1], 0.5, []) is None
+    assert target_forecast([(100.0, 0.2), (200.0, 0.1)], 0.5, []) is None  # it gets worse: nobody knows
+    assert target_forecast(curve, 0.5, [200, 400, 500]) == TargetForecast(450, 400, 500, "earlier runs of this system")
 
 
 def test_the_ranks_of_a_run_are_found_among_all_processes(tmp_path: Path) -> None:
@@ -108,9 +107,11 @@ def test_the_ranks_of_a_run_are_found_among_all_processes(tmp_path: Path) -> Non
         for process in started:
             for _ in range(2):
                 process.stdout.readline()
-        wait_for(lambda: {rank.state for rank in ranks_of(log)} == {"S"})
-        assert ranks_of(log) == [Rank(number, process.pid, "S") for number, process in enumerate(started)]
-        assert ranks_of(tmp_path / "result_1.txt") == []
+        wait_for(lambda: {rank.state for rank in ranks_on_this_machine(log)} == {"S"})
+        assert ranks_on_this_machine(log) == [
+            RankProcess(number, process.pid, "S") for number, process in enumerate(started)
+        ]
+        assert ranks_on_this_machine(tmp_path / "result_1.txt") == []
     finally:
         for process in started:
             os.killpg(process.pid, signal.SIGKILL)
@@ -131,7 +132,7 @@ def test_a_launcher_in_the_shell_of_srun_pty_is_not_taken_for_a_rank(tmp_path: P
     try:
         assert started.stdout is not None
         started.stdout.readline()
-        (found,) = ranks_of(tmp_path / "result_0.txt")
+        (found,) = ranks_on_this_machine(tmp_path / "result_0.txt")
         assert found.pid != started.pid
     finally:
         os.killpg(started.pid, signal.SIGKILL)

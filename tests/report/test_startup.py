@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from bertbench.report.runs import text
+from bertbench.report.run_tables import report_text
 from tests.compliance.packages import line, run_log
 from tests.report.reports import page_of, summaries
 
@@ -24,14 +24,14 @@ def with_startup(path: Path, seconds: Any, slowest: Any) -> Path:
 def test_start_up_is_told_piece_by_piece_with_the_slowest_rank(tmp_path: Path) -> None:
     log = with_startup(tmp_path / "result_0.txt", SECONDS, SECONDS | {"first batch": 1.5})
     (system,) = summaries(log)
-    (row,) = system["runs"]
-    assert row["startup"]["timed_s"] == {"plan": 0.125, "shards": 0.5, "first batch": 0.375, "first step": 0.25}
-    assert row["startup"]["untimed_s"] == {"launcher": 2.5, "imports": 3.25}
-    assert row["startup"]["slowest_s"]["first batch"] == 1.5
+    (row,) = system.runs
+    assert row.startup["timed_s"] == {"plan": 0.125, "shards": 0.5, "first batch": 0.375, "first step": 0.25}
+    assert row.startup["untimed_s"] == {"launcher": 2.5, "imports": 3.25}
+    assert row.startup["slowest_s"]["first batch"] == 1.5
     # until the first step could begin: the step itself is training
-    assert (row["startup_s"], round(row["steps_s"], 3)) == (1.0, 97.317)  # 17 evaluations of 99 ms
-    assert "start-up: seconds" not in text(system, detailed=False)
-    lines = text(system, detailed=True).splitlines()
+    assert (row.startup_s, round(row.steps_s, 3)) == (1.0, 97.317)  # 17 evaluations of 99 ms
+    assert "start-up: seconds" not in report_text(system, detailed=False)
+    lines = report_text(system, detailed=True).splitlines()
     table = [row.split() for row in lines[lines.index(STARTUP) + 2 :][: len(SECONDS)]]
     assert table[0] == ["launcher", "2.50", "2.50"]
     assert table[-2:] == [["first", "batch", "0.38", "1.50"], ["first", "step", "0.25", "0.25"]]
@@ -44,7 +44,7 @@ def test_start_up_of_several_runs_is_a_row_a_piece_with_their_mean_and_their_mos
             tmp_path / f"result_{number}.txt", SECONDS | {"imports": imports}, SECONDS | {"imports": imports + 1}
         )
     (system,) = summaries(tmp_path)
-    lines = text(system, detailed=True).splitlines()
+    lines = report_text(system, detailed=True).splitlines()
     header, first, second, *_ = lines[lines.index(f"{STARTUP}, in 3 runs") + 1 :]
     ranks = "rank 0: mean", "rank 0: most", "slowest rank: mean", "slowest rank: most"
     assert " ".join(header.split()) == " ".join(["piece", *ranks])
@@ -59,16 +59,16 @@ def test_start_up_of_several_runs_is_a_row_a_piece_with_their_mean_and_their_mos
 def test_other_peoples_events_of_that_name_are_left_out(tmp_path: Path, seconds: Any, slowest: Any) -> None:
     log = with_startup(tmp_path / "result_0.txt", seconds, slowest)
     (system,) = summaries(log)
-    assert system["runs"][0]["startup"] is None
-    assert "start-up: seconds" not in text(system, detailed=True)
+    assert system.runs[0].startup is None
+    assert "start-up: seconds" not in report_text(system, detailed=True)
 
 
 def test_runs_that_are_no_results_are_shown_and_not_counted(tmp_path: Path) -> None:
     (tmp_path / "result_0.txt").write_text(run_log(seconds=50))
     (tmp_path / "result_1.txt").write_text(line("not_a_result", "profile") + "\n" + run_log(seconds=10))
     (system,) = summaries(tmp_path)
-    assert [(row["counted"], row["not_a_result"]) for row in system["runs"]] == [(True, None), (False, "profile")]
-    assert (system["reached"], system["mean_time_to_train_s"]) == (1, 50.0)
-    shown = text(system, detailed=False)
+    assert [(run.counted, run.not_a_result) for run in system.runs] == [(True, None), (False, "profile")]
+    assert (system.reached, system.mean_time_to_train_s) == (1, 50.0)
+    shown = report_text(system, detailed=False)
     assert "1 of 1 runs reached the target" in shown
     assert shown.splitlines()[3].split()[:3] == ["result_1", "no", "result"]

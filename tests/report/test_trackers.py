@@ -9,8 +9,9 @@ from typing import Any
 import pytest
 
 from bertbench.cli import main
-from bertbench.report.feed import Feed, Point
-from bertbench.report.run_reading import FollowedRun
+from bertbench.report.feed import Feed
+from bertbench.report.followed_run import FollowedRun
+from bertbench.report.trackers import TrackedStep
 from tests.conftest import Printed
 from tests.report.written import START_S, write_run
 
@@ -22,7 +23,7 @@ class Kept:
     """A tracker that keeps what it gets."""
 
     def __init__(self) -> None:
-        self.points: list[Point] = []
+        self.points: list[TrackedStep] = []
         self.ended: Any = None
 
     def record(self, points: Any) -> None:

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from bertbench.run_files.samples import sample_counts
+from bertbench.run_files.sample_counts import sample_counts
 from compliance.read.log import read_events
 from compliance.read.run import RunFacts
 from tests.compliance.logs import text

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from bertbench.report.runs import text
+from bertbench.report.run_tables import report_text
 from tests.compliance.packages import line, run_log
 from tests.report.reports import page_of, summaries
 from tests.report.written import leave
@@ -26,11 +26,11 @@ def origin(seed: int) -> dict[str, Any]:
 
 def tables(folder: Path) -> list[tuple[dict[str, Any], int, float]]:
     """What sets each table apart, how many runs it has, and their mean."""
-    return [(one["settings"], len(one["runs"]), one["mean_time_to_train_s"]) for one in summaries(folder)]
+    return [(group.settings, len(group.runs), group.mean_time_to_train_s) for group in summaries(folder)]
 
 
 def shown(folder: Path) -> list[str]:
-    return [text(one, detailed=False) for one in summaries(folder)]
+    return [report_text(group, detailed=False) for group in summaries(folder)]
 
 
 def test_an_override_makes_tables_with_means_of_their_own(tmp_path: Path) -> None:

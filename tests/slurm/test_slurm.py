@@ -16,7 +16,7 @@ import pytest
 
 from bertbench.common.paths import REPOSITORY
 from bertbench.distributed.ranks import Ranks
-from bertbench.report.ledger import ledger
+from bertbench.run_files.ledger import ledger
 from compliance import judge_log
 from compliance.read.log import read_events
 from tests.conftest import write_json

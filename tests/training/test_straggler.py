@@ -12,9 +12,9 @@ from bertbench.common.phases import BACKWARD, DATA, FORWARD, OPTIMIZER, OWN, PHA
 from bertbench.config import System
 from bertbench.distributed.world import World
 from bertbench.loading.loader import Loader
-from bertbench.report.straggler import rank_times, straggler, straggler_of
 from bertbench.results.metrics import Metrics
 from bertbench.results.mlperf_log import MlperfLog
+from bertbench.run_files.straggler import find_straggler, rank_times, straggler_of
 from bertbench.training.trainer import WholeTrainer
 from tests.conftest import Answer, Printed, Tiny
 from tests.ranks import run_ranks
@@ -88,13 +88,13 @@ def test_the_rank_and_the_phase_follow_from_own_times() -> None:
         "wait": [10.0, 0.0, 9.0],
     }
     times = rank_times({"ranks_ms": measured})
-    found = straggler(times)
+    found = find_straggler(times)
     assert found is not None
     assert (found.rank, found.phase) == (1, "backward")
     assert (found.behind_ms, found.phase_behind_ms) == pytest.approx((9.5, 8.0))
-    assert straggler({**times, "backward": [15.0, 16.0, 16.0]}) is None  # 32.5 beside 30.5: less than a tenth
-    assert straggler({phase: of[1:2] for phase, of in times.items()}) is None  # alone
-    assert straggler({}) is None
+    assert find_straggler({**times, "backward": [15.0, 16.0, 16.0]}) is None  # 32.5 beside 30.5: less than a tenth
+    assert find_straggler({phase: of[1:2] for phase, of in times.items()}) is None  # alone
+    assert find_straggler({}) is None
 
 
 def test_report_and_watch_name_the_straggler(tmp_path: Path, answer: Answer, printed: Printed) -> None:

@@ -19,7 +19,7 @@ from bertbench.commands import (
 from bertbench.config.load import gpu_card, gpu_models
 from bertbench.config.sections import OnBadSample
 from bertbench.launch.exported import SYSTEM_VARIABLES
-from bertbench.report.tracker_options import TRACKERS
+from bertbench.report.trackers import TRACKERS
 
 LEAST_GBIT = {"cuda": 100.0, "cpu": 0.0}
 """NCCL exceeds it over one of today's network cards, but not over a fallback socket or a bad cable."""

@@ -4,7 +4,8 @@ import argparse
 
 from bertbench.commands import add_path, add_ruleset, emit, write_file
 from bertbench.report.comparison import compared
-from bertbench.report.comparison_page import html, text
+from bertbench.report.comparison_page import comparison_page as html
+from bertbench.report.comparison_page import comparison_text as text
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:

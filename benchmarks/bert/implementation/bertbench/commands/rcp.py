@@ -4,8 +4,10 @@ import argparse
 import json
 
 from bertbench.commands import add_path, add_ruleset, emit, write_file
-from bertbench.report.reference import LEAST_RUNS, Verdict, judged, reference_of
-from bertbench.run_files.settings import read_runs
+from bertbench.report.reference import LEAST_RUNS, reference_of
+from bertbench.report.reference import ReferenceVerdict as Verdict
+from bertbench.report.reference import judged_by_reference as judged
+from bertbench.run_files.run_settings import read_runs
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:

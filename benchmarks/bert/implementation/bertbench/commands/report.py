@@ -5,8 +5,10 @@ from pathlib import Path
 
 from bertbench.commands import add_flag, add_path, add_ruleset, emit, write_file
 from bertbench.common.paths import runs_folder
-from bertbench.report.report_page import html
-from bertbench.report.runs import summarized, systems, text
+from bertbench.report.report_page import report_page as html
+from bertbench.report.run_groups import judged_groups as systems
+from bertbench.report.run_groups import summarized
+from bertbench.report.run_tables import report_text as text
 
 
 def add_results(parser: argparse.ArgumentParser) -> None:

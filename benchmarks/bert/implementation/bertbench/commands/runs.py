@@ -5,7 +5,8 @@ import argparse
 from bertbench.commands import emit, say
 from bertbench.commands.report import add_results, folders_of
 from bertbench.common.paths import shown_path
-from bertbench.report.listing import LISTED, NO_LOG, arranged, check_log, listed, run_logs, text_table, why_no_log
+from bertbench.report.run_list import LISTED, NO_LOG, arranged, check_log, listed, run_logs, why_no_log
+from bertbench.report.run_list import list_text as text_table
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:

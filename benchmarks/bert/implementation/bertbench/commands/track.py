@@ -7,10 +7,9 @@ from bertbench.commands import add_path, emit
 from bertbench.common.errors import DataError, RunError
 from bertbench.common.paths import runs_folder, shown_path
 from bertbench.report.feed import Feed
-from bertbench.report.listing import run_logs, status
-from bertbench.report.run_reading import FollowedRun
-from bertbench.report.tracker_options import TRACKERS
-from bertbench.report.trackers import check_installed, folder_of, open_tracker
+from bertbench.report.followed_run import FollowedRun
+from bertbench.report.run_list import run_logs, status
+from bertbench.report.trackers import TRACKERS, check_installed, folder_of, open_tracker
 from compliance.read.log import read_events
 
 _LONGEST_REASON = 300

@@ -28,12 +28,12 @@ from bertbench.launch.rank import agreed_seed, as_rank, ranks_of
 from bertbench.launch.variables import RECORD, Variables, differing
 from bertbench.loading.inputs import open_data, open_split, recipe_differences
 from bertbench.machine.describe import differences
-from bertbench.report.straggler import straggler_of
 from bertbench.results.files import ResultFiles, reserve
 from bertbench.results.mlperf_log import Run
 from bertbench.results.power import power_sampled
 from bertbench.results.profiling import Profiler
 from bertbench.results.progress import RunProgress
+from bertbench.run_files.straggler import straggler_of
 from bertbench.training.build import Options, make_sampler
 from bertbench.training.short_run import Short, shortened
 from bertbench.training.train import train
@@ -72,7 +72,7 @@ def train_once(system: System, arguments: argparse.Namespace, launched: float | 
         say(f"warning: {training.folder} was made by another data.recipe than the system file's: {'; '.join(differs)}")
     check_start(system)
     if arguments.track or arguments.metrics_port:
-        from bertbench.report.alongside import check  # noqa: PLC0415 - keeps it out of other runs' start-up
+        from bertbench.report.side_process import check_side_work as check  # noqa: PLC0415 - keeps it out of other runs' start-up
 
         check(arguments.track, arguments.metrics_port)
     if (code := _over(arguments)) is not None:
@@ -180,7 +180,7 @@ def _beside(files: ResultFiles | None, track: list[str], port: str | None) -> Ab
     """Return the side process, if requested, on the rank that writes the run's files."""
     if not files or not (track or port):
         return nullcontext()
-    from bertbench.report.alongside import side_process  # noqa: PLC0415 - keeps it out of other runs' start-up
+    from bertbench.report.side_process import side_process  # noqa: PLC0415 - keeps it out of other runs' start-up
 
     return side_process(track, port, files.log.absolute(), runs_folder())
 

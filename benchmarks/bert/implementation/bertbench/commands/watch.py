@@ -8,9 +8,9 @@ from contextlib import suppress
 
 from bertbench.commands import add_flag, add_path, emit
 from bertbench.common.paths import runs_folder
-from bertbench.report.listing import check_log, run_logs, silence_s
-from bertbench.report.rank_lines import ranks_of
-from bertbench.report.run_reading import FollowedRun
+from bertbench.report.followed_run import FollowedRun
+from bertbench.report.rank_processes import ranks_on_this_machine as ranks_of
+from bertbench.report.run_list import check_log, run_logs, silence_s
 from bertbench.report.run_state import RunState, earlier_runs, state_of
 
 _EVERY_S = 1.0
@@ -39,7 +39,7 @@ def run(arguments: argparse.Namespace) -> int:
     from rich.console import Console  # noqa: PLC0415 - --json draws nothing
     from rich.live import Live  # noqa: PLC0415 - as above
 
-    from bertbench.report.run_page import page  # noqa: PLC0415 - it imports rich
+    from bertbench.report.terminal_page import terminal_page as page  # noqa: PLC0415 - it imports rich
 
     console = Console(width=None if sys.stdout.isatty() else shutil.get_terminal_size((_OWN_WIDTH, 0)).columns)
     state = look()

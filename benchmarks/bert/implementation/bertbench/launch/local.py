@@ -33,7 +33,7 @@ from bertbench.machine.describe import differences
 from bertbench.machine.oom import oom_kills
 from bertbench.results.files import ResultFiles
 from bertbench.results.mlperf_log import INTERRUPTED, MlperfLog
-from bertbench.run_files.reading import metrics
+from bertbench.run_files.json_files import metric_rows
 
 PREEMPTED = StoppedError.exit_code
 """Exit code of a run that SIGTERM or SIGUSR1 stopped; the scheduler may queue it again."""
@@ -141,7 +141,7 @@ def _attempts(system: System, words: list[str], files: ResultFiles, resumption: 
         attempt = _attempt(agent, [*words, *(["--resume", str(resumption.path)] if resumption else [])])
         if attempt.code != RunError.exit_code or ended(files.log) or not left:
             break
-        last = max((row["step"] for row in metrics(files.log)), default=0)
+        last = max((row["step"] for row in metric_rows(files.log)), default=0)
         deaths.append((None if attempt.outside else attempt.reason, last))
         if hopeless(deaths):
             times = f"{ENOUGH} times without a step after {last}"

@@ -10,12 +10,16 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
+from itertools import chain
 
 from bertbench.common.markup import escape
 
 # Drawn in units of 420 x 250, which a phone shows at 0.79: text of 13 units stays above 10 pixels.
-_WIDTH, _HEIGHT = 420.0, 250.0
-_RIGHT, _TOP, _BOTTOM = 24.0, 26.0, 44.0
+_WIDTH = 420.0
+_HEIGHT = 250.0
+_RIGHT = 24.0  # margins; the left one depends on the labels
+_TOP = 26.0
+_BOTTOM = 44.0
 _LABEL_HEIGHT = 12.0  # of the vertical axis' label, which stands above the axis: there it has the whole width
 _CHARACTER = 7.6  # width of a digit at 13 units, slightly above that of common fonts
 _LONGEST_LABEL = int(_WIDTH / _CHARACTER)  # characters
@@ -56,29 +60,46 @@ def lines(
     joined: bool = True,
 ) -> str:
     """Draw lines through points; `level` is a named horizontal dashed line, such as a target."""
-    drawable = {name: [(at, to) for at, to in points if x.shows(at) and y.shows(to)] for name, points in series.items()}
-    points = [point for kept in drawable.values() for point in kept]
-    if not points:
+    drawable = {name: _drawable(points, x, y) for name, points in series.items()}
+    drawn_points = list(chain.from_iterable(drawable.values()))
+    if not drawn_points:
         return f"<figure><figcaption>{escape(title)}</figcaption><p>nothing to draw</p></figure>\n"
-    up = _Scale([*(to for _, to in points), *(level[1:] if level else ())], y, _HEIGHT - _BOTTOM, _TOP)
-    across = _Scale([at for at, _ in points], x, up.left, _WIDTH - _RIGHT)
-    drawn = [*across.verticals(), *up.horizontals()]
+    heights = [point_y for _, point_y in drawn_points]
+    if level:
+        heights.append(level[1])
+    vertical = _Scale(heights, y, _HEIGHT - _BOTTOM, _TOP)
+    horizontal = _Scale([point_x for point_x, _ in drawn_points], x, vertical.left, _WIDTH - _RIGHT)
+    shapes = [*horizontal.verticals(), *vertical.horizontals()]
     if level:
         name, value = level
-        height = up.at(value)
-        drawn.append(_horizontal(up.left, height, "level"))
-        drawn.append(_text(up.left + 4, height - 4 if height > _TOP + 16 else height + 14, name, "strong"))
-    for index, (name, kept) in enumerate(drawable.items()):
-        hue, pattern = _look(index)
-        places = [(_n(across.at(at)), _n(up.at(to))) for at, to in kept]
-        if joined and len(kept) > 1:
-            path = "L".join(map(" ".join, places))
-            drawn.append(f'<path d="M{path}" class="line-{hue} {pattern}"><title>{escape(name)}</title></path>')
-        if joined and len(kept) > _MOST_MARKERS:
-            continue
-        radius = 2 if joined else 3.5
-        drawn += [f'<circle cx="{at}" cy="{to}" r="{radius}" class="fill-{hue} {pattern}"/>' for at, to in places]
-    return _figure(title, drawn, list(series))
+        shapes += _level(name, vertical.left, vertical.at(value))
+    for index, (name, points) in enumerate(drawable.items()):
+        places = [(_n(horizontal.at(point_x)), _n(vertical.at(point_y))) for point_x, point_y in points]
+        shapes += _series(name, places, _look(index), joined)
+    return _figure(title, shapes, list(series))
+
+
+def _drawable(points: Sequence[tuple[float, float]], x: Axis, y: Axis) -> list[tuple[float, float]]:
+    return [point for point in points if x.shows(point[0]) and y.shows(point[1])]
+
+
+def _level(name: str, left: float, height: float) -> list[str]:
+    """Draw a named horizontal line; its name stands above it, or below where the line is near the top."""
+    baseline = height - 4 if height > _TOP + 16 else height + 14
+    return [_horizontal(left, height, "level"), _text(left + 4, baseline, name, "strong")]
+
+
+def _series(name: str, places: Sequence[tuple[str, str]], look: "_Look", joined: bool) -> list[str]:
+    """Draw one series: a line if it is joined, and a marker a point unless a line has too many."""
+    line = ""
+    if joined and len(places) > 1:
+        path = "L".join(f"{x} {y}" for x, y in places)
+        line = f'<path d="M{path}" class="line-{look.colour} {look.pattern}"><title>{escape(name)}</title></path>'
+    if joined and len(places) > _MOST_MARKERS:
+        return [line]
+    radius = 2 if joined else 3.5
+    kind = f"fill-{look.colour} {look.pattern}"
+    return [line, *(f'<circle cx="{x}" cy="{y}" r="{radius}" class="{kind}"/>' for x, y in places)]
 
 
 scatter = partial(lines, joined=False)
@@ -98,7 +119,9 @@ def ticks(low: float, high: float, least_step: float = 0.0) -> list[float]:
     rough = max((high - low) / _TICKS, least_step)
     power = 10.0 ** math.floor(math.log10(rough))
     step = next(factor * power for factor in (1, 2, 5, 10) if factor * power >= rough * 0.999)
-    return [index * step for index in range(math.floor(low / step + 1e-9), math.ceil(high / step - 1e-9) + 1)]
+    first = math.floor(low / step + 1e-9)
+    last = math.ceil(high / step - 1e-9)
+    return [index * step for index in range(first, last + 1)]
 
 
 class _Scale:
@@ -106,19 +129,25 @@ class _Scale:
 
     def __init__(self, values: Sequence[float], axis: Axis, start: float, end: float) -> None:
         bounds = [*values, *(bound for bound in (axis.low, axis.high) if bound is not None)]
+        self._axis = axis
+        self._start = start
+        self._end = end
         self._linear = math.log2 if axis.log2 else float
-        low, high = self._linear(min(bounds)), self._linear(max(bounds))
+        low = self._linear(min(bounds))
+        high = self._linear(max(bounds))
         if high - low <= 1e-9 * max(abs(low), abs(high)):
-            low, high = (low - abs(low) / 2, high + abs(high) / 2) if low else (0.0, 1.0)
-        self._axis, self._start, self._end = axis, start, end
+            low, high = _range_around(low, high)
         if axis.log2:  # in full, because 16.38k is no power of two
             self._labels = [(2.0**power, f"{2.0**power:,.6g}") for power in ticks(low, high, least_step=1.0)]
         else:
             self._labels = [(tick, number(tick)) for tick in ticks(low, high)]
+        self._lowest = self._linear(self._labels[0][0])
+        self._highest = self._linear(self._labels[-1][0])
 
     def at(self, value: float) -> float:
-        low, value, high = map(self._linear, (self._labels[0][0], value, self._labels[-1][0]))
-        return self._start + (value - low) / (high - low) * (self._end - self._start)
+        """Return the place of a value on the drawing."""
+        share = (self._linear(value) - self._lowest) / (self._highest - self._lowest)
+        return self._start + share * (self._end - self._start)
 
     @property
     def left(self) -> float:
@@ -128,25 +157,40 @@ class _Scale:
     def verticals(self) -> list[str]:
         """Draw this scale along the bottom."""
         bottom = _HEIGHT - _BOTTOM
-        drawn = [_text(_WIDTH - _RIGHT, bottom + 34, _cut(self._axis.label), "end")]
+        shapes = [_text(_WIDTH - _RIGHT, bottom + 34, _cut(self._axis.label), "end")]
         for tick, label in self._labels:
             place = self.at(tick)
-            drawn.append(f'<path d="M{_n(place)} {_n(_TOP)}V{_n(bottom)}" class="grid"/>')
-            drawn.append(_text(place, bottom + 15, label, "middle"))
-        return drawn
+            shapes.append(f'<path d="M{_n(place)} {_n(_TOP)}V{_n(bottom)}" class="grid"/>')
+            shapes.append(_text(place, bottom + 15, label, "middle"))
+        return shapes
 
     def horizontals(self) -> list[str]:
         """Draw this scale along the left side."""
-        drawn = [_text(2, _LABEL_HEIGHT, _cut(self._axis.label), "start")]
+        shapes = [_text(2, _LABEL_HEIGHT, _cut(self._axis.label), "start")]
         for tick, text in self._labels:
             height = self.at(tick)
-            drawn += [_horizontal(self.left, height, "grid"), _text(self.left - 5, height + 4, text, "end")]
-        return drawn
+            shapes += [_horizontal(self.left, height, "grid"), _text(self.left - 5, height + 4, text, "end")]
+        return shapes
 
 
-def _look(index: int) -> tuple[int, str]:
-    """Return the colour and the class of the pattern of a series: from the eleventh on, colours come again."""
-    return index % _COLOURS, f"pattern-{index // _COLOURS % _PATTERNS}"
+@dataclass(frozen=True)
+class _Look:
+    """How a series is drawn: the number of its colour, and the class of its pattern."""
+
+    colour: int
+    pattern: str
+
+
+def _look(index: int) -> _Look:
+    """Return the look of a series: from the eleventh on, colours come again with another pattern."""
+    return _Look(index % _COLOURS, f"pattern-{index // _COLOURS % _PATTERNS}")
+
+
+def _range_around(low: float, high: float) -> tuple[float, float]:
+    """Return a range around nearly equal values: an axis needs some length."""
+    if low == 0.0:
+        return 0.0, 1.0
+    return low - abs(low) / 2, high + abs(high) / 2
 
 
 def _cut(label: str) -> str:
@@ -161,20 +205,21 @@ def _text(x: float, y: float, text: str, kind: str) -> str:
     return f'<text x="{_n(x)}" y="{_n(y)}" class="{kind}">{escape(text)}</text>'
 
 
-def _figure(title: str, drawn: Sequence[str], names: Sequence[str]) -> str:
-    legend = ""
-    if len(names) > 1:
-        looks = (_look(index) for index in range(len(names)))
-        entries = (
-            f'<li><i class="swatch-{hue} {pattern}"></i>{escape(name)}</li>'
-            for (hue, pattern), name in zip(looks, names, strict=True)
-        )
-        legend = f"<ul>{''.join(entries)}</ul>"
+def _figure(title: str, shapes: Sequence[str], names: Sequence[str]) -> str:
+    legend = _legend(names) if len(names) > 1 else ""
     return (
         f"<figure><figcaption>{escape(title)}</figcaption>"
         f'<svg viewBox="0 0 {_n(_WIDTH)} {_n(_HEIGHT)}" role="img" aria-label="{escape(title)}">'
-        f"{''.join(drawn)}</svg>{legend}</figure>\n"
+        f"{''.join(shapes)}</svg>{legend}</figure>\n"
     )
+
+
+def _legend(names: Sequence[str]) -> str:
+    entries = []
+    for index, name in enumerate(names):
+        look = _look(index)
+        entries.append(f'<li><i class="swatch-{look.colour} {look.pattern}"></i>{escape(name)}</li>')
+    return f"<ul>{''.join(entries)}</ul>"
 
 
 def _n(value: float) -> str:

@@ -8,155 +8,261 @@ over all runs that reached the target, as in `bertbench report`.
 import math
 from collections import defaultdict
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from itertools import chain
 from pathlib import Path
 from statistics import mean, variance
-from typing import Any
 
 from bertbench.common.log_spans import evaluation_s, startup_s
-from bertbench.report.scores import RUNS, mean_of, score
-from bertbench.run_files.reading import Points, accuracies, curve, thinned
-from bertbench.run_files.samples import sample_counts, samples_per_s, samples_to_end
-from bertbench.run_files.settings import Runs, differing_keys, reached, read_runs, stated, value_text
-from bertbench.run_files.verdicts import Verdicts, finding_text, verdicts
+from bertbench.report.scores import RUNS, mlperf_score
+from bertbench.run_files.json_files import Points, metric_curve, thinned
+from bertbench.run_files.run_settings import (
+    Runs,
+    Settings,
+    differing_keys,
+    reached_target,
+    read_runs,
+    stated_settings,
+    value_text,
+)
+from bertbench.run_files.sample_counts import accuracy_curve, sample_counts, samples_per_s, samples_to_end
+from bertbench.run_files.verdicts import Verdicts, finding_text, verdicts_on
 from compliance.read.run import RunFacts
 
 _CONFIDENCE = 0.95
-MEASURES: tuple[tuple[str, Callable[[RunFacts], float | None]], ...] = (
-    ("time to target, s", lambda facts: facts.time_to_train_s),
-    ("samples to target", samples_to_end),
-    ("samples/s", samples_per_s),
-    ("evaluation, s", evaluation_s),
-    ("start-up, s", startup_s),
-)
+MEASURES: dict[str, Callable[[RunFacts], float | None]] = {
+    "time to target, s": lambda facts: facts.time_to_train_s,
+    "samples to target": samples_to_end,
+    "samples/s": samples_per_s,
+    "evaluation, s": evaluation_s,
+    "start-up, s": startup_s,
+}
+"""What is compared of a run that reached its target, by name; the first decides the conclusion."""
 
 
-def compared(a: Path, b: Path, ruleset: str | None) -> dict[str, Any]:
-    """Compare the runs of two logs or folders of logs, judged by a ruleset: return the output of `compare --json`.
+@dataclass(frozen=True)
+class Estimate:
+    """The mean of one side's runs; `half_interval` is half the width of its 95 % interval by Student's t."""
+
+    mean: float
+    half_interval: float | None
+    """None with fewer than 2 runs."""
+    runs: int
+
+
+@dataclass(frozen=True)
+class Ratio:
+    """B over A, with its 95 % interval from `low` to `high`; None with fewer than 2 runs on a side."""
+
+    ratio: float
+    low: float | None
+    high: float | None
+
+
+@dataclass(frozen=True)
+class Measure:
+    """One measure on both sides; None for a side without values."""
+
+    name: str
+    a: Estimate | None
+    b: Estimate | None
+    ratio: Ratio | None
+
+
+@dataclass(frozen=True)
+class DifferingSetting:
+    """A setting with each side's values as text."""
+
+    name: str
+    a: list[str]
+    b: list[str]
+
+
+@dataclass(frozen=True)
+class Side:
+    """One of the two sets of runs."""
+
+    name: str
+    runs: list[str]
+    reached: int
+    """Runs that reached the target."""
+    score_s: float | None
+    failed: dict[str, list[str]]
+    """Why the judge fails runs that ended with success, by log."""
+    accuracy: Points
+    """Mean of the runs by training samples."""
+    accuracy_by_time: Points
+    """The same by mean seconds from run_start."""
+    loss: Points
+    """Mean of the runs by step."""
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """The output of `compare --json`."""
+
+    a: Side
+    b: Side
+    configuration: list[DifferingSetting]
+    measures: list[Measure]
+    conclusion: str
+
+
+def compared(a: Path, b: Path, ruleset: str | None) -> Comparison:
+    """Compare the runs of two logs or folders of logs, judged by a ruleset.
 
     Raises CannotJudge if a side has no log, or one can't be read.
     """
-    sides = [read_runs([path]) for path in (a, b)]
-    judged = [verdicts([log for log, _ in runs], ruleset)[0] for runs in sides]
-    reaching = [
-        [facts for log, facts in runs if reached(log, facts, of[log])] for runs, of in zip(sides, judged, strict=True)
-    ]
+    runs_a = read_runs([a])
+    runs_b = read_runs([b])
+    verdicts_a = _verdicts(runs_a, ruleset)
+    verdicts_b = _verdicts(runs_b, ruleset)
+    reaching_a = _reaching(runs_a, verdicts_a)
+    reaching_b = _reaching(runs_b, verdicts_b)
     measures = [
-        measured(name, *([value for facts in runs if (value := of(facts)) and value > 0] for runs in reaching))
-        for name, of in MEASURES
+        measured(name, _positive(value_of, reaching_a), _positive(value_of, reaching_b))
+        for name, value_of in MEASURES.items()
     ]
-    known = [[stated(log, facts) for log, facts in runs] for runs in sides]
-    return {
-        "a": _side(a, sides[0], reaching[0], judged[0]),
-        "b": _side(b, sides[1], reaching[1], judged[1]),
-        "configuration": _configuration(*known),
-        "measures": measures,
-        "conclusion": _conclusion(measures[0]),
-    }
-
-
-def _side(path: Path, runs: Runs, reaching: Sequence[RunFacts], judged: Verdicts) -> dict[str, Any]:
-    accuracy = mean_curve([accuracies(facts) for _, facts in runs])
-    seconds = mean_curve(  # since run_start, at each number of training samples
-        [
-            [(e.samples, (e.time_ms - began) / 1e3) for e in sample_counts(facts).evaluations if e.samples is not None]
-            for _, facts in runs
-            if (began := facts.started_ms) is not None
-        ]
+    return Comparison(
+        a=_side(a, runs_a, verdicts_a),
+        b=_side(b, runs_b, verdicts_b),
+        configuration=_differing_settings(
+            [stated_settings(log, facts) for log, facts in runs_a],
+            [stated_settings(log, facts) for log, facts in runs_b],
+        ),
+        measures=measures,
+        conclusion=_conclusion(measures[0]),
     )
-    found = dict(accuracy)
+
+
+def _verdicts(runs: Runs, ruleset: str | None) -> Verdicts:
+    verdicts, _ = verdicts_on([log for log, _ in runs], ruleset)
+    return verdicts
+
+
+def _reaching(runs: Runs, verdicts: Verdicts) -> list[RunFacts]:
+    """Return the runs that reached their target."""
+    return [facts for log, facts in runs if reached_target(log, facts, verdicts[log])]
+
+
+def _positive(value_of: Callable[[RunFacts], float | None], runs: Sequence[RunFacts]) -> list[float]:
+    """Return the values of the runs that have a positive one."""
+    values = [value_of(facts) for facts in runs]
+    return [value for value in values if value is not None and value > 0]
+
+
+def _side(path: Path, runs: Runs, verdicts: Verdicts) -> Side:
+    accuracy = mean_curve([accuracy_curve(facts) for _, facts in runs])
+    seconds = mean_curve([_evaluation_times(facts) for _, facts in runs])
+    accuracy_at = dict(accuracy)
     results = [(log, facts) for log, facts in runs if facts.not_a_result is None]
-    times = [facts.time_to_train_s if reached(log, facts, judged[log]) else None for log, facts in results]
-    return {
-        "name": str(path),
-        "runs": [str(log) for log, _ in runs],
-        "reached": len(reaching),
-        "score_s": score(times) if len(times) == RUNS else None,
-        "failed": {
-            str(log): [finding_text(log.name, one) for one in judged[log].decisive]
-            for log, facts in runs
-            if facts.status == "success" and judged[log].verdict != "pass"
-        },
-        "accuracy": accuracy,
-        "accuracy_by_time": [(time, found[samples]) for samples, time in seconds],
-        "loss": loss_curve(runs),
-    }
+    times = [facts.time_to_train_s if reached_target(log, facts, verdicts[log]) else None for log, facts in results]
+    failed = {}
+    for log, facts in runs:
+        if facts.status == "success" and verdicts[log].verdict != "pass":
+            failed[str(log)] = [finding_text(log.name, finding) for finding in verdicts[log].decisive]
+    return Side(
+        name=str(path),
+        runs=[str(log) for log, _ in runs],
+        reached=len(_reaching(runs, verdicts)),
+        score_s=mlperf_score(times) if len(times) == RUNS else None,
+        failed=failed,
+        accuracy=accuracy,
+        accuracy_by_time=[(time_s, accuracy_at[samples]) for samples, time_s in seconds],
+        loss=loss_curve(runs),
+    )
 
 
-def measured(name: str, a: Sequence[float], b: Sequence[float]) -> dict[str, Any]:
-    """Return one measure from its values, all positive, on both sides; None for a side without values.
+def _evaluation_times(facts: RunFacts) -> Points:
+    """Return (training samples, seconds from run_start) of each evaluation whose samples are known."""
+    if facts.started_ms is None:
+        return []
+    evaluations = sample_counts(facts).evaluations
+    return [(e.samples, (e.time_ms - facts.started_ms) / 1e3) for e in evaluations if e.samples is not None]
 
-    A side has `mean`, `runs` and `half_interval`, half the width of the 95 % interval by Student's t; `ratio` is B over
-    A, from `low` to `high`. Intervals are None with fewer than 2 runs.
-    """
-    return {"name": name, "a": _estimate(a), "b": _estimate(b), "ratio": _ratio(a, b) if a and b else None}
+
+def measured(name: str, a: Sequence[float], b: Sequence[float]) -> Measure:
+    """Return one measure from its values, all positive, on both sides."""
+    return Measure(name, _estimate(a), _estimate(b), _ratio(a, b))
 
 
-def mean_curve(lines: Sequence[Points]) -> Points:
+def mean_curve(curves: Sequence[Points]) -> Points:
     """Return the mean of several curves at each common x; beyond the shortest curve, of the remaining ones."""
-    at: dict[float, list[float]] = defaultdict(list)
-    for x, y in chain.from_iterable(lines):
-        at[x].append(y)
-    return [(x, mean(values)) for x, values in sorted(at.items())]
+    values_at: dict[float, list[float]] = defaultdict(list)
+    for x, y in chain.from_iterable(curves):
+        values_at[x].append(y)
+    return [(x, mean(values)) for x, values in sorted(values_at.items())]
 
 
 def loss_curve(runs: Runs) -> Points:
     """Return the mean loss of runs by step."""
-    return thinned(mean_curve([curve(log, "loss") for log, _ in runs]))
+    return thinned(mean_curve([metric_curve(log, "loss") for log, _ in runs]))
 
 
-def _conclusion(time: dict[str, Any]) -> str:
+def _conclusion(time: Measure) -> str:
     """Return a sentence on the difference in time to target."""
-    if missing := [letter.upper() for letter in "ab" if time[letter] is None]:
+    if time.a is None or time.b is None or time.ratio is None:
+        missing = [letter for letter, estimate in (("A", time.a), ("B", time.b)) if estimate is None]
         return f"no run of {' and '.join(missing)} reached its target: no times to compare"
-    ratio, low, high = time["ratio"].values()
-    if low is None:
-        counts = f"{time['a']['runs']:,} of A and {time['b']['runs']:,} of B"
+    ratio = time.ratio
+    if ratio.low is None or ratio.high is None:
+        counts = f"{time.a.runs:,} of A and {time.b.runs:,} of B"
         return (
-            f"B takes {ratio:.3f} times A's time to target; runs that reached it: {counts}; with fewer than 2 "
+            f"B takes {ratio.ratio:.3f} times A's time to target; runs that reached it: {counts}; with fewer than 2 "
             "on a side chance and effect look alike"
         )
-    interval = f"95 % interval {low:.3f} to {high:.3f}"
-    if low <= 1 <= high:
-        return f"no difference in time to target is shown: B over A is {ratio:.3f}, {interval}"
-    return f"B takes {ratio:.3f} times A's time to target, {interval}"
+    interval = f"95 % interval {ratio.low:.3f} to {ratio.high:.3f}"
+    if ratio.low <= 1 <= ratio.high:
+        return f"no difference in time to target is shown: B over A is {ratio.ratio:.3f}, {interval}"
+    return f"B takes {ratio.ratio:.3f} times A's time to target, {interval}"
 
 
-def _configuration(a: Sequence[dict[str, Any]], b: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
-    """Return the settings that differ, with each side's values as text; those that only one side has come last."""
-    found = []
+def _differing_settings(a: Sequence[Settings], b: Sequence[Settings]) -> list[DifferingSetting]:
+    """Return the settings that differ; those that only one side has come last."""
+    differing = []
     for source, key in differing_keys([*a, *b]):
-        values = {
-            letter: sorted({value_text(key, one[source][key]) for one in runs if key in one.get(source, {})})
-            for letter, runs in (("a", a), ("b", b))
-        }
-        if values["a"] != values["b"]:
-            found.append({"name": key, **values})
-    return sorted(found, key=lambda one: not (one["a"] and one["b"]))
+        setting = DifferingSetting(key, _values(a, source, key), _values(b, source, key))
+        if setting.a != setting.b:
+            differing.append(setting)
+    on_both_sides = [setting for setting in differing if setting.a and setting.b]
+    on_one_side = [setting for setting in differing if not (setting.a and setting.b)]
+    return on_both_sides + on_one_side
 
 
-def _estimate(values: Sequence[float]) -> dict[str, float | None] | None:
-    return {"mean": mean_of(values), "half_interval": _half(values), "runs": len(values)} if values else None
+def _values(runs: Sequence[Settings], source: str, key: str) -> list[str]:
+    return sorted({value_text(key, run[source][key]) for run in runs if key in run.get(source, {})})
 
 
-def _ratio(a: Sequence[float], b: Sequence[float]) -> dict[str, float | None]:
-    logs = [[math.log(value) for value in values] for values in (a, b)]
-    apart, half = mean(logs[1]) - mean(logs[0]), _half(*logs)
-    low, high = (None, None) if half is None else (math.exp(apart - half), math.exp(apart + half))
-    return {"ratio": math.exp(apart), "low": low, "high": high}
+def _estimate(values: Sequence[float]) -> Estimate | None:
+    if not values:
+        return None
+    return Estimate(mean(values), _half_interval(values), len(values))
 
 
-def _half(*sets: Sequence[float]) -> float | None:
+def _ratio(a: Sequence[float], b: Sequence[float]) -> Ratio | None:
+    if not a or not b:
+        return None
+    logs_a = [math.log(value) for value in a]
+    logs_b = [math.log(value) for value in b]
+    difference = mean(logs_b) - mean(logs_a)
+    half = _half_interval(logs_a, logs_b)
+    if half is None:
+        return Ratio(math.exp(difference), None, None)
+    return Ratio(math.exp(difference), math.exp(difference - half), math.exp(difference + half))
+
+
+def _half_interval(*sets: Sequence[float]) -> float | None:
     """Return half of the interval of a mean (Student's t) or of a difference of means (Welch's t).
 
     None if a set has fewer than 2 values.
     """
     if min(map(len, sets)) < 2:
         return None
-    shares = [variance(values) / len(values) for values in sets]
-    if not any(shares):
+    squared_errors = [variance(values) / len(values) for values in sets]
+    if not any(squared_errors):
         return 0.0
     from scipy.special import stdtrit  # noqa: PLC0415 - takes a quarter of a second; single runs don't need it
 
-    freedom = sum(shares) ** 2 / sum(s**2 / (len(values) - 1) for s, values in zip(shares, sets, strict=True))
-    return float(stdtrit(freedom, (1 + _CONFIDENCE) / 2)) * math.sqrt(sum(shares))
+    parts = [error**2 / (len(values) - 1) for error, values in zip(squared_errors, sets, strict=True)]
+    degrees_of_freedom = sum(squared_errors) ** 2 / sum(parts)
+    return float(stdtrit(degrees_of_freedom, (1 + _CONFIDENCE) / 2)) * math.sqrt(sum(squared_errors))

@@ -1,94 +1,95 @@
-"""Present a comparison as text for a terminal, and as a page with its curves."""
+"""Show a comparison as text in a terminal, and as a page with its curves."""
 
-from typing import Any
+from collections.abc import Iterator
 
 from bertbench.common.markup import aligned, cell
 from bertbench.report import page
 from bertbench.report.charts import Axis, lines
+from bertbench.report.comparison import Comparison, Estimate, Ratio
+from bertbench.run_files.json_files import Points
 
-_HEADER = ["measure", "A", "B", "B / A (95 %)"]
-_SETTINGS = ["setting", "A", "B"]
+_MEASURES_HEADER = ["measure", "A", "B", "B / A (95 %)"]
+_SETTINGS_HEADER = ["setting", "A", "B"]
 _MEANS = "mean of all runs that reached the target, ± half of its 95 % interval"
 _MOST_REASONS = 2  # of a log; `bertbench judge` lists all
-_CURVES = (
-    ("Accuracy by samples", "accuracy", "training samples"),
-    ("Accuracy by time", "accuracy_by_time", "seconds"),
-    ("Loss", "loss", "step"),
-)
 
 
-def text(found: dict[str, Any]) -> str:
+def comparison_text(comparison: Comparison) -> str:
     """Return a comparison for a terminal."""
-    settings = _settings(found)
-    parts = [
-        [*_sides(found), *_failed(found)],
-        aligned(_SETTINGS, settings, left=3) if settings else ["same known settings on both sides"],
-        [*aligned(_HEADER, _measures(found), left=1), _MEANS],
-        [found["conclusion"]],
+    settings = _setting_rows(comparison)
+    paragraphs = [
+        list(_who(comparison)),
+        aligned(_SETTINGS_HEADER, settings, left=3) if settings else ["same known settings on both sides"],
+        [*aligned(_MEASURES_HEADER, _measure_rows(comparison), left=1), _MEANS],
+        [comparison.conclusion],
     ]
-    return "\n\n".join(map("\n".join, parts))
+    return "\n\n".join("\n".join(paragraph) for paragraph in paragraphs)
 
 
-def html(found: dict[str, Any]) -> str:
-    """Return a comparison as a page."""
-    settings = _settings(found)
+def comparison_page(comparison: Comparison) -> str:
+    """Return a comparison as a page of HTML."""
+    settings = _setting_rows(comparison)
+    a = comparison.a
+    b = comparison.b
     curves = [
-        lines(
-            f"{title}, mean of the runs", {letter.upper(): found[letter][field] for letter in "ab"},
-            Axis(x), Axis(field.partition("_")[0]),
-        )
-        for title, field, x in _CURVES
-    ]  # fmt: skip
+        _chart("Accuracy by samples", a.accuracy, b.accuracy, "training samples", "accuracy"),
+        _chart("Accuracy by time", a.accuracy_by_time, b.accuracy_by_time, "seconds", "accuracy"),
+        _chart("Loss", a.loss, b.loss, "step", "loss"),
+    ]
     same = page.paragraph("The known settings are the same on both sides.")
     return page.page(
         "A and B",
-        page.section("Which runs", *map(page.paragraph, [*_sides(found), *_failed(found), found["conclusion"]])),
-        page.section("Measures", page.table(_HEADER, _measures(found), _MEANS)),
-        page.section("Settings", page.table(_SETTINGS, settings) if settings else same),
+        page.section("Which runs", *map(page.paragraph, [*_who(comparison), comparison.conclusion])),
+        page.section("Measures", page.table(_MEASURES_HEADER, _measure_rows(comparison), _MEANS)),
+        page.section("Settings", page.table(_SETTINGS_HEADER, settings) if settings else same),
         page.section("Curves", page.panels(*curves)),
     )
 
 
-def _sides(found: dict[str, Any]) -> list[str]:
-    sides = ((letter.upper(), found[letter]) for letter in "ab")
+def _chart(title: str, a: Points, b: Points, x: str, y: str) -> str:
+    return lines(f"{title}, mean of the runs", {"A": a, "B": b}, Axis(x), Axis(y))
+
+
+def _who(comparison: Comparison) -> Iterator[str]:
+    """Yield which runs are compared, and why runs that ended with success are in no mean."""
+    sides = (("A", comparison.a), ("B", comparison.b))
+    for letter, side in sides:
+        score = "" if side.score_s is None else f"; MLPerf's score {side.score_s:.1f} s, without fastest and slowest"
+        yield f"{letter}: {side.name} ({side.reached} of {len(side.runs)} runs reached the target{score})"
+    for letter, side in sides:
+        for log, reasons in side.failed.items():
+            for reason in reasons[:_MOST_REASONS]:
+                yield f"{letter}: {log} doesn't count, because the judge fails it: {reason}"
+
+
+def _setting_rows(comparison: Comparison) -> list[list[str]]:
     return [
-        f"{letter}: {side['name']} ({side['reached']} of {len(side['runs'])} runs reached the target{_score(side)})"
-        for letter, side in sides
+        [setting.name, cell(" | ".join(setting.a) or "-"), cell(" | ".join(setting.b) or "-")]
+        for setting in comparison.configuration
     ]
 
 
-def _score(side: dict[str, Any]) -> str:
-    return "" if side["score_s"] is None else f"; MLPerf's score {side['score_s']:.1f} s, without fastest and slowest"
-
-
-def _failed(found: dict[str, Any]) -> list[str]:
-    """Return why runs that ended with success are in no mean."""
+def _measure_rows(comparison: Comparison) -> list[list[str]]:
     return [
-        f"{letter.upper()}: {log} doesn't count, because the judge fails it: {line}"
-        for letter in "ab"
-        for log, lines in found[letter]["failed"].items()
-        for line in lines[:_MOST_REASONS]
+        [measure.name, _estimate_text(measure.a), _estimate_text(measure.b), _ratio_text(measure.ratio)]
+        for measure in comparison.measures
     ]
 
 
-def _settings(found: dict[str, Any]) -> list[list[str]]:
-    return [[one["name"], *(cell(" | ".join(one[letter]) or "-") for letter in "ab")] for one in found["configuration"]]
-
-
-def _measures(found: dict[str, Any]) -> list[list[str]]:
-    return [[one["name"], _estimate(one["a"]), _estimate(one["b"]), _ratio(one["ratio"])] for one in found["measures"]]
-
-
-def _estimate(one: dict[str, float] | None) -> str:
-    if one is None:
+def _estimate_text(estimate: Estimate | None) -> str:
+    if estimate is None:
         return "-"
-    mean, half, _ = one.values()
-    digits = 0 if mean >= 1e4 else 1
-    return f"{mean:,.{digits}f}" + ("" if half is None else f" ± {half:,.{digits}f}")
+    digits = 0 if estimate.mean >= 1e4 else 1
+    text = f"{estimate.mean:,.{digits}f}"
+    if estimate.half_interval is not None:
+        text += f" ± {estimate.half_interval:,.{digits}f}"
+    return text
 
 
-def _ratio(one: dict[str, float] | None) -> str:
-    if one is None:
+def _ratio_text(ratio: Ratio | None) -> str:
+    if ratio is None:
         return "-"
-    ratio, low, high = one.values()
-    return f"{ratio:.3f}" + ("" if low is None else f" ({low:.3f} to {high:.3f})")
+    text = f"{ratio.ratio:.3f}"
+    if ratio.low is not None:
+        text += f" ({ratio.low:.3f} to {ratio.high:.3f})"
+    return text

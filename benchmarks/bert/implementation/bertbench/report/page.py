@@ -101,13 +101,13 @@ def table(header: Sequence[str], rows: Sequence[Sequence[str]], caption: str = "
     `links` are addresses, one a row, that the first column leads to.
     """
     head = "".join(f'<th scope="col">{escape(cell)}</th>' for cell in header)
-    first = [escape(row[0]) for row in rows]
+    names = [escape(row[0]) for row in rows]
     if links:
-        first = [f'<a href="{escape(link)}">{cell}</a>' for link, cell in zip(links, first, strict=True)]
-    body = "".join(
-        f"<tr><td>{name}</td>" + "".join(f"<td>{escape(cell)}</td>" for cell in row[1:]) + "</tr>\n"
-        for name, row in zip(first, rows, strict=True)
-    )
+        names = [f'<a href="{escape(link)}">{name}</a>' for link, name in zip(links, names, strict=True)]
+    body = ""
+    for name, row in zip(names, rows, strict=True):
+        values = "".join(f"<td>{escape(cell)}</td>" for cell in row[1:])
+        body += f"<tr><td>{name}</td>{values}</tr>\n"
     label = escape(caption or header[0])
     return (
         f'{paragraph(caption, "soft")}<div class="scroll" tabindex="0" role="region" aria-label="{label}">'

@@ -5,7 +5,6 @@ by the same distance as that limit is below it are refused too.
 """
 
 import json
-import math
 import time
 from collections import Counter
 from collections.abc import Sequence
@@ -13,12 +12,11 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from bertbench.common.errors import DataError
-from bertbench.report.listing import system_name
-from bertbench.report.scores import BENCHMARK, RUNS, score
-from bertbench.run_files.reading import described
-from bertbench.run_files.samples import EPOCH_NUM, sample_counts, samples_to_end
-from bertbench.run_files.settings import LOGGED, Runs, Values, configured, reached
-from bertbench.run_files.verdicts import verdicts
+from bertbench.report.scores import BENCHMARK, RUNS, mlperf_score
+from bertbench.run_files.json_files import read_json
+from bertbench.run_files.run_settings import LOGGED, Runs, Values, configured, reached_target, system_name
+from bertbench.run_files.sample_counts import EPOCH_NUM, sample_counts, samples_to_end
+from bertbench.run_files.verdicts import verdicts_on
 from compliance import convergence
 from compliance.read.log import CannotJudge
 from compliance.read.run import Converged, RunFacts
@@ -33,15 +31,15 @@ _DECISIVE = (
 )  # fmt: skip
 """Prefixes of the settings that decide convergence."""
 _HYPERPARAMETERS = LOGGED - {"submission_division", "submission_platform"}
-"""Keys of a log that decide it."""
+"""Keys of a log that decide convergence."""
 _FIELDS = {
     "Benchmark": str, "BS": int, "Hyperparams": dict, "Epochs to converge": list,
     "Configuration": dict, "Seeds": list, "Precisions": list,
 }  # fmt: skip
-"""Those that this file reads: MLPerf's, and our extra ones, which the official checker ignores."""
+"""Fields of a reference that are read here: MLPerf's, and our extra ones, which the official checker ignores."""
 
 
-class Verdict(NamedTuple):
+class ReferenceVerdict(NamedTuple):
     """The verdict on runs by a reference; means (training samples) leave out the least and the most, like MLPerf's."""
 
     verdict: str
@@ -73,21 +71,21 @@ def reference_of(runs: Runs, ruleset: str) -> dict[str, Any]:
             f"it out, or see `bertbench judge {missed[0]}`"
         )
     seeds = [facts.seed for _, facts in runs]
-    if again := [seed for seed, count in Counter(seeds).items() if count > 1]:
-        raise DataError(f"found seed {again[0]} in several runs, which repeat one run: give each once")
-    first = runs[0]
-    settings = dict(sorted(_settings(*first).items()))
-    _check_same(str(first[0]), settings, runs)
+    if repeated := [seed for seed, count in Counter(seeds).items() if count > 1]:
+        raise DataError(f"found seed {repeated[0]} in several runs, which repeat one run: give each once")
+    first_log, first_facts = runs[0]
+    settings = dict(sorted(_decisive_settings(first_log, first_facts).items()))
+    _check_same(str(first_log), settings, runs)
     precisions = _one_precision(runs)
     hyperparameters = {key: value for key, value in settings.items() if key in _HYPERPARAMETERS}
-    commits = [str(described(log, "run.json").get("commit", "unknown")) for log, _ in runs]
+    commits = [str(read_json(log, "run.json").get("commit", "unknown")) for log, _ in runs]
     batch = hyperparameters.pop("global_batch_size")
     return {
         f"{BENCHMARK}_ref_{batch}": {
             "Benchmark": BENCHMARK,
             "Creator": "bertbench",
             "When": time.strftime("%Y-%m-%d", time.gmtime()),
-            "Platform": system_name(*first),
+            "Platform": system_name(first_log, first_facts),
             "BS": batch,
             "Hyperparams": hyperparameters,
             "Epochs to converge": [round(samples_to_end(facts) or 0) for _, facts in runs],
@@ -99,7 +97,7 @@ def reference_of(runs: Runs, ruleset: str) -> dict[str, Any]:
     }
 
 
-def judged(runs: Runs, file: Path, ruleset: str) -> Verdict:
+def judged_by_reference(runs: Runs, file: Path, ruleset: str) -> ReferenceVerdict:
     """Judge a result's runs by the reference in `file`.
 
     Raises DataError if the file isn't a reference, if it has a seed of the runs, or if the runs are too few or differ
@@ -123,22 +121,24 @@ def judged(runs: Runs, file: Path, ruleset: str) -> Verdict:
         Converged(facts.global_batch_size, samples_to_end(facts) if log in reaching else None) for log, facts in runs
     ]
     official = convergence(converged, ruleset, text)
-    scored = score([run.samples for run in converged])
-    own = math.inf if scored is None else scored
-    reference, least = official.reference_mean, official.least_mean
+    mean = mlperf_score([run.samples for run in converged])
+    reference = official.reference_mean
+    least = official.least_mean
     most = None if reference is None or least is None else 2 * reference - least
-    verdict, message = "pass" if official.passed else "fail", f"the official checker: {official.message}"
-    if not official.passed and least is not None and own < least:
+    verdict = "pass" if official.passed else "fail"
+    message = f"the official checker: {official.message}"
+    if official.passed and most is not None and (mean is None or mean > most):
+        verdict = "fail"
+        message = "they converge more slowly than the reference: look for a regression in training"
+    if not official.passed and least is not None and mean is not None and mean < least:
         message = f"they converge implausibly fast for this reference; {message}"
-    elif official.passed and most is not None and own > most:
-        verdict, message = "fail", "they converge more slowly than the reference: look for a regression in training"
-    return Verdict(verdict, message, len(runs), own if own < math.inf else None, reference, least, most)
+    return ReferenceVerdict(verdict, message, len(runs), mean, reference, least, most)
 
 
 def _reaching(runs: Runs, ruleset: str) -> set[Path]:
     """Return the logs of the runs that reached their target."""
-    singly, _ = verdicts([log for log, _ in runs], ruleset)
-    return {log for log, facts in runs if reached(log, facts, singly[log])}
+    verdicts, _ = verdicts_on([log for log, _ in runs], ruleset)
+    return {log for log, facts in runs if reached_target(log, facts, verdicts[log])}
 
 
 def _check_samples(runs: Runs) -> None:
@@ -154,25 +154,28 @@ def _check_samples(runs: Runs) -> None:
             )
 
 
-def _settings(log: Path, facts: RunFacts) -> Values:
+def _decisive_settings(log: Path, facts: RunFacts) -> Values:
     """Return the settings that decide convergence: those of the configuration, and of the log."""
-    decisive = {key: value for key, value in configured(log).items() if key.startswith(_DECISIVE)}
-    return decisive | {key: facts.value(key) for key in _HYPERPARAMETERS if facts.first(key) is not None}
+    settings = {key: value for key, value in configured(log).items() if key.startswith(_DECISIVE)}
+    for key in _HYPERPARAMETERS:
+        if facts.first(key) is not None:
+            settings[key] = facts.value(key)
+    return settings
 
 
-def _one_precision(runs: Runs, others: Sequence[str | None] = ()) -> list[str | None]:
+def _one_precision(runs: Runs, of_reference: Sequence[str | None] = ()) -> list[str | None]:
     """Return the number format that each run resolved `precision.compute` to; None if it isn't recorded.
 
-    Raises DataError if known ones, and those of `others`, differ.
+    Raises DataError if known ones, and those of a reference, differ.
     """
-    found = [described(log, "arithmetic.json").get("precision") for log, _ in runs]
-    known = sorted({str(one) for one in [*others, *found] if one})
+    precisions = [read_json(log, "arithmetic.json").get("precision") for log, _ in runs]
+    known = sorted({str(precision) for precision in [*of_reference, *precisions] if precision})
     if len(known) > 1:
         raise DataError(
             f"found runs in {' and '.join(known)}, expected one precision; record all with --set precision.compute="
             f"{known[0]}, or another"
         )
-    return found
+    return precisions
 
 
 def _check_same(name: str, expected: Values, runs: Runs) -> None:
@@ -181,11 +184,11 @@ def _check_same(name: str, expected: Values, runs: Runs) -> None:
     A setting that one of the two lacks doesn't count: older commits lack some settings and rename others.
     """
     for log, facts in runs:
-        found = _settings(log, facts)
-        for key in sorted(expected.keys() & found.keys()):
-            if expected[key] != found[key]:
+        settings = _decisive_settings(log, facts)
+        for key in sorted(expected.keys() & settings.keys()):
+            if expected[key] != settings[key]:
                 raise DataError(
-                    f"{log}: has {key} {found[key]}, {name} has {expected[key]}; a reference covers one system with "
+                    f"{log}: has {key} {settings[key]}, {name} has {expected[key]}; a reference covers one system with "
                     "one configuration: give only its runs"
                 )
 

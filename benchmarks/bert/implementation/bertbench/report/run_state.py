@@ -1,9 +1,8 @@
-"""Where a run stands, in numbers: what `bertbench watch` draws and Prometheus scrapes."""
+"""Compute where a run stands, in numbers: what `bertbench watch` draws and Prometheus scrapes."""
 
 import math
 import time
 from collections.abc import Sequence
-from contextlib import suppress
 from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
@@ -11,19 +10,29 @@ from statistics import median
 from typing import Any
 
 from bertbench.common.log_spans import evaluation_s, startup_s
-from bertbench.report.listing import silence_s, status, system_name
-from bertbench.report.rank_lines import Rank
-from bertbench.report.remaining_time import Forecast, forecast
-from bertbench.report.run_reading import FollowedRun, Row
-from bertbench.report.straggler import mean_times, straggler
-from bertbench.run_files.reading import accuracies
-from bertbench.run_files.samples import samples_to_end
-from bertbench.run_files.settings import configured, target_of
+from bertbench.report.followed_run import FollowedRun, Row
+from bertbench.report.rank_processes import RankProcess
+from bertbench.report.run_list import silence_s, status
+from bertbench.run_files.json_files import Points
+from bertbench.run_files.run_settings import configured, system_name, target_of
+from bertbench.run_files.sample_counts import accuracy_curve, samples_to_end
+from bertbench.run_files.straggler import find_straggler, mean_times
 from compliance.read.find import LOG_PATTERN
 from compliance.read.log import CannotJudge, read_events
 from compliance.read.run import RunFacts, as_integer
 
-_RECENT = 50  # steps that the speed of now is measured on
+_RECENT = 50  # steps that the present speed is measured on
+
+
+@dataclass(frozen=True)
+class TargetForecast:
+    """Training samples at which a run reaches its target: the likeliest number and the range."""
+
+    samples: float
+    low: float
+    high: float
+    basis: str
+    """What the forecast is made from."""
 
 
 @dataclass(frozen=True)
@@ -44,106 +53,166 @@ class RunState:
     grad_norm: float | None
     clipped: float | None
     samples_per_s: float | None
-    """Of the last steps."""
+    """Speed of the last steps."""
     accuracy: float | None
     best_accuracy: float | None
     target: float | None
     elapsed_s: float | None
-    """On the clock."""
+    """Time on the clock."""
     silent_s: float
-    """Since it last wrote."""
+    """Time since the run last wrote."""
     phases_s: dict[str, float]
     """The time on the clock, by what it went into."""
     next_evaluation_s: float | None
-    target_forecast: Forecast | None
+    target_forecast: TargetForecast | None
     target_s: float | None
     """Seconds to the target by the forecast."""
-    ranks: tuple[Rank, ...]
+    ranks: tuple[RankProcess, ...]
     straggler: int | None
     """The rank that the others wait for."""
     straggler_phase: str | None
-    """In which phase of a step, where the run measured it."""
+    """The phase of a step in which it is slow, where the run measured it."""
 
 
-def state_of(run: FollowedRun, ranks: Sequence[Rank] = (), earlier: Sequence[float] = ()) -> RunState:
-    """Return where a run stands now; `earlier` is what runs of the same system took to the target, in samples."""
-    facts, now, parameters = run.facts, time.time(), run.parameters()
-    last: Row = next((run.rows[step] for step in reversed(run.rows)), {})
-    going = (stands := status(run.log, facts)) == "running"
-    end_ms = 1e3 * now if going else facts.stopped_ms or (facts.events()[-1].time_ms if facts.events() else None)
-    elapsed = None if facts.started_ms is None or end_ms is None else max(0.0, (end_ms - facts.started_ms) / 1e3)
-    speed = _speed(run)
-    samples = max(last.get("samples", 0.0), samples_to_end(facts) or 0.0)
-    silent, ahead = max(0.0, silence_s(run.log)), _next_evaluation(facts) if going else None
-    # a GPU's steps are written only at evaluations: until then assume its last speed
-    reached = min(ahead, samples + speed * silent) if ahead and speed else samples
+def state_of(run: FollowedRun, ranks: Sequence[RankProcess] = (), earlier: Sequence[float] = ()) -> RunState:
+    """Return where a run stands now; `earlier` has the samples that runs of the same system took to the target."""
+    facts = run.facts
+    parameters = run.parameters()
+    last_row: Row = next(reversed(run.rows.values()), {})
+    run_status = status(run.log, facts)
+    running = run_status == "running"
+    end_ms = 1e3 * time.time() if running else _last_moment_ms(facts)
+    speed = _recent_samples_per_s(run)
+    samples = max(last_row.get("samples", 0.0), samples_to_end(facts) or 0.0)
+    silent_s = max(0.0, silence_s(run.log))
+    next_evaluation = _next_evaluation(facts) if running else None
+    samples_now = samples
+    next_evaluation_s = None
+    if next_evaluation and speed:
+        # a GPU's steps are written only at evaluations: until then assume its last speed
+        samples_now = min(next_evaluation, samples + speed * silent_s)
+        next_evaluation_s = (next_evaluation - samples_now) / speed
     target = target_of(run.log, facts)
-    expected = forecast(accuracies(facts), target, earlier) if target is not None and going else None
-    slow = straggler(mean_times(run.rank_times)) if going else None
+    forecast = None
+    straggler = None
+    if running:
+        straggler = find_straggler(mean_times(run.rank_times))
+        if target is not None:
+            forecast = target_forecast(accuracy_curve(facts), target, earlier)
     return RunState(
         name=run.name,
         system=run.system,
-        status=stands,
+        status=run_status,
         seed=as_integer(parameters.get("run.seed")),
         commit=parameters.get("run.commit"),
         world_size=as_integer(parameters.get("run.world_size")),
-        step=int(last.get("step", 0)),
+        step=int(last_row.get("step", 0)),
         max_steps=_most_steps(parameters, run.batch),
         samples=samples,
-        loss=last.get("loss"),
-        learning_rate=last.get("lr"),
-        grad_norm=last.get("grad_norm"),
-        clipped=last.get("clipped"),
+        loss=last_row.get("loss"),
+        learning_rate=last_row.get("lr"),
+        grad_norm=last_row.get("grad_norm"),
+        clipped=last_row.get("clipped"),
         samples_per_s=speed,
         accuracy=facts.evaluations[-1].accuracy if facts.evaluations else None,
         best_accuracy=facts.best_accuracy,
         target=target,
-        elapsed_s=elapsed,
-        silent_s=silent,
+        elapsed_s=_elapsed_s(facts, end_ms),
+        silent_s=silent_s,
         phases_s=phases(run, end_ms),
-        next_evaluation_s=(ahead - reached) / speed if ahead and speed else None,
-        target_forecast=expected,
-        target_s=_seconds(expected, reached, facts, speed),
+        next_evaluation_s=next_evaluation_s,
+        target_forecast=forecast,
+        target_s=_seconds_to_target(forecast, samples_now, facts, speed),
         ranks=tuple(ranks),
-        straggler=slow and slow.rank,
-        straggler_phase=slow and slow.phase,
+        straggler=straggler.rank if straggler else None,
+        straggler_phase=straggler.phase if straggler else None,
     )
+
+
+def _last_moment_ms(facts: RunFacts) -> float | None:
+    """Return when a run that has ended stopped, or when it last logged something."""
+    if facts.stopped_ms:
+        return facts.stopped_ms
+    events = facts.events()
+    return events[-1].time_ms if events else None
+
+
+def _elapsed_s(facts: RunFacts, end_ms: float | None) -> float | None:
+    """Return the seconds from run_start to `end_ms`."""
+    if facts.started_ms is None or end_ms is None:
+        return None
+    return max(0.0, (end_ms - facts.started_ms) / 1e3)
 
 
 def _most_steps(parameters: dict[str, Any], batch: int | None) -> int | None:
     """Return the steps after which the run gives up, by its limit of steps and that of samples: a smoke run's is 5."""
-    steps, samples = (as_integer(parameters.get(name)) for name in ("schedule.max_steps", "evaluation.max_samples"))
-    if samples is None or not batch:
-        return steps
-    most = -(-samples // batch)
-    return most if steps is None else min(steps, most)
+    most_steps = as_integer(parameters.get("schedule.max_steps"))
+    most_samples = as_integer(parameters.get("evaluation.max_samples"))
+    if most_samples is None or not batch:
+        return most_steps
+    steps_of_samples = math.ceil(most_samples / batch)
+    return steps_of_samples if most_steps is None else min(most_steps, steps_of_samples)
 
 
 def earlier_runs(log: Path) -> list[float]:
-    """Return the samples to the target of the runs beside `log`, of the same system and target, that reached it."""
+    """Return the samples to the target of the other runs in the folder of `log` that reached it.
 
-    def kind(log: Path, facts: RunFacts) -> tuple[str, Any]:
-        return system_name(log, facts), configured(log).get("evaluation.target")
-
-    wanted, found = kind(log, RunFacts([])), []
+    Only runs of the same system and target count.
+    """
+    kind = _kind(log, RunFacts([]))
+    samples_to_target = []
     for other in log.parent.glob(LOG_PATTERN):
-        with suppress(CannotJudge):
+        if other == log:
+            continue
+        try:
             facts = RunFacts(read_events(other))
-            samples = samples_to_end(facts)
-            if other != log and facts.status == "success" and samples and kind(other, facts) == wanted:
-                found.append(samples)
-    return found
+        except CannotJudge:
+            continue
+        samples = samples_to_end(facts)
+        if samples and facts.status == "success" and _kind(other, facts) == kind:
+            samples_to_target.append(samples)
+    return samples_to_target
 
 
-def _speed(run: FollowedRun) -> float | None:
-    """Samples/s of the last steps; the first of all is left out, because it warms up."""
-    steps = list(islice(reversed(run.rows), _RECENT))[::-1]
-    if len(steps) < 2:
+def _kind(log: Path, facts: RunFacts) -> tuple[str, Any]:
+    """Return a run's system and target."""
+    return system_name(log, facts), configured(log).get("evaluation.target")
+
+
+def target_forecast(curve: Points, target: float, earlier: Sequence[float]) -> TargetForecast | None:
+    """Return when accuracy reaches `target`; None while nothing tells.
+
+    `curve` is (samples, accuracy); `earlier` has the samples of other runs at their target. Earlier runs are the better
+    basis: a curve may lie on a plateau for most of its length, where its slope says nothing. Those that this run has
+    passed without success don't count.
+    """
+    samples_so_far = curve[-1][0] if curve else 0.0
+    ahead = [samples for samples in earlier if samples > samples_so_far]
+    if ahead:
+        return TargetForecast(median(ahead), min(ahead), max(ahead), "earlier runs of this system")
+    if len(curve) < 2:
         return None
-    rows = [run.rows[step] for step in steps]
-    step_s = median(row.get("step_ms", 0.0) for row in rows[1:]) / 1e3
-    batch = (rows[-1].get("samples", 0.0) - rows[0].get("samples", 0.0)) / (steps[-1] - steps[0])
-    return batch / step_s if step_s > 0 else None
+    (samples_before, accuracy_before), (samples, accuracy) = curve[-2:]
+    if accuracy <= accuracy_before:
+        return None
+    samples_per_accuracy = (samples - samples_before) / (accuracy - accuracy_before)
+    at_target = samples + max(0.0, target - accuracy) * samples_per_accuracy
+    return TargetForecast(at_target, at_target, at_target, "the slope of its last evaluations")
+
+
+def _recent_samples_per_s(run: FollowedRun) -> float | None:
+    """Return the speed of the last steps; the first of all is left out, because it warms up."""
+    newest_first = list(islice(reversed(run.rows), _RECENT))
+    if len(newest_first) < 2:
+        return None
+    last_step = newest_first[0]
+    first_step = newest_first[-1]
+    step_ms = [run.rows[step].get("step_ms", 0.0) for step in newest_first[:-1]]
+    step_s = median(step_ms) / 1e3
+    if step_s <= 0:
+        return None
+    samples = run.rows[last_step].get("samples", 0.0) - run.rows[first_step].get("samples", 0.0)
+    return samples / (last_step - first_step) / step_s
 
 
 def phases(run: FollowedRun, end_ms: float | None, samples: float = math.inf) -> dict[str, float]:
@@ -155,33 +224,43 @@ def phases(run: FollowedRun, end_ms: float | None, samples: float = math.inf) ->
     facts = run.facts
     if facts.started_ms is None or end_ms is None:
         return {}
-    starts, stops = (
-        [event.time_ms for event in facts.all(key) if event.time_ms <= end_ms] for key in ("eval_start", "eval_stop")
-    )
     rows = [row for row in run.rows.values() if row.get("samples", 0.0) <= samples]
-    waiting = sum(row.get("load_wait_ms", 0.0) for row in rows) / 1e3
+    waiting_s = sum(row.get("load_wait_ms", 0.0) for row in rows) / 1e3
+    stepping_s = sum(row.get("step_ms", 0.0) for row in rows) / 1e3
     known = {
         "start-up": startup_s(facts) or 0.0,
-        "steps": max(0.0, sum(row.get("step_ms", 0.0) for row in rows) / 1e3 - waiting),
-        "waiting for data": waiting,
-        "evaluation": (sum(stops) + (len(starts) - len(stops)) * end_ms - sum(starts)) / 1e3,
+        "steps": max(0.0, stepping_s - waiting_s),
+        "waiting for data": waiting_s,
+        "evaluation": _evaluating_s(facts, end_ms),
     }
-    return known | {"other": max(0.0, (end_ms - facts.started_ms) / 1e3 - sum(known.values()))}
+    total_s = (end_ms - facts.started_ms) / 1e3
+    return known | {"other": max(0.0, total_s - sum(known.values()))}
+
+
+def _evaluating_s(facts: RunFacts, end_ms: float) -> float:
+    """Return the seconds of the evaluations until `end_ms`; one that has not ended by then counts up to it."""
+    starts = [event.time_ms for event in facts.all("eval_start") if event.time_ms <= end_ms]
+    stops = [event.time_ms for event in facts.all("eval_stop") if event.time_ms <= end_ms]
+    unfinished = len(starts) - len(stops)
+    return (sum(stops) + unfinished * end_ms - sum(starts)) / 1e3
 
 
 def _next_evaluation(facts: RunFacts) -> float | None:
-    """Training samples at the end of the block that has begun last."""
-    begun = facts.all("block_start")
-    if not begun:
+    """Return the training samples at the end of the block that has begun last."""
+    blocks = facts.all("block_start")
+    if not blocks:
         return None
-    first, count = (begun[-1].metadata.get(name) for name in ("first_epoch_num", "epoch_count"))
+    first = blocks[-1].metadata.get("first_epoch_num")
+    count = blocks[-1].metadata.get("epoch_count")
     return float(first + count) if isinstance(first, int) and isinstance(count, int) else None
 
 
-def _seconds(expected: Forecast | None, samples: float, facts: RunFacts, speed: float | None) -> float | None:
+def _seconds_to_target(
+    forecast: TargetForecast | None, samples: float, facts: RunFacts, samples_per_s: float | None
+) -> float | None:
     """Return the seconds left at the present speed of steps, with as much evaluation per sample as so far."""
-    if expected is None or not speed:
+    if forecast is None or not samples_per_s:
         return None
     trained = samples_to_end(facts)
-    evaluated = evaluation_s(facts) / trained if trained else 0.0
-    return max(0.0, expected.samples - samples) * (1 / speed + evaluated)
+    evaluation_s_per_sample = evaluation_s(facts) / trained if trained else 0.0
+    return max(0.0, forecast.samples - samples) * (1 / samples_per_s + evaluation_s_per_sample)

@@ -21,20 +21,21 @@ def mean_of(values: Sequence[float | None]) -> float | None:
     return mean(known) if known and len(known) == len(values) else None
 
 
-def counted(values: Sequence[float | None]) -> list[bool]:
+def counted_in_score(values: Sequence[float | None]) -> list[bool]:
     """Return for each run of a result whether its value is in the score; None stands for a failed run."""
-    order = sorted(range(len(values)), key=lambda run: _ranked(values[run]))
-    kept = order[1:-1]
-    return [run in kept for run in range(len(values))]
+
+    def place(run: int) -> float:
+        value = values[run]
+        return math.inf if value is None else value
+
+    fastest_first = sorted(range(len(values)), key=place)
+    counted = fastest_first[1:-1]
+    return [run in counted for run in range(len(values))]
 
 
-def score(values: Sequence[float | None]) -> float | None:
+def mlperf_score(values: Sequence[float | None]) -> float | None:
     """Return MLPerf's score of runs; None for fewer than ten, or if more than one failed."""
-    if len(values) < RUNS or sum(value is None for value in values) > 1:
+    failed = sum(value is None for value in values)
+    if len(values) < RUNS or failed > 1:
         return None
-    kept = [value for value, counts in zip(values, counted(values), strict=True) if counts]
-    return mean_of(kept)
-
-
-def _ranked(value: float | None) -> float:
-    return math.inf if value is None else value
+    return mean_of([value for value, counts in zip(values, counted_in_score(values), strict=True) if counts])

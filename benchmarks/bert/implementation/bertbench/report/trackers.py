@@ -1,37 +1,219 @@
-"""Open trackers by name: to_<word>.py records runs in a folder <word>, and needs bertbench's extra <word>."""
+"""Record a run in a tracker: TensorBoard, MLflow, or Weights & Biases without its server.
 
-import importlib
+Each tracker is a class here. It imports its library when it opens a record: every command's help lists the names, and
+none of these libraries is part of bertbench's installation.
+"""
+
+from __future__ import annotations
+
+import hashlib
 import importlib.util
-from collections.abc import Sequence
-from pathlib import Path
+import json
+import logging
+import os
+import shutil
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 from bertbench.common.errors import ConfigError
-from bertbench.report.feed import Tracker
-from bertbench.report.run_reading import FollowedRun
-from bertbench.report.tracker_options import PACKAGES
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+    from pathlib import Path
+
+    from bertbench.report.followed_run import FollowedRun
+
+
+class TrackedStep(NamedTuple):
+    """What was measured at a step, by name; when, in seconds since 1970."""
+
+    step: int
+    time_s: float
+    values: dict[str, float]
+
+
+class Tracker(Protocol):
+    """Where a run is recorded; it begins with what the run ran with, and holds nothing else of that run."""
+
+    def record(self, steps: Sequence[TrackedStep]) -> None:
+        """Add what was measured at these steps, in their order."""
+
+    def close(self, status: str, summary: Mapping[str, float]) -> None:
+        """End the record with how the run ended, and its final numbers."""
+
+
+class TensorBoard:
+    """Event files, written by TensorBoard's own writer: a folder a run."""
+
+    def __init__(self, run: FollowedRun, folder: Path) -> None:
+        from tensorboard.summary.writer.event_file_writer import EventFileWriter  # noqa: PLC0415 - an extra
+
+        run_folder = folder / run.name
+        run_folder.mkdir(parents=True, exist_ok=True)
+        for old in run_folder.glob("events.out.tfevents.*"):
+            old.unlink()
+        self._writer = EventFileWriter(str(run_folder))
+        rows = [f"| {name} | {json.dumps(value)} |" for name, value in run.parameters().items()]
+        self._add_text("parameters", "\n".join(["| parameter | value |", "| --- | --- |", *rows]))
+
+    def record(self, steps: Sequence[TrackedStep]) -> None:
+        """Add an event a step."""
+        from tensorboard.compat.proto.event_pb2 import Event  # noqa: PLC0415 - an extra
+        from tensorboard.compat.proto.summary_pb2 import Summary  # noqa: PLC0415 - an extra
+
+        for step, time_s, values in steps:
+            summary = Summary(value=[Summary.Value(tag=tag, simple_value=value) for tag, value in values.items()])
+            self._writer.add_event(Event(wall_time=time_s, step=step, summary=summary))
+        self._writer.flush()
+
+    def close(self, status: str, summary: Mapping[str, float]) -> None:
+        """Add status and final numbers as a text, and close the file."""
+        self._add_text("ended", json.dumps({"status": status, **summary}))
+        self._writer.close()
+
+    def _add_text(self, tag: str, text: str) -> None:
+        from tensorboard.compat.proto.event_pb2 import Event  # noqa: PLC0415 - an extra
+        from tensorboard.plugins.text.summary_v2 import text_pb  # noqa: PLC0415 - an extra
+
+        self._writer.add_event(Event(step=0, summary=text_pb(tag, text)))
+
+
+class MLflow:
+    """An experiment a system, a run a run; in the server of MLFLOW_TRACKING_URI, or in a file of the folder."""
+
+    _DATABASE = "mlflow.db"
+    _LOG_TAG = "bertbench.log"
+    _MOST_PARAMETERS = 100  # of one request, by MLflow's limits
+    _MOST_METRICS = 1000  # of one request
+    _LONGEST_VALUE = 500  # letters, of the strictest of its stores
+
+    def __init__(self, run: FollowedRun, folder: Path) -> None:
+        from mlflow.entities import Param  # noqa: PLC0415 - an extra
+        from mlflow.tracking import MlflowClient  # noqa: PLC0415 - an extra
+
+        uri = os.environ.get("MLFLOW_TRACKING_URI")
+        if not uri:
+            folder.mkdir(parents=True, exist_ok=True)
+            uri = f"sqlite:///{(folder / self._DATABASE).resolve()}"
+            logging.getLogger("mlflow").setLevel(logging.WARNING)  # it announces each table of a new file
+        self._client = MlflowClient(tracking_uri=uri)
+        known = self._client.get_experiment_by_name(run.system)
+        experiment = known.experiment_id if known else self._client.create_experiment(run.system)
+        log = str(run.log.resolve())
+        for old in self._client.search_runs([experiment], f"tags.`{self._LOG_TAG}` = {log!r}"):
+            self._client.delete_run(old.info.run_id)
+        name = f"{run.log.parent.name}/{run.log.stem}"
+        created = self._client.create_run(experiment, run_name=name, tags={self._LOG_TAG: log})
+        self._id = created.info.run_id
+        parameters = [Param(name, str(value)[: self._LONGEST_VALUE]) for name, value in run.parameters().items()]
+        for batch in _batches(parameters, self._MOST_PARAMETERS):
+            self._client.log_batch(self._id, params=batch)
+
+    def record(self, steps: Sequence[TrackedStep]) -> None:
+        """Add a metric a value."""
+        from mlflow.entities import Metric  # noqa: PLC0415 - an extra
+
+        metrics = []
+        for step, time_s, values in steps:
+            metrics += [Metric(name, value, round(1e3 * time_s), step) for name, value in values.items()]
+        for batch in _batches(metrics, self._MOST_METRICS):
+            self._client.log_batch(self._id, metrics=batch)
+
+    def close(self, status: str, summary: Mapping[str, float]) -> None:
+        """Add the final numbers, and how the run ended."""
+        from mlflow.entities import Metric, RunTag  # noqa: PLC0415 - an extra
+
+        metrics = [Metric(name, value, 0, 0) for name, value in summary.items()]
+        self._client.log_batch(self._id, metrics=metrics, tags=[RunTag("status", status)])
+        if status != "running":
+            self._client.set_terminated(self._id, "FINISHED" if status == "success" else "FAILED")
+
+
+class WandbOffline:
+    """Weights & Biases without its server: a folder a run, which `wandb sync` uploads where there is a network."""
+
+    def __init__(self, run: FollowedRun, folder: Path) -> None:
+        import wandb  # noqa: PLC0415 - an extra
+
+        folder.mkdir(parents=True, exist_ok=True)
+        identity = hashlib.sha256(os.fsencode(run.log.resolve())).hexdigest()[:12]
+        for old in (folder / "wandb").glob(f"offline-run-*-{identity}"):
+            shutil.rmtree(old)
+        self._run = wandb.init(
+            mode="offline",
+            dir=str(folder),
+            project="bertbench",
+            group=run.system,
+            name=run.name,
+            id=identity,
+            config=run.parameters(),
+            settings=wandb.Settings(
+                silent=True, console="off", disable_git=True, save_code=False, x_disable_stats=True, x_disable_meta=True
+            ),
+            reinit="create_new",
+        )
+
+    def record(self, steps: Sequence[TrackedStep]) -> None:
+        """Add a row of history a step."""
+        for step, time_s, values in steps:
+            self._run.log({**values, "time_s": time_s}, step=step)
+
+    def close(self, status: str, summary: Mapping[str, float]) -> None:
+        """Add the summary, and finish the run."""
+        import wandb  # noqa: PLC0415 - an extra
+
+        self._run.summary.update({"status": status, **summary})
+        self._run.finish(exit_code=0 if status == "success" else 1)
+        wandb.teardown()  # waits until its service has written the file; finish does not
+
+
+@dataclass(frozen=True)
+class _Kind:
+    """A kind of tracker."""
+
+    begin: Callable[[FollowedRun, Path], Tracker]
+    """Begins the record of a run in a folder; an earlier record of its log is removed, or marked as deleted."""
+    extra: str
+    """bertbench's extra that installs it; also its folder in the folder of runs."""
+    packages: tuple[str, ...]
+    """What the extra installs."""
+
+
+_KINDS = {
+    "tensorboard": _Kind(TensorBoard, "tensorboard", ("tensorboard",)),
+    "mlflow": _Kind(MLflow, "mlflow", ("mlflow", "sqlalchemy", "alembic")),
+    "wandb-offline": _Kind(WandbOffline, "wandb", ("wandb",)),
+}
+TRACKERS = tuple(_KINDS)
+"""Names of the trackers, as --track and --to take them."""
 
 
 def check_installed(names: Sequence[str]) -> None:
-    """Raise ConfigError if packages that one of `PACKAGES` needs are not installed."""
+    """Raise ConfigError if packages that one of `TRACKERS` needs are not installed."""
     for name in names:
-        missing = [package for package in PACKAGES[name] if importlib.util.find_spec(package) is None]
-        if missing:
-            raise ConfigError(
-                f"{name} needs {' and '.join(missing)}, which this Python doesn't have; install bertbench's extra "
-                f"`{_word(name)}`: pip install -e '.[{_word(name)}]'"
-            )
+        check_packages(name, _KINDS[name].packages, _KINDS[name].extra)
 
 
-def folder_of(name: str, out: Path) -> Path:
+def check_packages(name: str, packages: Sequence[str], extra: str) -> None:
+    """Raise ConfigError if packages of an extra, which `name` needs, are not installed."""
+    missing = [package for package in packages if importlib.util.find_spec(package) is None]
+    if missing:
+        raise ConfigError(
+            f"{name} needs {' and '.join(missing)}, which this Python doesn't have; install bertbench's extra "
+            f"`{extra}`: pip install -e '.[{extra}]'"
+        )
+
+
+def folder_of(name: str, runs: Path) -> Path:
     """Return the folder that a tracker writes to by default, in the folder of runs."""
-    return out / _word(name)
+    return runs / _KINDS[name].extra
 
 
 def open_tracker(name: str, run: FollowedRun, folder: Path) -> Tracker:
     """Begin the record of a run by an installed tracker. Raises errors of the tracker's own kind."""
-    tracker: Tracker = importlib.import_module(f"bertbench.tracking.to_{_word(name)}").Recorder(run, folder)
-    return tracker
+    return _KINDS[name].begin(run, folder)
 
 
-def _word(name: str) -> str:
-    return name.removesuffix("-offline")
+def _batches(items: list[Any], most: int) -> list[list[Any]]:
+    """Return the items in lists of at most `most`."""
+    return [items[first : first + most] for first in range(0, len(items), most)]

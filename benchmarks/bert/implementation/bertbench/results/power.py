@@ -20,7 +20,7 @@ from bertbench.distributed.world import World
 from bertbench.machine import power as sampler
 from bertbench.machine.meters import IPMI
 from bertbench.results.files import ResultFiles
-from bertbench.run_files.energy import NodeReadings, nodes
+from bertbench.run_files.energy import NodeReadings, node_readings
 from compliance.read.log import read_events
 from compliance.read.power_file import EFFICIENCY, ESTIMATE, READING, START, STOP
 from compliance.read.record import RECORD_TOKEN
@@ -75,7 +75,7 @@ def _warn(reason: str) -> None:
 
 def write_power(logs: Sequence[Path], results: Path, config: Mapping[str, Any]) -> None:
     """Write results/power/ of the runs as MLPerf has it, and what was measured; nothing where no power was sampled."""
-    measured = {log: nodes(log) for log in logs}
+    measured = {log: node_readings(log) for log in logs}
     if not any(measured.values()):
         return
     settings = config[POWER]

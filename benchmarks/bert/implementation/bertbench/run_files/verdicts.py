@@ -1,10 +1,10 @@
-"""Ask the judge for its verdicts on logs: the only file of the report that knows how the judge is called."""
+"""Ask the judge for its verdicts on logs: the only file of bertbench's reports that calls the judge."""
 
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal, NamedTuple
+from typing import TYPE_CHECKING, Literal
 
 from compliance import asked_together, judge_log
 from compliance.read.find import LOG_PATTERN
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
-class Finding:
+class JudgeFinding:
     """What the judge found: an error is a breach, which decides its verdict; a question to the submitter doesn't."""
 
     severity: Literal["error", "question"]
@@ -30,7 +30,8 @@ class Finding:
     """Counted from 1; None if no line is at fault."""
 
 
-class Verdict(NamedTuple):
+@dataclass(frozen=True)
+class Verdict:
     """The judge's verdict on one log."""
 
     verdict: Literal["pass", "fail", "cannot-judge"] | None
@@ -39,7 +40,7 @@ class Verdict(NamedTuple):
     """Facts that the judge keeps of the log; None if it is none."""
     ruleset: str
     """By which it was judged."""
-    findings: tuple[Finding, ...] = ()
+    findings: tuple[JudgeFinding, ...] = ()
 
     @property
     def is_log(self) -> bool:
@@ -47,37 +48,38 @@ class Verdict(NamedTuple):
         return self.facts is not None
 
     @property
-    def decisive(self) -> list[Finding]:
+    def decisive(self) -> list[JudgeFinding]:
         """Return the findings that decide the verdict."""
-        return [found for found in self.findings if found.severity == "error"]
+        return [finding for finding in self.findings if finding.severity == "error"]
 
 
 Verdicts = dict[Path, Verdict]
 """By log."""
-Together = dict[Path, tuple[Finding, ...]]
+Together = dict[Path, tuple[JudgeFinding, ...]]
 """Findings across runs, such as copies, by the folder of the runs."""
 
 
-def verdicts(logs: Iterable[Path], ruleset: str | None) -> tuple[Verdicts, Together]:
+def verdicts_on(logs: Iterable[Path], ruleset: str | None) -> tuple[Verdicts, Together]:
     """Judge logs singly, and those of each folder together; without a ruleset, by the one that a log says."""
     folders: dict[Path, list[Judgement]] = defaultdict(list)
     for log in logs:
         folders[log.parent].append(judge_log(log, ruleset))
     singly = {run.path: _verdict(run) for runs in folders.values() for run in runs}
-    return singly, {folder: tuple(_across(runs)) for folder, runs in folders.items()}
+    together = {folder: tuple(_across(runs)) for folder, runs in folders.items()}
+    return singly, together
 
 
-def verdict(log: Path, ruleset: str | None) -> Verdict:
-    """Judge one log."""
-    singly, _ = verdicts([log], ruleset)
-    return singly[log]
+def verdict_on(log: Path, ruleset: str | None) -> Verdict:
+    """Judge one log; without a ruleset, by the one that it says."""
+    return _verdict(judge_log(log, ruleset))
 
 
 def _verdict(run: "Judgement") -> Verdict:
     if not _is_result(run):
         return Verdict(None, run.facts, run.official.ruleset)
-    findings = (*map(_of_breach, run.breaches), *map(_of_question, run.questions))
-    return Verdict(run.verdict, run.facts, run.official.ruleset, findings)
+    breaches = [_of_breach(breach) for breach in run.breaches]
+    questions = [_of_question(question) for question in run.questions]
+    return Verdict(run.verdict, run.facts, run.official.ruleset, (*breaches, *questions))
 
 
 def _is_result(run: "Judgement") -> bool:
@@ -85,31 +87,33 @@ def _is_result(run: "Judgement") -> bool:
     return run.facts is None or (run.facts.first("run_stop") is not None and run.facts.not_a_result is None)
 
 
-def _across(runs: "Sequence[Judgement]") -> Iterator[Finding]:
+def _across(runs: "Sequence[Judgement]") -> Iterator[JudgeFinding]:
     """Yield the questions about a folder's runs together; files of other names are no runs of a result."""
     results = [run for run in runs if run.path.match(LOG_PATTERN) and _is_result(run)]
     if len(results) < 2:
         return
     for run, asked in zip(results, asked_together(results), strict=True):
-        for question in asked.questions[len(run.questions) :]:
+        asked_across = asked.questions[len(run.questions) :]
+        for question in asked_across:
             yield _of_question(question._replace(figure=f"{run.path.name}: {question.figure}", line=None))
 
 
-def _of_breach(breach: "Breach") -> Finding:
-    return Finding("error", breach.rule.id, breach.found, breach.expected, breach.rule.remedy, breach.line)
+def _of_breach(breach: "Breach") -> JudgeFinding:
+    return JudgeFinding("error", breach.rule.id, breach.found, breach.expected, breach.rule.remedy, breach.line)
 
 
-def _of_question(question: "Question") -> Finding:
+def _of_question(question: "Question") -> JudgeFinding:
     topic = question.topic
-    return Finding("question", topic.id, question.figure, topic.usual, topic.asks, question.line)
+    return JudgeFinding("question", topic.id, question.figure, topic.usual, topic.asks, question.line)
 
 
-def finding_text(where: str, found: Finding) -> str:
+def finding_text(where: str, finding: JudgeFinding) -> str:
     """Return a finding in a line: where, how severe, the rule, what was found and what was expected."""
-    place = where if found.line is None else f"{where}:{found.line}"
-    return printable(f"{place}: {found.severity} {found.rule}: found {found.found}; expected: {found.expected}")
+    place = where if finding.line is None else f"{where}:{finding.line}"
+    text = f"{place}: {finding.severity} {finding.rule}: found {finding.found}; expected: {finding.expected}"
+    return printable(text)
 
 
-def no_log_text(log: str, found: Finding) -> str:
+def no_log_text(log: str, finding: JudgeFinding) -> str:
     """Return why a file is no log in a line; the judge's finding begins with the file's path."""
-    return printable(f"{log}: no log: {found.found.removeprefix(f'{log}: ')}")
+    return printable(f"{log}: no log: {finding.found.removeprefix(f'{log}: ')}")

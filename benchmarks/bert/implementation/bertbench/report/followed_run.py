@@ -1,4 +1,4 @@
-"""Follow the files of a run as they grow: the log, whole at each look since it is short, and metrics.jsonl by its end.
+"""Follow the files of a run as they grow: the log is read whole each time, since it is short; metrics.jsonl at its end.
 
 A resumed run truncates both files to its snapshot: later steps are then forgotten here too.
 """
@@ -9,10 +9,9 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from bertbench.report.listing import system_name
-from bertbench.report.straggler import RankTimes, rank_times
-from bertbench.run_files.reading import described, json_object
-from bertbench.run_files.settings import configured, flattened
+from bertbench.run_files.json_files import json_object, read_json
+from bertbench.run_files.run_settings import configured, flattened, system_name
+from bertbench.run_files.straggler import RankTimes, rank_times
 from compliance.read.log import CannotJudge, read_events
 from compliance.read.run import RunFacts, as_integer, number
 
@@ -28,11 +27,13 @@ class FollowedRun:
         self.folder = log.with_suffix("")
         self.facts = RunFacts([])
         self.rows: dict[int, Row] = {}
-        """What metrics.jsonl has of each step, in order."""
+        """The numbers in metrics.jsonl by step, in order."""
         self.rank_times: deque[RankTimes] = deque(maxlen=_RECENT)
-        """What its last lines say of the ranks."""
-        self._offset = 0  # in metrics.jsonl
-        self._seen = (-1, -1)
+        """The ranks' times in the last lines of metrics.jsonl."""
+        self._offset = 0
+        """The place in metrics.jsonl where reading continues."""
+        self._log_version = (-1, -1)
+        """Size and time of modification of the log that was read last."""
         self.read()
 
     @property
@@ -52,7 +53,7 @@ class FollowedRun:
 
     def parameters(self) -> dict[str, Any]:
         """Return what the run ran with: the system file's settings, and seed, commit, processor and versions."""
-        origin = {f"run.{key}": value for key, value in flattened(described(self.log, "run.json")).items()}
+        origin = {f"run.{key}": value for key, value in flattened(read_json(self.log, "run.json")).items()}
         return configured(self.log) | origin
 
     def read(self, at_most: int = -1) -> list[int]:
@@ -60,23 +61,41 @@ class FollowedRun:
 
         The log is read last: the evaluation before a step that is known is then known too.
         """
-        fresh: list[int] = []
-        for content in map(json_object, self._lines(at_most)):
-            row = {name: value for name, one in content.items() if (value := number(one)) is not None}
-            if "step" not in row:
-                continue
-            step = int(row["step"])
-            for later in [known for known in reversed(self.rows) if known >= step]:  # it went back to a snapshot
-                del self.rows[later]
-            self.rows[step] = row
-            if times := rank_times(content):
-                self.rank_times.append(times)
-            fresh.append(step)
+        new_steps = []
+        for line in self._lines(at_most):
+            step = self._add(json_object(line))
+            if step is not None:
+                new_steps.append(step)
+        self._read_log()
+        return [step for step in new_steps if step in self.rows]
+
+    def _add(self, content: dict[str, Any]) -> int | None:
+        """Add a line of metrics.jsonl; return its step, None if it has none."""
+        row = {}
+        for name, value in content.items():
+            if (numeric := number(value)) is not None:
+                row[name] = numeric
+        if "step" not in row:
+            return None
+        step = int(row["step"])
+        self._forget_from(step)
+        self.rows[step] = row
+        if times := rank_times(content):
+            self.rank_times.append(times)
+        return step
+
+    def _forget_from(self, step: int) -> None:
+        """Forget this step and later ones: the run went back to a snapshot."""
+        while self.rows and next(reversed(self.rows)) >= step:
+            self.rows.popitem()
+
+    def _read_log(self) -> None:
         with suppress(OSError, CannotJudge):  # it has no line yet, or half of one
             stat = self.log.stat()
-            if self._seen != (seen := (stat.st_size, stat.st_mtime_ns)):
-                self.facts, self._seen = RunFacts(read_events(self.log)), seen
-        return [step for step in fresh if step in self.rows]
+            version = (stat.st_size, stat.st_mtime_ns)
+            if version != self._log_version:
+                self.facts = RunFacts(read_events(self.log))
+                self._log_version = version
 
     def _lines(self, at_most: int) -> list[bytes]:
         """Return the whole lines of metrics.jsonl since the last call; all of them if the file was cut back.
@@ -93,6 +112,6 @@ class FollowedRun:
                 content = b"".join(file.readlines(at_most))
         except OSError:  # not there yet, or a file system that comes back
             return []
-        whole = content[: content.rfind(b"\n") + 1]
-        self._offset += len(whole)
-        return whole.splitlines()
+        complete_lines = content[: content.rfind(b"\n") + 1]
+        self._offset += len(complete_lines)
+        return complete_lines.splitlines()

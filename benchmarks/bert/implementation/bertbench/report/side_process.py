@@ -1,10 +1,9 @@
 """Follow a run's files in a side process of rank 0, and pass their content on to trackers and scrapers.
 
 It has the lowest priority, reads files that the run writes anyway, and its failures are warnings: what a tracker
-refuses, it gets again with the next steps. If ranks use all
-processors, any other work slows a step, so trackers get a small share of one processor during the run, and the
-remaining steps after it. It ends after the rank that started it, for any reason: its standard input, a pipe from the
-rank, is then closed.
+refuses, it gets again with the next steps. If ranks use all processors, any other work slows a step, so trackers get a
+small share of one processor during the run, and the remaining steps after it. It ends after the rank that started it,
+for any reason: its standard input, a pipe from the rank, is then closed.
 """
 
 import os
@@ -20,12 +19,12 @@ from pathlib import Path
 from bertbench.common.children import outside
 from bertbench.common.errors import BertbenchError, ConfigError
 from bertbench.report.feed import Feed
-from bertbench.report.listing import status
+from bertbench.report.followed_run import FollowedRun
 from bertbench.report.openmetrics import address, check_free, serve
-from bertbench.report.rank_lines import children, processor_s
-from bertbench.report.run_reading import FollowedRun
+from bertbench.report.rank_processes import process_stat
+from bertbench.report.run_list import status
 from bertbench.report.run_state import RunState, earlier_runs, state_of
-from bertbench.report.trackers import check_installed, folder_of, open_tracker
+from bertbench.report.trackers import check_installed, check_packages, folder_of, open_tracker
 
 _EVERY_S = 5.0
 SHARE = 0.002  # of one processor: MLflow takes 1 ms for a step, W&B 0.5 ms, TensorBoard 0.1 ms, its line 0.02 ms
@@ -38,11 +37,11 @@ _START_UP_S = 120.0  # imports of trackers take seconds, a server of theirs that
 _LAST_WORK_S = 60.0  # for what a tracker still writes after the run
 
 
-def check(track: Sequence[str], port: str | None) -> None:
+def check_side_work(track: Sequence[str], port: str | None) -> None:
     """Raise ConfigError for a tracker that isn't installed and a port that can't be used."""
     check_installed(track)
     if port:
-        check_installed(["metrics"])
+        check_packages("metrics", ["prometheus_client"], "metrics")
         check_free(address(port))
 
 
@@ -53,7 +52,7 @@ def side_process(track: Sequence[str], port: str | None, log: Path, runs: Path) 
     It is ready when the body begins, so that no import of a tracker is on the clock. Raises ConfigError if it can't do
     its work.
     """
-    command = [sys.executable, "-P", "-m", "bertbench.report.alongside", str(log), str(runs), port or "", *track]
+    command = [sys.executable, "-P", "-m", "bertbench.report.side_process", str(log), str(runs), port or "", *track]
     process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=outside())
     assert process.stdin is not None and process.stdout is not None, "both are pipes"
     answered = select.select([process.stdout], [], [], _START_UP_S)[0]
@@ -80,7 +79,7 @@ def main(log: str, runs: str, port: str, *track: str) -> int:
         signal.signal(number, signal.SIG_IGN)  # they are for the run: it ends first
     _step_aside()
     try:
-        check(track, port)
+        check_side_work(track, port)
         side = Side(Path(log), Path(runs), track, port)
     except Exception as error:  # noqa: BLE001 - each tracker raises errors of its own kind
         reason = str(error) if isinstance(error, BertbenchError) else f"--track: {error!r}"[:_LONGEST_REASON]
@@ -104,7 +103,27 @@ def _step_aside() -> None:
 
 def _earned_s() -> float:
     """Return the share of the time so far, less the processor time that this process and its children have used."""
-    return SHARE * time.monotonic() - time.process_time() - sum(map(processor_s, children(os.getpid())))
+    return SHARE * time.monotonic() - time.process_time() - sum(map(_processor_s, _children(os.getpid())))
+
+
+def _processor_s(pid: int) -> float:
+    """Return the processor time of a process since it began, of all its threads; 0 of one that has ended."""
+    try:
+        stat = process_stat(Path("/proc", str(pid)))
+    except OSError:
+        return 0.0
+    user_ticks = int(stat[11])
+    system_ticks = int(stat[12])
+    return (user_ticks + system_ticks) / os.sysconf("SC_CLK_TCK")
+
+
+def _children(pid: int) -> list[int]:
+    """Return the processes that a process has started: from Linux's list of them, which costs no look at all others."""
+    try:
+        lists = [path.read_text() for path in Path(f"/proc/{pid}/task").glob("*/children")]
+    except OSError:
+        return []
+    return [int(child) for text in lists for child in text.split()]
 
 
 class Side:

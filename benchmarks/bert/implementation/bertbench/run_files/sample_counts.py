@@ -4,22 +4,27 @@ MLPerf's rules ask for samples in epoch_num since round 2.1. Many logs of earlie
 count steps; some of these log the samples under another key.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from itertools import pairwise
 from statistics import median
-from typing import NamedTuple
 
 from bertbench.common.mlperf import mlperf_evaluation_interval
+from bertbench.run_files.json_files import Points
 from compliance.read.run import Evaluation, RunFacts, number
 
 EPOCH_NUM = "epoch_num"
-_METADATA = ("samples_count", "train_samples_since_beginning")
+_SAMPLES_FIELDS = ("samples_count", "train_samples_since_beginning")
+"""Fields of eval_accuracy's metadata that hold the samples in some logs of earlier rounds."""
 _LATE = 0.6  # accuracy: a run whose first evaluation is above it didn't evaluate from its start
-_NEAR = 0.5, 3.0  # times MLPerf's interval between evaluations, which was longer in round 0.7
+_SHORTEST_INTERVAL = 0.5  # times MLPerf's interval between evaluations
+_LONGEST_INTERVAL = 3.0  # the same: it was longer in round 0.7
+_TOO_CLOSE = 0.25  # the same: counts that are nearer to each other than this are of steps
 Counts = list[Evaluation]
 
 
-class SampleCounts(NamedTuple):
+@dataclass(frozen=True)
+class SampleCounts:
     """Evaluations with their training samples, in the log's order; none if the log doesn't give them."""
 
     evaluations: Counts
@@ -47,19 +52,27 @@ def samples_to_end(facts: RunFacts) -> float | None:
 
 def samples_per_s(facts: RunFacts) -> float | None:
     """Return the training samples per second of the whole timed run."""
-    samples, seconds = samples_to_end(facts), facts.time_to_train_s
+    samples = samples_to_end(facts)
+    seconds = facts.time_to_train_s
     return samples / seconds if samples and seconds else None
+
+
+def accuracy_curve(facts: RunFacts) -> Points:
+    """Return (training samples, accuracy) of each evaluation whose samples are known."""
+    evaluations = sample_counts(facts).evaluations
+    return [(evaluation.samples, evaluation.accuracy) for evaluation in evaluations if evaluation.samples is not None]
 
 
 def _by_epoch_num(facts: RunFacts) -> Counts:
     counts = _distinct_counts(facts)
     if not counts or counts[-1] < (_batch(facts) or 0.0):
         return []
-    if len(counts) == 1 and len({one.accuracy for one in facts.evaluations}) > 1:
+    accuracies = {evaluation.accuracy for evaluation in facts.evaluations}
+    if len(counts) == 1 and len(accuracies) > 1:
         return []  # the same at every evaluation
     if _counts_steps(facts, counts):
         return []
-    return [one for one in facts.evaluations if one.samples is not None]
+    return [evaluation for evaluation in facts.evaluations if evaluation.samples is not None]
 
 
 def _counts_steps(facts: RunFacts, counts: list[float]) -> bool:
@@ -68,30 +81,40 @@ def _counts_steps(facts: RunFacts, counts: list[float]) -> bool:
     An open run chooses its own interval; there train_samples tells.
     """
     if facts.division == "closed":
-        return counts[-1] <= (_training_steps(facts) or 0.0) and _typical_gap(counts) < _interval(facts) / 4
-    batch, trained = _batch(facts), _trained(facts)
-    return batch is not None and batch > 2 and trained is not None and trained > counts[-1] * batch / 2
+        possible = counts[-1] <= (_training_steps(facts) or 0.0)
+        return possible and _typical_gap(counts) < _TOO_CLOSE * _interval(facts)
+    batch = _batch(facts)
+    trained = _trained(facts)
+    if batch is None or batch <= 2 or trained is None:
+        return False
+    return trained > counts[-1] * batch / 2
 
 
 def _by_metadata(facts: RunFacts) -> Counts:
     """Count by the samples that eval_accuracy has in another field of its metadata."""
     metadata = {event.line: event.metadata for event in facts.all("eval_accuracy")}
-    for field in _METADATA:
-        counts = [one._replace(samples=number(metadata[one.line].get(field))) for one in facts.evaluations]
-        if counts and all(one.samples is not None for one in counts):
-            return counts
+    for field in _SAMPLES_FIELDS:
+        samples = [number(metadata[evaluation.line].get(field)) for evaluation in facts.evaluations]
+        if None not in samples:
+            return _with_samples(facts, samples)
     return []
 
 
 def _by_steps(facts: RunFacts) -> Counts:
     """Count by an epoch_num that is a number of steps."""
-    counts, batch, steps = _distinct_counts(facts), _batch(facts), _training_steps(facts)
-    if batch is None or steps is None or len(counts) < len(facts.evaluations) or not counts:
+    steps = _distinct_counts(facts)
+    batch = _batch(facts)
+    training_steps = _training_steps(facts)
+    if batch is None or training_steps is None or len(steps) < 2:
         return []
-    least, most = (times * _interval(facts) for times in _NEAR)
-    if counts[-1] > steps or not (len(counts) > 1 and least <= _typical_gap(counts) * batch <= most):
+    every_evaluation_has_its_own = len(steps) == len(facts.evaluations)
+    if not every_evaluation_has_its_own or steps[-1] > training_steps:
         return []
-    return [one._replace(samples=(one.samples or 0.0) * batch) for one in facts.evaluations]
+    interval = _interval(facts)
+    gap = _typical_gap(steps) * batch
+    if not _SHORTEST_INTERVAL * interval <= gap <= _LONGEST_INTERVAL * interval:
+        return []
+    return _with_samples(facts, [(evaluation.samples or 0.0) * batch for evaluation in facts.evaluations])
 
 
 def _by_train_samples(facts: RunFacts) -> Counts:
@@ -99,27 +122,32 @@ def _by_train_samples(facts: RunFacts) -> Counts:
     total = _trained(facts)
     if total is None or total < (_batch(facts) or 1.0):
         return []
-    every = total / len(facts.evaluations)
-    return [one._replace(samples=every * count) for count, one in enumerate(facts.evaluations, start=1)]
+    return _evenly_apart(facts, total / len(facts.evaluations))
 
 
 def _by_blocks(facts: RunFacts) -> Counts:
     """Count by the steps of the blocks before each evaluation."""
-    batch, steps = _batch(facts), _training_steps(facts)
+    batch = _batch(facts)
+    training_steps = _training_steps(facts)
+    if batch is None or training_steps is None or not facts.evaluations:
+        return []
     blocks = [(event.line, number(event.metadata.get("epoch_count")) or 0.0) for event in facts.all("block_start")]
-    trained = [sum(count for line, count in blocks if line < one.line) for one in facts.evaluations]
-    if batch is None or steps is None or not trained or not len(blocks) < trained[-1] <= steps:
-        return []  # one each: they count evaluations or epochs
-    pairs = zip(facts.evaluations, trained, strict=True)
-    return [one._replace(samples=count * batch) for one, count in pairs]
+    steps = []
+    for evaluation in facts.evaluations:
+        steps.append(sum(block_steps for line, block_steps in blocks if line < evaluation.line))
+    if steps[-1] <= len(blocks):
+        return []  # a block counts one: they count evaluations or epochs
+    if steps[-1] > training_steps:
+        return []
+    return _with_samples(facts, [count * batch for count in steps])
 
 
 def _by_evaluations(facts: RunFacts) -> Counts:
     """Estimate from the number of a closed run's evaluations, as far apart as MLPerf's rules ask."""
     if facts.division != "closed" or len(facts.evaluations) < 2 or facts.evaluations[0].accuracy > _LATE:
         return []
-    every = _interval(facts)
-    return [one._replace(samples=every * count) for count, one in enumerate(facts.evaluations, start=1) if every]
+    interval = _interval(facts)
+    return _evenly_apart(facts, interval) if interval else []
 
 
 _SOURCES: dict[str, Callable[[RunFacts], Counts]] = {
@@ -156,9 +184,23 @@ def _interval(facts: RunFacts) -> float:
     return float(mlperf_evaluation_interval(round(batch))) if batch else 0.0
 
 
+def _evenly_apart(facts: RunFacts, interval: float) -> Counts:
+    """Return the evaluations with an equal number of samples between them."""
+    return _with_samples(facts, [interval * count for count in range(1, len(facts.evaluations) + 1)])
+
+
+def _with_samples(facts: RunFacts, samples: Sequence[float | None]) -> Counts:
+    """Return the evaluations with these samples instead of their epoch_num."""
+    pairs = zip(facts.evaluations, samples, strict=True)
+    return [evaluation._replace(samples=count) for evaluation, count in pairs]
+
+
 def _distinct_counts(facts: RunFacts) -> list[float]:
-    return sorted({one.samples for one in facts.evaluations if one.samples})
+    return sorted({evaluation.samples for evaluation in facts.evaluations if evaluation.samples})
 
 
 def _typical_gap(counts: list[float]) -> float:
-    return median(after - before for before, after in pairwise(counts)) if len(counts) > 1 else counts[0]
+    """Return the median distance between counts; a single one's distance from 0."""
+    if len(counts) == 1:
+        return counts[0]
+    return median(after - before for before, after in pairwise(counts))

@@ -14,11 +14,11 @@ from typing import Any
 from bertbench.common.errors import DataError
 from bertbench.common.markup import aligned
 from bertbench.common.paths import shown_path
-from bertbench.report.runs import COLUMNS, cells
-from bertbench.run_files.reading import described
-from bertbench.run_files.samples import samples_per_s
-from bertbench.run_files.settings import reached, target_of
-from bertbench.run_files.verdicts import verdict
+from bertbench.report.run_tables import COLUMNS, cells
+from bertbench.run_files.json_files import read_json
+from bertbench.run_files.run_settings import reached_target, system_name, target_of
+from bertbench.run_files.sample_counts import samples_per_s
+from bertbench.run_files.verdicts import Verdict, verdict_on
 from compliance.read.find import logs_below
 from compliance.read.log import CannotJudge, read_events
 from compliance.read.record import printable
@@ -43,7 +43,9 @@ def run_logs(path: Path) -> list[Path]:
 
     A path without logs names the run whose log is called so with .txt. Raises DataError if there is no log.
     """
-    logs = [path] if path.is_file() else logs_below(path, lambda name: _LOG_NAME.fullmatch(name) is not None)
+    if path.is_file():
+        return [path]
+    logs = logs_below(path, lambda name: _LOG_NAME.fullmatch(name) is not None)
     if not logs:
         raise DataError(f"{shown_path(path)}: found no run there; start one with `bertbench train`, or name its folder")
     return logs
@@ -74,27 +76,35 @@ def listed(log: Path, ruleset: str | None) -> dict[str, Any]:
     profile; `verdict` is pass, fail or cannot-judge, and None until the run has ended and for a run that is no result.
     """
     try:
-        facts, readable = RunFacts(read_events(log)), True
+        facts = RunFacts(read_events(log))
+        is_log = True
     except CannotJudge:
-        facts, readable = RunFacts([]), log.stat().st_size == 0
-    stands = status(log, facts) if readable else NO_LOG
-    ended = facts.status is not None and stands != "interrupted"
-    judged = verdict(log, ruleset) if not readable or (ended and facts.not_a_result is None) else None
+        facts = RunFacts([])
+        is_log = log.stat().st_size == 0
+    run_status = status(log, facts) if is_log else NO_LOG
+    judged = _verdict(log, facts, run_status, ruleset)
     if judged and judged.verdict == "pass" and facts.status == "success":
-        stands = "success" if reached(log, facts, judged) else MISSED
-    commit = described(log, "run.json").get("commit")
+        run_status = "success" if reached_target(log, facts, judged) else MISSED
+    commit = read_json(log, "run.json").get("commit")
     return {
         "run": str(log),
         "system": system_name(log, facts),
         "seed": facts.seed if isinstance(facts.seed, int) else None,
-        "status": stands,
-        "time_to_train_s": facts.time_to_train_s if stands != "interrupted" else None,
+        "status": run_status,
+        "time_to_train_s": facts.time_to_train_s if run_status != "interrupted" else None,
         "best_accuracy": facts.best_accuracy,
         "target": target_of(log, facts),
         "samples_per_s": samples_per_s(facts),
         "commit": commit if isinstance(commit, str) else None,
-        "verdict": judged and judged.verdict,
+        "verdict": judged.verdict if judged else None,
     }
+
+
+def _verdict(log: Path, facts: RunFacts, run_status: str, ruleset: str | None) -> Verdict | None:
+    """Return the judge's verdict on a file that is no log, or on a result that has ended."""
+    has_ended = facts.status is not None and run_status != "interrupted"
+    is_result = has_ended and facts.not_a_result is None
+    return verdict_on(log, ruleset) if run_status == NO_LOG or is_result else None
 
 
 def status(log: Path, facts: RunFacts) -> str:
@@ -105,15 +115,15 @@ def status(log: Path, facts: RunFacts) -> str:
     if stop := facts.first("run_stop"):
         if facts.not_a_result in ("smoke", "profile"):
             return facts.not_a_result
-        text = stop.metadata.get("status")
         if stop.metadata.get("interrupted"):
             return "interrupted"
-        if text == "success" and (facts.best_accuracy or 0.0) < (target_of(log, facts) or 0.0):
+        stated = stop.metadata.get("status")
+        if stated == "success" and (facts.best_accuracy or 0.0) < (target_of(log, facts) or 0.0):
             return MISSED
-        return text if isinstance(text, str) else "unfinished"
-    times = [event.time_ms / 1e3 for event in facts.events()]
-    longest = max((later - earlier for earlier, later in pairwise(times)), default=0.0)
-    if silence_s(log) <= max(_QUIET_S, _QUIET_GAPS * longest):
+        return stated if isinstance(stated, str) else "unfinished"
+    times_s = [event.time_ms / 1e3 for event in facts.events()]
+    longest_gap_s = max((later - earlier for earlier, later in pairwise(times_s)), default=0.0)
+    if silence_s(log) <= max(_QUIET_S, _QUIET_GAPS * longest_gap_s):
         return "running"
     return "unfinished" if facts.started_ms is not None else "not started"
 
@@ -127,18 +137,13 @@ def silence_s(log: Path) -> float:
     return time.time() - max(written)
 
 
-def system_name(log: Path, facts: RunFacts) -> str:
-    """Return the system's name, from its configuration, its log, or the folder."""
-    name = described(log, "config.json").get("name") or facts.platform
-    return name if isinstance(name, str) else log.parent.parent.name
-
-
 def arranged(rows: Sequence[dict[str, Any]], column: str) -> list[dict[str, Any]]:
     """Return rows sorted by a column, rows without a value last."""
     return sorted(rows, key=lambda row: (row[column] is None, row[column]))
 
 
-def text_table(rows: Sequence[dict[str, Any]]) -> str:
+def list_text(rows: Sequence[dict[str, Any]]) -> str:
     """Return rows as a table for a terminal."""
-    header = [COLUMNS[key][0] for key in LISTED]
-    return "\n".join(aligned(header, [[row["run"], *cells(row, LISTED[1:])] for row in rows], left=len(header)))
+    header = [COLUMNS[field].heading for field in LISTED]
+    lines = [[row["run"], *cells(row, LISTED[1:])] for row in rows]  # a path is not cut to fit
+    return "\n".join(aligned(header, lines, left=len(header)))

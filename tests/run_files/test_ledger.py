@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from bertbench.report.ledger import ledger
+from bertbench.run_files.ledger import ledger
 
 
 def spent(folder: Path, *records: dict[str, Any] | str) -> dict[str, float]:

@@ -1,6 +1,6 @@
-"""Draw the page of a run in a terminal, with rich: numbers, curves, where the time goes, ranks."""
+"""Draw the page of a run in a terminal with rich: numbers, curves, where the time goes, ranks."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from datetime import timedelta
 
 from rich.console import Group, RenderableType
@@ -9,35 +9,76 @@ from rich.table import Table
 from rich.text import Text
 
 from bertbench.common.mlperf import accuracy_text
-from bertbench.report.run_reading import FollowedRun
+from bertbench.report.followed_run import FollowedRun
 from bertbench.report.run_state import RunState
-from bertbench.report.terminal_plot import plot
-from bertbench.run_files.reading import accuracies, thinned
+from bertbench.run_files.json_files import thinned
+from bertbench.run_files.sample_counts import accuracy_curve
 
 _CURVE_LINES = 9
+_LABEL = 7  # letters of a label at the left of a curve
 _COLOURS = {"start-up": "magenta", "steps": "green", "waiting for data": "red", "evaluation": "cyan", "other": "yellow"}
 _TONES = {"success": "bold green", "running": "bold cyan", "aborted": "bold red", "interrupted": "bold yellow"}
 
 
-def page(state: RunState, run: FollowedRun, width: int) -> RenderableType:
+def terminal_page(state: RunState, run: FollowedRun, width: int) -> RenderableType:
     """Return the page, for a terminal of `width` letters."""
-    loss = [(float(step), row["loss"]) for step, row in run.rows.items() if "loss" in row]
     half = width // 2
-    drawn = (
-        ("loss by step", plot(thinned(loss), half - 4, _CURVE_LINES)),
-        ("accuracy by samples, target dashed", plot(accuracies(run.facts), half - 4, _CURVE_LINES, state.target)),
-    )
-    curves = Table.grid()
-    panels = [
-        Panel(Text("\n".join(lines)), title=title, title_align="left", width=half) for title, lines in drawn if lines
-    ]
-    curves.add_row(*panels)
+    summary = Group(*_summary(state))
     return Group(
-        Panel(Group(*_summary(state)), title=Text(state.name, style="bold"), title_align="left", width=2 * half),
-        curves if panels else Text(" no step was recorded yet", style="dim"),
+        Panel(summary, title=Text(state.name, style="bold"), title_align="left", width=2 * half),
+        _curves(state, run, half),
         *_phases(state, 2 * half - 2),
         *_ranks(state),
     )
+
+
+def _curves(state: RunState, run: FollowedRun, width: int) -> RenderableType:
+    """Return a panel of `width` letters for each curve that has points."""
+    losses = thinned([(float(step), row["loss"]) for step, row in run.rows.items() if "loss" in row])
+    inside = width - 4
+    curves = {
+        "loss by step": plot(losses, inside, _CURVE_LINES),
+        "accuracy by samples, target dashed": plot(accuracy_curve(run.facts), inside, _CURVE_LINES, state.target),
+    }
+    panels = []
+    for title, lines in curves.items():
+        if lines:
+            panels.append(Panel(Text("\n".join(lines)), title=title, title_align="left", width=width))
+    if not panels:
+        return Text(" no step was recorded yet", style="dim")
+    grid = Table.grid()
+    grid.add_row(*panels)
+    return grid
+
+
+def plot(points: Sequence[tuple[float, float]], width: int, height: int, level: float | None = None) -> list[str]:
+    """Draw a `*` a point in `height` lines of `width` letters, y's ends at the left, with a dashed line at `level`."""
+    if not points:
+        return []
+    heights = [y for _, y in points]
+    if level is not None:
+        heights.append(level)
+    left, right = _range([x for x, _ in points])
+    low, high = _range(heights)
+    columns = max(1, width - _LABEL - 1)
+    canvas = [[" "] * columns for _ in range(height)]
+
+    def line_of(y: float) -> list[str]:
+        return canvas[round((high - y) / (high - low) * (height - 1))]
+
+    if level is not None:
+        line_of(level)[:] = "-" * columns
+    for x, y in points:
+        column = round((x - left) / (right - left) * (columns - 1))
+        line_of(y)[column] = "*"
+    labels = {0: f"{high:.3g}", height - 1: f"{low:.3g}"}
+    return [f"{labels.get(line, ''):>{_LABEL}} {''.join(letters)}" for line, letters in enumerate(canvas)]
+
+
+def _range(values: Sequence[float]) -> tuple[float, float]:
+    low = min(values)
+    high = max(values)
+    return (low, high) if high > low else (low - 0.5, high + 0.5)
 
 
 def _summary(state: RunState) -> Iterator[Text]:
@@ -67,18 +108,20 @@ def _accuracy(state: RunState, accuracy: float | None) -> str:
 
 
 def _target(state: RunState) -> str:
-    found = state.target_forecast
-    if found is None or state.target_s is None:
+    forecast = state.target_forecast
+    if forecast is None or state.target_s is None:
         return "target: no forecast yet"
-    between = "" if found.low == found.high else f" ({found.low:,.0f} to {found.high:,.0f})"
-    return f"target in about {duration(state.target_s)}, at {found.samples:,.0f} samples{between}, by {found.basis}"
+    between = "" if forecast.low == forecast.high else f" ({forecast.low:,.0f} to {forecast.high:,.0f})"
+    when = f"target in about {duration(state.target_s)}, at {forecast.samples:,.0f} samples{between}"
+    return f"{when}, by {forecast.basis}"
 
 
 def _phases(state: RunState, width: int) -> Iterator[RenderableType]:
     total = sum(state.phases_s.values())
     if not total:
         return
-    bar, legend = Text(" "), Text(" ")
+    bar = Text(" ")
+    legend = Text(" ")
     for name, seconds in state.phases_s.items():
         bar.append("█" * int(width * seconds / total), style=_COLOURS[name])
         legend.append("■ ", style=_COLOURS[name])

@@ -1,19 +1,20 @@
-"""Divide a system's runs by their settings, because a mean over different settings is meaningless.
+"""Read the settings of runs, and group a system's runs by them, because a mean over different settings is meaningless.
 
-Settings come from a run's log, and from bertbench's files beside it: config.json (every setting) and run.json (commit,
+Settings come from a run's log, and from bertbench's files next to it: config.json (every setting) and run.json (commit,
 processor, versions). Each of the three may be missing; an unknown setting doesn't count as a difference.
 """
 
 import json
 import math
 from collections.abc import Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 from bertbench.common.markup import cell
 from bertbench.common.published_results import MLPERF_TARGET
-from bertbench.run_files.reading import described
-from bertbench.run_files.verdicts import Finding, Verdict, Verdicts
+from bertbench.run_files.json_files import read_json
+from bertbench.run_files.verdicts import JudgeFinding, Verdict, Verdicts
 from compliance.read import description
 from compliance.read.find import find_logs
 from compliance.read.log import read_events
@@ -31,7 +32,12 @@ LOGGED = frozenset(
     )
 )  # fmt: skip
 """Keys of a log that hold a run's settings."""
-_LOG, _CONFIG, _ORIGIN, SYSTEM = "log", "config.json", "run.json", "system"
+_LOG = "log"
+_CONFIG = "config.json"
+_ORIGIN = "run.json"
+_SYSTEM = "system"
+_SOURCES = (_CONFIG, _LOG, _ORIGIN, _SYSTEM)
+"""Where settings are read, in the order of a comparison."""
 _SET_UP = ("submission_", "opt_", "max_", "eval_samples")
 _IGNORED = {
     _CONFIG: ("name", "description", "source"),
@@ -40,19 +46,30 @@ _IGNORED = {
 _COMMIT_DIGITS = 7
 _MOST_SHOWN = 6
 Values = dict[str, Any]
+Settings = dict[str, Values]
+"""Values by name, by the source that they were read from."""
 Runs = list[tuple[Path, RunFacts]]
 
 
-class Group(NamedTuple):
+@dataclass(frozen=True)
+class RunGroup:
     """Runs with equal known settings; `settings` are those that differ from other groups."""
 
     name: str
     runs: Runs
     settings: Values
-    verdicts: Verdicts = {}  # noqa: RUF012 - never written to
+    verdicts: Verdicts = field(default_factory=dict)
     """The judge's, by log."""
-    together: tuple[Finding, ...] = ()
+    together: tuple[JudgeFinding, ...] = ()
     """What the judge finds across the runs of the folder; only the folder's last group has it."""
+
+
+@dataclass
+class _SameSettings:
+    """Runs that agree, by their place in a list of runs."""
+
+    settings: Settings
+    members: list[int]
 
 
 def read_runs(paths: Sequence[Path]) -> Runs:
@@ -60,61 +77,77 @@ def read_runs(paths: Sequence[Path]) -> Runs:
     return [(log, RunFacts(read_events(log))) for path in paths for log in find_logs(path)]
 
 
-def title(name: str, settings: Values) -> str:
+def group_title(system: str, settings: Values) -> str:
     """Return the name of a group: its system's, and its distinguishing settings."""
+    name = printable(system)
     parts = [f"{cell(key)}={cell(value_text(key, value))}" for key, value in settings.items()]
-    more = [f"and {len(parts) - _MOST_SHOWN} more"] if len(parts) > _MOST_SHOWN else []
-    return printable(name) + (": " if parts else "") + ", ".join([*parts[:_MOST_SHOWN], *more])
+    if len(parts) > _MOST_SHOWN:
+        parts = [*parts[:_MOST_SHOWN], f"and {len(parts) - _MOST_SHOWN} more"]
+    return f"{name}: {', '.join(parts)}" if parts else name
 
 
-def divided(name: str, runs: Runs) -> list[Group]:
+def grouped_by_settings(name: str, runs: Runs) -> list[RunGroup]:
     """Return the runs of one system grouped by settings, in their order.
 
     A run with fewer known settings joins the group that it agrees with, or forms its own if it agrees with several.
     """
     known = [known_settings(log, facts) for log, facts in runs]
-    found: list[tuple[dict[str, Values], list[int]]] = []
-    for run in sorted(range(len(runs)), key=lambda run: -len(known[run])):  # runs with the most settings first
+    groups: list[_SameSettings] = []
+    most_settings_first = sorted(range(len(runs)), key=lambda run: -len(known[run]))
+    for run in most_settings_first:
         settings = known[run]
-        agreeing = [group for group in found if _agree(group[0], settings)]
-        agreeing = [group for group in agreeing if group[0].keys() == settings.keys()] or agreeing
-        if len(agreeing) == 1:
-            agreeing[0][1].append(run)
+        agreeing = [group for group in groups if _agree(group.settings, settings)]
+        same_sources = [group for group in agreeing if group.settings.keys() == settings.keys()]
+        candidates = same_sources or agreeing
+        if len(candidates) == 1:
+            candidates[0].members.append(run)
         else:
-            found.append((settings, [run]))
-    differing = differing_keys([settings for settings, _ in found])
+            groups.append(_SameSettings(settings, [run]))
+    differing = differing_keys([group.settings for group in groups])
+    groups.sort(key=lambda group: min(group.members))
     return [
-        Group(
-            name,
-            [runs[run] for run in sorted(members)],
-            {key: settings[source].get(key) if source in settings else "unknown" for source, key in differing},
-        )
-        for settings, members in sorted(found, key=lambda group: min(group[1]))
+        RunGroup(name, [runs[run] for run in sorted(group.members)], _distinguishing(group.settings, differing))
+        for group in groups
     ]
 
 
-def known_settings(log: Path, facts: RunFacts) -> dict[str, Values]:
-    """Return a run's known settings, by file."""
-    found = {}
+def _distinguishing(settings: Settings, differing: Sequence[tuple[str, str]]) -> Values:
+    """Return a group's values of the settings in which groups differ."""
+    return {key: settings[source].get(key) if source in settings else "unknown" for source, key in differing}
+
+
+def known_settings(log: Path, facts: RunFacts) -> Settings:
+    """Return a run's known settings, by source."""
+    settings = {}
     if facts.started_ms is not None:  # a run that ended earlier didn't log all of them
         logged = {key: _plain(facts.value(key)) for key in LOGGED if facts.first(key) is not None}
-        found[_LOG] = logged | {RESUMED: facts.first(RESUMED) is not None}
+        settings[_LOG] = logged | {RESUMED: facts.first(RESUMED) is not None}
     for name, ignored in _IGNORED.items():
-        if content := described(log, name):
-            found[name] = flattened({key: value for key, value in content.items() if key not in ignored})
-    return found
+        if content := read_json(log, name):
+            settings[name] = flattened({key: value for key, value in content.items() if key not in ignored})
+    return settings
 
 
-def stated(log: Path, facts: RunFacts) -> dict[str, Values]:
+def stated_settings(log: Path, facts: RunFacts) -> Settings:
     """Return a run's known settings, all else that its log says of its set-up, and its system's description."""
-    keys = (key for key in facts.keys() - LOGGED if key.startswith(_SET_UP) and facts.value(key) is not None)
-    found = {**known_settings(log, facts), SYSTEM: description.of_log(log)}
-    return {**found, _LOG: {key: _plain(facts.value(key)) for key in keys} | found.get(_LOG, {})}
+    settings = {**known_settings(log, facts), _SYSTEM: description.of_log(log)}
+    logged: Values = {}
+    for key in facts.keys() - LOGGED:
+        if key.startswith(_SET_UP) and facts.value(key) is not None:
+            logged[key] = _plain(facts.value(key))
+    settings[_LOG] = logged | settings.get(_LOG, {})
+    return settings
 
 
 def configured(log: Path) -> Values:
-    """Return the settings in the config.json beside a log, as `flattened` does; empty without one."""
-    return flattened(described(log, _CONFIG))
+    """Return the settings in a log's config.json, as `flattened` does; empty without one."""
+    return flattened(read_json(log, _CONFIG))
+
+
+def system_name(log: Path, facts: RunFacts) -> str:
+    """Return the system's name, from its configuration, its log, or the folder."""
+    name = read_json(log, _CONFIG).get("name") or facts.platform
+    return name if isinstance(name, str) else log.parent.parent.name
 
 
 def target_of(log: Path, facts: RunFacts) -> float | None:
@@ -128,14 +161,16 @@ def target_of(log: Path, facts: RunFacts) -> float | None:
     return number(configured(log).get("evaluation.target")) if logged is None else logged
 
 
-def reached(log: Path, facts: RunFacts, verdict: Verdict) -> bool:
+def reached_target(log: Path, facts: RunFacts, verdict: Verdict) -> bool:
     """Return whether a run reached its target: its log says so, and so does the judge.
 
     The judge decides on a closed run's target; an open run's own is compared here too.
     """
     if verdict.verdict != "pass" or facts.status != "success" or facts.not_a_result is not None:
         return False
-    target = None if facts.division == "closed" else target_of(log, facts)
+    if facts.division == "closed":
+        return True
+    target = target_of(log, facts)
     return target is None or (facts.best_accuracy or 0.0) >= target
 
 
@@ -152,23 +187,27 @@ def flattened(content: Values, prefix: str = "") -> Values:
 
 def _plain(value: Any) -> Any:
     """Return a value that equals itself and can be shown: NaN and lists become text."""
-    finite = isinstance(value, str | int) or (isinstance(value, float) and math.isfinite(value))
-    return value if finite else json.dumps(value)
+    if isinstance(value, float):
+        return value if math.isfinite(value) else json.dumps(value)
+    return value if isinstance(value, str | int) else json.dumps(value)
 
 
-def _agree(one: dict[str, Values], other: dict[str, Values]) -> bool:
-    return all(one[source] == other[source] for source in one.keys() & other.keys())
+def _agree(a: Settings, b: Settings) -> bool:
+    return all(a[source] == b[source] for source in a.keys() & b.keys())
 
 
-def differing_keys(groups: Sequence[dict[str, Values]]) -> list[tuple[str, str]]:
+def differing_keys(groups: Sequence[Settings]) -> list[tuple[str, str]]:
     """Return sources and keys in which groups differ; if all have a config.json, without its copies in the log."""
+    all_have_config = all(_CONFIG in group for group in groups)
     pairs = []
-    configured = all(_CONFIG in group for group in groups)
-    for source in (_CONFIG, _LOG, _ORIGIN, SYSTEM):
+    for source in _SOURCES:
         known = [group[source] for group in groups if source in group]
-        keys = sorted({key for values in known for key in values})
-        differ = [key for key in keys if any(values.get(key) != known[0].get(key) for values in known)]
-        pairs += [(source, key) for key in differ if source != _LOG or not configured or key == RESUMED]
+        for key in sorted({key for values in known for key in values}):
+            if all(values.get(key) == known[0].get(key) for values in known):
+                continue
+            is_copy = source == _LOG and all_have_config and key != RESUMED
+            if not is_copy:
+                pairs.append((source, key))
     return pairs
 
 

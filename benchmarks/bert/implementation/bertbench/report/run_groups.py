@@ -1,0 +1,219 @@
+"""Judge runs, group them by system and settings, and summarize each group: the numbers of `bertbench report`.
+
+run_tables.py shows them in a terminal, report_page.py on a page.
+"""
+
+from collections import Counter, defaultdict
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime
+from pathlib import Path
+from statistics import mean
+from typing import Any
+
+from bertbench.common.log_spans import evaluation_s, startup, startup_s
+from bertbench.common.timeline import TRAINING
+from bertbench.report.scores import RUNS, counted_in_score, mean_of, mlperf_score
+from bertbench.run_files.energy import energy
+from bertbench.run_files.json_files import metric_curve
+from bertbench.run_files.ledger import ledger
+from bertbench.run_files.run_settings import RunGroup, Runs, Values, grouped_by_settings, reached_target, target_of
+from bertbench.run_files.sample_counts import sample_counts, samples_per_s
+from bertbench.run_files.straggler import Straggler, straggler_of
+from bertbench.run_files.verdicts import JudgeFinding, Verdict, verdicts_on
+from compliance.read.find import find_logs
+from compliance.read.log import CannotJudge, read_events
+from compliance.read.run import RunFacts
+from compliance.read.source import STDIN
+
+
+@dataclass(frozen=True)
+class RunSummary:
+    """What `report --json` says of a run; an unknown field is None."""
+
+    log: str
+    is_log: bool
+    status: str | None
+    verdict: str | None
+    reached: bool
+    not_a_result: str | None
+    counted: bool
+    """Whether the run is in the group's score, or in its mean where it has no score."""
+    seed: Any
+    started: str | None
+    """Date and time, UTC."""
+    time_to_train_s: float | None
+    samples: float | None
+    """Training samples at the last evaluation."""
+    samples_from: str | None
+    """What the samples were counted by."""
+    samples_per_s: float | None
+    best_accuracy: float | None
+    target: float | None
+    evaluations: int
+    startup_s: float | None
+    steps_s: float | None
+    evaluation_s: float
+    startup: dict[str, dict[str, float]] | None
+    """Seconds of each piece of the start-up."""
+    ledger: dict[str, float] | None
+    """Seconds of the wall clock over restarts and requeues."""
+    energy: dict[str, Any] | None
+    load_efficiency: float | None
+    straggler: Straggler | None
+    findings: list[JudgeFinding]
+
+    @property
+    def name(self) -> str:
+        """Return the run's name in a table."""
+        return Path(self.log).stem
+
+
+@dataclass(frozen=True)
+class GroupSummary:
+    """What `report --json` says of the runs of one system with the same settings."""
+
+    system: str
+    settings: Values
+    runs: list[RunSummary]
+    reached: int
+    """Results that reached the target."""
+    mean_time_to_train_s: float | None
+    """Mean of the results that reached the target, as the next."""
+    mean_samples_to_converge: float | None
+    score_s: float | None
+    rulesets: list[str]
+    passed: int
+    """Logs that the judge passes."""
+    findings: list[JudgeFinding]
+    """Those across runs."""
+
+    @property
+    def results(self) -> list[RunSummary]:
+        """Return the runs without smoke tests and profiles."""
+        return [run for run in self.runs if run.not_a_result is None]
+
+
+def judged_groups(paths: Sequence[Path], ruleset: str | None) -> list[RunGroup]:
+    """Judge runs, and group them by system and settings, in the order of the logs; a file that is no log has no facts.
+
+    A system is a folder, named by its first platform; if folders share a platform, the folder is named too.
+    Raises CannotJudge if there is no log, or none can be read.
+    """
+    logs = list(dict.fromkeys(log for path in paths for log in find_logs(path)))
+    verdicts, together = verdicts_on(logs, ruleset)
+    if not any(verdict.is_log for verdict in verdicts.values()):
+        message = verdicts[logs[0]].findings[0].found
+        if len(logs) > 1:
+            message += f"; {len(logs) - 1} more files can't be read either"
+        raise CannotJudge(message)
+    folders: dict[Path, Runs] = defaultdict(list)
+    for log in logs:
+        folders[log.parent].append((log, _facts(log, verdicts[log])))
+    platforms = {folder: _platform(folder, runs) for folder, runs in folders.items()}
+    folders_of_platform = Counter(platforms.values())
+    groups: list[RunGroup] = []
+    for folder, runs in folders.items():
+        name = platforms[folder]
+        if folders_of_platform[name] > 1:
+            name = f"{name}, {folder}"
+        of_folder = [replace(group, verdicts=verdicts) for group in grouped_by_settings(name, runs)]
+        of_folder[-1] = replace(of_folder[-1], together=together[folder])
+        groups += of_folder
+    return groups
+
+
+def _facts(log: Path, verdict: Verdict) -> RunFacts:
+    """Return a log's facts; none of a file that is no log. Standard input, which the judge has read, is read once."""
+    if verdict.facts is None:
+        return RunFacts([])
+    return verdict.facts if log == STDIN else RunFacts(read_events(log))
+
+
+def _platform(folder: Path, runs: Runs) -> str:
+    """Return the platform that the first log of a folder names, else the name of the system's folder."""
+    return next((facts.platform for _, facts in runs if facts.platform), folder.parent.name)
+
+
+def summarized(group: RunGroup) -> GroupSummary:
+    """Return the numbers of a group in `report --json`."""
+    runs = [_summary(log, facts, group.verdicts[log]) for log, facts in group.runs]
+    results = [run for run in runs if run.not_a_result is None]
+    times = [run.time_to_train_s if run.reached else None for run in results]
+    score_s = mlperf_score(times) if len(results) == RUNS else None
+    if score_s is None:
+        counted = {run.log for run in results if run.reached}
+    else:
+        in_score = zip(results, counted_in_score(times), strict=True)
+        counted = {run.log for run, counts in in_score if counts and run.reached}
+    reaching = [run for run in results if run.reached]
+    return GroupSummary(
+        system=group.name,
+        settings=group.settings,
+        runs=[replace(run, counted=run.log in counted) for run in runs],
+        reached=len(reaching),
+        mean_time_to_train_s=mean_of([run.time_to_train_s for run in reaching]),
+        mean_samples_to_converge=mean_of([run.samples for run in reaching]),
+        score_s=score_s,
+        rulesets=sorted({group.verdicts[log].ruleset for log, _ in group.runs}),
+        passed=sum(run.verdict == "pass" for run in runs),
+        findings=list(group.together),
+    )
+
+
+def _summary(log: Path, facts: RunFacts, verdict: Verdict) -> RunSummary:
+    total_s = facts.time_to_train_s
+    before_steps_s = startup_s(facts)
+    evaluating_s = evaluation_s(facts)
+    steps_s = None
+    if total_s is not None and before_steps_s is not None:
+        steps_s = total_s - before_steps_s - evaluating_s
+    samples = sample_counts(facts)
+    efficiencies = [value for _, value in metric_curve(log, "load_efficiency")]
+    return RunSummary(
+        log=str(log),
+        is_log=verdict.is_log,
+        status=facts.status,
+        verdict=verdict.verdict,
+        reached=reached_target(log, facts, verdict),
+        not_a_result=facts.not_a_result,
+        counted=False,  # the group decides it
+        seed=facts.seed,
+        started=_date(facts.started_ms),
+        time_to_train_s=total_s,
+        samples=samples.total,
+        samples_from=samples.source,
+        samples_per_s=samples_per_s(facts),
+        best_accuracy=facts.best_accuracy,
+        target=target_of(log, facts),
+        evaluations=len(facts.evaluations),
+        startup_s=before_steps_s,
+        steps_s=steps_s,
+        evaluation_s=evaluating_s,
+        startup=startup(facts),
+        ledger=_ledger(log),
+        energy=energy(log, facts),
+        load_efficiency=mean(efficiencies) if efficiencies else None,
+        straggler=None if facts.not_a_result else straggler_of(log),
+        findings=list(verdict.findings),
+    )
+
+
+def _date(time_ms: float | None) -> str | None:
+    """Return a log's time as a date and time, UTC; None for a time that no calendar has."""
+    if time_ms is None:
+        return None
+    try:
+        return f"{datetime.fromtimestamp(time_ms / 1e3, UTC):%Y-%m-%d %H:%M}"
+    except (OverflowError, ValueError, OSError):
+        return None
+
+
+def _ledger(log: Path) -> dict[str, float] | None:
+    """Return the wall clock's buckets under the names of `report --json`, with their sum and the goodput."""
+    seconds = ledger(log)
+    if seconds is None:
+        return None
+    wall_s = sum(seconds.values())
+    buckets = {f"{bucket.replace('-', '').replace(' ', '_')}_s": spent for bucket, spent in seconds.items()}
+    return {"wall_s": wall_s, **buckets, "goodput": seconds[TRAINING] / wall_s if wall_s else 0.0}

@@ -1,0 +1,262 @@
+"""Show groups of runs in a terminal: a table a group, a sentence on each finding, and what the runs spent."""
+
+import math
+from collections import defaultdict
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from statistics import mean
+from typing import Any
+
+from bertbench.common.markup import aligned, cell
+from bertbench.common.mlperf import accuracy_text
+from bertbench.report.run_groups import GroupSummary, RunSummary
+from bertbench.run_files.run_settings import group_title
+from bertbench.run_files.sample_counts import EPOCH_NUM
+from bertbench.run_files.verdicts import finding_text, no_log_text
+
+_MOST_FINDINGS = 20  # lines of a terminal; `bertbench judge` lists all
+
+
+@dataclass(frozen=True)
+class Column:
+    """A value of a run in a table: its heading, and its form for `str.format`."""
+
+    heading: str
+    form: str
+
+
+COLUMNS = {
+    "run": Column("run", "{}"),
+    "system": Column("system", "{}"),
+    "seed": Column("seed", "{}"),
+    "status": Column("status", "{}"),
+    "time_to_train_s": Column("time s", "{:.1f}"),
+    "samples": Column("samples", "{:,.0f}"),
+    "best_accuracy": Column("accuracy", "{}"),
+    "samples_per_s": Column("samples/s", "{:,.1f}"),
+    "evaluations": Column("evals", "{}"),
+    "startup_s": Column("start-up s", "{:.2f}"),
+    "steps_s": Column("steps s", "{:.1f}"),
+    "evaluation_s": Column("eval s", "{:.1f}"),
+    "commit": Column("commit", "{:.7}"),
+    "verdict": Column("verdict", "{}"),
+}
+_REPORTED = (
+    "time_to_train_s", "samples", "samples_per_s", "best_accuracy", "evaluations", "startup_s", "steps_s",
+    "evaluation_s",
+)  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Table:
+    """Cells as text, under a header."""
+
+    header: list[str]
+    rows: list[list[str]]
+    caption: str = ""
+
+
+def cells(values: Mapping[str, Any], columns: Sequence[str]) -> list[str]:
+    """Return these values of a run as text; `best_accuracy` needs the run's `target` too."""
+    texts = []
+    for column in columns:
+        value = values[column]
+        if value is None:
+            texts.append("-")
+        elif column == "best_accuracy":
+            texts.append(accuracy_text(value, values["target"]))
+        else:
+            texts.append(cell(COLUMNS[column].form.format(value)))
+    return texts
+
+
+def run_table(group: GroupSummary) -> Table:
+    """Return a row per run."""
+    header = ["run", "verdict", *(COLUMNS[key].heading for key in _REPORTED)]
+    left_out = _left_out(group)
+    rows = []
+    for run in group.runs:
+        verdict = outcome_text(run) + left_out.get(run.log, "")
+        rows.append([cell(run.name), verdict, *cells(vars(run), _REPORTED)])
+    return Table(header, rows)
+
+
+def outcome_text(run: RunSummary) -> str:
+    """Return the judge's verdict on a run that ended with success, or else how the run ended."""
+    if not run.is_log:
+        return "no log"
+    if run.not_a_result:
+        return "no result"
+    if run.reached or run.verdict == "cannot-judge":
+        return str(run.verdict).replace("-", " ")
+    if run.status == "success":
+        return "fail" if run.verdict == "fail" else "missed the target"
+    return cell(str(run.status or "unfinished"))
+
+
+def _left_out(group: GroupSummary) -> dict[str, str]:
+    """Return, by log, a remark for a run that is left out of the score although it reached the target."""
+    if group.score_s is None:
+        return {}
+    left_out = [run for run in group.runs if run.reached and not run.counted]
+    fastest, *slowest = sorted(left_out, key=lambda run: run.time_to_train_s or math.inf)
+    return {fastest.log: " (fastest)"} | {run.log: " (slowest)" for run in slowest}
+
+
+def _conclusion(group: GroupSummary) -> str:
+    """Return a sentence on how many runs reached the target, and how fast."""
+    runs = len(group.results)
+    parts = [f"{group.reached} of {runs} runs reached the target"]
+    if group.reached:
+        parts.append(_mean_text(group))
+    if group.score_s is not None:
+        parts.append(f"MLPerf's score: {group.score_s:.1f} s, the mean without the fastest and the slowest run")
+    return "; ".join(parts)
+
+
+def _mean_text(group: GroupSummary) -> str:
+    time_s = group.mean_time_to_train_s
+    samples = group.mean_samples_to_converge
+    values = "an unknown time" if time_s is None else f"{time_s:.1f} s"
+    if samples is not None:
+        values += f", {samples:,.0f} samples"
+    if group.reached == 1:
+        return f"time to train {values}"
+    everyone = "all " if group.reached == len(group.results) else ""
+    return f"mean of {everyone}{group.reached}: {values}"
+
+
+def remarks(group: GroupSummary) -> Iterator[str]:
+    """Yield a sentence each on the convergence, the speed and the balance of a group, as far as they are known."""
+    yield _conclusion(group)
+    yield from _sample_sources(group)
+    results = group.results
+    timed = [run for run in results if run.time_to_train_s and run.samples_per_s and run.steps_s is not None]
+    if timed:
+        yield _speed(timed)
+    efficiencies = [run.load_efficiency for run in results if run.load_efficiency is not None]
+    if efficiencies:
+        yield f"balance: load efficiency {mean(efficiencies):.1%} (mean over slowest rank)"
+    for run in results:
+        if run.straggler:
+            yield f"straggler: {cell(run.name)}: {run.straggler.text()}"
+
+
+def _speed(runs: Sequence[RunSummary]) -> str:
+    total_s = sum(run.time_to_train_s or 0.0 for run in runs)
+    spent_s = {
+        "training": sum(run.steps_s or 0.0 for run in runs),
+        "evaluation": sum(run.evaluation_s for run in runs),
+        "start-up": sum(run.startup_s or 0.0 for run in runs),
+    }
+    shares = ", ".join(f"{seconds / total_s:.1%} {name}" for name, seconds in spent_s.items())
+    samples_per_s = mean(run.samples_per_s or 0.0 for run in runs)
+    return f"speed: {samples_per_s:,.0f} samples/s; of the time on the clock {shares}"
+
+
+def _sample_sources(group: GroupSummary) -> Iterator[str]:
+    """Yield how the samples were counted where epoch_num, which MLPerf's rules ask for, counts none."""
+    names = defaultdict[str | None, list[str]](list)
+    for run in group.runs:
+        if run.evaluations and run.samples_from != EPOCH_NUM:
+            names[run.samples_from].append(cell(run.name))
+    for source, runs in names.items():
+        taken = "nothing else in the log gives them" if source is None else f"taken from {source}"
+        yield f"samples: epoch_num counts none in {', '.join(runs)}; {taken}"
+
+
+def _judged_lines(group: GroupSummary) -> list[str]:
+    """Return what the judge finds: what decides in single logs, all across runs, and a last line that counts."""
+    lines = []
+    for run in group.runs:
+        decisive = [finding for finding in run.findings if finding.severity == "error"]
+        if run.is_log:
+            lines += [finding_text(Path(run.log).name, finding) for finding in decisive]
+    lines += [no_log_text(run.log, run.findings[0]) for run in group.runs if not run.is_log]
+    if len(lines) > _MOST_FINDINGS:
+        lines = [*lines[:_MOST_FINDINGS], f"and {len(lines) - _MOST_FINDINGS:,} more in single logs"]
+    lines += [finding_text("across runs", finding) for finding in group.findings]
+    return [*lines, verdict_line(group)]
+
+
+def verdict_line(group: GroupSummary) -> str:
+    """Return how many logs pass, and the number of findings in single logs and across them."""
+    runs = len(group.runs)
+    judged = sum(run.verdict is not None for run in group.runs)
+    line = f"{group.passed} of {judged} logs pass by ruleset {' or '.join(group.rulesets)}"
+    if judged < runs:
+        line += f", {runs - judged} not judged (unfinished, or no result)"
+    across = len(group.findings)
+    findings = across + sum(len(run.findings) for run in group.runs)
+    if not findings:
+        return f"{line}; no findings"
+    count = "1 finding" if findings == 1 else f"{findings:,} findings"
+    if across == findings:
+        count += " across runs"
+    elif across:
+        count += f", {across} of them across runs"
+    return f"{line}; {count}: `bertbench judge` lists them"
+
+
+def report_text(group: GroupSummary, detailed: bool) -> str:
+    """Return the output of `report` for a group; `detailed` adds a table for each detail."""
+    table = run_table(group)
+    lines = [group_title(group.system, group.settings), *aligned(table.header, table.rows), *remarks(group)]
+    if detailed:
+        for detail in detail_tables(group):
+            lines += [detail.caption, *aligned(detail.header, detail.rows)]
+    return "\n".join([*lines, *_judged_lines(group)])
+
+
+Amounts = dict[str, float]
+"""Amounts by what they were spent on."""
+
+
+def detail_tables(group: GroupSummary) -> list[Table]:
+    """Return what a group's runs spent, as far as some run recorded it: start-up, wall clock over restarts, energy."""
+    startups = [run.startup for run in group.runs if run.startup]
+    wall_clock = {cell(run.name): run.ledger for run in group.runs if run.ledger}
+    energy = {}
+    for run in group.runs:
+        if run.energy:
+            energy[cell(run.name)] = {"joules": run.energy["joules"], **run.energy["watts"]}
+    tables = [
+        _startup_table(startups),
+        _table_by_run("wall clock: seconds from submission to the end, over restarts and requeues", wall_clock),
+        _table_by_run("energy: joules from run_start to run_stop, and mean watts", energy),
+    ]
+    return [table for table in tables if table.rows]
+
+
+def _startup_table(startups: Sequence[dict[str, Amounts]]) -> Table:
+    """Return a row a piece, because the runs of a group are nearly equal: their mean and their most."""
+    rank_0 = [seconds["untimed_s"] | seconds["timed_s"] for seconds in startups]
+    slowest = [seconds["slowest_s"] for seconds in startups]
+    pieces = dict.fromkeys(piece for amounts in (*rank_0, *slowest) for piece in amounts)
+    rows = [[cell(piece), *_mean_and_most(rank_0, piece), *_mean_and_most(slowest, piece)] for piece in pieces]
+    caption = "start-up: seconds of each piece from launch to the end of the first step"
+    if len(startups) < 2:
+        return Table(["piece", "rank 0", "slowest rank"], rows, caption)
+    header = ["piece", "rank 0: mean", "rank 0: most", "slowest rank: mean", "slowest rank: most"]
+    return Table(header, rows, f"{caption}, in {len(startups)} runs")
+
+
+def _mean_and_most(runs: Sequence[Amounts], piece: str) -> list[str]:
+    """Return the mean and the most of several runs' amounts; of a single run its amount."""
+    known = [amounts[piece] for amounts in runs if piece in amounts]
+    if len(runs) == 1:
+        return [_amount(known[0]) if known else "-"]
+    return [_amount(mean(known)), _amount(max(known))] if known else ["-", "-"]
+
+
+def _table_by_run(caption: str, runs: Mapping[str, Amounts]) -> Table:
+    columns = list(dict.fromkeys(column for amounts in runs.values() for column in amounts))
+    rows = []
+    for name, amounts in runs.items():
+        rows.append([name, *(_amount(amounts[column]) if column in amounts else "-" for column in columns)])
+    return Table(["run", *map(cell, columns)], rows, caption)
+
+
+def _amount(amount: float) -> str:
+    return f"{amount:z,.2f}"

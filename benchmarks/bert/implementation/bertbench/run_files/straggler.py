@@ -1,0 +1,90 @@
+"""Find the straggler: the rank with the longest own time before each collective, and the phase in which it lags."""
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from statistics import mean, median
+from typing import Any
+
+from bertbench.common.phases import OWN, RANKS_MS
+from bertbench.run_files.json_files import metric_rows
+from compliance.read.run import number
+
+RankTimes = Mapping[str, Sequence[float]]
+"""Milliseconds of each rank, by phase of a step."""
+
+_APART = 1.1  # times the median of the others, and half a millisecond more: less is scheduling noise
+_LEAST_MS = 0.5
+
+
+@dataclass(frozen=True)
+class Straggler:
+    """A rank that the others wait for."""
+
+    rank: int
+    phase: str
+    """Phase in which it loses the most time."""
+    behind_ms: float
+    """Its own time a step, minus the median of the others'."""
+    phase_behind_ms: float
+    """Part of that time in `phase`."""
+
+    def text(self) -> str:
+        """Return the straggler in a line, for the end of a run's output."""
+        return (
+            f"rank {self.rank} is slow in {self.phase}: {self.behind_ms:.1f} ms a step behind the others, "
+            f"{self.phase_behind_ms:.1f} ms of them in {self.phase}"
+        )
+
+
+def find_straggler(times: RankTimes) -> Straggler | None:
+    """Return the rank that is clearly slower than the others by their own times, if there is one."""
+    own_ms = [sum(times_of_rank) for times_of_rank in zip(*times.values(), strict=True)]
+    if len(own_ms) < 2:
+        return None
+    slowest = max(range(len(own_ms)), key=own_ms.__getitem__)
+    usual_ms = _median_of_others(own_ms, slowest)
+    if own_ms[slowest] <= max(_APART * usual_ms, usual_ms + _LEAST_MS):
+        return None
+    behind_ms = {phase: by_rank[slowest] - _median_of_others(by_rank, slowest) for phase, by_rank in times.items()}
+    phase = max(behind_ms, key=behind_ms.__getitem__)
+    return Straggler(slowest, phase, own_ms[slowest] - usual_ms, behind_ms[phase])
+
+
+def straggler_of(log: Path) -> Straggler | None:
+    """Return the straggler of a whole run, from its metrics."""
+    return find_straggler(mean_times(rank_times(row) for row in metric_rows(log)))
+
+
+def rank_times(row: Mapping[str, Any]) -> RankTimes:
+    """Return the ranks' times in a line of metrics.jsonl; nothing unless it has a list of numbers for each phase."""
+    content = row.get(RANKS_MS)
+    if not isinstance(content, dict):
+        return {}
+    times: dict[str, Any] = {phase: content.get(phase) for phase in OWN}
+    if not all(_are_numbers(by_rank) for by_rank in times.values()):
+        return {}
+    ranks = {len(by_rank) for by_rank in times.values()}
+    return times if len(ranks) == 1 else {}
+
+
+def mean_times(lines: Iterable[RankTimes]) -> RankTimes:
+    """Return the mean of the lines that have as many ranks as the last, because a run may resume with others."""
+    known = [line for line in lines if line]
+    if not known:
+        return {}
+    ranks = _ranks(known[-1])
+    same = [line for line in known if _ranks(line) == ranks]
+    return {phase: [mean(line[phase][rank] for line in same) for rank in range(ranks)] for phase in OWN}
+
+
+def _ranks(line: RankTimes) -> int:
+    return len(line[OWN[0]])
+
+
+def _are_numbers(values: Any) -> bool:
+    return isinstance(values, list) and all(number(value) is not None for value in values)
+
+
+def _median_of_others(values: Sequence[float], rank: int) -> float:
+    return median([*values[:rank], *values[rank + 1 :]])
