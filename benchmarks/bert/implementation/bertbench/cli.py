@@ -44,7 +44,7 @@ class Command(NamedTuple):
     """Whether its arguments are separate from code that loads torch; SYSTEM and --set are then checked first."""
 
     takes_variables: bool = False
-    """Whether it honours the variables that published submissions export (launch/variables.py)."""
+    """Whether it honours the variables that published submissions export (launch/honour.py)."""
 
     doing: str = ""
     """What it says it does before code that takes seconds to load."""
@@ -179,7 +179,7 @@ def _run(words: list[str]) -> int:
         parsed = _parser(words).parse_args(words)
     assert command is not None, "the parser refuses words that call no command"
     if command.takes_variables:
-        from bertbench.launch.variables import honour  # noqa: PLC0415 - few commands have them
+        from bertbench.launch.honour import honour  # noqa: PLC0415 - few commands have them
 
         honour(parsed, os.environ)
     if command.apart and "system" in parsed:

@@ -17,7 +17,7 @@ from bertbench.commands import (
     seed,
 )
 from bertbench.config.load import gpu_card, gpu_models
-from bertbench.launch.exported import SYSTEM_VARIABLES
+from bertbench.launch.variables import SYSTEM_VARIABLES
 from bertbench.loading.options import OnBadSample
 from bertbench.report.tracker_options import TRACKERS
 
