@@ -12,9 +12,9 @@ from typing import Any
 import pytest
 
 from bertbench.checkpoint.snapshot import newest
-from bertbench.common.timeline import BUCKETS
 from bertbench.report.ledger import ledger
 from bertbench.results.files import ResultFiles
+from bertbench.run_files.formats import BUCKETS
 from compliance import judge_log
 from compliance.read.log import read_events
 from tests.faults.kill import run_and_kill

@@ -18,10 +18,9 @@ from typing import NamedTuple, NoReturn
 
 from bertbench import __version__
 from bertbench.common import children
-from bertbench.common.errors import BertbenchError, RunError
+from bertbench.common.errors import BertbenchError, RunError, refused_variable
 from bertbench.common.system_faults import uncaught
 from bertbench.common.terminal import use_closest_signs
-from bertbench.common.variables import refused_variable
 from compliance.read.record import printable
 from compliance.read.source import CannotJudge
 from compliance.streams import guarded, open_standard_streams, output_error

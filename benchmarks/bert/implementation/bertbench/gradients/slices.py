@@ -16,7 +16,7 @@ from itertools import accumulate
 import torch
 from torch import Tensor, distributed, nn
 
-from bertbench.common.ranges import ALL_REDUCE, in_phase
+from bertbench.common.phase_clock import ALL_REDUCE, in_phase
 from bertbench.distributed.sliced_tensor import SlicedTensor, rectangles
 from bertbench.gradients.buckets import Bucket, Buckets, Weights
 from bertbench.gradients.exchange import Exchange, Wait

@@ -13,8 +13,8 @@ from pathlib import Path
 from statistics import mean, variance
 from typing import Any
 
-from bertbench.common.log_spans import evaluation_s, startup_s
 from bertbench.report.scores import RUNS, mean_of, score
+from bertbench.run_files.log_spans import evaluation_s, startup_s
 from bertbench.run_files.reading import Points, accuracies, curve, thinned
 from bertbench.run_files.samples import sample_counts, samples_per_s, samples_to_end
 from bertbench.run_files.settings import Runs, differing_keys, reached, read_runs, stated, value_text

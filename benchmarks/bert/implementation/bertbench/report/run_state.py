@@ -10,12 +10,12 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
-from bertbench.common.log_spans import evaluation_s, startup_s
 from bertbench.report.listing import silence_s, status, system_name
 from bertbench.report.rank_lines import Rank
 from bertbench.report.remaining_time import Forecast, forecast
 from bertbench.report.run_reading import FollowedRun, Row
 from bertbench.report.straggler import mean_times, straggler
+from bertbench.run_files.log_spans import evaluation_s, startup_s
 from bertbench.run_files.reading import accuracies
 from bertbench.run_files.samples import samples_to_end
 from bertbench.run_files.settings import configured, target_of

@@ -10,15 +10,15 @@ from pathlib import Path
 from statistics import mean
 from typing import Any
 
-from bertbench.common.log_spans import evaluation_s, startup, startup_s
 from bertbench.common.markup import aligned, cell
 from bertbench.common.mlperf import accuracy_text
-from bertbench.common.timeline import TRAINING
 from bertbench.report.details import details
 from bertbench.report.ledger import ledger
 from bertbench.report.scores import RUNS, counted, mean_of, score
 from bertbench.report.straggler import Straggler, straggler_of
 from bertbench.run_files.energy import energy
+from bertbench.run_files.formats import TRAINING
+from bertbench.run_files.log_spans import evaluation_s, startup, startup_s
 from bertbench.run_files.reading import curve
 from bertbench.run_files.samples import EPOCH_NUM, sample_counts, samples_per_s
 from bertbench.run_files.settings import Group, Runs, divided, reached, target_of, title

@@ -8,7 +8,7 @@ from bisect import bisect_left, bisect_right
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from bertbench.common.timeline import POWER
+from bertbench.run_files.formats import POWER
 from bertbench.run_files.reading import recorded
 from bertbench.run_files.settings import configured
 from compliance.read.power_file import Readings, joules
