@@ -14,8 +14,8 @@ import pytest
 import compliance.__main__ as judge
 from bertbench.cli import main, table
 from bertbench.commands.field_options import FINETUNE, SETTINGS, SWITCHES
+from bertbench.common.errors import refused_variable
 from bertbench.common.paths import REPOSITORY
-from bertbench.common.variables import refused_variable
 from bertbench.config import load_system
 from bertbench.results.progress import RunProgress
 from tests.compliance.logs import closed, write

@@ -198,13 +198,16 @@ def plain(value: Any) -> Any:
 
 
 def printable(text: str) -> str:
-    """Return text with control characters escaped: file names and values of logs are untrusted."""
-    return "".join(map(_printable_character, text))
+    r"""Return text with control characters, and bytes of names that are not UTF-8, written as \x1b and the like.
+
+    File names and values of logs are untrusted: they could steer a terminal.
+    """
+    return "".join(character if character.isprintable() else _escaped(character) for character in text)
 
 
-def _printable_character(character: str) -> str:
-    if character.isprintable():
-        return character
+def _escaped(character: str) -> str:
+    if "\udc80" <= character <= "\udcff":  # a byte of a name that is not UTF-8, as Python holds it
+        return f"\\x{ord(character) - 0xDC00:02x}"
     return character.encode("unicode_escape", "surrogatepass").decode()
 
 

@@ -7,11 +7,11 @@ from pathlib import Path
 from typing import NamedTuple
 
 from bertbench.common.errors import RunError
-from bertbench.common.log_spans import evaluation_s
 from bertbench.config import System
 from bertbench.distributed.world import World
 from bertbench.results.files import ResultFiles
 from bertbench.results.progress import RunProgress
+from bertbench.run_files.log_spans import evaluation_s
 from bertbench.training.train import train
 from compliance.read.log import read_events
 from compliance.read.run import RunFacts

@@ -12,8 +12,8 @@ from typing import Any
 import pytest
 
 from bertbench.checkpoint.snapshot_folder import newest
-from bertbench.common.timeline import BUCKETS
 from bertbench.results.files import ResultFiles
+from bertbench.run_files.formats import BUCKETS
 from bertbench.run_files.ledger import ledger
 from compliance import judge_log
 from compliance.read.log import read_events

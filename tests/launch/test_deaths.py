@@ -7,7 +7,7 @@ import pytest
 from torch.distributed.elastic.multiprocessing.errors import ProcessFailure
 
 from bertbench.distributed.failure import report_to_launcher
-from bertbench.launch.local import hopeless, how_ended
+from bertbench.launch.local import Death, hopeless, how_ended
 
 NAN, DISK = "rank 0: the loss of step 6 is nan on rank 0 of 2", "rank 0: result_0.txt: No space left on device"
 
@@ -25,8 +25,10 @@ NAN, DISK = "rank 0: the loss of step 6 is nan on rank 0 of 2", "rank 0: result_
 def test_the_third_death_by_one_fault_without_a_step_gained_is_hopeless(
     deaths: list[tuple[str | None, int]], last: int
 ) -> None:
-    counts = range(1, len(deaths) + 1)
-    assert [hopeless(deaths[:count]) for count in counts] == [count == last for count in counts]
+    so_far: list[Death] = []
+    for count, (fault, last_step) in enumerate(deaths, start=1):
+        so_far.append(Death(fault, last_step))
+        assert hopeless(so_far) == (count == last)
 
 
 def test_a_crash_and_a_kill_for_lack_of_memory_are_the_programs_own_other_signals_come_from_outside() -> None:
@@ -34,8 +36,8 @@ def test_a_crash_and_a_kill_for_lack_of_memory_are_the_programs_own_other_signal
         return how_ended({0: ProcessFailure(0, 1, -number, "/nowhere")}, out_of_memory).outside
 
     outside = {signal.SIGKILL, signal.SIGTERM, signal.SIGHUP, signal.SIGUSR1}
-    own = {signal.SIGSEGV, signal.SIGABRT, signal.SIGBUS}
-    assert set(filter(from_outside, outside | own)) == outside
+    own_faults = {signal.SIGSEGV, signal.SIGABRT, signal.SIGBUS}
+    assert set(filter(from_outside, outside | own_faults)) == outside
     assert not from_outside(signal.SIGKILL, out_of_memory=True)
 
 

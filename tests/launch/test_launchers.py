@@ -17,8 +17,8 @@ from bertbench.common.errors import ConfigError
 from bertbench.common.paths import REPOSITORY
 from bertbench.config import load_system, system_names
 from bertbench.distributed.spawn import environments_of
-from bertbench.launch import kubernetes, slurm, torchrun
-from bertbench.launch.job import Job
+from bertbench.launch import kubernetes
+from bertbench.launch.command_lines import SLURM_SCRIPT, Job, slurm_command, torchrun_lines
 from tests.conftest import Answer, Captured, Printed, Program, write_json
 from tests.tiny import tiny_system
 
@@ -40,29 +40,29 @@ KINDS = pytest.mark.parametrize("kind", ["trainjob", "jobset"])
 
 
 def test_the_sbatch_line_says_what_the_system_file_says() -> None:
-    words, variables = slurm.command(job("dgxa100_n8", "--set", "a.b=c d", runs=10))
+    words, variables = slurm_command(job("dgxa100_n8", "--set", "a.b=c d", runs=10))
     assert words[0] == "sbatch"
     assert {"--nodes=8", "--ntasks-per-node=8", "--gpus-per-node=8", "--time=155"} <= set(words)  # 10 x 15 + 5
-    assert words[-4:] == [str(slurm.SCRIPT), "dgxa100_n8", "--set", "a.b=c d"]
+    assert words[-4:] == [str(SLURM_SCRIPT), "dgxa100_n8", "--set", "a.b=c d"]
     assert variables["NEXP"] == "10"
-    assert "--gpus-per-node=2" not in slurm.command(job("cpu_demo")).words
+    assert "--gpus-per-node=2" not in slurm_command(job("cpu_demo")).words
 
 
 def test_by_hand_there_is_a_torchrun_line_a_node_and_one_node_needs_none() -> None:
-    lines = torchrun.commands(job("dgxa100_n2"))
+    lines = torchrun_lines(job("dgxa100_n2"))
     assert [line[3] for line in lines] == ["--node-rank=0", "--node-rank=1"]
     assert lines[0][1:3] == ["--nnodes=2", "--nproc-per-node=8"]
-    (alone,) = torchrun.commands(job("dgxa100_n1", runs=3))
+    (alone,) = torchrun_lines(job("dgxa100_n1", runs=3))
     assert alone == [str(REPOSITORY / "run_and_time.sh"), "dgxa100_n1", "--runs", "3"]
 
 
 def test_every_launcher_hears_of_restarts() -> None:
     system = load_system("dgxa100_n2", ["launch.max_restarts=3"])
     again = Job(system, "dgxa100_n2", [], 1)
-    assert slurm.command(again).variables["RESTARTS"] == "3"
-    assert all("--max-restarts=3" in line for line in torchrun.commands(again))
+    assert slurm_command(again).variables["RESTARTS"] == "3"
+    assert all("--max-restarts=3" in line for line in torchrun_lines(again))
     assert all("--max-restarts=3" in kubernetes.manifest(again, kind) for kind in ("trainjob", "jobset"))
-    assert not any("--max-restarts" in word for line in torchrun.commands(job("dgxa100_n2")) for word in line)
+    assert not any("--max-restarts" in word for line in torchrun_lines(job("dgxa100_n2")) for word in line)
 
 
 @pytest.mark.parametrize("name", system_names())
@@ -270,7 +270,7 @@ def test_the_lines_by_hand_train_over_two_agents(tmp_path: Path, tiny_folder: Pa
     hardware = {"system_name": "by_hand", "number_of_nodes": 2}
     launch = {"port": int(environments_of(1)[0]["MASTER_PORT"]), "timeout_s": 60}
     path = write_json(tmp_path / "by_hand.json", tiny_system(tiny_folder, hardware=hardware, launch=launch))
-    lines = torchrun.commands(job(path))
+    lines = torchrun_lines(job(path))
     environment = {
         **os.environ,
         "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}",

@@ -1,4 +1,4 @@
-"""`bertbench preflight` on real gloo processes: four ranks that are told to be two nodes of two."""
+"""`bertbench preflight` on real gloo processes: four ranks that act as two nodes of two."""
 
 import json
 import os
@@ -15,8 +15,7 @@ import pytest
 
 from bertbench.cli import main
 from bertbench.distributed.spawn import environments_of
-from bertbench.launch.preflight_node import Node
-from bertbench.launch.preflight_verdict import judged
+from bertbench.launch.preflight import Node, judged
 from tests.conftest import Captured, write_json
 from tests.ranks import answers_of
 
@@ -26,12 +25,12 @@ TWO_NODES = ["--set", "hardware.number_of_nodes=2"]
 def preflight(system: str, words: list[str]) -> tuple[int, str]:
     ahead_s = float(os.environ.get("CLOCK_AHEAD_S", "0"))
     if ahead_s:  # a process has no clock of its own to set
-        right = time.time
-        time.time = lambda: right() + ahead_s
-    said = StringIO()
-    with redirect_stdout(said):
+        true_time = time.time
+        time.time = lambda: true_time() + ahead_s
+    output = StringIO()
+    with redirect_stdout(output):
         code = main(["preflight", system, *words])
-    return code, said.getvalue()
+    return code, output.getvalue()
 
 
 def on_two_nodes(system: str, first_node: Mapping[str, str], second_node: Mapping[str, str], *words: str) -> list[Any]:
@@ -72,9 +71,9 @@ def test_a_node_with_other_data_a_wrong_clock_and_a_slow_network_is_named_with_e
         "--json", "--min-gbit", "100000",
     )  # fmt: skip
     assert [failed or value[0] for failed, value in answers] == [1, 1, 1, 1], answers
-    found = json.loads(answers[0][1][1])
-    first, second = found["nodes"]
-    assert found["system"] == "tiny"
+    report = json.loads(answers[0][1][1])
+    first, second = report["nodes"]
+    assert report["system"] == "tiny"
     assert (first["ranks"], second["ranks"]) == ([0, 1], [2, 3])
     assert ["all-reduce reaches" in problem for problem in first["problems"]] == [True]  # both: there is one pair
     clock, network, data = second["problems"]
@@ -82,29 +81,29 @@ def test_a_node_with_other_data_a_wrong_clock_and_a_slow_network_is_named_with_e
     assert 69_000 < second["clock_offset_ms"] < 71_000
     assert "the floor is 100000" in network
     assert f"its data differ from 1 of 2 nodes: {second['data']}, not {first['data']}" in data
-    assert len(found["problems"]) == 4
-    assert found["problems"][1].startswith("node 1 (")
+    assert len(report["problems"]) == 4
+    assert report["problems"][1].startswith("node 1 (")
 
 
 def test_alone_it_starts_its_own_ranks_and_says_what_is_missing(
     tiny_file: str, tmp_path: Path, capfd: Captured
 ) -> None:
     assert main(["preflight", tiny_file, "--json", "--set", f"data.path={tmp_path}/none"]) == 1
-    found = json.loads(capfd.readouterr().out)
-    (problem,) = found["problems"]
+    report = json.loads(capfd.readouterr().out)
+    (problem,) = report["problems"]
     assert "none/manifest.json: cannot be read (No such file or directory)" in problem
-    (node,) = found["nodes"]
+    (node,) = report["nodes"]
     assert node["ranks"] == [0, 1]
     assert node["all_reduce_gbit"] > 0
 
 
 def nodes_of(count: int) -> list[Node]:
-    one = Node("host", [0], code="c", data="d", gpus=["A100"] * 8, disk_free_gb=50, all_reduce_gbit=1500)
-    return [replace(one, host=f"host{number}", ranks=[number]) for number in range(count)]
+    sound = Node("host", [0], code="c", data="d", gpus=["A100"] * 8, disk_free_gb=50, all_reduce_gbit=1500)
+    return [replace(sound, host=f"host{number}", ranks=[number]) for number in range(count)]
 
 
 @pytest.mark.parametrize(
-    ("change", "told"),
+    ("change", "problem"),
     [
         ({"code": "x"}, "its code differs from 4 of 5 nodes: x, not c"),
         ({"gpus": ["A100"] * 7}, "its GPUs differ from 4 of 5 nodes: 7x A100, not 8x A100"),
@@ -113,9 +112,9 @@ def nodes_of(count: int) -> list[Node]:
         ({"problems": ["GPU 3: it is too hot"]}, "GPU 3: it is too hot"),
     ],
 )
-def test_the_one_node_that_is_unlike_the_others_is_the_one_that_is_named(change: dict[str, Any], told: str) -> None:
+def test_the_one_node_that_is_unlike_the_others_is_the_one_that_is_named(change: dict[str, Any], problem: str) -> None:
     nodes = nodes_of(5)
     nodes[3] = replace(nodes[3], **change)
-    found = judged(nodes, least_gbit=100)
-    assert [len(node.problems) for node in found] == [0, 0, 0, 1, 0]
-    assert told in found[3].problems[0]
+    judged_nodes = judged(nodes, least_gbit=100)
+    assert [len(node.problems) for node in judged_nodes] == [0, 0, 0, 1, 0]
+    assert problem in judged_nodes[3].problems[0]

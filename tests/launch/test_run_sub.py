@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from bertbench.common.paths import LAUNCH
-from bertbench.launch.exported import RUNS_VARIABLES, SYSTEM_VARIABLES, VARIABLES
+from bertbench.launch.variables import RUNS_VARIABLES, SYSTEM_VARIABLES, VARIABLES
 from tests.conftest import Program
 
 # pyxis and apptainer let an image's variables win over the job's, unless they are named or given

@@ -17,9 +17,9 @@ from bertbench.commands import train
 from bertbench.common.errors import ConfigError
 from bertbench.common.paths import REPOSITORY
 from bertbench.distributed.world import World
-from bertbench.launch.exported import VARIABLES, minutes_of
+from bertbench.launch.honour import honour
 from bertbench.launch.image import image_for
-from bertbench.launch.variables import RECORD, Variables, honour
+from bertbench.launch.variables import RECORD, VARIABLES, Variables, minutes_of
 from tests.conftest import Answer, Captured, Printed
 from tests.distributed.test_ranks import SHELL
 from tests.ranks import run_command, run_ranks

@@ -9,7 +9,7 @@ import pytest
 
 pytest.importorskip("pydantic", reason="loads systems")
 
-from bertbench.common.ranges import PhaseClock
+from bertbench.common.phase_clock import PhaseClock
 from bertbench.distributed.startup import Startup
 from bertbench.loading.inputs import open_data
 from bertbench.machine.arithmetic import Arithmetic

@@ -14,8 +14,8 @@ from torch import Tensor
 from torch._dynamo.testing import CompileCounter
 from torch.utils._python_dispatch import _disable_current_modes
 
+from bertbench.common.phase_clock import PhaseClock, clocked
 from bertbench.common.phases import PHASES, REPLAY
-from bertbench.common.ranges import PhaseClock, clocked
 from bertbench.config import System
 from bertbench.distributed.world import World
 from bertbench.gradients import exchange

@@ -15,7 +15,7 @@ from bertbench.balance.speeds import Speeds
 from bertbench.checkpoint.snapshot_folder import newest
 from bertbench.checkpoint.snapshots import Snapshots
 from bertbench.common.errors import TARGET_MISSED
-from bertbench.common.ranges import PhaseClock, clocked
+from bertbench.common.phase_clock import PhaseClock, clocked
 from bertbench.config import System
 from bertbench.distributed.world import World
 from bertbench.loading.loader import STEPS_AHEAD, Loader

@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 
 from bertbench.cli import main
-from bertbench.common.printable import printable
 from bertbench.data.mlcommons import listing
 from bertbench.data.mlcommons.published import part_name
+from compliance.read.record import printable
 from tests.data.doctor.small_download import Doctor
 
 

@@ -18,10 +18,9 @@ from typing import NamedTuple, NoReturn
 
 from bertbench import __version__
 from bertbench.common import children
-from bertbench.common.errors import BertbenchError, RunError
+from bertbench.common.errors import BertbenchError, RunError, refused_variable
 from bertbench.common.system_faults import uncaught
 from bertbench.common.terminal import use_closest_signs
-from bertbench.common.variables import refused_variable
 from compliance.read.record import printable
 from compliance.read.source import CannotJudge
 from compliance.streams import guarded, open_standard_streams, output_error
@@ -44,7 +43,7 @@ class Command(NamedTuple):
     """Whether its arguments are separate from code that loads torch; SYSTEM and --set are then checked first."""
 
     takes_variables: bool = False
-    """Whether it honours the variables that published submissions export (launch/variables.py)."""
+    """Whether it honours the variables that published submissions export (launch/honour.py)."""
 
     doing: str = ""
     """What it says it does before code that takes seconds to load."""
@@ -179,7 +178,7 @@ def _run(words: list[str]) -> int:
         parsed = _parser(words).parse_args(words)
     assert command is not None, "the parser refuses words that call no command"
     if command.takes_variables:
-        from bertbench.launch.variables import honour  # noqa: PLC0415 - few commands have them
+        from bertbench.launch.honour import honour  # noqa: PLC0415 - few commands have them
 
         honour(parsed, os.environ)
     if command.apart and "system" in parsed:

@@ -21,13 +21,13 @@ from bertbench.checkpoint.snapshot_folder import Meta, partial_folder, publish, 
 from bertbench.common.errors import CheckpointError, system_reason
 from bertbench.common.json_object import JsonObject
 from bertbench.common.seeding import derive
-from bertbench.common.timeline import SNAPSHOT
 from bertbench.config import System
 from bertbench.config.layout import Parallel
 from bertbench.distributed import evidence
 from bertbench.distributed.world import World
 from bertbench.results.files import ResultFiles
 from bertbench.results.metrics import Metrics
+from bertbench.run_files.formats import SNAPSHOT
 
 
 class Checkpointable(Protocol):

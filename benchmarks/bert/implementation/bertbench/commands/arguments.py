@@ -18,7 +18,7 @@ from bertbench.commands import (
 )
 from bertbench.config.load import gpu_card, gpu_models
 from bertbench.config.sections import OnBadSample
-from bertbench.launch.exported import SYSTEM_VARIABLES
+from bertbench.launch.variables import SYSTEM_VARIABLES
 from bertbench.report.trackers import TRACKERS
 
 LEAST_GBIT = {"cuda": 100.0, "cpu": 0.0}

@@ -7,11 +7,11 @@ from pathlib import Path
 
 from bertbench.commands import emit
 from bertbench.common.errors import DataError
-from bertbench.common.printable import printable
 from bertbench.common.progress import Progress
 from bertbench.data.mlcommons import published as table
 from bertbench.data.mlcommons.check import CheckedFile, examine
 from bertbench.data.mlcommons.published import DOWNLOADER, INPUT_URI, TEXT_URI, Group
+from compliance.read.record import printable
 
 _TITLES: dict[Group, str] = {
     "text": "text (eval.txt, 500 parts)",

@@ -11,8 +11,15 @@ from bertbench.common.children import outside
 from bertbench.common.errors import TARGET_MISSED, ConfigError, RunError, system_reason
 from bertbench.common.terminal import shell_word
 from bertbench.config import System
-from bertbench.launch import docker, kubernetes, slurm, torchrun
-from bertbench.launch.job import Command, Job
+from bertbench.launch import kubernetes
+from bertbench.launch.command_lines import (
+    CommandLine,
+    Job,
+    docker_command,
+    slurm_command,
+    torchrun_lines,
+    torchrun_variables,
+)
 from bertbench.launch.rank import ranks_of
 from bertbench.results.files import ResultFiles
 
@@ -96,14 +103,14 @@ def _elsewhere(arguments: argparse.Namespace, system: System) -> int:
         if job.runs > 1:
             raise ConfigError(f"{_runs_of(arguments)}: on kubernetes a job is one run; create the job once per run")
         text = kubernetes.manifest(job, arguments.kind or "trainjob")
-        commands = [Command(["kubectl", "create", "--filename", "-"], {})]
+        commands = [CommandLine(["kubectl", "create", "--filename", "-"], {})]
     elif arguments.on == "slurm":
-        commands = [slurm.command(job)]
+        commands = [slurm_command(job)]
     elif arguments.on == "docker":
-        commands = [docker.command(job)]
+        commands = [docker_command(job)]
     else:
-        variables = torchrun.variables()
-        commands = [Command(line, {}) for line in torchrun.commands(job)]
+        variables = torchrun_variables()
+        commands = [CommandLine(line, {}) for line in torchrun_lines(job)]
         if job.runs > 1 and len(commands) > 1:
             say(f"{_runs_of(arguments)}: the lines start one run; start them once for each run")
     say(*arguments.variables.lines)

@@ -17,9 +17,7 @@ from bertbench.common.errors import StoppedError
 from bertbench.config import System
 from bertbench.distributed.world import World
 from bertbench.launch.local import agent_of, check_startable
-from bertbench.launch.preflight_network import all_reduce_gbit, clock_offsets_s, neighbours_gbit
-from bertbench.launch.preflight_node import Node, this_node
-from bertbench.launch.preflight_verdict import judged
+from bertbench.launch.preflight import Node, all_reduce_gbit, clock_offsets_s, judged, neighbours_gbit, this_node
 from bertbench.launch.rank import as_rank, ranks_of
 
 

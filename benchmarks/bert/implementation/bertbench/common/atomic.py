@@ -13,7 +13,7 @@ from bertbench.common.children import remove_at_end
 @contextmanager
 def new_file(path: Path) -> Iterator[Path]:
     """Yield a temporary path, renamed to `path` if the body ends without an error. Raises OSError."""
-    unfinished = _beside(path)
+    unfinished = _hidden_path(path)
     try:
         yield unfinished
         unfinished.replace(path)
@@ -32,7 +32,7 @@ def new_folder(path: Path) -> Iterator[Path]:
 @contextmanager
 def scratch_folder(path: Path) -> Iterator[Path]:
     """Yield a temporary folder on the disk of `path`, which is removed after the body. Raises OSError."""
-    scratch = _beside(path)
+    scratch = _hidden_path(path)
     scratch.mkdir()
     try:
         yield scratch
@@ -53,7 +53,7 @@ def write_state(path: Path, content: object) -> None:
     partial.replace(path)
 
 
-def _beside(path: Path) -> Path:
+def _hidden_path(path: Path) -> Path:
     """Return a hidden name that no other process, living or killed, has taken; a killed command leaves none there."""
     unfinished = path.with_name(f".{path.name}.{uuid.uuid4().hex}")
     remove_at_end(unfinished)

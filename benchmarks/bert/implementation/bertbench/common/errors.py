@@ -6,6 +6,12 @@ defect of ours and keeps its traceback.
 
 import os
 
+_READ_BY_LIBRARIES = (
+    "BERTBENCH_", "CUDA_", "GLOO_", "KMP_", "LOGLEVEL", "MKL_", "NCCL_", "OMP_", "PYTORCH_", "TORCH", "TRITON_",
+)  # fmt: skip
+"""Beginnings of variables that a library or this program reads: torch reads dozens, some as it is imported."""
+_FIRST_LETTERS = 300  # of an error; TORCH_LOGS lists every name that it knows
+
 TARGET_MISSED = 3
 """Exit code of a run that ended in order without reaching its target."""
 
@@ -54,3 +60,18 @@ class StoppedError(RunError):
 def system_reason(error: OSError) -> str:
     """Return the system's short reason for an error; HDF5 wraps it in paragraphs."""
     return os.strerror(error.errno) if error.errno else str(error).splitlines()[0]
+
+
+def refused_variable(error: BaseException) -> str | None:
+    """Return, in a line, which environment variable an error is about; None if it names and quotes none."""
+    text = str(error)[:_FIRST_LETTERS]
+    for name, value in sorted(os.environ.items()):
+        if not name.startswith(_READ_BY_LIBRARIES):
+            continue
+        lower_value = value.lower()
+        is_quoted = value != "" and (f"'{lower_value}'" in text.lower() or f'"{lower_value}"' in text.lower())
+        if name in text or is_quoted:
+            lines = [line.strip() for line in text.splitlines() if line.strip()]
+            reason = lines[0] if lines else type(error).__name__
+            return f"{name} is {value!r}, which is refused ({reason}); correct or unset it"
+    return None

@@ -15,7 +15,7 @@ JsonObject = dict[str, Any]
 
 def read_object(path: Path, error: type[BertbenchError], remedy: str) -> JsonObject:
     """Return the object in `path`; raise `error`, whose message ends with `remedy`, if there is none."""
-    content: dict[str, Any] = read_as(path, dict[str, Any], error, remedy)
+    content: JsonObject = read_as(path, JsonObject, error, remedy)
     return content
 
 
@@ -48,7 +48,10 @@ def differences_by_name(then: Mapping[str, Any], now: Mapping[str, Any]) -> dict
 def _flat(content: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
     flat: dict[str, Any] = {}
     for key, value in content.items():
-        flat |= _flat(value, f"{prefix}{key}.") if isinstance(value, Mapping) else {f"{prefix}{key}": value}
+        if isinstance(value, Mapping):
+            flat |= _flat(value, f"{prefix}{key}.")
+        else:
+            flat[f"{prefix}{key}"] = value
     return flat
 
 
@@ -60,8 +63,15 @@ def _adapter(kind: Any) -> TypeAdapter[Any]:
 
 def first_problem(error: ValidationError) -> str:
     """Return the place and kind of the first problem: `data[0].paragraphs[2].context: field required`."""
-    problem, *more = error.errors(include_url=False)
-    place = "".join(f"[{part}]" if isinstance(part, int) else f".{part}" for part in problem["loc"]).removeprefix(".")
-    found = "" if problem["type"] in ("missing", "json_invalid") else f", found {str(problem['input'])[:60]!r}"
-    rest = f" (and {len(more)} more problems)" if more else ""
-    return f"{place and place + ': '}{problem['msg'][0].lower()}{problem['msg'][1:]}{found}{rest}"
+    problem, *others = error.errors(include_url=False)
+    parts = [f"[{part}]" if isinstance(part, int) else f".{part}" for part in problem["loc"]]
+    place = "".join(parts).removeprefix(".")
+    message = problem["msg"]
+    text = f"{message[0].lower()}{message[1:]}"
+    if place:
+        text = f"{place}: {text}"
+    if problem["type"] not in ("missing", "json_invalid"):
+        text += f", found {str(problem['input'])[:60]!r}"
+    if others:
+        text += f" (and {len(others)} more problems)"
+    return text

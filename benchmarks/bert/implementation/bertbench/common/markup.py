@@ -10,7 +10,8 @@ _WIDEST_CELL = 40
 
 def escape(text: str) -> str:
     """Return text for HTML, with control characters, half surrogate pairs and direction marks as escapes."""
-    return as_html("\n".join(map(printable, text.split("\n"))))
+    lines = [printable(line) for line in text.split("\n")]
+    return as_html("\n".join(lines))
 
 
 def cell(text: str) -> str:
@@ -22,8 +23,10 @@ def cell(text: str) -> str:
 def aligned(header: Sequence[str], rows: Sequence[Sequence[str]], left: int = 0) -> list[str]:
     """Return the lines of a table for a terminal, with the first `left` columns left-aligned, the others right."""
     widths = [max(map(len, column)) for column in zip(header, *rows, strict=True)]
-    sides = [str.ljust] * left + [str.rjust] * (len(widths) - left)
-    return [
-        "  ".join(side(text, width) for side, text, width in zip(sides, line, widths, strict=True)).rstrip()
-        for line in (header, *rows)
-    ]
+    lines = []
+    for row in (header, *rows):
+        cells = []
+        for column, (text, width) in enumerate(zip(row, widths, strict=True)):
+            cells.append(text.ljust(width) if column < left else text.rjust(width))
+        lines.append("  ".join(cells).rstrip())
+    return lines

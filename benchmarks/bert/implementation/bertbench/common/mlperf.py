@@ -16,7 +16,11 @@ def mlperf_evaluation_interval(global_batch_size: int) -> int:
 
 def accuracy_text(accuracy: float, target: float | None) -> str:
     """Return an accuracy with 4 digits, or as many as show that it is below the target: 0.39995, not 0.4000."""
-    digits = _DIGITS
-    while target is not None and accuracy < target <= float(f"{accuracy:.{digits}f}") and digits < _MOST_DIGITS:
-        digits += 1
-    return f"{accuracy:.{digits}f}"
+    text = f"{accuracy:.{_DIGITS}f}"
+    if target is None or accuracy >= target:
+        return text
+    for digits in range(_DIGITS, _MOST_DIGITS + 1):
+        text = f"{accuracy:.{digits}f}"
+        if float(text) < target:
+            break
+    return text

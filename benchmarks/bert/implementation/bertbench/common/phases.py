@@ -1,13 +1,18 @@
-"""Names of what the time of a step on one rank goes to.
+"""Names of what the time of a step on one rank goes to. phase_clock.py measures them; readers load no torch for these.
 
 A collective levels the ranks: after it, all have spent as long. So what a rank waits in collectives is a phase of its
 own, and the others hold only what it did itself.
 """
 
-DATA, FORWARD, BACKWARD, OPTIMIZER, WAIT, REPLAY = "data", "forward", "backward", "optimizer", "wait", "replay"
+DATA = "data"
+FORWARD = "forward"
+BACKWARD = "backward"
+OPTIMIZER = "optimizer"
+WAIT = "wait"
+REPLAY = "replay"
 OWN = (DATA, FORWARD, BACKWARD, OPTIMIZER)
 """Phases in which a rank doesn't wait for other ranks."""
-RANKS_MS = "ranks_ms"
-"""Field of metrics.jsonl: mean milliseconds a step by phase and rank, since the previous line with the field."""
 PHASES = (*OWN, WAIT, REPLAY)
 """A replayed step is one phase: a CUDA graph has no marks inside."""
+RANKS_MS = "ranks_ms"
+"""Field of metrics.jsonl: mean milliseconds a step by phase and rank, since the previous line with the field."""

@@ -8,7 +8,11 @@ from collections.abc import Iterator
 
 import google_crc32c
 
-VARINT, FIXED64, BYTES, FIXED32 = 0, 1, 2, 5
+# Wire types.
+VARINT = 0
+FIXED64 = 1
+BYTES = 2
+FIXED32 = 5
 MAX_VARINT_BYTES = 10  # of 64 bits, 7 a byte
 _MASK_DELTA = 0xA282EAD8
 
@@ -45,9 +49,11 @@ def spans(message: bytes, start: int, end: int) -> Iterator[tuple[int, int, int,
             length, at = varint(message, at, end)
             until = at + length
         elif wire == VARINT:
-            until = varint(message, at, end)[1]
-        elif wire in (FIXED32, FIXED64):
-            until = at + (4 if wire == FIXED32 else 8)
+            _, until = varint(message, at, end)
+        elif wire == FIXED32:
+            until = at + 4
+        elif wire == FIXED64:
+            until = at + 8
         else:
             raise ValueError(f"wire type {wire}")
         if until > end:
@@ -65,8 +71,11 @@ def fields(message: bytes) -> Iterator[tuple[int, int | bytes]]:
         content = message[start:end]
         if wire == BYTES:
             yield number, content
+        elif wire == VARINT:
+            value, _ = varint(content, 0)
+            yield number, value
         else:
-            yield number, varint(content, 0)[0] if wire == VARINT else int.from_bytes(content, "little")
+            yield number, int.from_bytes(content, "little")
 
 
 def as_number(value: int | bytes) -> int:

@@ -44,15 +44,18 @@ def published_results() -> tuple[PublishedResult, ...]:
 
 
 def _result(row: dict[str, str]) -> PublishedResult:
-    logged = [row[name] for name in _HYPER_PARAMETERS]
-    texts = {name: row[name] for name in ("rounds", "submitter", "system", "division", "accelerator")}
+    hyper_parameters = [row[name] for name in _HYPER_PARAMETERS]
     return PublishedResult(
-        **texts,
+        rounds=row["rounds"],
+        submitter=row["submitter"],
+        system=row["system"],
+        division=row["division"],
+        accelerator=row["accelerator"],
         accelerators=int(row["accelerators"]) if row["accelerators"] else None,
         nodes=int(float(row["nodes"])),
         seconds=60 * float(row["time_to_train_min"]),
         minutes=float(row["rcp_scaled_min"] or row["time_to_train_min"]),
         samples_to_converge=float(row["samples_to_converge"]),
         global_batch_size=int(row["global_batch_size"]),
-        hyper_parameters=tuple(map(float, logged)) if all(logged) else (),
+        hyper_parameters=tuple(map(float, hyper_parameters)) if all(hyper_parameters) else (),
     )

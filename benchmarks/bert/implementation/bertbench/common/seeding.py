@@ -36,14 +36,19 @@ def permuted(indices: NDArray[np.int64], size: int, seed: int) -> NDArray[np.int
     half_bits = (max(size - 1, 1).bit_length() + 1) // 2
     keys = np.random.default_rng(seed).integers(0, 2**64, size=_ROUNDS, dtype=np.uint64)
     values = _feistel(indices.astype(np.uint64), keys, half_bits)
-    while (outside := values >= size).any():
+    outside = values >= size
+    while outside.any():
         values[outside] = _feistel(values[outside], keys, half_bits)
+        outside = values >= size
     return values.astype(np.int64)
 
 
 def _feistel(values: NDArray[np.uint64], keys: NDArray[np.uint64], half_bits: int) -> NDArray[np.uint64]:
-    shift, mask = np.uint64(half_bits), np.uint64((1 << half_bits) - 1)
-    left, right = values >> shift, values & mask
+    """Encrypt each value of 2 * half_bits bits by a Feistel network: a permutation of all such values."""
+    shift = np.uint64(half_bits)
+    mask = np.uint64((1 << half_bits) - 1)
+    left = values >> shift
+    right = values & mask
     for key in keys:
         mixed = (right ^ key) * _MULTIPLIER
         mixed ^= mixed >> np.uint64(29)

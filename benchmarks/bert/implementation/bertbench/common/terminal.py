@@ -25,17 +25,19 @@ def shell_word(text: str, encoding: str | None) -> str:
     try:
         text.encode(encoding or "ascii")
     except UnicodeEncodeError:
-        return f"$'{''.join(map(_escaped, os.fsencode(text)))}'"
+        escaped = "".join(map(_escaped, os.fsencode(text)))
+        return f"$'{escaped}'"
     return shlex.quote(text)
 
 
 def _escaped(byte: int) -> str:
     letter = chr(byte)
-    return letter if letter.isascii() and letter.isprintable() and letter not in "'\\" else f"\\x{byte:02x}"
+    is_plain = letter.isascii() and letter.isprintable() and letter not in "'\\"
+    return letter if is_plain else f"\\x{byte:02x}"
 
 
 def _closest(error: UnicodeError) -> tuple[str | bytes, int]:
     assert isinstance(error, UnicodeEncodeError), "the stream is written"
     letters = error.object[error.start : error.end]
-    signs = (_CLOSEST.get(letter) or letter.encode("ascii", "backslashreplace").decode() for letter in letters)
+    signs = [_CLOSEST.get(letter) or letter.encode("ascii", "backslashreplace").decode() for letter in letters]
     return "".join(signs), error.end

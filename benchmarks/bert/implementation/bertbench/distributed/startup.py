@@ -1,6 +1,6 @@
 """Measure start-up, piece by piece, from the launch of a run to the end of its first step.
 
-A piece lasts from one mark to the next. Names and order of the pieces: common/log_spans.py.
+A piece lasts from one mark to the next. Names and order of the pieces: run_files/log_spans.py.
 """
 
 import os

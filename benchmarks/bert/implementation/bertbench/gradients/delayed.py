@@ -7,7 +7,7 @@ The delay is fixed, so the result depends on the seed, not on the link's speed. 
 import torch
 from torch import Tensor
 
-from bertbench.common.ranges import ALL_REDUCE, in_phase
+from bertbench.common.phase_clock import ALL_REDUCE, in_phase
 from bertbench.gradients.buckets import Bucket
 from bertbench.gradients.exchange import Wait
 from bertbench.gradients.gradient_sum import ElementSum, GradientSum

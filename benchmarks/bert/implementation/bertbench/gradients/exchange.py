@@ -10,7 +10,7 @@ from typing import Any
 import torch
 from torch import Tensor, distributed
 
-from bertbench.common.ranges import ALL_REDUCE, in_phase
+from bertbench.common.phase_clock import ALL_REDUCE, in_phase
 from bertbench.distributed.collectives import all_gather, reduce_scatter
 from bertbench.distributed.shared_memory import SharedMemory
 

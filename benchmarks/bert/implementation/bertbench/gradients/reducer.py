@@ -14,7 +14,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor, nn
 
-from bertbench.common.ranges import ALL_REDUCE, in_phase
+from bertbench.common.phase_clock import ALL_REDUCE, in_phase
 from bertbench.common.scalars import Scalar
 from bertbench.gradients.buckets import Buckets
 from bertbench.gradients.clip import GradientClip

@@ -17,7 +17,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor, distributed, nn
 
-from bertbench.common.ranges import ALL_REDUCE, in_phase
+from bertbench.common.phase_clock import ALL_REDUCE, in_phase
 from bertbench.distributed.sliced_tensor import SlicedTensor, rectangles
 from bertbench.gradients.buckets import Bucket, Buckets, ModelWeights
 from bertbench.gradients.exchange import Exchange, Wait

@@ -22,7 +22,8 @@ def image_for(starter: Starter, image: str) -> str:
     Raises ConfigError if it is a file that isn't there, or one where an image's name is needed.
     """
     path = Path(image)
-    is_file = starter == "charliecloud" or image.startswith(("/", ".", "~")) or image.endswith(_FILES) or path.exists()
+    looks_like_a_file = image.startswith(("/", ".", "~")) or image.endswith(_FILES) or path.exists()
+    is_file = looks_like_a_file or starter == "charliecloud"
     if is_file and starter in ("docker", "kubernetes"):
         raise ConfigError(f"CONT is {image}: {starter} takes an image's name, such as registry.example.org/bertbench:1")
     if is_file:
@@ -32,7 +33,8 @@ def image_for(starter: Starter, image: str) -> str:
             )
         return str(path.absolute())
     if starter == "pyxis":
-        return _IN_REGISTRY.sub(r"\1\2#\3", image, count=1) if _IN_REGISTRY.fullmatch(image) else image
+        in_registry = _IN_REGISTRY.fullmatch(image)
+        return in_registry.expand(r"\1\2#\3") if in_registry else image
     plain = image.replace("#", "/", 1)
     if starter == "apptainer":
         return plain if "://" in plain else f"docker://{plain}"

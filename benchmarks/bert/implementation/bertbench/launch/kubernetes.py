@@ -17,11 +17,9 @@ import yaml
 
 from bertbench.common.errors import ConfigError
 from bertbench.config.load import is_path, whole_file
-from bertbench.launch.exported import PLACES, minutes_of
+from bertbench.launch.command_lines import Job, torchrun_line, torchrun_restarts
 from bertbench.launch.image import image_for
-from bertbench.launch.job import Job
-from bertbench.launch.torchrun import restarts, torchrun
-from bertbench.launch.variables import RECORD, Variables
+from bertbench.launch.variables import FOLDERS, RECORD, Variables, minutes_of
 
 Kind = Literal["trainjob", "jobset"]
 
@@ -29,14 +27,16 @@ _IN_IMAGE = "/workspace/bertbench/run_and_time.sh"
 _PORT = 29500
 _SPARE_SECONDS = 300  # for pulling the image
 # What Kubernetes accepts: docs/concepts/overview/working-with-objects/names, and docker's reference for images
-_LABEL_LENGTH, _SUBDOMAIN_LENGTH = 63, 253
+_LABEL_LENGTH = 63
+_SUBDOMAIN_LENGTH = 253
 _LABEL = r"[a-z]([-a-z0-9]*[a-z0-9])?"  # DNS-1035
 _PART = r"[a-z0-9]([-a-z0-9]*[a-z0-9])?"
 _SUBDOMAIN = rf"{_PART}(\.{_PART})*"  # DNS-1123
 _RESOURCE = rf"{_SUBDOMAIN}/[A-Za-z0-9]([-A-Za-z0-9_.]{{0,61}}[A-Za-z0-9])?"
 _COMPONENT = r"[a-z0-9]+((\.|_{1,2}|-+)[a-z0-9]+)*"
 _HOST = r"([A-Za-z0-9.-]+|\[[0-9a-fA-F:]+\])(:[0-9]+)?"
-_TAG, _DIGEST = r":[A-Za-z0-9_][-A-Za-z0-9_.]{0,127}", r"@[a-z0-9.+_-]+:[0-9a-fA-F]{32,}"
+_TAG = r":[A-Za-z0-9_][-A-Za-z0-9_.]{0,127}"
+_DIGEST = r"@[a-z0-9.+_-]+:[0-9a-fA-F]{32,}"
 _IMAGE = rf"({_HOST}/)?{_COMPONENT}(/{_COMPONENT})*({_TAG})?({_DIGEST})?"
 
 # Kubeflow's runtime `torch-distributed` gives torchrun nodes, ranks and the master in PET_* variables.
@@ -122,16 +122,16 @@ spec:
 """
 
 
-def _seconds(job: Job) -> int:
+def _time_limit_s(job: Job) -> int:
     """Return the job's time limit: WALLTIME's, or the system's and the time to pull an image."""
     if job.variables.walltime is not None:
         return 60 * minutes_of(job.variables.walltime)
     return 60 * job.system.launch.walltime_minutes + _SPARE_SECONDS
 
 
-def _recorded(variables: Variables) -> str:
+def _record(variables: Variables) -> str:
     """Return the entry of a pod's environment that records the honoured variables; empty if only the site's are."""
-    values = {name: value for name, value in variables.values.items() if name not in (*PLACES, "CONT")}
+    values = {name: value for name, value in variables.values.items() if name not in (*FOLDERS, "CONT")}
     return f"{{name: {RECORD}, value: {json.dumps(Variables(values).record())}}}" if values else ""
 
 
@@ -141,49 +141,68 @@ def manifest(job: Job, kind: Kind) -> str:
     A ConfigMap carries a user's own system file, with the files that it extends merged in. Raises ConfigError where
     the site's settings name no image, and for a name that Kubernetes refuses.
     """
-    if not (image := os.environ.get("CONT")):
+    image = os.environ.get("CONT")
+    if not image:
         raise ConfigError(
             "CONT isn't set; set it to an image in a registry that the cluster's nodes reach, as in "
             "registry.example.org/bertbench:1"
         )
     image = image_for("kubernetes", image)
     _check("CONT", image, _IMAGE, "an image as Kubernetes names it, such as registry.example.org/bertbench:1")
-    data, runs = (_claim(name, default) for name, default in (("DATA_CLAIM", "data"), ("RUNS_CLAIM", "runs")))
-    resource, _, number = os.environ.get("RDMA", "").partition("=")
-    if resource:
-        _check("RDMA", resource, _RESOURCE, "a resource such as rdma/hca_shared_devices_a=1")
-        _check(
-            "RDMA", number or "1", r"[1-9][0-9]*", "a resource and a whole number, such as rdma/hca_shared_devices_a=1"
-        )
-    cards = [f'{resource}: "{number or 1}"'] if resource else []  # of the network, which a pod gets by this limit
-    system, launch, own = job.system, job.system.launch, is_path(job.name_or_path)
-    name, file = _object_name(system.name, system.hardware.number_of_nodes), f"{system.name}.json"
+    data_claim = _claim("DATA_CLAIM", "bertbench-data")
+    runs_claim = _claim("RUNS_CLAIM", "bertbench-runs")
+    system = job.system
+    nodes = system.hardware.number_of_nodes
+    ranks_per_node = system.launch.ranks_per_node
+    limits = []
+    if system.launch.device == "cuda":
+        limits.append(f'nvidia.com/gpu: "{ranks_per_node}"')
+    network_cards = _network_cards()
+    if network_cards is not None:  # a pod gets them by this limit
+        limits.append(network_cards)
+    name = _object_name(system.name, nodes)
     metadata = f"{{name: {_plain_or_quoted(name)}}}"
-    inside = replace(job, name_or_path=f"/systems/{file}") if own else job
-    gpus = [f'nvidia.com/gpu: "{launch.ranks_per_node}"'] if launch.device == "cuda" else []
-    by_kubeflow = ["torchrun", *restarts(job), "--no-python", _IN_IMAGE, inside.name_or_path, *job.options]
-    by_hand = torchrun(inside, "$(NODE_RANK)", f"{name}-node-0-0.{name}", _PORT, _IN_IMAGE)
-    recorded = _recorded(job.variables)
-    made = Template(_TRAIN_JOB if kind == "trainjob" else _JOB_SET).substitute(
+    file = f"{system.name}.json"
+    brings_file = is_path(job.name_or_path)
+    in_pod = replace(job, name_or_path=f"/systems/{file}") if brings_file else job
+    if kind == "trainjob":
+        template = _TRAIN_JOB
+        command = ["torchrun", *torchrun_restarts(job), "--no-python", _IN_IMAGE, in_pod.name_or_path, *job.options]
+    else:
+        template = _JOB_SET
+        command = torchrun_line(in_pod, "$(NODE_RANK)", f"{name}-node-0-0.{name}", _PORT, _IN_IMAGE)
+    record = _record(job.variables)
+    objects = Template(template).substitute(
         metadata=metadata,
         image=json.dumps(image),
-        command=json.dumps(by_kubeflow if kind == "trainjob" else by_hand),
-        nodes=system.hardware.number_of_nodes,
-        ranks=launch.ranks_per_node,
-        limits=", ".join([*gpus, *cards]),
-        capabilities="IPC_LOCK" if cards else "",  # network cards read memory that is pinned
-        seconds=_seconds(job),
-        flow_variables=f", {recorded}" if recorded else "",
-        block_variables=f"\n              - {recorded}" if recorded else "",
-        data=_plain_or_quoted(data),
-        runs=_plain_or_quoted(runs),
-        volume=f", {{name: systems, configMap: {metadata}}}" if own else "",
-        mount=", {name: systems, mountPath: /systems, readOnly: true}" if own else "",
+        command=json.dumps(command),
+        nodes=nodes,
+        ranks=ranks_per_node,
+        limits=", ".join(limits),
+        capabilities="IPC_LOCK" if network_cards else "",  # network cards read memory that is pinned
+        seconds=_time_limit_s(job),
+        flow_variables=f", {record}" if record else "",
+        block_variables=f"\n              - {record}" if record else "",
+        data=_plain_or_quoted(data_claim),
+        runs=_plain_or_quoted(runs_claim),
+        volume=f", {{name: systems, configMap: {metadata}}}" if brings_file else "",
+        mount=", {name: systems, mountPath: /systems, readOnly: true}" if brings_file else "",
     )
-    if not own:
-        return made
+    if not brings_file:
+        return objects
     text = indent(whole_file(job.name_or_path), "    ")
-    return f"apiVersion: v1\nkind: ConfigMap\nmetadata: {metadata}\ndata:\n  {file}: |\n{text}---\n{made}"
+    return f"apiVersion: v1\nkind: ConfigMap\nmetadata: {metadata}\ndata:\n  {file}: |\n{text}---\n{objects}"
+
+
+def _network_cards() -> str | None:
+    """Return the limit that gives a pod the network cards of RDMA; None if it isn't set. Raises ConfigError."""
+    resource, _, number = os.environ.get("RDMA", "").partition("=")
+    if not resource:
+        return None
+    number = number or "1"
+    _check("RDMA", resource, _RESOURCE, "a resource such as rdma/hca_shared_devices_a=1")
+    _check("RDMA", number, r"[1-9][0-9]*", "a resource and a whole number, such as rdma/hca_shared_devices_a=1")
+    return f'{resource}: "{number}"'
 
 
 def _object_name(system: str, nodes: int) -> str:
@@ -207,7 +226,7 @@ def _object_name(system: str, nodes: int) -> str:
 
 
 def _claim(variable: str, default: str) -> str:
-    claim = os.environ.get(variable) or f"bertbench-{default}"
+    claim = os.environ.get(variable) or default
     expected = f"the name of a volume claim: lowercase letters, digits, - and ., at most {_SUBDOMAIN_LENGTH} characters"
     _check(variable, claim, rf"(?=.{{1,{_SUBDOMAIN_LENGTH}}}$){_SUBDOMAIN}", expected)
     return claim

@@ -37,7 +37,7 @@ from bertbench.run_files.json_files import metric_rows
 
 PREEMPTED = StoppedError.exit_code
 """Exit code of a run that SIGTERM or SIGUSR1 stopped; the scheduler may queue it again."""
-_FOR_TORCH = (signal.SIGINT, signal.SIGHUP, signal.SIGQUIT)  # not SIGNALS: its handler raises once more at each
+_SIGNALS_OF_TORCH = (signal.SIGINT, signal.SIGHUP, signal.SIGQUIT)  # not SIGNALS: its handler raises once more at each
 _MORE_MEMORY = "give the job more, or raise data.gradient_accumulation_steps"
 
 ENOUGH = 3
@@ -47,12 +47,24 @@ _OWN_FAULTS = {signal.SIGABRT, signal.SIGBUS, signal.SIGFPE, signal.SIGILL, sign
 
 
 class Ended(NamedTuple):
-    """How an attempt ended: exit code, why, whether a rank has printed it, and whether the cause lies outside."""
+    """How an attempt ended."""
 
     code: int
+    """The exit code."""
     reason: str | None = None
     reported: bool = False
+    """Whether a rank has printed the reason."""
     outside: bool = False
+    """Whether the cause lies outside of the run."""
+
+
+class Death(NamedTuple):
+    """An attempt that failed."""
+
+    fault: str | None
+    """None: a signal from outside."""
+    last_step: int
+    """The last step that the run had recorded."""
 
 
 def agent_of(system: System) -> elastic_launch:
@@ -67,8 +79,9 @@ def agent_of(system: System) -> elastic_launch:
     os.environ.setdefault("TORCH_ELASTIC_SHUTDOWN_TIMEOUT", str(system.launch.timeout_s))
     os.environ[LAUNCHER] = str(os.getpid())
     _set_threads(threads_per_rank(system.launch.ranks_per_node))
-    for name in filter(lambda known: known.startswith("torch.distributed.elastic"), logging.root.manager.loggerDict):
-        logging.getLogger(name).setLevel(logging.CRITICAL)  # the callers report failures; each logger has its own level
+    for name in logging.root.manager.loggerDict:
+        if name.startswith("torch.distributed.elastic"):  # the callers report failures; each logger has its own level
+            logging.getLogger(name).setLevel(logging.CRITICAL)
     return elastic_launch(
         LaunchConfig(
             min_nodes=1,
@@ -79,7 +92,7 @@ def agent_of(system: System) -> elastic_launch:
             rdzv_endpoint=f"127.0.0.1:{system.launch.port}",
             local_addr="127.0.0.1",
             max_restarts=0,
-            signals_to_handle=",".join(number.name for number in obeyed(_FOR_TORCH)),
+            signals_to_handle=",".join(number.name for number in obeyed(_SIGNALS_OF_TORCH)),
         ),
         sys.executable,
     )
@@ -90,9 +103,9 @@ def _set_threads(threads: int) -> None:
     for name in ("OMP_NUM_THREADS", "MKL_NUM_THREADS"):
         before = os.environ.get(name)
         if before and before != str(threads):
+            share = "1 thread" if threads == 1 else f"{threads} threads"
             print(
-                f"{name}={before} isn't used: each rank computes with its share of the cores, {threads} "
-                f"{'thread' if threads == 1 else 'threads'}",
+                f"{name}={before} isn't used: each rank computes with its share of the cores, {share}",
                 file=sys.stderr,
                 flush=True,
             )
@@ -107,15 +120,16 @@ def run_ranks(system: System, arguments: list[str], files: ResultFiles, resumpti
     always closed: a run that had started ends with run_stop, one that had not leaves no log.
     """
     os.environ[PUT_BACK] = "1"
-    return _code(files, lambda: _attempts(system, ["train", *arguments, "--result", str(files.log)], files, resumption))
+    words = ["train", *arguments, "--result", str(files.log)]
+    return _exit_code(files, lambda: _attempts(system, words, files, resumption))
 
 
 def run_once(system: System, words: list[str], files: ResultFiles) -> int:
     """Run `bertbench` with these arguments on every rank of this machine, without restarts. Else as `run_ranks`."""
-    return _code(files, lambda: _attempt(agent_of(system), words))
+    return _exit_code(files, lambda: _attempt(agent_of(system), words))
 
 
-def _code(files: ResultFiles, attempts: Callable[[], Ended]) -> int:
+def _exit_code(files: ResultFiles, attempts: Callable[[], Ended]) -> int:
     """Make the attempts and return their exit code; close the log, and print a cause that no rank has printed."""
     last = Ended(RunError.exit_code)
     try:
@@ -131,26 +145,29 @@ def _code(files: ResultFiles, attempts: Callable[[], Ended]) -> int:
 
 
 def _attempts(system: System, words: list[str], files: ResultFiles, resumption: Resumption | None) -> Ended:
-    deaths: list[tuple[str | None, int]] = []
-    for left in range(system.launch.max_restarts, -1, -1):
+    deaths: list[Death] = []
+    restarts_left = system.launch.max_restarts
+    while True:
         agent = agent_of(system)
         with files.open_timeline() as timeline:
-            timeline.attempt(again=left < system.launch.max_restarts)
+            timeline.attempt(again=restarts_left < system.launch.max_restarts)
+        resume_option: list[str] = []
         if resumption:
             continue_run(resumption, system)
-        attempt = _attempt(agent, [*words, *(["--resume", str(resumption.path)] if resumption else [])])
-        if attempt.code != RunError.exit_code or ended(files.log) or not left:
-            break
-        last = max((row["step"] for row in metric_rows(files.log)), default=0)
-        deaths.append((None if attempt.outside else attempt.reason, last))
+            resume_option = ["--resume", str(resumption.path)]
+        attempt = _attempt(agent, [*words, *resume_option])
+        if attempt.code != RunError.exit_code or ended(files.log) or not restarts_left:
+            return attempt
+        last_step = max((row["step"] for row in metric_rows(files.log)), default=0)
+        deaths.append(Death(None if attempt.outside else attempt.reason, last_step))
         if hopeless(deaths):
-            times = f"{ENOUGH} times without a step after {last}"
+            times = f"{ENOUGH} times without a step after {last_step}"
             return Ended(attempt.code, f"{attempt.reason}, {times}: not started again")
         close_log(files, attempt.reason, again=True)
         resumption = find("auto", files.log, files.log.parent)
         again = f"resumes after step {resumption.meta.step}" if resumption else "restarts from step 0"
-        print(f"{attempt.reason}; {again}, restarts left: {left - 1}", file=sys.stderr)
-    return attempt
+        restarts_left -= 1
+        print(f"{attempt.reason}; {again}, restarts left: {restarts_left}", file=sys.stderr)
 
 
 def _attempt(agent: elastic_launch, words: list[str]) -> Ended:
@@ -167,21 +184,28 @@ def how_ended(failures: Mapping[int, ProcessFailure], out_of_memory: bool) -> En
 
     Others lost contact with it or ended with its cause, perhaps before it did; the agent stops the rest with SIGTERM.
     """
-    rank, failure = min(failures.items(), key=_cause_first)
+    rank = min(failures, key=lambda failed: (_knowledge(failures[failed]), failures[failed].timestamp))
+    failure = failures[rank]
     code = failure.exitcode
     if code in (TARGET_MISSED, PREEMPTED):
         return Ended(code)
     if code < 0:
-        number = signal.Signals(-code)
-        killed, own_fault = f"rank {rank} was killed by {number.name}", number in _OWN_FAULTS
-        if number == signal.SIGKILL and out_of_memory:
-            killed, own_fault = f"{killed} for lack of memory; {_MORE_MEMORY}", True
-        if number == signal.SIGBUS:
-            killed = f"{killed}: a file that it maps, such as a shard, was cut or its disk failed; see `dmesg`"
-        return Ended(RunError.exit_code, killed, outside=not own_fault)
-    reported = _reported(failure)
-    reason = failure.message if reported else f"rank {rank} ended with exit code {code}"
-    return Ended(code if code == BertbenchError.exit_code else RunError.exit_code, reason, reported)
+        return _ended_by_signal(rank, signal.Signals(-code), out_of_memory)
+    code = code if code == BertbenchError.exit_code else RunError.exit_code
+    if _reported(failure):
+        return Ended(code, failure.message, reported=True)
+    return Ended(code, f"rank {rank} ended with exit code {failure.exitcode}")
+
+
+def _ended_by_signal(rank: int, number: signal.Signals, out_of_memory: bool) -> Ended:
+    killed = f"rank {rank} was killed by {number.name}"
+    from_outside = number not in _OWN_FAULTS
+    if number == signal.SIGKILL and out_of_memory:
+        killed = f"{killed} for lack of memory; {_MORE_MEMORY}"
+        from_outside = False
+    if number == signal.SIGBUS:
+        killed = f"{killed}: a file that it maps, such as a shard, was cut or its disk failed; see `dmesg`"
+    return Ended(RunError.exit_code, killed, outside=from_outside)
 
 
 def _stop(number: int, frame: FrameType | None) -> None:
@@ -190,13 +214,21 @@ def _stop(number: int, frame: FrameType | None) -> None:
     raise SignalException("stopped", signal.Signals(number))
 
 
-def _cause_first(failed: tuple[int, ProcessFailure]) -> tuple[float, ...]:
-    """Sort ranks: a missed target, mistakes, other causes that a rank recorded, kills, stops, kills by a stop."""
-    failure, code = failed[1], failed[1].exitcode
-    mistaken, killed = code == BertbenchError.exit_code, code < 0 and -code not in SIGNALS
-    # a rank says that the target is missed only after all have ended in order
-    known = (code == TARGET_MISSED, mistaken, _reported(failure), killed, code == PREEMPTED, code < 0)
-    return *(not one for one in known), failure.timestamp
+def _knowledge(failure: ProcessFailure) -> tuple[bool, ...]:
+    """Return a sorting key: the ranks that know most of the cause come first.
+
+    A mistake of the user counts most, then another cause that a rank recorded, a kill, a stop, a kill by a stop.
+    """
+    code = failure.exitcode
+    killed = code < 0
+    return (
+        code != TARGET_MISSED,  # a rank says so only after all have ended in order
+        code != BertbenchError.exit_code,
+        not _reported(failure),
+        not killed or -code in SIGNALS,
+        code != PREEMPTED,
+        not killed,
+    )
 
 
 def _reported(failure: ProcessFailure) -> bool:
@@ -209,7 +241,7 @@ def check_startable(system: System, elsewhere: str = "") -> None:
 
     `elsewhere` says how to start it on several nodes; without it, as a run.
     """
-    nodes, port = system.hardware.number_of_nodes, system.launch.port
+    nodes = system.hardware.number_of_nodes
     if nodes > 1:
         launch = f"bertbench launch {shlex.quote(system.argument)}"
         elsewhere = elsewhere or (
@@ -218,17 +250,22 @@ def check_startable(system: System, elsewhere: str = "") -> None:
         )
         raise RunError(f"{system.name} has {nodes} nodes and this is one; {elsewhere}")
     differences(system.hardware)  # raises if GPUs are missing; each node warns of the rest when it runs
-    if port:
-        address = loopback.own_address()
-        with socket.socket(socket.AF_INET6 if ":" in address else socket.AF_INET) as probe:
-            probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-            try:
-                probe.bind((address, port))
-            except OSError as error:
-                raise RunError(
-                    f"port {port} can't be used ({system_reason(error)}); "
-                    "set launch.port to another, or to 0 for any free one"
-                ) from error
+    if system.launch.port:
+        _check_port(system.launch.port)
+
+
+def _check_port(port: int) -> None:
+    address = loopback.own_address()
+    family = socket.AF_INET6 if ":" in address else socket.AF_INET
+    with socket.socket(family) as probe:
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            probe.bind((address, port))
+        except OSError as error:
+            raise RunError(
+                f"port {port} can't be used ({system_reason(error)}); set launch.port to another, or to 0 for any "
+                "free one"
+            ) from error
 
 
 def close_log(files: ResultFiles, reason: str | None, again: bool = False) -> None:
@@ -260,12 +297,14 @@ def _end_attempt(files: ResultFiles) -> None:
         timeline.ended()
 
 
-def hopeless(deaths: Sequence[tuple[str | None, int]]) -> bool:
-    """Return whether the last death of a run is one too many by the same fault of its own, without a new step.
-
-    `deaths` are each one's fault (None: a signal from outside) and the last step that the run had recorded.
-    """
-    steps = [step for _, step in deaths]
-    since = deaths[steps.index(max(steps)) :]
-    kinds = [fault and re.sub(r"\d+", "#", fault) for fault, _ in since]  # the same for any rank and any waiting time
+def hopeless(deaths: Sequence[Death]) -> bool:
+    """Return whether the last death of a run is one too many by the same fault of its own, without a new step."""
+    steps = [death.last_step for death in deaths]
+    first_after_new_step = steps.index(max(steps))
+    kinds = [_kind_of_fault(death) for death in deaths[first_after_new_step:]]
     return kinds[-1] is not None and kinds.count(kinds[-1]) >= ENOUGH
+
+
+def _kind_of_fault(death: Death) -> str | None:
+    """Return a fault without its numbers: the same for any rank and any waiting time."""
+    return None if death.fault is None else re.sub(r"\d+", "#", death.fault)

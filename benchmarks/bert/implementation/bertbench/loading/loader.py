@@ -11,7 +11,7 @@ import numpy as np
 import torch
 
 from bertbench.balance.plan import EXCHANGING
-from bertbench.common.ranges import DATA_WAIT, in_phase
+from bertbench.common.phase_clock import DATA_WAIT, in_phase
 from bertbench.config import System
 from bertbench.data.store.columns import Array, Integers
 from bertbench.distributed.startup import Startup

@@ -7,8 +7,8 @@ from collections.abc import Callable, Iterator
 import torch
 
 from bertbench.balance.speeds import Speeds
+from bertbench.common.phase_clock import PhaseClock
 from bertbench.common.phases import OWN, PHASES
-from bertbench.common.ranges import PhaseClock
 from bertbench.config import System
 from bertbench.distributed.world import World
 from bertbench.loading.loader import STEPS_AHEAD, LoadedStep, Loader

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
-from bertbench.common.ranges import ATTENTION, in_phase
+from bertbench.common.phase_clock import ATTENTION, in_phase
 from bertbench.model.attention import Attention, attention
 from bertbench.model.linear import Linear
 from bertbench.model.loops import AddNorm, gelu

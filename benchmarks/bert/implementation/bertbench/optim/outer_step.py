@@ -16,7 +16,7 @@ from collections.abc import Mapping
 import torch
 from torch import Tensor, distributed
 
-from bertbench.common.ranges import ALL_REDUCE, in_phase
+from bertbench.common.phase_clock import ALL_REDUCE, in_phase
 from bertbench.config.optimizer import Sync
 from bertbench.gradients.buckets import ModelWeights
 from bertbench.gradients.exchange import Exchange

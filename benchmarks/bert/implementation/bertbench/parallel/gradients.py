@@ -13,7 +13,7 @@ from torch._utils import _flatten_dense_tensors, _unflatten_dense_tensors
 from torch.distributed._functional_collectives import all_reduce
 from torch.distributed.tensor import DTensor, Shard
 
-from bertbench.common.ranges import ALL_REDUCE, in_phase
+from bertbench.common.phase_clock import ALL_REDUCE, in_phase
 from bertbench.config.optimizer import OptimizerSettings
 from bertbench.gradients.buckets import bucket_table
 from bertbench.gradients.clip import GradientClip

@@ -13,9 +13,9 @@ from itertools import chain
 from pathlib import Path
 from statistics import mean, variance
 
-from bertbench.common.log_spans import evaluation_s, startup_s
 from bertbench.report.scores import RUNS, mlperf_score
 from bertbench.run_files.json_files import Points, metric_curve, thinned
+from bertbench.run_files.log_spans import evaluation_s, startup_s
 from bertbench.run_files.run_settings import (
     Runs,
     Settings,

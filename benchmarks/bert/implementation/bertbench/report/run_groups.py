@@ -11,12 +11,12 @@ from pathlib import Path
 from statistics import mean
 from typing import Any
 
-from bertbench.common.log_spans import evaluation_s, startup, startup_s
-from bertbench.common.timeline import TRAINING
 from bertbench.report.scores import RUNS, counted_in_score, mean_of, mlperf_score
 from bertbench.run_files.energy import energy
+from bertbench.run_files.formats import TRAINING
 from bertbench.run_files.json_files import metric_curve
 from bertbench.run_files.ledger import ledger
+from bertbench.run_files.log_spans import evaluation_s, startup, startup_s
 from bertbench.run_files.run_settings import RunGroup, Runs, Values, grouped_by_settings, reached_target, target_of
 from bertbench.run_files.sample_counts import sample_counts, samples_per_s
 from bertbench.run_files.straggler import Straggler, straggler_of

@@ -9,11 +9,11 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
-from bertbench.common.log_spans import evaluation_s, startup_s
 from bertbench.report.followed_run import FollowedRun, Row
 from bertbench.report.rank_processes import RankProcess
 from bertbench.report.run_list import silence_s, status
 from bertbench.run_files.json_files import Points
+from bertbench.run_files.log_spans import evaluation_s, startup_s
 from bertbench.run_files.run_settings import configured, system_name, target_of
 from bertbench.run_files.sample_counts import accuracy_curve, samples_to_end
 from bertbench.run_files.straggler import find_straggler, mean_times

@@ -9,12 +9,12 @@ from pathlib import Path
 from bertbench.common.errors import RunError
 from bertbench.common.paths import data_folder
 from bertbench.common.system_faults import unwritable
-from bertbench.common.timeline import POWER, TIMELINE
 from bertbench.config import System
 from bertbench.config.load import RUN_CONFIG
 from bertbench.data.store.manifest import VOCAB_NAME
 from bertbench.machine.provenance import provenance, with_software
 from bertbench.results.timeline import Timeline
+from bertbench.run_files.formats import POWER, TIMELINE
 
 
 class ResultFiles:

@@ -17,8 +17,8 @@ import torch
 from torch import Tensor
 
 from bertbench.common.errors import RunError
+from bertbench.common.phase_clock import PhaseClock, clocked
 from bertbench.common.phases import PHASES, RANKS_MS
-from bertbench.common.ranges import PhaseClock, clocked
 from bertbench.common.scalars import Scalar
 from bertbench.distributed.rendezvous import ranks_text
 from bertbench.distributed.world import World

@@ -19,11 +19,11 @@ from mlperf_logging.mllog.mllog import MLLogger
 
 from bertbench.common.errors import RunError
 from bertbench.common.paths import PACKAGE, REPOSITORY
-from bertbench.common.timeline import EVALUATION, STARTUP_KEY
 from bertbench.distributed.startup import Startup
 from bertbench.distributed.world import World
 from bertbench.results.linefile import LineFile
 from bertbench.results.timeline import Timeline
+from bertbench.run_files.formats import EVALUATION, STARTUP_KEY
 
 INTERRUPTED = "interrupted"
 """In the metadata of run_stop: the run was interrupted and may be resumed."""

@@ -14,13 +14,13 @@ from pathlib import Path
 from typing import Any
 
 from bertbench.common.errors import system_reason
-from bertbench.common.timeline import POWER
 from bertbench.config import System
 from bertbench.distributed.world import World
 from bertbench.machine import power as sampler
 from bertbench.machine.meters import IPMI
 from bertbench.results.files import ResultFiles
 from bertbench.run_files.energy import NodeReadings, node_readings
+from bertbench.run_files.formats import POWER
 from compliance.read.log import read_events
 from compliance.read.power_file import EFFICIENCY, ESTIMATE, READING, START, STOP
 from compliance.read.record import RECORD_TOKEN

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from bertbench.common.markup import aligned
-from bertbench.common.ranges import ALL_REDUCE, BACKWARD, DATA_WAIT, FORWARD, OPTIMIZER, REPLAY
+from bertbench.common.phase_clock import ALL_REDUCE, BACKWARD, DATA_WAIT, FORWARD, OPTIMIZER, REPLAY
 
 _STEP = "ProfilerStep#"
 _PHASES = (DATA_WAIT, FORWARD, BACKWARD, ALL_REDUCE, OPTIMIZER, REPLAY)

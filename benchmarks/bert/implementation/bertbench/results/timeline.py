@@ -1,4 +1,4 @@
-"""Write a run's activities with their start times, for the ledger of its wall clock; format: common/timeline.py.
+"""Write a run's activities with their start times, for the ledger of its wall clock; format: run_files/formats.py.
 
 Rank 0 writes at most two records a snapshot or an evaluation; its launcher, where one holds it, when attempts begin and
 end.
@@ -14,9 +14,9 @@ from pathlib import Path
 from typing import Any
 
 from bertbench.common.errors import RunError
-from bertbench.common.timeline import COMPILE, IDLE, QUEUED, START_UP, TRAINING
 from bertbench.distributed.startup import LAUNCHED, Startup, process_started
 from bertbench.results.linefile import LineFile
+from bertbench.run_files.formats import COMPILE, IDLE, QUEUED, START_UP, TRAINING
 
 SUBMITTED = "BERTBENCH_SUBMITTED"
 """Variable in which run.sub says when the job was submitted: seconds since 1970; of its first run only."""

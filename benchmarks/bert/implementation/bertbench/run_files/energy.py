@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from bertbench.common.timeline import POWER
+from bertbench.run_files.formats import POWER
 from bertbench.run_files.json_files import json_lines
 from bertbench.run_files.run_settings import configured
 from compliance.read.power_file import Readings, joules

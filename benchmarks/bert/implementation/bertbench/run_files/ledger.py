@@ -1,7 +1,7 @@
 """Divide a run's wall clock, from submission to end, over restarts and requeues: goodput.
 
-Reads timeline.jsonl (common/timeline.py). Its records divide the time into stretches; work that a resumption discarded
-becomes lost work, and the buckets of all stretches add up to the whole by construction.
+Reads timeline.jsonl (run_files/formats.py). Its records divide the time into stretches; work that a resumption
+discarded becomes lost work, and the buckets of all stretches add up to the whole by construction.
 """
 
 from collections.abc import Iterator
@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from bertbench.common.timeline import BUCKETS, EVALUATION, IDLE, LOST, QUEUED, SNAPSHOT, TIMELINE, TRAINING, WAITING
+from bertbench.run_files.formats import BUCKETS, EVALUATION, IDLE, LOST, QUEUED, SNAPSHOT, TIMELINE, TRAINING, WAITING
 from bertbench.run_files.json_files import json_lines
 from compliance.read.run import number
 

@@ -8,7 +8,7 @@ from mlperf_logging.mllog import constants
 
 from bertbench.balance.speeds import Speeds
 from bertbench.checkpoint.snapshots import Snapshots
-from bertbench.common.ranges import PhaseClock
+from bertbench.common.phase_clock import PhaseClock
 from bertbench.common.seeding import derive
 from bertbench.config import System
 from bertbench.config.sections import OnBadSample

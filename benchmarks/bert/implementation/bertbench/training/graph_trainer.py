@@ -19,7 +19,7 @@ import torch
 from torch import Tensor
 
 from bertbench.common.errors import ConfigError
-from bertbench.common.ranges import REPLAY, in_phase
+from bertbench.common.phase_clock import REPLAY, in_phase
 from bertbench.config import System
 from bertbench.distributed.startup import Startup
 from bertbench.distributed.world import World

@@ -10,7 +10,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from bertbench.common.ranges import BACKWARD, FORWARD, in_phase
+from bertbench.common.phase_clock import BACKWARD, FORWARD, in_phase
 from bertbench.config import System
 from bertbench.distributed.startup import Startup
 from bertbench.distributed.world import World

@@ -16,7 +16,7 @@ import torch
 from torch import Tensor, nn
 
 from bertbench.common.paths import weights_file
-from bertbench.common.ranges import BACKWARD, FORWARD, OPTIMIZER, in_phase
+from bertbench.common.phase_clock import BACKWARD, FORWARD, OPTIMIZER, in_phase
 from bertbench.common.scalars import Scalar
 from bertbench.common.seeding import derive
 from bertbench.config import System

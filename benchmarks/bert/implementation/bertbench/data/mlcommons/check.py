@@ -15,12 +15,12 @@ from pathlib import Path
 from typing import Literal, NamedTuple
 
 from bertbench.common.errors import system_reason
-from bertbench.common.printable import printable
 from bertbench.common.progress import Progress
 from bertbench.common.system_faults import remedy
 from bertbench.data.mlcommons import published as published_files
 from bertbench.data.mlcommons.listing import ListedFile, blocks, listing
 from bertbench.data.mlcommons.published import Group, PublishedFile
+from compliance.read.record import printable
 
 State = Literal["right", "missing", "truncated", "altered", "doubled", "unverified", "unreadable", "foreign"]
 

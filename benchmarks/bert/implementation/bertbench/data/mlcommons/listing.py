@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from bertbench.common.errors import DataError, system_reason
-from bertbench.common.printable import printable
+from compliance.read.record import printable
 
 MAX_ENTRIES = 100_000  # the published files are about 510
 BLOCK = 1 << 20

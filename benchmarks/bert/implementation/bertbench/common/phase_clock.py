@@ -11,12 +11,22 @@ from torch.profiler import record_function
 
 from bertbench.common import phases
 
-ATTENTION, FORWARD, BACKWARD, ALL_REDUCE = "attention", "forward", "backward", "all-reduce"
-OPTIMIZER, DATA_WAIT, REPLAY = "optimizer", "data wait", "replay"
+# Names of ranges in a profile; `phases` has the names in metrics.jsonl.
+ATTENTION = "attention"
+FORWARD = "forward"
+BACKWARD = "backward"
+ALL_REDUCE = "all-reduce"
+OPTIMIZER = "optimizer"
+DATA_WAIT = "data wait"
+REPLAY = "replay"
 _PHASE_OF = {
-    DATA_WAIT: phases.DATA, FORWARD: phases.FORWARD, BACKWARD: phases.BACKWARD, OPTIMIZER: phases.OPTIMIZER,
-    ALL_REDUCE: phases.WAIT, REPLAY: phases.REPLAY,
-}  # fmt: skip
+    DATA_WAIT: phases.DATA,
+    FORWARD: phases.FORWARD,
+    BACKWARD: phases.BACKWARD,
+    OPTIMIZER: phases.OPTIMIZER,
+    ALL_REDUCE: phases.WAIT,
+    REPLAY: phases.REPLAY,
+}
 
 
 class PhaseClock:
@@ -33,9 +43,10 @@ class PhaseClock:
 
     def enter(self, phase: str | None) -> str | None:
         """Begin a phase, None for time that doesn't count; return the one that ends."""
-        ended, self._phase = self._phase, phase
-        self._ended.append((ended, self._mark()))
-        return ended
+        ending = self._phase
+        self._ended.append((ending, self._mark()))
+        self._phase = phase
+        return ending
 
     def discard(self) -> None:
         """Leave out the time since the last look."""
@@ -65,21 +76,22 @@ def in_phase(name: str) -> AbstractContextManager[object]:
 def clocked(clock: PhaseClock) -> Iterator[None]:
     """Let `clock` see the ranges of the body."""
     global _clock  # noqa: PLW0603 - like the profiler's: code that names a range knows neither
-    before, _clock = _clock, clock
+    outer_clock = _clock
+    _clock = clock
     try:
         yield
     finally:
-        _clock = before
+        _clock = outer_clock
 
 
 @contextmanager
 def _timed(clock: PhaseClock, phase: str, profiled: AbstractContextManager[object]) -> Iterator[None]:
-    before = clock.enter(phase)
+    outer_phase = clock.enter(phase)
     try:
         with profiled:
             yield
     finally:
-        clock.enter(before)
+        clock.enter(outer_phase)
 
 
 def _event() -> torch.cuda.Event:

@@ -1,0 +1,202 @@
+"""Write the command lines by which other launchers start a job: sbatch, docker, torchrun on each node.
+
+Each calls a script of the project: Slurm launch/run.sub, docker launch/run_with_docker.sh, torchrun run_and_time.sh.
+`bertbench launch` prints or runs the lines. kubernetes.py writes manifests instead. The ranks that they start meet as
+distributed/rendezvous.py describes.
+"""
+
+import os
+import re
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import NamedTuple
+
+from bertbench.common.errors import ConfigError
+from bertbench.common.paths import LAUNCH, SCRIPTS_HOME, data_folder, runs_folder
+from bertbench.config import System
+from bertbench.launch.image import Starter, image_for
+from bertbench.launch.variables import RECORD, Variables
+
+SLURM_SCRIPT = LAUNCH / "run.sub"
+DOCKER_SCRIPT = LAUNCH / "run_with_docker.sh"
+_RUN_SCRIPT = SCRIPTS_HOME / "run_and_time.sh"
+
+_LIBRARY_PREFIXES = ("NCCL_", "GLOO_")
+_SPARE_MINUTES = 5  # for the job's own start and end
+_SLURM_CONTAINERS: tuple[Starter, ...] = ("pyxis", "apptainer", "charliecloud")
+_READ_BY_RUN_SUB = ("CLEAR_CACHES", "EVALDIR", "MASTER_ADDR", "MASTER_PORT", "REQUEUE")
+_DEFAULT_PORT = 29500
+
+
+@dataclass(frozen=True)
+class Job:
+    """Runs of a system, as the user asked for them."""
+
+    system: System
+    name_or_path: str
+    options: list[str]
+    """For `bertbench train`: overrides and seed."""
+    runs: int
+    variables: Variables = field(default_factory=Variables)
+    """What became of the variables that the user exported."""
+
+
+class CommandLine(NamedTuple):
+    """A command that works in any shell: its words, and the variables that it reads."""
+
+    words: list[str]
+    variables: dict[str, str]
+
+    def line(self) -> list[str]:
+        """Return the words of the whole command."""
+        pairs = [f"{name}={value}" for name, value in self.variables.items()]
+        return ["env", *pairs, *self.words] if pairs else self.words
+
+
+def slurm_command(job: Job) -> CommandLine:
+    """Return the sbatch command, with all that run.sub reads; SBATCH_* variables hold the site's partition and account.
+
+    Nodes, ranks, GPUs and wall time come from the system file. Raises ConfigError for what run.sub would refuse in the
+    job, after the wait in the queue.
+    """
+    system = job.system
+    gpu_options = []
+    if system.launch.device == "cuda":
+        gpu_options = [f"--gpus-per-node={system.launch.ranks_per_node}", "--exclusive"]
+    minutes = job.runs * system.launch.walltime_minutes + _SPARE_MINUTES
+    words = [
+        "sbatch",
+        f"--job-name={system.name}",
+        f"--nodes={system.hardware.number_of_nodes}",
+        f"--ntasks-per-node={system.launch.ranks_per_node}",
+        *gpu_options,
+        f"--time={job.variables.walltime or minutes}",
+        "--export=ALL",
+        str(SLURM_SCRIPT),
+        job.name_or_path,
+        *job.options,
+    ]
+    variables = {
+        **_site_variables(*_READ_BY_RUN_SUB, prefixes=("SBATCH_",)),
+        **_slurm_container(),
+        **_folders(),
+        "BERTBENCH_HOME": os.environ.get("BERTBENCH_HOME") or str(SCRIPTS_HOME),
+        **_number_of_runs(job),
+        "RESTARTS": _slurm_restarts(job),
+        **_record(job),
+    }
+    return CommandLine(words, variables)
+
+
+def _slurm_restarts(job: Job) -> str:
+    """Return how often a run resumes in its job: as --set says, or RESTARTS, or the system file."""
+    set_by_option = any(option.startswith("launch.max_restarts=") for option in job.options)
+    exported = "" if set_by_option else os.environ.get("RESTARTS", "")
+    if exported and not re.fullmatch("[0-9]+", exported):
+        raise ConfigError(f"RESTARTS is {exported!r}; set it to a number of at least 0")
+    return exported or str(job.system.launch.max_restarts)
+
+
+def _slurm_container() -> dict[str, str]:
+    """Return CONTAINER and CONT as run.sub takes them. Raises ConfigError if they don't name an image."""
+    kind = os.environ.get("CONTAINER", "")
+    image = os.environ.get("CONT", "")
+    if not kind and image and (Path(image).is_dir() or image.endswith(".sif")):
+        raise ConfigError(f"CONT is {image} and CONTAINER isn't set; set CONTAINER to apptainer or charliecloud")
+    if not kind:
+        kind = "pyxis" if image else "none"  # as published submissions start their CONT
+    if kind == "none":
+        return {"CONTAINER": "none"}
+    starter = next((known for known in _SLURM_CONTAINERS if known == kind), None)
+    if starter is None:
+        *others, last = _SLURM_CONTAINERS
+        raise ConfigError(f"CONTAINER is {kind!r}; expected none, {', '.join(others)} or {last}")
+    if not image:
+        raise ConfigError(f"CONTAINER is {kind} and CONT isn't set; set it to an image")
+    return {"CONTAINER": kind, "CONT": image_for(starter, image)}
+
+
+def docker_command(job: Job) -> CommandLine:
+    """Return the command of the runs. Raises ConfigError for a system of several nodes, or if CONT is no image."""
+    system = job.system
+    if system.hardware.number_of_nodes > 1:
+        raise ConfigError(
+            f"{system.name} has {system.hardware.number_of_nodes} nodes, docker starts one; "
+            "use --on slurm or kubernetes"
+        )
+    variables = {
+        **_number_of_runs(job),
+        "GPUS": os.environ.get("GPUS") or ("all" if system.launch.device == "cuda" else "none"),
+        **_folders(),
+    }
+    image = os.environ.get("CONT")
+    if image:
+        variables["CONT"] = image_for("docker", image)
+    variables |= {**_site_variables("EVALDIR"), **_record(job)}
+    return CommandLine([str(DOCKER_SCRIPT), job.name_or_path, *job.options], variables)
+
+
+def torchrun_lines(job: Job) -> list[list[str]]:
+    """Return one line a node; start them within launch.timeout_s of each other. MASTER_ADDR is the first node's.
+
+    A single node needs no torchrun: `bertbench launch` is its agent.
+    """
+    nodes = job.system.hardware.number_of_nodes
+    if nodes == 1:
+        return [[str(_RUN_SCRIPT), job.name_or_path, "--runs", str(job.runs), *job.options]]
+    port = job.system.launch.port or _DEFAULT_PORT
+    return [torchrun_line(job, str(node), "$MASTER_ADDR", port) for node in range(nodes)]
+
+
+def torchrun_line(job: Job, node_rank: str, address: str, port: int, script: str | None = None) -> list[str]:
+    """Return the line of one node, for one run: a new torchrun makes the next, so that no rank is left over."""
+    return [
+        "torchrun",
+        f"--nnodes={job.system.hardware.number_of_nodes}",
+        f"--nproc-per-node={job.system.launch.ranks_per_node}",
+        f"--node-rank={node_rank}",
+        f"--master-addr={address}",
+        f"--master-port={port}",
+        *torchrun_restarts(job),
+        "--no-python",
+        script or str(_RUN_SCRIPT),
+        job.name_or_path,
+        *job.options,
+    ]
+
+
+def torchrun_restarts(job: Job) -> list[str]:
+    """Return torchrun's option for launch.max_restarts."""
+    count = job.system.launch.max_restarts
+    return [f"--max-restarts={count}"] if count else []
+
+
+def torchrun_variables() -> dict[str, str]:
+    """Return what the lines read of this shell's variables: every other shell needs them, too."""
+    exported = _site_variables("DATADIR", "LOGDIR")
+    absolute_folders = {name: path for name, path in _folders().items() if name in exported}
+    return exported | absolute_folders
+
+
+def _site_variables(*names: str, prefixes: tuple[str, ...] = ()) -> dict[str, str]:
+    """Return which of these variables the user has exported, and those of NCCL and gloo; an empty one isn't set."""
+    all_prefixes = (*prefixes, *_LIBRARY_PREFIXES)
+    return {
+        name: value for name, value in sorted(os.environ.items())
+        if value and (name in names or name.startswith(all_prefixes))
+    }  # fmt: skip
+
+
+def _folders() -> dict[str, str]:
+    """Return the variables by which other processes find data and results."""
+    return {"DATADIR": str(data_folder("").absolute()), "LOGDIR": str(runs_folder().absolute())}
+
+
+def _number_of_runs(job: Job) -> dict[str, str]:
+    """Return NEXP and RUNS, both: the scripts refuse two that differ, and a user's RUNS might."""
+    return {"NEXP": str(job.runs), "RUNS": str(job.runs)}
+
+
+def _record(job: Job) -> dict[str, str]:
+    """Return the variable that says what this process has honoured, so that the job honours nothing again."""
+    return {RECORD: job.variables.record()}

@@ -1,0 +1,245 @@
+"""Check an allocation before a run: describe each node, measure its clock and network, and find what is wrong.
+
+Three steps: `this_node` describes a node; `clock_offsets_s`, `all_reduce_gbit` and `neighbours_gbit` measure between
+nodes with the run's own backend; `judged` finds problems from the facts of all nodes, without I/O or communication.
+"""
+
+import hashlib
+import shutil
+import socket
+import time
+from collections import Counter
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import NamedTuple
+
+import torch
+from torch import distributed
+
+import compliance
+from bertbench.common.errors import RunError
+from bertbench.common.paths import PACKAGE, data_folder, runs_folder, weights_file
+from bertbench.common.system_faults import unreadable, unwritable
+from bertbench.config import System
+from bertbench.data.store.manifest import MANIFEST_NAME
+from bertbench.distributed.world import World
+from bertbench.machine.describe import differences
+from bertbench.machine.device import wait
+from bertbench.machine.gpus import gpus_and_problems
+from bertbench.machine.provenance import provenance
+
+_CODE_FOLDERS = (PACKAGE, Path(compliance.__file__).parent)
+_SHOWN_DIGITS = 10
+"""Of a SHA-256 digest."""
+_GB = 1e9
+
+_REDUCED_BYTES = {"cuda": 512 << 20, "cpu": 8 << 20}
+_BYTES_PER_ELEMENT = 4
+_REPEATS = 5
+_CLOCK_REPEATS = 5
+
+LEAST_DISK_GB = 1.0
+"""Logs and metrics of ten runs take some 10 MB; snapshots take more."""
+MOST_CLOCK_MS = 500.0
+"""People compare times in ranks' logs; NTP keeps clocks within some 10 ms."""
+
+
+@dataclass(frozen=True)
+class Node:
+    """A node's facts, those that must be equal on all nodes included, and its own problems."""
+
+    host: str
+    ranks: list[int]
+    code: str
+    """Commit, and the first digits of SHA-256 over the code and the resolved system."""
+    data: str
+    """First digits of SHA-256 over the manifests, and the bytes of the checkpoint."""
+    gpus: list[str]
+    disk_free_gb: float
+    clock_offset_ms: float = 0.0
+    all_reduce_gbit: float | None = None
+    problems: list[str] = field(default_factory=list)
+
+
+def this_node(system: System, ranks: list[int]) -> Node:
+    """Describe the node of this process; `ranks` are those that run on it."""
+    problems: list[str] = []
+    try:
+        differences(system.hardware)
+    except RunError as error:
+        problems.append(str(error))
+    gpus, gpu_problems = gpus_and_problems()
+    if system.launch.device == "cuda":
+        problems += gpu_problems
+    return Node(
+        host=socket.gethostname(),
+        ranks=ranks,
+        code=_describe_code(system),
+        data=_describe_data(system, problems),
+        gpus=gpus,
+        disk_free_gb=_free_disk_bytes(problems) / _GB,
+        problems=problems,
+    )
+
+
+def _describe_code(system: System) -> str:
+    digest = hashlib.sha256(system.model_dump_json().encode())
+    for folder in _CODE_FOLDERS:
+        for path in sorted(folder.rglob("*.py")):
+            name = str(path.relative_to(folder.parent)).encode()
+            digest.update(name + b"\0" + path.read_bytes() + b"\0")
+    commit = provenance()["commit"]
+    shown_commit = str(commit)[:10] if commit else "no commit"
+    return f"{shown_commit} {digest.hexdigest()[:_SHOWN_DIGITS]}"
+
+
+def _describe_data(system: System, problems: list[str]) -> str:
+    """Return the digests of the manifests and the size of the checkpoint; add what can't be read to `problems`."""
+    folders = dict.fromkeys((system.data.path, system.data.eval_path or system.data.path))  # each once
+    manifests = [data_folder(folder) / MANIFEST_NAME for folder in folders]
+    facts = [_fact_of_file(path, _digest_of_file, problems) for path in manifests]
+    if system.model.checkpoint is not None:
+        facts.append(_fact_of_file(weights_file(system.model.checkpoint), _size_of_file, problems))
+    return " ".join(facts)
+
+
+def _digest_of_file(path: Path) -> str:
+    return hashlib.sha256(path.read_bytes()).hexdigest()[:_SHOWN_DIGITS]
+
+
+def _size_of_file(path: Path) -> str:
+    return f"{path.stat().st_size} bytes"
+
+
+def _fact_of_file(path: Path, fact: Callable[[Path], str], problems: list[str]) -> str:
+    try:
+        return fact(path)
+    except OSError as error:
+        problems.append(unreadable(path, error, "prepare the data and import the checkpoint, or set DATADIR"))
+        return "none"
+
+
+def _free_disk_bytes(problems: list[str]) -> int:
+    """Return the free bytes where the run would write; add to `problems` if it couldn't."""
+    folder = runs_folder()
+    existing_folder = next(path for path in (folder, *folder.parents) if path.exists())
+    free = shutil.disk_usage(existing_folder).free
+    try:
+        probe = existing_folder / f".bertbench_preflight_{socket.gethostname()}"
+        probe.write_text("")
+        probe.unlink(missing_ok=True)
+    except OSError as error:
+        problems.append(unwritable(existing_folder, error, "set LOGDIR to a writable folder"))
+    return free
+
+
+def clock_offsets_s(world: World) -> list[float]:
+    """Return each rank's clock minus rank 0's, by rank, as exactly as ranks leave a barrier together."""
+    rounds = []
+    for _ in range(_CLOCK_REPEATS):
+        world.barrier()
+        rounds.append(world.from_all(time.time()))
+    offsets = []
+    for rank in range(world.size):
+        measured = [times[rank] - times[0] for times in rounds]
+        offsets.append(min(measured, key=abs))
+    return offsets
+
+
+def all_reduce_gbit(world: World, ranks: list[int] | None = None) -> float | None:
+    """Return the bandwidth of an all-reduce over these ranks (default: all) in Gbit/s; None on other ranks.
+
+    It is counted as nccl-tests does ("bus bandwidth"): 2 (R - 1) / R of the bytes over the time, so that any number of
+    ranks compares with the links' rate. Every rank of the world must call it.
+    """
+    group = distributed.group.WORLD if ranks is None else distributed.new_group(ranks)
+    members = range(world.size) if ranks is None else ranks
+    if world.rank not in members or len(members) == 1:
+        return None
+    elements = _REDUCED_BYTES[world.device.type] // _BYTES_PER_ELEMENT
+    tensor = torch.ones(elements, device=world.device)
+    seconds = []
+    for _ in range(1 + _REPEATS):  # the first one builds connections
+        wait(world.device)
+        began = time.perf_counter()
+        distributed.all_reduce(tensor, group=group)
+        wait(world.device)
+        seconds.append(time.perf_counter() - began)
+        tensor.fill_(1)
+    bits = 8 * _BYTES_PER_ELEMENT * elements
+    share_on_links = 2 * (len(members) - 1) / len(members)
+    return 1e-9 * share_on_links * bits / min(seconds[1:])
+
+
+def neighbours_gbit(world: World, nodes: list[list[int]]) -> float | None:
+    """Return the better of a node's bandwidths with its two neighbours: a bad node is slow with both.
+
+    `nodes` holds each node's ranks. Returns None if there is only one node.
+    """
+    bandwidths: list[float] = []
+    for first in (0, 1):  # pairs 0-1, 2-3, ..., then 1-2, 3-4, ...: each node in one pair at a time
+        for place in range(first, len(nodes) - 1, 2):
+            measured = all_reduce_gbit(world, nodes[place] + nodes[place + 1])
+            if measured is not None:
+                bandwidths.append(measured)
+    return max(bandwidths, default=None)
+
+
+class _SharedFact(NamedTuple):
+    """What all nodes of an allocation must have in common."""
+
+    difference: str
+    value: Callable[[Node], str]
+    remedy: str
+
+
+def _gpu_counts(node: Node) -> str:
+    counts = Counter(node.gpus)
+    return "; ".join(f"{count}x {kind}" for kind, count in counts.items()) or "none"
+
+
+_SHARED_FACTS = (
+    _SharedFact(
+        "code differs", lambda node: node.code, "check out the same commit, and the same system file, everywhere"
+    ),
+    _SharedFact("data differ", lambda node: node.data, "copy the same data and checkpoint everywhere"),
+    _SharedFact("GPUs differ", _gpu_counts, "ask for nodes of one kind"),
+)
+
+
+def judged(nodes: Sequence[Node], least_gbit: float) -> list[Node]:
+    """Return the nodes with all their problems: their own, exceeded bounds, and differences from most other nodes."""
+    return [
+        replace(node, problems=[*node.problems, *_exceeded_bounds(node, least_gbit), *_unlike_others(node, nodes)])
+        for node in nodes
+    ]
+
+
+def _exceeded_bounds(node: Node, least_gbit: float) -> list[str]:
+    problems = []
+    if node.disk_free_gb < LEAST_DISK_GB:
+        problems.append(f"{node.disk_free_gb:.2f} GB are free where the run would write, {LEAST_DISK_GB:g} are needed")
+    if abs(node.clock_offset_ms) > MOST_CLOCK_MS:
+        problems.append(
+            f"its clock is {node.clock_offset_ms:+,.0f} ms off rank 0's, {MOST_CLOCK_MS:g} are allowed; start NTP there"
+        )
+    if node.all_reduce_gbit is not None and node.all_reduce_gbit < least_gbit:
+        problems.append(
+            f"all-reduce reaches {node.all_reduce_gbit:.2f} Gbit/s, the floor is {least_gbit:g}; look at its network "
+            "cards (NCCL_DEBUG=INFO tells which are used), or set --min-gbit"
+        )
+    return problems
+
+
+def _unlike_others(node: Node, nodes: Sequence[Node]) -> list[str]:
+    problems = []
+    for fact in _SHARED_FACTS:
+        counts = Counter(fact.value(other) for other in nodes)
+        usual, count = counts.most_common(1)[0]  # of equally many, the first node's
+        value = fact.value(node)
+        if value != usual:
+            problems.append(
+                f"its {fact.difference} from {count} of {len(nodes)} nodes: {value}, not {usual}; {fact.remedy}"
+            )
+    return problems

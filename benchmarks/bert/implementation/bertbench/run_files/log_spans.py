@@ -1,0 +1,69 @@
+"""Read from a log where a run's time went: the pieces of its start-up, its evaluations.
+
+bertbench logs the pieces, from launch to first step, as event `startup`; anybody's logs give the rest.
+"""
+
+import math
+from typing import Any
+
+from bertbench.run_files.formats import STARTUP_KEY
+from compliance.read.run import RunFacts, number
+
+UNTIMED = ("launcher", "imports", "meeting", "files", "caches", "data", "model", "warm-up", "rest", "waiting")
+"""From launch to run_start, in this order; docs/running.md explains each."""
+TIMED = ("plan", "shards", "first batch", "first step")
+"""From run_start to the end of the first step."""
+
+
+def startup(facts: RunFacts) -> dict[str, dict[str, float]] | None:
+    """Return the seconds of start-up's pieces that the log gives, or None without any on the clock.
+
+    `untimed_s` and `timed_s` are the logging rank's, `slowest_s` each piece's slowest rank's.
+    """
+    event = facts.first(STARTUP_KEY)
+    if event is None:
+        return None
+    seconds = _seconds(event.metadata.get("seconds"))
+    timed = {piece: seconds[piece] for piece in TIMED if piece in seconds}
+    if not timed:
+        return None
+    untimed = {piece: seconds[piece] for piece in UNTIMED if piece in seconds}
+    return {"untimed_s": untimed, "timed_s": timed, "slowest_s": _seconds(event.metadata.get("slowest"))}
+
+
+def startup_s(facts: RunFacts) -> float | None:
+    """Return the seconds from run_start to the start of the first step, or else to the first block."""
+    pieces = startup(facts)
+    if pieces is not None:
+        before_first_step = [seconds for piece, seconds in pieces["timed_s"].items() if piece != TIMED[-1]]
+        return sum(before_first_step)
+    first_block = next((event for event in facts.events() if event.key in ("block_start", "epoch_start")), None)
+    if first_block is None or facts.started_ms is None or not math.isfinite(first_block.time_ms):
+        return None
+    return (first_block.time_ms - facts.started_ms) / 1e3
+
+
+def evaluation_s(facts: RunFacts) -> float:
+    """Return the sum of the seconds between eval_start and eval_stop."""
+    total_s = 0.0
+    started_ms: float | None = None
+    for event in facts.events():
+        if not math.isfinite(event.time_ms):
+            continue
+        if event.key == "eval_start":
+            started_ms = event.time_ms
+        elif event.key == "eval_stop" and started_ms is not None:
+            total_s += (event.time_ms - started_ms) / 1e3
+            started_ms = None
+    return total_s
+
+
+def _seconds(content: Any) -> dict[str, float]:
+    """Return the known pieces of a log's object, which may hold anything."""
+    logged = content if isinstance(content, dict) else {}
+    seconds = {}
+    for piece in (*UNTIMED, *TIMED):
+        value = number(logged.get(piece))
+        if value is not None:
+            seconds[piece] = value
+    return seconds
