@@ -17,7 +17,7 @@ from bertbench.checkpoint.tensor_names import pieces
 from bertbench.common.errors import ConfigError, RunError
 from bertbench.common.published_results import TABLE
 from bertbench.config import System, load_system, system_names
-from bertbench.config.system import scaled
+from bertbench.config.system import scaled_to_its_batch
 from bertbench.distributed.startup import Startup
 from bertbench.distributed.world import World
 from bertbench.gradients.buckets import bucket_table
@@ -120,7 +120,7 @@ def test_scaled_files_say_untested_and_follow_the_square_root_rule(name: str, ba
     for scaled_steps, steps in ((system.schedule.decay_steps, 179), (system.schedule.warmup_steps, 82)):
         assert scaled_steps is not None
         assert scaled_steps * batch == pytest.approx(steps * 16384, rel=0.01)
-    assert scaled(system) is system  # a configuration that a run wrote down isn't scaled again
+    assert scaled_to_its_batch(system) is system  # a configuration that a run wrote down isn't scaled again
 
 
 def test_scaling_lamb_or_beyond_what_betas_allow_is_refused() -> None:

@@ -16,7 +16,7 @@ from bertbench.balance.deal import by_cost
 from bertbench.balance.lengths import draw_lengths, predictions
 from bertbench.config import System
 from bertbench.config.layout import Parallel
-from bertbench.config.layout_checks import layout_fits
+from bertbench.config.layout_rules import layout_fits
 from bertbench.model.flops import training_flops
 from bertbench.plan import parallel_theory as theory
 from bertbench.plan.calibrate import calibration

@@ -17,8 +17,8 @@ from torch import Tensor
 from bertbench.common.errors import ConfigError
 from bertbench.config import System
 from bertbench.config.optimizer import Communication, Sync
-from bertbench.config.settings import broken
-from bertbench.config.step_checks import GRAPH_RULES
+from bertbench.config.rules import broken
+from bertbench.config.step_rules import GRAPH_RULES
 from bertbench.distributed.world import World
 from bertbench.loading.batch import synthetic
 from bertbench.loading.filler import Bins, fill_of
