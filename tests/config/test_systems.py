@@ -17,13 +17,13 @@ from bertbench.checkpoint.tensor_names import pieces
 from bertbench.common.errors import ConfigError, RunError
 from bertbench.common.published_results import TABLE
 from bertbench.config import System, load_system, system_names
-from bertbench.config.system import scaled
+from bertbench.config.system import scaled_to_its_batch
 from bertbench.distributed.startup import Startup
 from bertbench.distributed.world import World
 from bertbench.gradients.buckets import bucket_table
 from bertbench.model.bert import Bert
 from bertbench.plan.convergence import reference_points
-from bertbench.plan.step_time import sent_by
+from bertbench.plan.step_time import gradient_traffic
 from bertbench.results.mlperf_log import Clock, MlperfLog, Run
 from bertbench.results.submission import log_submission, log_weights
 from compliance import judge_log
@@ -120,7 +120,7 @@ def test_scaled_files_say_untested_and_follow_the_square_root_rule(name: str, ba
     for scaled_steps, steps in ((system.schedule.decay_steps, 179), (system.schedule.warmup_steps, 82)):
         assert scaled_steps is not None
         assert scaled_steps * batch == pytest.approx(steps * 16384, rel=0.01)
-    assert scaled(system) is system  # a configuration that a run wrote down isn't scaled again
+    assert scaled_to_its_batch(system) is system  # a configuration that a run wrote down isn't scaled again
 
 
 def test_scaling_lamb_or_beyond_what_betas_allow_is_refused() -> None:
@@ -265,7 +265,7 @@ def test_gradients_leave_in_16_bits_and_where_nothing_hides_them_in_few_collecti
     with torch.device("meta"):
         parameters = list(Bert(system.model.shape()).parameters())
     collectives = len(bucket_table(parameters[::-1], system.communication.bucket_mb))
-    assert sent_by(system) == (2, collectives), "what the forecast counts with"
+    assert gradient_traffic(system) == (2, collectives), "what the forecast counts with"
     if system.clip.mode == "before":
         assert collectives <= 7
     else:  # the number of buckets belongs to the paper's clipping, which reduces behind the backward pass

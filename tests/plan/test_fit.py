@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from bertbench.config import load_system
-from bertbench.plan.layouts import needed_gb
+from bertbench.plan.memory import needed_gb
 from tests.conftest import Answer, Printed, write_json
 from tests.ranks import run_ranks
 from tests.training.test_trainer import LOSS_TOLERANCE, losses

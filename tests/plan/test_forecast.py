@@ -11,12 +11,12 @@ from bertbench.config import load_system
 from bertbench.plan.calibrate import calibration, leave_out, other_results
 from bertbench.plan.calibrating_results import Method, calibrating, forecast_results
 from bertbench.plan.convergence import reference_points, samples_to_converge
-from bertbench.plan.forecast import forecast
+from bertbench.plan.forecast import forecast_run
 from bertbench.plan.load_efficiency import flops, load_efficiency, mean_flops
 from bertbench.plan.step_time import (
     HARDWARE,
     Calibration,
-    Work,
+    Workload,
     all_reduce_seconds,
     run_seconds,
 )
@@ -54,7 +54,7 @@ def test_a_row_left_out_is_left_out_altogether() -> None:
     assert known.number == only.samples_to_converge
     assert unknown.number == reference_points()[4096][0]
     (held,) = [one for one in leave_out("row") if one.row is only]
-    work = Work("a100", 1024, 128, 4096, unknown.number, Method("packed", graphs=True))
+    work = Workload("a100", 1024, 128, 4096, unknown.number, Method("packed", graphs=True))
     assert held.predicted_s == run_seconds(work, held.calibrated).total
     assert held.calibrated != calibration()
 
@@ -91,7 +91,7 @@ def test_an_all_reduce_takes_what_its_bytes_take_on_the_wire() -> None:
 
 def test_overlap_hides_communication_and_a_graph_the_waiting() -> None:
     numbers = Calibration(0.5, 0.5, 0.007)
-    plain = Work("a100", 1024, 128, 16384, 3e6, Method())
+    plain = Workload("a100", 1024, 128, 16384, 3e6, Method())
     parts = run_seconds(plain, numbers)
     assert parts.waiting == pytest.approx(3e6 / 16384 * 0.007 * math.log2(128))
     hidden = run_seconds(plain._replace(method=Method(overlap=True)), numbers)
@@ -101,21 +101,22 @@ def test_overlap_hides_communication_and_a_graph_the_waiting() -> None:
 
 def test_a_system_s_forecast_counts_the_bytes_that_it_sends() -> None:
     half, whole = (
-        forecast(load_system("dgxa100_n8", [f"communication.compression={name}"])).seconds for name in ("bf16", "none")
+        forecast_run(load_system("dgxa100_n8", [f"communication.compression={name}"])).seconds
+        for name in ("bf16", "none")
     )
     assert whole.communication == pytest.approx(2 * half.communication, rel=0.05)
 
 
 def test_forecasts_fall_with_gpus_and_another_gpu_is_faster() -> None:
-    minutes = [forecast(load_system(f"dgxa100_n{nodes}")).minutes for nodes in (1, 2, 4, 8, 16, 32, 64)]
+    minutes = [forecast_run(load_system(f"dgxa100_n{nodes}")).minutes for nodes in (1, 2, 4, 8, 16, 32, 64)]
     assert minutes == sorted(minutes, reverse=True)
     # batch 4,096 takes more steps than 4,608, and every step of 128 nodes waits
-    assert forecast(load_system("dgxa100_n128")).seconds.limit == "waiting"
-    assert forecast(load_system("dgxa100_n1")).seconds.limit == "compute"
-    assert forecast(load_system("dgxa100_n1"), "h100").minutes < minutes[0] / 2
-    assert forecast(load_system("dgxh200_n1")).gpu == "h200"
+    assert forecast_run(load_system("dgxa100_n128")).seconds.limit == "waiting"
+    assert forecast_run(load_system("dgxa100_n1")).seconds.limit == "compute"
+    assert forecast_run(load_system("dgxa100_n1"), "h100").minutes < minutes[0] / 2
+    assert forecast_run(load_system("dgxh200_n1")).gpu == "h200"
     with pytest.raises(ConfigError, match="doesn't train BERT-Large on GPUs"):
-        forecast(load_system("cpu_demo"))
+        forecast_run(load_system("cpu_demo"))
 
 
 def test_the_command_prints_what_checks_read(answer: Answer) -> None:

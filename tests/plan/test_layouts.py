@@ -1,34 +1,15 @@
-"""Memory and step time of layouts: against modules that are really split, and by hand."""
+"""Memory and step time of layouts: by hand."""
 
-import numpy as np
 import pytest
 
 from bertbench.config import load_system
 from bertbench.config.layout import Layout
-from bertbench.model.bert import Bert
-from bertbench.plan.activations import batch_of_lengths, kept_bytes, kernel, model_keeps, summed_loss
-from bertbench.plan.forecast import forecast
-from bertbench.plan.layout_time import candidates, load_of, step_seconds
-from bertbench.plan.layouts import activation_bytes, memory_gb, outlooks
+from bertbench.plan.forecast import forecast_run
+from bertbench.plan.layout_time import step_seconds
+from bertbench.plan.layouts import candidates, outlooks
+from bertbench.plan.memory import memory_gb
+from bertbench.plan.step_load import load_of
 from tests.conftest import Answer, Printed, Tiny
-
-
-def test_what_layers_keep_adds_up_to_what_the_whole_model_keeps() -> None:
-    narrow = ["model.hidden_size=256", "model.feed_forward_size=1024", "model.attention_heads=4", "model.layers=3"]
-    words = ["hardware.division=open", "model.checkpoint=null", *narrow]
-    system = load_system("dgxa100_n1", words)
-    lengths, model = np.array([300, 77]), Bert(system.model.shape(), kernel(system))
-    batch = batch_of_lengths(lengths)
-    kept = kept_bytes(system, model, lambda: summed_loss(model, batch))
-    assert activation_bytes(system, (377, 300**2 + 77**2)) == pytest.approx(kept, rel=0.02)
-    layer, halved = model_keeps(system).layer, model_keeps(system, 2).layer
-    assert abs(layer.pair) < 0.01  # flash attention keeps no probabilities
-    assert layer.token / 2 < halved.token < layer.token  # LayerNorms and what they add up are whole on every rank
-    in_fp32 = load_system("dgxa100_n1", [*words, "precision.compute=fp32"])
-    pairs = [model_keeps(in_fp32, ranks).layer.pair for ranks in (1, 2)]
-    assert pairs[1] == pytest.approx(pairs[0] / 2)
-    # the inputs of both products are whole on every rank, once gathered: 2 x 256 numbers of 2 bytes
-    assert model_keeps(system, 2, sequence=True).layer.token == pytest.approx(layer.token / 2 + 2 * 256, rel=0.01)
 
 
 def test_memory_of_a_pipeline_counts_the_microbatches_that_have_begun(tiny: Tiny) -> None:
@@ -65,7 +46,7 @@ def test_step_seconds_follow_the_formulas() -> None:
     seconds, load = step_seconds(system, "a100"), load_of(system)
     assert system.layout == Layout(64, 2, 8, 2)
     assert seconds.bubble == pytest.approx(7 / (2 * 16) * (seconds.compute + seconds.imbalance + seconds.tensor))
-    assert load.most_tokens >= load.mean_tokens
+    assert load.largest.tokens >= load.mean_tokens
     recomputed = step_seconds(load_system("bert10b_n128", ["parallel.recompute=true"]), "a100")
     assert recomputed.compute == pytest.approx(4 / 3 * seconds.compute)
     assert recomputed.data == seconds.data
@@ -74,11 +55,11 @@ def test_step_seconds_follow_the_formulas() -> None:
 def test_a_run_of_a_split_model_is_forecast_with_the_steps_of_its_layout() -> None:
     words = ["parallel.tensor=8", "parallel.pipeline=2", "parallel.microbatches=4", "clip.mode=after"]
     system = load_system("dgxa100_n128", [*words, "communication.compression=none", "optimizer.sharded=false"])
-    run, step = forecast(system), step_seconds(system, "a100")
+    run, step = forecast_run(system), step_seconds(system, "a100")
     steps = run.samples.number / 4096
     assert run.seconds.compute == pytest.approx(steps * step.compute)
     assert run.seconds.total > steps * step.total > 0
-    assert run.seconds.communication > forecast(load_system("dgxa100_n128")).seconds.communication
+    assert run.seconds.communication > forecast_run(load_system("dgxa100_n128")).seconds.communication
 
 
 def test_the_plan_prints_the_grid_and_what_a_rank_sends(answer: Answer, printed: Printed) -> None:

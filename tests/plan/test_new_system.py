@@ -10,7 +10,7 @@ from bertbench.config import load_system
 from bertbench.plan import new_system
 from bertbench.plan.convergence import reference_points
 from bertbench.plan.known_points import known_points, nearest_point
-from bertbench.plan.layouts import needed_gb
+from bertbench.plan.memory import needed_gb
 from tests.conftest import Answer, Captured, Printed
 
 CARDS = ["init", "--nodes", "4", "--gpus", "4", "--gpu-model", "h100-pcie"]

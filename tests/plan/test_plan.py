@@ -4,17 +4,15 @@ import math
 import shlex
 from pathlib import Path
 
-import numpy as np
 import pytest
 
 from bertbench.cli import main
 from bertbench.config import System, load_system, system_names
 from bertbench.distributed.world import World
 from bertbench.loading.inputs import missing_inputs
-from bertbench.model.bert import Bert
-from bertbench.plan.activations import batch_of_lengths, kept_bytes, summed_loss
 from bertbench.plan.counted_rank import count_rank
-from bertbench.plan.layouts import activation_bytes, memory_gb, needed_gb
+from bertbench.plan.memory import activation_bytes, memory_gb, needed_gb
+from bertbench.plan.step_load import Microbatch
 from tests.conftest import Answer, Captured, Printed, Tiny
 from tests.ranks import run_ranks
 from tests.training.steps import whole_trainer
@@ -65,35 +63,11 @@ def test_what_ranks_keep_and_send_out_of_step_is_counted(
     assert other.bytes_per_step == math.ceil(4 * plain.parameters * share)
 
 
-@pytest.mark.parametrize("format_", ["fp32", "bf16"])
-def test_activations_of_a_warm_up_are_what_real_tensors_keep_whatever_the_number_of_layers(
-    tiny: Tiny, format_: str
-) -> None:
-    system = tiny("model.layers=5", "model.hidden_dropout=0.1", "model.attention_dropout=0.1",
-                  f"precision.compute={format_}")  # fmt: skip
-    model, batch = Bert(system.model.shape()), batch_of_lengths(np.full(6, 29))  # 12 samples on 2 ranks
-    kept = kept_bytes(system, model, lambda: summed_loss(model, batch))
-    assert activation_bytes(system, (6 * 29, 6 * 29**2)) == pytest.approx(kept, rel=0.02)
-    assert memory_gb(system)["activations"] == pytest.approx(kept / 1e9, rel=0.02)
-
-
-def kept_more_by_cuda(heads: int) -> float:
-    """Bytes that a bf16 step on one sequence of 32 tokens keeps on a GPU and not on a CPU."""
-    cpu, cuda = (
-        load_system("cpu_demo", ["precision.compute=bf16", f"launch.device={device}", "model.attention_dropout=0.1",
-                                 "hardware.accelerators_per_node=2", f"model.attention_heads={heads}"])
-        for device in ("cpu", "cuda")
-    )  # fmt: skip
-    return activation_bytes(cuda, (32, 32**2)) - activation_bytes(cpu, (32, 32**2))
-
-
-def test_cuda_keeps_probabilities_in_fp32_and_dropout_s_mask_in_bytes_and_the_flash_kernel_none() -> None:
-    # a probability: fp32, mask and its bf16 copy for the product, 4 + 1 + 2 bytes; on a CPU 2.
-    # 2 layers, 32 heads of 4, which the flash kernel doesn't take, 32 x 32 of them; LayerNorm adds a little
-    assert 5 * 2 * 32 * 32 * 32 <= kept_more_by_cuda(heads=32) < 1.2 * 5 * 2 * 32 * 32 * 32
-    # 2 bytes each on the CPU, in 2 layers of 8 heads; CUDA keeps LayerNorm's input and masked tokens' scores in fp32
-    probabilities = 2 * 2 * 8 * 32 * 32
-    assert -0.8 * probabilities < kept_more_by_cuda(heads=8) < -0.4 * probabilities
+def test_a_warm_up_of_full_sequences_counts_where_it_keeps_more_than_training(tiny: Tiny) -> None:
+    system = tiny("model.layers=5")
+    full = Microbatch(6 * 29, 6 * 29**2)  # 12 samples on 2 ranks
+    assert memory_gb(system)["activations"] == activation_bytes(system, full) / 1e9
+    assert memory_gb(system)["warm_up_copy"] == memory_gb(system)["weights"]
 
 
 def test_a_plan_says_what_the_system_file_and_the_data_give(tiny_file: str, answer: Answer) -> None:

@@ -8,7 +8,7 @@ from bertbench.commands import check_new_file
 from bertbench.commands.init import write_system
 from bertbench.common.errors import ConfigError
 from bertbench.config import load_system
-from bertbench.plan.fit import fit
+from bertbench.plan.fit import fit_system
 
 
 def run(arguments: argparse.Namespace) -> int:
@@ -19,7 +19,7 @@ def run(arguments: argparse.Namespace) -> int:
     check_new_file(arguments.out)
     system = load_system(arguments.system)
     path = arguments.out or Path(f"{system.name}_g{arguments.gpus}.json")
-    made, memory_gb = fit(system, arguments.gpus, limit, path, arguments.gpu_model)
+    made, memory_gb = fit_system(system, arguments.gpus, limit, path, arguments.gpu_model)
     content = {
         "gpus": made.system.world_size,
         "local_batch": made.system.local_batch,

@@ -10,8 +10,8 @@ from bertbench.common.errors import ConfigError
 from bertbench.config import load_system, system_names
 from bertbench.config.load import gpu_card
 from bertbench.plan.calibrate import GROUPS, Comparison, leave_out, other_results
-from bertbench.plan.forecast import LIMITS, Forecast, forecast, trains_bert_large
-from bertbench.plan.ranges import covered
+from bertbench.plan.forecast import LIMITS, RunForecast, forecast_run, trains_bert_large
+from bertbench.plan.forecast_errors import covered
 from bertbench.plan.step_time import HARDWARE
 
 
@@ -53,13 +53,13 @@ def run(arguments: argparse.Namespace) -> int:
 
         return print_roofline(arguments.json)
     if arguments.layouts:
-        from bertbench.plan.layouts import listing  # noqa: PLC0415 - loads torch, which no other forecast needs
+        from bertbench.plan.layouts import layout_listing  # noqa: PLC0415 - loads torch, which no other forecast needs
 
         if arguments.system is None or arguments.gpu:
             raise ConfigError("--layouts needs a SYSTEM and takes no --gpu; `bertbench systems` lists systems")
         system = system_of(arguments)
         say_unread(system, arguments)
-        layouts, lines = listing(system)
+        layouts, lines = layout_listing(system)
         emit(arguments.json, {"system": arguments.system, **layouts}, *lines)
     elif arguments.validate:
         _print_validation(arguments.json)
@@ -70,17 +70,17 @@ def run(arguments: argparse.Namespace) -> int:
     return 0
 
 
-def _forecasts(arguments: argparse.Namespace) -> list[Forecast]:
+def _forecasts(arguments: argparse.Namespace) -> list[RunForecast]:
     if arguments.system:
         system = system_of(arguments)
         say_unread(system, arguments)
-        return [forecast(system, arguments.gpu)]
+        return [forecast_run(system, arguments.gpu)]
     systems = [load_system(name, arguments.overrides) for name in system_names()]
     known = sorted(filter(trains_bert_large, systems), key=lambda one: one.world_size)
-    return [forecast(system, arguments.gpu) for system in known]
+    return [forecast_run(system, arguments.gpu) for system in known]
 
 
-def _as_json(one: Forecast) -> dict[str, Any]:
+def _as_json(one: RunForecast) -> dict[str, Any]:
     return {
         "system": one.system.name,
         "gpu": one.gpu,
@@ -98,7 +98,7 @@ def _as_json(one: Forecast) -> dict[str, Any]:
     }
 
 
-def _table(forecasts: list[Forecast]) -> list[str]:
+def _table(forecasts: list[RunForecast]) -> list[str]:
     lines = [f"{'system':<20}{'GPUs':>6} {'GPU':<5}{'batch':>7}{'samples':>11}{'time to train':>24}  limited by"]
     for one in forecasts:
         system = one.system
@@ -117,9 +117,9 @@ def _table(forecasts: list[Forecast]) -> list[str]:
 
 
 @cache
-def _warnings(one: Forecast) -> list[str]:
+def _warnings(one: RunForecast) -> list[str]:
     """Return how the system differs from the calibration, and whether the batch fits."""
-    from bertbench.plan.layouts import capacity_gb, needed_gb  # noqa: PLC0415 - loads torch, which takes seconds
+    from bertbench.plan.memory import capacity_gb, needed_gb  # noqa: PLC0415 - loads torch, which takes seconds
 
     system, found = one.system, one.warnings
     needed, there = needed_gb(system), capacity_gb(system)

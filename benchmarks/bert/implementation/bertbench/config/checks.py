@@ -1,14 +1,13 @@
-"""The rules that tie settings together: each says what is wrong, with the remedy.
-
-A rule whose numbers follow from something that another rule refuses says nothing.
-"""
+"""All rules that tie settings together; those about models, schedules, optimizers and fine-tuning stand here."""
 
 from collections.abc import Iterator
 
+from bertbench.config.batch_rules import BATCH_RULES, RANK_SPEED_RULES, batch_is_given
 from bertbench.config.closed import CLOSED_RULES
-from bertbench.config.layout_checks import LAYOUT_RULES, batch_divides, batch_is_given, can_be_laid_out
-from bertbench.config.settings import Rule, Settings, broken, limited, nearest_multiples
-from bertbench.config.step_checks import GRAPH_RULES, SYNC_RULES, counts_vary
+from bertbench.config.layout_rules import LAYOUT_RULES
+from bertbench.config.rules import Rule, allow_only, broken
+from bertbench.config.settings import Settings
+from bertbench.config.step_rules import GRAPH_RULES, SYNC_RULES
 
 
 def problems(settings: Settings) -> Iterator[str]:
@@ -16,142 +15,159 @@ def problems(settings: Settings) -> Iterator[str]:
     return broken(RULES, settings)
 
 
-def _batch_over_ranks(settings: Settings) -> object:
-    if not (batch_is_given(settings) and can_be_laid_out(settings)) or batch_divides(settings):
+def _heads_divide_the_hidden_size(settings: Settings) -> str | None:
+    hidden, heads = settings.model.hidden_size, settings.model.attention_heads
+    if hidden % heads == 0:
         return None
-    ranks, batch = settings.layout.data, settings.global_batch_size
-    choices = nearest_multiples(batch, ranks)
-    return f"global batch {batch} is not a multiple of {ranks} ranks; set data.local_batch, or choose {choices}"
+    return f"model.hidden_size {hidden} is not a multiple of model.attention_heads {heads}; choose a multiple"
 
 
-def _scaling_keeps_betas(settings: Settings) -> object:
+def _mimetic_weights_have_an_even_width(settings: Settings) -> str | None:
+    hidden = settings.model.hidden_size
+    if settings.model.initial_weights != "mimetic" or hidden % 2 == 0:
+        return None
+    return (
+        f"model.initial_weights mimetic pairs sines with cosines, but model.hidden_size {hidden} is odd; choose an "
+        "even one, or random"
+    )
+
+
+def _model_knows_the_datas_vocabulary(settings: Settings) -> str | None:
+    recipe = settings.data.recipe
+    if recipe is None or recipe.vocab_size <= settings.model.vocab_size:
+        return None
+    return (
+        f"data.recipe.vocab_size {recipe.vocab_size} is larger than model.vocab_size {settings.model.vocab_size}; "
+        "raise model.vocab_size to at least as much"
+    )
+
+
+def _warm_up_ends_within_the_run(settings: Settings) -> str | None:
+    schedule = settings.schedule
+    most = schedule.max_steps - schedule.start_warmup_step
+    if schedule.warmup_steps <= most:
+        return None
+    return (
+        f"schedule.warmup_steps {schedule.warmup_steps} would end after the run, schedule.max_steps "
+        f"{schedule.max_steps}; set schedule.warmup_steps to at most {most}"
+    )
+
+
+def _only_adam_is_scaled(settings: Settings) -> str | None:
+    if settings.scale_from_batch is None or settings.optimizer.name == "adam":
+        return None
+    return "scale_from_batch: the scaling rule holds for adam only; remove it, or use adam"
+
+
+def _scaled_betas_stay_positive(settings: Settings) -> str | None:
     tuned_at, optimizer = settings.scale_from_batch, settings.optimizer
     if tuned_at is None or optimizer.name != "adam" or not batch_is_given(settings):
         return None
     largest = int(tuned_at / (1 - min(optimizer.beta1, optimizer.beta2)))
-    return settings.global_batch_size > largest and (
+    if settings.global_batch_size <= largest:
+        return None
+    return (
         f"scale_from_batch {tuned_at}: at global batch {settings.global_batch_size} a beta would be negative; choose a "
         f"global batch of at most {largest}"
     )
 
 
-def _windows_hold_a_context(settings: Settings) -> object:
+def _every_gpu_has_one_rank(settings: Settings) -> str | None:
+    ranks, gpus = settings.launch.ranks_per_node, settings.hardware.accelerators_per_node
+    if settings.launch.device != "cuda" or gpus == ranks:
+        return None
+    return (
+        f"launch.ranks_per_node {ranks} differs from hardware.accelerators_per_node {gpus}; a CUDA system runs one "
+        "rank a GPU, make them equal"
+    )
+
+
+def _apex_skips_no_steps(settings: Settings) -> str | None:
+    if settings.optimizer.impl != "apex" or not settings.scales_loss:
+        return None
+    return (
+        "optimizer.impl apex can't skip steps without stopping the device, which fp16 gradients need; set "
+        "optimizer.impl to torch, or use bf16"
+    )
+
+
+def _kernels_fit_device_and_optimizer(settings: Settings) -> str | None:
+    optimizer = settings.optimizer
+    if optimizer.impl in ("auto", "torch"):
+        return None
+    if settings.launch.device == "cuda" and optimizer.is_adam_or_lamb:
+        return None
+    return f"optimizer.impl {optimizer.impl} has kernels for adam and lamb on cuda only; set it to torch"
+
+
+def _residuals_are_no_coarser_than_products(settings: Settings) -> str | None:
+    compute = settings.precision.compute
+    if settings.precision.residual != "bf16" or compute == "bf16":
+        return None
+    return (
+        f"precision.residual bf16 would round what precision.compute {compute} keeps; set "
+        "precision.compute to bf16, or precision.residual to fp32"
+    )
+
+
+def _snapshots_are_possible(settings: Settings) -> str | None:
+    if settings.checkpoint.every_steps is None or settings.no_snapshots is None:
+        return None
+    return f"checkpoint.every_steps: {settings.no_snapshots}, or set checkpoint.every_steps to null"
+
+
+def _finetuned_sequences_have_positions(settings: Settings) -> str | None:
+    length, positions = settings.finetune.max_seq_length, settings.model.max_positions
+    if length is None or length <= positions:
+        return None
+    return (
+        f"finetune.max_seq_length {length} is more than model.max_positions {positions}; set it to at most {positions}"
+    )
+
+
+def _windows_hold_a_context(settings: Settings) -> str | None:
     windows = settings.finetune.windows(settings.model.max_positions)
-    return windows.max_query_length + 3 >= windows.max_seq_length and (
+    if windows.max_query_length + 3 < windows.max_seq_length:
+        return None
+    return (
         f"finetune.max_query_length {windows.max_query_length} and three special tokens leave no room for a context in "
         f"finetune.max_seq_length {windows.max_seq_length}; set it to at most {windows.max_seq_length - 4}"
     )
 
 
+def _has_no_place_for_carried_errors(settings: Settings) -> bool:
+    communication, precision = settings.communication, settings.precision
+    return communication.hierarchical or settings.optimizer.sharded or precision.compute == "fp16"
+
+
 RULES: tuple[Rule, ...] = (
-    lambda s: not batch_is_given(s) and "data: give exactly one of global_batch_size and local_batch",
-    _batch_over_ranks,
-    lambda s: (
-        batch_divides(s)
-        and s.local_batch % s.data.gradient_accumulation_steps
-        and f"local batch {s.local_batch} is not a multiple of data.gradient_accumulation_steps "
-        f"{s.data.gradient_accumulation_steps}; choose a divisor of the local batch"
-    ),
-    lambda s: (
-        s.data.equal_counts
-        and s.data.balance == "packed"
-        and "data.equal_counts is impossible with data.balance packed, whose rows hold different numbers of samples; "
-        "choose planned"
-    ),
-    lambda s: (
-        s.loss.normalize == "rank"
-        and (why := counts_vary(s))
-        and f"loss.normalize rank takes the mean of the ranks' means, but {why}, or loss.normalize global"
-    ),
-    lambda s: (
-        list(s.data.strata_edges) != sorted(set(s.data.strata_edges))
-        and f"data.strata_edges {list(s.data.strata_edges)} must rise; sort them"
-    ),
-    lambda s: (
-        s.model.hidden_size % s.model.attention_heads
-        and f"model.hidden_size {s.model.hidden_size} is not a multiple of model.attention_heads "
-        f"{s.model.attention_heads}; choose a multiple"
-    ),
-    lambda s: (
-        s.model.initial_weights == "mimetic"
-        and s.model.hidden_size % 2
-        and "model.initial_weights mimetic pairs sines with cosines, but model.hidden_size "
-        f"{s.model.hidden_size} is odd; choose an even one, or random"
-    ),
-    lambda s: (
-        s.data.recipe
-        and s.data.recipe.vocab_size > s.model.vocab_size
-        and f"data.recipe.vocab_size {s.data.recipe.vocab_size} is larger than model.vocab_size "
-        f"{s.model.vocab_size}; raise model.vocab_size to at least as much"
-    ),
-    lambda s: (
-        s.schedule.warmup_steps > (most := s.schedule.max_steps - s.schedule.start_warmup_step)
-        and f"schedule.warmup_steps {s.schedule.warmup_steps} would end after the run, schedule.max_steps "
-        f"{s.schedule.max_steps}; set schedule.warmup_steps to at most {most}"
-    ),
-    lambda s: (
-        s.scale_from_batch
-        and s.optimizer.name != "adam"
-        and "scale_from_batch: the scaling rule holds for adam only; remove it, or use adam"
-    ),
-    _scaling_keeps_betas,
-    lambda s: (
-        s.launch.device == "cuda"
-        and s.hardware.accelerators_per_node != s.launch.ranks_per_node
-        and f"launch.ranks_per_node {s.launch.ranks_per_node} differs from hardware.accelerators_per_node "
-        f"{s.hardware.accelerators_per_node}; a CUDA system runs one rank a GPU, make them equal"
-    ),
-    *limited(
-        lambda s: s.communication.hierarchical or s.optimizer.sharded or s.precision.compute == "fp16",
-        "carries errors from step to step, by itself; an overflow would never leave them, and slices have none",
-        "leave communication.hierarchical, optimizer.sharded and precision.compute fp16 out",
+    *BATCH_RULES,
+    _heads_divide_the_hidden_size,
+    _mimetic_weights_have_an_even_width,
+    _model_knows_the_datas_vocabulary,
+    _warm_up_ends_within_the_run,
+    _only_adam_is_scaled,
+    _scaled_betas_stay_positive,
+    _every_gpu_has_one_rank,
+    *allow_only(
         {"communication.compression": ("none", "fp16", "bf16")},
+        where=_has_no_place_for_carried_errors,
+        because="carries errors from step to step, by itself; an overflow would never leave them, and slices have none",
+        instead="leave communication.hierarchical, optimizer.sharded and precision.compute fp16 out",
     ),
-    *limited(
-        lambda s: s.optimizer.sharded,
-        "works on whole gradients, and optimizer.sharded leaves a rank a slice of them",
-        "leave optimizer.sharded out",
+    *allow_only(
         {"communication.hierarchical": (False,), "optimizer.impl": ("auto", "torch", "triton")},
+        where=lambda settings: settings.optimizer.sharded,
+        because="works on whole gradients, and optimizer.sharded leaves a rank a slice of them",
+        instead="leave optimizer.sharded out",
     ),
-    lambda s: (
-        s.optimizer.impl == "apex"
-        and s.scales_loss
-        and "optimizer.impl apex can't skip steps without stopping the device, which fp16 gradients need; set "
-        "optimizer.impl to torch, or use bf16"
-    ),
-    lambda s: (
-        s.optimizer.impl not in ("auto", "torch")
-        and (s.launch.device == "cpu" or not s.optimizer.is_adam_or_lamb)
-        and f"optimizer.impl {s.optimizer.impl} has kernels for adam and lamb on cuda only; set it to torch"
-    ),
-    lambda s: (
-        s.precision.residual == "bf16" != s.precision.compute
-        and f"precision.residual bf16 would round what precision.compute {s.precision.compute} keeps; set "
-        "precision.compute to bf16, or precision.residual to fp32"
-    ),
-    lambda s: (
-        s.checkpoint.every_steps
-        and s.no_snapshots
-        and f"checkpoint.every_steps: {s.no_snapshots}, or set checkpoint.every_steps to null"
-    ),
-    lambda s: (
-        (s.finetune.max_seq_length or 0) > s.model.max_positions
-        and f"finetune.max_seq_length {s.finetune.max_seq_length} is more than model.max_positions "
-        f"{s.model.max_positions}; set it to at most {s.model.max_positions}"
-    ),
+    _apex_skips_no_steps,
+    _kernels_fit_device_and_optimizer,
+    _residuals_are_no_coarser_than_products,
+    _snapshots_are_possible,
+    _finetuned_sequences_have_positions,
     _windows_hold_a_context,
-    lambda s: (
-        isinstance(s.launch.rank_speeds, tuple)
-        and len(s.launch.rank_speeds) != s.world_size
-        and f"launch.rank_speeds has {len(s.launch.rank_speeds)} speeds for {s.world_size} ranks; give one a rank, "
-        "or auto"
-    ),
-    *limited(
-        lambda s: s.launch.rank_speeds is not None,
-        "doesn't go with launch.rank_speeds, by which ranks get different numbers of samples",
-        "leave launch.rank_speeds out",
-        {"data.balance": ("planned",), "data.equal_counts": (False,), "loss.normalize": ("global",)},
-    ),
+    *RANK_SPEED_RULES,
     *GRAPH_RULES,
     *SYNC_RULES,
     *LAYOUT_RULES,

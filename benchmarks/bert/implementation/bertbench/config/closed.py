@@ -3,11 +3,14 @@
 Sources: training_rules.adoc of mlcommons/training_policies, sections on divisions, hyper-parameters and optimizers,
 random numbers, data traversal order, and quality; values are those of the reference (mlcommons/training, BERT). Free
 are batch, rate, steps, warm-up, betas, epsilon and weight decay of LAMB, accumulation, number formats, and how data is
-sharded, dealt and packed.
+sharded, assigned to ranks and packed.
 """
 
+from collections.abc import Iterator
+
 from bertbench.common.mlperf import mlperf_evaluation_interval
-from bertbench.config.settings import Rule, Settings, limited
+from bertbench.config.rules import AllowedValues, Rule
+from bertbench.config.settings import Settings
 
 TARGET = 0.72
 EVALUATION_SAMPLES = 10_000
@@ -16,7 +19,7 @@ CHECKPOINT = "model.ckpt-28252"
 """Prefix of MLCommons' files; a weights file names the checkpoint that it was imported from."""
 
 
-# Orders that are random overall, dealt or packed as one likes. The others draw a step's samples by their lengths.
+# Orders that are random overall, assigned and packed as one likes. The others draw a step's samples by their lengths.
 _RANDOM_ORDERS = ("none", "planned", "presort", "global_exchange", "packed")
 
 _FIXED: dict[str, tuple[object, ...]] = {
@@ -49,37 +52,55 @@ _FIXED: dict[str, tuple[object, ...]] = {
 """The rule that fixes a setting, and the values that it allows."""
 
 
-def _closed(settings: Settings) -> bool:
+def _is_closed(settings: Settings) -> bool:
     return settings.hardware.division == "closed"
 
 
-CLOSED_RULES: tuple[Rule, ...] = (
-    *(
-        rule
-        for setting, (name, *allowed) in _FIXED.items()
-        for rule in limited(
-            _closed,
-            f"is not allowed in the closed division (rule {name})",
-            "set hardware.division to open",
-            {setting: allowed},
-        )
-    ),
-    lambda s: (
-        _closed(s)
-        and s.model.checkpoint is None
-        and "model.checkpoint null is not allowed in the closed division (rule closed-checkpoint); set it to MLPerf's "
+def _checkpoint_is_mlperfs(settings: Settings) -> str | None:
+    if not _is_closed(settings) or settings.model.checkpoint is not None:
+        return None
+    return (
+        "model.checkpoint null is not allowed in the closed division (rule closed-checkpoint); set it to MLPerf's "
         "phase-1 checkpoint (docs/checkpoint.md imports it), or set hardware.division to open"
-    ),
-    lambda s: (
-        _closed(s)
-        and s.schedule.decay_steps not in (None, s.schedule.max_steps)
-        and f"schedule.decay_steps {s.schedule.decay_steps} is not allowed in the closed division (rule closed-decay); "
-        f"set it to schedule.max_steps {s.schedule.max_steps}, or set hardware.division to open"
-    ),
-    lambda s: (
-        _closed(s)
-        and s.evaluation_interval != (expected := mlperf_evaluation_interval(s.global_batch_size))
-        and f"evaluation.interval_samples {s.evaluation_interval} is not allowed in the closed division (rule "
+    )
+
+
+def _decay_lasts_all_steps(settings: Settings) -> str | None:
+    schedule = settings.schedule
+    if not _is_closed(settings) or schedule.decay_steps in (None, schedule.max_steps):
+        return None
+    return (
+        f"schedule.decay_steps {schedule.decay_steps} is not allowed in the closed division (rule closed-decay); "
+        f"set it to schedule.max_steps {schedule.max_steps}, or set hardware.division to open"
+    )
+
+
+def _evaluations_come_at_mlperfs_interval(settings: Settings) -> str | None:
+    if not _is_closed(settings):
+        return None
+    expected = mlperf_evaluation_interval(settings.global_batch_size)
+    if settings.evaluation_interval == expected:
+        return None
+    return (
+        f"evaluation.interval_samples {settings.evaluation_interval} is not allowed in the closed division (rule "
         f"closed-cadence); set it to {expected} or leave it out, or set hardware.division to open"
-    ),
+    )
+
+
+def _fixed_settings() -> Iterator[Rule]:
+    for setting, (name, *allowed) in _FIXED.items():
+        yield AllowedValues(
+            setting,
+            allowed,
+            applies=_is_closed,
+            because=f"is not allowed in the closed division (rule {name})",
+            instead="set hardware.division to open",
+        )
+
+
+CLOSED_RULES: tuple[Rule, ...] = (
+    *_fixed_settings(),
+    _checkpoint_is_mlperfs,
+    _decay_lasts_all_steps,
+    _evaluations_come_at_mlperfs_interval,
 )

@@ -13,7 +13,7 @@ from pydantic import ValidationError
 from bertbench.common.errors import ConfigError
 from bertbench.common.json_object import JsonObject, read_object
 from bertbench.common.paths import SYSTEMS
-from bertbench.config.system import System, scaled
+from bertbench.config.system import System, scaled_to_its_batch
 
 _FILE_KEYS = ("$schema", "extends", "name")
 RUN_CONFIG = "config.json"
@@ -52,7 +52,10 @@ def gpu_card(name: str) -> str | None:
     words = re.split(r"[-_ ]+", name.lower())
     form = "pcie" if any(word.startswith("pci") for word in words) else "sxm"
     kinds = [word for word in words if not _OF_A_CARD.fullmatch(word)]
-    return f"{kinds[0]}-{form}" if len(kinds) == 1 and f"{kinds[0]}-{form}" in gpu_models() else None
+    if len(kinds) != 1:
+        return None
+    card = f"{kinds[0]}-{form}"
+    return card if card in gpu_models() else None
 
 
 def load_system(name_or_path: str, overrides: Iterable[str] = ()) -> System:
@@ -64,35 +67,37 @@ def load_system(name_or_path: str, overrides: Iterable[str] = ()) -> System:
     return system_from(path, _read(path), overrides)
 
 
-def system_from(path: Path, own: JsonObject, overrides: Iterable[str] = ()) -> System:
-    """Return the system that a file at `path` with the content `own` is; the file need not be there.
+def system_from(path: Path, content: JsonObject, overrides: Iterable[str] = ()) -> System:
+    """Return the system that a file at `path` with this content is; the file need not be there.
 
     Raises ConfigError as `load_system` does.
     """
     origins: dict[str, str] = {}
-    name = own.get("name") if path.name == RUN_CONFIG else path.stem
-    merged = _merged(path, own, (), origins) | {"name": name}
-    given = list(overrides)
-    content, wrong = _overridden(merged, given, origins)
+    is_run = path.name == RUN_CONFIG
+    name = content.get("name") if is_run else path.stem
+    merged = _merged(path, content, (), origins) | {"name": name}
+    overrides = list(overrides)
+    overridden, wrong = _overridden(merged, overrides, origins)
     try:
-        system = System.model_validate_json(json.dumps(content))
+        system = System.model_validate_json(json.dumps(overridden))
     except ValidationError as error:
         from bertbench.config.mistakes import wrong_settings, wrong_together  # noqa: PLC0415 - no run reaches it
 
         wrong += wrong_settings(path, error, origins)
-        without = {
-            option_of(left_out): _overridden(merged, [one for one in given if one != left_out], {})[0]
-            for left_out in given
-        }
-        wrong += wrong_together(path, content, without)
+        without: dict[str, JsonObject] = {}
+        for left_out in overrides:
+            others = [override for override in overrides if override != left_out]
+            without[option_of(left_out)], _ = _overridden(merged, others, {})
+        wrong += wrong_together(path, overridden, without)
     if wrong:
         raise ConfigError("\n".join(wrong))
-    options = {option_of(override) for override in given}
+    options = {option_of(override) for override in overrides}
     by_hand = {setting: origin for setting, origin in origins.items() if origin in options}
-    shipped = path.parent == SYSTEMS
-    # a run's record states every setting, whether or not anyone chose it
-    stated = () if path.name == RUN_CONFIG else origins.keys() - by_hand.keys() - {*_FILE_KEYS}
-    return scaled(system).from_origins(None if shipped else str(path), by_hand, stated)
+    stated: Iterable[str] = ()  # a run's record states every setting, whether or not anyone chose it
+    if not is_run:
+        stated = origins.keys() - by_hand.keys() - {*_FILE_KEYS}
+    is_shipped = path.parent == SYSTEMS
+    return scaled_to_its_batch(system).from_origins(None if is_shipped else str(path), by_hand, stated)
 
 
 def whole_file(name_or_path: str) -> str:
@@ -151,13 +156,15 @@ def _merged(path: Path, content: JsonObject, seen: tuple[Path, ...], origins: di
 
     `origins` gets the file that each setting comes from.
     """
-    bases = content.get("extends", [])
+    names = content.get("extends", [])
+    bases = [names] if isinstance(names, str) else names
+    seen = (*seen, path.resolve())
     merged: JsonObject = {}
-    for base in [bases] if isinstance(bases, str) else bases:
-        found, above = _base(path, base), (*seen, path.resolve())
-        if found.resolve() in above:
-            raise ConfigError(f"{found}: extends itself by way of {path.name}; remove one `extends`")
-        merged = _over(merged, _merged(found, _read(found), above, origins))
+    for base in bases:
+        extended = _base(path, base)
+        if extended.resolve() in seen:
+            raise ConfigError(f"{extended}: extends itself by way of {path.name}; remove one `extends`")
+        merged = _over(merged, _merged(extended, _read(extended), seen, origins))
     origins.update((name, str(path)) for name in _names(content))
     return {key: value for key, value in _over(merged, content).items() if key not in _FILE_KEYS}
 
@@ -165,15 +172,17 @@ def _merged(path: Path, content: JsonObject, seen: tuple[Path, ...], origins: di
 def _base(path: Path, base: str) -> Path:
     """Return the file that `path` extends as `base`: the one beside it, else the shipped one of that name."""
     beside, shipped = path.parent / f"{base}.json", SYSTEMS / f"{base}.json"
-    itself = beside.resolve() == path.resolve()
-    return shipped if shipped.is_file() and (itself or not beside.exists()) else beside
+    is_itself = beside.resolve() == path.resolve()
+    if shipped.is_file() and (is_itself or not beside.exists()):
+        return shipped
+    return beside
 
 
 def _over(base: JsonObject, content: JsonObject) -> JsonObject:
     merged = dict(base)
     for key, value in content.items():
-        both = isinstance(value, dict) and isinstance(base.get(key), dict)
-        merged[key] = _over(base[key], value) if both else value
+        are_sections = isinstance(value, dict) and isinstance(base.get(key), dict)
+        merged[key] = _over(base[key], value) if are_sections else value
     return merged
 
 

@@ -13,7 +13,7 @@ from bertbench.config.partial import partial, section_of
 from bertbench.config.settings import Settings
 from bertbench.config.system import System
 
-_ALIKE = 0.7  # of difflib's ratio: its own 0.6 takes `nodes` for `sw_notes`
+_SIMILARITY = 0.7  # of difflib's ratio: its own 0.6 takes `nodes` for `sw_notes`
 
 
 def wrong_settings(path: Path, error: ValidationError, origins: dict[str, str]) -> Iterator[str]:
@@ -40,9 +40,9 @@ def wrong_together(path: Path, content: JsonObject, without: dict[str, JsonObjec
 
     `without` gives the content without each option: a problem that is not there is the option's.
     """
-    elsewhere = {option: set(problems(partial(Settings, other))) for option, other in without.items()}
+    left_without = {option: set(problems(partial(Settings, other))) for option, other in without.items()}
     for problem in problems(partial(Settings, content)):
-        options = [option for option, others in elsewhere.items() if problem not in others]
+        options = [option for option, remaining in left_without.items() if problem not in remaining]
         yield f"{', '.join(options) or path}: {problem}"
 
 
@@ -56,8 +56,9 @@ def _known_keys(location: tuple[int | str, ...]) -> str:
     """Return what could have been meant instead of an unknown key."""
     section, key = _section_at(location[:-1]), str(location[-1])
     known = sorted(field.alias or name for name, field in section.model_fields.items())
-    if close := _alike(key, known):
-        return f"did you mean {close}?"
+    similar = _similar(key, known)
+    if similar:
+        return f"did you mean {similar}?"
     for name, field in System.model_fields.items():
         below = section_of(field)
         if below is not None and key in below.model_fields:
@@ -68,15 +69,15 @@ def _known_keys(location: tuple[int | str, ...]) -> str:
 def _section_at(location: tuple[int | str, ...]) -> type[Section]:
     section: type[Section] = System
     for part in location:
-        found = section_of(section.model_fields[str(part)])
-        assert found is not None, "what has keys is a section"
-        section = found
+        below = section_of(section.model_fields[str(part)])
+        assert below is not None, "what has keys is a section"
+        section = below
     return section
 
 
-def _alike(key: str, known: Iterable[str]) -> str | None:
+def _similar(key: str, known: Iterable[str]) -> str | None:
     """Return the name that `key` means: one that has all its words, as number_of_nodes has nodes, or a similar one."""
     words = set(key.split("_"))
-    having = [name for name in known if words <= set(name.split("_"))]
-    close = having or difflib.get_close_matches(key, known, n=1, cutoff=_ALIKE)
+    with_all_words = [name for name in known if words <= set(name.split("_"))]
+    close = with_all_words or difflib.get_close_matches(key, known, n=1, cutoff=_SIMILARITY)
     return min(close, key=len) if close else None

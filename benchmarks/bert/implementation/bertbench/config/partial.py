@@ -23,29 +23,32 @@ def partial(kind: type[SectionT], content: JsonObject) -> SectionT:
     for name, field in kind.model_fields.items():
         key = field.alias or name
         section = section_of(field)
-        with suppress(ValidationError):
-            if key in content and section is not None and isinstance(content[key], dict):
-                values[name] = partial(section, content[key])
-            elif key in content:
-                config = None if section else _VALUE_RULES
-                adapter = TypeAdapter(field.rebuild_annotation(), config=config)
-                values[name] = adapter.validate_json(json.dumps(content[key]))
-            elif not field.is_required():
+        if key not in content:
+            if not field.is_required():
                 values[name] = field.get_default()
-    made = kind.model_construct(**values)
+        elif section is not None and isinstance(content[key], dict):
+            values[name] = partial(section, content[key])
+        else:
+            adapter = TypeAdapter(field.rebuild_annotation(), config=None if section else _VALUE_RULES)
+            with suppress(ValidationError):
+                values[name] = adapter.validate_json(json.dumps(content[key]))
+    constructed = kind.model_construct(**values)
     for name in kind.model_fields.keys() - values.keys():
-        made.__dict__.pop(name, None)  # model_construct puts defaults there
-    return cast(SectionT, made)  # model_construct is typed as of the base
+        constructed.__dict__.pop(name, None)  # model_construct puts defaults there
+    return cast(SectionT, constructed)  # model_construct is typed as of the base
 
 
-def known(kind: type[Section], content: JsonObject) -> JsonObject:
+def known_settings(kind: type[Section], content: JsonObject) -> JsonObject:
     """Return the content of an older version without settings that a section no longer has."""
     kept = {}
     for name, field in kind.model_fields.items():
         key, section = field.alias or name, section_of(field)
-        if key in content:
-            value = content[key]
-            kept[key] = known(section, value) if section is not None and isinstance(value, dict) else value
+        if key not in content:
+            continue
+        value = content[key]
+        if section is not None and isinstance(value, dict):
+            value = known_settings(section, value)
+        kept[key] = value
     return kept
 
 

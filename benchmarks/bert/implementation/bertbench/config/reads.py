@@ -1,15 +1,14 @@
 """Declare what each command reads of a system file, so that no setting that a person gives is ignored.
 
-Every command has one declaration here. `check_given` refuses, by name, settings that were given by hand (--set, or a
-variable that stands for a setting) and that the command can't honour. `unread_line` names what a file says and the
-command doesn't read, in one line.
+Every command has one declaration here: how it reads each setting. `check_given` refuses, by name, settings that were
+given by hand (--set, or a variable that stands for a setting) and that the command can't honour. `unread_line` names
+what a file says and the command doesn't read, in one line.
 A new setting of config/ has no declaration, and a test fails until it has one for each command.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from enum import Enum
-from functools import reduce
 from itertools import groupby
 from typing import Any
 
@@ -44,7 +43,7 @@ class Unread:
 
     def passes(self, value: object) -> bool:
         """Return whether the command goes by this value: true isn't 1 here."""
-        return any(type(value) is type(own) and value == own for own in self.goes_by)
+        return any(type(value) is type(allowed) and value == allowed for allowed in self.goes_by)
 
 
 @dataclass(frozen=True)
@@ -69,7 +68,6 @@ Reading = Plain | Unread | ReadWhere | ReadAs
 Declaration = Mapping[str, Reading]
 """How a command reads each setting. A section's name stands for all its settings; the longest name counts, `*` last."""
 
-_LEAVE_OUT = "leave it out"
 _RESULT_ONLY = "a whole run honours it; leave it out here"
 
 
@@ -299,17 +297,15 @@ def check_given(system: System, command: str) -> None:
     for setting in setting_names():
         if setting not in system.given:
             continue
-        reading = reading_of(declaration, setting)
-        if isinstance(reading, Unread) and not reading.passes(value_of(system, setting)):
-            problems.append(_refusal(system.given[setting], command, setting, reading))
-        elif isinstance(reading, ReadAs) and value_of(system, setting) not in reading.values:
-            choices = " or ".join(map(str, reading.values))
-            problems.append(f"{system.given[setting]}: {command} can't honour it: {reading.because}; use {choices}")
-        elif isinstance(reading, ReadWhere) and not reading.holds(system):
-            problems.append(
-                f"{system.given[setting]}: {command} reads {setting} only with {reading.needs}; set that too, or "
-                f"{_LEAVE_OUT}"
-            )
+        option, value = system.given[setting], value_of(system, setting)
+        match reading_of(declaration, setting):
+            case Unread() as reading if not reading.passes(value):
+                problems.append(_refusal(option, command, setting, reading))
+            case ReadAs(values, because) if value not in values:
+                choices = " or ".join(map(str, values))
+                problems.append(f"{option}: {command} can't honour it: {because}; use {choices}")
+            case ReadWhere(holds, needs) if not holds(system):
+                problems.append(f"{option}: {command} reads {setting} only with {needs}; set that too, or leave it out")
     if problems:
         raise ConfigError("\n".join(problems))
 
@@ -318,13 +314,14 @@ def check_overrides(overrides: Iterable[str], command: str) -> None:
     """Raise ConfigError for those of `overrides`, NAME=VALUE, that `command` doesn't read, whatever else is wrong."""
     problems = []
     for override in overrides:
-        name, value = parsed_override(override)
+        name, content = parsed_override(override)
         for setting in setting_names():
-            if name == setting or setting.startswith(f"{name}."):
-                given = _within(value, setting.removeprefix(name).lstrip("."))
-                reading = reading_of(DECLARATIONS[command], setting)
-                if given is not None and isinstance(reading, Unread) and not reading.passes(given):
-                    problems.append(_refusal(option_of(override), command, setting, reading))
+            if setting != name and not setting.startswith(f"{name}."):
+                continue
+            value = _within(content, setting.removeprefix(name).lstrip("."))
+            reading = reading_of(DECLARATIONS[command], setting)
+            if value is not None and isinstance(reading, Unread) and not reading.passes(value):
+                problems.append(_refusal(option_of(override), command, setting, reading))
     if problems:
         raise ConfigError("\n".join(problems))
 
@@ -348,11 +345,15 @@ def unread_line(system: System, command: str) -> str | None:
     declaration = DECLARATIONS[command]
     unread: list[str] = []
     for section, settings in groupby(sorted(system.stated), key=lambda setting: setting.partition(".")[0]):
-        names = list(settings)
-        left = [name for name in names if _is_unread(declaration, system, name)]
-        if left:
-            unread += [section] if left == names else left
-    return f"{system.name}: {command} doesn't read {', '.join(unread)} of the system file" if unread else None
+        stated = list(settings)
+        ignored = [setting for setting in stated if _is_unread(declaration, system, setting)]
+        if ignored == stated:
+            unread.append(section)
+        else:
+            unread += ignored
+    if not unread:
+        return None
+    return f"{system.name}: {command} doesn't read {', '.join(unread)} of the system file"
 
 
 def _is_unread(declaration: Declaration, system: System, setting: str) -> bool:
@@ -362,8 +363,7 @@ def _is_unread(declaration: Declaration, system: System, setting: str) -> bool:
 
 def value_of(system: System, setting: str) -> Any:
     """Return a setting's value; None where its section is left out."""
-
-    def below(place: Any, name: str) -> Any:
-        return None if place is None else getattr(place, name)
-
-    return reduce(below, setting.split("."), system)
+    value: Any = system
+    for name in setting.split("."):
+        value = None if value is None else getattr(value, name)
+    return value

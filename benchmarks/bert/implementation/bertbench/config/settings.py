@@ -1,16 +1,13 @@
-"""All settings of a system file, the numbers that follow from them, and what a rule between them is (checks.py)."""
+"""All settings of a system file, and the numbers that follow from them; checks.py says what goes together."""
 
-import json
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import suppress
-from functools import reduce
+from collections.abc import Iterator
 
 from pydantic import Field
 
 from bertbench.balance.cost import CostModel
 from bertbench.balance.plan import Balance
 from bertbench.common.mlperf import mlperf_evaluation_interval
-from bertbench.common.section import Count, Section, UnsettledError
+from bertbench.common.section import Count, Section
 from bertbench.config.finetune import Finetune
 from bertbench.config.layout import Layout, Parallel
 from bertbench.config.optimizer import Clip, Communication, LearningRate, OptimizerSettings, Sync
@@ -30,10 +27,10 @@ from bertbench.config.sections import (
 from bertbench.model.options import unchecked_mode, wants_few_sizes
 
 
-def nearest_multiples(number: int, of: int) -> str:
-    """Return the multiples of `of` around a number that is none, for a message."""
-    below = number // of * of
-    return f"{below} or {below + of}" if below else f"{of}"
+def nearest_multiples(number: int, divisor: int) -> str:
+    """Return the multiples of `divisor` around a number that is none, for a message."""
+    below = number // divisor * divisor
+    return f"{below} or {below + divisor}" if below else f"{divisor}"
 
 
 class Settings(Section):
@@ -74,7 +71,10 @@ class Settings(Section):
     @property
     def global_batch_size(self) -> int:
         """Samples of one optimizer step over all ranks."""
-        return self.data.global_batch_size or (self.data.local_batch or 0) * self.layout.data
+        if self.data.global_batch_size is not None:
+            return self.data.global_batch_size
+        local_batch = self.data.local_batch or 0  # a rule refuses a file without either
+        return local_batch * self.layout.data
 
     @property
     def layout(self) -> Layout:
@@ -124,8 +124,10 @@ class Settings(Section):
     @property
     def max_steps(self) -> int:
         """Optimizer steps after which the run gives up."""
-        limit, steps = self.evaluation.max_samples, self.schedule.max_steps
-        return steps if limit is None else min(steps, -(-limit // self.global_batch_size))
+        steps, most_samples = self.schedule.max_steps, self.evaluation.max_samples
+        if most_samples is None:
+            return steps
+        return min(steps, -(-most_samples // self.global_batch_size))
 
     @property
     def learning_rate(self) -> LearningRate:
@@ -158,10 +160,11 @@ class Settings(Section):
 
         A run resumed after `taken` steps starts with the block that ends there, because its evaluation may be due.
         """
-        batch, interval, first = self.global_batch_size, self.evaluation_interval, 0
+        batch, interval = self.global_batch_size, self.evaluation_interval
+        first = 0
         while first < self.max_steps:
-            due = (first * batch // interval + 1) * interval
-            stop = min(-(-due // batch), self.max_steps)
+            due_samples = (first * batch // interval + 1) * interval
+            stop = min(-(-due_samples // batch), self.max_steps)
             if stop >= taken:
                 yield first, stop
             first = stop
@@ -185,43 +188,3 @@ class Settings(Section):
         if self.optimizer.impl == "apex":
             return "a snapshot doesn't hold the state of optimizer.impl apex; set optimizer.impl to torch"
         return None
-
-
-Rule = Callable[[Settings], object]
-"""Returns what is wrong between settings, with the remedy, or something false."""
-
-
-def limited(applies: Rule, because: str, instead: str, allowed: Mapping[str, Sequence[object]]) -> tuple[Rule, ...]:
-    """Return a rule for each setting of `allowed`: it has one of these values where `applies` is true.
-
-    Others are refused `because` of what is true there, and `instead` says how to keep them.
-    """
-
-    def rule(setting: str) -> Rule:
-        *sections, key = setting.split(".")
-
-        def find(settings: Settings) -> object:
-            place = reduce(getattr, sections, settings)  # None: a section that is left out
-            if place is None or not applies(settings) or (found := getattr(place, key)) in allowed[setting]:
-                return None
-            choices = " or ".join(map(_shown, allowed[setting]))
-            return f"{setting} {_shown(found)} {because}; set it to {choices}, or {instead}"
-
-        return find
-
-    return tuple(map(rule, allowed))
-
-
-def _shown(value: object) -> str:
-    return value if isinstance(value, str) else json.dumps(value)
-
-
-def broken(rules: Iterable[Rule], settings: Settings) -> Iterator[str]:
-    """Yield what any of the rules finds wrong; each runs alone, so that a file with five mistakes gets five messages.
-
-    A rule says nothing where a setting has no valid value, because that has its own message.
-    """
-    for rule in rules:
-        with suppress(UnsettledError):
-            if text := rule(settings):
-                yield str(text)

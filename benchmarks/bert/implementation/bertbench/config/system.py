@@ -42,12 +42,13 @@ class System(Settings):
 
     @model_validator(mode="after")
     def _fits_together(self) -> Self:
-        if found := "\n".join(problems(self)):
-            raise ValueError(found)
+        lines = list(problems(self))
+        if lines:
+            raise ValueError("\n".join(lines))
         return self
 
 
-def scaled(system: System) -> System:
+def scaled_to_its_batch(system: System) -> System:
     """Return the system with hyper-parameters tuned at `scale_from_batch`, if given, carried over to its own batch.
 
     The square-root rule for Adam: with k = batch / batch they were tuned at, rate times sqrt(k), 1 - beta times k,
@@ -58,14 +59,15 @@ def scaled(system: System) -> System:
     if system.scale_from_batch is None:
         return system
     ratio = system.global_batch_size / system.scale_from_batch
-    root, given, schedule = math.sqrt(ratio), system.optimizer, system.schedule
-    optimizer = given.model_copy(
+    root = math.sqrt(ratio)
+    tuned, schedule = system.optimizer, system.schedule
+    optimizer = tuned.model_copy(
         update={
-            "learning_rate": given.learning_rate * root,
-            "beta1": 1 - (1 - given.beta1) * ratio,
-            "beta2": 1 - (1 - given.beta2) * ratio,
-            "epsilon": given.epsilon / root,
-            "weight_decay": given.weight_decay * root,
+            "learning_rate": tuned.learning_rate * root,
+            "beta1": 1 - (1 - tuned.beta1) * ratio,
+            "beta2": 1 - (1 - tuned.beta2) * ratio,
+            "epsilon": tuned.epsilon / root,
+            "weight_decay": tuned.weight_decay * root,
         }
     )
     steps = {

@@ -19,8 +19,8 @@ from bertbench.common.atomic import new_file
 from bertbench.common.paths import cache_folder
 from bertbench.config import System
 from bertbench.config.optimizer import Implementation
-from bertbench.config.settings import broken
-from bertbench.config.step_checks import GRAPH_RULES
+from bertbench.config.rules import broken
+from bertbench.config.step_rules import GRAPH_RULES
 from bertbench.distributed.world import World
 from bertbench.machine.processor import instructions, processor
 from bertbench.model.arithmetic import autocast_type, computing

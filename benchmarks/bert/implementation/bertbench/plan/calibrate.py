@@ -11,15 +11,17 @@ import numpy as np
 from bertbench.common.published_results import PublishedResult
 from bertbench.plan.calibrating_results import GPUS_OF_NODE, calibrating, forecast_results, method_of
 from bertbench.plan.convergence import samples_to_converge
-from bertbench.plan.step_time import Calibration, Gpu, Work, run_seconds
+from bertbench.plan.step_time import Calibration, Gpu, Workload, run_seconds
 
-_START = (0.5, 0.5, 0.002)
-_LOW, _HIGH = (0.2, 0.1, 1e-6), (0.9, 1.0, 0.02)
-_ROUNDS, _STEP = 12, 1e-6
+_START = Calibration(compute_share=0.5, network_share=0.5, waiting_s=0.002)
+_LOWEST = Calibration(compute_share=0.2, network_share=0.1, waiting_s=1e-6)
+_HIGHEST = Calibration(compute_share=0.9, network_share=1.0, waiting_s=0.02)
+_ROUNDS = 12
+_STEP = 1e-6  # share of a number by which it is changed to find a slope
 
 
 class Comparison(NamedTuple):
-    """A published time beside a forecast that used neither its row nor others left out with it."""
+    """A published time compared with a forecast that used neither its row nor others left out with it."""
 
     row: PublishedResult
     calibrated: Calibration
@@ -35,28 +37,33 @@ def _compared(
     row: PublishedResult, gpu: Gpu, calibrated: Calibration, left_out: Collection[PublishedResult]
 ) -> Comparison:
     samples = samples_to_converge(row.global_batch_size, row.hyper_parameters, _without(left_out)).number
-    return Comparison(row, calibrated, run_seconds(_work(row, gpu)._replace(samples=samples), calibrated).total)
+    return Comparison(row, calibrated, run_seconds(_workload(row, gpu)._replace(samples=samples), calibrated).total)
 
 
-def fit(left_out: Collection[PublishedResult] = ()) -> Calibration:
+def fit_calibration(left_out: Collection[PublishedResult] = ()) -> Calibration:
     """Fit by least squares of log time over the rows that calibrate, without those that are left out altogether.
 
     What is fitted is speed, so each run counts with the samples that it took: forecast samples would bend the speed to
     make up for their error.
     """
     rows = [row for row in _without(left_out) if row in calibrating()]
-    works = [_work(row, "a100") for row in rows]
+    workloads = [_workload(row, "a100") for row in rows]
 
     def errors(numbers: np.ndarray) -> np.ndarray:
-        found = Calibration(*numbers.tolist())
-        pairs = zip(works, rows, strict=True)
-        return np.array([math.log(run_seconds(work, found).total / row.seconds) for work, row in pairs])
+        calibrated = Calibration(*numbers.tolist())
+        forecasts = [run_seconds(workload, calibrated).total for workload in workloads]
+        return np.array([math.log(seconds / row.seconds) for seconds, row in zip(forecasts, rows, strict=True)])
 
     numbers = np.array(_START)
     for _ in range(_ROUNDS):  # Gauss-Newton: scipy's least_squares finds the same, and takes 0.4 s to import
-        now = errors(numbers)
-        slopes = np.stack([(errors(numbers + step) - now) / step.sum() for step in np.diag(_STEP * numbers)], axis=1)
-        numbers = np.clip(numbers - np.linalg.lstsq(slopes, now)[0], _LOW, _HIGH)
+        residuals = errors(numbers)
+        slopes = []
+        for number, change in enumerate(_STEP * numbers):
+            changed = numbers.copy()
+            changed[number] += change
+            slopes.append((errors(changed) - residuals) / change)
+        solution, *_ = np.linalg.lstsq(np.stack(slopes, axis=1), residuals)
+        numbers = np.clip(numbers - solution, _LOWEST, _HIGHEST)
     return Calibration(*numbers.tolist())
 
 
@@ -67,7 +74,7 @@ def calibration(gpu: Gpu = "a100") -> Calibration:
     That share is the median of its published results on one node of 8 SXM GPUs, most of them computed in fp8.
     """
     if gpu == "a100":
-        return fit()
+        return fit_calibration()
     return calibration()._replace(compute_share=median(_shares(gpu).values()))
 
 
@@ -83,13 +90,13 @@ def leave_out(group: Group) -> list[Comparison]:
     def key(row: PublishedResult) -> object:
         return {"row": row, "submitter": row.submitter, "scale": row.accelerators}[group]
 
-    found: list[Comparison] = []
+    comparisons: list[Comparison] = []
     rows = calibrating()
     for name in dict.fromkeys(map(key, rows)):
         left_out = [row for row in forecast_results() if key(row) == name]
-        calibrated = fit(left_out)
-        found += [_compared(row, "a100", calibrated, left_out) for row in left_out if row in rows]
-    return found
+        calibrated = fit_calibration(left_out)
+        comparisons += [_compared(row, "a100", calibrated, left_out) for row in left_out if row in rows]
+    return comparisons
 
 
 @cache
@@ -98,13 +105,16 @@ def other_results(gpu: Gpu) -> list[Comparison]:
 
     A100s (PCIe, other nodes) count as if on a DGX A100; another GPU's peak share is that of its other results.
     """
-    shares, found = {} if gpu == "a100" else _shares(gpu), []
+    shares = {} if gpu == "a100" else _shares(gpu)
+    comparisons = []
     for row in forecast_results():
         if gpu.upper() in row.accelerator and row.accelerators is not None and row not in calibrating():
-            others = [share for other, share in shares.items() if other is not row]
-            calibrated = calibration()._replace(compute_share=median(others)) if others else calibration()
-            found.append(_compared(row, gpu, calibrated, [row]))
-    return found
+            calibrated = calibration()
+            other_shares = [share for other, share in shares.items() if other is not row]
+            if other_shares:
+                calibrated = calibrated._replace(compute_share=median(other_shares))
+            comparisons.append(_compared(row, gpu, calibrated, [row]))
+    return comparisons
 
 
 @cache
@@ -113,16 +123,23 @@ def _shares(gpu: Gpu) -> dict[PublishedResult, float]:
     fitted, shares = calibration(), {}
     for row in forecast_results():
         if f"{gpu.upper()}-SXM" in row.accelerator and (row.accelerators, row.nodes) == (GPUS_OF_NODE, 1):
-            parts = run_seconds(_work(row, gpu), fitted)
+            parts = run_seconds(_workload(row, gpu), fitted)
             fixed = parts.start_up + parts.communication + parts.waiting
             shares[row] = fitted.compute_share * (parts.total - fixed) / (row.seconds - fixed)
     return shares
 
 
-def _work(row: PublishedResult, gpu: Gpu) -> Work:
-    """Return a published run's work; the row must give its number of GPUs."""
+def _workload(row: PublishedResult, gpu: Gpu) -> Workload:
+    """Return a published run's workload; the row must give its number of GPUs."""
     assert row.accelerators is not None
-    return Work(gpu, row.accelerators, row.nodes, row.global_batch_size, row.samples_to_converge, method_of(row))
+    return Workload(
+        gpu=gpu,
+        gpus=row.accelerators,
+        nodes=row.nodes,
+        global_batch_size=row.global_batch_size,
+        samples=row.samples_to_converge,
+        method=method_of(row),
+    )
 
 
 def _without(left_out: Collection[PublishedResult]) -> list[PublishedResult]:

@@ -17,7 +17,7 @@ class Method(NamedTuple):
     """A run's batching, reduction and launch method."""
 
     batching: str = "global_exchange"
-    """How samples are dealt to GPUs: a variant of `bertbench balance`, or padded."""
+    """How samples are assigned to GPUs: a variant of `bertbench balance`, or padded."""
     overlap: bool = False
     """Gradients are reduced during the backward pass."""
     graphs: bool = False

@@ -53,7 +53,7 @@ def samples_to_converge(
         for row in published
         if row.hyper_parameters
         and math.isclose(row.global_batch_size, global_batch_size, rel_tol=_SAME_BATCH)
-        and all(map(_alike, row.hyper_parameters, hyper_parameters))
+        and all(map(_nearly_equal, row.hyper_parameters, hyper_parameters))
     ]
     if same:
         source = f"median of {len(same)} published results with these hyper-parameters; {_CLIPPING}"
@@ -67,5 +67,5 @@ def samples_to_converge(
     )
 
 
-def _alike(one: float, other: float) -> bool:
-    return math.isclose(one, other, rel_tol=1e-4)  # numpy's allclose takes 30 times as long
+def _nearly_equal(published: float, asked: float) -> bool:
+    return math.isclose(published, asked, rel_tol=1e-4)  # numpy's allclose takes 30 times as long

@@ -36,19 +36,24 @@ def count_rank(system: System, rank: int) -> CountedRank:
     """Count rank `rank`; a part of a split model counts as one bucket."""
     if system.parallel.splits:
         held = stage_parameters(system.model.shape(), system.layout, system.layout.coordinate(rank).pipeline)
-        held //= system.layout.data if system.parallel.fully_shard else 1
+        if system.parallel.fully_shard:
+            held //= system.layout.data
         return CountedRank(held, (held,), 2 * _NUMBER * held, GRADIENT_BYTES * held)
+    communication, ranks, sync = system.communication, system.world_size, system.sync
     buckets = _buckets(system)
-    sizes = tuple(sum(math.prod(shape) for shape in bucket) for bucket in buckets)
-    options, ranks, sync = system.communication, system.world_size, system.sync
+    shapes = [shape for bucket in buckets for shape in bucket]
+    elements = [[math.prod(shape) for shape in bucket] for bucket in buckets]
+    bucket_elements = tuple(map(sum, elements))
     sharing = ranks if system.optimizer.sharded else 1
-    held = sum(owned([math.prod(gradient) for gradient in bucket], sharing, rank % sharing) for bucket in buckets)
-    state = state_bytes(system.optimizer, system.model.shape(), held, (rank % sharing, sharing))
+    slice_number = rank % sharing
+    held = sum(owned(bucket, sharing, slice_number) for bucket in elements)
+    state = state_bytes(system.optimizer, system.model.shape(), held, (slice_number, sharing))
+    parameters = sum(bucket_elements)
     return CountedRank(
-        parameters=sum(sizes),
-        bucket_elements=sizes,
-        optimizer_bytes=state + carried_bytes(sum(sizes), options, sync, ranks),
-        bytes_per_step=bytes_per_step(options, [shape for bucket in buckets for shape in bucket], sizes, ranks, sync),
+        parameters=parameters,
+        bucket_elements=bucket_elements,
+        optimizer_bytes=state + carried_bytes(parameters, communication, sync, ranks),
+        bytes_per_step=bytes_per_step(communication, shapes, bucket_elements, ranks, sync),
     )
 
 
@@ -60,17 +65,17 @@ def _buckets(system: System) -> list[list[tuple[int, ...]]]:
     shape = system.model.shape()
     narrow = Bert(replace(shape, vocab_size=8, hidden_size=shape.attention_heads, feed_forward_size=1))
     with torch.device("meta"):
-        whole = list(Bert(shape).parameters())
+        full = Bert(shape)
     batch = synthetic(1, 8, 8, torch.Generator().manual_seed(1))
 
     def backward() -> None:
         scores = narrow(*batch.inputs)
         (scores.masked_lm_MV.sum() + scores.next_sentence_S2.sum()).backward()
 
-    of_whole: dict[nn.Parameter, nn.Parameter] = dict(zip(narrow.parameters(), whole, strict=True))
-    order = [of_whole[parameter] for parameter in backward_order(narrow, backward)]
-    return [[tuple(gradient.shape) for gradient in bucket]
-            for bucket in bucket_table(order, system.communication.bucket_mb)]  # fmt: skip
+    in_full: dict[nn.Parameter, nn.Parameter] = dict(zip(narrow.parameters(), full.parameters(), strict=True))
+    order = [in_full[parameter] for parameter in backward_order(narrow, backward)]
+    buckets = bucket_table(order, system.communication.bucket_mb)
+    return [[tuple(gradient.shape) for gradient in bucket] for bucket in buckets]
 
 
 def state_bytes(options: OptimizerSettings, shape: BertShape, held: int, place: tuple[int, int] = (0, 1)) -> int:
@@ -79,13 +84,18 @@ def state_bytes(options: OptimizerSettings, shape: BertShape, held: int, place: 
     `place` is this rank and the number of ranks that share the state. Whole matrices are dealt to them as in training;
     Adam's remaining parameters count as an equal share a rank. An average of the weights counts too.
     """
-    numbers = (3 if options.ema_decay else 2) * held  # two moments
-    if options.name == "muon":  # matrices have one
+    numbers = 2 * held  # two moments
+    if options.ema_decay:
+        numbers += held
+    if options.name == "muon":  # a matrix has one moment, and a rank keeps those of its matrices whole
         rank, ranks = place
         hidden, inner = shape.hidden_size, shape.feed_forward_size
-        matrices = [*[(hidden, hidden)] * 4, (inner, hidden), (hidden, inner)] * shape.layers
+        of_layer = [(hidden, hidden)] * 4 + [(inner, hidden), (hidden, inner)]  # query, key, value, output
+        matrices = of_layer * shape.layers
         sizes = np.prod(matrices, axis=1)
-        numbers += int(sizes[np.array(assign_owners(matrices, ranks)) == rank].sum()) - 2 * int(sizes.sum() // ranks)
+        is_ours = np.array(assign_owners(matrices, ranks)) == rank
+        equal_share = int(sizes.sum() // ranks)
+        numbers += int(sizes[is_ours].sum()) - 2 * equal_share
     return _NUMBER * numbers
 
 
@@ -95,12 +105,14 @@ def carried_bytes(parameters: int, options: Communication, sync: Sync, ranks: in
     With local updates, a rank keeps the weights of the last outer step and its velocity; with delayed gradients, a ring
     of buffers; with int8 and top-k, the errors.
     """
-    copies = 0.0
+    copies: float = 0
     if sync.outer is not None:
         _, momentum = sync.outer
         copies = 2 if momentum else 1
     elif sync.delay:
         copies = sync.delay + 1
-    elif options.compression in ("int8", "topk"):
-        copies = 1 + (1 / ranks if options.compression == "int8" else 0)
+    elif options.compression == "topk":
+        copies = 1
+    elif options.compression == "int8":
+        copies = 1 + 1 / ranks  # the error of its own gradient, and of the part that it sums
     return round(GRADIENT_BYTES * parameters * copies)

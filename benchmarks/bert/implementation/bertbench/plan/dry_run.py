@@ -4,8 +4,6 @@ import math
 from contextlib import suppress
 from typing import NamedTuple
 
-import numpy as np
-
 from bertbench.checkpoint.start import check_weights
 from bertbench.common.errors import BertbenchError, ConfigError
 from bertbench.common.paths import weights_file
@@ -13,11 +11,11 @@ from bertbench.config import System
 from bertbench.data.store.dataset import Dataset
 from bertbench.loading.inputs import missing_inputs, open_data, open_split
 from bertbench.plan.counted_rank import CountedRank, count_rank
-from bertbench.plan.first_steps import Steps, first_steps
-from bertbench.plan.forecast import Forecast, forecast
-from bertbench.plan.layout_time import load_of
-from bertbench.plan.layouts import capacity_gb, memory_gb
+from bertbench.plan.first_steps import FirstSteps, first_steps
+from bertbench.plan.forecast import RunForecast, forecast_run
+from bertbench.plan.memory import capacity_gb, memory_gb
 from bertbench.plan.parallel_theory import sent_bytes
+from bertbench.plan.step_load import Microbatch, load_of
 
 _GB = 1e9
 
@@ -28,14 +26,14 @@ class DryRun(NamedTuple):
     system: System
     rank: int
     counted: CountedRank
-    steps: Steps
+    steps: FirstSteps
     memory_gb: dict[str, float]
     """Bytes / 10^9 by what they hold; the largest moment is their sum."""
     sent_bytes: dict[str, int]
     """What the rank sends in a step, by dimension of the layout, with parts of the largest size."""
     evaluation_steps: list[int]
     """Steps after which the run evaluates, up to its limit."""
-    forecast: Forecast | None
+    forecast: RunForecast | None
     """None where nothing is calibrated: for CPUs and other models."""
     problems: list[str]
 
@@ -47,8 +45,9 @@ class DryRun(NamedTuple):
     @property
     def capacity_gb(self) -> float | None:
         """Memory of a GPU by the system file; None for a CPU, and if the file doesn't give it."""
-        there = capacity_gb(self.system)
-        return None if self.system.launch.device != "cuda" or math.isinf(there) else there
+        capacity = capacity_gb(self.system)
+        is_known = self.system.launch.device == "cuda" and math.isfinite(capacity)
+        return capacity if is_known else None
 
 
 def dry_run(system: System, rank: int) -> DryRun:
@@ -59,34 +58,41 @@ def dry_run(system: System, rank: int) -> DryRun:
     if not 0 <= rank < system.world_size:
         raise ConfigError(f"--rank {rank}: {system.name} has ranks 0 to {system.world_size - 1}; choose one of them")
     problems, training = _missing(system)
-    steps, split = first_steps(system, rank, training), system.parallel.splits
+    steps = first_steps(system, rank, training)
     counted = count_rank(system, rank)
-    if split:
-        load = load_of(system)
-        part = load.most_tokens, load.most_pairs
-        memory = memory_gb(system, part)
+    if system.parallel.splits:
+        largest = load_of(system).largest
+        memory = memory_gb(system, largest)
+        sent_tokens = round(system.parts * largest.tokens)
     else:
-        part = float(steps.longest_part.sum()), float(np.square(steps.longest_part).sum())
-        memory = memory_gb(system, part) | {"optimizer": counted.optimizer_bytes / _GB}
-    awaited = None
+        largest = Microbatch.of_lengths(steps.longest_part)
+        memory = memory_gb(system, largest) | {"optimizer": counted.optimizer_bytes / _GB}
+        sent_tokens = 0  # ranks with whole models send gradients alone
+    forecast = None
     with suppress(ConfigError):  # for BERT-Large on GPUs of a known kind only
-        awaited = forecast(system)
+        forecast = forecast_run(system)
     return DryRun(
-        system, rank, counted, steps, memory,
-        sent_bytes(system, system.layout.coordinate(rank), split * round(system.parts * part[0])),
-        [stop for _, stop in system.blocks()],
-        awaited,
-        problems + steps.problems + _too_large(system, memory) + _too_long(system, awaited),
-    )  # fmt: skip
+        system=system,
+        rank=rank,
+        counted=counted,
+        steps=steps,
+        memory_gb=memory,
+        sent_bytes=sent_bytes(system, system.layout.coordinate(rank), sent_tokens),
+        evaluation_steps=[stop for _, stop in system.blocks()],
+        forecast=forecast,
+        problems=problems + steps.problems + _too_large(system, memory) + _too_long(system, forecast),
+    )
 
 
 def _missing(system: System) -> tuple[list[str], Dataset | None]:
     """Return all that the run would not find, or could not use, and its training data if that is there."""
-    problems, training = missing_inputs(system), None
+    problems = missing_inputs(system)
+    training = None
+    checkpoint = system.model.checkpoint
     try:
         training = open_split(system, "train")
-        if system.model.checkpoint is not None and (path := weights_file(system.model.checkpoint)).exists():
-            check_weights(system, path)
+        if checkpoint is not None and weights_file(checkpoint).exists():
+            check_weights(system, weights_file(checkpoint))
     except BertbenchError as error:
         problems.append(str(error))
     try:
@@ -99,29 +105,32 @@ def _missing(system: System) -> tuple[list[str], Dataset | None]:
 
 
 def _too_large(system: System, memory: dict[str, float]) -> list[str]:
-    needed = sum(memory.values())
+    """Return that the system doesn't fit its GPUs, if so."""
+    needed, capacity = sum(memory.values()), capacity_gb(system)
     # NVIDIA's GB are nearer to 2^30: what 10^9 leaves, 7 %, is for CUDA, NCCL and gaps between tensors
-    there = capacity_gb(system)
-    if system.launch.device != "cuda" or needed <= there:
+    if system.launch.device != "cuda" or needed <= capacity:
         return []
     return [
-        f"a GPU needs {needed:.0f} GB ({memory['activations']:.0f} GB of them activations), it has {there:g} GB; "
+        f"a GPU needs {needed:.0f} GB ({memory['activations']:.0f} GB of them activations), it has {capacity:g} GB; "
         "raise data.gradient_accumulation_steps, or split the model: `bertbench predict --layouts` lists ways"
     ]
 
 
-def _too_long(system: System, expected: Forecast | None) -> list[str]:
-    if expected is None:
+def _too_long(system: System, forecast: RunForecast | None) -> list[str]:
+    """Return which of the system's limits would end a run of the expected length."""
+    if forecast is None:
         return []
-    problems, granted = [], system.launch.walltime_minutes
-    if expected.minutes > granted:
+    problems = []
+    granted_minutes = system.launch.walltime_minutes
+    if forecast.minutes > granted_minutes:
         problems.append(
-            f"a run is expected to take {expected.minutes:.0f} minutes, launch.walltime_minutes grants {granted}; "
-            "raise it"
+            f"a run is expected to take {forecast.minutes:.0f} minutes, launch.walltime_minutes grants "
+            f"{granted_minutes}; raise it"
         )
-    if (limit := system.max_steps * system.global_batch_size) < expected.samples.number:
+    most_samples = system.max_steps * system.global_batch_size
+    if most_samples < forecast.samples.number:
         problems.append(
-            f"the run gives up after {limit:,} samples, {expected.samples.number:,.0f} are expected to reach the "
-            "target; raise schedule.max_steps and evaluation.max_samples"
+            f"the run gives up after {most_samples:,} samples, {forecast.samples.number:,.0f} are expected to reach "
+            "the target; raise schedule.max_steps and evaluation.max_samples"
         )
     return problems

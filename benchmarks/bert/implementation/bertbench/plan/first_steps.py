@@ -19,7 +19,7 @@ _SEED = 1  # a run draws its own: what is printed here depends on it in the thir
 _SIMULATED_SAMPLES = 1 << 20
 
 
-class Steps(NamedTuple):
+class FirstSteps(NamedTuple):
     """What the plans of the first steps say."""
 
     source: str
@@ -33,38 +33,49 @@ class Steps(NamedTuple):
     problems: list[str]
 
 
-def first_steps(system: System, rank: int, training: Dataset | None) -> Steps:
+def first_steps(system: System, rank: int, training: Dataset | None) -> FirstSteps:
     """Plan the first steps; raises ConfigError if that is impossible."""
     if training is None:
         entries, source = _wikipedia(system), "Wikipedia's lengths"
     else:
         entries, source = training.entries_N, str(training.folder)
-    planner, place = make_planner(system, entries, _SEED), system.layout.coordinate(rank).data
-    loads, shares = [], []
+    planner = make_planner(system, entries, _SEED)
+    data_rank = system.layout.coordinate(rank).data
+    efficiencies, shares = [], []
     problems: list[str] = []
     for step in range(STEPS):
         plan = planner.plan(step)
-        problems = problems or _wrong(system, step, plan.assigned)
-        loads.append(efficiency(planner.loads(plan)))
-        shares.append(
-            planner.lengths(plan.assigned)[plan.assigned.bounds_R1[place] : plan.assigned.bounds_R1[place + 1]]
-        )
-    largest = max(
-        (piece for share in shares for piece in np.array_split(share, min(system.parts, len(share)) or 1)), key=np.sum
+        if not problems:  # those of the first step that has any
+            problems = _wrong(system, step, plan.assigned)
+        efficiencies.append(efficiency(planner.loads(plan)))
+        start, stop = plan.assigned.bounds_R1[data_rank : data_rank + 2]
+        shares.append(planner.lengths(plan.assigned)[start:stop])
+    return FirstSteps(
+        source=source,
+        load_efficiency=float(np.mean(efficiencies)),
+        tokens=np.array([share.sum() for share in shares]),
+        longest_part=max((part for share in shares for part in _in_parts(share, system.parts)), key=np.sum),
+        problems=problems,
     )
-    return Steps(source, float(np.mean(loads)), np.array([share.sum() for share in shares]), largest, problems)
+
+
+def _in_parts(lengths: Integers, parts: int) -> list[Integers]:
+    """Split a rank's share of a step as accumulation does; no part is empty, unless the share is."""
+    return np.array_split(lengths, max(1, min(parts, len(lengths))))
 
 
 def _wrong(system: System, step: int, dealt: Shares) -> list[str]:
-    """Return a plan's errors: a sample dealt twice, a rank without work."""
+    """Return a plan's errors: a sample that two ranks get, a rank without work."""
     counts, where = np.diff(dealt.bounds_R1), f"data.balance {system.data.balance}, step {step}:"
     problems = []
-    if len(different := np.unique(dealt.ids_S)) < len(dealt.ids_S):
+    different = np.unique(dealt.ids_S)
+    if len(different) < len(dealt.ids_S):
         problems.append(
             f"{where} {counts.sum():,} samples are dealt, {len(different):,} different ones; the training "
             f"set is too small for a global batch of {system.global_batch_size:,}, lower data.global_batch_size"
         )
-    if (idle := np.flatnonzero(counts == 0)).size:
+    idle = np.flatnonzero(counts == 0)
+    if idle.size:
         problems.append(
             f"{where} {idle.size} ranks get no sample, rank {idle[0]} first; raise data.global_batch_size, or set "
             "data.equal_counts"

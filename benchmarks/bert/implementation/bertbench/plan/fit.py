@@ -13,11 +13,13 @@ from bertbench.config import System
 from bertbench.config.load import system_from
 from bertbench.config.settings import nearest_multiples
 from bertbench.plan.dry_run import dry_run
-from bertbench.plan.layouts import capacity_gb, needed_gb
+from bertbench.plan.memory import capacity_gb, needed_gb
 from bertbench.plan.new_system import NewSystem, accumulating, forecast_walltime
 
 
-def fit(system: System, gpus: int, limit_gb: float | None, path: Path, card: str | None) -> tuple[NewSystem, float]:
+def fit_system(
+    system: System, gpus: int, limit_gb: float | None, path: Path, card: str | None
+) -> tuple[NewSystem, float]:
     """Return `system` on `gpus` devices as a file at `path` that extends it, and its memory by `plan`, in bytes / 10^9.
 
     `card` is one of `gpu_models`, None the system's own. `limit_gb` is a device's memory; None takes it from the card,
@@ -28,19 +30,22 @@ def fit(system: System, gpus: int, limit_gb: float | None, path: Path, card: str
     content = _content(system, path, nodes, ranks, limit_gb)
     if card is not None:
         content["extends"] = [content["extends"], f"base/gpu_{card.replace('-', '_')}"]
-    whole = system_from(path, content)
-    capacity = capacity_gb(whole) if limit_gb is None else limit_gb
-    least = 1 if capacity < math.inf else -(-whole.local_batch // system.samples_per_pass)
-    found = math.inf
-    for made in accumulating(path, content, least):
-        found = needed_gb(made)
-        if found <= capacity:
-            found = dry_run(made, 0).memory_gb_per_gpu
-            if found <= capacity:
+    in_one_part = system_from(path, content)
+    capacity = capacity_gb(in_one_part) if limit_gb is None else limit_gb
+    fewest_parts = 1
+    if capacity == math.inf:
+        fewest_parts = -(-in_one_part.local_batch // system.samples_per_pass)
+    needed = math.inf
+    for made in accumulating(path, content, fewest_parts):
+        needed = needed_gb(made)
+        if needed <= capacity:
+            needed = dry_run(made, 0).memory_gb_per_gpu
+            if needed <= capacity:
                 break
     else:
+        option = f"--gpus {gpus}" if limit_gb is None else f"--memory {limit_gb:g}"
         raise ConfigError(
-            f"{f'--gpus {gpus}' if limit_gb is None else f'--memory {limit_gb:g}'}: {system.name} needs {found:.3g} GB "
+            f"{option}: {system.name} needs {needed:.3g} GB "
             f"on each device even with one sample at a time, it has {capacity:g}; use larger devices, or split the "
             f"model: `bertbench predict {system.argument} --layouts` lists ways"
         )
@@ -49,28 +54,31 @@ def fit(system: System, gpus: int, limit_gb: float | None, path: Path, card: str
     except ConfigError:  # without a forecast, as many device-minutes as before
         minutes = max(1, math.ceil(system.launch.walltime_minutes * system.world_size / made.world_size))
     content["launch"]["walltime_minutes"] = minutes
-    return NewSystem(content, system_from(path, content), _notes(system, made)), found
+    return NewSystem(content, system_from(path, content), _notes(system, made)), needed
 
 
 def _machine(system: System, gpus: int) -> tuple[int, int]:
     """Return the nodes, and the devices on each. Raises ConfigError if nodes or the batch don't divide so."""
-    node = system.launch.ranks_per_node
-    if gpus > node and gpus % node:
+    of_node = system.launch.ranks_per_node
+    if gpus > of_node and gpus % of_node:
         raise ConfigError(
-            f"--gpus {gpus}: {system.name} has nodes of {node}; choose at most {node}, or a multiple: "
-            f"{nearest_multiples(gpus, node)}"
+            f"--gpus {gpus}: {system.name} has nodes of {of_node}; choose at most {of_node}, or a multiple: "
+            f"{nearest_multiples(gpus, of_node)}"
         )
-    batch, data = system.global_batch_size, gpus // system.parallel.tensor
-    if data and batch % data:
+    batch = system.global_batch_size
+    data_ranks = gpus // system.parallel.tensor
+    if data_ranks and batch % data_ranks:
         raise ConfigError(
-            f"--gpus {gpus}: global batch {batch} of {system.name} doesn't divide over {data} data-parallel "
+            f"--gpus {gpus}: global batch {batch} of {system.name} doesn't divide over {data_ranks} data-parallel "
             "ranks; choose a number that divides it"
         )
-    return (1, gpus) if gpus <= node else (gpus // node, node)
+    return (1, gpus) if gpus <= of_node else (gpus // of_node, of_node)
 
 
 def _content(system: System, path: Path, nodes: int, ranks: int, limit_gb: float | None) -> JsonObject:
-    on = f"{nodes * ranks} {'GPU' if system.launch.device == 'cuda' else 'rank'}{'s' if nodes * ranks > 1 else ''}"
+    devices = "GPU" if system.launch.device == "cuda" else "rank"
+    if nodes * ranks > 1:
+        devices += "s"
     hardware: JsonObject = {"system_name": path.stem, "number_of_nodes": nodes}
     if system.launch.device == "cuda":
         hardware["accelerators_per_node"] = ranks
@@ -81,7 +89,7 @@ def _content(system: System, path: Path, nodes: int, ranks: int, limit_gb: float
         extended = os.path.relpath(Path(system.argument).with_suffix(""), path.parent)
     return {
         "extends": extended,
-        "description": f"{system.name} on {on}: the same global batch and hyper-parameters",
+        "description": f"{system.name} on {nodes * ranks} {devices}: the same global batch and hyper-parameters",
         "hardware": hardware,
         "launch": {"ranks_per_node": ranks},
         "data": {"global_batch_size": system.global_batch_size, "local_batch": None},

@@ -9,10 +9,9 @@ from bertbench.model.shape import BertShape
 from bertbench.plan.calibrate import calibration
 from bertbench.plan.calibrating_results import Method, forecast_results
 from bertbench.plan.convergence import Samples, samples_to_converge
+from bertbench.plan.forecast_errors import TimeRange, calibration_warnings, range_of
 from bertbench.plan.layout_time import step_seconds
-from bertbench.plan.ranges import Range, range_of
-from bertbench.plan.ranges import warnings as outside
-from bertbench.plan.step_time import Gpu, Seconds, Work, gpu_of, run_seconds, sent_by
+from bertbench.plan.step_time import Gpu, RunSeconds, Workload, gpu_of, gradient_traffic, run_seconds
 
 LIMITS = {
     "start_up": "start-up: the same on any number of GPUs",
@@ -22,16 +21,16 @@ LIMITS = {
     "waiting": "waiting: ranks of many nodes wait for each other",
     "evaluation": "evaluation",
 }
-"""Explanation of each part of `Seconds` as the largest."""
+"""Explanation of each part of `RunSeconds` as the largest."""
 
 
-class Forecast(NamedTuple):
+class RunForecast(NamedTuple):
     """The forecast for one run of a system."""
 
     system: System
     gpu: Gpu
     samples: Samples
-    seconds: Seconds
+    seconds: RunSeconds
 
     @property
     def minutes(self) -> float:
@@ -39,20 +38,20 @@ class Forecast(NamedTuple):
         return self.seconds.total / 60
 
     @property
-    def range(self) -> Range:
+    def range(self) -> TimeRange:
         """Return the range of the time to train."""
         return range_of(self.system, self.gpu, self.minutes)
 
     @property
     def warnings(self) -> list[str]:
         """Return how the system differs from the runs that calibrated forecasts."""
-        found = list(outside(self.system, self.gpu))
+        warnings = list(calibration_warnings(self.system, self.gpu))
         if self.system.optimizer.name != "lamb" and self.samples.interpolated:
-            found.append(
+            warnings.append(
                 f"optimizer.name {self.system.optimizer.name}: no published result has these hyper-parameters; the "
                 "samples to converge are LAMB's"
             )
-        return found
+        return warnings
 
 
 def trains_bert_large(system: System) -> bool:
@@ -60,7 +59,7 @@ def trains_bert_large(system: System) -> bool:
     return system.launch.device == "cuda" and system.model.shape() == BertShape()
 
 
-def forecast(system: System, gpu: Gpu | None = None) -> Forecast:
+def forecast_run(system: System, gpu: Gpu | None = None) -> RunForecast:
     """Forecast a system, on its own GPUs or on others.
 
     Raises ConfigError if it doesn't train BERT-Large on GPUs of a known kind.
@@ -71,36 +70,50 @@ def forecast(system: System, gpu: Gpu | None = None) -> Forecast:
             "dgx system (`bertbench systems` lists them)"
         )
     kind = gpu or gpu_of(system)
-    options, schedule = system.optimizer, system.schedule
-    samples = samples_to_converge(
-        system.global_batch_size,
-        (
-            options.learning_rate, options.beta1, options.beta2,
-            schedule.max_steps, schedule.warmup_steps, schedule.start_warmup_step,
-        ),
-        forecast_results(),
-    )  # fmt: skip
-    batching: str = system.data.balance
-    if system.data.equal_counts and "planned" in batching:
-        batching += "_equal_counts"
-    method = Method(batching, overlap=system.clip.mode != "before")
-    work = Work(
-        kind,
-        system.world_size,
-        system.hardware.number_of_nodes,
-        system.global_batch_size,
-        samples.number,
-        method,
-        sent_by(system),
+    samples = samples_to_converge(system.global_batch_size, _hyper_parameters(system), forecast_results())
+    work = Workload(
+        gpu=kind,
+        gpus=system.world_size,
+        nodes=system.hardware.number_of_nodes,
+        global_batch_size=system.global_batch_size,
+        samples=samples.number,
+        method=Method(_batching(system), overlap=system.clip.mode != "before"),
+        traffic=gradient_traffic(system),
     )
     seconds = run_seconds(work, calibration(kind))
-    if system.parallel.splits:  # a layout's steps; evaluations count as without one
-        step, steps = step_seconds(system, kind), samples.number / system.global_batch_size
-        seconds = replace(
-            seconds,
-            compute=steps * step.compute,
-            imbalance=steps * (step.imbalance + step.bubble),
-            communication=steps * (step.tensor + step.pipeline + step.data),
-            waiting=steps * step.waiting,
-        )
-    return Forecast(system, kind, samples, seconds)
+    if system.parallel.splits:
+        seconds = _with_steps_of_layout(seconds, system, kind, samples.number)
+    return RunForecast(system, kind, samples, seconds)
+
+
+def _hyper_parameters(system: System) -> tuple[float, ...]:
+    """Return what published results are compared by, in their order (common/published_results.py)."""
+    optimizer, schedule = system.optimizer, system.schedule
+    return (
+        optimizer.learning_rate,
+        optimizer.beta1,
+        optimizer.beta2,
+        schedule.max_steps,
+        schedule.warmup_steps,
+        schedule.start_warmup_step,
+    )
+
+
+def _batching(system: System) -> str:
+    """Return the variant of `bertbench balance` by which a system assigns samples to ranks."""
+    if system.data.equal_counts and "planned" in system.data.balance:
+        return f"{system.data.balance}_equal_counts"
+    return system.data.balance
+
+
+def _with_steps_of_layout(seconds: RunSeconds, system: System, gpu: Gpu, samples: float) -> RunSeconds:
+    """Return a run's seconds with the steps of a split model; evaluations count as without a split."""
+    step = step_seconds(system, gpu)
+    steps = samples / system.global_batch_size
+    return replace(
+        seconds,
+        compute=steps * step.compute,
+        imbalance=steps * (step.imbalance + step.bubble),
+        communication=steps * (step.tensor + step.pipeline + step.data),
+        waiting=steps * step.waiting,
+    )

@@ -14,7 +14,7 @@ _OPTIMIZER = ("name", "learning_rate", "beta1", "beta2", "epsilon", "weight_deca
 _SCHEDULE = ("max_steps", "warmup_steps", "start_warmup_step")
 
 
-class Point(NamedTuple):
+class KnownPoint(NamedTuple):
     """A global batch with hyper-parameters, as sections of a system file."""
 
     batch: int
@@ -23,7 +23,7 @@ class Point(NamedTuple):
     base: str
     """The base file of the division that they are of."""
 
-    def at(self, batch: int) -> "Point":
+    def at(self, batch: int) -> "KnownPoint":
         """Return these hyper-parameters at another batch, untested: ADAM's scaled by its rule, LAMB's steps only.
 
         No scaling rule of LAMB is published: its rate stays, and its steps span as many samples as before.
@@ -31,16 +31,16 @@ class Point(NamedTuple):
         untested = f"UNTESTED at batch {batch:,}: {self.source}, batch {self.batch:,}"
         if self.settings["optimizer"]["name"] == "adam":
             settings = {**self.settings, "scale_from_batch": self.batch}
-            return Point(batch, settings, f"{untested}, scaled by the square-root rule", self.base)
+            return KnownPoint(batch, settings, f"{untested}, scaled by the square-root rule", self.base)
         steps = {name: round(self.settings["schedule"][name] * self.batch / batch) for name in _SCHEDULE}
         settings = {**self.settings, "schedule": steps, "hardware": {"division": "open"}}
-        return Point(batch, settings, f"{untested}, its steps spanning the same samples", self.base)
+        return KnownPoint(batch, settings, f"{untested}, its steps spanning the same samples", self.base)
 
 
 @cache
-def known_points() -> dict[int, Point]:
+def known_points() -> dict[int, KnownPoint]:
     """Return a point for each global batch: the shipped closed system's, else the reference convergence point."""
-    found: dict[int, Point] = {}
+    points: dict[int, KnownPoint] = {}
     for batch, (_, values) in reference_points().items():
         settings = {
             "optimizer": {
@@ -57,15 +57,17 @@ def known_points() -> dict[int, Point]:
                 "start_warmup_step": values["start_warmup_step"],
             },
         }
-        found[batch] = Point(batch, settings, f"MLPerf reference convergence point of batch {batch:,}", "base/closed")
+        points[batch] = KnownPoint(
+            batch, settings, f"MLPerf reference convergence point of batch {batch:,}", "base/closed"
+        )
     for name in system_names():
         system = load_system(name)
         if system.hardware.division == "closed" and system.source.startswith("published"):
-            found[system.global_batch_size] = point_of(system)
-    return found
+            points[system.global_batch_size] = point_of(system)
+    return points
 
 
-def point_of(system: System) -> Point:
+def point_of(system: System) -> KnownPoint:
     """Return a system's hyper-parameters. Raises ConfigError if they are not BERT-Large's."""
     if not trains_bert_large(system):
         raise ConfigError(f"{system.name}: doesn't train BERT-Large on GPUs; give one of the dgx systems to --from")
@@ -80,10 +82,10 @@ def point_of(system: System) -> Point:
     if system.evaluation.max_samples is not None:
         settings["evaluation"] = {"max_samples": system.evaluation.max_samples}
     source = f"{system.name}'s hyper-parameters ({system.source})"
-    return Point(system.global_batch_size, settings, source, f"base/{system.hardware.division}")
+    return KnownPoint(system.global_batch_size, settings, source, f"base/{system.hardware.division}")
 
 
-def nearest_point(batch: int, points: dict[int, Point]) -> Point:
+def nearest_point(batch: int, points: dict[int, KnownPoint]) -> KnownPoint:
     """Return the point of this batch, else of the nearest by ratio, carried over to this batch."""
     nearest = points[min(points, key=lambda known: (abs(math.log(known / batch)), known))]
     return nearest if nearest.batch == batch else nearest.at(batch)

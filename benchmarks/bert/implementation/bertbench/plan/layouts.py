@@ -1,20 +1,20 @@
 """Every layout that a system's GPUs could take: memory of the fullest GPU and seconds of a step, the best one named."""
 
-import math
-import re
+from collections.abc import Iterator
+from itertools import product
 from typing import NamedTuple
 
 from bertbench.common.json_object import JsonObject
+from bertbench.common.section import Section
 from bertbench.config import System
-from bertbench.config.layout import Layout
-from bertbench.plan import parallel_theory as theory
-from bertbench.plan.activations import model_keeps
-from bertbench.plan.counted_rank import state_bytes
-from bertbench.plan.layout_time import StepSeconds, candidates, load_of, step_seconds, utilisation
+from bertbench.config.layout import Layout, Parallel
+from bertbench.config.layout_rules import layout_fits
+from bertbench.plan.layout_time import StepSeconds, step_seconds, utilisation
+from bertbench.plan.memory import capacity_gb, needed_gb
 from bertbench.plan.step_time import gpu_of
 
-_GB = 1e9
-_WEIGHT_BYTES = 4
+_OFF_AND_ON = (False, True)
+_VIRTUAL_STAGES = (1, 2, 4)
 
 
 class Outlook(NamedTuple):
@@ -42,60 +42,104 @@ def outlooks(system: System) -> list[Outlook]:
     gpu = gpu_of(system)
     for candidate in candidates(system):
         seconds = step_seconds(candidate, gpu)
-        share = utilisation(candidate, gpu, seconds.total)
-        found = Outlook(candidate, needed_gb(candidate), seconds, share)
-        key = (candidate.layout._replace(virtual_stages=1, sequence=False), candidate.parallel.fully_shard)
-        if key not in best or _rank(found) < _rank(best[key]):
-            best[key] = found
+        outlook = Outlook(candidate, needed_gb(candidate), seconds, utilisation(candidate, gpu, seconds.total))
+        sizes = candidate.layout._replace(virtual_stages=1, sequence=False)
+        key = sizes, candidate.parallel.fully_shard
+        if key not in best or _rank(outlook) < _rank(best[key]):
+            best[key] = outlook
     return sorted(best.values(), key=_rank)
 
 
-def capacity_gb(system: System) -> float:
-    """Return the memory of a GPU that the system file gives; infinite if it gives none."""
-    match = re.match(r"([\d.]+) *G", system.hardware.accelerator_memory_capacity)
-    return float(match[1]) if match else math.inf
+def _rank(outlook: Outlook) -> tuple[bool, float]:
+    """Return what layouts are sorted by: those that fit first, by time; the others by memory."""
+    return not outlook.fits, outlook.seconds.total if outlook.fits else outlook.memory_gb_per_gpu
 
 
-def listing(asked: System) -> tuple[JsonObject, list[str]]:
+def candidates(system: System) -> Iterator[System]:
+    """Yield the same work in every possible layout: sizes and parts in powers of two.
+
+    A split model clips after the all-reduce, since no rank has a whole gradient before it, doesn't compress, and
+    shards its optimizer by parallel.fully_shard alone.
+    """
+    for_split_models: dict[str, Section] = {
+        "clip": system.clip.model_copy(update={"mode": "after"}),
+        "communication": system.communication.model_copy(
+            update={"compression": "none", "hierarchical": False, "bucket_mb": None}
+        ),
+        "optimizer": system.optimizer.model_copy(update={"sharded": False}),
+    }
+    data = system.data.model_copy(update={"global_batch_size": system.global_batch_size, "local_batch": None})
+    powers = [2**power for power in range(system.world_size.bit_length())]
+    for tensor, pipeline, parts in product(powers, powers, powers):
+        data_parallel = system.world_size // (tensor * pipeline)
+        if data_parallel == 0 or system.global_batch_size % (data_parallel * parts):
+            continue
+        microbatches, accumulated = (1, parts) if pipeline == 1 else (parts, 1)
+        changes: dict[str, Section] = {"data": data.model_copy(update={"gradient_accumulation_steps": accumulated})}
+        for recompute, sequence, fully_shard, virtual_stages in product(
+            _OFF_AND_ON, _OFF_AND_ON, _OFF_AND_ON, _VIRTUAL_STAGES
+        ):
+            parallel = Parallel(
+                tensor=tensor,
+                sequence=sequence,
+                pipeline=pipeline,
+                microbatches=microbatches,
+                virtual_stages=virtual_stages,
+                schedule="1f1b" if virtual_stages == 1 else "interleaved",
+                recompute=recompute,
+                fully_shard=fully_shard,
+            )
+            sections: dict[str, Section] = {**changes, "parallel": parallel}
+            if parallel.splits:
+                sections |= for_split_models
+            candidate = system.model_copy(update=sections)
+            if layout_fits(candidate):
+                yield candidate
+
+
+def layout_listing(asked: System) -> tuple[JsonObject, list[str]]:
     """Return what `predict --layouts` prints of a system's layouts: JSON, and a table; or nothing.
 
     Raises what `outlooks` raises.
     """
-    if not (found := outlooks(asked)):
+    ranked = outlooks(asked)
+    if not ranked:
         return {}, []
-    best = _settings(found[0].system, asked)
-    return {"layouts": [_as_json(one) for one in found], "best": best}, [*_table(found), f"best: {best}"]
+    best = _settings(ranked[0].system, asked)
+    return {"layouts": [_as_json(outlook) for outlook in ranked], "best": best}, [*_table(ranked), f"best: {best}"]
 
 
-def _as_json(one: Outlook) -> JsonObject:
-    parallel, layout = one.system.parallel, one.system.layout
+def _as_json(outlook: Outlook) -> JsonObject:
+    system = outlook.system
+    parallel, layout = system.parallel, system.layout
     return {
         **layout._asdict(),
         "schedule": parallel.schedule if layout.pipeline > 1 else None,
-        "parts": one.system.parts,
+        "parts": system.parts,
         "recompute": parallel.recompute,
         "fully_shard": parallel.fully_shard,
-        "memory_gb_per_gpu": round(one.memory_gb_per_gpu, 2),
-        "fits": one.fits,
-        "step_ms": round(1e3 * one.seconds.total, 2),
-        "seconds": {part: round(value, 5) for part, value in vars(one.seconds).items()},
-        "model_flop_utilisation": round(one.utilisation, 4),
+        "memory_gb_per_gpu": round(outlook.memory_gb_per_gpu, 2),
+        "fits": outlook.fits,
+        "step_ms": round(1e3 * outlook.seconds.total, 2),
+        "seconds": {part: round(value, 5) for part, value in vars(outlook.seconds).items()},
+        "model_flop_utilisation": round(outlook.utilisation, 4),
     }
 
 
-def _table(found: list[Outlook]) -> list[str]:
+def _table(ranked: list[Outlook]) -> list[str]:
     table = [
         f"{'data':>6}{'tensor':>8}{'pipeline':>10}{'virtual':>9}{'parts':>7}  {'':<22}{'GB a GPU':>10}{'step ms':>10}"
         f"{'MFU':>8}{'bubble':>9}"
     ]
-    for one in found:
-        parallel, layout = one.system.parallel, one.system.layout
+    for outlook in ranked:
+        layout, seconds = outlook.system.layout, outlook.seconds
+        parallel = outlook.system.parallel
         marks = [name for name in ("sequence", "recompute", "fully_shard") if getattr(parallel, name)]
         table.append(
-            f"{layout.data:>6}{layout.tensor:>8}{layout.pipeline:>10}{layout.virtual_stages:>9}{one.system.parts:>7}  "
-            f"{', '.join(marks):<22}{one.memory_gb_per_gpu:>10.1f}{1e3 * one.seconds.total:>10.1f}"
-            f"{one.utilisation:>8.1%}{one.seconds.bubble / one.seconds.total:>9.1%}"
-            f"{'' if one.fits else '  too large'}"
+            f"{layout.data:>6}{layout.tensor:>8}{layout.pipeline:>10}{layout.virtual_stages:>9}"
+            f"{outlook.system.parts:>7}  {', '.join(marks):<22}{outlook.memory_gb_per_gpu:>10.1f}"
+            f"{1e3 * seconds.total:>10.1f}{outlook.utilisation:>8.1%}{seconds.bubble / seconds.total:>9.1%}"
+            f"{'' if outlook.fits else '  too large'}"
         )
     return table
 
@@ -103,96 +147,13 @@ def _table(found: list[Outlook]) -> list[str]:
 def _settings(system: System, asked: System) -> str:
     """Return the layout as one would set it in the file of `asked`."""
     parallel = system.parallel.model_dump(exclude_defaults=True)
-    given = [f"parallel.{name}={str(value).lower()}" for name, value in parallel.items()]
+    settings = [f"parallel.{name}={str(value).lower()}" for name, value in parallel.items()]
     if system.clip != asked.clip:
-        given.append(f"clip.mode={system.clip.mode}")
+        settings.append(f"clip.mode={system.clip.mode}")
     if system.communication != asked.communication:
-        given.append(f"communication.compression={system.communication.compression}")
+        settings.append(f"communication.compression={system.communication.compression}")
     if system.optimizer.sharded != asked.optimizer.sharded:
-        given.append("optimizer.sharded=false")
+        settings.append("optimizer.sharded=false")
     if system.data.gradient_accumulation_steps > 1:
-        given.append(f"data.gradient_accumulation_steps={system.data.gradient_accumulation_steps}")
-    return " ".join(given) or "data parallelism alone"
-
-
-def memory_gb(system: System, part: tuple[float, float] | None = None) -> dict[str, float]:
-    """Return bytes / 10^9 of the fullest stage at its worst moment, by what they hold.
-
-    `part`: tokens of the largest microbatch of a training step, and pairs of tokens in its sequences (default: those of
-    Wikipedia's lengths). A whole model's warm-up, whose sequences all have full length, may need more than training.
-    """
-    if part is None:
-        load = load_of(system)
-        part = load.most_tokens, load.most_pairs
-    stages = {0, system.layout.pipeline - 1}
-    return max((_memory(system, place, part) for place in stages), key=lambda parts: sum(parts.values()))
-
-
-def needed_gb(system: System) -> float:
-    """Return all bytes / 10^9 of the fullest stage."""
-    return sum(memory_gb(system).values())
-
-
-def _rank(one: Outlook) -> tuple[bool, float]:
-    return (not one.fits, one.seconds.total if one.fits else one.memory_gb_per_gpu)
-
-
-def _memory(system: System, place: int, part: tuple[float, float]) -> dict[str, float]:
-    layout, shape, parallel = system.layout, system.model.shape(), system.parallel
-    held = theory.stage_parameters(shape, layout, place)
-    memory = {}
-    if parallel.fully_shard:
-        held //= layout.data
-        ends = theory.embedding_parameters(shape) + theory.head_parameters(shape)
-        # one unit with its gradient, and the next one that is gathered ahead
-        memory["gathered"] = 3 * _WEIGHT_BYTES * max(ends, theory.layer_parameters(shape)) / _GB
-    weights = _WEIGHT_BYTES * held / _GB
-    ranks = layout.data if system.optimizer.sharded else 1
-    memory["warm_up_copy"] = weights  # warm-up puts the weights back
-    activations = activation_bytes(system, part, place) / _GB
-    if not parallel.splits:
-        length = shape.max_positions
-        tokens = system.samples_per_pass * length
-        warm_up = activation_bytes(system, (tokens, tokens * length), place) / _GB
-        if weights + warm_up > activations:
-            activations = warm_up
-        else:
-            del memory["warm_up_copy"]
-    state = state_bytes(system.optimizer, shape, held // ranks, (0, ranks))
-    return {
-        "weights": weights,
-        "gradients": weights,
-        "optimizer": state / _GB,
-        **memory,
-        "activations": activations,
-    }
-
-
-def activation_bytes(system: System, part: tuple[float, float], place: int = 0) -> float:
-    """Return the bytes of all microbatches that a stage has begun and not ended, at the worst moment."""
-    layout, parallel = system.layout, system.parallel
-    tokens, _ = part
-    layer, embeddings, heads = model_keeps(system, layout.tensor, parallel.sequence)
-    of_layer = layer.bytes(*part)
-    layers = system.model.layers / layout.stages  # of one stage
-    kept = 0.0
-    if parallel.recompute:
-        kept, of_layer = of_layer, _WEIGHT_BYTES * tokens * system.model.hidden_size / layout.token_shares
-    if place == 0:
-        kept += embeddings.bytes(*part) * _begun(system, 0)
-    if place == layout.pipeline - 1:
-        kept += heads.bytes(*part)
-    return kept + layers * of_layer * _begun(system, place)
-
-
-def _begun(system: System, place: int) -> int:
-    """Forward passes of stages that wait for their backward pass (arXiv 2104.04473, sections 2.2.1 and 2.2.2)."""
-    layout, parts = system.layout, system.parts
-    if layout.pipeline == 1:
-        return 1
-    if system.parallel.schedule == "gpipe":
-        return parts
-    after = layout.pipeline - 1 - place
-    if layout.virtual_stages == 1:
-        return min(parts, after + 1)
-    return min(parts * layout.virtual_stages, (layout.virtual_stages - 1) * layout.pipeline + 2 * after + 1)
+        settings.append(f"data.gradient_accumulation_steps={system.data.gradient_accumulation_steps}")
+    return " ".join(settings) or "data parallelism alone"

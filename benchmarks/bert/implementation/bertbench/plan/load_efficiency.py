@@ -12,10 +12,11 @@ from bertbench.data.store.columns import Index
 from bertbench.model.shape import BertShape, FlopTerms
 from bertbench.plan.calibrating_results import GPUS_OF_NODE
 
-# Simulated steps: enough for 65,536 samples. The mean moves by less than 0.005 from 40 to 400, and by less than 0.002
-# where large batches make them few.
-_STEPS, _FEWEST_STEPS, _SAMPLES = 40, 4, 1 << 16
-_SIMULATED_SAMPLES = 1 << 20
+# The mean moves by less than 0.005 from 40 steps to 400, and by less than 0.002 where large batches make them few.
+_MOST_STEPS = 40
+_FEWEST_STEPS = 4
+_STEPS_SAMPLES = 1 << 16  # that the steps between take
+_INDEX_SAMPLES = 1 << 20
 
 
 def flops(lengths: np.ndarray) -> np.ndarray:
@@ -38,11 +39,12 @@ def load_efficiency(batching: str, gpus: int, samples_per_gpu: int) -> float:
     if batching == "padded":
         return mean_flops() / float(flops(np.array([512]))[0])
     nodes = gpus // GPUS_OF_NODE if gpus % GPUS_OF_NODE == 0 else 1
-    planner = Planner(_index(), VARIANTS[batching], gpus * samples_per_gpu, 1, nodes, gpus // nodes)
-    steps = max(_FEWEST_STEPS, min(_STEPS, _SAMPLES // (gpus * samples_per_gpu)))
+    batch = gpus * samples_per_gpu
+    planner = Planner(_index(), VARIANTS[batching], batch, 1, nodes, gpus // nodes)
+    steps = max(_FEWEST_STEPS, min(_MOST_STEPS, _STEPS_SAMPLES // batch))
     return float(np.mean([efficiency(planner.loads(planner.plan(step))) for step in range(steps)]))
 
 
 @cache
 def _index() -> Index:
-    return drawn_index(_SIMULATED_SAMPLES, seed=1)
+    return drawn_index(_INDEX_SAMPLES, seed=1)

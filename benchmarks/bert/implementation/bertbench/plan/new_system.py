@@ -11,9 +11,9 @@ from bertbench.config import System
 from bertbench.config.load import gpu_card, gpu_models, system_from
 from bertbench.config.settings import nearest_multiples
 from bertbench.machine.describe import describe
-from bertbench.plan.forecast import forecast
-from bertbench.plan.known_points import Point, known_points, nearest_point
-from bertbench.plan.layouts import capacity_gb, needed_gb
+from bertbench.plan.forecast import forecast_run
+from bertbench.plan.known_points import KnownPoint, known_points, nearest_point
+from bertbench.plan.memory import capacity_gb, needed_gb
 from bertbench.plan.step_time import HARDWARE, Gpu
 
 _SPARE = 1.5  # times the longest time forecast
@@ -31,46 +31,52 @@ class NewSystem(NamedTuple):
 
 
 def new_system(
-    path: Path, nodes: int, gpus: int | None, gpu_model: str | None, batch: int | None, given: Point | None
+    path: Path, nodes: int, gpus: int | None, gpu_model: str | None, batch: int | None, point: KnownPoint | None
 ) -> NewSystem:
-    """Return a valid system for `path`, with `given` hyper-parameters or else those of the nearest known point.
+    """Return a valid system for `path`, with the hyper-parameters of `point` or else of the nearest known point.
 
     `gpus` on a node and `gpu_model`, a card of `gpu_models` or any other name, are this machine's where they are None.
-    Without a batch, it is the given point's, or that of the known point whose forecast is the shortest.
-    Raises ConfigError if the cluster isn't described, or if no batch can be dealt to its GPUs.
+    Without a batch, it is `point`'s, or that of the known point whose forecast is the shortest.
+    Raises ConfigError if the cluster isn't described, or if no batch divides among its GPUs.
     """
     card, node, notes = _machine(gpus, gpu_model)
     ranks = nodes * node["accelerators_per_node"]
     hardware = {"system_name": path.stem, "number_of_nodes": nodes, **node}
-    points = known_points() if given is None else {given.batch: given}
-    fitting = [known for known in points if known % ranks == 0]
-    if batch is None and not fitting:
+    points = known_points() if point is None else {point.batch: point}
+    dividing = [known for known in points.values() if known.batch % ranks == 0]
+    if batch is None and not dividing:
         raise ConfigError(
             f"no known batch ({', '.join(map(str, sorted(points)))}) is a multiple of {ranks} GPUs; choose one by "
             f"--batch, such as {nearest_multiples(max(points), ranks)}"
         )
-    chosen = [points[known] for known in fitting] if batch is None else [nearest_point(batch, points)]
-    contents = [_content(card, hardware, point) for point in chosen]
-    made = sorted(((content, system_from(path, content)) for content in contents), key=lambda one: _minutes(one[1]))
-    content, _ = next((one for one in made if _fits(one[1])), made[0])
-    return _finished(content, path, notes)
+    chosen = dividing if batch is None else [nearest_point(batch, points)]
+    return _finished(_fastest(path, [_content(card, hardware, point) for point in chosen]), path, notes)
+
+
+def _fastest(path: Path, contents: list[JsonObject]) -> JsonObject:
+    """Return the content whose system trains in the shortest time among those that fit; if none fits, of all."""
+    systems = [system_from(path, content) for content in contents]
+    fitting = [number for number, system in enumerate(systems) if _fits(system)]
+    numbers = fitting or range(len(systems))
+    return contents[min(numbers, key=lambda number: _minutes(systems[number]))]
 
 
 def forecast_walltime(system: System) -> int:
     """Return the minutes to ask a scheduler for. Raises ConfigError where no forecast is calibrated."""
-    return 5 * math.ceil((_SPARE * forecast(system).range.high_min + _INIT_MINUTES) / 5)
+    return 5 * math.ceil((_SPARE * forecast_run(system).range.high_min + _INIT_MINUTES) / 5)
 
 
 def _machine(gpus: int | None, gpu_model: str | None) -> tuple[str, JsonObject, list[str]]:
     """Return the card's base file, a node's part of the hardware section, and notes about it."""
-    found, notes = describe(), []
-    here = int(found["accelerators_per_node"] or 0)
+    described = describe()
+    here = int(described["accelerators_per_node"] or 0)
     if not here and (gpus is None or gpu_model is None):
         raise ConfigError(
             "found no GPU on this machine; give --gpus, the number on each node, and "
             f"--gpu-model: {', '.join(gpu_models())} or another name"
         )
     gpus = gpus or here
+    notes = []
     hardware: JsonObject = {"accelerators_per_node": gpus}
     card = gpu_card(gpu_model or "")
     if card and card != gpu_model:
@@ -81,8 +87,10 @@ def _machine(gpus: int | None, gpu_model: str | None) -> tuple[str, JsonObject, 
             f"--gpu-model {gpu_model}: its figures don't come with the project; fill in hardware.accelerator_*"
         )
     if here == gpus:
-        read = ("host_", *_SOFTWARE, *(("accelerator_",) if gpu_model is None else ()))
-        hardware |= {name: value for name, value in found.items() if value and name.startswith(read)}
+        read_here: tuple[str, ...] = ("host_", *_SOFTWARE)
+        if gpu_model is None:
+            read_here += ("accelerator_",)
+        hardware |= {name: value for name, value in described.items() if value and name.startswith(read_here)}
         notes.append("hardware: read off this machine")
     else:
         notes.append(
@@ -92,7 +100,7 @@ def _machine(gpus: int | None, gpu_model: str | None) -> tuple[str, JsonObject, 
     return f"base/gpu_{card.replace('-', '_')}" if card else "base/gpu", hardware, notes
 
 
-def _content(card: str, hardware: JsonObject, point: Point) -> JsonObject:
+def _content(card: str, hardware: JsonObject, point: KnownPoint) -> JsonObject:
     nodes, gpus = hardware["number_of_nodes"], hardware["accelerators_per_node"]
     return {
         "extends": ["base/bert_large", card, point.base],
@@ -111,9 +119,9 @@ def _fits(system: System) -> bool:
 
 def _minutes(system: System) -> float:
     try:
-        return forecast(system).minutes
+        return forecast_run(system).minutes
     except ConfigError:
-        return forecast(system, _NO_FORECAST).minutes
+        return forecast_run(system, _NO_FORECAST).minutes
 
 
 def accumulating(path: Path, content: JsonObject, least: int = 1) -> Iterator[System]:
@@ -142,9 +150,12 @@ def _finished(content: JsonObject, path: Path, notes: list[str]) -> NewSystem:
         notes.append("forecast: none for this GPU, so launch.walltime_minutes is 60; set it, or see "
                      f"`bertbench predict {path} --gpu` ({', '.join(HARDWARE)})")  # fmt: skip
     system = system_from(path, content)
-    division, why = system.hardware.division, "LAMB, whole, at the batch that it is known for"
-    if division == "open":
-        untested = system.source.startswith("UNTESTED")
-        why = "no published result or reference point has this batch" if untested else "ADAM is for the open division"
-    notes += [f"hyper-parameters: {system.source}", f"division: {division} ({why})"]
+    division = system.hardware.division
+    if division == "closed":
+        reason = "LAMB, whole, at the batch that it is known for"
+    elif system.source.startswith("UNTESTED"):
+        reason = "no published result or reference point has this batch"
+    else:
+        reason = "ADAM is for the open division"
+    notes += [f"hyper-parameters: {system.source}", f"division: {division} ({reason})"]
     return NewSystem(content, system, notes)

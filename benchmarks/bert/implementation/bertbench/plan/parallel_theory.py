@@ -30,14 +30,14 @@ def sent_bytes(system: System, place: Coordinate, tokens: int) -> dict[str, int]
         # weights gathered twice and gradients scattered in every part: 3 (d - 1) / d, rows rounded up to d
         rows = sum(-(-piece.shape[0] // layout.data) * math.prod(piece.shape[1:]) for piece in pieces(shape))
         return {"data": 3 * system.parts * GRADIENT_BYTES * rows * (layout.data - 1)}
-    tied = layout.pipeline > 1 and place.pipeline in (0, layout.pipeline - 1)
+    has_tied_words = layout.pipeline > 1 and place.pipeline in (0, layout.pipeline - 1)
     sent = {
         "tensor": tensor_bytes(system, place, tokens),
         "pipeline": pipeline_bytes(system, place, tokens),
         # the gradient of this rank's part (section 3.3.1)
         "data": round(GRADIENT_BYTES * stage_parameters(shape, layout, place.pipeline) * ring(layout.data)),
         # the word embeddings' gradient, summed over the first and the last stage
-        "tied words": tied * GRADIENT_BYTES * shape.vocab_size * shape.hidden_size,
+        "tied words": GRADIENT_BYTES * shape.vocab_size * shape.hidden_size if has_tied_words else 0,
     }
     return {dimension: size for dimension, size in sent.items() if size}
 
@@ -49,16 +49,19 @@ def tensor_bytes(system: System, place: Coordinate, tokens: int) -> int:
     parallelism each is a gather and a reduce-scatter (arXiv 2205.05198, section 4.2.2), which send as much; the
     embeddings' gradients and the heads' inputs are gathered too, and the gradients of the LayerNorms are summed.
     """
-    layout, recompute = system.layout, system.parallel.recompute
+    layout = system.layout
     layers, numbers = system.model.layers // layout.pipeline, tokens * system.model.hidden_size
-    forward = _forward_bytes(system)
+    forward_passes = 2 if system.parallel.recompute else 1
     if not layout.sequence:
-        width = 2 * forward * (1 + recompute) + 2 * GRADIENT_BYTES
+        width = 2 * _forward_bytes(system) * forward_passes + 2 * GRADIENT_BYTES
         return round(layers * numbers * width * ring(layout.tensor))
     # hidden states are gathered as they stay, products are scattered as they come; backward the reverse
-    width = 2 * (forward + GRADIENT_BYTES)
-    ends = (place.pipeline == 0) + (place.pipeline == layout.pipeline - 1)
-    gathered = layers * numbers * width * (2 + recompute) + ends * numbers * GRADIENT_BYTES
+    width = 2 * (_forward_bytes(system) + GRADIENT_BYTES)
+    gathered = layers * numbers * width * (forward_passes + 1)
+    if place.pipeline == 0:
+        gathered += numbers * GRADIENT_BYTES
+    if place.pipeline == layout.pipeline - 1:
+        gathered += numbers * GRADIENT_BYTES
     norms = 4 * layers * system.model.hidden_size * GRADIENT_BYTES
     return round(gathered * ring(layout.tensor) / 2 + norms * ring(layout.tensor))
 
@@ -69,8 +72,12 @@ def pipeline_bytes(system: System, place: Coordinate, tokens: int) -> int:
     Forward to the next stage, and backward to the previous one; ranks that share tokens send their share.
     """
     layout = system.layout
-    stages = range(place.pipeline, layout.stages, layout.pipeline)
-    sends = sum((stage < layout.stages - 1) + (stage > 0) for stage in stages)
+    sends = 0
+    for stage in range(place.pipeline, layout.stages, layout.pipeline):
+        if stage < layout.stages - 1:
+            sends += 1  # forward
+        if stage > 0:
+            sends += 1  # backward
     return sends * tokens // layout.token_shares * system.model.hidden_size * _forward_bytes(system)
 
 

@@ -30,19 +30,23 @@ START_UP_S = 2.9
 """Seconds of a run that aren't steps, in the published 1,024-GPU open-division logs of v2.0."""
 
 
-class Hardware(NamedTuple):
+class GpuRates(NamedTuple):
     """Published figures of a GPU and of its DGX's network."""
 
-    peak_flops: float  # dense, 16 bit
-    nvlink: float  # bytes/s of a GPU's all-reduce inside a node, one way, as NCCL reaches it
-    network: float  # bytes/s of a GPU's network adapter, one way
-    latency: float  # seconds of one hop between nodes
+    peak_flops: float
+    """Dense, 16 bit."""
+    nvlink: float
+    """Bytes/s of a GPU's all-reduce inside a node, one way, as NCCL reaches it."""
+    network: float
+    """Bytes/s of a GPU's network adapter, one way."""
+    latency: float
+    """Seconds of one hop between nodes."""
 
 
-HARDWARE: dict[Gpu, Hardware] = {
-    "a100": Hardware(312e12, 230e9, 25e9, 5e-6),  # NVLink 3, InfiniBand HDR 200 Gb/s
-    "h100": Hardware(989e12, 360e9, 50e9, 5e-6),  # NVLink 4, InfiniBand NDR 400 Gb/s
-    "h200": Hardware(989e12, 360e9, 50e9, 5e-6),
+HARDWARE: dict[Gpu, GpuRates] = {
+    "a100": GpuRates(312e12, 230e9, 25e9, 5e-6),  # NVLink 3, InfiniBand HDR 200 Gb/s
+    "h100": GpuRates(989e12, 360e9, 50e9, 5e-6),  # NVLink 4, InfiniBand NDR 400 Gb/s
+    "h200": GpuRates(989e12, 360e9, 50e9, 5e-6),
 }
 
 
@@ -57,7 +61,7 @@ class Calibration(NamedTuple):
     """Seconds of waiting a step for each doubling of the number of nodes; 0 under a CUDA graph."""
 
 
-class Sent(NamedTuple):
+class GradientTraffic(NamedTuple):
     """How ranks send a gradient."""
 
     bytes_each: int = 2
@@ -66,8 +70,8 @@ class Sent(NamedTuple):
     """Buckets, one all-reduce each; published runs count with 25 MB. The last one can't overlap the backward pass."""
 
 
-class Work(NamedTuple):
-    """The work of a run."""
+class Workload(NamedTuple):
+    """What a run computes and sends, on which GPUs."""
 
     gpu: Gpu
     gpus: int
@@ -75,11 +79,11 @@ class Work(NamedTuple):
     global_batch_size: int
     samples: float
     method: Method
-    sent: Sent = Sent()
+    traffic: GradientTraffic = GradientTraffic()
 
 
 @dataclass(frozen=True)
-class Parts:
+class TimeParts:
     """Seconds by part."""
 
     @property
@@ -94,7 +98,7 @@ class Parts:
 
 
 @dataclass(frozen=True)
-class Seconds(Parts):
+class RunSeconds(TimeParts):
     """Where the time of a run goes, from run_start to run_stop."""
 
     start_up: float
@@ -105,28 +109,28 @@ class Seconds(Parts):
     evaluation: float
 
 
-def all_reduce_seconds(hardware: Hardware, gpus: int, nodes: int, network_share: float, size: float) -> float:
+def all_reduce_seconds(rates: GpuRates, gpus: int, nodes: int, network_share: float, size: float) -> float:
     """Return the seconds of one all-reduce of `size` bytes: NVLink inside nodes, one rail a GPU between them.
 
     Inside: ring reduce-scatter and all-gather, 2 (g - 1) / g of the bytes. Between: a ring moves 2 (n - 1) / n of a
     GPU's part in 2 (n - 1) hops, a tree twice the part in 2 log2(n) hops; the faster one counts, as NCCL chooses.
     """
     local = gpus // nodes
-    inside = 2 * (local - 1) / local * size / hardware.nvlink
+    inside = 2 * (local - 1) / local * size / rates.nvlink
     if nodes == 1:
         return inside
-    part = size / local / (hardware.network * network_share)
-    ring = 2 * (nodes - 1) / nodes * part + 2 * (nodes - 1) * hardware.latency
-    tree = 2 * part + 2 * math.log2(nodes) * hardware.latency
+    part = size / local / (rates.network * network_share)
+    ring = 2 * (nodes - 1) / nodes * part + 2 * (nodes - 1) * rates.latency
+    tree = 2 * part + 2 * math.log2(nodes) * rates.latency
     return inside + min(ring, tree)
 
 
 def reduction_seconds(
-    hardware: Hardware, gpus: int, nodes: int, network_share: float, sent: Sent, parameters: int = PARAMETERS
+    rates: GpuRates, gpus: int, nodes: int, network_share: float, traffic: GradientTraffic, parameters: int = PARAMETERS
 ) -> float:
     """Return the seconds of a gradient's reduction: its all-reduces run one after the other."""
-    size = sent.bytes_each * parameters / sent.collectives
-    return sent.collectives * all_reduce_seconds(hardware, gpus, nodes, network_share, size)
+    size = traffic.bytes_each * parameters / traffic.collectives
+    return traffic.collectives * all_reduce_seconds(rates, gpus, nodes, network_share, size)
 
 
 def exposed_seconds(reduction: float, compute: float, collectives: int) -> float:
@@ -139,34 +143,41 @@ def bucket_count(elements: Iterable[int], bucket_mb: float | None) -> int:
 
     As in DDP, the gradient that reaches a bucket's limit is its last.
     """
-    limits, count, filled = bucket_limits(bucket_mb), 0, 0
+    limits = bucket_limits(bucket_mb)
+    closed = 0
+    filled = 0
     for size in elements:
         filled += GRADIENT_BYTES * size
-        if filled >= limits[min(count, len(limits) - 1)]:
-            count, filled = count + 1, 0
-    return count + (filled > 0)
+        limit = limits[min(closed, len(limits) - 1)]
+        if filled >= limit:
+            closed += 1
+            filled = 0
+    return closed + 1 if filled else closed
 
 
-def sent_by(system: System) -> Sent:
+def gradient_traffic(system: System) -> GradientTraffic:
     """Return how a system's ranks send BERT-Large's gradient; compression beyond 16 bits counts as 16."""
     communication = system.communication
     sizes = [math.prod(piece.shape) for piece in pieces(system.model.shape())]
-    return Sent(4 if communication.compression == "none" else 2, bucket_count(sizes[::-1], communication.bucket_mb))
+    return GradientTraffic(
+        bytes_each=GRADIENT_BYTES if communication.compression == "none" else 2,
+        collectives=bucket_count(reversed(sizes), communication.bucket_mb),
+    )
 
 
-def run_seconds(work: Work, calibration: Calibration) -> Seconds:
+def run_seconds(work: Workload, calibration: Calibration) -> RunSeconds:
     """Return the parts of the run's time."""
-    hardware, method = HARDWARE[work.gpu], work.method
-    rate = hardware.peak_flops * calibration.compute_share / mean_flops()  # samples/s of a GPU
+    rates, method = HARDWARE[work.gpu], work.method
+    rate = rates.peak_flops * calibration.compute_share / mean_flops()  # samples/s of a GPU
     per_gpu = work.global_batch_size / work.gpus
     balanced = per_gpu / rate
     slowest = balanced / load_efficiency(method.batching, work.gpus, max(1, round(per_gpu)))
-    reduction = reduction_seconds(hardware, work.gpus, work.nodes, calibration.network_share, work.sent)
-    exposed = exposed_seconds(reduction, slowest if method.overlap else 0.0, work.sent.collectives)
+    reduction = reduction_seconds(rates, work.gpus, work.nodes, calibration.network_share, work.traffic)
+    exposed = exposed_seconds(reduction, slowest if method.overlap else 0.0, work.traffic.collectives)
     waiting = 0.0 if method.graphs else calibration.waiting_s * math.log2(work.nodes)
     steps = work.samples / work.global_batch_size
     evaluations = work.samples / mlperf_evaluation_interval(work.global_batch_size)
-    return Seconds(
+    return RunSeconds(
         start_up=START_UP_S,
         compute=steps * balanced,
         imbalance=steps * (slowest - balanced),

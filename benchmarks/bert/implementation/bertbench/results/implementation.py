@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from bertbench.config.partial import known
+from bertbench.config.partial import known_settings
 from bertbench.config.settings import Settings
 
 NAME = "bertbench"
@@ -91,7 +91,7 @@ def write(
     }
     words = _words(content, description["system_name"])
     folder.mkdir(parents=True)
-    for name, described in ((f"{system}_{NAME}.json", content), (f"{system}.json", known(Settings, config))):
+    for name, described in ((f"{system}_{NAME}.json", content), (f"{system}.json", known_settings(Settings, config))):
         (folder / name).write_text(json.dumps(described, indent=2) + "\n", encoding="utf-8")
     (folder / "README.md").write_text(_README.format(**words), encoding="utf-8")
     for name, purpose, body in (

@@ -84,7 +84,7 @@ def build_split_path(
 ) -> GradientPath:
     """Return the path of this rank's stages of a split model; `parameters` are those of all of them. Collective.
 
-    The configuration refuses the other variants for such models: checks in config/layout_checks.py.
+    The configuration refuses the other variants for such models: checks in config/layout_rules.py.
     """
     from bertbench.parallel.gradients import SplitReducer, build_shard_optimizer  # noqa: PLC0415 - of split models only
     from bertbench.parallel.tensor_parallel import norm_parameters  # noqa: PLC0415

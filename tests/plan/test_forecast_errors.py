@@ -6,8 +6,8 @@ import pytest
 from bertbench.common.published_results import PublishedResult
 from bertbench.config import load_system
 from bertbench.plan.calibrate import leave_out, other_results
-from bertbench.plan.forecast import forecast
-from bertbench.plan.ranges import Range, covered, kind, range_of
+from bertbench.plan.forecast import forecast_run
+from bertbench.plan.forecast_errors import TimeRange, covered, machine_kind, range_of
 from tests.conftest import Answer
 
 PCIE = (
@@ -39,36 +39,36 @@ def _like_a_dgx(row: PublishedResult) -> bool:
 
 
 def test_a_range_has_two_digits_and_follows_the_errors(monkeypatch: pytest.MonkeyPatch) -> None:
-    assert str(Range(98.7, 104.6, 118.4, "")) == "100 min (99 to 120)"
-    assert str(Range(0.32, 0.37, 1.02, "")) == "22 s (19 to 61)", "seconds below a minute"
+    assert str(TimeRange(98.7, 104.6, 118.4, "")) == "100 min (99 to 120)"
+    assert str(TimeRange(0.32, 0.37, 1.02, "")) == "22 s (19 to 61)", "seconds below a minute"
     # 21 errors from -0.5 to 0.5: the quantiles at 5 and 95 % are -0.45 and 0.45; published = forecast / (1 + error)
-    errors = {kind("h200", "SXM", 8, 1): list(np.linspace(-0.5, 0.5, 21))}
-    monkeypatch.setattr("bertbench.plan.ranges._errors", lambda gpu: errors)
+    errors = {machine_kind("h200", "SXM", 8, 1): list(np.linspace(-0.5, 0.5, 21))}
+    monkeypatch.setattr("bertbench.plan.forecast_errors._errors", lambda gpu: errors)
     found = range_of(load_system("dgxh200_n1"), "h200", 29.0)
     assert (found.low_min, found.high_min) == (pytest.approx(29 / 1.45), pytest.approx(29 / 0.55))
 
 
 def test_pcie_cards_and_small_nodes_are_warned_of_with_what_published_ones_took() -> None:
     plain, cards = load_system("dgxa100_n4"), load_system("dgxa100_n4", PCIE)
-    assert forecast(plain).warnings == []
-    pcie, nodes = forecast(cards).warnings
+    assert forecast_run(plain).warnings == []
+    pcie, nodes = forecast_run(cards).warnings
     # 11 results with A100 PCIe cards on several nodes: forecasts 21 to 52 % too short, times 26 to 107 % longer
     assert "11 published results" in pcie
     assert "took 26% to 107% longer than forecast" in pcie
     assert nodes.startswith("4 GPUs a node")
-    assert forecast(cards).range.low_min > forecast(cards).minutes
+    assert forecast_run(cards).range.low_min > forecast_run(cards).minutes
 
 
 def test_several_nodes_of_h100s_borrow_from_a100s_and_other_optimizers_from_lamb() -> None:
-    found = forecast(load_system("dgxa100_n8"), "h100").warnings
+    found = forecast_run(load_system("dgxa100_n8"), "h100").warnings
     assert any("several nodes of H100s" in warning for warning in found)
     assert any("most published H100 results compute in fp8" in warning for warning in found)
-    (adam,) = forecast(load_system("dgxa100_n8_open")).warnings
+    (adam,) = forecast_run(load_system("dgxa100_n8_open")).warnings
     assert "the samples to converge are LAMB's" in adam
 
 
 def test_a_kind_without_results_takes_its_range_from_the_likest_and_says_so() -> None:
-    found = forecast(load_system("dgxa100_n8"), "h200")
+    found = forecast_run(load_system("dgxa100_n8"), "h200")
     assert any("no published result is of this kind" in warning for warning in found.warnings)
     assert found.range.source == f"{len(other_results('h200'))} published results: all H200 SXM"
 
@@ -77,7 +77,7 @@ def test_a_batch_that_does_not_fit_is_warned_of_and_json_keeps_its_fields(answer
     words = ["predict", "dgxa100_n8", "--set", "data.global_batch_size=12288"]
     found = answer(*words)
     (warning,) = found["warnings"]
-    assert warning.startswith("batch 12,288: a GPU needs 96 GB and has 80")
+    assert warning.startswith("batch 12,288: a GPU needs 97 GB and has 80")
     low, high = found["range_min"]
     assert low < found["predicted_min"] < high
     assert {"system", "gpu", "gpus", "samples_to_converge", "samples_source", "seconds", "limit"} <= found.keys()

@@ -1,0 +1,110 @@
+"""The rules about a batch and its ranks: how large it is, who gets how many samples, and by what they count."""
+
+from bertbench.balance.plan import VARYING
+from bertbench.config.rules import Rule, allow_only
+from bertbench.config.settings import Settings, nearest_multiples
+
+
+def can_be_laid_out(settings: Settings) -> bool:
+    """Return whether the ranks of a model divide the ranks of the run: only then is there a layout."""
+    return settings.world_size % (settings.parallel.tensor * settings.parallel.pipeline) == 0
+
+
+def batch_is_given(settings: Settings) -> bool:
+    """Return whether the batch is given once: globally or for a rank."""
+    is_global = settings.data.global_batch_size is not None
+    is_local = settings.data.local_batch is not None
+    return is_global != is_local
+
+
+def batch_divides(settings: Settings) -> bool:
+    """Return whether the batch is given, and all data-parallel ranks get equally many samples."""
+    if not (batch_is_given(settings) and can_be_laid_out(settings)):
+        return False
+    return settings.global_batch_size % settings.layout.data == 0
+
+
+def counts_vary(settings: Settings) -> str | None:
+    """Return why ranks may get different numbers of samples, with a remedy; None if they get as many."""
+    data = settings.data
+    if data.balance not in VARYING or data.equal_counts:
+        return None
+    remedy = "data.balance to planned and data.equal_counts" if data.balance == "packed" else "data.equal_counts"
+    return f"data.balance {data.balance} gives ranks different numbers of samples; set {remedy}"
+
+
+def _batch_is_given_once(settings: Settings) -> str | None:
+    if batch_is_given(settings):
+        return None
+    return "data: give exactly one of global_batch_size and local_batch"
+
+
+def _ranks_get_equal_batches(settings: Settings) -> str | None:
+    if not (batch_is_given(settings) and can_be_laid_out(settings)) or batch_divides(settings):
+        return None
+    ranks, batch = settings.layout.data, settings.global_batch_size
+    choices = nearest_multiples(batch, ranks)
+    return f"global batch {batch} is not a multiple of {ranks} ranks; set data.local_batch, or choose {choices}"
+
+
+def _accumulation_divides_the_local_batch(settings: Settings) -> str | None:
+    steps = settings.data.gradient_accumulation_steps
+    if not batch_divides(settings) or settings.local_batch % steps == 0:
+        return None
+    return (
+        f"local batch {settings.local_batch} is not a multiple of data.gradient_accumulation_steps {steps}; choose a "
+        "divisor of the local batch"
+    )
+
+
+def _packed_rows_have_no_equal_counts(settings: Settings) -> str | None:
+    if not settings.data.equal_counts or settings.data.balance != "packed":
+        return None
+    return (
+        "data.equal_counts is impossible with data.balance packed, whose rows hold different numbers of samples; "
+        "choose planned"
+    )
+
+
+def _mean_of_ranks_needs_equal_counts(settings: Settings) -> str | None:
+    if settings.loss.normalize != "rank":
+        return None
+    reason = counts_vary(settings)
+    if reason is None:
+        return None
+    return f"loss.normalize rank takes the mean of the ranks' means, but {reason}, or loss.normalize global"
+
+
+def _strata_edges_rise(settings: Settings) -> str | None:
+    edges = list(settings.data.strata_edges)
+    if edges == sorted(set(edges)):
+        return None
+    return f"data.strata_edges {edges} must rise; sort them"
+
+
+BATCH_RULES: tuple[Rule, ...] = (
+    _batch_is_given_once,
+    _ranks_get_equal_batches,
+    _accumulation_divides_the_local_batch,
+    _packed_rows_have_no_equal_counts,
+    _mean_of_ranks_needs_equal_counts,
+    _strata_edges_rise,
+)
+
+
+def _every_rank_has_a_speed(settings: Settings) -> str | None:
+    speeds = settings.launch.rank_speeds
+    if not isinstance(speeds, tuple) or len(speeds) == settings.world_size:
+        return None
+    return f"launch.rank_speeds has {len(speeds)} speeds for {settings.world_size} ranks; give one a rank, or auto"
+
+
+RANK_SPEED_RULES: tuple[Rule, ...] = (
+    _every_rank_has_a_speed,
+    *allow_only(
+        {"data.balance": ("planned",), "data.equal_counts": (False,), "loss.normalize": ("global",)},
+        where=lambda settings: settings.launch.rank_speeds is not None,
+        because="doesn't go with launch.rank_speeds, by which ranks get different numbers of samples",
+        instead="leave launch.rank_speeds out",
+    ),
+)

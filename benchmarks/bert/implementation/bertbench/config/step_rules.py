@@ -1,0 +1,81 @@
+"""What replayed steps, and steps that ranks take by themselves, need of other settings.
+
+Graphs (`compute.compile`) need steps that a GPU can replay, whose sizes and kernels are always the same; `sync.method`
+needs whole copies of the model on all ranks.
+"""
+
+from bertbench.config.batch_rules import counts_vary
+from bertbench.config.rules import Rule, allow_only
+from bertbench.config.settings import Settings
+
+NOT_FP16 = ("fp32", "bf16", "auto")
+
+
+def _replays(settings: Settings) -> bool:
+    return settings.compute.compile == "graphs"
+
+
+def _replayed_ranks_get_equal_counts(settings: Settings) -> str | None:
+    if not _replays(settings):
+        return None
+    reason = counts_vary(settings)
+    if reason is None:
+        return None
+    return f"compute.compile graphs needs equally many samples a rank, but {reason}, or compute.compile to default"
+
+
+def _replayed_models_are_whole(settings: Settings) -> str | None:
+    if not _replays(settings) or not settings.parallel.splits:
+        return None
+    return "compute.compile graphs is for whole models; leave parallel out, or set compute.compile to default"
+
+
+def _replayed_attention_has_a_fixed_size(settings: Settings) -> str | None:
+    on_gpu = settings.launch.device == "cuda"
+    if not (_replays(settings) and on_gpu and settings.precision.compute == "fp32"):
+        return None
+    return (
+        "compute.compile graphs on cuda needs attention of a fixed size, which torch's flash kernel has in "
+        "half precision only; set precision.compute to bf16, or compute.compile to default"
+    )
+
+
+GRAPH_RULES: tuple[Rule, ...] = (
+    *allow_only(
+        {
+            "optimizer.name": ("lamb", "adam"),
+            "optimizer.ema_decay": (0.0,),  # it counts steps on the host, as apex does
+            "optimizer.impl": ("auto", "torch", "triton"),
+            "sync.method": ("every_step",),
+            "communication.compression": ("none", "bf16"),  # fp16 needs a loss scale
+            "precision.compute": NOT_FP16,
+        },
+        where=_replays,
+        because="can't be replayed by compute.compile graphs",
+        instead="compute.compile to default",
+    ),
+    _replayed_ranks_get_equal_counts,
+    _replayed_models_are_whole,
+    _replayed_attention_has_a_fixed_size,
+)
+
+SYNC_RULES: tuple[Rule, ...] = (
+    *allow_only(
+        {"optimizer.sharded": (False,), "precision.compute": NOT_FP16},
+        where=lambda settings: settings.sync.method != "every_step",
+        because="goes with sync.method every_step only",  # others keep whole states a rank, and can't skip an overflow
+        instead="set that",
+    ),
+    *allow_only(
+        {"communication.compression": ("none", "bf16")},
+        where=lambda settings: settings.sync.method == "delayed",
+        because="exchanges twice in a step, or skips one, and can't be delayed",
+        instead="set sync.method to every_step",
+    ),
+    *allow_only(
+        {"optimizer.ema_decay": (0.0,), "communication.compression": ("none",)},
+        where=lambda settings: settings.sync.outer is not None,
+        because="doesn't go with weights that ranks train alone and average (sync.method)",
+        instead="set sync.method to every_step",
+    ),
+)

@@ -1,0 +1,160 @@
+"""Estimate forecast errors from published results of the same kind of machine, and warn outside their range.
+
+Every result is forecast by a calibration without it. A forecast's range covers nine of ten errors of its kind.
+"""
+
+from collections.abc import Iterator, Sequence
+from functools import cache
+from statistics import median
+from typing import NamedTuple
+
+import numpy as np
+
+from bertbench.config.system import System
+from bertbench.plan.calibrate import leave_out, other_results
+from bertbench.plan.calibrating_results import GPUS_OF_NODE, calibrating
+from bertbench.plan.step_time import HARDWARE, Gpu
+
+_FEWEST = 5  # results that make a kind: with fewer, nine of ten has no meaning
+_OUTSIDE = 0.05  # share outside the range on each side
+
+
+class MachineKind(NamedTuple):
+    """Machines with similar forecast errors."""
+
+    gpu: Gpu
+    pcie: bool
+    eight_a_node: bool
+    """Nodes of 8 GPUs, like those in the calibration."""
+    one_node: bool | None
+    """None for A100s, 8 a node, where the network is calibrated and both cases count as one."""
+
+    @property
+    def form(self) -> str:
+        """Return the form of the cards."""
+        return "PCIe" if self.pcie else "SXM"
+
+    def __str__(self) -> str:
+        parts = [f"{self.gpu.upper()} {self.form}", f"{'' if self.eight_a_node else 'not '}8 a node"]
+        if self.one_node is not None:
+            parts.append("one node" if self.one_node else "several nodes")
+        return ", ".join(parts)
+
+
+class TimeRange(NamedTuple):
+    """The time to train, with its range."""
+
+    low_min: float
+    middle_min: float
+    """The forecast, corrected by the median error."""
+    high_min: float
+    source: str
+    """The published results whose errors define the range."""
+
+    def __str__(self) -> str:
+        """Return the time and its range to two significant digits, in seconds if it may be below a minute."""
+        in_seconds = self.low_min < 1
+
+        def rounded(minutes: float) -> str:
+            time = 60 * minutes if in_seconds else minutes
+            return f"{float(f'{time:.2g}'):g}"
+
+        unit = "s" if in_seconds else "min"
+        return f"{rounded(self.middle_min)} {unit} ({rounded(self.low_min)} to {rounded(self.high_min)})"
+
+
+def machine_kind(gpu: Gpu, accelerator: str, gpus: int, nodes: int) -> MachineKind:
+    """Return the kind of a machine; `accelerator` is the card's name, which tells PCIe cards from SXM modules."""
+    pcie = "pci" in accelerator.lower()
+    eight_a_node = gpus == GPUS_OF_NODE * nodes
+    has_calibrated_network = gpu == "a100" and eight_a_node and not pcie
+    return MachineKind(gpu, pcie, eight_a_node, None if has_calibrated_network else nodes == 1)
+
+
+def range_of(system: System, gpu: Gpu, minutes: float) -> TimeRange:
+    """Return the range of a forecast of `minutes`, from errors on the results most similar to the system."""
+    errors, results = _nearest(kind_of(system, gpu))
+    low, high = _middle(errors)
+    # error is forecast / published - 1
+    return TimeRange(
+        low_min=minutes / (1 + high),
+        middle_min=minutes / (1 + median(errors)),
+        high_min=minutes / (1 + low),
+        source=f"{len(errors)} published results: {results}",
+    )
+
+
+def covered(errors: Sequence[float]) -> int:
+    """Return how many errors lie in the range that the others make: a forecast's own result is not in its range."""
+    count = 0
+    for place, error in enumerate(errors):
+        low, high = _middle([*errors[:place], *errors[place + 1 :]])
+        if low <= error <= high:
+            count += 1
+    return count
+
+
+def _middle(errors: Sequence[float]) -> tuple[float, float]:
+    """Return the ends of the middle nine tenths."""
+    low, high = np.quantile(errors, (_OUTSIDE, 1 - _OUTSIDE))
+    return float(low), float(high)
+
+
+def calibration_warnings(system: System, gpu: Gpu) -> Iterator[str]:
+    """Yield how a system differs from the calibration, and how such published results differed from forecasts."""
+    kind = kind_of(system, gpu)
+    errors, results = _nearest(kind)
+    if kind.pcie:
+        longer = sorted(1 / (1 + error) - 1 for error in errors)
+        yield (
+            "PCIe cards: calibrated on SXM modules, which draw more power and have NVLink between all GPUs; "
+            f"{len(errors)} published results ({results}) took {longer[0]:.0%} to {longer[-1]:.0%} longer than forecast"
+        )
+    if not kind.eight_a_node:
+        yield f"{system.launch.ranks_per_node} GPUs a node: calibrated on nodes of {GPUS_OF_NODE}, joined by NVSwitch"
+    most = max(row.accelerators or 0 for row in calibrating())
+    if system.world_size > most:
+        yield f"{system.world_size:,} GPUs: calibrated on at most {most:,}"
+    if gpu != "a100" and system.hardware.number_of_nodes > 1:
+        yield f"several nodes of {gpu.upper()}s: network and waiting times are taken from A100s"
+    if gpu != "a100":
+        yield f"precision.compute {system.precision.compute}: most published {gpu.upper()} results compute in fp8"
+    if results != str(kind):
+        yield f"no published result is of this kind ({kind}): the range is taken from {results}"
+
+
+def kind_of(system: System, gpu: Gpu) -> MachineKind:
+    """Return the kind of a system's machine; a forecast for another GPU ignores the form of the system's own."""
+    model = system.hardware.accelerator_model_name
+    name = model if gpu.upper() in model.upper() else ""
+    return machine_kind(gpu, name, system.world_size, system.hardware.number_of_nodes)
+
+
+def _nearest(kind: MachineKind) -> tuple[list[float], str]:
+    """Return errors and the name of their results: the kind's, else all results that share most of its properties."""
+    of_kind = _errors(kind.gpu).get(kind, [])
+    if len(of_kind) >= _FEWEST:
+        return of_kind, str(kind)
+    of_gpu = _of_form(kind.gpu, kind.pcie)
+    if of_gpu:
+        return of_gpu, f"all {kind.gpu.upper()} {kind.form}"
+    return [error for gpu in HARDWARE for error in _of_form(gpu, kind.pcie)], f"all {kind.form}"
+
+
+def _of_form(gpu: Gpu, pcie: bool) -> list[float]:
+    return [error for kind, errors in _errors(gpu).items() if kind.pcie == pcie for error in errors]
+
+
+@cache
+def _errors(gpu: Gpu) -> dict[MachineKind, list[float]]:
+    """Return errors of published results by kind."""
+    comparisons = list(other_results(gpu))
+    if gpu == "a100":
+        comparisons = leave_out("row") + comparisons
+    errors: dict[MachineKind, list[float]] = {}
+    for comparison in comparisons:
+        row = comparison.row
+        assert row.accelerators is not None
+        kind = machine_kind(gpu, row.accelerator, row.accelerators, row.nodes)
+        errors.setdefault(kind, []).append(comparison.error)
+    return errors

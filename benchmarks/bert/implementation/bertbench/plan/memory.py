@@ -1,0 +1,99 @@
+"""Memory of the fullest GPU in training, by what it holds: weights, gradients, optimizer state and activations."""
+
+import math
+import re
+
+from bertbench.config import System
+from bertbench.plan import parallel_theory as theory
+from bertbench.plan.activations import embedding_bytes, head_bytes, layer_bytes
+from bertbench.plan.counted_rank import state_bytes
+from bertbench.plan.step_load import Microbatch, load_of
+
+_GB = 1e9
+_WEIGHT_BYTES = 4
+
+
+def capacity_gb(system: System) -> float:
+    """Return the memory of a GPU that the system file gives; infinite if it gives none."""
+    match = re.match(r"([\d.]+) *G", system.hardware.accelerator_memory_capacity)
+    return float(match[1]) if match else math.inf
+
+
+def needed_gb(system: System) -> float:
+    """Return all bytes / 10^9 of the fullest stage."""
+    return sum(memory_gb(system).values())
+
+
+def memory_gb(system: System, largest: Microbatch | None = None) -> dict[str, float]:
+    """Return bytes / 10^9 of the fullest stage at its worst moment, by what they hold.
+
+    `largest` is the largest microbatch of a training step (default: that of Wikipedia's lengths). A whole model's
+    warm-up, whose sequences all have full length, may need more than training.
+    """
+    if largest is None:
+        largest = load_of(system).largest
+    ends = {0, system.layout.pipeline - 1}  # stages between keep fewer microbatches than the first, and no heads
+    return max((_memory(system, stage, largest) for stage in ends), key=lambda parts: sum(parts.values()))
+
+
+def _memory(system: System, stage: int, largest: Microbatch) -> dict[str, float]:
+    """Return bytes / 10^9 of rank `stage` of the pipeline, by what they hold."""
+    layout, shape, parallel = system.layout, system.model.shape(), system.parallel
+    parameters = theory.stage_parameters(shape, layout, stage)
+    gathered: dict[str, float] = {}
+    if parallel.fully_shard:
+        parameters //= layout.data
+        ends = theory.embedding_parameters(shape) + theory.head_parameters(shape)
+        # one unit with its gradient, and the next one that is gathered ahead
+        gathered["gathered"] = 3 * _WEIGHT_BYTES * max(ends, theory.layer_parameters(shape)) / _GB
+    ranks = layout.data if system.optimizer.sharded else 1
+    state = state_bytes(system.optimizer, shape, parameters // ranks, (0, ranks))
+    weights = _WEIGHT_BYTES * parameters / _GB
+    held = {"weights": weights, "gradients": weights, "optimizer": state / _GB, **gathered}
+
+    activations = activation_bytes(system, largest, stage) / _GB
+    if parallel.splits:
+        return held | {"warm_up_copy": weights, "activations": activations}
+    warm_up = activation_bytes(system, _warm_up_microbatch(system), stage) / _GB
+    if weights + warm_up > activations:  # warm-up copies the weights, to put them back, and computes full sequences
+        return held | {"warm_up_copy": weights, "activations": warm_up}
+    return held | {"activations": activations}
+
+
+def _warm_up_microbatch(system: System) -> Microbatch:
+    length = system.model.max_positions
+    tokens = system.samples_per_pass * length
+    return Microbatch(tokens, tokens * length)
+
+
+def activation_bytes(system: System, microbatch: Microbatch, stage: int = 0) -> float:
+    """Return the bytes of all microbatches that a stage has begun and not ended, at the worst moment."""
+    layout = system.layout
+    begun = _begun(system, stage)
+    layers = system.model.layers / layout.stages  # of one stage
+    layer = layer_bytes(system, microbatch)
+    if system.parallel.recompute:  # one layer at a time; the others keep their input, in fp32
+        kept_input = _WEIGHT_BYTES * microbatch.tokens * system.model.hidden_size / layout.token_shares
+        kept = layer + layers * kept_input * begun
+    else:
+        kept = layers * layer * begun
+        if not system.parallel.splits:  # the last layer returns only the tokens that the heads read
+            kept += layer_bytes(system, microbatch, microbatch.masked + microbatch.sequences) - layer
+    if stage == 0:
+        kept += embedding_bytes(system, microbatch) * begun
+    if stage == layout.pipeline - 1:
+        kept += head_bytes(system, microbatch)
+    return kept
+
+
+def _begun(system: System, stage: int) -> int:
+    """Return the forward passes that wait for their backward pass (arXiv 2104.04473, sections 2.2.1 and 2.2.2)."""
+    layout, parts = system.layout, system.parts
+    if layout.pipeline == 1:
+        return 1
+    if system.parallel.schedule == "gpipe":
+        return parts
+    after = layout.pipeline - 1 - stage
+    if layout.virtual_stages == 1:
+        return min(parts, after + 1)
+    return min(parts * layout.virtual_stages, (layout.virtual_stages - 1) * layout.pipeline + 2 * after + 1)

@@ -1,0 +1,75 @@
+"""Simulate how many tokens the forward passes of a step compute, on Wikipedia's lengths."""
+
+from functools import cache
+from typing import NamedTuple
+
+import numpy as np
+
+from bertbench.balance.assignment import assign_by_cost
+from bertbench.balance.cost import MASKED_SHARE
+from bertbench.balance.random_samples import draw_lengths, predictions
+from bertbench.config import System
+from bertbench.model.shape import training_flops
+
+_STEPS = 20  # simulated steps
+_SEED = 1
+
+
+class Microbatch(NamedTuple):
+    """The size of one forward pass."""
+
+    tokens: float
+    pairs: float
+    """Pairs of tokens in the same sequence: the sum of squared lengths."""
+
+    @classmethod
+    def of_lengths(cls, lengths: np.ndarray) -> "Microbatch":
+        """Return the size of sequences of these lengths."""
+        return cls(float(lengths.sum()), float(np.square(lengths, dtype=np.float64).sum()))
+
+    @property
+    def masked(self) -> float:
+        """Return the masked tokens, at Wikipedia's share."""
+        return MASKED_SHARE * self.tokens
+
+    @property
+    def mean_length(self) -> float:
+        """Return the length of an average token's sequence; the length of each where all are equal."""
+        return self.pairs / self.tokens
+
+    @property
+    def sequences(self) -> float:
+        """Return the number of sequences if all have the mean length."""
+        return self.tokens / self.mean_length
+
+
+class StepLoad(NamedTuple):
+    """The parts that a global batch is split into."""
+
+    mean_tokens: float
+    """Tokens of a part."""
+    largest: Microbatch
+    """Most tokens of a part, and most pairs of tokens."""
+    flops: float
+    """Floating-point operations of the whole step."""
+
+
+def load_of(system: System) -> StepLoad:
+    """Simulate the load of a system's parts on Wikipedia's lengths, cut to the model's positions."""
+    lengths = np.minimum(draw_lengths(system.global_batch_size, _SEED), system.model.max_positions)
+    flops = training_flops(system.model.shape(), lengths, float(predictions(lengths).sum()))
+    parts = system.layout.data * system.parts
+    mean_tokens, largest = _simulated_parts(system.global_batch_size, parts, system.model.max_positions)
+    return StepLoad(mean_tokens, largest, flops)
+
+
+@cache
+def _simulated_parts(samples: int, parts: int, longest: int) -> tuple[float, Microbatch]:
+    """Return mean tokens of a part over some steps, and most tokens and most pairs."""
+    tokens, pairs = [], []
+    for step in range(_STEPS):
+        lengths = np.minimum(draw_lengths(samples, _SEED + step), longest)
+        (part_S,) = assign_by_cost(lengths[None], parts, np.arange(longest + 1, dtype=np.float64), equal_counts=False)
+        tokens.append(np.bincount(part_S, lengths, parts))
+        pairs.append(np.bincount(part_S, np.square(lengths, dtype=np.float64), parts))
+    return float(np.mean(tokens)), Microbatch(float(np.max(tokens)), float(np.max(pairs)))

@@ -1,0 +1,132 @@
+"""The formula of what a forward pass keeps, against the storages that a real one saves."""
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor
+
+from bertbench.config import System, load_system
+from bertbench.data.store.columns import Integers
+from bertbench.loading.batch import Batch
+from bertbench.model.attention import Attention, attention
+from bertbench.model.bert import Bert
+from bertbench.model.encoder import EncoderLayer
+from bertbench.model.loss import weighted_loss
+from bertbench.model.sequences import Sequences
+from bertbench.plan.activations import embedding_bytes, head_bytes, layer_bytes
+from bertbench.plan.memory import activation_bytes
+from bertbench.plan.step_load import Microbatch
+from tests.conftest import Tiny
+from tests.plan.saved import batch_of_lengths, saved_by_flash, saved_bytes
+
+LENGTHS = np.array([67, 67, 67])  # 10 of 67 tokens are masked: Wikipedia's share to four digits
+SHAPE = (
+    "model.hidden_size=48", "model.attention_heads=3", "model.feed_forward_size=80", "model.vocab_size=101",
+    "model.max_positions=67",
+)  # fmt: skip
+DROPOUT = ("model.hidden_dropout=0.1", "model.attention_dropout=0.1")
+IN_FP32, IN_BF16 = "precision.compute=fp32", "precision.compute=bf16"
+
+
+def hidden_states(system: System, lengths: Integers) -> Tensor:
+    return torch.empty(int(lengths.sum()), system.model.hidden_size, requires_grad=True)
+
+
+@pytest.mark.parametrize("lengths", [LENGTHS, np.array([64, 64])], ids=["rounded up", "whole rows"])
+@pytest.mark.parametrize("dropout", [DROPOUT, ()], ids=["dropout", "none"])
+@pytest.mark.parametrize("format_", [IN_FP32, IN_BF16])
+def test_a_layer_keeps_to_the_byte_what_the_formula_says(
+    tiny: Tiny, format_: str, dropout: tuple[str, ...], lengths: Integers
+) -> None:
+    system = tiny(*SHAPE, *dropout, format_)
+    layer = EncoderLayer(system.model.shape())
+    hidden_TD = hidden_states(system, lengths)
+    kept = saved_bytes(system, layer, lambda: layer(hidden_TD, Sequences.of(lengths)))
+    assert layer_bytes(system, Microbatch.of_lengths(lengths)) == kept
+
+
+@pytest.mark.parametrize("format_", [IN_FP32, IN_BF16])
+def test_a_whole_model_keeps_what_layers_embeddings_and_heads_keep(tiny: Tiny, format_: str) -> None:
+    system = tiny(*SHAPE, *DROPOUT, format_, "model.layers=3")
+    model, batch = Bert(system.model.shape()), batch_of_lengths(LENGTHS)
+    kept = saved_bytes(system, model, lambda: loss(model, batch))
+    # what remains are numbers of token ids and labels, which a batch holds anyway
+    assert activation_bytes(system, Microbatch.of_lengths(LENGTHS)) == pytest.approx(kept, rel=0.005)
+
+
+def test_embeddings_keep_what_the_formula_says(tiny: Tiny) -> None:
+    system = tiny(*SHAPE, *DROPOUT)
+    embeddings = Bert(system.model.shape()).embeddings
+    ids_T = torch.zeros(201, dtype=torch.int32)
+    kept = saved_bytes(system, embeddings, lambda: embeddings(ids_T, ids_T, ids_T))
+    assert embedding_bytes(system, Microbatch.of_lengths(LENGTHS)) == kept - ids_T.nbytes
+
+
+def loss(model: Bert, batch: Batch) -> Tensor:
+    return weighted_loss(model(*batch.inputs), *batch.labels, 1, 1)
+
+
+GPU = ("launch.device=cuda", "hardware.accelerators_per_node=2")
+
+
+@pytest.mark.parametrize(
+    ("kernel", "settings"),
+    [
+        (saved_by_flash, (IN_BF16, *DROPOUT)),
+        (saved_by_flash, (IN_BF16,)),
+        (attention, (IN_BF16, "model.attention_heads=12", *DROPOUT)),  # heads of 4, which flash doesn't take
+        (attention, (IN_BF16, "model.attention_heads=12")),
+        (attention, (IN_FP32, *DROPOUT)),
+        (attention, (IN_FP32,)),
+    ],
+)
+def test_a_layer_on_a_gpu_keeps_to_the_byte_what_the_formula_says(
+    tiny: Tiny, kernel: Attention, settings: tuple[str, ...]
+) -> None:
+    system = tiny(*SHAPE, *GPU, *settings)
+    lengths = np.array([53, 29, 7])  # unequal ones share no product: see plain_attention
+    layer = EncoderLayer(system.model.shape(), kernel)
+    hidden_TD = hidden_states(system, lengths)
+    kept = saved_bytes(system, layer, lambda: layer(hidden_TD, Sequences.of(lengths)))
+    assert layer_bytes(system, Microbatch.of_lengths(lengths)) == kept
+
+
+@pytest.mark.parametrize(
+    ("kernel", "settings"), [(saved_by_flash, (IN_BF16, *DROPOUT)), (attention, (IN_FP32, *DROPOUT))]
+)
+def test_a_model_on_a_gpu_keeps_what_the_formula_says(tiny: Tiny, kernel: Attention, settings: tuple[str, ...]) -> None:
+    system = tiny(*SHAPE, *GPU, *settings, "model.layers=3", "model.max_positions=268")
+    lengths = np.array([268, 134, 67])  # T^2 / P sequences are 2.2, not 3
+    model, batch = Bert(system.model.shape(), kernel), batch_of_lengths(lengths)
+    kept = saved_bytes(system, model, lambda: loss(model, batch))
+    assert activation_bytes(system, Microbatch.of_lengths(lengths)) == pytest.approx(kept, rel=0.01)
+
+
+def test_bert_large_keeps_korthikantis_34_bytes_and_4_for_layernorms_in_fp32() -> None:
+    system = load_system("dgxa100_n1")
+    a_token = layer_bytes(system, Microbatch(2.0, 1.0)) - layer_bytes(system, Microbatch(1.0, 1.0))
+    # two LayerNorms' moments are 16 bytes, the flash kernel's sums 4 for each of 16 heads
+    assert a_token == (34 + 4) * 1024 + 16 + 64
+
+
+def test_tensor_parallel_ranks_share_products_and_with_sequence_the_rest() -> None:
+    split = ("parallel.tensor=8", "clip.mode=after", "communication.compression=none", "optimizer.sharded=false")
+    microbatch = Microbatch(512.0, 512.0**2)
+    tensor, sequence = (
+        layer_bytes(load_system("dgxa100_n1", [*split, *words]), microbatch)
+        for words in ((), ("parallel.sequence=true",))
+    )
+    hidden, matrices = 1024, 12 * 1024**2
+    # Korthikanti's equation 2: 10 + 24 / t; LayerNorms' inputs in fp32 add 4
+    a_token = (10 + 4 + 24 / 8) * hidden + 16 + 64 / 8
+    assert tensor == 512 * a_token + 2 * matrices / 8
+    shared = 10 * hidden + 16  # LayerNorms' inputs and moments, and masks, of which a rank keeps an eighth
+    assert sequence == tensor - 512 * shared * 7 / 8
+
+
+def test_heads_keep_scores_of_masked_tokens_only() -> None:
+    system = load_system("dgxa100_n1")
+    kept = head_bytes(system, Microbatch(20_000.0, 20_000.0 * 500)) - head_bytes(system, Microbatch(10_000.0, 5e6))
+    # of each masked token: three inputs of 16 bits, LayerNorm's in fp32, its moments, and log softmax in fp32
+    masked = 3 * 2 * 1024 + 4 * 1024 + 8 + 4 * system.model.vocab_size
+    assert kept == pytest.approx(1493 * masked + 20 * 2 * 2 * 1024)
