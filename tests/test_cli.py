@@ -12,8 +12,9 @@ from pathlib import Path
 import pytest
 
 import compliance.__main__ as judge
-from bertbench.cli import main, table
-from bertbench.commands.field_options import FINETUNE, SETTINGS, SWITCHES
+from bertbench.cli.commands import callable_by
+from bertbench.cli.foreign_options import FINETUNE, SETTINGS, SWITCHES
+from bertbench.cli.main import main
 from bertbench.common.paths import REPOSITORY
 from bertbench.common.variables import refused_variable
 from bertbench.config import load_system
@@ -37,11 +38,24 @@ def test_the_help_lists_every_command_in_its_group(capsys: Captured) -> None:
     with pytest.raises(SystemExit):
         main(["--help"])
     shown = capsys.readouterr().out
-    assert [line for line in shown.splitlines() if line.endswith(":")][-6:] == [
-        "set up:", "data:", "run:", "follow:", "submit:", "lab:",
+    assert [line for line in shown.splitlines() if line.endswith(":")][-5:] == [
+        "set up:", "data:", "run:", "follow:", "submit:",
     ]  # fmt: skip
     assert "  train      train a system to its target\n" in shown
     assert "  checkpoint import, show, export\n" in shown
+
+
+def test_no_help_waits_for_torch() -> None:
+    program = (
+        "import contextlib, io, sys\nfrom bertbench.cli.commands import COMMANDS\nfrom bertbench.cli.main import main\n"
+        "for words in [[], *(command.words for command in COMMANDS)]:\n"
+        "    with contextlib.redirect_stdout(io.StringIO()) as shown, contextlib.suppress(SystemExit):\n"
+        "        main([*words, '--help'])\n"
+        "    assert shown.getvalue().startswith('usage: '), words\n"
+        "    assert 'torch' not in sys.modules, words\n"
+    )
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
 
 
 REFUSED = {
@@ -87,7 +101,7 @@ def test_every_setting_that_an_option_of_another_program_means_exists() -> None:
     assert {*SETTINGS.values(), *FINETUNE.values(), *whole} <= known
 
 
-@pytest.mark.parametrize("command", sorted({command.path for command in (*table([]), *table(["lab"]))}))
+@pytest.mark.parametrize("command", sorted({command.name for command in callable_by(["lab"])}))
 def test_every_command_has_its_line_in_the_docs_and_a_test(command: str) -> None:
     pages = [REPOSITORY / "README.md", *(REPOSITORY / "docs").glob("*.md"), *REPOSITORY.glob("results/*.md")]
     assert any(f"bertbench {command}" in page.read_text() for page in pages), "no page of README or docs shows it"
@@ -129,7 +143,7 @@ def test_an_unknown_system_is_a_line_before_torch_is_imported_and_leaves_no_file
         ["finetune", "squad", "--system", "nosuch", *(f"--{name}=x" for name in ("train", "dev", "vocab", "out"))],
     ]
     program = (
-        "import json, sys\nfrom bertbench.cli import main\n"
+        "import json, sys\nfrom bertbench.cli.main import main\n"
         f"print(json.dumps([[main(words), 'torch' in sys.modules] for words in {commands!r}]))"
     )
     environment = {**os.environ, "LOGDIR": str(tmp_path)}
@@ -273,7 +287,7 @@ def test_judge_is_the_judge_by_another_door(tmp_path: Path, more: list[str], cap
 
 COMPLETED = {
     "bertbench fin": ["finetune"],
-    "bertbench la": ["launch", "lab"],
+    "bertbench la": ["launch"],
     "bertbench lab opt": ["optim", "optimizer"],
     "bertbench plan --str": ["--strict"],
     "bertbench train dgxh": ["dgxh200_n1"],

@@ -3,7 +3,7 @@
 import argparse
 from typing import get_args
 
-from bertbench.commands import words_of
+from bertbench.cli.arguments import words_of
 from bertbench.common.errors import ConfigError
 from bertbench.common.paths import shown_path
 from bertbench.common.progress import Progress

@@ -22,7 +22,7 @@ from typing import Any, NamedTuple
 
 import torch
 
-from bertbench.commands import SYSTEM_HELP, add_system_arguments
+from bertbench.cli.arguments import SYSTEM_HELP, add_system_arguments
 from bertbench.common.errors import ConfigError, RunError
 from bertbench.common.progress import Progress
 from bertbench.common.section import Section

@@ -1,4 +1,9 @@
-"""List the commands of `bertbench lab`: a bench or a study each, whose code loads when it is called."""
+"""List the commands of `bertbench lab`: a bench or a study each, whose module loads when it is called."""
+
+import argparse
+import importlib
+
+from bertbench.cli.commands import Command
 
 _BENCHES = {
     "step": "measure the training step",
@@ -19,8 +24,22 @@ _STUDIES = {
     "optimizer": "compare optimizers by samples and seconds to target",
     "paper": "check the paper's claims one by one",
 }
+
+
+def _command(name: str, text: str, module: str) -> Command:
+    """Return the command whose module has `add_arguments` and `run`."""
+
+    def add_arguments(parser: argparse.ArgumentParser) -> None:
+        importlib.import_module(module).add_arguments(parser)
+
+    def run(arguments: argparse.Namespace) -> int:
+        code: int = importlib.import_module(module).run(arguments)
+        return code
+
+    return Command(f"lab {name}", text, add_arguments, run)
+
+
 COMMANDS = (
-    *((name, text, "lab.bench") for name, text in _BENCHES.items()),
-    *((name, text, "lab.commands") for name, text in _STUDIES.items()),
+    *(_command(name, text, f"lab.bench.{name}") for name, text in _BENCHES.items()),
+    *(_command(name, text, f"lab.commands.{name}") for name, text in _STUDIES.items()),
 )
-"""Name, which is the module's too, help, and the module's package."""

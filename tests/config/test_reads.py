@@ -10,7 +10,7 @@ import pytest
 
 pytest.importorskip("pydantic", reason="loads systems")
 
-from bertbench.cli import COMMANDS
+from bertbench.cli.commands import COMMANDS
 from bertbench.common.errors import ConfigError
 from bertbench.config import load_system, system_names
 from bertbench.config.load import Override
@@ -47,10 +47,10 @@ CHANGES = {change.setting: change for change in (*SEEN_IN_A_RUN, *SEEN_SLOWLY)}
 def test_every_command_that_takes_settings_declares_what_it_reads() -> None:
     taking = set()
     for command in COMMANDS:
-        if not command.reads_words and command.path != "lab":
+        if not command.reads_words:
             parser = argparse.ArgumentParser()
             command.add_arguments(parser)
-            taking |= {command.path} if any(action.dest == "overrides" for action in parser._actions) else set()
+            taking |= {command.name} if any(action.dest == "overrides" for action in parser._actions) else set()
     assert taking - {"launch"} == {name for name in DECLARATIONS if " --" not in name}
 
 

@@ -5,7 +5,7 @@ from random import Random
 
 import pytest
 
-from bertbench.cli import main
+from bertbench.cli.main import main
 from bertbench.data.formats.reference_files import ReferenceFile
 from bertbench.data.formats.reference_files import reference_files as planned
 from bertbench.data.formats.tfrecord import read_tfrecord

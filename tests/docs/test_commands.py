@@ -1,6 +1,5 @@
 """Every command that the docs show works: those of seconds are run, all others are parsed by the command line."""
 
-import importlib
 import os
 import re
 import shlex
@@ -12,7 +11,9 @@ from pathlib import Path
 
 import pytest
 
-from bertbench import cli
+from bertbench.cli import main as command_line
+from bertbench.cli.commands import Command as Leaf
+from bertbench.cli.commands import callable_by, called_by
 from tests.conftest import Captured
 from tests.docs.conftest import Done, plain
 from tests.docs.listing import PAGES, REPOSITORY, Command, commands, spans
@@ -61,11 +62,11 @@ SLOW_HERE = [command for command in RUN if matching(SLOW, command) and not set(T
 TRAINING = [command for command in RUN if set(TRAINS) & set(command.words)]
 
 
-def leaf(words: list[str]) -> cli.Command:
+def leaf(words: list[str]) -> Leaf:
     """The command that the words call."""
-    called = [c for c in cli.table(words) if words[: len(c.path.split())] == c.path.split()]
+    called = called_by(words)
     assert called, f"no command: bertbench {' '.join(words)}"
-    return called[0]
+    return called
 
 
 def inner(command: Command) -> list[str]:
@@ -82,7 +83,7 @@ def inner(command: Command) -> list[str]:
 def check_names(words: list[str], capsys: Captured) -> None:
     """A sentence may leave words out, so only the names of command and options are checked, against its help."""
     with pytest.raises(SystemExit):
-        cli.main([*leaf(words).path.split(), "--help"])
+        command_line.main([*leaf(words).words, "--help"])
     known = set(re.findall(r"--[a-z][a-z-]*", capsys.readouterr().out))
     assert {word.split("=")[0].rstrip(",") for word in words if word.startswith("--")} <= known
 
@@ -113,14 +114,16 @@ def test_a_command_is_one_that_the_command_line_takes(
         shutil.copy(REPOSITORY / "benchmarks" / "bert" / "systems" / "cpu_demo.json", name)  # the reader's system file
     run = "cpu_demo/bert/result_0"  # and the reader's run
     shutil.copytree(REPOSITORY / "results" / run, tmp_path / "runs" / run)
-    monkeypatch.setattr(importlib.import_module(leaf(words).code), "run", lambda _: 0)
-    assert cli.main(words) == 0
+    called = leaf(words)._replace(run=lambda _: 0)
+    monkeypatch.setattr(command_line, "called_by", lambda _: called)
+    monkeypatch.setattr(command_line, "callable_by", lambda _: (called,))
+    assert command_line.main(words) == 0
 
 
 @pytest.mark.parametrize("command", spans(), ids=begins)
 def test_a_command_in_a_sentence_has_names_that_exist(command: Command, capsys: Captured) -> None:
     words = list(command.words[1:])
-    groups = {c.path.split()[0] for c in cli.table(words) if " " in c.path}
+    groups = {c.words[0] for c in callable_by(words) if len(c.words) > 1}
     if words[0] in groups and len(words) == 1:
         return
     check_names(words, capsys)

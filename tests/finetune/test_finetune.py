@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from bertbench.checkpoint.weights_file import Weights, write_weights
-from bertbench.cli import main
+from bertbench.cli.main import main
 from bertbench.common.progress import Progress
 from bertbench.config import System
 from bertbench.distributed.spawn import environments_of

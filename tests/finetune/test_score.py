@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from bertbench.cli import main
+from bertbench.cli.main import main
 from bertbench.finetune.score import marks, normalized, score, summary
 from bertbench.finetune.squad import Answer, Question
 from tests.conftest import Captured, Printed

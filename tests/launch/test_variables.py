@@ -12,14 +12,15 @@ from typing import Any
 import pytest
 import yaml
 
-from bertbench.cli import main
-from bertbench.commands import train
+from bertbench.cli import running
+from bertbench.cli.main import main
 from bertbench.common.errors import ConfigError
 from bertbench.common.paths import REPOSITORY
 from bertbench.distributed.world import World
 from bertbench.launch.exported import VARIABLES, minutes_of
 from bertbench.launch.image import image_for
 from bertbench.launch.variables import RECORD, Variables, honour
+from bertbench.training import rank_run
 from tests.conftest import Answer, Captured, Printed
 from tests.distributed.test_ranks import SHELL
 from tests.ranks import run_command, run_ranks
@@ -263,12 +264,12 @@ def test_in_an_interactive_shell_on_and_dry_run_make_no_rank_and_a_run_starts_it
     assert "kind: TrainJob" in printed("launch", "cpu_demo", "--on", "kubernetes", "--dry-run", "--smoke")
     started: list[list[str]] = []
 
-    def train_once(system: object, arguments: argparse.Namespace, *_: object) -> tuple[None, int]:
-        started.append(train.rank_options(arguments))
+    def run_here(system: object, arguments: argparse.Namespace, **_: object) -> tuple[None, int]:
+        started.append(running.rank_words(arguments))
         return None, 0
 
-    monkeypatch.setattr(train, "train_once", train_once)
-    monkeypatch.setattr(train, "outcome", lambda _: {})
+    monkeypatch.setattr(running, "run_here", run_here)
+    monkeypatch.setattr(rank_run, "outcome", lambda _: {})
     for command in ("launch", "train"):
         printed(command, "cpu_demo", "--smoke")
     assert started == [["--smoke"], ["--smoke"]]
@@ -294,7 +295,7 @@ def test_one_rank_of_a_node_prints_what_all_refuse(tmp_path: Path, tiny_file: st
 def disagree(world: World) -> str:
     variables = Variables({"LR": "1e-3", "DATADIR": str(world.rank)} if world.rank else {"SEED": "3"})
     try:
-        train._agree(world, variables)
+        rank_run.agree_on_variables(world, variables)
     except ConfigError as error:
         return str(error)
     return "agreed"

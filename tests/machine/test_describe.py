@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 import torch
 
-from bertbench.cli import main
+from bertbench.cli.main import main
 from bertbench.common.errors import RunError
 from bertbench.config import load_system
 from bertbench.config.sections import Hardware

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from bertbench.cli import main
+from bertbench.cli.main import main
 from bertbench.config import load_system
 from bertbench.plan import new_system
 from bertbench.plan.convergence import reference_points

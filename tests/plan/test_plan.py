@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from bertbench.cli import main
+from bertbench.cli.main import main
 from bertbench.config import System, load_system, system_names
 from bertbench.distributed.world import World
 from bertbench.loading.inputs import missing_inputs

@@ -11,7 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from bertbench.cli import COMMANDS, main
+from bertbench.cli.commands import COMMANDS, called_by
+from bertbench.cli.main import main
 from bertbench.common.errors import DataError
 from bertbench.config import System, load_system, system_names
 from bertbench.config.partial import section_of
@@ -36,7 +37,8 @@ def options_of(path: str) -> set[str]:
 
 
 def command_of(words: list[str]) -> str | None:
-    return next((one.path for one in COMMANDS if words[: len(one.path.split())] == one.path.split()), None)
+    command = called_by(words)
+    return command and command.name
 
 
 def sentences() -> Iterator[Text]:
@@ -67,7 +69,7 @@ def test_every_command_that_a_message_names_exists_and_has_the_options_named_wit
 
 
 def test_every_option_that_a_message_names_is_a_command_s() -> None:
-    known = set().union(*(options_of(command.path) for command in COMMANDS)) | _NOT_OURS
+    known = set().union(*(options_of(command.name) for command in COMMANDS)) | _NOT_OURS
     found = [(text, option) for text in sentences() for option in _OPTION.findall(text.text)]
     assert len(found) >= 40
     for text, option in found:

@@ -118,7 +118,7 @@ def test_every_command_takes_a_run_by_its_folder_as_by_its_log(command: str, tmp
     ],
 )
 def test_looking_at_runs_imports_no_torch_and_takes_a_terminal_of_ascii_letters(words: list[str], shown: str) -> None:
-    code = f"import sys\nfrom bertbench.cli import main\nmain({words!r})\nprint('torch' in sys.modules)"
+    code = f"import sys\nfrom bertbench.cli.main import main\nmain({words!r})\nprint('torch' in sys.modules)"
     environment = {**os.environ, "PYTHONIOENCODING": "ascii"}
     command = [sys.executable, "-c", code]
     done = subprocess.run(command, env=environment, capture_output=True, encoding="ascii", check=True)

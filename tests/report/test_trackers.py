@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from bertbench.cli import main
+from bertbench.cli.main import main
 from bertbench.report.feed import Feed, Point
 from bertbench.report.run_reading import FollowedRun
 from tests.conftest import Printed

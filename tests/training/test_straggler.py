@@ -12,9 +12,9 @@ from bertbench.common.phases import BACKWARD, DATA, FORWARD, OPTIMIZER, OWN, PHA
 from bertbench.config import System
 from bertbench.distributed.world import World
 from bertbench.loading.loader import Loader
-from bertbench.report.straggler import rank_times, straggler, straggler_of
 from bertbench.results.metrics import Metrics
 from bertbench.results.mlperf_log import MlperfLog
+from bertbench.run_files.straggler import rank_times, straggler, straggler_of
 from bertbench.training.trainer import WholeTrainer
 from tests.conftest import Answer, Printed, Tiny
 from tests.ranks import run_ranks

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from bertbench.cli import main
+from bertbench.cli.main import main
 from lab.bench.train_result import ratio_of_means
 from lab.bench.whole_run import SetUp, Trained
 from tests.conftest import Answer, Captured, Printed

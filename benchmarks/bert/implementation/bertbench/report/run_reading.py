@@ -10,9 +10,9 @@ from pathlib import Path
 from typing import Any
 
 from bertbench.report.listing import system_name
-from bertbench.report.straggler import RankTimes, rank_times
 from bertbench.run_files.reading import described, json_object
 from bertbench.run_files.settings import configured, flattened
+from bertbench.run_files.straggler import RankTimes, rank_times
 from compliance.read.log import CannotJudge, read_events
 from compliance.read.run import RunFacts, as_integer, number
 

@@ -15,10 +15,10 @@ from bertbench.report.listing import silence_s, status, system_name
 from bertbench.report.rank_lines import Rank
 from bertbench.report.remaining_time import Forecast, forecast
 from bertbench.report.run_reading import FollowedRun, Row
-from bertbench.report.straggler import mean_times, straggler
 from bertbench.run_files.reading import accuracies
 from bertbench.run_files.samples import samples_to_end
 from bertbench.run_files.settings import configured, target_of
+from bertbench.run_files.straggler import mean_times, straggler
 from compliance.read.find import LOG_PATTERN
 from compliance.read.log import CannotJudge, read_events
 from compliance.read.run import RunFacts, as_integer

@@ -17,11 +17,11 @@ from bertbench.common.timeline import TRAINING
 from bertbench.report.details import details
 from bertbench.report.ledger import ledger
 from bertbench.report.scores import RUNS, counted, mean_of, score
-from bertbench.report.straggler import Straggler, straggler_of
 from bertbench.run_files.energy import energy
 from bertbench.run_files.reading import curve
 from bertbench.run_files.samples import EPOCH_NUM, sample_counts, samples_per_s
 from bertbench.run_files.settings import Group, Runs, divided, reached, target_of, title
+from bertbench.run_files.straggler import Straggler, straggler_of
 from bertbench.run_files.verdicts import Verdict, finding_text, no_log_text, verdicts
 from compliance.read.find import find_logs
 from compliance.read.log import CannotJudge, read_events

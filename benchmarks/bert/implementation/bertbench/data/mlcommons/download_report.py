@@ -1,16 +1,13 @@
-"""Check that a download of MLCommons' BERT files is complete and correct, for `bertbench data verify`."""
+"""Report on a download of MLCommons' BERT files: what is right, what is wrong, and the downloads that would help."""
 
 import shlex
 from collections.abc import Collection, Iterator, Sequence
 from itertools import groupby
 from pathlib import Path
 
-from bertbench.commands import emit
-from bertbench.common.errors import DataError
 from bertbench.common.printable import printable
-from bertbench.common.progress import Progress
 from bertbench.data.mlcommons import published as table
-from bertbench.data.mlcommons.check import Finding, examine
+from bertbench.data.mlcommons.check import Finding
 from bertbench.data.mlcommons.published import DOWNLOADER, INPUT_URI, TEXT_URI, Group
 
 _TITLES: dict[Group, str] = {
@@ -22,21 +19,7 @@ _TITLES: dict[Group, str] = {
 }
 
 
-def check_download(folder: Path, as_json: bool) -> int:
-    """Return exit code 0 if every needed file is present and correct, 1 if not; raises DataError without a folder."""
-    shown = printable(str(folder))
-    if not folder.is_dir():
-        raise DataError(f"{shown}: found no folder, expected a dataset's folder or the folder of a download")
-    with Progress() as progress:
-        findings = examine(folder, progress)
-    problems = [finding for finding in findings if finding.problem]
-    downloads = _downloads(folder, problems)
-    content = {"path": shown, "ok": not problems, "files": findings, "downloads": downloads}
-    emit(as_json, content, *_report(shown, findings, problems, downloads))
-    return 1 if problems else 0
-
-
-def _downloads(folder: Path, problems: Sequence[Finding]) -> dict[str, str]:
+def downloads_that_help(folder: Path, problems: Sequence[Finding]) -> dict[str, str]:
     """Return, by URI, the command for each download that would fix a problem."""
     where = printable(shlex.quote(str(folder)))
     groups = {finding.group for finding in problems if finding.group and finding.state != "unverified"}
@@ -44,9 +27,10 @@ def _downloads(folder: Path, problems: Sequence[Finding]) -> dict[str, str]:
     return {uri: f"cd {where} && bash <(curl -s {DOWNLOADER}) {uri}" for uri in sorted(uris)}
 
 
-def _report(
+def report_lines(
     folder: str, findings: Sequence[Finding], problems: Sequence[Finding], downloads: dict[str, str]
 ) -> Iterator[str]:
+    """Yield the lines of the report: counts by group, problems, notes, downloads and the verdict."""
     for group, title in _TITLES.items():
         files = [file for file in table.FILES if file.group == group]
         known = {file.name for file in files if file.needed} or {file.name for file in files}

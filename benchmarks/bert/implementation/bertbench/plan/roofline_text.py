@@ -3,7 +3,6 @@
 from functools import cache
 from typing import Any
 
-from bertbench.commands import emit
 from bertbench.common.published_results import PublishedResult
 from bertbench.model.shape import BertShape
 from bertbench.plan.calibrating_results import GPUS_OF_NODE
@@ -26,18 +25,20 @@ from bertbench.plan.step_time import Gpu
 _ARCH: dict[Gpu, str] = {"a100": "sm_80", "h100": "sm_90", "h200": "sm_90"}
 
 
-def print_roofline(as_json: bool) -> int:
-    """Count our step's kernels, compute all steps and print them. Raises ConfigError without Triton."""
+def roofline() -> tuple[dict[str, Any], list[str]]:
+    """Count our step's kernels and compute all steps; return them as JSON and as lines.
+
+    Raises ConfigError without Triton.
+    """
     check_triton()
-    rows = [(gpu, best_published(gpu)) for gpu in _ARCH]
-    stacks = [(published_stack(gpu, row), row) for gpu, row in rows]
-    for gpu, row in rows:
+    published = [(gpu, best_published(gpu)) for gpu in _ARCH]
+    stacks = [(published_stack(gpu, row), row) for gpu, row in published]
+    for gpu, row in published:
         moved, launches = _counted(_ARCH[gpu], row.global_batch_size // GPUS_OF_NODE)
         stacks.append((our_stack(gpu, row, moved, launches), row))
-    found = [_row(stack, row) for stack, row in stacks]
-    assumed = {term: one._asdict() for term, one in EFFICIENCIES.items()}
-    emit(as_json, {"efficiencies": assumed, "host_us_a_launch": HOST_US, "steps": found}, *_lines(found))
-    return 0
+    steps = [_row(stack, row) for stack, row in stacks]
+    assumed = {term: efficiency._asdict() for term, efficiency in EFFICIENCIES.items()}
+    return {"efficiencies": assumed, "host_us_a_launch": HOST_US, "steps": steps}, _lines(steps)
 
 
 @cache

@@ -1,26 +1,20 @@
-"""`bertbench plan SYSTEM`: dry-run any rank without its machine."""
+"""Write a dry run as JSON and as lines, for `bertbench plan`."""
 
-import argparse
 from itertools import groupby
 from typing import Any
 
-from bertbench.commands import emit, system_of
 from bertbench.config.optimizer import GRADIENT_BYTES
-from bertbench.plan.dry_run import DryRun, dry_run
+from bertbench.plan.dry_run import DryRun
 from bertbench.plan.first_steps import STEPS
 
 _MIB = 2**20
+_SHOWN_EVALUATIONS = 4
 
 
-def run(arguments: argparse.Namespace) -> int:
-    """Print the plan and its problems; return 1 with --strict and problems, else 0."""
-    plan = dry_run(system_of(arguments), arguments.rank)
-    emit(arguments.json, _as_json(plan), *_lines(plan))
-    return int(arguments.strict and bool(plan.problems))
-
-
-def _as_json(plan: DryRun) -> dict[str, Any]:
-    system, counted, steps, layout = plan.system, plan.counted, plan.steps, plan.system.layout
+def dry_run_json(plan: DryRun) -> dict[str, Any]:
+    """Return a dry run for --json: memory in GB, tokens and bytes of a step, and the problems found."""
+    system, counted, steps = plan.system, plan.counted, plan.steps
+    layout = system.layout
     return {
         "system": system.name,
         "gpus": system.world_size,
@@ -49,11 +43,13 @@ def _as_json(plan: DryRun) -> dict[str, Any]:
     }  # fmt: skip
 
 
-def _lines(plan: DryRun) -> list[str]:
+def dry_run_lines(plan: DryRun) -> list[str]:
+    """Return a dry run for people, a line or more for each subject."""
     system, counted, steps = plan.system, plan.counted, plan.steps
     memory = ", ".join(f"{part.replace('_', ' ')} {gb:.2f}" for part, gb in plan.memory_gb.items())
-    after = plan.evaluation_steps
-    first = ", ".join(map(str, after[:4])) + (f", ... {after[-1]}" if len(after) > 4 else "")
+    evaluations = ", ".join(map(str, plan.evaluation_steps[:_SHOWN_EVALUATIONS]))
+    if len(plan.evaluation_steps) > _SHOWN_EVALUATIONS:
+        evaluations += f", ... {plan.evaluation_steps[-1]}"
     lines = [
         f"{system.name}: rank {plan.rank} of {system.world_size:,}, global batch {system.global_batch_size:,}",
         *_grid(plan),
@@ -65,7 +61,7 @@ def _lines(plan: DryRun) -> list[str]:
             f"  {len(list(same)):>5} of {size:>12,} elements, {GRADIENT_BYTES * size / _MIB:.1f} MiB"
             for size, same in groupby(counted.bucket_elements)
         ),
-        f"evaluation  every {system.evaluation_interval:,} samples: after steps {first}",
+        f"evaluation  every {system.evaluation_interval:,} samples: after steps {evaluations}",
     ]
     if plan.forecast is None:
         lines.append("walltime    not forecast: calibrated for BERT-Large on A100, H100 and H200 only")

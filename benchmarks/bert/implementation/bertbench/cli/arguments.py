@@ -1,4 +1,4 @@
-"""Define one command a module: its arguments, and a thin call into the code that does the work."""
+"""Add arguments that several commands share, read the system that they name, and print answers and notes."""
 
 import argparse
 import os
@@ -42,7 +42,7 @@ def add_flag(parser: argparse._ActionsContainer, name: str, text: str) -> None:
 
 def add_ruleset(parser: argparse.ArgumentParser, text: str, of_each_log: bool = False) -> None:
     """Add --ruleset, one of the official checker's; by default the newest with BERT, or None: the one of each log."""
-    from compliance import DEFAULT_RULESET, rulesets  # noqa: PLC0415 - YAML, which few commands need
+    from compliance import DEFAULT_RULESET, rulesets
 
     default = f"the one that a log says, else {DEFAULT_RULESET}" if of_each_log else DEFAULT_RULESET
     parser.add_argument(
@@ -71,14 +71,16 @@ def add_system_arguments(
 
 def add_system(parser: argparse.ArgumentParser, optional: bool = False) -> None:
     """Add SYSTEM with shell completion."""
-    number: dict[str, Any] = {"nargs": "?"} if optional else {}
-    system = parser.add_argument("system", metavar="SYSTEM", help=SYSTEM_HELP, **number)
+    if optional:
+        system = parser.add_argument("system", nargs="?", metavar="SYSTEM", help=SYSTEM_HELP)
+    else:
+        system = parser.add_argument("system", metavar="SYSTEM", help=SYSTEM_HELP)
     system.completer = _systems  # type: ignore[attr-defined]  # argcomplete reads it
 
 
 def _systems(**_: object) -> list[str]:
     """Return the names with which a shell completes SYSTEM."""
-    from bertbench.config.load import system_names  # noqa: PLC0415 - pydantic, which not every command needs
+    from bertbench.config.load import system_names
 
     return system_names()
 
@@ -89,9 +91,11 @@ def passed_on(arguments: argparse.Namespace, *names: str, **changed: object) -> 
     words = []
     for name in ("set", *names):
         option, value = f"--{name.replace('_', '-')}", values[name]
-        for one in value if isinstance(value, list) else [value]:
-            if one is not None and one is not False:
-                words += [option] if one is True else [option, str(one)]
+        for item in value if isinstance(value, list) else [value]:
+            if item is True:
+                words.append(option)
+            elif item is not None and item is not False:
+                words += [option, str(item)]
     return words
 
 
@@ -124,6 +128,15 @@ def words_of(text: str, option: str, known: Collection[Word]) -> list[Word]:
     return [word for word in known if word in words]
 
 
+def card(name: str) -> str:
+    """Return the card that an option names, for argparse. Raises ArgumentTypeError for others."""
+    from bertbench.config.load import gpu_card, gpu_models
+
+    if known := gpu_card(name):
+        return known
+    raise argparse.ArgumentTypeError(f"{name!r}: not one of {', '.join(gpu_models())}; give --memory instead")
+
+
 def check_new_file(out: Path | None) -> None:
     """Raise ConfigError if --out is given and isn't the name of a new system file."""
     if out is not None and (out.suffix != ".json" or out.exists()):
@@ -144,13 +157,18 @@ def say(*lines: object) -> None:
         print(line, file=sys.stderr)
 
 
+def announce(arguments: argparse.Namespace, doing: str) -> None:
+    """Say on standard error what a command does before code loads that takes seconds."""
+    print(f"bertbench {arguments.command}: {doing} ...", file=sys.stderr, flush=True)
+
+
 def system_of(arguments: argparse.Namespace) -> "System":
     """Return the system that a command is called with, --set applied.
 
     Raises ConfigError as `load_system` does, and for settings that the command can't honour.
     """
-    from bertbench.config import load_system  # noqa: PLC0415 - pydantic, which not every command needs, here and below
-    from bertbench.config.reads import check_given, check_overrides  # noqa: PLC0415
+    from bertbench.config import load_system
+    from bertbench.config.reads import check_given, check_overrides
 
     try:
         system = load_system(arguments.system, arguments.overrides)
@@ -166,7 +184,7 @@ def system_of(arguments: argparse.Namespace) -> "System":
 
 def say_unread(system: "System", arguments: argparse.Namespace) -> None:
     """Name what the system file says and the command doesn't read, in one line, if there is any."""
-    from bertbench.config.reads import unread_line  # noqa: PLC0415
+    from bertbench.config.reads import unread_line
 
     command = "train" if arguments.command == "launch" else arguments.command
     if line := unread_line(system, command):
@@ -175,15 +193,18 @@ def say_unread(system: "System", arguments: argparse.Namespace) -> None:
 
 def _declared(arguments: argparse.Namespace) -> list[str]:
     """Return the names under which config/reads.py declares what this command reads."""
-    from bertbench.config.reads import DECLARATIONS  # noqa: PLC0415
+    from bertbench.config.reads import DECLARATIONS
 
     command: str = arguments.command
-    if command not in ("train", "launch"):
-        layouts = getattr(arguments, "layouts", False)  # of predict
-        return [name for name in (f"{command} --layouts" if layouts else command,) if name in DECLARATIONS]
-    names = [f"train --{arguments.short}"] if arguments.short else ["train"]
-    place = getattr(arguments, "on", "local")
-    return [*names, *(name for name in (f"launch --on {place}",) if name in DECLARATIONS)]
+    if command in ("train", "launch"):
+        run = f"train --{arguments.short}" if arguments.short else "train"
+        place = getattr(arguments, "on", "local")
+        names = [run, f"launch --on {place}"]
+    elif getattr(arguments, "layouts", False):
+        names = [f"{command} --layouts"]
+    else:
+        names = [command]
+    return [name for name in names if name in DECLARATIONS]
 
 
 def write_file(path: Path, text: str, option: str = "--html") -> None:

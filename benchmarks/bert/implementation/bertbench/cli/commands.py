@@ -1,0 +1,139 @@
+"""List the commands: their names, the lines of the help, and the functions that add their arguments and run them."""
+
+import argparse
+import importlib
+from collections.abc import Callable, Sequence
+from typing import NamedTuple
+
+from bertbench.cli import (
+    checkpoints,
+    configuration,
+    data,
+    finetuning,
+    following,
+    laboratory,
+    planning,
+    running,
+    submitting,
+)
+
+
+class Command(NamedTuple):
+    """A command: one word, or a group's name and one word."""
+
+    name: str
+    help: str
+    add_arguments: Callable[[argparse.ArgumentParser], None]
+    run: Callable[[argparse.Namespace], int]
+    """Runs it and returns the exit code."""
+
+    takes_variables: bool = False
+    """Whether it honours the variables that published submissions export (launch/variables.py)."""
+
+    reads_words: bool = False
+    """Whether it parses its own arguments, because it is another program."""
+
+    @property
+    def words(self) -> list[str]:
+        """Return the words of its name."""
+        return self.name.split()
+
+
+GROUPS: dict[str, tuple[Command, ...]] = {
+    "set up": (
+        Command("detect", "describe this machine",
+                configuration.add_env_arguments, configuration.env),
+        Command("systems", "list the project's systems",
+                configuration.add_list_arguments, configuration.list_systems),
+        Command("init", "write a system file for your cluster",
+                configuration.add_init_arguments, configuration.init),
+        Command("show", "print a system's resolved configuration",
+                configuration.add_show_arguments, configuration.show),
+        Command("fit", "adapt a system to fewer or smaller devices",
+                configuration.add_scale_arguments, configuration.scale),
+        Command("predict", "forecast the time to train",
+                planning.add_estimate_arguments, planning.estimate),
+    ),
+    "data": (
+        Command("data prepare", "make a dataset from text or published samples",
+                data.add_prepare_arguments, data.prepare),
+        Command("data verify", "check a dataset, or a download of MLCommons' files",
+                data.add_verify_arguments, data.verify),
+        Command("data shuffle", "put a dataset in random order over new shards",
+                data.add_shuffle_arguments, data.shuffle),
+        Command("data show", "describe a dataset",
+                data.add_show_arguments, data.show),
+        Command("data export", "write a dataset in a published layout",
+                data.add_export_arguments, data.export),
+        Command("checkpoint import", "read a published checkpoint",
+                checkpoints.add_import_arguments, checkpoints.import_checkpoint),
+        Command("checkpoint show", "list a checkpoint's tensors",
+                checkpoints.add_show_arguments, checkpoints.show),
+        Command("checkpoint export", "write weights for other programs",
+                checkpoints.add_export_arguments, checkpoints.export),
+    ),
+    "run": (
+        Command("plan", "dry-run any rank without its machine",
+                planning.add_plan_arguments, planning.plan),
+        Command("preflight", "check an allocation before a run",
+                running.add_preflight_arguments, running.preflight),
+        Command("launch", "start runs of a system",
+                running.add_launch_arguments, running.launch, takes_variables=True),
+        Command("train", "train a system to its target",
+                running.add_train_arguments, running.train, takes_variables=True),
+        Command("evaluate", "score a checkpoint",
+                checkpoints.add_evaluate_arguments, checkpoints.evaluate),
+        Command("fill-mask", "predict the masked words of a text",
+                checkpoints.add_fill_mask_arguments, checkpoints.fill_mask),
+        Command("finetune squad", "fine-tune on SQuAD",
+                finetuning.add_squad_arguments, finetuning.squad),
+        Command("finetune score", "score SQuAD predictions",
+                finetuning.add_score_arguments, finetuning.score),
+        Command("balance", "compare methods of dealing batches to ranks",
+                planning.add_balance_arguments, planning.balance),
+        Command("bench cost", "fit the cost of a sequence to this machine",
+                planning.add_calibrate_arguments, planning.calibrate),
+    ),
+    "follow": (
+        Command("watch", "show a run's page in the terminal, live or finished",
+                following.add_watch_arguments, following.watch),
+        Command("runs", "list the runs in LOGDIR",
+                following.add_runs_arguments, following.runs),
+        Command("report", "print a table of runs",
+                following.add_report_arguments, following.report),
+        Command("compare", "compare two runs, or two sets of runs",
+                following.add_compare_arguments, following.compare),
+        Command("track", "record finished runs in TensorBoard, MLflow or W&B",
+                following.add_track_arguments, following.track),
+    ),
+    "submit": (
+        Command("judge", "judge logs: the same as python -m compliance",
+                submitting.add_judge_arguments, submitting.judge, reads_words=True),
+        Command("rcp", "make reference convergence points, or judge by them",
+                submitting.add_rcp_arguments, submitting.rcp),
+        Command("package", "build a submission package",
+                submitting.add_package_arguments, submitting.package),
+    ),
+}  # fmt: skip
+"""Commands in the order in which one meets them."""
+COMMANDS = tuple(command for group in GROUPS.values() for command in group)
+
+
+def callable_by(words: Sequence[str]) -> tuple[Command, ...]:
+    """Return the commands that `words` may call: the laboratory's too if they begin with its name.
+
+    Raises ConfigError if they do and this is no checkout.
+    """
+    if not words or words[0] != "lab":
+        return COMMANDS
+    laboratory.make_importable()
+    of_laboratory: tuple[Command, ...] = importlib.import_module("lab.commands").COMMANDS
+    return (*COMMANDS, *of_laboratory)
+
+
+def called_by(words: Sequence[str]) -> Command | None:
+    """Return the command that `words` call, if any."""
+    for command in callable_by(words):
+        if list(words[: len(command.words)]) == command.words:
+            return command
+    return None
