@@ -8,11 +8,14 @@ from bertbench.cli.commands import Command
 _BENCHES = {
     "step": "measure the training step",
     "ideas": "measure each idea of a CPU's step and plain code in its place",
-    "train": "measure the time to the target",
-    "data": "measure the loader",
-    "balance": "measure the speed-up of dealing by cost",
+    "time-to-target": "measure the time to the target beside Hugging Face's Trainer",
+    "loader": "measure the loader",
+    "assignment": "measure the speed-up of assigning samples to ranks by cost",
+    "simulation": "draw what `bertbench balance` simulates as a page",
     "kernels": "count and compile the GPU step's kernels without a GPU",
-    "optim": "measure the optimizers",
+    "roofline": "compute a step's time from its kernels, beside published results",
+    "forecast": "measure the errors of forecasts of published results",
+    "update": "measure the optimizers' update of the weights",
     "overlap": "measure communication hidden behind the backward pass",
     "links": "compare methods of training over slow links",
     "parallel": "compare parallel layouts by time",
@@ -40,6 +43,6 @@ def _command(name: str, text: str, module: str) -> Command:
 
 
 COMMANDS = (
-    *(_command(name, text, f"lab.bench.{name}") for name, text in _BENCHES.items()),
+    *(_command(name, text, f"lab.bench.{name.replace('-', '_')}") for name, text in _BENCHES.items()),
     *(_command(name, text, f"lab.commands.{name}") for name, text in _STUDIES.items()),
 )

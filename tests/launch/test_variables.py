@@ -78,8 +78,8 @@ def test_a_published_configuration_is_the_system_that_ships_for_it(
     options = line[line.index("dgxa100_n8") + 1 :]
     assert {"data.local_batch=48", "optimizer.learning_rate=0.0020992", "schedule.max_steps=1059"} <= set(options)
     given = [setting for setting in options if setting != "--set"]
-    shown = answer("show", "dgxa100_n8", *(word for setting in given for word in ("--set", setting)))
-    plain = answer("show", "dgxa100_n8")
+    shown = answer("config", "show", "dgxa100_n8", *(word for setting in given for word in ("--set", setting)))
+    plain = answer("config", "show", "dgxa100_n8")
     assert shown["derived"] == plain["derived"]
     assert shown["optimizer"] == plain["optimizer"]
     assert shown["schedule"] == plain["schedule"]
@@ -142,8 +142,8 @@ REFUSED = {
     "BATCHSIZE=1.5": "BATCHSIZE=1.5: expected a whole number of at least 1",
     "MAX_STEPS=1e3": "MAX_STEPS=1e3: expected a whole number of at least 1",
     "DGXNNODES=many": "DGXNNODES=many: expected a whole number",
-    "DGXNNODES=4": "DGXNNODES=4: dgxa100_n8 has 8 nodes; unset it, name another system (`bertbench systems`), or adapt "
-    "this one with `bertbench fit dgxa100_n8 ",
+    "DGXNNODES=4": "DGXNNODES=4: dgxa100_n8 has 8 nodes; unset it, name another system (`bertbench config list`), or "
+    "adapt this one with `bertbench config scale dgxa100_n8 ",
     "DGXNGPU=4": "DGXNGPU=4: dgxa100_n8 has 8 ranks on each node",
     "WALLTIME=soon": "WALLTIME=soon: expected minutes, or a time as sbatch takes it",
     "WALLTIME=0": "WALLTIME=0: expected a time above 0",
@@ -221,8 +221,8 @@ def test_a_variable_of_run_sub_beats_the_file_and_an_argument_beats_it(
 def test_other_commands_don_t_read_them(printed: Printed, monkeypatch: pytest.MonkeyPatch) -> None:
     for name in VARIABLES:
         monkeypatch.setenv(name, "abc")
-    assert "cpu_demo" in printed("systems")
-    assert '"global_batch_size": 128' in printed("show", "cpu_demo")
+    assert "cpu_demo" in printed("config", "list")
+    assert '"global_batch_size": 128' in printed("config", "show", "cpu_demo")
 
 
 @pytest.mark.parametrize(

@@ -22,7 +22,8 @@ from tests.remedies.messages import Text, texts
 
 _OPTION = re.compile(r"(?<![\w`.-])--[a-z][a-z0-9-]+")
 _SETTING = re.compile(r"\b([a-z]+)((?:\.[a-z][a-z0-9_]*)+)(?![a-z0-9_*]|\()")
-_NOT_OURS = {"--signal"}
+_NOT_OURS = {"--signal", "--close", "--reason", "--resolve"}  # of sbatch, and what only run.sub gives
+_OLD_NAMES = "renamed.py"
 _STYLES = ("\n:root {", "svg ", "--series-")
 _FILES = {"model.safetensors", "model.ckpt", "checkpoint.md", "data.md", "finetune.md"}
 
@@ -42,8 +43,12 @@ def command_of(words: list[str]) -> str | None:
 
 
 def sentences() -> Iterator[Text]:
-    """Texts that a person reads: several words, no style sheet."""
-    return (text for text in texts() if " " in text.text.strip() and not text.text.startswith(_STYLES))
+    """Texts that a person reads: several words, no style sheet, and no old name of a command."""
+    return (
+        text
+        for text in texts()
+        if " " in text.text.strip() and not text.text.startswith(_STYLES) and text.file.name != _OLD_NAMES
+    )
 
 
 def where(text: Text) -> str:
@@ -152,16 +157,16 @@ def test_a_system_of_several_nodes_is_sent_to_commands_that_take_it(
 
 
 def test_a_card_that_no_forecast_knows_is_forecast_by_the_command_suggested(printed: Printed) -> None:
-    words = ["predict", "dgxa100_n8", "--set"]
+    words = ["estimate", "dgxa100_n8", "--set"]
     (command,) = commands_in(printed(*words, "hardware.accelerator_model_name=Another card", code=2))
     printed(*command)
     printed(*words, "hardware.accelerator_model_name=NVIDIA H100-SXM5-80GB")
 
 
 def test_a_misspelt_system_leads_to_the_list_and_the_right_one(printed: Printed) -> None:
-    said = printed("show", "dgxa100-n8", code=2)
+    said = printed("config", "show", "dgxa100-n8", code=2)
     suggested = re.search(r"did you mean (\w+)\?", said)
     assert suggested[1] in system_names()
-    printed("show", suggested[1])
+    printed("config", "show", suggested[1])
     (command,) = commands_in(said)
     printed(*command)

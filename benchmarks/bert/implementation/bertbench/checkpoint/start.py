@@ -43,7 +43,7 @@ def weights_of(system: System) -> Path:
     if config.name == RUN_CONFIG:
         return config.parent
     if system.model.checkpoint is None:
-        raise ConfigError(f"{system.name}: has no model.checkpoint; name a weights file with --checkpoint, or a run")
+        raise ConfigError(f"{system.name}: has no model.checkpoint; name a weights file with --weights, or a run")
     return weights_file(system.model.checkpoint)
 
 

@@ -128,13 +128,46 @@ def words_of(text: str, option: str, known: Collection[Word]) -> list[Word]:
     return [word for word in known if word in words]
 
 
-def card(name: str) -> str:
+def add_gpu_model(parser: argparse.ArgumentParser, text: str, *, any_name: bool = False) -> None:
+    """Add --gpu-model, whose cards are one list in every command; `any_name` also takes names that aren't in it."""
+    from bertbench.config.load import gpu_models
+
+    others = ", or another name, written as given" if any_name else ""
+    parser.add_argument(
+        "--gpu-model", type=str if any_name else _card, metavar="NAME",
+        help=f"{text}: {', '.join(gpu_models())}{others}",
+    )  # fmt: skip
+
+
+def _card(name: str) -> str:
     """Return the card that an option names, for argparse. Raises ArgumentTypeError for others."""
     from bertbench.config.load import gpu_card, gpu_models
 
     if known := gpu_card(name):
         return known
-    raise argparse.ArgumentTypeError(f"{name!r}: not one of {', '.join(gpu_models())}; give --memory instead")
+    raise argparse.ArgumentTypeError(f"{name!r}: not one of {', '.join(gpu_models())}")
+
+
+def add_starting_weights(parser: argparse.ArgumentParser) -> None:
+    """Add --weights, which overrides the system's model.checkpoint."""
+    parser.add_argument(
+        "--weights", action="append", default=[], dest="overrides", type=_weights_setting, metavar="PATH",
+        help=f"weights to start from: {WEIGHTS_HELP} (default: the system's model.checkpoint)",
+    )  # fmt: skip
+
+
+def _weights_setting(path: str) -> str:
+    """Return the override of model.checkpoint that --weights stands for.
+
+    Weights in the folder of data keep their name there, because a container has that folder in another place.
+    """
+    from bertbench.common.paths import data_folder
+    from bertbench.config.load import Override
+
+    place = Path(path).absolute()
+    data = data_folder("").absolute()
+    name = place.relative_to(data) if place.is_relative_to(data) else place
+    return Override(f"model.checkpoint={name}", f"--weights {path}")
 
 
 def check_new_file(out: Path | None) -> None:
@@ -200,8 +233,9 @@ def _declared(arguments: argparse.Namespace) -> list[str]:
         run = f"train --{arguments.short}" if arguments.short else "train"
         place = getattr(arguments, "on", "local")
         names = [run, f"launch --on {place}"]
-    elif getattr(arguments, "layouts", False):
-        names = [f"{command} --layouts"]
+    elif command == "estimate":
+        modes = [mode for mode in ("layouts", "calibrate") if getattr(arguments, mode)]
+        names = [f"estimate --{mode}" for mode in modes] or ["estimate"]
     else:
         names = [command]
     return [name for name in names if name in DECLARATIONS]

@@ -130,7 +130,7 @@ def export(arguments: argparse.Namespace) -> int:
 def add_evaluate_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the system, which has the data and the model's sizes, and the weights."""
     parser.epilog = EXPECTATION
-    add_path(parser, "--checkpoint", "PATH", f"{WEIGHTS_HELP} (default: the system's model.checkpoint)")
+    add_path(parser, "--weights", "PATH", f"{WEIGHTS_HELP} (default: the system's model.checkpoint)")
     add_system_arguments(parser, positional=True)
 
 
@@ -145,9 +145,9 @@ def evaluate(arguments: argparse.Namespace) -> int:
     from bertbench.launch.rank import ranks_of
     from bertbench.training.score_weights import score_weights
 
-    if arguments.checkpoint is not None:
-        one_checkpoint(system, "--checkpoint", arguments.checkpoint)
-    path = arguments.checkpoint or weights_of(system)
+    if arguments.weights is not None:
+        one_checkpoint(system, "--weights", arguments.weights)
+    path = arguments.weights or weights_of(system)
     ranks = ranks_of(system)
     score = score_weights(system, path, ranks)
     if ranks is not None and ranks.rank:
@@ -175,7 +175,7 @@ def evaluate(arguments: argparse.Namespace) -> int:
 def add_fill_mask_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the text and the model."""
     parser.add_argument("text", metavar="TEXT", help='text with [MASK] at words to predict: "The [MASK] of the list"')
-    add_path(parser, "--checkpoint", "PATH", f"{WEIGHTS_HELP} (default: the newest run)")
+    add_path(parser, "--weights", "PATH", f"{WEIGHTS_HELP} (default: the newest run)")
     add_path(parser, "--vocab", "FILE", "the model's vocab.txt (default: the one beside the weights)")
     add_number(parser, "--top", "N", "predictions for each word (default 5)", default=5)
 
@@ -188,7 +188,7 @@ def fill_mask(arguments: argparse.Namespace) -> int:
     from bertbench.finetune.fill_mask import MASK
     from bertbench.finetune.fill_mask import fill_mask as predicted
 
-    weights = open_weights(arguments.checkpoint or newest_run(runs_folder()))
+    weights = open_weights(arguments.weights or newest_run(runs_folder()))
     vocabulary = Vocabulary.read(arguments.vocab or weights.vocabulary)
     masks = predicted(weights, vocabulary, arguments.text, arguments.top)
     content = {

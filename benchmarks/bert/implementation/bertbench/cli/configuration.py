@@ -7,14 +7,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from bertbench.cli.arguments import (
-    SYSTEM_HELP,
-    add_flag,
+    add_gpu_model,
     add_number,
     add_path,
     add_system,
     add_system_arguments,
     announce,
-    card,
     check_new_file,
     emit,
     say,
@@ -55,23 +53,12 @@ def list_systems(arguments: argparse.Namespace) -> int:
 
 
 def add_show_arguments(parser: argparse.ArgumentParser) -> None:
-    """Add the system and the schema option."""
-    parser.add_argument("system", nargs="?", help=SYSTEM_HELP)
-    add_flag(parser, "--schema", "print the JSON schema of system files instead")
-    add_system_arguments(parser)
+    """Add the system."""
+    add_system_arguments(parser, positional=True)
 
 
 def show(arguments: argparse.Namespace) -> int:
     """Print a system's resolved configuration and numbers derived from it: JSON, with or without --json."""
-    from bertbench.config.load import schema
-
-    if arguments.schema:
-        if arguments.system or arguments.overrides:
-            raise ConfigError("--schema is the same for every system; leave SYSTEM and --set out")
-        print(schema(), end="")
-        return 0
-    if arguments.system is None:
-        raise ConfigError("show: found no SYSTEM; give one that `bertbench systems` lists")
     system = system_of(arguments)
     derived = {
         "world_size": system.world_size,
@@ -84,16 +71,34 @@ def show(arguments: argparse.Namespace) -> int:
     return 0
 
 
+def add_export_arguments(parser: argparse.ArgumentParser) -> None:
+    """Add the system."""
+    add_system_arguments(parser, positional=True)
+
+
+def export(arguments: argparse.Namespace) -> int:
+    """Print a system's resolved configuration for other programs: JSON, with or without --json."""
+    emit(True, system_of(arguments).model_dump(mode="json", by_alias=True))
+    return 0
+
+
+def add_schema_arguments(parser: argparse.ArgumentParser) -> None:
+    """Add no arguments: the schema is the same for every system."""
+
+
+def schema(arguments: argparse.Namespace) -> int:
+    """Print the JSON schema of system files, with or without --json."""
+    from bertbench.config.load import schema as schema_text
+
+    print(schema_text(), end="")
+    return 0
+
+
 def add_init_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the cluster and the source of hyper-parameters."""
-    from bertbench.config.load import gpu_models
-
     add_number(parser, "--nodes", "N", "nodes of the cluster (default 1)", default=1)
     add_number(parser, "--gpus", "N", "GPUs on each node (default: this machine's number)")
-    parser.add_argument(
-        "--gpu-model", "--gpu", metavar="NAME",
-        help=f"{', '.join(gpu_models())}, or another name, written as given (default: this machine's)",
-    )  # fmt: skip
+    add_gpu_model(parser, "card of the GPUs (default: this machine's)", any_name=True)
     add_number(parser, "--batch", "N", "global batch size (default: the known one with the shortest forecast)")
     parser.add_argument(
         "--from", dest="origin", metavar="SYSTEM",
@@ -126,15 +131,13 @@ def init(arguments: argparse.Namespace) -> int:
 
 def add_scale_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the system and the devices."""
-    from bertbench.config.load import gpu_models
-
     add_system(parser)
     add_number(parser, "--gpus", "N", "total number of devices, or of ranks of a CPU system", required=True)
+    add_gpu_model(parser, "card of the devices (default: the system file's)")
     parser.add_argument(
-        "--gpu-model", "--gpu", type=card, metavar="NAME",
-        help=f"{', '.join(gpu_models())} (default: the system file's)",
+        "--memory", type=float, metavar="GB",
+        help="memory of each device, also of a card that isn't listed (default: the card's, or the system file's)",
     )  # fmt: skip
-    parser.add_argument("--memory", type=float, metavar="GB", help="memory of each device (default: the system file's)")
     add_path(parser, "--out", "FILE", "write FILE, which ends in .json (default: print it)")
     parser.set_defaults(overrides=[])  # the new file extends a system, without overrides
 

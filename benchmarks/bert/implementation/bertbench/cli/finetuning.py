@@ -16,33 +16,41 @@ from bertbench.cli.arguments import (
     seed,
     system_of,
 )
-from bertbench.common.errors import DataError
+from bertbench.common.errors import ConfigError, DataError
 
 if TYPE_CHECKING:
     from bertbench.config import System
     from bertbench.distributed.ranks import Ranks
     from bertbench.finetune.inputs import Inputs
 
+_TRAINING = ("system", "train", "vocab", "out")
+
 
 def add_squad_arguments(parser: argparse.ArgumentParser) -> None:
-    """Add the system, the questions, the weights and the folder to write."""
+    """Add the system, the questions, the weights and the folder to write, or the predictions to score."""
     parser.epilog = (
         "The section `finetune` of the system file has epochs, learning rate and lengths; for example "
         "--set finetune.epochs=3. docs/finetuning.md lists the output files."
     )
-    parser.add_argument("--system", required=True, help=SYSTEM_HELP)
-    add_path(parser, "--train", "FILE", "questions to train on, SQuAD 1.1 or 2.0", required=True)
-    add_path(parser, "--dev", "FILE", "questions to answer after every epoch", required=True)
-    add_path(parser, "--vocab", "FILE", "the model's vocab.txt", required=True)
+    add_path(parser, "--dev", "FILE", "questions to answer after every epoch, SQuAD 1.1 or 2.0", required=True)
+    parser.add_argument("--system", help=f"{SYSTEM_HELP}; needed, as the next three, unless --score is given")
+    add_path(parser, "--train", "FILE", "questions to train on, SQuAD 1.1 or 2.0")
+    add_path(parser, "--vocab", "FILE", "the model's vocab.txt")
+    add_path(parser, "--out", "DIR", "folder to make, or an empty one")
     add_path(
-        parser, "--init", "PATH",
+        parser, "--weights", "PATH",
         f"weights to start from: {WEIGHTS_HELP} (default: the system's model.checkpoint, else random weights)",
     )  # fmt: skip
-    add_path(parser, "--out", "DIR", "folder to make, or an empty one", required=True)
     parser.add_argument(
         "--seed", type=seed, help="repeat the run that logged this seed (to the bit on a CPU; default: from entropy)"
     )
     add_system_arguments(parser)
+    add_path(
+        parser, "--score", "PREDICTIONS",
+        "only score a JSON object {question id: answer} for --dev: \"\" for no answer; a question without a "
+        "prediction counts as wrong",
+    )  # fmt: skip
+    parser.set_defaults(usage_error=parser.error)
 
 
 def squad(arguments: argparse.Namespace) -> int:
@@ -50,6 +58,11 @@ def squad(arguments: argparse.Namespace) -> int:
 
     Called directly it starts the system's ranks; started by torchrun or Slurm it is one of them.
     """
+    if arguments.score is not None:
+        return _score(arguments)
+    missing = [f"--{name}" for name in _TRAINING if getattr(arguments, name) is None]
+    if missing:
+        arguments.usage_error(f"the following arguments are required: {', '.join(missing)}")
     system = system_of(arguments)
     from bertbench.finetune.files import reserve
     from bertbench.launch.local import check_startable, run_once
@@ -62,7 +75,7 @@ def squad(arguments: argparse.Namespace) -> int:
     _squad_inputs(system, arguments)  # report bad inputs once, not on every rank
     files = reserve(arguments.out)
     say_unread(system, arguments)
-    words = passed_on(arguments, "system", "train", "dev", "vocab", "init", "out", "seed")
+    words = passed_on(arguments, "system", "train", "dev", "vocab", "weights", "out", "seed")
     code = run_once(system, ["finetune", "squad", *words], files)
     if code == 0:
         content = json.loads(files.scores.read_text(encoding="utf-8"))
@@ -91,30 +104,23 @@ def _squad_rank(system: "System", ranks: "Ranks", arguments: argparse.Namespace)
 def _squad_inputs(system: "System", arguments: argparse.Namespace) -> "Inputs":
     from bertbench.finetune.inputs import Inputs
 
-    return Inputs.open(system, arguments.train, arguments.dev, arguments.vocab, arguments.init)
+    return Inputs.open(system, arguments.train, arguments.dev, arguments.vocab, arguments.weights)
 
 
-def add_score_arguments(parser: argparse.ArgumentParser) -> None:
-    """Add the questions and the predictions."""
-    add_path(parser, "--dev", "FILE", "questions in SQuAD 1.1 or 2.0 format", required=True)
-    add_path(
-        parser, "--predictions", "FILE",
-        'JSON object {question id: answer}, "" for no answer; a question without a prediction counts as wrong',
-        required=True,
-    )  # fmt: skip
-
-
-def score(arguments: argparse.Namespace) -> int:
+def _score(arguments: argparse.Namespace) -> int:
     """Print exact match and F1 of predictions for SQuAD questions, in percent."""
+    training = [f"--{name}" for name in (*_TRAINING, "weights", "seed") if getattr(arguments, name) is not None]
+    if training or arguments.overrides:
+        raise ConfigError(f"--score trains nothing; leave {', '.join(training or ['--set'])} out")
     from bertbench.common.json_object import read_as
     from bertbench.finetune.score import summary
     from bertbench.finetune.squad import read_squad
 
     questions = read_squad(arguments.dev)
     remedy = "give {question id: answer}, for no answer an empty one"
-    predictions: dict[str, str] = read_as(arguments.predictions, dict[str, str], DataError, remedy)
+    predictions: dict[str, str] = read_as(arguments.score, dict[str, str], DataError, remedy)
     if missing := {question.id for question in questions} - predictions.keys():
-        say(f"warning: {arguments.predictions}: no prediction for {len(missing):,} questions, which count as wrong")
+        say(f"warning: {arguments.score}: no prediction for {len(missing):,} questions, which count as wrong")
     scores = summary(questions, predictions)
     emit(arguments.json, scores, *_score_lines(scores))
     return 0

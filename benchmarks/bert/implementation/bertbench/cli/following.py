@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from bertbench.cli.arguments import add_flag, add_path, add_ruleset, emit, say, write_file
-from bertbench.common.errors import DataError, RunError
+from bertbench.common.errors import ConfigError, DataError, RunError
 from bertbench.common.paths import runs_folder, shown_path
 
 if TYPE_CHECKING:
@@ -65,61 +65,54 @@ def watch(arguments: argparse.Namespace) -> int:
     return 0
 
 
-def _add_results(parser: argparse.ArgumentParser) -> None:
-    """Add the runs, and the rules they are judged by."""
-    add_path(parser, "results", "RESULTS", "logs or folders of logs (default: runs/, or LOGDIR)", nargs="*")
-    add_ruleset(parser, "ruleset of the verdicts", of_each_log=True)
-
-
-def _folders(arguments: argparse.Namespace) -> list[Path]:
-    """Return the logs and folders that the command names, else the folder of runs."""
-    return arguments.results or [runs_folder()]
-
-
-def add_runs_arguments(parser: argparse.ArgumentParser) -> None:
-    """Add the runs, the rules they are judged by, and the order."""
+def add_report_arguments(parser: argparse.ArgumentParser) -> None:
+    """Add the runs, the rules they are judged by, and what to show of them."""
     from bertbench.report.listing import LISTED
 
-    _add_results(parser)
+    add_path(parser, "results", "RESULTS", "logs or folders of logs (default: runs/, or LOGDIR)", nargs="*")
+    add_ruleset(parser, "ruleset of the verdicts", of_each_log=True)
+    add_flag(parser, "--details", "add start-up, wall clock and energy")
+    add_path(parser, "--html", "FILE", "also write a page")
+    add_flag(parser, "--list", "list the runs instead, a row each, with status and the judge's verdict")
     parser.add_argument(
-        "--sort", choices=LISTED, default="run", metavar="COLUMN",
-        help=f"column to sort by: {', '.join(LISTED)} (default: run)",
+        "--sort", choices=LISTED, metavar="COLUMN",
+        help=f"with --list: column to sort by, of {', '.join(LISTED)} (default: run)",
     )  # fmt: skip
 
 
-def runs(arguments: argparse.Namespace) -> int:
-    """List runs, a row each, from their logs only."""
+def report(arguments: argparse.Namespace) -> int:
+    """Print the table of the runs from their logs only, or list them; write the page if requested."""
+    folders: list[Path] = arguments.results or [runs_folder()]
+    if arguments.list:
+        if arguments.html or arguments.details:
+            raise ConfigError("--list prints rows only; leave --html and --details out")
+        return _list_runs(arguments, folders)
+    if arguments.sort:
+        raise ConfigError(f"--sort {arguments.sort}: sorts the rows of --list; add that, or leave --sort out")
+    from bertbench.report.report_page import html
+    from bertbench.report.runs import summarized, systems, text
+
+    groups = systems(folders, arguments.ruleset)
+    contents = [summarized(group) for group in groups]
+    if arguments.html:
+        write_file(arguments.html, html(groups, contents, arguments.html.parent))
+    emit(arguments.json, contents, "\n\n".join(text(content, arguments.details) for content in contents))
+    return 0
+
+
+def _list_runs(arguments: argparse.Namespace, folders: list[Path]) -> int:
+    """Print a row for each run, smoke tests and profiles included."""
     from bertbench.report.listing import NO_LOG, arranged, check_log, listed, run_logs, text_table, why_no_log
 
-    logs = [log for folder in _folders(arguments) for log in run_logs(folder)]
+    logs = [log for folder in folders for log in run_logs(folder)]
     rows = [listed(log, arguments.ruleset) | {"run": shown_path(log)} for log in logs]
     no_logs = [log for log, row in zip(logs, rows, strict=True) if row["status"] == NO_LOG]
     if len(no_logs) == len(logs):
         check_log(logs[0])  # raises its reason
     say(*map(why_no_log, no_logs))
-    if arguments.sort != "run":  # the order found has 9 before 10
+    if arguments.sort not in (None, "run"):  # the order found has 9 before 10
         rows = arranged(rows, arguments.sort)
     emit(arguments.json, rows, text_table(rows))
-    return 0
-
-
-def add_report_arguments(parser: argparse.ArgumentParser) -> None:
-    """Add the runs, the rules they are judged by, and what to show of them."""
-    _add_results(parser)
-    add_flag(parser, "--details", "add start-up, wall clock and energy")
-    add_path(parser, "--html", "FILE", "also write a page")
-
-
-def report(arguments: argparse.Namespace) -> int:
-    """Print the table of the runs from their logs only; write the page if requested."""
-    from bertbench.report.report_page import html
-    from bertbench.report.runs import summarized, systems, text
-
-    groups = systems(_folders(arguments), arguments.ruleset)
-    contents = [summarized(group) for group in groups]
-    if arguments.html:
-        write_file(arguments.html, html(groups, contents, arguments.html.parent))
-    emit(arguments.json, contents, "\n\n".join(text(content, arguments.details) for content in contents))
     return 0
 
 

@@ -8,6 +8,7 @@ from collections.abc import Iterator, Sequence
 _GPUS = "launch.ranks_per_node"
 _LOCAL_BATCH = "data.local_batch"
 _BATCH = "data.global_batch_size"
+_WEIGHTS = "model.checkpoint"
 SETTINGS = {
     "lr": "optimizer.learning_rate", "learning-rate": "optimizer.learning_rate", "base-lr": "optimizer.learning_rate",
     "optim": "optimizer.name", "optimizer": "optimizer.name", "wd": "optimizer.weight_decay",
@@ -31,7 +32,7 @@ SETTINGS = {
     "eval-iter-samples": "evaluation.interval_samples", "eval-batch-size": "evaluation.batch_size",
     "dtype": "precision.compute", "precision": "precision.compute", "compile": "compute.compile",
     "loss-scale": "precision.initial_loss_scale", "init-loss-scale": "precision.initial_loss_scale",
-    "checkpoint": "model.checkpoint", "init-checkpoint": "model.checkpoint", "init": "model.checkpoint",
+    "checkpoint": _WEIGHTS, "init-checkpoint": _WEIGHTS, "init": _WEIGHTS, "weights": _WEIGHTS,
     "data": "data.path", "data-dir": "data.path", "input-dir": "data.path", "dataset": "data.path",
     "eval-dir": "data.eval_path", "layers": "model.layers", "num-layers": "model.layers",
     "hidden-size": "model.hidden_size", "heads": "model.attention_heads", "num-heads": "model.attention_heads",
@@ -56,9 +57,17 @@ SWITCHES = {
 """Whole settings by options without a value."""
 
 
-def settings_meant(words: Sequence[str], finetunes: bool) -> list[str]:
-    """Return `--set NAME=VALUE` for each unknown option that names a setting in its own way."""
-    return [f"--set {setting}" for setting in _meant(words, finetunes)]
+def settings_meant(words: Sequence[str], finetunes: bool, takes_weights: bool) -> list[str]:
+    """Return `--set NAME=VALUE` for each unknown option that names a setting in its own way.
+
+    For starting weights it is `--weights VALUE` if the command takes that.
+    """
+    options = []
+    for setting in _meant(words, finetunes):
+        name, _, value = setting.partition("=")
+        is_weights = takes_weights and name == _WEIGHTS
+        options.append(f"--weights {value}" if is_weights else f"--set {setting}")
+    return options
 
 
 def _meant(words: Sequence[str], finetunes: bool) -> Iterator[str]:

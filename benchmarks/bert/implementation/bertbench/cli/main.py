@@ -12,6 +12,7 @@ from typing import NoReturn
 
 from bertbench import __version__
 from bertbench.cli.commands import GROUPS, callable_by, called_by
+from bertbench.cli.renamed import refuse_old_names
 from bertbench.common import children
 from bertbench.common.errors import BertbenchError, RunError
 from bertbench.common.system_faults import uncaught
@@ -69,6 +70,9 @@ def _main(arguments: Sequence[str] | None) -> int:
 
 
 def _run(words: list[str]) -> int:
+    if words and words[0] == "help":
+        words = [*words[1:], "--help"]
+    refuse_old_names(words)
     command = called_by(words)
     if command is not None and command.reads_words:
         return command.run(argparse.Namespace(words=words[len(command.words) :]))
@@ -112,8 +116,11 @@ class _Parser(argparse.ArgumentParser):
         from bertbench.cli.foreign_options import no_epochs, settings_meant
 
         finetunes = program.endswith("finetune squad")
-        if meant := settings_meant(words, finetunes):
-            super().error(f"{message}; a system's settings are given with --set: {' '.join(meant)}")
+        takes_weights = "--weights" in (self.leaf or self)._option_string_actions
+        if meant := settings_meant(words, finetunes, takes_weights):
+            only_weights = all(option.startswith("--weights") for option in meant)
+            what = "starting weights are given with" if only_weights else "a system's settings are given with --set:"
+            super().error(f"{message}; {what} {' '.join(meant)}")
         if no_epochs(words, finetunes):
             super().error(f"{message}; a run ends at its target, and at the latest after --set schedule.max_steps=N")
 
@@ -156,4 +163,4 @@ def _listing() -> str:
             names = ", ".join(command.words[-1] for command in leaves)
             text = leaves[0].help if names == first else names
             lines.append(f"  {first:<11}{text}")
-    return "\n".join(lines)
+    return "\n".join([*lines, "", "Options of a command: bertbench help COMMAND"])

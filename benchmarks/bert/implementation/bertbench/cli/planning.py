@@ -5,12 +5,14 @@ import json
 import math
 from dataclasses import asdict, replace
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from bertbench.cli.arguments import (
     add_flag,
+    add_gpu_model,
     add_number,
     add_path,
+    add_starting_weights,
     add_system_arguments,
     announce,
     emit,
@@ -19,12 +21,13 @@ from bertbench.cli.arguments import (
     system_of,
     whole_numbers,
     words_of,
-    write_file,
 )
 from bertbench.common.errors import ConfigError, RunError
 
 if TYPE_CHECKING:
+    from bertbench.balance.cost import CostModel
     from bertbench.balance.simulate import Outcome
+    from bertbench.data.store.columns import Index
     from bertbench.plan.forecast import Forecast
 
 
@@ -32,6 +35,7 @@ def add_plan_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the system and one of its ranks."""
     parser.add_argument("--rank", type=int, default=0, metavar="R", help="rank to dry-run (default 0)")
     add_flag(parser, "--strict", "exit with 1 if a problem would stop the run")
+    add_starting_weights(parser)
     add_system_arguments(parser, positional=True)
 
 
@@ -48,72 +52,48 @@ def plan(arguments: argparse.Namespace) -> int:
 
 
 def add_estimate_arguments(parser: argparse.ArgumentParser) -> None:
-    """Add the system and the kind of forecast."""
-    from bertbench.plan.step_time import HARDWARE
-
+    """Add the system and what to estimate."""
     parser.add_argument("system", nargs="?", metavar="SYSTEM", help="name or path of a system file (default: all)")
-    parser.add_argument(
-        "--gpu", "--gpu-model", type=_kind_of_gpu, choices=sorted(HARDWARE),
-        help="forecast for this GPU instead of the system's own; its whole name will do",
-    )  # fmt: skip
+    add_gpu_model(parser, "forecast for this card instead of the system's own")
     kind = parser.add_mutually_exclusive_group()
-    add_flag(
-        kind,
-        "--validate",
-        "forecast published A100 results instead, each by a calibration without it, and print the errors",
-    )
     add_flag(kind, "--layouts", "forecast a step and its memory in every layout of the system's GPUs; any size of BERT")
     add_flag(
-        kind,
-        "--from-kernels",
-        "compute a step's time on 8 A100s, H100s and H200s from its kernels' bytes and launches, beside published "
-        "results; needs Triton, takes a minute",
-    )
+        kind, "--calibrate",
+        "measure the cost of a sequence here instead, for data.cost: of SYSTEM's model and device, or of a small "
+        "model on the CPU",
+    )  # fmt: skip
+    parser.add_argument("--seed", type=seed, help="with --calibrate: seed of weights and tokens (default 1)")
     add_system_arguments(parser)
 
 
-def _kind_of_gpu(name: str) -> str:
-    """Return the kind of GPU of the card that `init --gpu-model` takes a name for, or the name itself."""
-    from bertbench.config.load import gpu_card
-
-    return (gpu_card(name) or name).split("-")[0]
-
-
 def estimate(arguments: argparse.Namespace) -> int:
-    """Forecast the time of runs, or print the errors of forecasts."""
+    """Forecast the time to train: a point and a range; or forecast layouts, or measure the cost of a sequence."""
+    if arguments.calibrate:
+        return _calibrate(arguments)
+    if arguments.seed is not None:
+        raise ConfigError("--seed: forecasts draw nothing; add --calibrate, or leave --seed out")
+    if arguments.layouts:
+        return _print_layouts(arguments)
     announce(arguments, "forecasts published results and yours")
-    if (arguments.validate or arguments.from_kernels) and (arguments.system or arguments.gpu or arguments.overrides):
-        raise ConfigError("--validate and --from-kernels forecast published results; leave SYSTEM, --gpu and --set out")
-    if arguments.from_kernels:
-        from bertbench.plan.roofline_text import roofline
+    from bertbench.plan.forecast_text import forecast_json, forecast_lines
 
-        content, lines = roofline()
-        emit(arguments.json, content, *lines)
-    elif arguments.validate:
-        from bertbench.plan.validation_text import validation
-
-        content, lines = validation()
-        emit(arguments.json, content, *lines)
-    elif arguments.layouts:
-        _print_layouts(arguments)
-    else:
-        from bertbench.plan.forecast_text import forecast_json, forecast_lines
-
-        forecasts = _forecasts(arguments)
-        rows = [forecast_json(forecast) for forecast in forecasts]
-        emit(arguments.json, rows[0] if arguments.system else rows, *forecast_lines(forecasts))
+    forecasts = _forecasts(arguments)
+    rows = [forecast_json(forecast) for forecast in forecasts]
+    emit(arguments.json, rows[0] if arguments.system else rows, *forecast_lines(forecasts))
     return 0
 
 
-def _print_layouts(arguments: argparse.Namespace) -> None:
-    if arguments.system is None or arguments.gpu:
-        raise ConfigError("--layouts needs a SYSTEM and takes no --gpu; `bertbench systems` lists systems")
+def _print_layouts(arguments: argparse.Namespace) -> int:
+    if arguments.system is None or arguments.gpu_model:
+        raise ConfigError("--layouts needs a SYSTEM and takes no --gpu-model; `bertbench config list` lists systems")
     system = system_of(arguments)
+    announce(arguments, "counts memory and steps of every layout")
     from bertbench.plan.layouts import listing
 
     say_unread(system, arguments)
     layouts, lines = listing(system)
     emit(arguments.json, {"system": arguments.system, **layouts}, *lines)
+    return 0
 
 
 def _forecasts(arguments: argparse.Namespace) -> list["Forecast"]:
@@ -124,10 +104,10 @@ def _forecasts(arguments: argparse.Namespace) -> list["Forecast"]:
     if arguments.system:
         system = system_of(arguments)
         say_unread(system, arguments)
-        return [forecast(system, arguments.gpu)]
+        return [forecast(system, arguments.gpu_model)]
     systems = [load_system(name, arguments.overrides) for name in system_names()]
     large = sorted(filter(trains_bert_large, systems), key=lambda system: system.world_size)
-    return [forecast(system, arguments.gpu) for system in large]
+    return [forecast(system, arguments.gpu_model) for system in large]
 
 
 def add_balance_arguments(parser: argparse.ArgumentParser) -> None:
@@ -167,16 +147,38 @@ def add_balance_arguments(parser: argparse.ArgumentParser) -> None:
     )  # fmt: skip
     add_number(parser, "--steps", "N", "steps to plan for each (default 200)", default=200)
     parser.add_argument("--seed", type=seed, default=1, help="seed of the order of samples (default 1)")
-    add_path(parser, "--html", "OUT", "also write a page with plots")
+
+
+class Simulation(NamedTuple):
+    """What `balance` simulated."""
+
+    outcomes: "list[Outcome]"
+    """One for each method, batch and number of GPUs."""
+    entries_N: "Index"
+    """The dataset's samples and their lengths."""
+    lengths: Path
+    cost: "CostModel"
+    """By which samples were assigned to ranks."""
+    scoring: str
+    """By which cost and with what noise efficiencies are scored, as a sentence."""
 
 
 def balance(arguments: argparse.Namespace) -> int:
     """Simulate how evenly each load-balancing method loads a machine's GPUs, and print a table."""
+    simulation = simulated(arguments)
+    emit(arguments.json, simulation.outcomes, *_balance_table(simulation.outcomes), simulation.scoring)
+    return 0
+
+
+def simulated(arguments: argparse.Namespace) -> Simulation:
+    """Simulate every method on every machine that the arguments name.
+
+    Raises ConfigError for arguments without a meaning, and for data with fewer samples than a global batch.
+    """
     from bertbench.balance.cost import BERT_LARGE, CAUSAL_LARGE
     from bertbench.balance.simulate import VARIANTS, population, simulate
     from bertbench.common.paths import data_folder
     from bertbench.common.progress import Progress
-    from bertbench.report.simulation_page import page_of
 
     gpu_counts = whole_numbers("--gpus", arguments.gpus)
     batches = whole_numbers("--batch", arguments.batch)
@@ -213,13 +215,7 @@ def balance(arguments: argparse.Namespace) -> int:
             done = f"{len(outcomes)} of {len(worlds)}"
             progress.update(len(outcomes), len(worlds), f"{done}: {method}, {gpus:,} GPUs x {batch}")
     scoring = _scoring(arguments.attention, arguments.noise)
-    if arguments.html:
-        page = page_of(
-            outcomes, entries, per_node, arguments.steps, arguments.seed, lengths.name, cost, scoring
-        )  # fmt: skip
-        write_file(arguments.html, page)
-    emit(arguments.json, outcomes, *_balance_table(outcomes), scoring)
-    return 0
+    return Simulation(outcomes, entries, lengths, cost, scoring)
 
 
 def _scoring(attention: float, noise: float) -> str:
@@ -245,20 +241,10 @@ def _balance_table(outcomes: list["Outcome"]) -> list[str]:
     return [*lines, "efficiency = mean load / largest load of a step, mean over steps"]
 
 
-def add_calibrate_arguments(parser: argparse.ArgumentParser) -> None:
-    """Add the model and the seed."""
-    parser.add_argument(
-        "system",
-        nargs="?",
-        metavar="SYSTEM",
-        help="fit the model and the device of this system (default: a small model, on the CPU)",
-    )
-    parser.add_argument("--seed", type=seed, default=1, help="seed of weights and tokens (default 1)")
-    add_system_arguments(parser)
-
-
-def calibrate(arguments: argparse.Namespace) -> int:
+def _calibrate(arguments: argparse.Namespace) -> int:
     """Measure the cost of a sequence on this machine; print the fit and the line for the system file."""
+    if arguments.gpu_model:
+        raise ConfigError("--calibrate measures this machine; leave --gpu-model out")
     if arguments.overrides and not arguments.system:
         raise ConfigError("--set changes a system, and none is given; give SYSTEM too, or leave --set out")
     system = system_of(arguments) if arguments.system else None
@@ -269,12 +255,14 @@ def calibrate(arguments: argparse.Namespace) -> int:
     from bertbench.machine.sequence_cost import measure
     from bertbench.model.shape import SHAPES
 
-    name, shape, device = "small", SHAPES["small"], torch.device("cpu")
     if system:
         say_unread(system, arguments)
-        name, shape, device = system.name, system.model.shape(), torch.device(system.launch.device)
+    name = system.name if system else "small"
+    shape = system.model.shape() if system else SHAPES["small"]
+    device = torch.device(system.launch.device if system else "cpu")
+    random_seed = 1 if arguments.seed is None else arguments.seed
     with Progress() as progress:
-        fit = measure(shape, device, arguments.seed, progress)
+        fit = measure(shape, device, random_seed, progress)
     if fit.linear <= 0:
         raise RunError(
             f"{name}: the measured times fall as tokens grow, so no cost can be fitted; "

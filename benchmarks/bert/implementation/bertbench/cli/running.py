@@ -12,6 +12,7 @@ from bertbench.cli.arguments import (
     add_flag,
     add_number,
     add_path,
+    add_starting_weights,
     add_system_arguments,
     emit,
     passed_on,
@@ -43,6 +44,7 @@ def add_train_arguments(parser: argparse.ArgumentParser) -> None:
         "Variables that published submissions export, such as DGXSYSTEM, NEXP, SEED and LR, are honoured, or refused "
         "by name (docs/running.md). An argument beats them."
     )
+    add_starting_weights(parser)
     parser.add_argument(
         "--seed",
         type=seed,
@@ -230,9 +232,10 @@ def add_launch_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--kind", choices=["trainjob", "jobset"], help="Kubeflow object for --on kubernetes (default: trainjob)"
     )
-    add_path(parser, "--close", "LOG", "end the log of a run whose ranks are gone (run.sub)")
-    parser.add_argument("--reason", help="cause that --close writes (default: the ranks are gone)")
-    add_path(parser, "--resolve", "FILE", "write what the exported variables ask for (run.sub)")
+    # run.sub's own, which the help doesn't list:
+    add_path(parser, "--close", "LOG", argparse.SUPPRESS)  # ends the log of a run whose ranks are gone
+    parser.add_argument("--reason", help=argparse.SUPPRESS)  # cause that --close writes
+    add_path(parser, "--resolve", "FILE", argparse.SUPPRESS)  # gets what the exported variables ask for
 
 
 def launch(arguments: argparse.Namespace) -> int:
@@ -353,6 +356,7 @@ def add_preflight_arguments(parser: argparse.ArgumentParser) -> None:
         help="least bandwidth of an all-reduce, in Gbit/s as nccl-tests counts it "
         f"(default: {_LEAST_GBIT['cuda']:g} on GPUs, none on CPUs)",
     )  # fmt: skip
+    add_starting_weights(parser)
     add_system_arguments(parser, positional=True)
 
 

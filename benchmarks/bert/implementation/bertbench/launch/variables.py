@@ -325,7 +325,8 @@ class _Honouring:
                 what = "nodes" if name == "DGXNNODES" else "ranks on each node"
                 self.wrong.append(
                     f"{name}={text}: {system.name} has {actual} {what}; unset it, name another system (`bertbench "
-                    f"systems`), or adapt this one with `bertbench fit {system.argument} --gpus N --out FILE.json`"
+                    f"config list`), or adapt this one with `bertbench config scale {system.argument} --gpus N "
+                    "--out FILE.json`"
                 )
 
     def _check_submission(self, system: System) -> None:

@@ -53,7 +53,7 @@ def dry_run_lines(plan: DryRun) -> list[str]:
     lines = [
         f"{system.name}: rank {plan.rank} of {system.world_size:,}, global batch {system.global_batch_size:,}",
         *_grid(plan),
-        f"memory      {plan.memory_gb_per_gpu:.2f} GB{_capacity(plan)}: {memory}",
+        f"memory      {_fit(plan)}: {memory}",
         f"tokens      {steps.tokens.min():,} to {steps.tokens.max():,} a step (mean {steps.tokens.mean():,.0f}); "
         f"load efficiency {steps.load_efficiency:.4f}, from {steps.source}, {STEPS} steps",
         f"gradients   {counted.bytes_per_step:,} bytes a rank and step; {len(counted.bucket_elements)} buckets:",
@@ -73,14 +73,15 @@ def dry_run_lines(plan: DryRun) -> list[str]:
     return [*lines, *(f"problem     {problem}" for problem in plan.problems or ["none found"])]
 
 
-def _capacity(plan: DryRun) -> str:
-    """Return whether the memory that a rank needs fits into its GPU."""
+def _fit(plan: DryRun) -> str:
+    """Return how much memory a rank needs, and on GPUs whether it fits."""
+    needs = f"needs {plan.memory_gb_per_gpu:.2f} GB"
     if plan.system.launch.device != "cuda":
-        return ""
+        return needs
     if plan.capacity_gb is None:
-        return ", of how much the file doesn't say (hardware.accelerator_memory_capacity)"
-    fits = plan.memory_gb_per_gpu <= plan.capacity_gb
-    return f", {'fits in' if fits else 'does not fit in'} {plan.capacity_gb:g} GB"
+        return f"{needs}, and the file doesn't say how much a GPU has (hardware.accelerator_memory_capacity)"
+    fits = "fits in" if plan.memory_gb_per_gpu <= plan.capacity_gb else "doesn't fit in"
+    return f"{fits} {plan.capacity_gb:g} GB, {needs}"
 
 
 def _grid(plan: DryRun) -> list[str]:

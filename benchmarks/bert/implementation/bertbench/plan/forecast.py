@@ -12,7 +12,7 @@ from bertbench.plan.convergence import Samples, samples_to_converge
 from bertbench.plan.layout_time import step_seconds
 from bertbench.plan.ranges import Range, range_of
 from bertbench.plan.ranges import warnings as outside
-from bertbench.plan.step_time import Gpu, Seconds, Work, gpu_of, run_seconds, sent_by
+from bertbench.plan.step_time import Gpu, Seconds, Work, gpu_of, gpu_of_card, run_seconds, sent_by
 
 LIMITS = {
     "start_up": "start-up: the same on any number of GPUs",
@@ -32,6 +32,8 @@ class Forecast(NamedTuple):
     gpu: Gpu
     samples: Samples
     seconds: Seconds
+    card: str | None = None
+    """The card that was asked for instead of the system's own, such as h100-pcie."""
 
     @property
     def minutes(self) -> float:
@@ -41,12 +43,12 @@ class Forecast(NamedTuple):
     @property
     def range(self) -> Range:
         """Return the range of the time to train."""
-        return range_of(self.system, self.gpu, self.minutes)
+        return range_of(self.system, self.gpu, self.minutes, self.card)
 
     @property
     def warnings(self) -> list[str]:
         """Return how the system differs from the runs that calibrated forecasts."""
-        found = list(outside(self.system, self.gpu))
+        found = list(outside(self.system, self.gpu, self.card))
         if self.system.optimizer.name != "lamb" and self.samples.interpolated:
             found.append(
                 f"optimizer.name {self.system.optimizer.name}: no published result has these hyper-parameters; the "
@@ -60,17 +62,17 @@ def trains_bert_large(system: System) -> bool:
     return system.launch.device == "cuda" and system.model.shape() == BertShape()
 
 
-def forecast(system: System, gpu: Gpu | None = None) -> Forecast:
-    """Forecast a system, on its own GPUs or on others.
+def forecast(system: System, card: str | None = None) -> Forecast:
+    """Forecast a system, on its own GPUs or on those of another card: one of `gpu_models`, or a kind such as h100.
 
     Raises ConfigError if it doesn't train BERT-Large on GPUs of a known kind.
     """
     if not trains_bert_large(system):
         raise ConfigError(
             f"{system.name}: doesn't train BERT-Large on GPUs, and forecasts are calibrated on nothing else; choose a "
-            "dgx system (`bertbench systems` lists them)"
+            "dgx system (`bertbench config list` lists them)"
         )
-    kind = gpu or gpu_of(system)
+    kind = gpu_of_card(card) if card else gpu_of(system)
     options, schedule = system.optimizer, system.schedule
     samples = samples_to_converge(
         system.global_batch_size,
@@ -103,4 +105,4 @@ def forecast(system: System, gpu: Gpu | None = None) -> Forecast:
             communication=steps * (step.tensor + step.pipeline + step.data),
             waiting=steps * step.waiting,
         )
-    return Forecast(system, kind, samples, seconds)
+    return Forecast(system, kind, samples, seconds, card)

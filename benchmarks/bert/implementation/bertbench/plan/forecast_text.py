@@ -1,4 +1,4 @@
-"""Write forecasts as JSON and as a table, for `bertbench predict`."""
+"""Write forecasts as JSON and as a table, for `bertbench estimate`."""
 
 from functools import cache
 from typing import Any

@@ -57,7 +57,7 @@ def capacity_gb(system: System) -> float:
 
 
 def listing(asked: System) -> tuple[JsonObject, list[str]]:
-    """Return what `predict --layouts` prints of a system's layouts: JSON, and a table; or nothing.
+    """Return what `estimate --layouts` prints of a system's layouts: JSON, and a table; or nothing.
 
     Raises what `outlooks` raises.
     """

@@ -59,9 +59,9 @@ def kind(gpu: Gpu, accelerator: str, gpus: int, nodes: int) -> Kind:
     return Kind(gpu, pcie, whole, None if gpu == "a100" and whole and not pcie else nodes == 1)
 
 
-def range_of(system: System, gpu: Gpu, minutes: float) -> Range:
+def range_of(system: System, gpu: Gpu, minutes: float, card: str | None = None) -> Range:
     """Return the range of a forecast of `minutes`, from errors on the results most similar to the system."""
-    own = kind_of(system, gpu)
+    own = kind_of(system, gpu, card)
     errors, named = _nearest(own)
     low, high = _middle(errors)
     source = f"{len(errors)} published results: {named}"
@@ -81,9 +81,9 @@ def _middle(errors: Sequence[float]) -> tuple[float, float]:
     return float(low), float(high)
 
 
-def warnings(system: System, gpu: Gpu) -> Iterator[str]:
+def warnings(system: System, gpu: Gpu, card: str | None = None) -> Iterator[str]:
     """Yield how a system differs from the calibration, and how such published results differed from forecasts."""
-    own = kind_of(system, gpu)
+    own = kind_of(system, gpu, card)
     errors, named = _nearest(own)
     if own.pcie:
         longer = sorted(1 / (1 + error) - 1 for error in errors)
@@ -103,10 +103,11 @@ def warnings(system: System, gpu: Gpu) -> Iterator[str]:
         yield f"no published result is of this kind ({own}): the range is taken from {named}"
 
 
-def kind_of(system: System, gpu: Gpu) -> Kind:
-    """Return the kind of a system's machine; a forecast for another GPU ignores the form of the system's own."""
-    model = system.hardware.accelerator_model_name
-    name = model if gpu.upper() in model.upper() else ""
+def kind_of(system: System, gpu: Gpu, card: str | None = None) -> Kind:
+    """Return the kind of a system's machine; `card` says the form of a GPU that isn't the system's own."""
+    name = card or system.hardware.accelerator_model_name
+    if gpu.upper() not in name.upper():
+        name = ""
     return kind(gpu, name, system.world_size, system.hardware.number_of_nodes)
 
 

@@ -10,11 +10,11 @@ TINY = BertShape(vocab_size=13, hidden_size=6, layers=1, attention_heads=2, feed
 def test_the_bench_times_all_optimizers_and_says_how_lamb_was_computed(
     answer: Answer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("lab.bench.optim.BertShape", lambda: TINY)
+    monkeypatch.setattr("lab.bench.update.BertShape", lambda: TINY)
     no_compiler = {"cpp.cxx": (None, "/nowhere/g++"), "fx_graph_cache": False}
     torch._dynamo.reset()
     with torch._inductor.config.patch(no_compiler):
-        found = answer("lab", "optim", "--rounds", 2, "--also", "muon")
+        found = answer("lab", "update", "--rounds", 2, "--also", "muon")
     arithmetic = found["arithmetic"]
     assert arithmetic["lamb"].startswith("torch's multi-tensor operations (")
     assert "No working C++ compiler found" in arithmetic["lamb"]

@@ -13,8 +13,8 @@ from pathlib import Path
 from typing import Any, NamedTuple
 from unittest import mock
 
-from bertbench.plan.kernels.absent_gpu import Gpu, seen_by_compiler
-from bertbench.plan.kernels.codegen import Kernel
+from lab.kernels.absent_gpu import Gpu, seen_by_compiler
+from lab.kernels.codegen import Kernel
 
 _USAGE = re.compile(r"REG:(\d+) STACK:(\d+) SHARED:(\d+)")
 

@@ -1,4 +1,4 @@
-"""`lab optim`: time a step of LAMB and of torch's fused AdamW on BERT's parameters.
+"""`lab update`: time a step of LAMB and of torch's fused AdamW on BERT's parameters.
 
 All optimizers update the same weights from the same gradients; medians count. New gradients are drawn before every
 step, untimed; clipping's global norm is left out.

@@ -19,10 +19,15 @@ NAMES = {
 def test_ours_alone_stops_after_the_steps_asked_for(
     tiny_file: str, capsys: Captured, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, answer: Answer
 ) -> None:
-    monkeypatch.setattr("lab.bench.train.importlib.util.find_spec", lambda _: argparse)
-    monkeypatch.setattr("lab.bench.train.set_ups", list)
-    monkeypatch.setattr("sys.argv", ["bertbench", "lab", "train", "--record", "FILE", "tiny", "--out", "FOLDER"])
-    record, words = tmp_path / "train.json", ["lab", "train", tiny_file, "--out", str(tmp_path / "runs"), "--json"]
+    monkeypatch.setattr("lab.bench.time_to_target.importlib.util.find_spec", lambda _: argparse)
+    monkeypatch.setattr("lab.bench.time_to_target.set_ups", list)
+    monkeypatch.setattr(
+        "sys.argv", ["bertbench", "lab", "time-to-target", "--record", "FILE", "tiny", "--out", "FOLDER"]
+    )
+    record, words = (
+        tmp_path / "train.json",
+        ["lab", "time-to-target", tiny_file, "--out", str(tmp_path / "runs"), "--json"],
+    )
     assert main([*words, "--steps", "3", "--record", str(record)]) == 0
     printed = capsys.readouterr()
     (ours,) = json.loads(printed.out)
@@ -32,13 +37,13 @@ def test_ours_alone_stops_after_the_steps_asked_for(
     assert "36 samples" in printed.err  # 3 steps of 12
     kept = json.loads(record.read_text())
     assert kept["results"] == [ours]
-    assert kept["command"] == "bertbench lab train tiny"
+    assert kept["command"] == "bertbench lab time-to-target tiny"
     assert kept["printed"][-1].startswith("bertbench ")
     ((course,),) = kept["courses"].values()
     ((seconds, accuracy),) = course  # one evaluation, after the last step
     assert seconds > 0 and 0 <= accuracy <= 1
 
-    monkeypatch.setattr("lab.bench.train._ours", lambda *_: pytest.fail("trained again"))
+    monkeypatch.setattr("lab.bench.time_to_target._ours", lambda *_: pytest.fail("trained again"))
     assert answer(*words, "--steps", 3) == [ours]  # from the journal
     assert main([*words, "--steps", "4"]) == 2
     assert "holds another study" in capsys.readouterr().err
@@ -53,7 +58,7 @@ def test_ours_alone_stops_after_the_steps_asked_for(
 )
 def test_a_mistake_is_one_message(tiny_file: str, printed: Printed, words: list[str], named: str) -> None:
     pytest.importorskip("transformers")
-    assert named in printed("lab", "train", tiny_file, *words, code=2)
+    assert named in printed("lab", "time-to-target", tiny_file, *words, code=2)
 
 
 def test_the_trainer_runs_as_its_trials_were_best(
@@ -75,12 +80,12 @@ def test_the_trainer_runs_as_its_trials_were_best(
         samples = needed[rate][seed - 1001] if seed > 1000 else 300
         return Trained(6.0 + seed, samples or 900, samples is not None, [])
 
-    monkeypatch.setattr("lab.bench.train._ours", ours)
-    monkeypatch.setattr("lab.bench.train._rival", rival)
-    monkeypatch.setattr("lab.bench.train.available_cores", lambda: 2)
-    monkeypatch.setattr("lab.bench.train.importlib.util.find_spec", lambda _: argparse)
+    monkeypatch.setattr("lab.bench.time_to_target._ours", ours)
+    monkeypatch.setattr("lab.bench.time_to_target._rival", rival)
+    monkeypatch.setattr("lab.bench.time_to_target.available_cores", lambda: 2)
+    monkeypatch.setattr("lab.bench.time_to_target.importlib.util.find_spec", lambda _: argparse)
     words = ["--rival-sweep", "optimizer.learning_rate=1e-3,2e-3,4e-3,3e-3", "--record", tmp_path / "train.json"]
-    first, *_, equipped = answer("lab", "train", tiny_file, "--seeds", 2, *words)
+    first, *_, equipped = answer("lab", "time-to-target", tiny_file, "--seeds", 2, *words)
     best = "optimizer.learning_rate=2e-3"
     trials, runs = asked[:12], asked[12:]
     trainer = trials[0][0]
@@ -120,9 +125,9 @@ def test_the_trainer_stops_at_the_target_or_after_its_last_step(
 ) -> None:
     pytest.importorskip("accelerate")
     chosen = [SetUp(extra="a worker"), SetUp(2)]
-    monkeypatch.setattr("lab.bench.train.set_ups", lambda: chosen)
-    monkeypatch.setattr("lab.bench.train._SCREENED_STEPS", 3)
-    rows = answer("lab", "train", tiny_file, "--set", "evaluation.target=0.001")
+    monkeypatch.setattr("lab.bench.time_to_target.set_ups", lambda: chosen)
+    monkeypatch.setattr("lab.bench.time_to_target._SCREENED_STEPS", 3)
+    rows = answer("lab", "time-to-target", tiny_file, "--set", "evaluation.target=0.001")
     assert [row["samples_to_target"] for row in rows] == [36] * 4  # 25, rounded up to whole steps of 12
-    said = printed("lab", "train", tiny_file, "--set", "evaluation.target=0.999", code=1)
+    said = printed("lab", "time-to-target", tiny_file, "--set", "evaluation.target=0.999", code=1)
     assert "the Trainer reached the target with no values on every seed" in said

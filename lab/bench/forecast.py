@@ -1,14 +1,20 @@
-"""Measure forecast errors on published results, for `bertbench predict --validate`."""
+"""`bertbench lab forecast`: errors of forecasts of published results, each by a calibration without it."""
 
+import argparse
 from statistics import median
 from typing import Any
 
+from bertbench.cli.arguments import emit
 from bertbench.plan.calibrate import GROUPS, Comparison, leave_out, other_results
 from bertbench.plan.ranges import covered
 
 
-def validation() -> tuple[dict[str, Any], list[str]]:
-    """Forecast published results, each by a calibration without it; return errors as JSON and as lines."""
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Add no arguments."""
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Forecast published results, each by a calibration without it, and print the errors."""
     comparisons = leave_out("row")
     other_a100s = other_results("a100")
     errors = {group: [abs(comparison.error) for comparison in leave_out(group)] for group in GROUPS}
@@ -30,7 +36,8 @@ def validation() -> tuple[dict[str, Any], list[str]]:
     for group, of_group in errors.items():
         lines.append(f"  their {group:<10} median{100 * median(of_group):>5.1f} %, worst{100 * max(of_group):>5.1f} %")
     lines.append(f"  a range of nine tenths of the other rows' errors holds {in_range} of {len(comparisons)}")
-    return content, lines
+    emit(arguments.json, content, *lines)
+    return 0
 
 
 def _line(comparison: Comparison) -> str:

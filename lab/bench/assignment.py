@@ -1,4 +1,4 @@
-"""`lab balance`: time real steps of two ranks on Wikipedia's lengths, dealt as drawn and dealt by cost.
+"""`lab assignment`: time real steps of two ranks on Wikipedia's lengths, dealt as drawn and dealt by cost.
 
 Both methods do whole runs on the same global batches, in turns; a step lasts until its slowest rank is done. The result
 gives the ratio of the times and what the cost model predicts.

@@ -14,8 +14,8 @@ from bertbench.common.errors import RunError
 from bertbench.config.optimizer import Implementation
 from bertbench.model.options import ResidualName
 from bertbench.model.shape import BertShape
-from bertbench.plan.kernels.absent_gpu import GPUS
-from bertbench.plan.kernels.step import PIECES
+from lab.kernels.absent_gpu import GPUS
+from lab.kernels.step import PIECES
 
 
 class Found(NamedTuple):
@@ -59,8 +59,8 @@ def count_and_compile(
     arch: str, tokens: int, residual: ResidualName, wanted: Sequence[str], optimizer: Implementation
 ) -> list[Found]:
     """Count and compile in this process, which must not have compiled for another architecture."""
-    from bertbench.plan.kernels.machine_code import Resources, compiled  # noqa: PLC0415 - Triton, which is optional
-    from bertbench.plan.kernels.step import count_pieces  # noqa: PLC0415 - torch's compiler takes seconds
+    from lab.kernels.machine_code import Resources, compiled  # noqa: PLC0415 - Triton, which is optional
+    from lab.kernels.step import count_pieces  # noqa: PLC0415 - torch's compiler takes seconds
 
     pieces = count_pieces(GPUS[arch], BertShape(), tokens, residual, wanted, optimizer)
     kernels = {name: [kernel for run in piece.runs for kernel in run.kernels] for name, piece in pieces.items()}

@@ -4,8 +4,8 @@ import importlib.util
 
 import pytest
 
-from bertbench.plan.kernels import absent_gpu
-from bertbench.plan.roofline import (
+from bertbench.plan.step_time import Gpu
+from lab.bench.roofline import (
     EFFICIENCIES,
     HOST_US,
     Stack,
@@ -17,7 +17,7 @@ from bertbench.plan.roofline import (
     step_time,
     tokens_of,
 )
-from bertbench.plan.step_time import Gpu
+from lab.kernels import absent_gpu
 from tests.conftest import Answer, Printed
 
 GPUS: tuple[Gpu, ...] = ("a100", "h100", "h200")
@@ -50,14 +50,13 @@ def test_terms_of_a_step_are_work_over_rate_and_share_and_many_launches_leave_th
 
 def test_without_triton_nothing_can_be_counted(monkeypatch: pytest.MonkeyPatch, printed: Printed) -> None:
     monkeypatch.setattr(absent_gpu, "find_spec", lambda _: None)
-    assert "install bertbench[kernels]" in printed("predict", "--from-kernels", code=2)
-    assert "leave SYSTEM" in printed("predict", "dgxh200_n1", "--from-kernels", code=2)
+    assert "install bertbench[kernels]" in printed("lab", "roofline", code=2)
 
 
 @pytest.mark.slow
 @pytest.mark.skipif(importlib.util.find_spec("triton") is None, reason="Triton is not installed: the extra `kernels`")
 def test_the_command_states_both_stacks_on_all_gpus(answer: Answer) -> None:
-    found = answer("predict", "--from-kernels")
+    found = answer("lab", "roofline")
     assert [(step["gpu"], step["bytes_and_launches_are"]) for step in found["steps"]] == [
         (gpu, word) for word in ("computed", "counted") for gpu in GPUS
     ]

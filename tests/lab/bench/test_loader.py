@@ -9,7 +9,7 @@ from bertbench.common.errors import DataError
 from bertbench.data.store.dataset import Dataset
 from bertbench.data.store.shards import write_split
 from bertbench.loading.batch import Batch, gather
-from lab.bench import data as bench
+from lab.bench import loader as bench
 from tests.conftest import Answer
 
 
@@ -30,7 +30,7 @@ def same(first: Batch, second: Batch) -> bool:
 def test_the_bench_measures_every_reader(monkeypatch: pytest.MonkeyPatch, answer: Answer) -> None:
     monkeypatch.setattr(bench, "_ROUND_S", 0.01)
     monkeypatch.setattr(bench, "_SAMPLES", 480)
-    rates = answer("lab", "data")
+    rates = answer("lab", "loader")
     assert {rate["name"] for rate in rates} >= {"bertbench"}
     assert all(rate["samples_per_s"] > 0 for rate in rates)
 

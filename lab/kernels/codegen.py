@@ -18,7 +18,7 @@ import torch
 from torch import Tensor
 from torch.utils import _pytree
 
-from bertbench.plan.kernels.absent_gpu import Gpu, seen_by_compiler
+from lab.kernels.absent_gpu import Gpu, seen_by_compiler
 
 _DEVICE = torch.device("cuda", 0)
 _DEFINITION = re.compile(r"^(\w+) = async_compile\.triton\('\w+', '''(.*?)''', device_str='cuda'\)", re.DOTALL | re.M)

@@ -36,10 +36,10 @@ from bertbench.model.options import ResidualName
 from bertbench.model.shape import BertShape
 from bertbench.optim.adam import MultiTensorAdam
 from bertbench.optim.fused import FusedStep
-from bertbench.plan.kernels.absent_gpu import Gpu
-from bertbench.plan.kernels.chunked import ChunkedKernels
-from bertbench.plan.kernels.codegen import Graph, generated
-from bertbench.plan.kernels.launches import EagerOperations
+from lab.kernels.absent_gpu import Gpu
+from lab.kernels.chunked import ChunkedKernels
+from lab.kernels.codegen import Graph, generated
+from lab.kernels.launches import EagerOperations
 
 PIECES = ("embeddings", "attention", "layer", "head_and_loss", "optimizer", "step")
 """`layer` is all between two attentions, because no compiler generates their kernel; `step` has all layers."""

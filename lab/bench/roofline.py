@@ -1,17 +1,20 @@
-"""Estimate a step's time from its FLOPs, bytes and launches, and the hardware's published rates: a roofline by terms.
+"""`bertbench lab roofline`: a step's time from its FLOPs, bytes and launches, and the hardware's published rates.
 
-Three words mark the evidence: *counted* are launches and bytes of kernels that exist (plan/kernels); *computed* are
+Three words mark the evidence: *counted* are launches and bytes of kernels that exist (lab/kernels); *computed* are
 floating-point operations, bytes of other stacks, and all times; *measured* are only published results. The shares of
 the hardware's rates that kernels reach are assumed (EFFICIENCIES) and were chosen knowing the published results:
 agreement with those is a fit, not a test of the model.
 """
 
-from typing import Literal, NamedTuple
+import argparse
+from functools import cache
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 
 from bertbench.balance.cost import MASKED_SHARE
 from bertbench.balance.lengths import length_shares
+from bertbench.cli.arguments import emit
 from bertbench.common.published_results import PublishedResult, published_results
 from bertbench.config.closed import EVALUATION_SAMPLES
 from bertbench.model.flops import FlopTerms
@@ -19,7 +22,10 @@ from bertbench.model.shape import BertShape
 from bertbench.plan.calibrating_results import GPUS_OF_NODE
 from bertbench.plan.load_efficiency import mean_flops
 from bertbench.plan.step_time import FORWARD_SHARE, HARDWARE, PARAMETERS, START_UP_S, Gpu, all_reduce_seconds
+from lab.kernels.absent_gpu import check_triton
+from lab.kernels.certificate import certificate
 
+_ARCH: dict[Gpu, str] = {"a100": "sm_80", "h100": "sm_90", "h200": "sm_90"}
 _PEAK_FP8 = 1979e12  # of Hopper, dense
 _BANDWIDTH = {"a100": 2.039e12, "h100": 3.35e12, "h200": 4.8e12}  # bytes/s, data sheets of the SXM modules
 _EVALUATION_INTERVAL = 150_000  # training samples
@@ -180,3 +186,67 @@ def _fused_bytes(tokens: float, fp8: bool) -> float:
     a_token = shape.layers * (forward + backward + casts) + scores
     # weights in 16 bit are written by the optimizer: 44 bytes a parameter, an eighth on each GPU
     return a_token * tokens + 44 * PARAMETERS / GPUS_OF_NODE
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Add no arguments."""
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Count our step's kernels, compute all steps, and print them. Raises ConfigError without Triton."""
+    check_triton()
+    published = [(gpu, best_published(gpu)) for gpu in _ARCH]
+    stacks = [(published_stack(gpu, row), row) for gpu, row in published]
+    for gpu, row in published:
+        moved, launches = _counted(_ARCH[gpu], row.global_batch_size // GPUS_OF_NODE)
+        stacks.append((our_stack(gpu, row, moved, launches), row))
+    steps = [_row(stack, row) for stack, row in stacks]
+    assumed = {term: efficiency._asdict() for term, efficiency in EFFICIENCIES.items()}
+    emit(arguments.json, {"efficiencies": assumed, "host_us_a_launch": HOST_US, "steps": steps}, *_lines(steps))
+    return 0
+
+
+@cache
+def _counted(arch: str, samples: int) -> tuple[float, int]:
+    """Return our step's bytes besides products and attention, and its launches."""
+    attention, step = certificate([arch], tokens_of(samples), wanted=["attention", "step"], optimizer="triton")
+    return 1e6 * (step.megabytes_beside_products - BertShape().layers * attention.megabytes), step.launches
+
+
+def _row(stack: Stack, row: PublishedResult) -> dict[str, Any]:
+    time = step_time(stack)
+    rate, published = samples_per_second(stack, row.samples_to_converge), published_rate(row)
+    return {
+        "stack": stack.name,
+        "gpu": stack.gpu,
+        "samples_a_gpu": stack.samples,
+        "ms": {term: round(value, 2) for term, value in time._asdict().items()},
+        "step_ms": round(time.total, 2),
+        "limit": time.limit,
+        "gigabytes": round(stack.bytes / 1e9, 2),
+        "launches": stack.launches,
+        "bytes_and_launches_are": stack.word,
+        "samples_per_s_computed": round(rate, 1),
+        "samples_per_s_measured": round(published, 1),
+    }
+
+
+def _lines(rows: list[dict[str, Any]]) -> list[str]:
+    lines = ["assumed shares of the hardware's rates:"]
+    lines += [f"  {term:<17}{efficiency.share:>5.0%}  {efficiency.reason}" for term, efficiency in EFFICIENCIES.items()]
+    lines += [
+        f"  a launch outside a CUDA graph takes the host {HOST_US:g} us",
+        "",
+        f"8 GPUs; all times are computed {'ms of a step':>36}{'samples/s a GPU':>37}",
+        f"{'GPU':<5}{'batch':>6}{'GB':>7} {'':<9}{'launches':>8}{'products':>9}{'attention':>10}{'memory':>7}"
+        f"{'host':>6}{'step':>7}  {'limit':<10}{'computed':>8}{'published':>10}",
+    ]
+    for row in rows:
+        ms = row["ms"]
+        lines.append(
+            f"{row['gpu']:<5}{row['samples_a_gpu']:>6}{row['gigabytes']:>7.0f} {row['bytes_and_launches_are']:<9}"
+            f"{row['launches']:>8,}{ms['products']:>9.1f}{ms['attention']:>10.1f}{ms['memory']:>7.1f}{ms['host']:>6.1f}"
+            f"{row['step_ms']:>7.1f}  {row['limit']:<10}{row['samples_per_s_computed']:>8,.0f}"
+            f"{row['samples_per_s_measured']:>10,.0f}  {row['stack']}"
+        )
+    return lines

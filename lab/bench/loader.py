@@ -1,4 +1,4 @@
-"""`lab data`: compare the rates at which ours and Hugging Face datasets fill unpadded batches, on one core.
+"""`lab loader`: compare the rates at which ours and Hugging Face datasets fill unpadded batches, on one core.
 
 All readers load the same samples, of Wikipedia's lengths, in the same order, into the same `Batch`; medians count.
 """

@@ -1,15 +1,36 @@
-"""Draw the simulation as a page: efficiency against GPUs by method, and one step before and after."""
+"""`bertbench lab simulation`: draw what `bertbench balance` simulates: efficiencies, and a step before and after."""
 
+import argparse
 from collections.abc import Sequence
 
 from bertbench.balance.cost import CostModel
 from bertbench.balance.simulate import VARIANTS, Outcome, planner
+from bertbench.cli.arguments import add_path, emit, write_file
+from bertbench.cli.planning import add_balance_arguments, simulated
 from bertbench.data.store.columns import Index
 from bertbench.report.charts import Axis, lines, scatter
 from bertbench.report.page import page, panels, paragraph, section
 
 _BEFORE, _AFTER = "none", "planned"
 _STEP_SHOWN = 0
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Add what to simulate, and the page."""
+    add_balance_arguments(parser)
+    add_path(parser, "--out", "FILE", "page to write", required=True)
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Simulate, and write the page."""
+    simulation = simulated(arguments)
+    text = page_of(
+        simulation.outcomes, simulation.entries_N, arguments.gpus_per_node, arguments.steps, arguments.seed,
+        simulation.lengths.name, simulation.cost, simulation.scoring,
+    )  # fmt: skip
+    write_file(arguments.out, text, "--out")
+    emit(arguments.json, {"page": str(arguments.out)})
+    return 0
 
 
 def page_of(

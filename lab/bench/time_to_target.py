@@ -1,4 +1,4 @@
-"""`lab train`: time ours and Hugging Face's Trainer to the target, on the same shards, in turns.
+"""`lab time-to-target`: time ours and Hugging Face's Trainer to the target, on the same shards, in turns.
 
 The Trainer is tuned first, with seeds that no row uses: its set-ups are compared by samples/s, values of its settings
 by samples to the target. Then every row runs once a seed, each run in a process group of its own. Our time is from
