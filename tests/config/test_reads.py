@@ -149,7 +149,8 @@ REFUSED_COMMANDS = {
     "estimate dgxa100_n8_open --set communication.compression=int8 --set optimizer.sharded=false":
         "can't honour it: forecasts are calibrated on published runs; use none or fp16 or bf16",
     "estimate --calibrate --set model.layers=3": "--set changes a system, and none is given; give SYSTEM too",
-    "estimate --calibrate {} --set precision.compute=bf16": "estimate --calibrate doesn't read precision.compute; the cost is measured in",
+    "estimate --calibrate {} --set precision.compute=bf16":
+        "estimate --calibrate doesn't read precision.compute; the cost is measured in",
     "data prepare --recipe mlperf --text t --vocab v --out o --system {}": "--recipe mlperf is not made by a system's",
     "data prepare --system {} --vocab v --set data.recipe.vocab_size=50": "already is a vocabulary; leave one of them",
 }  # fmt: skip
