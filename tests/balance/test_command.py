@@ -100,10 +100,10 @@ def test_a_fit_finds_the_terms_that_times_are_made_of() -> None:
 
 @pytest.mark.slow
 def test_bench_cost_tells_a_line_that_a_system_takes(tiny_file: str, answer: Answer, printed: Printed) -> None:
-    measured = answer("bench", "cost")
+    measured = answer("estimate", "--calibrate")
     assert measured["model"] == "small"
     assert measured["r_squared"] > 0.9
-    line = printed("bench", "cost").splitlines()[-1].removeprefix("for the system file: ")
+    line = printed("estimate", "--calibrate").splitlines()[-1].removeprefix("for the system file: ")
     load_system(tiny_file, [f"data.cost={json.dumps(json.loads(line)['data']['cost'])}"])
 
 

@@ -95,7 +95,7 @@ def test_scores_need_no_place_of_an_answer(tmp_path: Path, printed: Printed, ans
     odd = [{**CAT, "answers": [answer]}, {**CAT, "id": "b", "is_impossible": True}]  # the official script scores both
     words = ["--dev", write(tmp_path / "dev.json", squad(*odd)), "--score"]
     found = json.loads(
-        printed("finetune", "score", *words, write(tmp_path / "p.json", {"a": "cat", "b": ""}), "--json")
+        printed("finetune", "squad", *words, write(tmp_path / "p.json", {"a": "cat", "b": ""}), "--json")
     )
     assert (found["exact"], found["HasAns_total"]) == (50, 2)
 
@@ -113,6 +113,6 @@ def test_a_damaged_file_is_one_error(
     tmp_path: Path, printed: Printed, dev: object, predictions: object, expected: str
 ) -> None:
     words = ["--dev", write(tmp_path / "dev.json", dev), "--score", write(tmp_path / "p.json", predictions)]
-    message = printed("finetune", "score", *words, "--json", code=2)  # nothing on standard output
+    message = printed("finetune", "squad", *words, "--json", code=2)  # nothing on standard output
     assert expected in message
     assert message.count("\n") == 1

@@ -149,7 +149,7 @@ REFUSED = {
     "WALLTIME=0": "WALLTIME=0: expected a time above 0",
     "EVALDIR=/nowhere": "EVALDIR=/nowhere: expected a folder on this machine",
     "CHECKPOINTDIR=/x": "CHECKPOINTDIR=/x: published submissions read starting weights from it or write checkpoints",
-    "CHECKPOINTDIR_PHASE1=/x": "model.checkpoint=FILE names a file of `bertbench checkpoint import`",
+    "CHECKPOINTDIR_PHASE1=/x": "--weights PATH names a file of `bertbench checkpoint import`",
     "EVAL_ITER_START_SAMPLES=9": "EVAL_ITER_START_SAMPLES=9: the first evaluation is after one interval",
     "TARGET_MLM_ACCURACY=0.5": "TARGET_MLM_ACCURACY=0.5: evaluation.target 0.5 is not allowed in the closed division",
     "DGXSYSTEM=a CONFIG_NAME=b": "DGXSYSTEM=a and CONFIG_NAME=b name different systems",

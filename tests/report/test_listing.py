@@ -90,18 +90,18 @@ def test_the_table_of_the_tracked_runs_says_what_the_judge_says(printed: Printed
 
 
 def test_a_folder_without_runs_is_one_clear_line(tmp_path: Path, printed: Printed) -> None:
-    for command in ("runs", "watch"):
+    for command in (("report", "--list"), ("watch",)):
         for name in (tmp_path, tmp_path / "missing" / "result_0.txt"):
-            assert printed(command, name, code=2) == (
+            assert printed(*command, name, code=2) == (
                 f"bertbench: {name}: found no run there; start one with `bertbench train`, or name its folder\n"
             )
 
 
-@pytest.mark.parametrize("command", ["judge", "runs", "report", "compare", "watch"])
+@pytest.mark.parametrize("command", ["judge", "report --list", "report", "compare", "watch"])
 def test_every_command_takes_a_run_by_its_folder_as_by_its_log(command: str, tmp_path: Path, printed: Printed) -> None:
     leave(tmp_path, 0, 50, config={})
     by_folder, by_log = (
-        printed(command, *[tmp_path / name] * (2 if command == "compare" else 1), "--json")
+        printed(*command.split(), *[tmp_path / name] * (2 if command == "compare" else 1), "--json")
         for name in ("result_0", "result_0.txt")
     )
     changing = r"\.txt|\"silent_s.*"  # silence grows while one looks

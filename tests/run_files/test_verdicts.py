@@ -91,7 +91,7 @@ def test_a_file_that_is_no_log_is_said_to_be_none(
         complaint = printed(*command, log, code=2)
         assert f"{log}: found {cause}" in complaint
     if content:  # a run that has just begun has an empty log
-        for command in (("runs",), ("watch",), ("track", "--to", "tensorboard")):
+        for command in (("report", "--list"), ("watch",), ("track", "--to", "tensorboard")):
             assert f"{log}: found {cause}" in printed(*command, log, code=2)
 
 
