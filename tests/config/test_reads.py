@@ -148,6 +148,8 @@ REFUSED_COMMANDS = {
     "estimate dgxa100_n8 --set precision.compute=fp32": "estimate doesn't read precision.compute; forecasts are",
     "estimate dgxa100_n8_open --set communication.compression=int8 --set optimizer.sharded=false":
         "can't honour it: forecasts are calibrated on published runs; use none or fp16 or bf16",
+    "launch {} --weights a --set model.checkpoint=b --dry-run": "all name weights; leave all but one of them out",
+    "train {} --weights a --weights b": "--weights a and --weights b all name weights",
     "estimate --calibrate --set model.layers=3": "--set changes a system, and none is given; give SYSTEM too",
     "estimate --calibrate {} --set precision.compute=bf16":
         "estimate --calibrate doesn't read precision.compute; the cost is measured in",

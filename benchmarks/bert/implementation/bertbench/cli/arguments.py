@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from bertbench.config import System
 
 WEIGHTS_HELP = "a weights file, a run (runs/SYSTEM/bert/result_<n>) or its snapshot (.../snapshots/step_<k>)"
+_CHECKPOINT = "model.checkpoint"
 SYSTEM_HELP = "name of a system, path of a system file, or a run"
 Word = TypeVar("Word", bound=str)
 
@@ -167,7 +168,7 @@ def _weights_setting(path: str) -> str:
     place = Path(path).absolute()
     data = data_folder("").absolute()
     name = place.relative_to(data) if place.is_relative_to(data) else place
-    return Override(f"model.checkpoint={name}", f"--weights {path}")
+    return Override(f"{_CHECKPOINT}={name}", f"--weights {path}")
 
 
 def check_new_file(out: Path | None) -> None:
@@ -203,6 +204,7 @@ def system_of(arguments: argparse.Namespace) -> "System":
     from bertbench.config import load_system
     from bertbench.config.reads import check_given, check_overrides
 
+    _check_one_checkpoint(arguments.overrides)
     try:
         system = load_system(arguments.system, arguments.overrides)
     except ConfigError:
@@ -213,6 +215,15 @@ def system_of(arguments: argparse.Namespace) -> "System":
     for declared in _declared(arguments):
         check_given(system, declared)
     return system
+
+
+def _check_one_checkpoint(overrides: Collection[str]) -> None:
+    """Raise ConfigError if --weights is given, and other weights too: the last would win in silence."""
+    from bertbench.config.load import Override, option_of
+
+    named = [override for override in overrides if override.partition("=")[0] == _CHECKPOINT]
+    if len(named) > 1 and any(isinstance(override, Override) for override in named):
+        raise ConfigError(f"{' and '.join(map(option_of, named))} all name weights; leave all but one of them out")
 
 
 def say_unread(system: "System", arguments: argparse.Namespace) -> None:
