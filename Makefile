@@ -11,7 +11,7 @@ INSTALL = $(BIN)/python -m pip install --quiet --no-compile --disable-pip-versio
 # pip would compile on one processor. Packages hold some files for a newer Python, which fail here.
 COMPILE = $(BIN)/python -m compileall -qq -j 0 $(VENV)/lib || true
 
-.PHONY: demo test test-faults test-track test-floor test-newest test-all image image-test bench docs setup wheels lint format types clean
+.PHONY: help demo test test-faults test-track test-floor test-newest test-all image image-test bench docs setup wheels lint format types clean
 
 demo: $(VENV)/.run-ready ## prepare data, train to the target, check the log, print the table
 	@echo "using $(VENV)"
@@ -20,6 +20,9 @@ demo: $(VENV)/.run-ready ## prepare data, train to the target, check the log, pr
 	$(BIN)/python -m compliance "$$(ls -t runs/cpu_demo/bert/result_*.txt | head -n 1)"
 	$(BIN)/bertbench report runs/cpu_demo
 	-@$(BIN)/bertbench fill-mask "The [MASK] of the function" # a flourish: its failure fails no demo
+
+help: ## list the targets
+	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/\1\t\2/p' Makefile | expand -t 14
 
 test: $(VENV)/.dev-ready ## the tests that finish in minutes
 	OMP_NUM_THREADS=1 OMP_WAIT_POLICY=passive $(BIN)/python -m pytest -n 2 --dist loadfile --no-loadscope-reorder -m "not slow and not faults"
@@ -67,7 +70,7 @@ wheels: $(VENV)/.run-ready ## what a run needs beside torch, numpy and h5py, for
 	  --only-binary :all: --python-version $(WHEELS_FOR) --platform manylinux2014_x86_64 --platform manylinux_2_17_x86_64 \
 	  pydantic pydantic-core annotated-types typing-inspection mlperf-logging google-crc32c argcomplete tokenizers
 
-lint: $(VENV)/.dev-ready
+lint: $(VENV)/.dev-ready ## style, imports between packages, words, shell scripts, Dockerfile
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/lint-imports
@@ -75,11 +78,11 @@ lint: $(VENV)/.dev-ready
 	$(BIN)/shellcheck $(SCRIPTS)
 	$(BIN)/hadolint Dockerfile
 
-format: $(VENV)/.dev-ready
+format: $(VENV)/.dev-ready ## mend what lint can mend by itself
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
 
-types: $(VENV)/.dev-ready
+types: $(VENV)/.dev-ready ## check types
 	$(BIN)/mypy
 
 clean: ## remove the virtual environments; data/ and runs/ stay

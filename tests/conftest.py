@@ -43,7 +43,7 @@ Printed = Callable[..., str]
 @pytest.fixture
 def printed(capsys: pytest.CaptureFixture[str]) -> Printed:
     """Call a command, which must end with `code`; return what it prints, on standard error if on nothing else."""
-    from bertbench.cli import main  # noqa: PLC0415 - pydantic
+    from bertbench.cli.main import main  # noqa: PLC0415 - pydantic
 
     def call(*words: object, code: int = 0) -> str:
         capsys.readouterr()
@@ -87,7 +87,7 @@ def text(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="session")
 def tiny_folder(tmp_path_factory: pytest.TempPathFactory, text: Path) -> Path:
     """A prepared dataset for the tiny system."""
-    from bertbench.cli import main  # noqa: PLC0415 - pydantic
+    from bertbench.cli.main import main  # noqa: PLC0415 - pydantic
 
     out = tmp_path_factory.mktemp("tiny") / "data"
     system = write_json(out.parent / "tiny.json", TINY_SYSTEM)

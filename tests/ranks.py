@@ -15,7 +15,7 @@ from typing import Any
 
 import torch
 
-from bertbench.cli import main
+from bertbench.cli.main import main
 from bertbench.distributed.spawn import environments_of
 from bertbench.distributed.world import World, join
 

@@ -1,5 +1,7 @@
 """The command line itself: help, seeds, pipes, completion, and mistakes that cost no second."""
 
+import argparse
+import difflib
 import io
 import itertools
 import json
@@ -12,8 +14,10 @@ from pathlib import Path
 import pytest
 
 import compliance.__main__ as judge
-from bertbench.cli import main, table
-from bertbench.commands.field_options import FINETUNE, SETTINGS, SWITCHES
+from bertbench.cli import renamed
+from bertbench.cli.commands import COMMANDS, callable_by, called_by
+from bertbench.cli.foreign_options import FINETUNE, SETTINGS, SWITCHES
+from bertbench.cli.main import main
 from bertbench.common.errors import refused_variable
 from bertbench.common.paths import REPOSITORY
 from bertbench.config import load_system
@@ -37,27 +41,93 @@ def test_the_help_lists_every_command_in_its_group(capsys: Captured) -> None:
     with pytest.raises(SystemExit):
         main(["--help"])
     shown = capsys.readouterr().out
-    assert [line for line in shown.splitlines() if line.endswith(":")][-6:] == [
-        "set up:", "data:", "run:", "follow:", "submit:", "lab:",
+    assert [line for line in shown.splitlines() if line.endswith(":")][-5:] == [
+        "set up:", "data:", "run:", "follow:", "submit:",
     ]  # fmt: skip
-    assert "  train      train a system to its target\n" in shown
+    assert "  env        describe this machine\n" in shown
     assert "  checkpoint import, show, export\n" in shown
+
+
+def test_no_help_waits_for_torch() -> None:
+    program = (
+        "import contextlib, io, sys\nfrom bertbench.cli.commands import COMMANDS\nfrom bertbench.cli.main import main\n"
+        "for words in [[], *(command.words for command in COMMANDS)]:\n"
+        "    with contextlib.redirect_stdout(io.StringIO()) as shown, contextlib.suppress(SystemExit):\n"
+        "        main([*words, '--help'])\n"
+        "    assert shown.getvalue().startswith('usage: '), words\n"
+        "    assert 'torch' not in sys.modules, words\n"
+    )
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+
+
+def test_the_help_fits_one_screen(capsys: Captured) -> None:
+    with pytest.raises(SystemExit):
+        main(["--help"])
+    lines = capsys.readouterr().out.splitlines()
+    assert len(lines) <= 40
+    assert max(map(len, lines)) <= 80
+
+
+@pytest.mark.parametrize("words", [["plan"], ["config", "scale"], ["data"], []])
+def test_help_of_a_command_is_its_help(words: list[str], capsys: Captured) -> None:
+    shown = []
+    for line in (["help", *words], [*words, "--help"]):
+        with pytest.raises(SystemExit) as ended:
+            main(line)
+        assert ended.value.code == 0
+        shown.append(capsys.readouterr().out)
+    assert shown[0] == shown[1]
+    assert shown[0].startswith(" ".join(["usage: bertbench", *words, "[-h]"]))
+
+
+def test_the_help_of_launch_hides_what_only_run_sub_gives(capsys: Captured) -> None:
+    with pytest.raises(SystemExit):
+        main(["launch", "--help"])
+    shown = capsys.readouterr().out
+    assert "--dry-run" in shown
+    assert not {"--close", "--reason", "--resolve"} & set(re.findall(r"--[a-z-]+", shown))
+
+
+@pytest.mark.parametrize("old", [*renamed.OPTIONS, *renamed.COMMANDS])
+def test_an_old_name_exits_2_with_the_new_one_which_exists(old: str, capsys: Captured) -> None:
+    new = {**renamed.COMMANDS, **renamed.OPTIONS}[old]
+    for words in (old.split(), [*old.split(), "dgxa100_n8"]):
+        assert main(words) == 2
+        assert capsys.readouterr() == ("", f"bertbench: `bertbench {old}` is now `bertbench {new}`\n")
+    command = called_by(new.split())
+    assert command is not None
+    parser = argparse.ArgumentParser()
+    command.add_arguments(parser)
+    assert {word for word in new.split() if word.startswith("--")} <= parser._option_string_actions.keys()
+
+
+def test_no_command_of_the_laboratory_is_called_as_one_of_the_product() -> None:
+    ours = {word for command in COMMANDS for word in command.words}
+    laboratory = [command.words[1] for command in callable_by(["lab"]) if command.words[0] == "lab"]
+    assert len(laboratory) > 15
+    for place, name in enumerate(laboratory):
+        for other in (*ours, *laboratory[:place]):
+            assert difflib.SequenceMatcher(None, name, other).ratio() < 0.85, (name, other)
 
 
 REFUSED = {
     "trian cpu_demo": "invalid choice: 'trian'; did you mean train?",
     "data verfy DIR": "invalid choice: 'verfy'; did you mean verify?",
     "lab stepp": "invalid choice: 'stepp'; did you mean step?",
-    "predict --gpu h10": "invalid choice: 'h10'; did you mean h100?",
+    "estimate --gpu-model h10": "argument --gpu-model: 'h10': not one of a100-pcie, a100-sxm, h100-pcie",
+    "train cpu_demo --init run": "starting weights are given with --weights run",
+    "evaluate cpu_demo --init run --lr 1": "--weights run --set optimizer.learning_rate=1",
+    "config show cpu_demo --init run": "--set model.checkpoint=run",
     "train cpu_demo --lr 1e-3": "given with --set: --set optimizer.learning_rate=1e-3",
     "train cpu_demo --lr=1e-3 --batch_size 8": "--set optimizer.learning_rate=1e-3 --set data.global_batch_size=8",
     "launch cpu_demo --fp16 --nodes 2": "--set precision.compute=fp16 --set hardware.number_of_nodes=2",
     "plan cpu_demo --target": "--set evaluation.target=VALUE",
-    "show cpu_demo --model.layers 3": "--set model.layers=3",
+    "config show cpu_demo --model.layers 3": "--set model.layers=3",
     "train cpu_demo --epochs 3": "a run ends at its target, and at the latest after --set schedule.max_steps=N",
     "finetune squad --system x --train a --dev b --vocab c --out d --epochs 3": "--set finetune.epochs=3",
     "finetune squad --system x --train a --dev b --vocab c --out d --lr 1e-5": "--set finetune.learning_rate=1e-5",
-    "init --gpu-modle h100": "unrecognized arguments: --gpu-modle h100; did you mean --gpu-model?",
+    "config init --gpu-modle h100": "unrecognized arguments: --gpu-modle h100; did you mean --gpu-model?",
     **{
         f"{command} --seed={seed}": f"argument --seed: {seed!r}: expected a whole number of at least 0"
         for command in ("train cpu_demo", "launch cpu_demo", "balance", "data prepare", "lab step")
@@ -87,7 +157,7 @@ def test_every_setting_that_an_option_of_another_program_means_exists() -> None:
     assert {*SETTINGS.values(), *FINETUNE.values(), *whole} <= known
 
 
-@pytest.mark.parametrize("command", sorted({command.path for command in (*table([]), *table(["lab"]))}))
+@pytest.mark.parametrize("command", sorted({command.name for command in callable_by(["lab"])}))
 def test_every_command_has_its_line_in_the_docs_and_a_test(command: str) -> None:
     pages = [REPOSITORY / "README.md", *(REPOSITORY / "docs").glob("*.md"), *REPOSITORY.glob("results/*.md")]
     assert any(f"bertbench {command}" in page.read_text() for page in pages), "no page of README or docs shows it"
@@ -129,7 +199,7 @@ def test_an_unknown_system_is_a_line_before_torch_is_imported_and_leaves_no_file
         ["finetune", "squad", "--system", "nosuch", *(f"--{name}=x" for name in ("train", "dev", "vocab", "out"))],
     ]
     program = (
-        "import json, sys\nfrom bertbench.cli import main\n"
+        "import json, sys\nfrom bertbench.cli.main import main\n"
         f"print(json.dumps([[main(words), 'torch' in sys.modules] for words in {commands!r}]))"
     )
     environment = {**os.environ, "LOGDIR": str(tmp_path)}
@@ -141,7 +211,7 @@ def test_an_unknown_system_is_a_line_before_torch_is_imported_and_leaves_no_file
     assert "nosuch: unknown key" in done.stderr
 
 
-@pytest.mark.parametrize("words", [["systems"], ["show", "cpu_demo"], ["judge", "LOG"]])
+@pytest.mark.parametrize("words", [["config", "list"], ["config", "show", "cpu_demo"], ["judge", "LOG"]])
 def test_a_reader_that_has_seen_enough_is_no_error(words: list[str], tmp_path: Path) -> None:
     log = str(write(tmp_path / "result_0.txt", closed()))
     command = [sys.executable, "-m", "bertbench", *(log if word == "LOG" else word for word in words)]
@@ -179,7 +249,7 @@ def test_a_verdict_does_not_depend_on_streams_that_nobody_reads(
 
 
 @pytest.mark.parametrize(
-    "words", ["bertbench judge LOG", "compliance LOG", "bertbench --help", "bertbench show cpu_demo"]
+    "words", ["bertbench judge LOG", "compliance LOG", "bertbench --help", "bertbench config show cpu_demo"]
 )
 def test_an_answer_that_a_full_disk_can_t_take_is_one_line_and_no_verdict(words: str, tmp_path: Path) -> None:
     log = str(write(tmp_path / "result_0.txt", closed()))
@@ -273,8 +343,8 @@ def test_judge_is_the_judge_by_another_door(tmp_path: Path, more: list[str], cap
 
 COMPLETED = {
     "bertbench fin": ["finetune"],
-    "bertbench la": ["launch", "lab"],
-    "bertbench lab opt": ["optim", "optimizer"],
+    "bertbench la": ["launch"],
+    "bertbench lab opt": ["optimizer"],
     "bertbench plan --str": ["--strict"],
     "bertbench train dgxh": ["dgxh200_n1"],
     "bertbench launch --on-": ["--on-bad-sample"],

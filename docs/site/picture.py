@@ -37,7 +37,7 @@ class Picture(NamedTuple):
 
 
 def demo() -> Picture:
-    """Return the points of all evaluations, of the record of `lab train` that README's table shows: the newest."""
+    """Return the points of all evaluations of the record that README's table shows, the newest of `time-to-target`."""
     records = (json.loads(path.read_text()) for path in (_RESULTS / "bench").glob("*/train.json"))
     record = max(records, key=lambda one: one["measured"])
     courses = record["courses"]

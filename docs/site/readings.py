@@ -10,6 +10,7 @@ from typing import Any
 
 from scipy import stats
 
+from bertbench.cli import renamed
 from bertbench.common.mlperf import accuracy_text
 from bertbench.report.scores import mean_of
 from bertbench.run_files.sample_counts import samples_to_end
@@ -240,7 +241,10 @@ def _read(path: Path) -> Any:
 
 def command_of(record: dict[str, Any]) -> str:
     """Return a record's command by its name today."""
-    return str(record["command"]).replace("bertbench bench ", "bertbench lab ")
+    command = str(record["command"]).replace("bertbench bench ", "bertbench lab ")
+    for old, new in renamed.COMMANDS.items():
+        command = re.sub(rf"^bertbench {old}\b", f"bertbench {new}", command)
+    return command
 
 
 def fenced(*lines: str) -> str:

@@ -11,7 +11,7 @@ from typing import Any
 import torch
 import yaml
 
-from bertbench.plan.kernels.certificate import Found
+from lab.kernels.certificate import Found
 
 FILE = Path(__file__).with_name("budgets.yaml")
 

@@ -21,7 +21,7 @@ from typing import Any, NamedTuple, TypeVar
 
 import torch
 
-from bertbench.commands import add_number, emit, seed, write_file
+from bertbench.cli.arguments import add_number, emit, seed, write_file
 from bertbench.common.errors import ConfigError
 from bertbench.common.markup import aligned
 from bertbench.common.progress import Progress

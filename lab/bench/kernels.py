@@ -3,16 +3,16 @@
 import argparse
 from typing import get_args
 
-from bertbench.commands import words_of
+from bertbench.cli.arguments import words_of
 from bertbench.common.errors import ConfigError
 from bertbench.common.paths import shown_path
 from bertbench.common.progress import Progress
 from bertbench.model.options import ResidualName
-from bertbench.plan.kernels.absent_gpu import GPUS, check_triton
-from bertbench.plan.kernels.certificate import certificate
-from bertbench.plan.kernels.step import TOKENS
 from lab.bench.budgets import FILE, broken, budgets
 from lab.bench.harness import Found, command, option, table
+from lab.kernels.absent_gpu import GPUS, check_triton
+from lab.kernels.certificate import certificate
+from lab.kernels.step import TOKENS
 
 _FEWEST = 1_024  # below, the compiler writes kernels for smaller sizes than a GPU's batches
 _FIELDS = ("arch", "piece", "kernels", "launches", "megabytes", "registers_max", "spill_bytes")

@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from bertbench.commands import SYSTEM_HELP, add_system_arguments
+from bertbench.cli.arguments import SYSTEM_HELP, add_system_arguments
 from bertbench.common.errors import ConfigError
 from bertbench.common.progress import Progress
 from bertbench.config import System, load_system

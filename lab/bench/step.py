@@ -19,7 +19,7 @@ from itertools import chain, product
 import numpy as np
 import torch
 
-from bertbench.commands import words_of
+from bertbench.cli.arguments import words_of
 from bertbench.common.progress import Progress
 from bertbench.config.optimizer import OptimizerSettings
 from bertbench.data.store.columns import Columns

@@ -1,13 +1,21 @@
-"""List the commands of `bertbench lab`: a bench or a study each, whose code loads when it is called."""
+"""List the commands of `bertbench lab`: a bench or a study each, whose module loads when it is called."""
+
+import argparse
+import importlib
+
+from bertbench.cli.commands import Command
 
 _BENCHES = {
     "step": "measure the training step",
     "ideas": "measure each idea of a CPU's step and plain code in its place",
-    "train": "measure the time to the target",
-    "data": "measure the loader",
-    "balance": "measure the speed-up of dealing by cost",
+    "time-to-target": "measure the time to the target beside Hugging Face's Trainer",
+    "loader": "measure the loader",
+    "assignment": "measure the speed-up of assigning samples to ranks by cost",
+    "simulation": "draw what `bertbench balance` simulates as a page",
     "kernels": "count and compile the GPU step's kernels without a GPU",
-    "optim": "measure the optimizers",
+    "roofline": "compute a step's time from its kernels, beside published results",
+    "forecast": "measure the errors of forecasts of published results",
+    "update": "measure the optimizers' update of the weights",
     "overlap": "measure communication hidden behind the backward pass",
     "links": "compare methods of training over slow links",
     "parallel": "compare parallel layouts by time",
@@ -19,8 +27,22 @@ _STUDIES = {
     "optimizer": "compare optimizers by samples and seconds to target",
     "paper": "check the paper's claims one by one",
 }
+
+
+def _command(name: str, text: str, module: str) -> Command:
+    """Return the command whose module has `add_arguments` and `run`."""
+
+    def add_arguments(parser: argparse.ArgumentParser) -> None:
+        importlib.import_module(module).add_arguments(parser)
+
+    def run(arguments: argparse.Namespace) -> int:
+        code: int = importlib.import_module(module).run(arguments)
+        return code
+
+    return Command(f"lab {name}", text, add_arguments, run)
+
+
 COMMANDS = (
-    *((name, text, "lab.bench") for name, text in _BENCHES.items()),
-    *((name, text, "lab.commands") for name, text in _STUDIES.items()),
+    *(_command(name, text, f"lab.bench.{name.replace('-', '_')}") for name, text in _BENCHES.items()),
+    *(_command(name, text, f"lab.commands.{name}") for name, text in _STUDIES.items()),
 )
-"""Name, which is the module's too, help, and the module's package."""

@@ -2,7 +2,7 @@
 
 import argparse
 
-from bertbench.commands import whole_numbers
+from bertbench.cli.arguments import whole_numbers
 from lab.commands.study import add_study_arguments, definition_of, run_study
 
 _NAME = "clip_ranks"

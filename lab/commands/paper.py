@@ -2,7 +2,7 @@
 
 import argparse
 
-from bertbench.commands import emit, write_file
+from bertbench.cli.arguments import emit, write_file
 from bertbench.common.progress import Progress
 from bertbench.machine.provenance import provenance
 from lab.bench.harness import table

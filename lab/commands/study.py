@@ -8,7 +8,7 @@ from typing import Any
 
 import torch
 
-from bertbench.commands import add_number, emit, write_file
+from bertbench.cli.arguments import add_number, emit, write_file
 from bertbench.common.errors import ConfigError
 from bertbench.common.paths import runs_folder
 from bertbench.common.progress import Progress

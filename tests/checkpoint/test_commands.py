@@ -71,7 +71,7 @@ def test_the_report_as_json_counts_as_the_lines_do(published: Path, answer: Answ
         (["checkpoint", "import", "--from-tf", "DIR/x", "--out", "F"], "--config needs --from-tf"),
         (["checkpoint", "import", "--from-hf", "DIR/none", "--out", "F"], "none/config.json: cannot be read"),
         (["checkpoint", "show", "DIR/none"], "found nothing there"),
-        (["evaluate", "TINY"], "tiny: has no model.checkpoint; name a weights file with --checkpoint"),
+        (["evaluate", "TINY"], "tiny: has no model.checkpoint; name a weights file with --weights"),
         (["train", "TINY", "--set", "model.checkpoint=/none"], "/none: found nothing there"),
         (["train", "TINY", "--set", "model.checkpoint=OF_3_LAYERS"], "layers 3 (the model has 2)"),
         (["train", "TINY", "--set", "model.checkpoint=OF_13_WORDS"], "a vocabulary of 13 entries, the data's has"),
@@ -93,7 +93,7 @@ def test_evaluate_scores_as_ranks_do_that_start_from_the_same_weights(
     tmp_path: Path, tiny_file: str, tiny: Tiny, answer: Answer
 ) -> None:
     write_tiny(tmp_path / "start")
-    evaluated = answer("evaluate", tiny_file, "--checkpoint", tmp_path / "start")
+    evaluated = answer("evaluate", tiny_file, "--weights", tmp_path / "start")
     assert evaluated["samples"] == 13
     assert evaluated["accuracy"] > 0
     on_two = run_ranks(2, accuracy_at_the_start, tiny(f"model.checkpoint={tmp_path / 'start'}"))

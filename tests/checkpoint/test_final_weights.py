@@ -80,7 +80,7 @@ def test_evaluate_finds_the_accuracy_that_the_run_ended_with(
     trained: ResultFiles, system_file: str, answer: Answer
 ) -> None:
     logged = [event.value for event in read_events(trained.log) if event.key == "eval_accuracy"]
-    evaluated = answer("evaluate", system_file, "--checkpoint", trained.folder)
+    evaluated = answer("evaluate", system_file, "--weights", trained.folder)
     assert evaluated["precision"] == "fp32"
     assert evaluated["accuracy"] == logged[-1] > 0
     assert evaluated["source"] == "tiny, seed 5, after 240 samples"
@@ -179,7 +179,7 @@ def test_fill_mask_predicts_what_transformers_predicts_with_the_exported_model(
 ) -> None:
     transformers = pytest.importorskip("transformers")
     text = "The [MASK] learns words from [MASK] text."
-    found = fill_mask(answer, text, "--checkpoint", trained.folder, "--top", "1000")
+    found = fill_mask(answer, text, "--weights", trained.folder, "--top", "1000")
     assert [len(predictions) for predictions in found] == [89, 89]  # entries, not the 97 rows
     answer("checkpoint", "export", trained.folder, "--to-hf", tmp_path / "hf")
     model = transformers.BertForPreTraining.from_pretrained(tmp_path / "hf").eval()
@@ -222,7 +222,7 @@ def test_fill_mask_refuses_what_it_cannot_predict(copy: ResultFiles, tmp_path: P
         (["a [MASK]", "--top", "0"], "--top 0: expected at least 1"),
         (["a [MASK]", "--vocab", str(few)], "the vocabulary has 5 entries"),
     ):
-        assert expected in printed("fill-mask", *words, "--checkpoint", copy.folder, code=2)
+        assert expected in printed("fill-mask", *words, "--weights", copy.folder, code=2)
     copy.vocabulary.unlink()
-    found = printed("fill-mask", "a [MASK]", "--checkpoint", copy.folder, code=2)
+    found = printed("fill-mask", "a [MASK]", "--weights", copy.folder, code=2)
     assert "vocab.txt: cannot be read (" in found

@@ -9,7 +9,7 @@ import pytest
 
 from bertbench.checkpoint.resumption import Resumption, continue_run, find, restore_files
 from bertbench.checkpoint.snapshot_folder import Meta, partial_folder, publish, step_folder, verified
-from bertbench.cli import main
+from bertbench.cli.main import main
 from bertbench.common.errors import CheckpointError, ConfigError
 from bertbench.results.files import ResultFiles
 from compliance.read.log import read_events

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from bertbench.cli import main as bertbench
+from bertbench.cli.main import main as bertbench
 from compliance.__main__ import main
 from compliance.ask import TOPICS
 from compliance.rules import RULES

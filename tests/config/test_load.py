@@ -216,5 +216,5 @@ def test_a_run_that_goes_on_takes_up_the_blocks_whose_evaluation_may_be_due(tiny
 
 def test_the_schema_file_is_current() -> None:
     assert (SYSTEMS / "schema.json").read_text() == schema(), (
-        "run: bertbench show --schema > benchmarks/bert/systems/schema.json"
+        "run: bertbench config schema > benchmarks/bert/systems/schema.json"
     )

@@ -10,7 +10,7 @@ import pytest
 
 pytest.importorskip("pydantic", reason="loads systems")
 
-from bertbench.cli import COMMANDS
+from bertbench.cli.commands import COMMANDS
 from bertbench.common.errors import ConfigError
 from bertbench.config import load_system, system_names
 from bertbench.config.load import Override
@@ -47,10 +47,10 @@ CHANGES = {change.setting: change for change in (*SEEN_IN_A_RUN, *SEEN_SLOWLY)}
 def test_every_command_that_takes_settings_declares_what_it_reads() -> None:
     taking = set()
     for command in COMMANDS:
-        if not command.reads_words and command.path != "lab":
+        if not command.reads_words:
             parser = argparse.ArgumentParser()
             command.add_arguments(parser)
-            taking |= {command.path} if any(action.dest == "overrides" for action in parser._actions) else set()
+            taking |= {command.name} if any(action.dest == "overrides" for action in parser._actions) else set()
     assert taking - {"launch"} == {name for name in DECLARATIONS if " --" not in name}
 
 
@@ -139,18 +139,20 @@ REFUSED_COMMANDS = {
     "launch {} --reason why --dry-run": "--reason: is the cause that --close writes; add --close LOG",
     "launch {} --on slurm --dry-run --set launch.port=1234": "MASTER_PORT in the job's environment sets another",
     "evaluate {} --set precision.residual=bf16 --set precision.compute=bf16": "keeps hidden states in fp32",
-    "evaluate {} --checkpoint a --set model.checkpoint=b": "both name weights; leave one of them out",
+    "evaluate {} --weights a --set model.checkpoint=b": "both name weights; leave one of them out",
     "train {} --set data.recipe.dupe_factor=3": "was made by another recipe (dupe_factor 2, not 3)",
     "finetune squad --system {} --train t --dev d --vocab v --out o --set parallel.fully_shard=true":
         "finetune squad doesn't read parallel.fully_shard; fine-tuning keeps the whole model on each rank",
     "finetune squad --system {} --train t --dev d --vocab v --out o --set data.gradient_accumulation_steps=2":
         "finetune squad doesn't read data.gradient_accumulation_steps; fine-tuning takes a batch at once",
-    "predict dgxa100_n8 --set precision.compute=fp32": "predict doesn't read precision.compute; forecasts are",
-    "predict dgxa100_n8_open --set communication.compression=int8 --set optimizer.sharded=false":
+    "estimate dgxa100_n8 --set precision.compute=fp32": "estimate doesn't read precision.compute; forecasts are",
+    "estimate dgxa100_n8_open --set communication.compression=int8 --set optimizer.sharded=false":
         "can't honour it: forecasts are calibrated on published runs; use none or fp16 or bf16",
-    "predict --validate --set optimizer.beta1=0.8": "leave SYSTEM, --gpu and --set out",
-    "bench cost --set model.layers=3": "--set changes a system, and none is given; give SYSTEM too",
-    "bench cost {} --set precision.compute=bf16": "bench cost doesn't read precision.compute; the cost is measured in",
+    "launch {} --weights a --set model.checkpoint=b --dry-run": "all name weights; leave all but one of them out",
+    "train {} --weights a --weights b": "--weights a and --weights b all name weights",
+    "estimate --calibrate --set model.layers=3": "--set changes a system, and none is given; give SYSTEM too",
+    "estimate --calibrate {} --set precision.compute=bf16":
+        "estimate --calibrate doesn't read precision.compute; the cost is measured in",
     "data prepare --recipe mlperf --text t --vocab v --out o --system {}": "--recipe mlperf is not made by a system's",
     "data prepare --system {} --vocab v --set data.recipe.vocab_size=50": "already is a vocabulary; leave one of them",
 }  # fmt: skip

@@ -2,7 +2,7 @@ from pathlib import Path
 
 import pytest
 
-from bertbench.cli import main
+from bertbench.cli.main import main
 from bertbench.common.errors import DataError
 from bertbench.data.formats.convert import Conversion, Format, convert
 from bertbench.data.formats.export import export_hdf5, tfrecords

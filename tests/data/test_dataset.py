@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 import torch
 
-from bertbench.commands.data_prepare import recipe_of
+from bertbench.cli.data import recipe_of
 from bertbench.common.errors import DataError
 from bertbench.common.progress import Progress
 from bertbench.config import load_system

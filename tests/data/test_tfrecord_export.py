@@ -5,7 +5,7 @@ from random import Random
 
 import pytest
 
-from bertbench.cli import main
+from bertbench.cli.main import main
 from bertbench.data.formats.tfrecord import read_tfrecord, record_bytes
 from bertbench.data.mlcommons.published import part_name
 from bertbench.data.mlcommons.reference_tfrecords import (

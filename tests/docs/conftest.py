@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 import pytest
 
-from bertbench.cli import main
+from bertbench.cli.main import main
 from compliance.__main__ import main as judge
 from tests.docs.listing import REPOSITORY
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from bertbench.cli import main
+from bertbench.cli.main import main
 from tests.conftest import Captured
 from tests.docs.listing import PAGES as LISTED
 from tests.docs.listing import REPOSITORY

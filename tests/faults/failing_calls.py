@@ -62,7 +62,7 @@ def called(cases: list[Case], folder: Path, **environment: str) -> list[Ended]:
 
 
 def _call(case: Case) -> Ended:
-    from bertbench.cli import main  # noqa: PLC0415 - in the process that calls commands
+    from bertbench.cli.main import main  # noqa: PLC0415 - in the process that calls commands
 
     printed = StringIO()
     fault = {"FAULT_CALL": case.call, "FAULT_PATH": case.ending, "FAULT_ERRNO": str(case.number)}

@@ -33,8 +33,8 @@ COMMANDS = {
     "--out {out}/tuned --set model.max_positions=101 --set finetune.epochs=999",
     "data prepare": "data prepare --recipe mlperf --workers 2 --vocab {vocab} --out {out}/data --text {text} {text}",
     "lab step": "lab step --rounds 99",
-    "lab train": "lab train cpu_demo --steps 999",
-    "lab balance": "lab balance --steps 999",
+    "lab time-to-target": "lab time-to-target cpu_demo --steps 999",
+    "lab assignment": "lab assignment --steps 999",
     "lab kernels": "lab kernels",
     "lab overlap": "lab overlap --rounds 99",
     "lab links": "lab links --system {tiny}",
@@ -142,7 +142,7 @@ def test_nothing_is_left_of_a_command_that_is_stopped(
     folder, text, vocab = tmp_path / "folder", tmp_path / "text", vocabulary_of_words(tmp_path / "vocab.txt")
     folder.mkdir()
     text.write_text(tiny_text(Random(9), articles=1000) * (400 if name == "data prepare" else 0))
-    needs_data = name in ("lab train", "lab compression", "lab parallel", "lab paper")
+    needs_data = name in ("lab time-to-target", "lab compression", "lab parallel", "lab paper")
     data = {"DATADIR": str(request.getfixturevalue("datasets"))} if needs_data else {}
     program = [sys.executable, "-m", "lab.bench.gpu_check"] if name == "gpu_check" else BERTBENCH
     port = str(20_000 + os.getpid() % 10_000)

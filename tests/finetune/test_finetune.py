@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from bertbench.checkpoint.weights_file import Weights, write_weights
-from bertbench.cli import main
+from bertbench.cli.main import main
 from bertbench.common.progress import Progress
 from bertbench.config import System
 from bertbench.distributed.spawn import environments_of
@@ -133,7 +133,7 @@ MISTAKES = {
     "--train EMPTY": "found no question to train on; question a: found an empty answer",
     "--vocab UNSPECIAL": "found no entry [CLS]; expected all of",
     "--set model.vocab_size=197": "has 199 entries, model.vocab_size is 197; raise model.vocab_size",
-    "--init /nowhere": "/nowhere: found nothing there",
+    "--weights /nowhere": "/nowhere: found nothing there",
     "--set finetune.max_seq_length=102": "finetune.max_seq_length 102 is more than model.max_positions 101",
     "--set finetune.max_query_length=98": "set it to at most 97",
     "--set finetune.epoch=2": "finetune.epoch: unknown key; did you mean epochs?",
@@ -173,7 +173,7 @@ def test_a_fine_tuning_goes_through_the_launcher(squad: list[str], tmp_path: Pat
     assert "epoch 1/1: exact" in shown.err
     assert content(out / "run.json")["world_size"] == 2
     predictions = str(out / "predictions.json")
-    assert main(["finetune", "score", "--dev", str(QUESTIONS), "--predictions", predictions, "--json"]) == 0
+    assert main(["finetune", "squad", "--dev", str(QUESTIONS), "--score", predictions, "--json"]) == 0
     scored = json.loads(capfd.readouterr().out)
     assert scored.items() <= content(out / "scores.json")["scores"].items()
 

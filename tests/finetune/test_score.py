@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from bertbench.cli import main
+from bertbench.cli.main import main
 from bertbench.finetune.score import marks, normalized, score, summary
 from bertbench.finetune.squad import Answer, Question
 from tests.conftest import Captured, Printed
@@ -80,11 +80,11 @@ def test_the_command_prints_scores_and_warns_of_missing_predictions(
     nobody = {"id": "b", "question": "who?", "answers": [], "is_impossible": True}
     dev = write(tmp_path / "dev.json", squad(CAT, nobody))
     predictions = write(tmp_path / "p.json", {"a": "the cat", "c": "sat"})
-    assert main(["finetune", "score", "--dev", dev, "--predictions", predictions]) == 0
+    assert main(["finetune", "squad", "--dev", dev, "--score", predictions]) == 0
     shown = capsys.readouterr()
     assert "no prediction for 1 questions" in shown.err
     assert shown.out.startswith("exact 50.00 %, F1 50.00 % of 2 questions\nwith an answer: exact 100.00 %")
-    found = json.loads(printed("finetune", "score", "--dev", dev, "--predictions", predictions, "--json"))
+    found = json.loads(printed("finetune", "squad", "--dev", dev, "--score", predictions, "--json"))
     assert (found["exact"], found["f1"], found["total"]) == (50, 50, 2)
 
 
@@ -93,9 +93,9 @@ def test_the_command_prints_scores_and_warns_of_missing_predictions(
 )
 def test_scores_need_no_place_of_an_answer(tmp_path: Path, printed: Printed, answer: dict[str, object]) -> None:
     odd = [{**CAT, "answers": [answer]}, {**CAT, "id": "b", "is_impossible": True}]  # the official script scores both
-    words = ["--dev", write(tmp_path / "dev.json", squad(*odd)), "--predictions"]
+    words = ["--dev", write(tmp_path / "dev.json", squad(*odd)), "--score"]
     found = json.loads(
-        printed("finetune", "score", *words, write(tmp_path / "p.json", {"a": "cat", "b": ""}), "--json")
+        printed("finetune", "squad", *words, write(tmp_path / "p.json", {"a": "cat", "b": ""}), "--json")
     )
     assert (found["exact"], found["HasAns_total"]) == (50, 2)
 
@@ -112,7 +112,7 @@ def test_scores_need_no_place_of_an_answer(tmp_path: Path, printed: Printed, ans
 def test_a_damaged_file_is_one_error(
     tmp_path: Path, printed: Printed, dev: object, predictions: object, expected: str
 ) -> None:
-    words = ["--dev", write(tmp_path / "dev.json", dev), "--predictions", write(tmp_path / "p.json", predictions)]
-    message = printed("finetune", "score", *words, "--json", code=2)  # nothing on standard output
+    words = ["--dev", write(tmp_path / "dev.json", dev), "--score", write(tmp_path / "p.json", predictions)]
+    message = printed("finetune", "squad", *words, "--json", code=2)  # nothing on standard output
     assert expected in message
     assert message.count("\n") == 1

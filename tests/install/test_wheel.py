@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 import compliance
-from bertbench.cli import main
+from bertbench.cli.main import main
 from bertbench.common import paths
 from bertbench.common.paths import REPOSITORY
 from tests.compliance.packages import write_package
@@ -102,8 +102,12 @@ def test_a_wheel_carries_no_laboratory_and_one_line_says_where_it_is(site: Path,
 
 
 def test_an_installed_bertbench_answers_as_a_checkout_does(site: Path, tmp_path: Path, capsys: Captured) -> None:
-    calls = (["systems", "--json"], ["show", "dgxa100_n8"], ["launch", "dgxa100_n2", "--dry-run", "--json"])
-    code = f"from bertbench.cli import main; print([main(words) for words in {calls}])"
+    calls = (
+        ["config", "list", "--json"],
+        ["config", "show", "dgxa100_n8"],
+        ["launch", "dgxa100_n2", "--dry-run", "--json"],
+    )
+    code = f"from bertbench.cli.main import main; print([main(words) for words in {calls}])"
     done = installed(site, tmp_path, "-c", code)  # one process: to import torch takes seconds
     print([main(words) for words in calls])
     here = capsys.readouterr().out.replace(f"{paths.SCRIPTS_HOME}/", f"{site}/bertbench/share/")

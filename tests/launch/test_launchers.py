@@ -12,7 +12,7 @@ import pytest
 import yaml
 from kubeflow_trainer_api import models
 
-from bertbench.cli import main
+from bertbench.cli.main import main
 from bertbench.common.errors import ConfigError
 from bertbench.common.paths import REPOSITORY
 from bertbench.config import load_system, system_names

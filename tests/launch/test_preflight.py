@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from bertbench.cli import main
+from bertbench.cli.main import main
 from bertbench.distributed.spawn import environments_of
 from bertbench.launch.preflight import Node, judged
 from tests.conftest import Captured, write_json

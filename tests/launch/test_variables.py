@@ -12,14 +12,15 @@ from typing import Any
 import pytest
 import yaml
 
-from bertbench.cli import main
-from bertbench.commands import train
+from bertbench.cli import running
+from bertbench.cli.main import main
 from bertbench.common.errors import ConfigError
 from bertbench.common.paths import REPOSITORY
 from bertbench.distributed.world import World
 from bertbench.launch.honour import honour
 from bertbench.launch.image import image_for
 from bertbench.launch.variables import RECORD, VARIABLES, Variables, minutes_of
+from bertbench.training import rank_run
 from tests.conftest import Answer, Captured, Printed
 from tests.distributed.test_ranks import SHELL
 from tests.ranks import run_command, run_ranks
@@ -77,8 +78,8 @@ def test_a_published_configuration_is_the_system_that_ships_for_it(
     options = line[line.index("dgxa100_n8") + 1 :]
     assert {"data.local_batch=48", "optimizer.learning_rate=0.0020992", "schedule.max_steps=1059"} <= set(options)
     given = [setting for setting in options if setting != "--set"]
-    shown = answer("show", "dgxa100_n8", *(word for setting in given for word in ("--set", setting)))
-    plain = answer("show", "dgxa100_n8")
+    shown = answer("config", "show", "dgxa100_n8", *(word for setting in given for word in ("--set", setting)))
+    plain = answer("config", "show", "dgxa100_n8")
     assert shown["derived"] == plain["derived"]
     assert shown["optimizer"] == plain["optimizer"]
     assert shown["schedule"] == plain["schedule"]
@@ -141,14 +142,14 @@ REFUSED = {
     "BATCHSIZE=1.5": "BATCHSIZE=1.5: expected a whole number of at least 1",
     "MAX_STEPS=1e3": "MAX_STEPS=1e3: expected a whole number of at least 1",
     "DGXNNODES=many": "DGXNNODES=many: expected a whole number",
-    "DGXNNODES=4": "DGXNNODES=4: dgxa100_n8 has 8 nodes; unset it, name another system (`bertbench systems`), or adapt "
-    "this one with `bertbench fit dgxa100_n8 ",
+    "DGXNNODES=4": "DGXNNODES=4: dgxa100_n8 has 8 nodes; unset it, name another system (`bertbench config list`), or "
+    "adapt this one with `bertbench config scale dgxa100_n8 ",
     "DGXNGPU=4": "DGXNGPU=4: dgxa100_n8 has 8 ranks on each node",
     "WALLTIME=soon": "WALLTIME=soon: expected minutes, or a time as sbatch takes it",
     "WALLTIME=0": "WALLTIME=0: expected a time above 0",
     "EVALDIR=/nowhere": "EVALDIR=/nowhere: expected a folder on this machine",
     "CHECKPOINTDIR=/x": "CHECKPOINTDIR=/x: published submissions read starting weights from it or write checkpoints",
-    "CHECKPOINTDIR_PHASE1=/x": "model.checkpoint=FILE names a file of `bertbench checkpoint import`",
+    "CHECKPOINTDIR_PHASE1=/x": "--weights PATH names a file of `bertbench checkpoint import`",
     "EVAL_ITER_START_SAMPLES=9": "EVAL_ITER_START_SAMPLES=9: the first evaluation is after one interval",
     "TARGET_MLM_ACCURACY=0.5": "TARGET_MLM_ACCURACY=0.5: evaluation.target 0.5 is not allowed in the closed division",
     "DGXSYSTEM=a CONFIG_NAME=b": "DGXSYSTEM=a and CONFIG_NAME=b name different systems",
@@ -220,8 +221,8 @@ def test_a_variable_of_run_sub_beats_the_file_and_an_argument_beats_it(
 def test_other_commands_don_t_read_them(printed: Printed, monkeypatch: pytest.MonkeyPatch) -> None:
     for name in VARIABLES:
         monkeypatch.setenv(name, "abc")
-    assert "cpu_demo" in printed("systems")
-    assert '"global_batch_size": 128' in printed("show", "cpu_demo")
+    assert "cpu_demo" in printed("config", "list")
+    assert '"global_batch_size": 128' in printed("config", "show", "cpu_demo")
 
 
 @pytest.mark.parametrize(
@@ -263,12 +264,12 @@ def test_in_an_interactive_shell_on_and_dry_run_make_no_rank_and_a_run_starts_it
     assert "kind: TrainJob" in printed("launch", "cpu_demo", "--on", "kubernetes", "--dry-run", "--smoke")
     started: list[list[str]] = []
 
-    def train_once(system: object, arguments: argparse.Namespace, *_: object) -> tuple[None, int]:
-        started.append(train.rank_options(arguments))
+    def run_here(system: object, arguments: argparse.Namespace, **_: object) -> tuple[None, int]:
+        started.append(running.rank_words(arguments))
         return None, 0
 
-    monkeypatch.setattr(train, "train_once", train_once)
-    monkeypatch.setattr(train, "outcome", lambda _: {})
+    monkeypatch.setattr(running, "run_here", run_here)
+    monkeypatch.setattr(rank_run, "outcome", lambda _: {})
     for command in ("launch", "train"):
         printed(command, "cpu_demo", "--smoke")
     assert started == [["--smoke"], ["--smoke"]]
@@ -294,7 +295,7 @@ def test_one_rank_of_a_node_prints_what_all_refuse(tmp_path: Path, tiny_file: st
 def disagree(world: World) -> str:
     variables = Variables({"LR": "1e-3", "DATADIR": str(world.rank)} if world.rank else {"SEED": "3"})
     try:
-        train._agree(world, variables)
+        rank_run.agree_on_variables(world, variables)
     except ConfigError as error:
         return str(error)
     return "agreed"

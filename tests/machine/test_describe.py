@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 import torch
 
-from bertbench.cli import main
+from bertbench.cli.main import main
 from bertbench.common.errors import RunError
 from bertbench.config import load_system
 from bertbench.config.sections import Hardware
@@ -17,7 +17,7 @@ from tests.conftest import Captured
 def test_the_description_has_every_field_and_blanks_where_a_machine_cannot_know(
     capsys: Captured,
 ) -> None:
-    assert main(["detect", "--json"]) == 0
+    assert main(["env", "--json"]) == 0
     said = capsys.readouterr()
     found = json.loads(said.out)
     assert list(found) == list(load_system("cpu_demo").hardware.description())

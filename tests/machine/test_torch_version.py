@@ -6,7 +6,7 @@ from io import StringIO
 
 import pytest
 
-from bertbench.cli import main
+from bertbench.cli.main import main
 from bertbench.distributed.spawn import environments_of
 from bertbench.launch import rank
 from bertbench.machine.torch_version import untested

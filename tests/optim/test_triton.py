@@ -21,7 +21,7 @@ from bertbench.gradients.exchange import ReduceScatter
 from bertbench.gradients.slices import LogicalSlices, SlicedWeights, norms_over_slices
 from bertbench.optim.adam import MultiTensorAdam
 from bertbench.optim.chunks import Chunks
-from bertbench.plan.kernels.machine_code import Resources, usage
+from lab.kernels.machine_code import Resources, usage
 from tests import ranks
 from tests.optim.drawn import adam, draw_gradients, lamb, matrices
 from tests.watching import Watching

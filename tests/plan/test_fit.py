@@ -1,4 +1,4 @@
-"""`bertbench fit`: the same training on other devices, its memory, and what it refuses."""
+"""`bertbench config scale`: the same training on other devices, its memory, and what it refuses."""
 
 import json
 from pathlib import Path
@@ -16,11 +16,11 @@ from tests.training.test_trainer import LOSS_TOLERANCE, losses
 def test_losses_are_equal_on_one_two_and_four_ranks(tiny_file: str, tmp_path: Path, answer: Answer) -> None:
     """12 samples: 4 ranks take 3 each at once; with memory for 3, 2 ranks take 2 parts and one rank 4."""
     (tmp_path / "below").mkdir()
-    enough = answer("fit", tiny_file, "--gpus", 4)["memory_gb"]
+    enough = answer("config", "scale", tiny_file, "--gpus", 4)["memory_gb"]
     answers, measured = {}, {}
     for ranks in (1, 2, 4):
         file = str(tmp_path / "below" / f"on{ranks}.json")
-        answers[ranks] = answer("fit", tiny_file, "--gpus", ranks, "--memory", enough + 1e-6, "--out", file)
+        answers[ranks] = answer("config", "scale", tiny_file, "--gpus", ranks, "--memory", enough + 1e-6, "--out", file)
         (measured[ranks], *_) = run_ranks(ranks, losses, load_system(file))
     assert {ranks: (one["local_batch"], one["gradient_accumulation_steps"]) for ranks, one in answers.items()} == {
         1: (12, 4), 2: (6, 2), 4: (3, 1),
@@ -35,7 +35,7 @@ def test_a_closed_system_stays_closed_and_fits_by_plans_memory(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, printed: Printed
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    notes = printed("fit", "dgxa100_n1", "--gpus", 2, "--memory", 40, "--out", "two.json")
+    notes = printed("config", "scale", "dgxa100_n1", "--gpus", 2, "--memory", 40, "--out", "two.json")
     assert "division: closed, legal" in notes
     assert "losses: equal to rounding, but for what each rank or part does by itself" in notes
     one, other = load_system("dgxa100_n1"), load_system("two.json")
@@ -53,7 +53,7 @@ def test_without_a_known_memory_a_part_keeps_its_samples(tiny_file: str, tmp_pat
     in_parts = {"extends": Path(tiny_file).stem, "data": {"gradient_accumulation_steps": 2}}
     system = write_json(tmp_path / "in_parts.json", in_parts)
     assert load_system(system).local_batch == 6  # 3 in a part
-    made = answer("fit", system, "--gpus", 1, "--out", tmp_path / "one.json")
+    made = answer("config", "scale", system, "--gpus", 1, "--out", tmp_path / "one.json")
     assert made["gradient_accumulation_steps"] == 4
     assert answer("plan", tmp_path / "one.json")["memory_gb_per_gpu"] == round(made["memory_gb"], 3)
 
@@ -75,7 +75,9 @@ def test_what_cannot_fit_is_refused_in_one_line(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     Path("there.json").write_text("{}")
-    doing, refusal = printed("fit", *words.split(), code=2).splitlines()  # on standard error, if on nothing else
-    assert doing == "bertbench fit: counts memory ..."
+    doing, refusal = printed(
+        "config", "scale", *words.split(), code=2
+    ).splitlines()  # on standard error, if on nothing else
+    assert doing == "bertbench config scale: counts memory ..."
     assert expected in refusal
     assert [path.name for path in tmp_path.iterdir()] == ["there.json"]

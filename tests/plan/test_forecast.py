@@ -120,7 +120,7 @@ def test_forecasts_fall_with_gpus_and_another_gpu_is_faster() -> None:
 
 
 def test_the_command_prints_what_checks_read(answer: Answer) -> None:
-    found = answer("predict", "--validate")
+    found = answer("lab", "forecast")
     assert len(found["systems"]) == 32
     assert {"system", "gpus", "predicted_min", "published_min"} <= set(found["systems"][0])
     assert found["worst_error"] >= found["median_error"] > 0

@@ -74,7 +74,7 @@ def test_a_kind_without_results_takes_its_range_from_the_likest_and_says_so() ->
 
 
 def test_a_batch_that_does_not_fit_is_warned_of_and_json_keeps_its_fields(answer: Answer) -> None:
-    words = ["predict", "dgxa100_n8", "--set", "data.global_batch_size=12288"]
+    words = ["estimate", "dgxa100_n8", "--set", "data.global_batch_size=12288"]
     found = answer(*words)
     (warning,) = found["warnings"]
     assert warning.startswith("batch 12,288: a GPU needs 97 GB and has 80")

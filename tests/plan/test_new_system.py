@@ -1,11 +1,11 @@
-"""`bertbench init`: the system file that it writes, and where its hyper-parameters and its division come from."""
+"""`bertbench config init`: the file that it writes, and where its hyper-parameters and its division come from."""
 
 import json
 from pathlib import Path
 
 import pytest
 
-from bertbench.cli import main
+from bertbench.cli.main import main
 from bertbench.config import load_system
 from bertbench.plan import new_system
 from bertbench.plan.convergence import reference_points
@@ -13,7 +13,7 @@ from bertbench.plan.known_points import known_points, nearest_point
 from bertbench.plan.memory import needed_gb
 from tests.conftest import Answer, Captured, Printed
 
-CARDS = ["init", "--nodes", "4", "--gpus", "4", "--gpu-model", "h100-pcie"]
+CARDS = ["config", "init", "--nodes", "4", "--gpus", "4", "--gpu-model", "h100-pcie"]
 
 
 @pytest.fixture(autouse=True)
@@ -35,7 +35,7 @@ def test_the_file_is_closed_at_a_known_batch_and_every_command_takes_it(
     assert known.source in said
     assert "division: closed" in said
     assert needed_gb(system) < 80
-    printed("predict", "mine.json")
+    printed("estimate", "mine.json")
     for on in ("local", "slurm", "kubernetes"):
         printed("launch", "mine.json", "--on", on, "--dry-run")
     problems = answer("plan", "mine.json")["problems"]
@@ -66,7 +66,7 @@ def test_from_takes_a_systems_hyper_parameters(printed: Printed) -> None:
 
 
 def test_accumulation_makes_a_batch_fit(printed: Printed) -> None:
-    printed("init", "--gpus", 4, "--gpu-model", "a100-pcie", "--batch", 3072, "--out", "large.json")
+    printed("config", "init", "--gpus", 4, "--gpu-model", "a100-pcie", "--batch", 3072, "--out", "large.json")
     made = load_system("large.json")
     fewer = max(part for part in range(1, made.parts) if made.local_batch % part == 0)
     less = load_system("large.json", [f"data.gradient_accumulation_steps={fewer}"])
@@ -78,11 +78,11 @@ def test_a_node_of_the_cluster_describes_itself(monkeypatch: pytest.MonkeyPatch,
     told = {**new_system.describe(), "accelerators_per_node": "4", "accelerator_model_name": "NVIDIA H100 PCIe",
             "accelerator_memory_capacity": "80 GiB", "host_processor_model_name": "A processor"}  # fmt: skip
     monkeypatch.setattr(new_system, "describe", lambda: told)
-    assert main(["init", "--nodes", "2", "--out", "here.json"]) == 0
+    assert main(["config", "init", "--nodes", "2", "--out", "here.json"]) == 0
     hardware = load_system("here.json").hardware
     assert (hardware.accelerators_per_node, hardware.accelerator_model_name) == (4, "NVIDIA H100 PCIe")
     assert hardware.host_processor_model_name == "A processor"
-    assert main(["init", "--nodes", "2", "--gpus", "8", "--gpu-model", "h100-sxm", "--json"]) == 0
+    assert main(["config", "init", "--nodes", "2", "--gpus", "8", "--gpu-model", "h100-sxm", "--json"]) == 0
     printed = capsys.readouterr()
     assert "host_processor_model_name" not in json.loads(printed.out)["system"]["hardware"]
     assert "this machine has 4 GPUs, not 8" in printed.err
@@ -102,7 +102,7 @@ REFUSED = {
 @pytest.mark.parametrize(("words", "expected"), REFUSED.items())
 def test_what_cannot_be_a_system_is_refused(words: str, expected: str, tmp_path: Path, printed: Printed) -> None:
     (tmp_path / "there.json").write_text("{}")
-    assert expected in printed("init", *words.split(), code=2)
+    assert expected in printed("config", "init", *words.split(), code=2)
 
 
 def test_every_known_point_is_a_valid_system_and_reference_points_are_whole() -> None:

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from bertbench.cli import main
+from bertbench.cli.main import main
 from bertbench.config import System, load_system, system_names
 from bertbench.distributed.world import World
 from bertbench.loading.inputs import missing_inputs
@@ -116,7 +116,7 @@ def test_all_missing_inputs_are_named_at_once_each_with_whole_commands(
 
 @pytest.mark.parametrize(
     ("capacity", "said"),
-    [("0.0001 GB", "GB, does not fit in 0.0001 GB: "), ("", "GB, of how much the file doesn't say")],
+    [("0.0001 GB", "doesn't fit in 0.0001 GB, needs "), ("", "GB, and the file doesn't say how much a GPU has")],
 )
 def test_a_plan_says_whether_its_memory_fits_the_gpu(
     capacity: str, said: str, tiny_file: str, printed: Printed
@@ -141,6 +141,6 @@ def test_every_system_can_be_planned_at_its_true_size(name: str, answer: Answer)
     assert sum(plan["bucket_elements"]) == plan["parameters"]
     assert plan["load_efficiency"] > 0.9
     assert plan["memory_gb_per_gpu"] > 16e-9 * plan["parameters"]  # weights, gradients, two moments
-    if system.launch.device == "cuda":  # `predict` warns by a sum that needs no dry run
+    if system.launch.device == "cuda":  # `estimate` warns by a sum that needs no dry run
         assert needed_gb(system) == pytest.approx(plan["memory_gb_per_gpu"], rel=0.05)
     assert not [problem for problem in plan["problems"] if "data.balance" in problem or "expected" in problem]

@@ -1,4 +1,4 @@
-"""`bertbench runs`: every run of a folder with how it stands, in the order that is asked for."""
+"""`bertbench report --list`: every run of a folder with how it stands, in the order that is asked for."""
 
 import os
 import re
@@ -51,7 +51,7 @@ def folder(tmp_path: Path) -> Path:
 
 
 def test_every_run_is_listed_with_how_it_stands(folder: Path, answer: Answer) -> None:
-    found = answer("runs", folder)
+    found = answer("report", "--list", folder)
     assert [list(row) for row in found] == [FIELDS] * 8
     assert [(Path(row["run"]).stem, row["status"]) for row in found] == [
         ("result_0", "success"),
@@ -76,13 +76,13 @@ def test_runs_of_logdir_are_sorted_by_a_column_and_those_without_a_value_are_las
     folder: Path, monkeypatch: pytest.MonkeyPatch, answer: Answer
 ) -> None:
     monkeypatch.setenv("LOGDIR", str(folder))
-    times = [row["time_to_train_s"] for row in answer("runs", "--sort", "time_to_train_s")]
+    times = [row["time_to_train_s"] for row in answer("report", "--list", "--sort", "time_to_train_s")]
     assert times == [*[50] * times.count(50), 90, *[None] * times.count(None)]
-    assert [row["seed"] for row in answer("runs", "--sort", "seed")] == [3, 5, 5, 5, 5, 5, None, None]
+    assert [row["seed"] for row in answer("report", "--list", "--sort", "seed")] == [3, 5, 5, 5, 5, 5, None, None]
 
 
 def test_the_table_of_the_tracked_runs_says_what_the_judge_says(printed: Printed) -> None:
-    shown = printed("runs", RESULTS, "--sort", "time_to_train_s")
+    shown = printed("report", "--list", RESULTS, "--sort", "time_to_train_s")
     header, fastest, *others = (" ".join(line.split()) for line in shown.splitlines())
     assert header == "run system seed status time s accuracy samples/s commit verdict"
     assert fastest.endswith(" cpu_demo 2299690808 success 124.6 0.4026 1,438.0 85804e9 pass")
@@ -90,18 +90,18 @@ def test_the_table_of_the_tracked_runs_says_what_the_judge_says(printed: Printed
 
 
 def test_a_folder_without_runs_is_one_clear_line(tmp_path: Path, printed: Printed) -> None:
-    for command in ("runs", "watch"):
+    for command in (("report", "--list"), ("watch",)):
         for name in (tmp_path, tmp_path / "missing" / "result_0.txt"):
-            assert printed(command, name, code=2) == (
+            assert printed(*command, name, code=2) == (
                 f"bertbench: {name}: found no run there; start one with `bertbench train`, or name its folder\n"
             )
 
 
-@pytest.mark.parametrize("command", ["judge", "runs", "report", "compare", "watch"])
+@pytest.mark.parametrize("command", ["judge", "report --list", "report", "compare", "watch"])
 def test_every_command_takes_a_run_by_its_folder_as_by_its_log(command: str, tmp_path: Path, printed: Printed) -> None:
     leave(tmp_path, 0, 50, config={})
     by_folder, by_log = (
-        printed(command, *[tmp_path / name] * (2 if command == "compare" else 1), "--json")
+        printed(*command.split(), *[tmp_path / name] * (2 if command == "compare" else 1), "--json")
         for name in ("result_0", "result_0.txt")
     )
     changing = r"\.txt|\"silent_s.*"  # silence grows while one looks
@@ -111,14 +111,14 @@ def test_every_command_takes_a_run_by_its_folder_as_by_its_log(command: str, tmp
 @pytest.mark.parametrize(
     ("words", "shown"),
     [
-        (["runs", str(RESULTS)], "verdict"),
+        (["report", "--list", str(RESULTS)], "verdict"),
         (["compare", f"{RESULTS}/result_0", str(RESULTS)], "+/-"),
         (["compare", f"{RESULTS}/result_0", str(RESULTS)], "runs that reached it: 1 of A and 10 of B"),
         (["watch", f"{RESULTS}/result_0", "--once"], "+- accuracy by samples"),
     ],
 )
 def test_looking_at_runs_imports_no_torch_and_takes_a_terminal_of_ascii_letters(words: list[str], shown: str) -> None:
-    code = f"import sys\nfrom bertbench.cli import main\nmain({words!r})\nprint('torch' in sys.modules)"
+    code = f"import sys\nfrom bertbench.cli.main import main\nmain({words!r})\nprint('torch' in sys.modules)"
     environment = {**os.environ, "PYTHONIOENCODING": "ascii"}
     command = [sys.executable, "-c", code]
     done = subprocess.run(command, env=environment, capture_output=True, encoding="ascii", check=True)

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from selenium import webdriver
 
-from bertbench.cli import main
+from bertbench.cli.main import main
 from bertbench.common.published_results import published_results
 from bertbench.report.page import page
 from bertbench.report.report_page import published_table

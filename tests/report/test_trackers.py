@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from bertbench.cli import main
+from bertbench.cli.main import main
 from bertbench.report.feed import Feed
 from bertbench.report.followed_run import FollowedRun
 from bertbench.report.trackers import TrackedStep

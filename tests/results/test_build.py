@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from bertbench.cli import main
+from bertbench.cli.main import main
 from bertbench.common.paths import REPOSITORY
 from bertbench.config import load_system
 from bertbench.machine.processor import processor

@@ -54,7 +54,7 @@ def test_an_accuracy_just_below_the_target_is_not_rounded_up_to_it_nor_left_out_
     (row,) = (line.split() for line in printed("report", runs).splitlines() if line.startswith("result_2 "))
     assert "0.39995" in row
     assert "pass" not in row and "success" not in row
-    (row,) = (line.split() for line in printed("runs", runs).splitlines() if "result_2.txt" in line)
+    (row,) = (line.split() for line in printed("report", "--list", runs).splitlines() if "result_2.txt" in line)
     assert "0.39995" in row and "success" not in row
     (side,) = {json.dumps(answer("compare", runs, runs)[letter], sort_keys=True) for letter in "ab"}
     assert json.loads(side)["reached"] == 9
@@ -69,7 +69,7 @@ def test_a_run_below_its_own_target_has_not_reached_it_even_if_the_judge_passes_
     (log.with_suffix("") / "config.json").write_text(json.dumps({"evaluation": {"target": 0.73}}))
     (group,) = answer("report", log)
     assert (group["runs"][0]["verdict"], group["reached"]) == ("pass", 0)
-    assert answer("runs", log)[0]["status"] == "missed the target"
+    assert answer("report", "--list", log)[0]["status"] == "missed the target"
 
 
 @pytest.mark.parametrize(
@@ -91,7 +91,7 @@ def test_a_file_that_is_no_log_is_said_to_be_none(
         complaint = printed(*command, log, code=2)
         assert f"{log}: found {cause}" in complaint
     if content:  # a run that has just begun has an empty log
-        for command in (("runs",), ("watch",), ("track", "--to", "tensorboard")):
+        for command in (("report", "--list"), ("watch",), ("track", "--to", "tensorboard")):
             assert f"{log}: found {cause}" in printed(*command, log, code=2)
 
 

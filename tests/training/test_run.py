@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 import torch
 
-from bertbench.cli import main
+from bertbench.cli.main import main
 from compliance import judge_log
 from compliance.read.log import read_events
 from tests.conftest import Answer, Captured, Printed, Program

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from bertbench.cli import main
+from bertbench.cli.main import main
 from bertbench.config import load_system
 
 WRITTEN = Path(__file__).with_name("made_by_108350e")

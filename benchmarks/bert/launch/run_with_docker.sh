@@ -22,7 +22,7 @@ if [[ $# -ge 1 && "$1" != -* ]]; then
   named="$1"
   shift
 fi
-[[ -n "$named" ]] || fail "no system given; \`bertbench systems\` lists them"
+[[ -n "$named" ]] || fail "no system given; \`bertbench config list\` lists them"
 for variable in NEXP RUNS; do
   [[ "${!variable:-1}" =~ ^[1-9][0-9]*$ ]] || fail "$variable is '${!variable}'; set it to a number of at least 1"
 done

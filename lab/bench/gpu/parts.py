@@ -49,11 +49,11 @@ PARTS = (
         "bertbench lab step --json --device cuda --sizes large --no-compile",
     ),
     Part(
-        "optim", "speed", "LAMB beside torch's fused AdamW", 60, "bertbench lab optim --json --device cuda"
+        "optim", "speed", "LAMB beside torch's fused AdamW", 60, "bertbench lab update --json --device cuda"
     ),
     Part(
         "computed", "speed", "the steps that kernels' bytes and launches predict, to read beside those timed", 150,
-        "bertbench predict --from-kernels --json",
+        "bertbench lab roofline --json",
     ),
     Part(
         "trace", "profile", "where the time of a step of BERT-Large goes", 210, "lab.bench.gpu.parts product.profile"

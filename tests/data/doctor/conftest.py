@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from bertbench.cli import main
+from bertbench.cli.main import main
 from bertbench.data.mlcommons import published
 from bertbench.data.mlcommons.published import PublishedFile
 from tests.data.doctor.small_download import CONTENTS, TEXT_LIST, UNLISTED, Doctor, md5

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from bertbench.cli import main
+from bertbench.cli.main import main
 from bertbench.data.mlcommons import listing
 from bertbench.data.mlcommons.published import part_name
 from compliance.read.record import printable

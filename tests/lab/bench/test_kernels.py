@@ -9,14 +9,14 @@ from typing import Any
 import pytest
 import torch
 
-from bertbench.plan.kernels import absent_gpu
-from bertbench.plan.kernels.absent_gpu import GPUS
-from bertbench.plan.kernels.certificate import certificate as certify
-from bertbench.plan.kernels.codegen import Kernel, graph_of
-from bertbench.plan.kernels.launches import multi_tensor_launches
-from bertbench.plan.kernels.step import PIECES, TOKENS, batch_of_tokens
 from lab.bench import kernels
 from lab.bench.budgets import Found, broken, budgets
+from lab.kernels import absent_gpu
+from lab.kernels.absent_gpu import GPUS
+from lab.kernels.certificate import certificate as certify
+from lab.kernels.codegen import Kernel, graph_of
+from lab.kernels.launches import multi_tensor_launches
+from lab.kernels.step import PIECES, TOKENS, batch_of_tokens
 from tests.conftest import Answer, Printed
 
 needs_triton = pytest.mark.skipif(
@@ -171,7 +171,7 @@ import triton
 import triton.language as tl
 from triton.backends.compiler import GPUTarget
 from triton.compiler import ASTSource
-from bertbench.plan.kernels.machine_code import usage
+from lab.kernels.machine_code import usage
 
 @triton.jit
 def kernel(source, target, size: tl.constexpr):

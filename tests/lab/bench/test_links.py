@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from bertbench.cli import main
+from bertbench.cli.main import main
 from bertbench.distributed.world import World
 from lab.bench import delay_line
 from lab.bench.links import LinkRow, table_of

@@ -14,9 +14,9 @@ QUIET = Progress(False)
 
 
 def test_a_part_is_asked_once_and_a_failure_keeps_what_ended(tmp_path: Path) -> None:
-    parts = (Part("there", "", "systems"), Part("wrong", "", "show nosuch"))
+    parts = (Part("there", "", "config list"), Part("wrong", "", "config show nosuch"))
     for _ in range(2):
-        with pytest.raises(RunError, match=r"`bertbench show nosuch` ended with code 2"):
+        with pytest.raises(RunError, match=r"`bertbench config show nosuch` ended with code 2"):
             run_parts(tmp_path, parts, QUIET)
     assert [path.name for path in tmp_path.iterdir()] == ["there.json"]
     (tmp_path / "there.json").write_text('["kept"]')

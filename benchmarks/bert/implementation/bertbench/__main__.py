@@ -2,7 +2,7 @@
 
 import sys
 
-from bertbench.cli import main
+from bertbench.cli.main import main
 
 if __name__ == "__main__":
     sys.exit(main())

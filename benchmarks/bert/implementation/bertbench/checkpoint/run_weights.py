@@ -1,4 +1,4 @@
-"""Open the weights that `--checkpoint` names: a weights file, a run (its folder or log) or a snapshot.
+"""Open the weights that `--weights` names: a weights file, a run (its folder or log) or a snapshot.
 
 A run means its final weights, or its newest snapshot if it has none.
 """
@@ -49,7 +49,7 @@ def newest_run(runs: Path) -> Path:
             runs_with_weights.append((log.stat().st_mtime, files.folder))
     if not runs_with_weights:
         raise CheckpointError(
-            f"{runs}: found no run with weights; train one with `bertbench launch cpu_demo`, or give --checkpoint"
+            f"{runs}: found no run with weights; train one with `bertbench launch cpu_demo`, or give --weights"
         )
     return max(runs_with_weights)[1]
 

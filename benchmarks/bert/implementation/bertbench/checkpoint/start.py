@@ -8,6 +8,7 @@ from bertbench.common.errors import ConfigError
 from bertbench.common.paths import data_folder, weights_file
 from bertbench.config import System
 from bertbench.config.closed import CHECKPOINT
+from bertbench.config.load import RUN_CONFIG
 from bertbench.data.store.manifest import Manifest
 
 
@@ -31,6 +32,19 @@ def one_checkpoint(system: System, option: str, given: Path) -> None:
     """Raise ConfigError if an option names weights and model.checkpoint was given by hand, too."""
     if setting := system.given.get("model.checkpoint"):
         raise ConfigError(f"{option} {given} and {setting} both name weights; leave one of them out")
+
+
+def weights_of(system: System) -> Path:
+    """Return the weights that a system names: those of its run, else model.checkpoint.
+
+    Raises ConfigError if it names none.
+    """
+    config = Path(system.argument)
+    if config.name == RUN_CONFIG:
+        return config.parent
+    if system.model.checkpoint is None:
+        raise ConfigError(f"{system.name}: has no model.checkpoint; name a weights file with --weights, or a run")
+    return weights_file(system.model.checkpoint)
 
 
 def check_weights(system: System, path: Path, entries: int | None = None) -> Weights:

@@ -40,7 +40,7 @@ def system_names() -> list[str]:
 
 
 def gpu_models() -> list[str]:
-    """Return the cards whose figures come with the project: `init`, `fit` and `predict` take these."""
+    """Return the cards whose figures come with the project: `config init`, `config scale` and `estimate` take these."""
     return sorted(path.stem.removeprefix("gpu_").replace("_", "-") for path in (SYSTEMS / "base").glob("gpu_*.json"))
 
 
@@ -142,7 +142,7 @@ def _find(name_or_path: str) -> Path:
         close = difflib.get_close_matches(name_or_path, system_names(), n=1)
         hint = f"did you mean {close[0]}? " if close else ""
         raise ConfigError(
-            f"found no system {name_or_path!r}; {hint}`bertbench systems` lists them, or give a .json file or a run"
+            f"found no system {name_or_path!r}; {hint}`bertbench config list` lists them, or give a .json file or a run"
         )
     return path
 
@@ -234,7 +234,7 @@ def _override(content: JsonObject, origins: dict[str, str], override: str) -> It
             origins[".".join(sections[:depth])] = option
         place = place.setdefault(section, {})
         if not isinstance(place, dict):
-            yield f"{option}: {section} is a value, not a section; `bertbench show cpu_demo` prints all names"
+            yield f"{option}: {section} is a value, not a section; `bertbench config show cpu_demo` prints all names"
             return
     if name in _BATCHES and value is not None:
         for batch in _BATCHES:  # either names the batch: the later one holds

@@ -146,7 +146,7 @@ _FINETUNE: Declaration = {
     "launch.rank_speeds": _unread("fine-tuning gives all ranks equal work", None),
     "launch.rebalance_every_steps": _unread("fine-tuning gives all ranks equal work", None),
     "power": _unread("fine-tuning measures no energy; `bertbench launch` does", False, 2.0, 1.0, None),
-    "model.initial_weights": _unread("fine-tuning starts from --init, or from random weights", "random"),
+    "model.initial_weights": _unread("fine-tuning starts from --weights, or from random weights", "random"),
     "data": _unread("--train and --dev name the questions"),
     "data.global_batch_size": _unread("set finetune.global_batch_size"),
     "data.local_batch": _unread("set finetune.global_batch_size"),
@@ -202,7 +202,7 @@ _EVALUATE: Declaration = {
     "compute.products": _unread("an evaluation multiplies by torch's own products", "torch"),
 }
 _NOT_FORECAST = _unread("the forecast doesn't depend on it; leave it out")
-_PREDICT: Declaration = {
+_ESTIMATE: Declaration = {
     "*": _NOT_FORECAST,
     **dict.fromkeys(("name", "description", "source", "hardware", "scale_from_batch"), READ),
     **dict.fromkeys(("launch.ranks_per_node", "launch.device", "model", "parallel"), READ),
@@ -257,16 +257,17 @@ DECLARATIONS: dict[str, Declaration] = {
     "launch --on kubernetes": {**_TRAIN, **_BY_A_SCHEDULER},
     "finetune squad": _FINETUNE,
     "evaluate": _EVALUATE,
-    "predict": _PREDICT,
-    "predict --layouts": {
-        **_PREDICT,
+    "estimate": _ESTIMATE,
+    "estimate --layouts": {
+        **_ESTIMATE,
         **dict.fromkeys(("parallel", "parallel.schedule"), _unread("it lists every layout; leave it out")),
     },
-    "bench cost": _COST,
+    "estimate --calibrate": _COST,
     "data prepare": _PREPARE,
     "plan": _DESCRIBES,
     "preflight": _DESCRIBES,
-    "show": _DESCRIBES,
+    "config show": _DESCRIBES,
+    "config export": _DESCRIBES,
 }  # fmt: skip
 """By command, with the option of a mode that reads less."""
 

@@ -201,7 +201,7 @@ class Data(Section):
     strata_edges: tuple[Count, ...] = (128, 256, 384, 512)
     """Longest sequence of each stratum that a stratified batch draws its quota from."""
     cost: Cost | None = None
-    """Cost of a sequence, as `bench cost` fits it to a machine; from the model's shape where it isn't given."""
+    """Cost of a sequence, as `estimate --calibrate` fits it to a machine; by default from the model's shape."""
     recipe: Recipe | None = None
     """How `data prepare` makes the dataset; without it the dataset must be there."""
 

@@ -31,8 +31,8 @@ class Inputs:
     """None: the model starts from random weights."""
 
     @classmethod
-    def open(cls, system: System, train: Path, dev: Path, vocab: Path, init: Path | None) -> Self:
-        """Read everything but the weights' tensors; `init` defaults to the system's model.checkpoint.
+    def open(cls, system: System, train: Path, dev: Path, vocab: Path, weights_path: Path | None) -> Self:
+        """Read everything but the weights' tensors; `weights_path` defaults to the system's model.checkpoint.
 
         Raises DataError, CheckpointError or ConfigError for files that can't be read, are damaged or don't fit.
         """
@@ -45,11 +45,11 @@ class Inputs:
                 f"{vocab}: has {len(vocabulary):,} entries, model.vocab_size is {system.model.vocab_size:,}; "
                 "raise model.vocab_size, or give the vocabulary that belongs to the model"
             )
-        if init is not None:
-            one_checkpoint(system, "--init", init)
+        if weights_path is not None:
+            one_checkpoint(system, "--weights", weights_path)
         elif system.model.checkpoint is not None:
-            init = weights_file(system.model.checkpoint)
-        weights = check_weights(system, init, len(vocabulary)) if init else None
+            weights_path = weights_file(system.model.checkpoint)
+        weights = check_weights(system, weights_path, len(vocabulary)) if weights_path else None
         asked = read_squad(train)
         kept = trainable(train, asked)
         left_out = [question for question in asked if question.fault is not None]

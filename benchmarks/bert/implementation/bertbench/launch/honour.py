@@ -302,7 +302,8 @@ class _Honouring:
                 counted = "nodes" if name == "DGXNNODES" else "ranks on each node"
                 self.problems.append(
                     f"{exported}: {system.name} has {actual} {counted}; unset it, name another system (`bertbench "
-                    f"systems`), or adapt this one with `bertbench fit {system.argument} --gpus N --out FILE.json`"
+                    f"config list`), or adapt this one with `bertbench config scale {system.argument} --gpus N "
+                    "--out FILE.json`"
                 )
 
     def _check_effects(self, system: System) -> None:

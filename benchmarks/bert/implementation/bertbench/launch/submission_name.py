@@ -107,6 +107,6 @@ def shipped_system(submission: SubmissionName) -> str:
             return name
     raise ConfigError(
         f"no system of {submission.nodes} nodes with {submission.gpus} {submission.family} GPUs comes with the "
-        f"project; `bertbench systems` lists those that do, `bertbench fit` adapts one, `bertbench init --nodes "
-        f"{submission.nodes} --gpus {submission.gpus}` writes another"
+        "project; `bertbench config list` lists those that do, `bertbench config scale` adapts one, `bertbench config "
+        f"init --nodes {submission.nodes} --gpus {submission.gpus}` writes another"
     )

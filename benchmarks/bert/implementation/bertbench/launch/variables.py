@@ -18,15 +18,15 @@ FOLDERS = {"DATADIR": "data", "LOGDIR": "results"}
 """What is in these folders; common/paths.py finds them."""
 REFUSED = {
     "CHECKPOINTDIR": "published submissions read starting weights from it or write checkpoints to it; unset it: "
-    "--set model.checkpoint=FILE names starting weights, and snapshots lie in LOGDIR, in the run's folder",
-    "CHECKPOINTDIR_PHASE1": "it names a folder of published weights; unset it: --set model.checkpoint=FILE names a "
+    "--weights PATH names starting weights, and snapshots lie in LOGDIR, in the run's folder",
+    "CHECKPOINTDIR_PHASE1": "it names a folder of published weights; unset it: --weights PATH names a "
     "file of `bertbench checkpoint import`",
 }
 NOT_READ = {
     "DATADIR_PHASE2": "DATADIR names the folder of the data, data.path the dataset in it",
     "DATADIR_PHASE2_PACKED": "DATADIR names the folder of the data, data.path the dataset in it",
     "INIT_LOSS_SCALE": "--set precision.initial_loss_scale=N sets it where gradients pass through fp16",
-    "EXTRA_PARAMS": "its options are settings here; `bertbench show SYSTEM` prints them, --set changes one",
+    "EXTRA_PARAMS": "its options are settings here; `bertbench config show SYSTEM` prints them, --set changes one",
 }
 SAMPLES_OF_A_ROW = 2  # by which published runs count a packed row, whatever is in it
 

@@ -1,4 +1,4 @@
-"""`bench cost`: fit the cost of a sequence to this machine's step times.
+"""`bertbench estimate --calibrate`: fit the cost of a sequence to this machine's step times.
 
 Batches of equal lengths, in two sizes each, take turns through forward and backward pass; least squares on their
 median times gives a constant, a linear and a quadratic term.

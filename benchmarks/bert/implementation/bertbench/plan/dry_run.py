@@ -1,6 +1,7 @@
 """A whole dry run: what a rank holds, sends and works through, how long the run will take, and what would stop it."""
 
 import math
+import shlex
 from contextlib import suppress
 from typing import NamedTuple
 
@@ -112,7 +113,8 @@ def _too_large(system: System, memory: dict[str, float]) -> list[str]:
         return []
     return [
         f"a GPU needs {needed:.0f} GB ({memory['activations']:.0f} GB of them activations), it has {capacity:g} GB; "
-        "raise data.gradient_accumulation_steps, or split the model: `bertbench predict --layouts` lists ways"
+        "raise data.gradient_accumulation_steps, or split the model: `bertbench estimate "
+        f"{shlex.quote(system.argument)} --layouts` lists ways"
     ]
 
 

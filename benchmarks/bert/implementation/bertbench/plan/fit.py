@@ -47,7 +47,7 @@ def fit_system(
         raise ConfigError(
             f"{option}: {system.name} needs {needed:.3g} GB "
             f"on each device even with one sample at a time, it has {capacity:g}; use larger devices, or split the "
-            f"model: `bertbench predict {system.argument} --layouts` lists ways"
+            f"model: `bertbench estimate {system.argument} --layouts` lists ways"
         )
     try:
         minutes = forecast_walltime(made)
@@ -104,7 +104,7 @@ def _notes(before: System, after: System) -> list[str]:
         legal = f"as {before.name}"
     return [
         f"division: {after.hardware.division}, {legal}",
-        "hardware: describes the former machine but for the number of devices; `bertbench detect` reads yours",
+        "hardware: describes the former machine but for the number of devices; `bertbench env` reads yours",
         "losses: equal to rounding, but for what each rank or part does by itself: dropout masks, loss.normalize rank, "
         "clip.mode before and bucket, data.balance planned_local and packed",
     ]

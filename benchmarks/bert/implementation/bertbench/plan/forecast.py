@@ -11,7 +11,7 @@ from bertbench.plan.calibrating_results import Method, forecast_results
 from bertbench.plan.convergence import Samples, samples_to_converge
 from bertbench.plan.forecast_errors import TimeRange, calibration_warnings, range_of
 from bertbench.plan.layout_time import step_seconds
-from bertbench.plan.step_time import Gpu, RunSeconds, Workload, gpu_of, gradient_traffic, run_seconds
+from bertbench.plan.step_time import Gpu, RunSeconds, Workload, gpu_of, gpu_of_card, gradient_traffic, run_seconds
 
 LIMITS = {
     "start_up": "start-up: the same on any number of GPUs",
@@ -31,6 +31,8 @@ class RunForecast(NamedTuple):
     gpu: Gpu
     samples: Samples
     seconds: RunSeconds
+    card: str | None = None
+    """The card that was asked for instead of the system's own, such as h100-pcie."""
 
     @property
     def minutes(self) -> float:
@@ -40,12 +42,12 @@ class RunForecast(NamedTuple):
     @property
     def range(self) -> TimeRange:
         """Return the range of the time to train."""
-        return range_of(self.system, self.gpu, self.minutes)
+        return range_of(self.system, self.gpu, self.minutes, self.card)
 
     @property
     def warnings(self) -> list[str]:
         """Return how the system differs from the runs that calibrated forecasts."""
-        warnings = list(calibration_warnings(self.system, self.gpu))
+        warnings = list(calibration_warnings(self.system, self.gpu, self.card))
         if self.system.optimizer.name != "lamb" and self.samples.interpolated:
             warnings.append(
                 f"optimizer.name {self.system.optimizer.name}: no published result has these hyper-parameters; the "
@@ -59,17 +61,17 @@ def trains_bert_large(system: System) -> bool:
     return system.launch.device == "cuda" and system.model.shape() == BertShape()
 
 
-def forecast_run(system: System, gpu: Gpu | None = None) -> RunForecast:
-    """Forecast a system, on its own GPUs or on others.
+def forecast_run(system: System, card: str | None = None) -> RunForecast:
+    """Forecast a system, on its own GPUs or on those of another card: one of `gpu_models`, or a kind such as h100.
 
     Raises ConfigError if it doesn't train BERT-Large on GPUs of a known kind.
     """
     if not trains_bert_large(system):
         raise ConfigError(
             f"{system.name}: doesn't train BERT-Large on GPUs, and forecasts are calibrated on nothing else; choose a "
-            "dgx system (`bertbench systems` lists them)"
+            "dgx system (`bertbench config list` lists them)"
         )
-    kind = gpu or gpu_of(system)
+    kind = gpu_of_card(card) if card else gpu_of(system)
     samples = samples_to_converge(system.global_batch_size, _hyper_parameters(system), forecast_results())
     work = Workload(
         gpu=kind,
@@ -83,7 +85,7 @@ def forecast_run(system: System, gpu: Gpu | None = None) -> RunForecast:
     seconds = run_seconds(work, calibration(kind))
     if system.parallel.splits:
         seconds = _with_steps_of_layout(seconds, system, kind, samples.number)
-    return RunForecast(system, kind, samples, seconds)
+    return RunForecast(system, kind, samples, seconds, card)
 
 
 def _hyper_parameters(system: System) -> tuple[float, ...]:

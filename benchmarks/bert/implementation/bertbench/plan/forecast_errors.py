@@ -71,9 +71,9 @@ def machine_kind(gpu: Gpu, accelerator: str, gpus: int, nodes: int) -> MachineKi
     return MachineKind(gpu, pcie, eight_a_node, None if has_calibrated_network else nodes == 1)
 
 
-def range_of(system: System, gpu: Gpu, minutes: float) -> TimeRange:
+def range_of(system: System, gpu: Gpu, minutes: float, card: str | None = None) -> TimeRange:
     """Return the range of a forecast of `minutes`, from errors on the results most similar to the system."""
-    errors, results = _nearest(kind_of(system, gpu))
+    errors, results = _nearest(kind_of(system, gpu, card))
     low, high = _middle(errors)
     # error is forecast / published - 1
     return TimeRange(
@@ -100,9 +100,9 @@ def _middle(errors: Sequence[float]) -> tuple[float, float]:
     return float(low), float(high)
 
 
-def calibration_warnings(system: System, gpu: Gpu) -> Iterator[str]:
+def calibration_warnings(system: System, gpu: Gpu, card: str | None = None) -> Iterator[str]:
     """Yield how a system differs from the calibration, and how such published results differed from forecasts."""
-    kind = kind_of(system, gpu)
+    kind = kind_of(system, gpu, card)
     errors, results = _nearest(kind)
     if kind.pcie:
         longer = sorted(1 / (1 + error) - 1 for error in errors)
@@ -123,10 +123,11 @@ def calibration_warnings(system: System, gpu: Gpu) -> Iterator[str]:
         yield f"no published result is of this kind ({kind}): the range is taken from {results}"
 
 
-def kind_of(system: System, gpu: Gpu) -> MachineKind:
-    """Return the kind of a system's machine; a forecast for another GPU ignores the form of the system's own."""
-    model = system.hardware.accelerator_model_name
-    name = model if gpu.upper() in model.upper() else ""
+def kind_of(system: System, gpu: Gpu, card: str | None = None) -> MachineKind:
+    """Return the kind of a system's machine; `card` says the form of a GPU that isn't the system's own."""
+    name = card or system.hardware.accelerator_model_name
+    if gpu.upper() not in name.upper():
+        name = ""
     return machine_kind(gpu, name, system.world_size, system.hardware.number_of_nodes)
 
 

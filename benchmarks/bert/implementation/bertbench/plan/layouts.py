@@ -98,7 +98,7 @@ def candidates(system: System) -> Iterator[System]:
 
 
 def layout_listing(asked: System) -> tuple[JsonObject, list[str]]:
-    """Return what `predict --layouts` prints of a system's layouts: JSON, and a table; or nothing.
+    """Return what `estimate --layouts` prints of a system's layouts: JSON, and a table; or nothing.
 
     Raises what `outlooks` raises.
     """

@@ -95,7 +95,7 @@ def _machine(gpus: int | None, gpu_model: str | None) -> tuple[str, JsonObject, 
     else:
         notes.append(
             f"hardware: this machine has {here} GPUs, not {gpus}, so its processors, memory and network stay blank; "
-            "call `bertbench init` on a node of the cluster, or fill them in"
+            "call `bertbench config init` on a node of the cluster, or fill them in"
         )
     return f"base/gpu_{card.replace('-', '_')}" if card else "base/gpu", hardware, notes
 
@@ -139,7 +139,7 @@ def _finished(content: JsonObject, path: Path, notes: list[str]) -> NewSystem:
         if _fits(system):
             break
     else:
-        notes.append(f"memory: not even one sample at a time fits; `bertbench predict {path} --layouts` lists ways")
+        notes.append(f"memory: not even one sample at a time fits; `bertbench estimate {path} --layouts` lists ways")
     if capacity_gb(system) == math.inf:
         notes.append(f"memory: set hardware.accelerator_memory_capacity, so that `bertbench plan {path}` can compare")
     if system.parts == 1:
@@ -148,7 +148,7 @@ def _finished(content: JsonObject, path: Path, notes: list[str]) -> NewSystem:
         content["launch"]["walltime_minutes"] = forecast_walltime(system)
     except ConfigError:
         notes.append("forecast: none for this GPU, so launch.walltime_minutes is 60; set it, or see "
-                     f"`bertbench predict {path} --gpu` ({', '.join(HARDWARE)})")  # fmt: skip
+                     f"`bertbench estimate {path} --gpu-model NAME` ({', '.join(HARDWARE)})")  # fmt: skip
     system = system_from(path, content)
     division = system.hardware.division
     if division == "closed":

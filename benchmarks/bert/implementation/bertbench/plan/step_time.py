@@ -187,6 +187,14 @@ def run_seconds(work: Workload, calibration: Calibration) -> RunSeconds:
     )
 
 
+def gpu_of_card(card: str) -> Gpu:
+    """Return the kind of a card of `gpu_models`, or of a kind's own name; raises ConfigError for others."""
+    for kind in HARDWARE:
+        if card.split("-", maxsplit=1)[0] == kind:
+            return kind
+    raise ConfigError(f"--gpu-model {card}: forecasts know {', '.join(HARDWARE)} only; name a card of these")
+
+
 def gpu_of(system: System) -> Gpu:
     """Return the kind of a system's GPUs; raises ConfigError if forecasts don't know it."""
     model = system.hardware.accelerator_model_name
@@ -195,5 +203,5 @@ def gpu_of(system: System) -> Gpu:
             return kind
     raise ConfigError(
         f"{system.name}: hardware.accelerator_model_name {model!r} names none of {', '.join(HARDWARE)}; set it to such "
-        f"a card's, or see `bertbench predict {shlex.quote(system.argument)} --gpu h100`"
+        f"a card's, or see `bertbench estimate {shlex.quote(system.argument)} --gpu-model h100-sxm`"
     )

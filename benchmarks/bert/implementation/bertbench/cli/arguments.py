@@ -1,0 +1,261 @@
+"""Add arguments that several commands share, read the system that they name, and print answers and notes."""
+
+import argparse
+import os
+import sys
+from collections.abc import Collection
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from bertbench.common.errors import ConfigError
+from bertbench.common.system_faults import unwritable
+from compliance.read.record import as_json as strict_json
+
+if TYPE_CHECKING:
+    from bertbench.config import System
+
+WEIGHTS_HELP = "a weights file, a run (runs/SYSTEM/bert/result_<n>) or its snapshot (.../snapshots/step_<k>)"
+_CHECKPOINT = "model.checkpoint"
+SYSTEM_HELP = "name of a system, path of a system file, or a run"
+Word = TypeVar("Word", bound=str)
+
+
+def add_path(parser: argparse._ActionsContainer, name: str, metavar: str, text: str, **more: Any) -> None:
+    """Add an argument that is a path; `more` is argparse's."""
+    parser.add_argument(name, type=Path, metavar=metavar, help=text, **more)
+
+
+def add_number(parser: argparse._ActionsContainer, name: str, metavar: str, text: str, **more: Any) -> None:
+    """Add an option that is a whole number of at least 1; the command line raises ConfigError for others."""
+
+    def number(word: str) -> int:
+        if not word.isdecimal() or int(word) < 1:
+            raise ConfigError(f"{name} {word}: expected at least 1")
+        return int(word)
+
+    parser.add_argument(name, type=number, metavar=metavar, help=text, **more)
+
+
+def add_flag(parser: argparse._ActionsContainer, name: str, text: str) -> None:
+    """Add an option without a value."""
+    parser.add_argument(name, action="store_true", help=text)
+
+
+def add_ruleset(parser: argparse.ArgumentParser, text: str, of_each_log: bool = False) -> None:
+    """Add --ruleset, one of the official checker's; by default the newest with BERT, or None: the one of each log."""
+    from compliance import DEFAULT_RULESET, rulesets
+
+    default = f"the one that a log says, else {DEFAULT_RULESET}" if of_each_log else DEFAULT_RULESET
+    parser.add_argument(
+        "--ruleset",
+        default=None if of_each_log else DEFAULT_RULESET,
+        choices=rulesets(),
+        metavar="R",
+        help=f"{text} (default: {default})",
+    )
+
+
+def add_system_arguments(
+    parser: argparse.ArgumentParser, positional: bool = False, named_by: Collection[str] = ()
+) -> None:
+    """Add --set, for every command that reads a system file, and SYSTEM if `positional`.
+
+    SYSTEM may be left out where one of the environment variables in `named_by` is exported.
+    """
+    if positional:
+        add_system(parser, optional=any(os.environ.get(name, "").strip() for name in named_by))
+    parser.add_argument(
+        "--set", action="append", default=[], dest="overrides", metavar="NAME=VALUE",
+        help="override a setting, for example --set schedule.max_steps=100; may be repeated",
+    )  # fmt: skip
+
+
+def add_system(parser: argparse.ArgumentParser, optional: bool = False) -> None:
+    """Add SYSTEM with shell completion."""
+    if optional:
+        system = parser.add_argument("system", nargs="?", metavar="SYSTEM", help=SYSTEM_HELP)
+    else:
+        system = parser.add_argument("system", metavar="SYSTEM", help=SYSTEM_HELP)
+    system.completer = _systems  # type: ignore[attr-defined]  # argcomplete reads it
+
+
+def _systems(**_: object) -> list[str]:
+    """Return the names with which a shell completes SYSTEM."""
+    from bertbench.config.load import system_names
+
+    return system_names()
+
+
+def passed_on(arguments: argparse.Namespace, *names: str, **changed: object) -> list[str]:
+    """Return --set and the named options as words for another process: those that are given, or `changed`."""
+    values = {**vars(arguments), "set": arguments.overrides, **changed}
+    words = []
+    for name in ("set", *names):
+        option, value = f"--{name.replace('_', '-')}", values[name]
+        for item in value if isinstance(value, list) else [value]:
+            if item is True:
+                words.append(option)
+            elif item is not None and item is not False:
+                words += [option, str(item)]
+    return words
+
+
+def seed(text: str) -> int:
+    """Return an option's seed, for argparse. Raises ArgumentTypeError unless it is a whole number of at least 0."""
+    if not text.isdecimal():
+        raise argparse.ArgumentTypeError(f"{text!r}: expected a whole number of at least 0")
+    return int(text)
+
+
+def whole_numbers(option: str, text: str) -> list[int]:
+    """Return an option's list of whole numbers. Raises ConfigError unless all are at least 1."""
+    try:
+        numbers = [int(word) for word in text.split(",")]
+    except ValueError:
+        numbers = [0]
+    if min(numbers) < 1:
+        raise ConfigError(f"{option} {text}: expected positive whole numbers with commas between them, such as 8,64")
+    return numbers
+
+
+def words_of(text: str, option: str, known: Collection[Word]) -> list[Word]:
+    """Return the words of an option's comma-separated list, in the order of `known`.
+
+    Raises ConfigError for others.
+    """
+    words = text.split(",")
+    if unknown := [word for word in words if word not in known]:
+        raise ConfigError(f"{option}: unknown {', '.join(map(repr, unknown))}; choose of {', '.join(known)}")
+    return [word for word in known if word in words]
+
+
+def add_gpu_model(parser: argparse.ArgumentParser, text: str, *, any_name: bool = False) -> None:
+    """Add --gpu-model, whose cards are one list in every command; `any_name` also takes names that aren't in it."""
+    from bertbench.config.load import gpu_models
+
+    others = ", or another name, written as given" if any_name else ""
+    parser.add_argument(
+        "--gpu-model", type=str if any_name else _card, metavar="NAME",
+        help=f"{text}: {', '.join(gpu_models())}{others}",
+    )  # fmt: skip
+
+
+def _card(name: str) -> str:
+    """Return the card that an option names, for argparse. Raises ArgumentTypeError for others."""
+    from bertbench.config.load import gpu_card, gpu_models
+
+    if known := gpu_card(name):
+        return known
+    raise argparse.ArgumentTypeError(f"{name!r}: not one of {', '.join(gpu_models())}")
+
+
+def add_starting_weights(parser: argparse.ArgumentParser) -> None:
+    """Add --weights, which overrides the system's model.checkpoint."""
+    parser.add_argument(
+        "--weights", action="append", default=[], dest="overrides", type=_weights_setting, metavar="PATH",
+        help=f"weights to start from: {WEIGHTS_HELP} (default: the system's model.checkpoint)",
+    )  # fmt: skip
+
+
+def _weights_setting(path: str) -> str:
+    """Return the override of model.checkpoint that --weights stands for.
+
+    Weights in the folder of data keep their name there, because a container has that folder in another place.
+    """
+    from bertbench.common.paths import data_folder
+    from bertbench.config.load import Override
+
+    place = Path(path).absolute()
+    data = data_folder("").absolute()
+    name = place.relative_to(data) if place.is_relative_to(data) else place
+    return Override(f"{_CHECKPOINT}={name}", f"--weights {path}")
+
+
+def check_new_file(out: Path | None) -> None:
+    """Raise ConfigError if --out is given and isn't the name of a new system file."""
+    if out is not None and (out.suffix != ".json" or out.exists()):
+        raise ConfigError(f"--out {out}: expected a new file that ends in .json; give another name")
+
+
+def emit(as_json: bool, content: object, *lines: str) -> None:
+    """Print `content` as JSON (dataclasses as objects) if `as_json`, else the lines unless they are empty."""
+    if as_json:
+        print(strict_json(content))
+    elif text := "\n".join(lines):
+        print(text)
+
+
+def say(*lines: object) -> None:
+    """Print lines on standard error: what is no answer."""
+    for line in lines:
+        print(line, file=sys.stderr)
+
+
+def announce(arguments: argparse.Namespace, doing: str) -> None:
+    """Say on standard error what a command does before code loads that takes seconds."""
+    print(f"bertbench {arguments.command}: {doing} ...", file=sys.stderr, flush=True)
+
+
+def system_of(arguments: argparse.Namespace) -> "System":
+    """Return the system that a command is called with, --set applied.
+
+    Raises ConfigError as `load_system` does, and for settings that the command can't honour.
+    """
+    from bertbench.config import load_system
+    from bertbench.config.reads import check_given, check_overrides
+
+    _check_one_checkpoint(arguments.overrides)
+    try:
+        system = load_system(arguments.system, arguments.overrides)
+    except ConfigError:
+        # how an unread setting would have to fit the others is of no use: say first that it isn't read
+        for declared in _declared(arguments):
+            check_overrides(arguments.overrides, declared)
+        raise
+    for declared in _declared(arguments):
+        check_given(system, declared)
+    return system
+
+
+def _check_one_checkpoint(overrides: Collection[str]) -> None:
+    """Raise ConfigError if --weights is given, and other weights too: the last would win in silence."""
+    from bertbench.config.load import Override, option_of
+
+    named = [override for override in overrides if override.partition("=")[0] == _CHECKPOINT]
+    if len(named) > 1 and any(isinstance(override, Override) for override in named):
+        raise ConfigError(f"{' and '.join(map(option_of, named))} all name weights; leave all but one of them out")
+
+
+def say_unread(system: "System", arguments: argparse.Namespace) -> None:
+    """Name what the system file says and the command doesn't read, in one line, if there is any."""
+    from bertbench.config.reads import unread_line
+
+    command = "train" if arguments.command == "launch" else arguments.command
+    if line := unread_line(system, command):
+        say(line)
+
+
+def _declared(arguments: argparse.Namespace) -> list[str]:
+    """Return the names under which config/reads.py declares what this command reads."""
+    from bertbench.config.reads import DECLARATIONS
+
+    command: str = arguments.command
+    if command in ("train", "launch"):
+        run = f"train --{arguments.short}" if arguments.short else "train"
+        place = getattr(arguments, "on", "local")
+        names = [run, f"launch --on {place}"]
+    elif command == "estimate":
+        modes = [mode for mode in ("layouts", "calibrate") if getattr(arguments, mode)]
+        names = [f"estimate --{mode}" for mode in modes] or ["estimate"]
+    else:
+        names = [command]
+    return [name for name in names if name in DECLARATIONS]
+
+
+def write_file(path: Path, text: str, option: str = "--html") -> None:
+    """Write the file of an option. Raises ConfigError, naming the option, if it cannot be written."""
+    try:
+        path.write_text(text, encoding="utf-8", errors="replace")  # a log may hold half of a surrogate pair
+    except OSError as error:
+        raise ConfigError(unwritable(path, error, f"name another file with {option}")) from error
+    say(f"wrote {path}")

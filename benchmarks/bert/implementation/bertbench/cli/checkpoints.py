@@ -1,0 +1,207 @@
+"""Commands about weights: read, list, write, evaluate and use them."""
+
+import argparse
+from pathlib import Path
+
+from bertbench.cli.arguments import (
+    WEIGHTS_HELP,
+    add_number,
+    add_path,
+    add_system_arguments,
+    emit,
+    say,
+    say_unread,
+    system_of,
+)
+from bertbench.common.errors import ConfigError
+
+EXPECTATION = (
+    "MLPerf's phase-1 checkpoint, unchanged, must score about 0.34085 on MLPerf's 10,000 evaluation samples: "
+    "another number means that weights, data or model differ from MLPerf's"
+)
+
+
+def add_import_arguments(parser: argparse.ArgumentParser) -> None:
+    """Add the checkpoint to read and the file to write."""
+    origin = parser.add_mutually_exclusive_group(required=True)
+    add_path(
+        origin, "--from-tf", "PREFIX",
+        "TensorFlow 1 or 2 checkpoint, for example model.ckpt-28252 for its .index and .data files",
+    )  # fmt: skip
+    add_path(
+        origin, "--from-hf", "DIR",
+        "folder with the config.json and model.safetensors of a BERT, whole or in shards; or its file",
+    )  # fmt: skip
+    add_path(parser, "--config", "FILE", "bert_config.json; with --from-tf")
+    add_path(parser, "--out", "FILE", "weights file to write", required=True)
+    add_number(
+        parser, "--vocab-size", "N",
+        "rows of the embedding matrix; rows without an entry are zero (default: the next multiple of 8)",
+    )  # fmt: skip
+
+
+def import_checkpoint(arguments: argparse.Namespace) -> int:
+    """Convert a TensorFlow or Hugging Face checkpoint to our weights file; list each tensor's use first."""
+    from bertbench.checkpoint.conversion import convert, padded_vocabulary
+    from bertbench.checkpoint.hugging_face import open_hugging_face
+    from bertbench.checkpoint.tensorflow.reader import open_tensorflow
+
+    if (arguments.from_tf is None) != (arguments.config is None):
+        raise ConfigError("--config needs --from-tf: it names the checkpoint's bert_config.json")
+    if arguments.from_tf is not None:
+        prefix: Path = arguments.from_tf
+        origin = open_tensorflow(prefix.with_name(prefix.name.removesuffix(".index")), arguments.config)
+    else:
+        origin = open_hugging_face(arguments.from_hf)
+    rows = padded_vocabulary(origin.shape.vocab_size, arguments.vocab_size)
+    counts = f"{len(origin.used)} tensors used, {len(origin.skipped)} skipped, {len(origin.missing)} missing"
+    lines = [
+        *(f"used     {name} -> {parameter}" for name, parameter in origin.used.items()),
+        *(f"skipped  {name}" for name in origin.skipped),
+        *(f"missing  {name}" for name in origin.missing),
+        counts,
+    ]
+    content = {
+        "source": origin.source,
+        "out": str(arguments.out),
+        "used": origin.used,
+        "skipped": origin.skipped,
+        "missing": origin.missing,
+        "notes": list(origin.notes),
+        "real_vocab_size": origin.shape.vocab_size,
+        "vocab_size": rows,
+    }
+    emit(arguments.json, content, *lines)
+    for note in origin.notes:
+        say(f"note: {note}")
+    convert(origin, arguments.out, rows)
+    say(f"wrote {arguments.out}: {counts}, {rows:,} vocabulary rows")
+    return 0
+
+
+def add_show_arguments(parser: argparse.ArgumentParser) -> None:
+    """Add the weights."""
+    add_path(parser, "weights", "PATH", WEIGHTS_HELP)
+
+
+def show(arguments: argparse.Namespace) -> int:
+    """Print the tensors of weights with their shapes, then the metadata."""
+    from bertbench.checkpoint.run_weights import open_weights
+
+    weights = open_weights(arguments.weights)
+    content = {
+        "path": str(weights.path),
+        "source": weights.source,
+        "shape": weights.shape,
+        "real_vocab_size": weights.real_vocab_size,
+        "parameters": weights.parameters,
+        "tensors": weights.tensors,
+    }
+    lines = [
+        *(f"{name:<40} {' x '.join(f'{size:,}' for size in shape)}" for name, shape in weights.tensors.items()),
+        f"{len(weights.tensors)} tensors, {weights.parameters:,} parameters, from {weights.source}",
+        f"vocabulary of {weights.real_vocab_size:,}, padded to {weights.shape.vocab_size:,} rows",
+    ]
+    emit(arguments.json, content, *lines)
+    return 0
+
+
+def add_export_arguments(parser: argparse.ArgumentParser) -> None:
+    """Add the weights to read and the folder to write."""
+    add_path(parser, "weights", "PATH", WEIGHTS_HELP)
+    add_path(
+        parser, "--to-hf", "DIR",
+        "folder to make, with config.json and model.safetensors for transformers' BertForPreTraining", required=True,
+    )  # fmt: skip
+
+
+def export(arguments: argparse.Namespace) -> int:
+    """Write weights as a Hugging Face model, without the vocabulary's padding."""
+    from bertbench.checkpoint.hugging_face import export as exported
+    from bertbench.checkpoint.run_weights import open_weights
+
+    weights = open_weights(arguments.weights)
+    exported(weights, arguments.to_hf)
+    emit(arguments.json, {"out": str(arguments.to_hf), "vocab_size": weights.real_vocab_size})
+    say(f"wrote {arguments.to_hf}: vocabulary of {weights.real_vocab_size:,}, from {weights.source}")
+    return 0
+
+
+def add_evaluate_arguments(parser: argparse.ArgumentParser) -> None:
+    """Add the system, which has the data and the model's sizes, and the weights."""
+    parser.epilog = EXPECTATION
+    add_path(parser, "--weights", "PATH", f"{WEIGHTS_HELP} (default: the system's model.checkpoint)")
+    add_system_arguments(parser, positional=True)
+
+
+def evaluate(arguments: argparse.Namespace) -> int:
+    """Print the accuracy of weights on the evaluation set, on rank 0.
+
+    Called directly it is one process; started by torchrun or Slurm, ranks share the samples.
+    """
+    system = system_of(arguments)
+    from bertbench.checkpoint.start import one_checkpoint, weights_of
+    from bertbench.config.closed import EVALUATION_SAMPLES
+    from bertbench.launch.rank import ranks_of
+    from bertbench.training.score_weights import score_weights
+
+    if arguments.weights is not None:
+        one_checkpoint(system, "--weights", arguments.weights)
+    path = arguments.weights or weights_of(system)
+    ranks = ranks_of(system)
+    score = score_weights(system, path, ranks)
+    if ranks is not None and ranks.rank:
+        return 0
+    say_unread(system, arguments)
+    content = {
+        "checkpoint": str(path),
+        "source": score.source,
+        "data": str(score.data),
+        "samples": score.samples,
+        "precision": score.precision,
+        "accuracy": score.accuracy,
+        "expectation": EXPECTATION,
+    }
+    lines = [
+        f"accuracy {score.accuracy:.5f} in {score.precision} on {score.samples:,} evaluation samples of {score.data}",
+        f"weights {score.weights}, from {score.source}",
+    ]
+    if score.samples == EVALUATION_SAMPLES:
+        lines.append(EXPECTATION)
+    emit(arguments.json, content, *lines)
+    return 0
+
+
+def add_fill_mask_arguments(parser: argparse.ArgumentParser) -> None:
+    """Add the text and the model."""
+    parser.add_argument("text", metavar="TEXT", help='text with [MASK] at words to predict: "The [MASK] of the list"')
+    add_path(parser, "--weights", "PATH", f"{WEIGHTS_HELP} (default: the newest run)")
+    add_path(parser, "--vocab", "FILE", "the model's vocab.txt (default: the one beside the weights)")
+    add_number(parser, "--top", "N", "predictions for each word (default 5)", default=5)
+
+
+def fill_mask(arguments: argparse.Namespace) -> int:
+    """Predict the words at each [MASK] of a text: a line for each prediction, best first."""
+    from bertbench.checkpoint.run_weights import newest_run, open_weights
+    from bertbench.common.paths import runs_folder, shown_path
+    from bertbench.data.text.vocabulary import Vocabulary
+    from bertbench.finetune.fill_mask import MASK
+    from bertbench.finetune.fill_mask import fill_mask as predicted
+
+    weights = open_weights(arguments.weights or newest_run(runs_folder()))
+    vocabulary = Vocabulary.read(arguments.vocab or weights.vocabulary)
+    masks = predicted(weights, vocabulary, arguments.text, arguments.top)
+    content = {
+        "text": arguments.text,
+        "checkpoint": str(weights.path),
+        "source": weights.source,
+        "masks": masks,
+    }
+    lines = []
+    filled = arguments.text
+    for predictions in masks:  # the text with each mask replaced by its best word, one after the other
+        filled = filled.replace(MASK, predictions[0]["token"], 1)
+        lines.append(filled)
+        lines += [f"  {prediction['probability']:6.1%}  {prediction['token']}" for prediction in predictions]
+    emit(arguments.json, content, *lines, f"weights {shown_path(weights.path)}, from {weights.source}")
+    return 0

@@ -1,0 +1,137 @@
+"""List the commands: their names, the lines of the help, and the functions that add their arguments and run them."""
+
+import argparse
+import importlib
+from collections.abc import Callable, Sequence
+from typing import NamedTuple
+
+from bertbench.cli import (
+    checkpoints,
+    configuration,
+    data,
+    finetuning,
+    following,
+    laboratory,
+    planning,
+    running,
+    submitting,
+)
+
+
+class Command(NamedTuple):
+    """A command: one word, or a group's name and one word."""
+
+    name: str
+    help: str
+    add_arguments: Callable[[argparse.ArgumentParser], None]
+    run: Callable[[argparse.Namespace], int]
+    """Runs it and returns the exit code."""
+
+    takes_variables: bool = False
+    """Whether it honours the variables that published submissions export (launch/variables.py)."""
+
+    reads_words: bool = False
+    """Whether it parses its own arguments, because it is another program."""
+
+    @property
+    def words(self) -> list[str]:
+        """Return the words of its name."""
+        return self.name.split()
+
+
+GROUPS: dict[str, tuple[Command, ...]] = {
+    "set up": (
+        Command("config list", "list the project's systems",
+                configuration.add_list_arguments, configuration.list_systems),
+        Command("config show", "print a system's resolved configuration",
+                configuration.add_show_arguments, configuration.show),
+        Command("config init", "write a system file for your cluster",
+                configuration.add_init_arguments, configuration.init),
+        Command("config scale", "adapt a system to fewer or smaller devices",
+                configuration.add_scale_arguments, configuration.scale),
+        Command("config export", "print a system's resolved configuration for other programs",
+                configuration.add_export_arguments, configuration.export),
+        Command("config schema", "print the JSON schema of system files",
+                configuration.add_schema_arguments, configuration.schema),
+        Command("env", "describe this machine",
+                configuration.add_env_arguments, configuration.env),
+        Command("estimate", "forecast the time to train, as a point and a range",
+                planning.add_estimate_arguments, planning.estimate),
+    ),
+    "data": (
+        Command("data prepare", "make a dataset from text or published samples",
+                data.add_prepare_arguments, data.prepare),
+        Command("data verify", "check a dataset, or a download of MLCommons' files",
+                data.add_verify_arguments, data.verify),
+        Command("data shuffle", "put a dataset in random order over new shards",
+                data.add_shuffle_arguments, data.shuffle),
+        Command("data show", "describe a dataset",
+                data.add_show_arguments, data.show),
+        Command("data export", "write a dataset in a published layout",
+                data.add_export_arguments, data.export),
+        Command("checkpoint import", "read a published checkpoint",
+                checkpoints.add_import_arguments, checkpoints.import_checkpoint),
+        Command("checkpoint show", "list a checkpoint's tensors",
+                checkpoints.add_show_arguments, checkpoints.show),
+        Command("checkpoint export", "write weights for other programs",
+                checkpoints.add_export_arguments, checkpoints.export),
+    ),
+    "run": (
+        Command("plan", "check memory, batches and inputs of any rank without its machine",
+                planning.add_plan_arguments, planning.plan),
+        Command("preflight", "check an allocation before a run",
+                running.add_preflight_arguments, running.preflight),
+        Command("launch", "run a system one or more times, here or on a cluster",
+                running.add_launch_arguments, running.launch, takes_variables=True),
+        Command("train", "be one rank of a run; typed alone, start this machine's ranks",
+                running.add_train_arguments, running.train, takes_variables=True),
+        Command("evaluate", "measure the accuracy of weights",
+                checkpoints.add_evaluate_arguments, checkpoints.evaluate),
+        Command("fill-mask", "predict the masked words of a text",
+                checkpoints.add_fill_mask_arguments, checkpoints.fill_mask),
+        Command("finetune squad", "fine-tune on SQuAD, or score predictions",
+                finetuning.add_squad_arguments, finetuning.squad),
+        Command("balance", "simulate load-balancing methods",
+                planning.add_balance_arguments, planning.balance),
+    ),
+    "follow": (
+        Command("watch", "show a run's page in the terminal, live or finished",
+                following.add_watch_arguments, following.watch),
+        Command("report", "print a table of runs, or list them",
+                following.add_report_arguments, following.report),
+        Command("compare", "compare two runs, or two sets of runs",
+                following.add_compare_arguments, following.compare),
+        Command("track", "copy runs to an experiment tracker: TensorBoard, MLflow, W&B",
+                following.add_track_arguments, following.track),
+    ),
+    "submit": (
+        Command("judge", "judge logs by MLPerf's rules: the same as python -m compliance",
+                submitting.add_judge_arguments, submitting.judge, reads_words=True),
+        Command("rcp", "make or use a reference convergence point: the samples a run needs",
+                submitting.add_rcp_arguments, submitting.rcp),
+        Command("package", "build a submission package",
+                submitting.add_package_arguments, submitting.package),
+    ),
+}  # fmt: skip
+"""Commands in the order in which one meets them."""
+COMMANDS = tuple(command for group in GROUPS.values() for command in group)
+
+
+def callable_by(words: Sequence[str]) -> tuple[Command, ...]:
+    """Return the commands that `words` may call: the laboratory's too if they begin with its name.
+
+    Raises ConfigError if they do and this is no checkout.
+    """
+    if not words or words[0] != "lab":
+        return COMMANDS
+    laboratory.make_importable()
+    of_laboratory: tuple[Command, ...] = importlib.import_module("lab.commands").COMMANDS
+    return (*COMMANDS, *of_laboratory)
+
+
+def called_by(words: Sequence[str]) -> Command | None:
+    """Return the command that `words` call, if any."""
+    for command in callable_by(words):
+        if list(words[: len(command.words)]) == command.words:
+            return command
+    return None

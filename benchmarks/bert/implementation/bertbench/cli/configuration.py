@@ -1,0 +1,197 @@
+"""Commands about system files: list, show, write and adapt them, and describe this machine."""
+
+import argparse
+import json
+import math
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from bertbench.cli.arguments import (
+    add_gpu_model,
+    add_number,
+    add_path,
+    add_system,
+    add_system_arguments,
+    announce,
+    check_new_file,
+    emit,
+    say,
+    system_of,
+    write_file,
+)
+from bertbench.common.errors import ConfigError
+
+if TYPE_CHECKING:
+    from bertbench.plan.new_system import NewSystem
+
+
+def add_list_arguments(parser: argparse.ArgumentParser) -> None:
+    """Add no arguments."""
+
+
+def list_systems(arguments: argparse.Namespace) -> int:
+    """Print a line for each of the project's systems."""
+    from bertbench.config import load_system, system_names
+
+    systems = [load_system(name) for name in system_names()]
+    rows = [
+        {
+            "name": system.name,
+            "description": system.description,
+            "division": system.hardware.division,
+            "ranks": system.world_size,
+            "global_batch_size": system.global_batch_size,
+        }
+        for system in systems
+    ]
+    lines = [
+        f"{system.name:<20} {system.world_size:>5} ranks  {system.hardware.division:<6}  {system.description}"
+        for system in systems
+    ]
+    emit(arguments.json, rows, *lines)
+    return 0
+
+
+def add_show_arguments(parser: argparse.ArgumentParser) -> None:
+    """Add the system."""
+    add_system_arguments(parser, positional=True)
+
+
+def show(arguments: argparse.Namespace) -> int:
+    """Print a system's resolved configuration and numbers derived from it: JSON, with or without --json."""
+    system = system_of(arguments)
+    derived = {
+        "world_size": system.world_size,
+        "global_batch_size": system.global_batch_size,
+        "local_batch": system.local_batch,
+        "evaluation_interval_samples": system.evaluation_interval,
+        "max_steps": system.max_steps,
+    }
+    emit(True, {**system.model_dump(mode="json", by_alias=True), "derived": derived})
+    return 0
+
+
+def add_export_arguments(parser: argparse.ArgumentParser) -> None:
+    """Add the system."""
+    add_system_arguments(parser, positional=True)
+
+
+def export(arguments: argparse.Namespace) -> int:
+    """Print a system's resolved configuration for other programs: JSON, with or without --json."""
+    emit(True, system_of(arguments).model_dump(mode="json", by_alias=True))
+    return 0
+
+
+def add_schema_arguments(parser: argparse.ArgumentParser) -> None:
+    """Add no arguments: the schema is the same for every system."""
+
+
+def schema(arguments: argparse.Namespace) -> int:
+    """Print the JSON schema of system files, with or without --json."""
+    from bertbench.config.load import schema as schema_text
+
+    print(schema_text(), end="")
+    return 0
+
+
+def add_init_arguments(parser: argparse.ArgumentParser) -> None:
+    """Add the cluster and the source of hyper-parameters."""
+    add_number(parser, "--nodes", "N", "nodes of the cluster (default 1)", default=1)
+    add_number(parser, "--gpus", "N", "GPUs on each node (default: this machine's number)")
+    add_gpu_model(parser, "card of the GPUs (default: this machine's)", any_name=True)
+    add_number(parser, "--batch", "N", "global batch size (default: the known one with the shortest forecast)")
+    parser.add_argument(
+        "--from", dest="origin", metavar="SYSTEM",
+        help="take this system's hyper-parameters (default: the published result or reference point nearest in batch)",
+    )  # fmt: skip
+    add_path(parser, "--out", "FILE", "write FILE, which ends in .json (default: print it)")
+
+
+def init(arguments: argparse.Namespace) -> int:
+    """Write or print a system file for a cluster; notes go to standard error."""
+    announce(arguments, "compares known batches")
+    from bertbench.config import load_system
+    from bertbench.plan.known_points import point_of
+    from bertbench.plan.new_system import new_system
+
+    out: Path | None = arguments.out
+    check_new_file(out)
+    point = point_of(load_system(arguments.origin)) if arguments.origin else None
+    path = out or Path(f"cluster_n{arguments.nodes}.json")
+    made = new_system(path, arguments.nodes, arguments.gpus, arguments.gpu_model, arguments.batch, point)
+    content = {
+        "path": out and str(out),
+        "division": made.system.hardware.division,
+        "system": made.content,
+        "notes": made.notes,
+    }
+    _write_system(made, out, arguments.json, content)
+    return 0
+
+
+def add_scale_arguments(parser: argparse.ArgumentParser) -> None:
+    """Add the system and the devices."""
+    add_system(parser)
+    add_number(parser, "--gpus", "N", "total number of devices, or of ranks of a CPU system", required=True)
+    add_gpu_model(parser, "card of the devices (default: the system file's)")
+    parser.add_argument(
+        "--memory", type=float, metavar="GB",
+        help="memory of each device, also of a card that isn't listed (default: the card's, or the system file's)",
+    )  # fmt: skip
+    add_path(parser, "--out", "FILE", "write FILE, which ends in .json (default: print it)")
+    parser.set_defaults(overrides=[])  # the new file extends a system, without overrides
+
+
+def scale(arguments: argparse.Namespace) -> int:
+    """Write or print a file that adapts a system to fewer or smaller devices; notes go to standard error."""
+    system = system_of(arguments)
+    announce(arguments, "counts memory")
+    from bertbench.plan.fit import fit_system
+
+    limit: float | None = arguments.memory
+    if limit is not None and not 0 < limit < math.inf:
+        raise ConfigError(f"--memory {limit:g}: expected the GB of a device, above 0")
+    check_new_file(arguments.out)
+    path = arguments.out or Path(f"{system.name}_g{arguments.gpus}.json")
+    made, memory_gb = fit_system(system, arguments.gpus, limit, path, arguments.gpu_model)
+    content = {
+        "gpus": made.system.world_size,
+        "local_batch": made.system.local_batch,
+        "gradient_accumulation_steps": made.system.parts,
+        "global_batch_size": made.system.global_batch_size,
+        "memory_gb": round(memory_gb, 6),
+    }
+    _write_system(made, arguments.out, arguments.json, content)
+    return 0
+
+
+def _write_system(made: "NewSystem", out: Path | None, as_json: bool, content: object) -> None:
+    """Write or print a new system's file, or print `content` as JSON; say what its user should know."""
+    text = json.dumps(made.content, indent=2) + "\n"
+    say(*made.notes)
+    if out is None:
+        say(f"nothing was written; --out {made.system.hardware.system_name}.json writes the file that the notes name")
+    else:
+        write_file(out, text, "--out")
+        say(f"next: bertbench plan {out}, then bertbench launch {out} --dry-run")
+    emit(as_json, content, "" if out else text.rstrip())
+
+
+def add_env_arguments(parser: argparse.ArgumentParser) -> None:
+    """Add no arguments."""
+
+
+def env(arguments: argparse.Namespace) -> int:
+    """Describe this machine for an MLPerf submission, and list the fields that detection left blank."""
+    from bertbench.distributed.affinity import allowed_cores, available_cores
+    from bertbench.distributed.quota import quota_cores
+    from bertbench.machine.describe import describe
+
+    description = describe()
+    emit(arguments.json, description, *(f"{name:<36} {value}" for name, value in description.items() if value))
+    blank = [name for name, value in description.items() if not value]
+    say(f"left blank, for you to fill in: {', '.join(blank)}")
+    quota = quota_cores()
+    limit = "no quota of time" if quota is None else f"quota of the control group: {quota:g}"
+    say(f"cores that ranks here share: {available_cores()} (allowed: {allowed_cores()}; {limit})")
+    return 0

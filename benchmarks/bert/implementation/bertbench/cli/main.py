@@ -1,0 +1,165 @@
+"""Parse the command line, call the command, and print a user's mistake in one line."""
+
+import argparse
+import difflib
+import os
+import re
+import sys
+from collections.abc import Sequence
+from functools import partial
+from itertools import groupby
+from typing import NoReturn
+
+from bertbench import __version__
+from bertbench.cli.commands import GROUPS, callable_by, called_by
+from bertbench.cli.renamed import refuse_old_names
+from bertbench.common import children
+from bertbench.common.errors import BertbenchError, RunError, refused_variable
+from bertbench.common.system_faults import uncaught
+from bertbench.common.terminal import use_closest_signs
+from compliance.read.record import printable
+from compliance.read.source import CannotJudge
+from compliance.streams import guarded, open_standard_streams, output_error
+
+_ALIKE = 0.7  # of difflib's ratio: its own 0.6 takes --lr for --help
+_COMPLETING = "_ARGCOMPLETE"
+"""Variable by which a shell requests completions of COMP_LINE instead of a run."""
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run one command and return its exit code. A user's mistake prints a message, never a traceback.
+
+    Without `arguments`, this process is the command: they are sys.argv's.
+    """
+    if arguments is None:
+        open_standard_streams()
+        if _COMPLETING in os.environ:
+            import argcomplete
+
+            argcomplete.autocomplete(_parser(os.environ["COMP_LINE"].split()[1:]))  # ends the process
+    use_closest_signs(sys.stdout)
+    return guarded("bertbench", partial(_main, arguments))
+
+
+def _main(arguments: Sequence[str] | None) -> int:
+    try:
+        if arguments is None:
+            children.begin()
+        return _run(list(sys.argv[1:] if arguments is None else arguments))
+    except BertbenchError as error:
+        print(f"bertbench: {error}", file=sys.stderr)
+        return error.exit_code
+    except CannotJudge as error:
+        print(f"bertbench: {printable(str(error))}", file=sys.stderr)
+        return BertbenchError.exit_code
+    except KeyboardInterrupt as interrupt:
+        return children.said(interrupt)
+    except Exception as error:  # of torch and the system, too: what a person can mend is said in a line
+        if output_error() is not None:
+            raise  # `guarded` says it
+        fault = uncaught(error) if isinstance(error, OSError) else None
+        if fault is not None:
+            print(f"bertbench: {fault}", file=sys.stderr)
+            return RunError.exit_code
+        refused = refused_variable(error)
+        if refused is None:
+            raise
+        print(f"bertbench: {refused}", file=sys.stderr)
+        return BertbenchError.exit_code
+
+
+def _run(words: list[str]) -> int:
+    if words and words[0] == "help":
+        words = [*words[1:], "--help"]
+    refuse_old_names(words)
+    command = called_by(words)
+    if command is not None and command.reads_words:
+        return command.run(argparse.Namespace(words=words[len(command.words) :]))
+    arguments = _parser(words).parse_args(words)
+    assert command is not None, "the parser refuses words that call no command"
+    if command.takes_variables:
+        from bertbench.launch.honour import honour
+
+        honour(arguments, os.environ)
+    return command.run(arguments)
+
+
+class _Parser(argparse.ArgumentParser):
+    """Name the closest command, value or option after a misspelt one."""
+
+    leaf: argparse.ArgumentParser | None = None
+    """The called command's, whose options an error of the whole command line doesn't know."""
+
+    def error(self, message: str) -> NoReturn:
+        """Print the message, after the whole help if an argument is missing, else after usage; exit code 2."""
+        if "arguments are required" in message:
+            self.print_help()
+            self.exit(2, f"{self.prog}: {message}\n")
+        leaf = self.leaf or self
+        known = [*leaf._option_string_actions]
+        unknown = "unrecognized arguments:"
+        if refused_value := re.search(r"invalid choice: '(.*?)' \(choose from (.*)\)", message):
+            typed = [refused_value[1]]
+            known = re.findall(r"[^\s',]+", refused_value[2])
+        else:
+            typed = re.findall(r"--[^\s=]+", message.removeprefix(unknown))
+        if message.startswith(unknown) and "--set" in known:
+            self._name_settings(message, message.removeprefix(unknown).split(), leaf.prog)
+        closest = dict.fromkeys(name for word in typed for name in difflib.get_close_matches(word, known, 1, _ALIKE))
+        if closest and closest.keys().isdisjoint(typed):
+            message = f"{re.sub(r' [(]choose from .*', '', message)}; did you mean {' or '.join(closest)}?"
+        super().error(message)
+
+    def _name_settings(self, message: str, words: list[str], program: str) -> None:
+        """End with the settings that unknown options mean; return if they mean none."""
+        from bertbench.cli.foreign_options import no_epochs, settings_meant
+
+        finetunes = program.endswith("finetune squad")
+        takes_weights = "--weights" in (self.leaf or self)._option_string_actions
+        if meant := settings_meant(words, finetunes, takes_weights):
+            only_weights = all(option.startswith("--weights") for option in meant)
+            what = "starting weights are given with" if only_weights else "a system's settings are given with --set:"
+            super().error(f"{message}; {what} {' '.join(meant)}")
+        if no_epochs(words, finetunes):
+            super().error(f"{message}; a run ends at its target, and at the latest after --set schedule.max_steps=N")
+
+
+def _parser(words: list[str]) -> argparse.ArgumentParser:
+    """Return the parser of all names of commands; only the one that `words` call has its arguments."""
+    called = called_by(words)
+    parser = _Parser(
+        prog="bertbench",
+        description="An MLPerf-style BERT benchmark.",
+        epilog=_listing(),
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument("--version", action="version", version=f"bertbench {__version__}")
+    names = parser.add_subparsers(required=True, metavar="COMMAND")
+    groups: dict[str, argparse._SubParsersAction[_Parser]] = {}
+    for command in callable_by(words):
+        *group, name = command.words
+        if group:
+            if group[0] not in groups:
+                groups[group[0]] = names.add_parser(group[0]).add_subparsers(required=True, metavar="COMMAND")
+            leaf = groups[group[0]].add_parser(name, description=command.help, help=command.help)
+        else:  # the help lists commands of one word itself, by group
+            leaf = names.add_parser(name, description=command.help)
+        if command == called and not command.reads_words:
+            leaf.add_argument("--json", action="store_true", help="print JSON on standard output")
+            command.add_arguments(leaf)
+            leaf.set_defaults(command=command.name)
+            parser.leaf = leaf
+    return parser
+
+
+def _listing() -> str:
+    """Return the commands by group, for the help; those of two words under their first."""
+    lines = []
+    for title, commands in GROUPS.items():
+        lines.append(f"{title}:")
+        for first, of_group in groupby(commands, key=lambda command: command.words[0]):
+            leaves = list(of_group)
+            names = ", ".join(command.words[-1] for command in leaves)
+            text = leaves[0].help if names == first else names
+            lines.append(f"  {first:<11}{text}")
+    return "\n".join([*lines, "", "Options of a command: bertbench help COMMAND"])

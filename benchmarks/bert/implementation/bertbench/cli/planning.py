@@ -1,0 +1,280 @@
+"""Commands that compute what a run will take: dry runs, forecasts, load balancing, the cost of a sequence."""
+
+import argparse
+import json
+import math
+from dataclasses import asdict, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, NamedTuple
+
+from bertbench.cli.arguments import (
+    add_flag,
+    add_gpu_model,
+    add_number,
+    add_path,
+    add_starting_weights,
+    add_system_arguments,
+    announce,
+    emit,
+    say_unread,
+    seed,
+    system_of,
+    whole_numbers,
+    words_of,
+)
+from bertbench.common.errors import ConfigError, RunError
+
+if TYPE_CHECKING:
+    from bertbench.balance.cost import CostModel
+    from bertbench.balance.simulate import Outcome
+    from bertbench.data.store.columns import Index
+    from bertbench.plan.forecast import RunForecast
+
+
+def add_plan_arguments(parser: argparse.ArgumentParser) -> None:
+    """Add the system and one of its ranks."""
+    parser.add_argument("--rank", type=int, default=0, metavar="R", help="rank to dry-run (default 0)")
+    add_flag(parser, "--strict", "exit with 1 if a problem would stop the run")
+    add_starting_weights(parser)
+    add_system_arguments(parser, positional=True)
+
+
+def plan(arguments: argparse.Namespace) -> int:
+    """Dry-run any rank without its machine; return 1 with --strict and problems, else 0."""
+    system = system_of(arguments)
+    announce(arguments, "counts memory and steps")
+    from bertbench.plan.dry_run import dry_run
+    from bertbench.plan.dry_run_text import dry_run_json, dry_run_lines
+
+    planned = dry_run(system, arguments.rank)
+    emit(arguments.json, dry_run_json(planned), *dry_run_lines(planned))
+    return 1 if arguments.strict and planned.problems else 0
+
+
+def add_estimate_arguments(parser: argparse.ArgumentParser) -> None:
+    """Add the system and what to estimate."""
+    parser.add_argument("system", nargs="?", metavar="SYSTEM", help="name or path of a system file (default: all)")
+    add_gpu_model(parser, "forecast for this card instead of the system's own")
+    kind = parser.add_mutually_exclusive_group()
+    add_flag(kind, "--layouts", "forecast a step and its memory in every layout of the system's GPUs; any size of BERT")
+    add_flag(
+        kind, "--calibrate",
+        "measure the cost of a sequence here instead, for data.cost: of SYSTEM's model and device, or of a small "
+        "model on the CPU",
+    )  # fmt: skip
+    parser.add_argument("--seed", type=seed, help="with --calibrate: seed of weights and tokens (default 1)")
+    add_system_arguments(parser)
+
+
+def estimate(arguments: argparse.Namespace) -> int:
+    """Forecast the time to train: a point and a range; or forecast layouts, or measure the cost of a sequence."""
+    if arguments.calibrate:
+        return _calibrate(arguments)
+    if arguments.seed is not None:
+        raise ConfigError("--seed: forecasts draw nothing; add --calibrate, or leave --seed out")
+    if arguments.layouts:
+        return _print_layouts(arguments)
+    announce(arguments, "forecasts published results and yours")
+    from bertbench.plan.forecast_text import forecast_json, forecast_lines
+
+    forecasts = _forecasts(arguments)
+    rows = [forecast_json(forecast) for forecast in forecasts]
+    emit(arguments.json, rows[0] if arguments.system else rows, *forecast_lines(forecasts))
+    return 0
+
+
+def _print_layouts(arguments: argparse.Namespace) -> int:
+    if arguments.system is None or arguments.gpu_model:
+        raise ConfigError("--layouts needs a SYSTEM and takes no --gpu-model; `bertbench config list` lists systems")
+    system = system_of(arguments)
+    announce(arguments, "counts memory and steps of every layout")
+    from bertbench.plan.layouts import layout_listing
+
+    say_unread(system, arguments)
+    layouts, lines = layout_listing(system)
+    emit(arguments.json, {"system": arguments.system, **layouts}, *lines)
+    return 0
+
+
+def _forecasts(arguments: argparse.Namespace) -> list["RunForecast"]:
+    """Return the forecast of SYSTEM, or of all systems that train BERT-Large, the smallest first."""
+    from bertbench.config import load_system, system_names
+    from bertbench.plan.forecast import forecast_run, trains_bert_large
+
+    if arguments.system:
+        system = system_of(arguments)
+        say_unread(system, arguments)
+        return [forecast_run(system, arguments.gpu_model)]
+    systems = [load_system(name, arguments.overrides) for name in system_names()]
+    large = sorted(filter(trains_bert_large, systems), key=lambda system: system.world_size)
+    return [forecast_run(system, arguments.gpu_model) for system in large]
+
+
+def add_balance_arguments(parser: argparse.ArgumentParser) -> None:
+    """Add the methods and machines to simulate."""
+    from bertbench.balance.random_samples import WIKIPEDIA
+    from bertbench.balance.simulate import VARIANTS
+
+    add_path(
+        parser,
+        "--lengths",
+        "FILE",
+        "a data folder, its index, or JSON with `counts`: entry i for length i + 1 (default: Wikipedia's)",
+        default=WIKIPEDIA,
+    )
+    parser.add_argument("--gpus", default="8,64,256,1024", metavar="N,...", help="GPUs (default %(default)s)")
+    add_number(parser, "--gpus-per-node", "N", "GPUs of a node (default 8)", default=8)
+    parser.add_argument(
+        "--batch", default="2,4,8,16,48", metavar="N,...", help="samples per GPU and step (default %(default)s)"
+    )
+    parser.add_argument(
+        "--methods", default="all", metavar="NAME,...", help=f"all, or some of {', '.join(VARIANTS)} (default all)"
+    )
+    parser.add_argument(
+        "--strata-edges", default="128,256,384,512", metavar="N,...",
+        help="upper ends of the length strata, in tokens, up to the longest length (default %(default)s)",
+    )  # fmt: skip
+    add_flag(
+        parser, "--causal", "cost of a causal language model: half of attention's term, and the head reads every token"
+    )
+    parser.add_argument(
+        "--attention", type=float, default=1.0, metavar="F",
+        help="score with attention's cost F times that by which sequences are dealt (default 1)",
+    )  # fmt: skip
+    parser.add_argument(
+        "--noise", type=float, default=0.0, metavar="S",
+        help="score with noise: the standard deviation of the logarithm of a GPU's time in a step (default 0)",
+    )  # fmt: skip
+    add_number(parser, "--steps", "N", "steps to plan for each (default 200)", default=200)
+    parser.add_argument("--seed", type=seed, default=1, help="seed of the order of samples (default 1)")
+
+
+class Simulation(NamedTuple):
+    """What `balance` simulated."""
+
+    outcomes: "list[Outcome]"
+    """One for each method, batch and number of GPUs."""
+    entries_N: "Index"
+    """The dataset's samples and their lengths."""
+    lengths: Path
+    cost: "CostModel"
+    """By which samples were assigned to ranks."""
+    scoring: str
+    """By which cost and with what noise efficiencies are scored, as a sentence."""
+
+
+def balance(arguments: argparse.Namespace) -> int:
+    """Simulate how evenly each load-balancing method loads a machine's GPUs, and print a table."""
+    simulation = simulated(arguments)
+    emit(arguments.json, simulation.outcomes, *_balance_table(simulation.outcomes), simulation.scoring)
+    return 0
+
+
+def simulated(arguments: argparse.Namespace) -> Simulation:
+    """Simulate every method on every machine that the arguments name.
+
+    Raises ConfigError for arguments without a meaning, and for data with fewer samples than a global batch.
+    """
+    from bertbench.balance.cost import BERT_LARGE, CAUSAL_LARGE
+    from bertbench.balance.simulate import VARIANTS, population, simulate
+    from bertbench.common.paths import data_folder
+    from bertbench.common.progress import Progress
+
+    gpu_counts = whole_numbers("--gpus", arguments.gpus)
+    batches = whole_numbers("--batch", arguments.batch)
+    methods = list(VARIANTS)
+    if arguments.methods != "all":
+        methods = words_of(arguments.methods, "--methods", VARIANTS)
+    if not (0 <= arguments.attention < math.inf and 0 <= arguments.noise <= 1):
+        raise ConfigError(
+            f"--attention {arguments.attention:g} --noise {arguments.noise:g}: expected a factor of at least 0 and a "
+            "standard deviation from 0 to 1"
+        )
+    per_node = arguments.gpus_per_node
+    for gpus in gpu_counts:
+        if gpus > per_node and gpus % per_node:
+            raise ConfigError(f"--gpus {gpus} is not a multiple of --gpus-per-node {per_node}; choose whole nodes")
+    edges = tuple(sorted(whole_numbers("--strata-edges", arguments.strata_edges)))
+    cost = CAUSAL_LARGE if arguments.causal else BERT_LARGE
+    scored = replace(cost, quadratic=arguments.attention * cost.quadratic)
+    balances = {method: VARIANTS[method]._replace(cost=cost, strata_edges=edges) for method in methods}
+    lengths: Path = arguments.lengths
+    if lengths.parts[:1] == ("data",) and not lengths.exists():
+        lengths = data_folder(str(lengths))  # where DATADIR says, as in a system file
+    entries = population(lengths, arguments.seed, max(gpu_counts) * max(batches) * arguments.steps)
+    worlds = [(method, gpus, batch) for batch in batches for gpus in gpu_counts for method in methods]
+    outcomes = []
+    with Progress() as progress:
+        for method, gpus, batch in worlds:
+            outcomes.append(
+                simulate(
+                    entries, method, balances[method], scored, arguments.noise,
+                    gpus, batch, per_node, arguments.steps, arguments.seed,
+                )
+            )  # fmt: skip
+            done = f"{len(outcomes)} of {len(worlds)}"
+            progress.update(len(outcomes), len(worlds), f"{done}: {method}, {gpus:,} GPUs x {batch}")
+    scoring = _scoring(arguments.attention, arguments.noise)
+    return Simulation(outcomes, entries, lengths, cost, scoring)
+
+
+def _scoring(attention: float, noise: float) -> str:
+    """Return by which cost and with what noise efficiencies are scored."""
+    cost = "the cost that deals" if attention == 1 else f"attention at {attention:g} times the cost that deals"
+    if noise == 0:
+        return f"Scored with {cost}, without noise."
+    return f"Scored with {cost}, and with noise: the logarithm of a GPU's time has a standard deviation of {noise:g}."
+
+
+def _balance_table(outcomes: list["Outcome"]) -> list[str]:
+    """Return efficiency by method and number of GPUs, a block a batch; bytes and time are for the most GPUs."""
+    gpus = list(dict.fromkeys(outcome.gpus for outcome in outcomes))
+    lines = []
+    for batch in dict.fromkeys(outcome.batch for outcome in outcomes):
+        worlds = "".join(f"{number:>8,}" for number in gpus)
+        lines.append(f"{f'{batch} samples a GPU; GPUs:':<28}{worlds}  KB/step  plan ms")
+        for method in dict.fromkeys(outcome.method for outcome in outcomes):
+            row = [outcome for outcome in outcomes if (outcome.batch, outcome.method) == (batch, method)]
+            cells = "".join(f"{outcome.efficiency:>8.4f}" for outcome in row)
+            kilobytes, plan_ms = row[-1].bytes_per_rank_per_step / 1e3, row[-1].plan_ms_per_step
+            lines.append(f"  {method:<26}{cells}{kilobytes:>9,.0f}{plan_ms:>9.2f}")
+    return [*lines, "efficiency = mean load / largest load of a step, mean over steps"]
+
+
+def _calibrate(arguments: argparse.Namespace) -> int:
+    """Measure the cost of a sequence on this machine; print the fit and the line for the system file."""
+    if arguments.gpu_model:
+        raise ConfigError("--calibrate measures this machine; leave --gpu-model out")
+    if arguments.overrides and not arguments.system:
+        raise ConfigError("--set changes a system, and none is given; give SYSTEM too, or leave --set out")
+    system = system_of(arguments) if arguments.system else None
+    import torch
+
+    from bertbench.common.progress import Progress
+    from bertbench.machine.processor import processor
+    from bertbench.machine.sequence_cost import measure
+    from bertbench.model.shape import SHAPES
+
+    if system:
+        say_unread(system, arguments)
+    name = system.name if system else "small"
+    shape = system.model.shape() if system else SHAPES["small"]
+    device = torch.device(system.launch.device if system else "cpu")
+    random_seed = 1 if arguments.seed is None else arguments.seed
+    with Progress() as progress:
+        fit = measure(shape, device, random_seed, progress)
+    if fit.linear <= 0:
+        raise RunError(
+            f"{name}: the measured times fall as tokens grow, so no cost can be fitted; "
+            "measure on a quiet machine, or a larger model"
+        )
+    device_name = torch.cuda.get_device_name(device) if device.type == "cuda" else processor()
+    cost = {"linear": float(f"{fit.linear:.4g}"), "quadratic": float(f"{max(0.0, fit.quadratic):.4g}")}
+    emit(
+        arguments.json,
+        {"machine": device_name, "model": name, **asdict(fit)},
+        f"{name} on {device_name}: a step takes {fit.constant:.2f} ms + {1e3 * fit.linear:.3f} us a token "
+        f"+ {1e6 * fit.quadratic:.3f} ns a token squared (R2 {fit.r_squared:.3f})",
+        f"for the system file: {json.dumps({'data': {'cost': cost}})}",
+    )
+    return 0

@@ -1,0 +1,406 @@
+"""Commands that run a system: launch it anywhere, train it on this machine or as one rank, check an allocation."""
+
+import argparse
+import os
+import shlex
+import sys
+import time
+from contextlib import AbstractContextManager, nullcontext
+from typing import TYPE_CHECKING, get_args
+
+from bertbench.cli.arguments import (
+    add_flag,
+    add_number,
+    add_path,
+    add_starting_weights,
+    add_system_arguments,
+    emit,
+    passed_on,
+    say,
+    say_unread,
+    seed,
+    system_of,
+)
+from bertbench.common.errors import TARGET_MISSED, ConfigError, StoppedError, system_reason
+
+if TYPE_CHECKING:
+    from bertbench.config import System
+    from bertbench.launch.elsewhere import JobStart
+    from bertbench.results.files import ResultFiles
+    from bertbench.training.rank_run import RunOptions
+
+_RUNS_OF_A_RESULT = 10  # of BERT, by MLPerf's training rules
+_LEAST_GBIT = {"cuda": 100.0, "cpu": 0.0}
+"""NCCL exceeds it over one of today's network cards, but not over a fallback socket or a bad cable."""
+
+
+def add_train_arguments(parser: argparse.ArgumentParser) -> None:
+    """Add the system, the seed and the output."""
+    from bertbench.config.sections import OnBadSample
+    from bertbench.launch.variables import SYSTEM_VARIABLES
+    from bertbench.report.trackers import TRACKERS
+
+    parser.epilog = (
+        "Variables that published submissions export, such as DGXSYSTEM, NEXP, SEED and LR, are honoured, or refused "
+        "by name (docs/running.md). An argument beats them."
+    )
+    add_starting_weights(parser)
+    parser.add_argument(
+        "--seed",
+        type=seed,
+        help="repeat the run that logged this seed (to the bit on a CPU; default: from the system's entropy)",
+    )
+    add_path(
+        parser,
+        "--result",
+        "FILE",
+        "log to write (default: the next runs/SYSTEM/bert/result_<n>.txt; LOGDIR moves runs/)",
+    )
+    parser.add_argument(
+        "--resume", default="never", metavar="auto|never|PATH",
+        help="resume an interrupted run from its last snapshot, or else from step 0: auto means the run of "
+        "--result, or else the system's latest, and a new run if that one was not interrupted; PATH is a log, its "
+        "folder or a snapshot (default: never)",
+    )  # fmt: skip
+    add_flag(parser, "--allow-config-change", "resume although the configuration has changed")
+    parser.add_argument(
+        "--on-bad-sample",
+        choices=get_args(OnBadSample),
+        default="fail",
+        help="action on a damaged training sample: end the run (fail), or leave the sample out and count it "
+        "(default: fail)",
+    )
+    parser.add_argument(
+        "--track",
+        action="append",
+        default=[],
+        choices=TRACKERS,
+        help="record the run in a tracker from a separate process, in runs/tensorboard, runs/mlflow or runs/wandb; "
+        "may be repeated",
+    )
+    parser.add_argument(
+        "--metrics-port",
+        metavar="[HOST:]PORT",
+        help="serve the run's state as OpenMetrics, for Prometheus (default host: 127.0.0.1)",
+    )
+    group = parser.add_mutually_exclusive_group()
+    for short, text in (
+        ("smoke", "run a few steps of everything to check machine and file"),
+        ("profile", "profile a few steady steps: a trace and a table of times"),
+    ):
+        help_text = f"{text}; not a result (runs/SYSTEM/{short}/)"
+        group.add_argument(f"--{short}", action="store_const", dest="short", const=short, help=help_text)
+    add_system_arguments(parser, positional=True, named_by=SYSTEM_VARIABLES)
+
+
+def train(arguments: argparse.Namespace) -> int:
+    """Make one timed run: 0 if the target is reached or a short run is over, 3 if missed, 75 if stopped.
+
+    Called directly it starts the system's ranks; started by torchrun or Slurm it is one of them.
+    """
+    system = system_of(arguments)
+    from bertbench.launch.rank import ranks_of
+    from bertbench.training.rank_run import outcome, run_as_rank
+
+    ranks = ranks_of(system)
+    if ranks is not None:
+        return run_as_rank(
+            system,
+            ranks,
+            run_options(arguments),
+            unread=lambda: say_unread(system, arguments),
+            alongside=lambda files: _alongside(files, arguments),
+        )
+    files, code = run_here(system, arguments)
+    emit(arguments.json, outcome(files))
+    return code
+
+
+def run_options(arguments: argparse.Namespace) -> "RunOptions":
+    """Return the options of the run as the code below the command line takes them."""
+    from bertbench.training.rank_run import RunOptions
+
+    return RunOptions(
+        seed=arguments.seed,
+        result=arguments.result,
+        resume=arguments.resume,
+        allow_config_change=arguments.allow_config_change,
+        on_bad_sample=arguments.on_bad_sample,
+        short=arguments.short,
+        variables=arguments.variables,
+    )
+
+
+def _alongside(files: "ResultFiles", arguments: argparse.Namespace) -> AbstractContextManager[None]:
+    """Return the process that tracks the run or serves its metrics, if either is requested."""
+    if not arguments.track and not arguments.metrics_port:
+        return nullcontext()
+    from bertbench.common.paths import runs_folder
+    from bertbench.report.side_process import side_process
+
+    return side_process(arguments.track, arguments.metrics_port, files.log.absolute(), runs_folder())
+
+
+def run_here(
+    system: "System", arguments: argparse.Namespace, launched: float | None = None
+) -> tuple["ResultFiles", int]:
+    """Make one run with all its ranks on this machine; return its files and exit code.
+
+    `launched` gives the launch time if it differs from this process's start (run_with_docker.sh sets it).
+    """
+    from bertbench.checkpoint.resumption import ended
+    from bertbench.checkpoint.start import check_start
+    from bertbench.distributed.startup import LAUNCHED, process_started
+    from bertbench.launch.local import check_startable, run_ranks
+    from bertbench.launch.variables import RECORD
+    from bertbench.loading.inputs import open_data, recipe_differences
+    from bertbench.results.files import ResultFiles
+    from bertbench.training.rank_run import code_of_ended, new_files, resumption_of
+    from bertbench.training.short_run import shortened
+
+    if arguments.allow_config_change and arguments.resume == "never":
+        raise ConfigError("--allow-config-change is for a run that resumes; give --resume too, or leave it out")
+    os.environ[LAUNCHED] = str(launched) if launched else os.environ.get(LAUNCHED, str(process_started()))
+    os.environ[RECORD] = arguments.variables.record()
+    if arguments.short:
+        shortened(system, arguments.short)  # raises its errors early
+    check_startable(system)
+    training, _ = open_data(system)  # report bad data once, not on every rank
+    if differs := recipe_differences(system, training.folder):
+        say(f"warning: {training.folder} was made by another data.recipe than the system file's: {'; '.join(differs)}")
+    check_start(system)
+    if arguments.track or arguments.metrics_port:
+        from bertbench.report.side_process import check_side_work
+
+        check_side_work(arguments.track, arguments.metrics_port)
+    options = run_options(arguments)
+    code = code_of_ended(options)
+    if code is not None:
+        return ResultFiles(arguments.result), code
+    resumption = resumption_of(system, options)
+    files = resumption.files if resumption else new_files(system, options)
+    if launched is None:  # once for all runs
+        say(*arguments.variables.lines)
+        say_unread(system, arguments)
+    code = run_ranks(system, [arguments.system, *rank_words(arguments, "never")], files, resumption)
+    if files.log.exists() and ended(files.log) is None and not arguments.short:
+        say(_how_to_go_on(arguments, files))
+    return files, code
+
+
+def rank_words(arguments: argparse.Namespace, resume: str | None = None) -> list[str]:
+    """Return the options of every rank of a run; `resume` is the resolved value of --resume."""
+    resume = resume or arguments.resume
+    words = passed_on(
+        arguments,
+        "seed", "resume", "allow_config_change", "on_bad_sample", "track", "metrics_port",
+        resume=None if resume == "never" else resume,
+        on_bad_sample=None if arguments.on_bad_sample == "fail" else arguments.on_bad_sample,
+    )  # fmt: skip
+    if arguments.short:
+        words.append(f"--{arguments.short}")
+    return words
+
+
+def _how_to_go_on(arguments: argparse.Namespace, files: "ResultFiles") -> str:
+    """Return how to continue a run that was stopped or failed after its start."""
+    from bertbench.checkpoint.snapshot_folder import META_NAME
+    from bertbench.common.paths import shown_path
+    from bertbench.common.terminal import shell_word
+
+    if any(files.snapshots.glob(f"*/{META_NAME}")):
+        again = ["bertbench", "train", arguments.system, *rank_words(arguments, shown_path(files.log))]
+        line = " ".join(shell_word(word, sys.stderr.encoding) for word in again)
+        return f"resume from the last snapshot with:\n  {line}"
+    return (
+        "no snapshot was taken yet, so this run can't be resumed; --set checkpoint.every_steps=N takes one every N "
+        "steps"
+    )
+
+
+def add_launch_arguments(parser: argparse.ArgumentParser) -> None:
+    """Add the arguments of `train`, the number of runs and the place."""
+    add_train_arguments(parser)
+    add_number(parser, "--runs", "N", "number of runs (default: NEXP, or 1; a result needs 10)")
+    parser.add_argument(
+        "--on",
+        choices=["local", "slurm", "docker", "kubernetes"],
+        default="local",
+        help="where the ranks run (default: this machine)",
+    )
+    add_flag(parser, "--dry-run", "print the exact commands instead of running them")
+    parser.add_argument(
+        "--kind", choices=["trainjob", "jobset"], help="Kubeflow object for --on kubernetes (default: trainjob)"
+    )
+    # run.sub's own, which the help doesn't list:
+    add_path(parser, "--close", "LOG", argparse.SUPPRESS)  # ends the log of a run whose ranks are gone
+    parser.add_argument("--reason", help=argparse.SUPPRESS)  # cause that --close writes
+    add_path(parser, "--resolve", "FILE", argparse.SUPPRESS)  # gets what the exported variables ask for
+
+
+def launch(arguments: argparse.Namespace) -> int:
+    """Run a system one or more times, here or on a cluster; return the highest exit code of the runs.
+
+    A run that misses its target doesn't stop the next.
+    """
+    if arguments.close is not None:
+        return _close(arguments)
+    if arguments.reason is not None:
+        raise ConfigError("--reason: is the cause that --close writes; add --close LOG, or leave it out")
+    if arguments.kind is not None and arguments.on != "kubernetes":
+        raise ConfigError(f"--kind {arguments.kind}: is for --on kubernetes; add that, or leave --kind out")
+    names_one_run = (
+        arguments.seed is not None or arguments.result is not None or arguments.resume not in ("auto", "never")
+    )
+    if arguments.runs > 1 and names_one_run:
+        raise ConfigError(
+            f"{arguments.variables.runs_from} with --seed, --result or --resume PATH would make the same run several "
+            "times; leave one of them out"
+        )
+    if arguments.resolve is not None:
+        return _resolve(arguments)
+    system = system_of(arguments)
+    from bertbench.launch.rank import ranks_of
+
+    here = arguments.on == "local" and not arguments.dry_run
+    if here and ranks_of(system) is not None:  # torchrun or Slurm started one of these per rank
+        return train(arguments)
+    if arguments.runs >= _RUNS_OF_A_RESULT and "submitter" not in system.hardware.model_fields_set:
+        say(
+            f"warning: hardware.submitter isn't set, so the logs name {system.hardware.submitter!r}; set it before "
+            "runs that you will package"
+        )
+    return _launch_here(arguments, system) if here else _launch_elsewhere(arguments, system)
+
+
+def _launch_here(arguments: argparse.Namespace, system: "System") -> int:
+    from bertbench.training.rank_run import outcome
+
+    outcomes = []
+    codes = []
+    for number in range(arguments.runs):
+        if arguments.runs > 1:
+            say(f"run {number + 1} of {arguments.runs}")
+        files, code = run_here(system, arguments, launched=time.time() if number else None)
+        outcomes.append(outcome(files))
+        codes.append(code)
+        if code not in (0, TARGET_MISSED):
+            break
+    emit(arguments.json, outcomes)
+    return max(codes)
+
+
+def _launch_elsewhere(arguments: argparse.Namespace, system: "System") -> int:
+    """Print the commands, or run them."""
+    from bertbench.launch.command_lines import Job
+    from bertbench.launch.elsewhere import job_start
+
+    if arguments.result is not None:
+        raise ConfigError("--result names a file on this machine; set LOGDIR to choose where results go elsewhere")
+    if arguments.on == "kubernetes" and arguments.runs > 1:
+        raise ConfigError(f"{_runs_of(arguments)}: on kubernetes a job is one run; create the job once per run")
+    job = Job(system, arguments.system, rank_words(arguments), arguments.runs, arguments.variables)
+    start = job_start(job, arguments.on, arguments.kind or "trainjob")
+    if arguments.on == "local" and arguments.runs > 1 and len(start.commands) > 1:
+        say(f"{_runs_of(arguments)}: the lines start one run; start them once for each run")
+    say(*arguments.variables.lines)
+    if arguments.dry_run:
+        _print_start(arguments, start)
+        return 0
+    return start.run()
+
+
+def _print_start(arguments: argparse.Namespace, start: "JobStart") -> None:
+    content = {"commands": start.lines, "variables": start.variables, "input": start.manifest}
+    emit(arguments.json, content, start.text())
+
+
+def _runs_of(arguments: argparse.Namespace) -> str:
+    """Return what asks for several runs, as a user typed it."""
+    asked_by: str = arguments.variables.runs_from
+    return f"{asked_by} {arguments.runs}" if asked_by == "--runs" else asked_by
+
+
+def _close(arguments: argparse.Namespace) -> int:
+    """End the log of a run whose ranks are gone, for run.sub."""
+    from bertbench.launch.local import close_log
+    from bertbench.results.files import ResultFiles
+
+    close_log(ResultFiles(arguments.close), arguments.reason or "the ranks are gone")
+    return 0
+
+
+def _resolve(arguments: argparse.Namespace) -> int:
+    """Write, a line each: the system, what was honoured, and the arguments that variables became. run.sub reads them.
+
+    Raises ConfigError for arguments that choose a place or a number of runs: run.sub is in a job.
+    """
+    counts_runs = arguments.runs > 1 and arguments.variables.runs_from == "--runs"
+    if arguments.on != "local" or arguments.dry_run or counts_runs:
+        raise ConfigError(
+            "run.sub takes the options of `bertbench train`; leave out --on, --dry-run and --runs, set NEXP"
+        )
+    say(*arguments.variables.lines)
+    lines = [arguments.system, arguments.variables.record(), *arguments.variables.words]
+    try:
+        arguments.resolve.write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
+    except OSError as error:
+        raise ConfigError(f"{arguments.resolve}: cannot be written ({system_reason(error)}); set LOGDIR") from error
+    return 0
+
+
+def add_preflight_arguments(parser: argparse.ArgumentParser) -> None:
+    """Add the system and its least bandwidth."""
+    parser.add_argument(
+        "--min-gbit", type=float, metavar="G",
+        help="least bandwidth of an all-reduce, in Gbit/s as nccl-tests counts it "
+        f"(default: {_LEAST_GBIT['cuda']:g} on GPUs, none on CPUs)",
+    )  # fmt: skip
+    add_starting_weights(parser)
+    add_system_arguments(parser, positional=True)
+
+
+def preflight(arguments: argparse.Namespace) -> int:
+    """Check an allocation before a run: 0 without problems, 1 with problems, which the table locates.
+
+    Called directly it starts the system's ranks; started by torchrun or Slurm it is one of them.
+    """
+    system = system_of(arguments)
+    from bertbench.launch.allocation import check_allocation
+    from bertbench.launch.rank import as_rank, ranks_of
+
+    ranks = ranks_of(system)
+    if ranks is None:
+        return _preflight_here(system, arguments)
+    least_gbit = _LEAST_GBIT[system.launch.device] if arguments.min_gbit is None else arguments.min_gbit
+    with as_rank(system, ranks) as world:
+        allocation = check_allocation(system, world, least_gbit)
+        if world.leads:
+            emit(arguments.json, allocation.as_json(), *allocation.lines())
+            sys.stdout.flush()
+    return 1 if allocation.problems else 0
+
+
+def _preflight_here(system: "System", arguments: argparse.Namespace) -> int:
+    """Start this machine's ranks; they print the answer."""
+    from torch.distributed.elastic.multiprocessing import SignalException
+    from torch.distributed.elastic.multiprocessing.errors import ChildFailedError
+
+    from bertbench.launch.local import agent_of, check_startable
+
+    ranks_per_node = system.launch.ranks_per_node
+    name = shlex.quote(system.argument)
+    check_startable(
+        system,
+        f"start it in an allocation with `srun --mpi=none --ntasks-per-node={ranks_per_node} bertbench preflight "
+        f"{name}`, or by torchrun on each node (docs/running.md)",
+    )
+    options = passed_on(arguments, "min_gbit", "json")
+    try:
+        agent_of(system)("-P", "-m", "bertbench", "preflight", arguments.system, *options)
+    except SignalException as stopped:
+        say(f"bertbench: {StoppedError.SIGN} {stopped.sigval.name}; all ranks stopped")
+        return 128 + int(stopped.sigval)
+    except ChildFailedError as failed:
+        return max(1, *(failure.exitcode for failure in failed.failures.values()))
+    return 0

@@ -1,0 +1,83 @@
+"""Start a job by another launcher: choose its commands, show them as a shell takes them, or run the first."""
+
+import shlex
+import subprocess
+import sys
+from dataclasses import dataclass, field
+from typing import Literal
+
+from bertbench.common.children import outside
+from bertbench.common.errors import RunError
+from bertbench.common.terminal import shell_word
+from bertbench.launch import kubernetes
+from bertbench.launch.command_lines import (
+    CommandLine,
+    Job,
+    docker_command,
+    slurm_command,
+    torchrun_lines,
+    torchrun_variables,
+)
+
+Place = Literal["local", "slurm", "docker", "kubernetes"]
+"""Where ranks run: `local` means by torchrun, a command for each node."""
+KubernetesKind = Literal["trainjob", "jobset"]
+
+
+@dataclass(frozen=True)
+class JobStart:
+    """What starts a job."""
+
+    commands: list[CommandLine]
+    """One, or for torchrun one on each node."""
+    variables: dict[str, str] = field(default_factory=dict)
+    """Variables that a shell exports before the commands."""
+    manifest: str | None = None
+    """What the command reads on standard input."""
+
+    @property
+    def lines(self) -> list[list[str]]:
+        """Return the words of each command, with the variables that it reads."""
+        return [command.line() for command in self.commands]
+
+    def text(self) -> str:
+        """Return the commands for a shell, or the manifest below the command, as a comment, that reads it."""
+        if self.manifest:
+            return f"# {shlex.join(self.lines[0])}\n{self.manifest}".removesuffix("\n")
+        lines = [" ".join(map(_shell_word, words)) for words in self.lines]
+        if self.variables:
+            pairs = [f"{name}={value}" for name, value in self.variables.items()]
+            lines.insert(0, f"export {shlex.join(pairs)}")
+        return "\n".join(lines)
+
+    def run(self) -> int:
+        """Run the first command and return its exit code. Raises RunError if this machine doesn't have it."""
+        command = self.commands[0]
+        try:
+            environment = {**outside(), **command.variables}
+            done = subprocess.run(command.words, input=self.manifest, text=True, check=False, env=environment)
+        except FileNotFoundError as error:
+            raise RunError(
+                f"found no {command.words[0]} on this machine; start this where it is installed, or see --dry-run"
+            ) from error
+        return done.returncode
+
+
+def job_start(job: Job, place: Place, kind: KubernetesKind) -> JobStart:
+    """Return what starts a job in a place; `kind` is Kubernetes' object."""
+    match place:
+        case "kubernetes":
+            create = CommandLine(["kubectl", "create", "--filename", "-"], {})
+            return JobStart([create], manifest=kubernetes.manifest(job, kind))
+        case "slurm":
+            return JobStart([slurm_command(job)])
+        case "docker":
+            return JobStart([docker_command(job)])
+        case "local":
+            commands = [CommandLine(words, {}) for words in torchrun_lines(job)]
+            return JobStart(commands, torchrun_variables())
+
+
+def _shell_word(word: str) -> str:
+    """Return a word as a shell takes it; the reader sets $MASTER_ADDR, so it alone isn't quoted."""
+    return word if word.endswith("=$MASTER_ADDR") else shell_word(word, sys.stdout.encoding)

@@ -1,0 +1,98 @@
+"""Write a dry run as JSON and as lines, for `bertbench plan`."""
+
+from itertools import groupby
+from typing import Any
+
+from bertbench.config.optimizer import GRADIENT_BYTES
+from bertbench.plan.dry_run import DryRun
+from bertbench.plan.first_steps import STEPS
+
+_MIB = 2**20
+_SHOWN_EVALUATIONS = 4
+
+
+def dry_run_json(plan: DryRun) -> dict[str, Any]:
+    """Return a dry run for --json: memory in GB, tokens and bytes of a step, and the problems found."""
+    system, counted, steps = plan.system, plan.counted, plan.steps
+    layout = system.layout
+    return {
+        "system": system.name,
+        "gpus": system.world_size,
+        "rank": plan.rank,
+        "global_batch_size": system.global_batch_size,
+        "layout": {
+            **layout._asdict(), "coordinate": layout.coordinate(plan.rank)._asdict(), "grid": layout.lines(),
+        },
+        "sent_bytes_per_step": plan.sent_bytes,
+        "parameters": counted.parameters,
+        "memory_gb_per_gpu": round(plan.memory_gb_per_gpu, 3),
+        "memory_capacity_gb": plan.capacity_gb,
+        "memory_gb": {part: round(gb, 3) for part, gb in plan.memory_gb.items()},
+        "bucket_elements": list(counted.bucket_elements),
+        "bytes_per_step": counted.bytes_per_step,
+        "lengths_from": steps.source,
+        "load_efficiency": round(steps.load_efficiency, 4),
+        "tokens_per_step": {
+            "mean": round(float(steps.tokens.mean()), 1), "least": int(steps.tokens.min()),
+            "most": int(steps.tokens.max()),
+        },
+        "evaluation_interval_samples": system.evaluation_interval,
+        "evaluation_steps": plan.evaluation_steps,
+        "expected_minutes": None if plan.forecast is None else round(plan.forecast.minutes, 3),
+        "problems": plan.problems,
+    }  # fmt: skip
+
+
+def dry_run_lines(plan: DryRun) -> list[str]:
+    """Return a dry run for people, a line or more for each subject."""
+    system, counted, steps = plan.system, plan.counted, plan.steps
+    memory = ", ".join(f"{part.replace('_', ' ')} {gb:.2f}" for part, gb in plan.memory_gb.items())
+    evaluations = ", ".join(map(str, plan.evaluation_steps[:_SHOWN_EVALUATIONS]))
+    if len(plan.evaluation_steps) > _SHOWN_EVALUATIONS:
+        evaluations += f", ... {plan.evaluation_steps[-1]}"
+    lines = [
+        f"{system.name}: rank {plan.rank} of {system.world_size:,}, global batch {system.global_batch_size:,}",
+        *_grid(plan),
+        f"memory      {_fit(plan)}: {memory}",
+        f"tokens      {steps.tokens.min():,} to {steps.tokens.max():,} a step (mean {steps.tokens.mean():,.0f}); "
+        f"load efficiency {steps.load_efficiency:.4f}, from {steps.source}, {STEPS} steps",
+        f"gradients   {counted.bytes_per_step:,} bytes a rank and step; {len(counted.bucket_elements)} buckets:",
+        *(
+            f"  {len(list(same)):>5} of {size:>12,} elements, {GRADIENT_BYTES * size / _MIB:.1f} MiB"
+            for size, same in groupby(counted.bucket_elements)
+        ),
+        f"evaluation  every {system.evaluation_interval:,} samples: after steps {evaluations}",
+    ]
+    if plan.forecast is None:
+        lines.append("walltime    not forecast: calibrated for BERT-Large on A100, H100 and H200 only")
+    else:
+        lines.append(
+            f"walltime    {plan.forecast.range} expected, {plan.forecast.samples.number:,.0f} samples; "
+            f"{system.launch.walltime_minutes} minutes granted"
+        )
+    return [*lines, *(f"problem     {problem}" for problem in plan.problems or ["none found"])]
+
+
+def _fit(plan: DryRun) -> str:
+    """Return how much memory a rank needs, and on GPUs whether it fits."""
+    needs = f"needs {plan.memory_gb_per_gpu:.2f} GB"
+    if plan.system.launch.device != "cuda":
+        return needs
+    if plan.capacity_gb is None:
+        return f"{needs}, and the file doesn't say how much a GPU has (hardware.accelerator_memory_capacity)"
+    fits = "fits in" if plan.memory_gb_per_gpu <= plan.capacity_gb else "doesn't fit in"
+    return f"{fits} {plan.capacity_gb:g} GB, {needs}"
+
+
+def _grid(plan: DryRun) -> list[str]:
+    """Return the ranks of every stage if ranks share the model, and this rank's bytes in each dimension."""
+    if not plan.system.parallel.splits:
+        return []
+    layout = plan.system.layout
+    sent = ", ".join(f"{dimension} {size:,}" for dimension, size in plan.sent_bytes.items())
+    return [
+        f"layout      data {layout.data} x tensor {layout.tensor} x pipeline {layout.pipeline}; tensor-parallel ranks "
+        "are joined by -, data-parallel ranks are side by side:",
+        *(f"  {line}" for line in layout.lines()),
+        f"sent        bytes a step: {sent}",
+    ]

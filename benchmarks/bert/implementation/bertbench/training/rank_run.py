@@ -1,0 +1,250 @@
+"""Make a run on one rank: new or resumed, with the files that it writes and the options of `bertbench train`.
+
+`bertbench train` chooses a run's files and checks its options once, in the process that starts this machine's ranks.
+Each rank then does the same by itself, since torchrun and srun start ranks without such a process.
+"""
+
+import os
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+
+from mlperf_logging.mllog import constants
+
+from bertbench.checkpoint.resumption import Resumption, continue_run, ended, find, restored_by_launcher
+from bertbench.common.errors import TARGET_MISSED, ConfigError, RunError
+from bertbench.common.paths import runs_folder, shown_path
+from bertbench.common.terminal import shell_word
+from bertbench.config import System
+from bertbench.config.sections import OnBadSample
+from bertbench.distributed.affinity import available_cores
+from bertbench.distributed.ranks import Ranks, withheld_cores
+from bertbench.distributed.rendezvous import leave_log, log_left
+from bertbench.distributed.startup import Startup
+from bertbench.distributed.world import World
+from bertbench.launch.rank import agreed_seed, as_rank
+from bertbench.launch.variables import Variables, differing
+from bertbench.loading.inputs import open_split
+from bertbench.machine.describe import differences
+from bertbench.results.files import ResultFiles, reserve
+from bertbench.results.mlperf_log import Run
+from bertbench.results.power import power_sampled
+from bertbench.results.profiling import Profiler
+from bertbench.results.progress import RunProgress
+from bertbench.run_files.straggler import straggler_of
+from bertbench.training.build import Options, make_sampler
+from bertbench.training.short_run import Short, shortened
+from bertbench.training.train import train
+from compliance.read.find import LOG_PATTERN
+from compliance.read.log import CannotJudge, read_events
+from compliance.read.run import RunFacts
+
+
+@dataclass(frozen=True)
+class RunOptions:
+    """How a run differs from a new one with a seed of its own."""
+
+    seed: int | None = None
+    result: Path | None = None
+    """Log to write; None takes the next free name."""
+    resume: str = "never"
+    """`never`, `auto`, or the path of a log, its folder or a snapshot."""
+    allow_config_change: bool = False
+    on_bad_sample: OnBadSample = "fail"
+    short: Short | None = None
+    variables: Variables = field(default_factory=Variables)
+    """What became of the variables that the user exported."""
+
+
+def code_of_ended(options: RunOptions) -> int | None:
+    """Return the exit code of the run that `--resume auto --result LOG` names if it has ended by itself."""
+    if options.resume != "auto" or options.result is None:
+        return None
+    status = ended(options.result)
+    if status is None:
+        return None
+    print(f"{options.result}: this run has ended: {status}", file=sys.stderr)
+    return 0 if status == constants.SUCCESS else TARGET_MISSED
+
+
+def resumption_of(system: System, options: RunOptions) -> Resumption | None:
+    """Return where the run resumes; None for a new run.
+
+    Raises ConfigError if the options contradict the interrupted run, CheckpointError if they name no run.
+    """
+    if options.resume != "never" and options.short:
+        raise ConfigError(f"--{options.short} takes a few steps of a new run; leave --resume out")
+    resumption = find(options.resume, options.result, runs_folder() / system.name / "bert")
+    if resumption is None:
+        return None
+    if options.result is not None and options.result.absolute() != resumption.log.absolute():
+        raise ConfigError(
+            f"--result {options.result}: --resume {options.resume} continues the run of {resumption.log} in "
+            "its own files; leave --result out"
+        )
+    meta = resumption.meta
+    exported = options.variables.values.get("SEED")
+    if exported is not None and options.seed != meta.seed:
+        raise ConfigError(f"SEED={exported}: the resumed run has seed {meta.seed}; unset it")
+    resumption.check(system, options.seed, options.allow_config_change)
+    make_sampler(system, open_split(system, "train"), meta.seed).planner.check_world(meta.nodes, meta.ranks)
+    return resumption
+
+
+def new_files(system: System, options: RunOptions) -> ResultFiles:
+    """Return the files of a new run, reserved for it.
+
+    Raises ConfigError for a name that only results have, RunError if an earlier run left snapshots under the name.
+    """
+    if options.result is None:
+        return reserve(runs_folder(), system.name, options.short)
+    files = ResultFiles(options.result)
+    if options.short and files.log.match(LOG_PATTERN):
+        raise ConfigError(
+            f"--result {files.log}: --{options.short} makes no result; give it another name than {LOG_PATTERN}"
+        )
+    if files.snapshots.exists():
+        raise RunError(
+            f"{files.log}: an earlier run of this name left snapshots; resume it by --resume auto, or give another "
+            "--result"
+        )
+    if options.resume == "auto" and files.folder.exists():  # it never started, or it would be resumed
+        files.discard(again=True)
+    elif not restored_by_launcher():
+        files.timeline.unlink(missing_ok=True)
+    return files
+
+
+def outcome(files: ResultFiles) -> dict[str, object]:
+    """Return what a run came to, read from its log, for `train --json`."""
+    try:
+        facts = RunFacts(read_events(files.log))
+    except CannotJudge:  # it never started and wrote no log
+        return {"log": None, "status": "not started"}
+    return {
+        "log": str(files.log),
+        "status": facts.status,
+        **({"not_a_result": facts.not_a_result} if facts.not_a_result else {}),
+        "seed": facts.seed,
+        "accuracy": facts.best_accuracy,
+        "samples": facts.samples,
+        "time_to_train_s": facts.time_to_train_s,
+    }
+
+
+def run_as_rank(
+    system: System,
+    ranks: Ranks,
+    options: RunOptions,
+    unread: Callable[[], None],
+    alongside: Callable[[ResultFiles], AbstractContextManager[None]],
+) -> int:
+    """Run this process as one rank, and return its exit code.
+
+    `unread` names the settings that the run doesn't read. `alongside` starts what follows the run in a process of its
+    own, on the rank that writes the files.
+    """
+    startup = Startup.of_rank()
+    short = options.short
+    if short:
+        system = shortened(system, short)
+    startup.mark("imports")
+    with as_rank(system, ranks) as world:
+        startup.mark("meeting")
+        agree_on_variables(world, options.variables)
+        profiler = Profiler(world, on=short == "profile")
+        if world.leads and (log := log_left(world.store)):
+            options = replace(options, resume="auto", result=log)
+        code = world.from_all(code_of_ended(options) if world.leads else None)[0]
+        if code is not None:
+            return code
+        files: ResultFiles | None = None
+        resumption = _continued(system, options) if world.leads else None
+        resumption = world.from_all(resumption)[0]
+        if resumption:
+            seed = resumption.meta.seed
+            if world.leads:
+                files = resumption.files
+        else:
+            seed = agreed_seed(world, options.seed)
+            if world.leads:
+                files = _begun(system, seed, options)
+        if files:
+            leave_log(world.store, files.log)
+        _say_first(system, ranks, unread)
+        with RunProgress(system, enabled=world.leads) as progress:
+            progress.message(f"{system.name}: ranks {world.size}, seed {seed}, log {files and shown_path(files.log)}")
+            if resumption:
+                progress.message(f"resumes after step {resumption.meta.step}, from {resumption.path}")
+            chosen = Options(resumption, options.on_bad_sample, startup, profiler, short)
+            with power_sampled(system, world, files), alongside(files) if files else nullcontext():
+                run = train(system, world, seed, files, progress, chosen)
+            if files and short == "profile":
+                progress.message(profiler.write(files.folder))
+            for line in _closing_lines(run, short, files):
+                progress.message(line)
+    return 0 if run.reason is None or short else TARGET_MISSED
+
+
+def _continued(system: System, options: RunOptions) -> Resumption | None:
+    """Return where the run resumes, its files restored to the snapshot; None for a new run."""
+    resumption = resumption_of(system, options)
+    if resumption and not restored_by_launcher():
+        _record_attempt(resumption.files)
+        continue_run(resumption, system)
+    return resumption
+
+
+def _begun(system: System, seed: int, options: RunOptions) -> ResultFiles:
+    """Return the files of a new run, its configuration written."""
+    files = new_files(system, options)
+    _record_attempt(files)
+    files.describe(system, seed, options.variables.values)
+    return files
+
+
+def agree_on_variables(world: World, variables: Variables) -> None:
+    """Print what became of exported variables. Raises ConfigError if ranks have different ones."""
+    if problems := [*differing(world.from_all(variables.same_for_all_ranks()))]:
+        raise ConfigError("; ".join([*problems, "export the same on all nodes"]))
+    if world.leads:
+        for line in variables.lines:
+            print(line, file=sys.stderr)
+
+
+def _say_first(system: System, ranks: Ranks, unread: Callable[[], None]) -> None:
+    """Name unread settings, unless the launcher has named them, and warn of what this node lacks."""
+    if ranks.rank == 0 and not restored_by_launcher():
+        unread()
+    if ranks.local_rank == 0:
+        withheld = withheld_cores(os.environ, ranks, available_cores(), os.cpu_count() or 1)
+        for warning in (withheld, *differences(system.hardware)):
+            if warning:
+                print(f"warning: {warning}", file=sys.stderr)
+
+
+def _record_attempt(files: ResultFiles) -> None:
+    """Record the start of ranks in the timeline, unless `bertbench launch` did."""
+    if not restored_by_launcher():
+        with files.open_timeline() as timeline:
+            timeline.attempt()
+
+
+def _closing_lines(finished: Run, short: Short | None, files: ResultFiles | None) -> Iterator[str]:
+    """Yield how a run ended, where its log is, and the commands that judge and show it.
+
+    A short run's log ends with `aborted`, so its line says how the smoke test or the profile went.
+    """
+    if not short:
+        yield f"{finished.status}: {finished.reason or 'target reached'}"
+    if files and (slow := straggler_of(files.log)):
+        yield f"straggler: {slow.text()}"
+    if short == "smoke":
+        yield "smoke test passed: a few steps of everything ran (no result)"
+    elif files and not short:
+        log, folder = (shell_word(shown_path(path), sys.stderr.encoding) for path in (files.log, files.log.parent))
+        yield f"log     {log}"
+        yield f"judge   bertbench judge {log}"
+        yield f"report  bertbench report {folder}"

@@ -1,0 +1,45 @@
+"""Measure the accuracy of trained weights on the evaluation set, for `bertbench evaluate`."""
+
+from pathlib import Path
+from typing import NamedTuple
+
+from bertbench.checkpoint.start import check_weights
+from bertbench.config import System
+from bertbench.distributed.ranks import Ranks
+from bertbench.distributed.world import join
+from bertbench.loading.inputs import open_split
+from bertbench.model.arithmetic import set_arithmetic
+from bertbench.model.bert import Bert
+from bertbench.model.options import PrecisionName
+from bertbench.training.evaluator import Evaluator
+
+
+class WeightsScore(NamedTuple):
+    """Weights and their accuracy."""
+
+    accuracy: float
+    samples: int
+    """Evaluation samples, all of them scored."""
+    data: Path
+    precision: PrecisionName
+    weights: Path
+    source: str
+    """The program or run that made the weights."""
+
+
+def score_weights(system: System, path: Path, ranks: Ranks | None) -> WeightsScore:
+    """Return the accuracy of the weights at `path`, on every rank; `ranks` share the samples.
+
+    Raises DataError, CheckpointError or ConfigError if data or weights can't be read, or don't fit the system.
+    """
+    samples = open_split(system, "eval")
+    weights = check_weights(system, path)
+    model = Bert(system.model.shape())
+    weights.put_into(model)
+    # to measure which number format and which compiled model is faster would take longer than one evaluation
+    precision: PrecisionName = "fp32" if system.precision.compute == "auto" else system.precision.compute
+    with join(system.launch.device, system.launch.timeout_s, ranks=ranks) as world:
+        model.to(world.device)
+        set_arithmetic(model, world.device, precision, "none")
+        accuracy = Evaluator(samples, system.evaluation.batch_size, world).accuracy(model, precision)
+    return WeightsScore(accuracy, len(samples), samples.folder, precision, weights.path, weights.source)

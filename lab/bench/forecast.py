@@ -1,0 +1,59 @@
+"""`bertbench lab forecast`: errors of forecasts of published results, each by a calibration without it."""
+
+import argparse
+from statistics import median
+from typing import Any
+
+from bertbench.cli.arguments import emit
+from bertbench.plan.calibrate import GROUPS, Comparison, leave_out, other_results
+from bertbench.plan.forecast_errors import covered
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Add no arguments."""
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Forecast published results, each by a calibration without it, and print the errors."""
+    comparisons = leave_out("row")
+    other_a100s = other_results("a100")
+    errors = {group: [abs(comparison.error) for comparison in leave_out(group)] for group in GROUPS}
+    left_out = {
+        group: {"median_error": round(median(of_group), 4), "worst_error": round(max(of_group), 4)}
+        for group, of_group in errors.items()
+    }
+    in_range = covered([comparison.error for comparison in comparisons])
+    content = {
+        **left_out["row"],
+        "covered": in_range,
+        "left_out": left_out,
+        "systems": [_comparison(comparison) for comparison in comparisons],
+        "others": [_comparison(comparison) for comparison in other_a100s],
+    }
+    lines = ["each forecast without its own row:", *map(_line, comparisons)]
+    lines += ["other A100s, as if DGX A100:", *map(_line, other_a100s)]
+    lines.append(f"{len(comparisons)} results, errors of forecasts without")
+    for group, of_group in errors.items():
+        lines.append(f"  their {group:<10} median{100 * median(of_group):>5.1f} %, worst{100 * max(of_group):>5.1f} %")
+    lines.append(f"  a range of nine tenths of the other rows' errors holds {in_range} of {len(comparisons)}")
+    emit(arguments.json, content, *lines)
+    return 0
+
+
+def _line(comparison: Comparison) -> str:
+    row = comparison.row
+    return (
+        f"  {row.rounds.split(';')[0]:<4}{row.submitter:<19}{row.system[:46]:<47}{row.accelerators:>5}"
+        f"{comparison.predicted_s / 60:>9.2f} min, published{row.seconds / 60:>9.2f}{100 * comparison.error:>+8.1f} %"
+    )
+
+
+def _comparison(comparison: Comparison) -> dict[str, Any]:
+    return {
+        "system": comparison.row.system,
+        "submitter": comparison.row.submitter,
+        "round": comparison.row.rounds.split(";")[0],
+        "gpus": comparison.row.accelerators,
+        "predicted_min": round(comparison.predicted_s / 60, 4),
+        "published_min": round(comparison.row.seconds / 60, 4),
+    }

@@ -1,0 +1,110 @@
+"""`lab loader`: compare the rates at which ours and Hugging Face datasets fill unpadded batches, on one core.
+
+All readers load the same samples, of Wikipedia's lengths, in the same order, into the same `Batch`; medians count.
+"""
+
+import argparse
+import importlib.util
+import statistics
+import time
+from collections.abc import Callable
+from functools import partial
+from itertools import cycle
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+import numpy as np
+import torch
+
+from bertbench.balance.random_samples import VOCABULARY, wikipedia_like
+from bertbench.common.progress import Progress
+from bertbench.common.seeding import permuted
+from bertbench.data.store.columns import Columns, Integers
+from bertbench.data.store.dataset import Dataset
+from bertbench.data.store.shards import write_split
+from bertbench.loading.batch import SampleCheck, batch_of, gather
+from bertbench.machine.processor import processor
+from lab.bench.harness import Found, command, in_turns, table
+
+_BATCH = 48
+_SAMPLES = 40_000  # 31 MB
+_SHARDS = 8
+_ROUNDS = 3
+_ROUND_S = 2.0
+_FIELDS = ("input_ids", "segment_ids", "masked_lm_positions", "masked_lm_ids")
+
+Ids = Integers
+Reader = Callable[[Ids], object]
+
+
+def measure(arguments: argparse.Namespace, progress: Progress) -> Found:
+    """Write the samples in every format, then read them."""
+    with TemporaryDirectory() as folder:
+        rates = _rates(Path(folder), arguments.seed, progress)
+    columns = {"reader": "{0[name]}", "samples/s": "{0[samples_per_s]:,.0f}"}
+    head = f"samples/s into unpadded batches of {_BATCH} drawn at random, one core of {processor()}"
+    return Found(rates, [head, *table(rates, columns)])
+
+
+def _rates(folder: Path, seed: int, progress: Progress) -> list[dict[str, Any]]:
+    """Read every format in turns; report a missing baseline and skip it."""
+    torch.set_num_threads(1)
+    content = wikipedia_like(_SAMPLES, seed)
+    split = write_split(folder / "train", content.split(8_192), -(-_SAMPLES // _SHARDS))
+    dataset = Dataset(folder, "train", split, np.load(folder / "train" / "index.npy", mmap_mode="r"))
+    mapped, check = dataset.map_samples(), SampleCheck(dataset, VOCABULARY)
+    readers: dict[str, Reader] = {
+        "bertbench": lambda ids: gather(mapped, ids, dataset.lengths(ids), check),
+    }
+    if importlib.util.find_spec("datasets"):
+        progress.message("writing Arrow for Hugging Face datasets")
+        readers["datasets"] = _arrow(content)
+    else:
+        progress.message("Hugging Face datasets is not installed (`make setup` installs it): skipped")
+    ids = permuted(np.arange(_SAMPLES), _SAMPLES, seed)
+    found = in_turns(
+        {name: partial(_rate, reader, ids) for name, reader in readers.items()}, _ROUNDS, progress=progress
+    )
+    return [{"name": name, "samples_per_s": statistics.median(values)} for name, values in found.items()]
+
+
+def _rate(reader: Reader, ids: Ids, _: int) -> float:
+    """Return samples a second over whole batches for `_ROUND_S` seconds."""
+    done, began, seconds = 0, time.perf_counter(), 0.0
+    for batch in cycle(ids[: len(ids) // _BATCH * _BATCH].reshape(-1, _BATCH)):
+        reader(batch)
+        done += _BATCH
+        seconds = time.perf_counter() - began
+        if seconds >= _ROUND_S:
+            break
+    return done / seconds
+
+
+def _arrow(content: Columns) -> Reader:
+    """Read Hugging Face datasets over Arrow, a batch of rows at a time as numpy."""
+    from datasets import Dataset as ArrowDataset  # noqa: PLC0415 - an optional baseline
+
+    tokens, masked = np.cumsum(content.lengths)[:-1], np.cumsum(content.masked)[:-1]
+    ends = zip(_FIELDS, (tokens, tokens, masked, masked), strict=True)
+    split = {name: np.split(getattr(content, name), at) for name, at in ends}
+    table = ArrowDataset.from_dict({**split, "next_sentence_labels": content.next_sentence_labels})
+    table = table.with_format("numpy")
+
+    def read(ids: Ids) -> object:
+        rows = table[ids.tolist()]
+        lengths = np.array([len(row) for row in rows["input_ids"]])
+        order = np.argsort(-lengths, kind="stable")
+        return batch_of(
+            Columns(
+                lengths=lengths[order],
+                masked=np.array([len(row) for row in rows["masked_lm_ids"]])[order],
+                next_sentence_labels=np.array(rows["next_sentence_labels"], np.int8)[order],
+                **{name: np.concatenate([rows[name][row] for row in order]) for name in _FIELDS},
+            )
+        )
+
+    return read
+
+
+add_arguments, run = command(measure, seeds="lengths, tokens and order")

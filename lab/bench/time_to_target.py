@@ -1,0 +1,217 @@
+"""`lab time-to-target`: time ours and Hugging Face's Trainer to the target, on the same shards, in turns.
+
+The Trainer is tuned first, with seeds that no row uses: its set-ups are compared by samples/s, values of its settings
+by samples to the target. Then every row runs once a seed, each run in a process group of its own. Our time is from
+run_start to run_stop; the Trainer's starts when its first step ends, which compiles, and stops at the evaluation that
+reached the target. Both exclude imports, model and data set-up. The journal keeps every finished run, so a stopped
+comparison resumes.
+"""
+
+import argparse
+import importlib.util
+import itertools
+import json
+import os
+import subprocess
+import sys
+import tempfile
+from collections.abc import Mapping, Sequence
+from functools import partial
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import torch
+
+from bertbench.cli.arguments import SYSTEM_HELP, add_system_arguments
+from bertbench.common.errors import ConfigError, RunError
+from bertbench.common.progress import Progress
+from bertbench.common.section import Section
+from bertbench.config import load_system
+from bertbench.distributed.affinity import available_cores
+from bertbench.distributed.spawn import environments_of
+from bertbench.loading.inputs import open_data
+from bertbench.machine.processor import processor
+from lab.bench.harness import Found, command, in_turns, option
+from lab.bench.train_result import OURS, lines_of, result
+from lab.bench.whole_run import SetUp, Trained, last_line, steps_only, train_here
+from lab.journal import Journal
+
+_TUNED_ON = (1001, 1002, 1003)  # seeds that no row runs with; values that were best on one missed the target on others
+_SCREENED_STEPS = 100
+_PLAIN_ADAM = ("optimizer.name=adam", "optimizer.ema_decay=0")
+_OURS_PLAIN = f"{OURS}, AdamW, not averaged"
+
+Settings = tuple[str, ...]
+"""Overrides of the system file."""
+
+
+class Program(NamedTuple):
+    """What trains: ours, or the Trainer with a set-up."""
+
+    name: str
+    overrides: Settings
+    setup: SetUp | None = None
+    steps: int | None = None
+    """None trains to the target."""
+
+    @property
+    def alike(self) -> str:
+        """Return the row of ours with the same optimizer."""
+        if self.setup is None:
+            return self.name
+        return OURS if self.setup.ours else _OURS_PLAIN
+
+
+class Definition(Section):
+    """What a journal's runs have in common; another needs a folder of its own."""
+
+    system: dict[str, Any]
+    steps: int | None
+
+
+def measure(arguments: argparse.Namespace, progress: Progress) -> Found:
+    """Train every program once per seed; the record keeps each run's evaluations. Raises RunError if one fails."""
+    if not all(importlib.util.find_spec(name) for name in ("transformers", "accelerate")):
+        raise ConfigError(
+            "found no transformers and accelerate, whose Trainer is the baseline; `make setup` installs them"
+        )
+    system = load_system(arguments.system, arguments.overrides)
+    for values in combinations(arguments.rival_sweeps):
+        load_system(arguments.system, (*arguments.overrides, *values))
+    open_data(system)  # report bad data before minutes of training
+    definition = Definition(system=system.model_dump(mode="json"), steps=arguments.steps)
+    with tempfile.TemporaryDirectory() as folder:
+        comparison = _Comparison(arguments, Journal(arguments.out or Path(folder), definition), progress)
+        programs = comparison.programs()
+        runs = in_turns({program.name: partial(comparison.run, program) for program in programs}, arguments.seeds)
+    results = [result(one.name, runs[one.name], runs[OURS], runs.get(one.alike, [])) for one in programs]
+    courses = {name: [run.course for run in done] for name, done in runs.items()}
+    lines = [f"{system.name} on {processor()}; means of {arguments.seeds} seeds each", *lines_of(results)]
+    origins, records = comparison.journal.origins, comparison.journal.records
+    if len(origins) > 1:
+        lines.append(f"runs of {len(origins)} commits or machines, which the record lists")
+    settings = {program.name: program.overrides for program in programs}
+    tuning = [record for record in records if record["kind"] != "comparison"]
+    return Found(results, lines, {"settings": settings, "courses": courses, "tuning": tuning, "origins": origins})
+
+
+class _Comparison:
+    """The runs of one command, finished ones from its journal."""
+
+    def __init__(self, arguments: argparse.Namespace, journal: Journal, progress: Progress) -> None:
+        self._arguments, self.journal, self._progress = arguments, journal, progress
+
+    def programs(self) -> list[Program]:
+        """Return what runs in turns; tune the Trainer first."""
+        steps, given = self._arguments.steps, tuple(self._arguments.overrides)
+        ours = Program(OURS, given, steps=steps)
+        screened = {setup: Program(setup.name, given, setup, steps or _SCREENED_STEPS) for setup in set_ups()}
+        if steps is not None:
+            return [ours, *screened.values()]
+        rates = {setup: self._trial("set-up", program, _TUNED_ON[0]).rate for setup, program in screened.items()}
+        strongest = max(rates, key=rates.__getitem__)
+        tuned = (*given, *self._swept(strongest, given))
+        equipped = strongest._replace(ours=True)
+        return [
+            ours,
+            Program(_OURS_PLAIN, (*tuned, *_PLAIN_ADAM)),
+            Program(strongest.name, tuned, strongest),
+            Program(equipped.name, given, equipped),
+        ]
+
+    def _swept(self, setup: SetUp, overrides: Settings) -> Settings:
+        """Return the values with which the Trainer needs the fewest samples over the tuning seeds.
+
+        Raises RunError if no values reach the target with every seed.
+        """
+        samples_of: dict[Settings, int] = {}
+        for values in combinations(self._arguments.rival_sweeps):
+            program = Program(setup.name, (*overrides, *values), setup)
+            trials = [self._trial("sweep", program, seed) for seed in _TUNED_ON]
+            if all(trained.reached for trained in trials):
+                samples_of[values] = sum(trained.samples for trained in trials)
+        if not samples_of:
+            raise RunError("the Trainer reached the target with no values on every seed; give --rival-sweep others")
+        return min(samples_of, key=samples_of.__getitem__)
+
+    def run(self, program: Program, number: int) -> Trained:
+        """Return the run of a row with seed `number` + 1."""
+        return self._trial("comparison", program, number + 1)
+
+    def _trial(self, kind: str, program: Program, seed: int) -> Trained:
+        """Return the run of a program with a seed, from the journal if it finished before."""
+        key = {"kind": kind, "program": program.name, "settings": " ".join(program.overrides), "seed": seed}
+        record = self.journal.trial(key, lambda: _trained(self._arguments.system, program, seed)._asdict())
+        trained = Trained(*(record[field] for field in Trained._fields))
+        rate = f"{trained.rate:,.0f} samples/s"
+        ran = f"seed {seed}: {program.name}: {trained.seconds:,.1f} s, {trained.samples:,} samples, {rate}"
+        self._progress.message(ran)
+        return trained
+
+
+def set_ups() -> list[SetUp]:
+    """Return the Trainer's set-ups: one process and one a core, in each number format, with one extra each."""
+    has_bf16 = torch.cpu._is_avx512_bf16_supported() or torch.cpu._is_amx_tile_supported()
+    formats = ("fp32", "bf16") if has_bf16 else ("fp32",)
+    extras = ("", "torch_compile", "a worker")
+    return [SetUp(*each) for each in itertools.product(dict.fromkeys((available_cores(), 1)), formats, extras)]
+
+
+def combinations(sweeps: Sequence[str]) -> list[Settings]:
+    """Return the settings of each trial of `NAME=VALUE,VALUE...`, one trial without sweeps. Raises ConfigError."""
+    choices = []
+    for sweep in sweeps:
+        name, equals, values = sweep.partition("=")
+        if not equals or not values:
+            raise ConfigError(f"--rival-sweep {sweep}: expected NAME=VALUE,VALUE")
+        choices.append([f"{name}={value}" for value in values.split(",")])
+    return [*itertools.product(*choices)]
+
+
+def _trained(system: str, program: Program, seed: int) -> Trained:
+    if program.setup is None:
+        return _ours(system, program.steps, program.overrides, seed)
+    return _baseline(system, program.steps, program.setup, program.overrides, seed)
+
+
+def _ours(system: str, steps: int | None, overrides: Settings, seed: int) -> Trained:
+    batch = load_system(system, overrides).global_batch_size
+    own = () if steps is None else steps_only(steps, batch)
+    with tempfile.TemporaryDirectory() as folder:
+        return train_here(system, (*overrides, *own), seed, Path(folder) / "run_0.txt", to_target=steps is None)
+
+
+def _baseline(system: str, steps: int | None, setup: SetUp, overrides: Settings, seed: int) -> Trained:
+    request = json.dumps([system, overrides, seed, steps, setup])
+    environments: list[Mapping[str, str]] = [*environments_of(setup.ranks)] if setup.ranks > 1 else [{}]
+    processes = [
+        subprocess.Popen(
+            [sys.executable, "-m", "lab.bench.trainer_baseline", request], env={**os.environ, **environment},
+            stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+        )
+        for environment in environments
+    ]  # fmt: skip
+    answers = [process.communicate() for process in processes]
+    for process, (_, stderr) in zip(processes, answers, strict=True):
+        if process.returncode:
+            raise RunError(f"{setup.name}: its run ended with code {process.returncode}: {last_line(stderr)}")
+    return Trained(*json.loads(answers[0][0].splitlines()[-1]))
+
+
+add_arguments, run = command(
+    measure, ("--seeds", 1, "runs of each program"), ("--steps", None, "measure only throughput, over N steps"),
+    more=[
+        option("system", nargs="?", default="cpu_demo", metavar="SYSTEM", help=f"{SYSTEM_HELP} (default cpu_demo)"),
+        option(
+            "--rival-sweep", action="append", default=[], dest="rival_sweeps", metavar="NAME=VALUE,VALUE",
+            help=f"set AdamW's, the Trainer's and ours; of several values, first try each with seeds {_TUNED_ON[0]} to "
+            f"{_TUNED_ON[-1]}, and keep those with "
+            "the fewest samples to the target; may be repeated for all combinations",
+        ),
+        option(
+            "--out", type=Path, metavar="FOLDER",
+            help="folder of finished runs; a stopped comparison resumes there (default: none are kept)",
+        ),
+        add_system_arguments,
+    ],
+)  # fmt: skip

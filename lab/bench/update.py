@@ -1,0 +1,112 @@
+"""`lab update`: time a step of LAMB and of torch's fused AdamW on BERT's parameters.
+
+All optimizers update the same weights from the same gradients; medians count. New gradients are drawn before every
+step, untimed; clipping's global norm is left out.
+"""
+
+import argparse
+import statistics
+from collections.abc import Callable
+from functools import partial
+
+import torch
+
+from bertbench.common.progress import Progress
+from bertbench.config.optimizer import OptimizerSettings
+from bertbench.model.bert import Bert
+from bertbench.model.compiled import obstacle
+from bertbench.model.shape import BertShape
+from bertbench.optim.adam import MultiTensorAdam
+from bertbench.optim.build_optimizer import build_optimizer, plain_lamb
+from bertbench.optim.fused import FusedStep
+from bertbench.optim.optimizer import Optimizer
+from lab.bench.harness import (
+    Found,
+    add_device,
+    command,
+    in_turns,
+    machine_name,
+    milliseconds,
+    option,
+    paired_ratio,
+    table,
+)
+from lab.bench.peak import peak_bytes
+
+_RATE = 1e-4
+_WARM_UP = 2  # the first steps fault in memory pages
+
+
+def measure(arguments: argparse.Namespace, progress: Progress) -> Found:
+    """Time the optimizers that the options name."""
+    device = torch.device(arguments.device)
+    with torch.device("meta"):
+        model = Bert(BertShape())
+    parameters = sum(parameter.numel() for parameter in model.parameters())
+    times, arithmetic = step_times(model.to_empty(device=device), parameters, arguments, progress)
+    peak_gb = round(peak_bytes(device) / 1e9, 3)
+    medians = {name: round(statistics.median(taken), 3) for name, taken in times.items()}
+    where = machine_name(device)
+    content = {
+        "parameters": parameters,
+        **{f"{name}_ms": taken for name, taken in medians.items()},
+        "arithmetic": arithmetic,
+        "peak_memory_gb": peak_gb,
+        "machine": where,
+    }
+    rows = [
+        (f"{name}, {arithmetic[name]}", medians[name], paired_ratio(taken, times["adamw_fused"]))
+        for name, taken in times.items()
+    ]
+    head = f"{parameters:,} parameters on {where}; peak memory {peak_gb:.2f} GB"
+    lines = table(rows, {"optimizer": "{0[0]}", "ms": "{0[1]:,.1f}", "over AdamW": "{0[2]}"})
+    return Found(content, [head, *lines])
+
+
+def step_times(
+    model: Bert, total: int, arguments: argparse.Namespace, progress: Progress
+) -> tuple[dict[str, list[float]], dict[str, str]]:
+    """Return milliseconds of each round and arithmetic, by optimizer, those of --also included."""
+    parameters = list(model.parameters())
+    device = parameters[0].device
+    generator = torch.Generator(device).manual_seed(1)
+    for parameter in parameters:
+        parameter.detach().normal_(0.0, 0.02, generator=generator)
+    adamw = torch.optim.AdamW(parameters, lr=_RATE, weight_decay=0.01, fused=True)
+    progress.message("compiling LAMB's passes")
+    lamb, text = _lamb(model, total, device)
+
+    def timed(take: Callable[[], object], _: int) -> float:
+        for parameter in parameters:
+            parameter.grad = torch.empty_like(parameter).normal_(0.0, 1e-3, generator=generator)
+        return milliseconds(take, device)
+
+    steps: dict[str, Callable[[], object]] = {"adamw_fused": adamw.step, "lamb": partial(lamb.step, _RATE)}
+    if "muon" in arguments.also:
+        muon, _ = build_optimizer(model, OptimizerSettings(name="muon", learning_rate=_RATE))
+        steps["muon"] = partial(muon.step, _RATE)
+    timed_steps = {name: partial(timed, take) for name, take in steps.items()}
+    times = in_turns(timed_steps, arguments.rounds, _WARM_UP, progress)
+    texts = {"adamw_fused": "torch's fused AdamW", "lamb": text}
+    return times, texts | dict.fromkeys(arguments.also, "multi-tensor")
+
+
+def _lamb(model: Bert, total: int, device: torch.device) -> tuple[Optimizer, str]:
+    """Return LAMB as a run's system file takes it on this device, and a text that describes its arithmetic."""
+    if device.type == "cuda":
+        return build_optimizer(model, OptimizerSettings(name="lamb", learning_rate=_RATE, impl="triton"))
+    options = OptimizerSettings(name="lamb", learning_rate=_RATE)
+    lamb = MultiTensorAdam(list(model.parameters()), options, model.fused_parameters())
+    if reason := obstacle(device):
+        lamb.matrix_step, plain = plain_lamb(total, device)
+        return lamb, f"{plain} ({reason})"
+    lamb.matrix_step = FusedStep(device)
+    return lamb, "passes fused by torch.compile"
+
+
+add_arguments, run = command(
+    measure, ("--rounds", 7, "timed steps of each"),
+    more=[
+        add_device, option("--also", nargs="+", default=[], choices=["muon"], metavar="NAME", help="also measure muon"),
+    ],
+)  # fmt: skip

@@ -1,0 +1,88 @@
+"""Count and compile all pieces of the step on all architectures, one process each.
+
+torch's compiler caches device properties for the life of its process, so each architecture needs its own.
+"""
+
+import os
+from collections.abc import Sequence
+from concurrent.futures import ProcessPoolExecutor
+from functools import partial
+from multiprocessing import get_context
+from typing import NamedTuple
+
+from bertbench.common.errors import RunError
+from bertbench.config.optimizer import Implementation
+from bertbench.model.options import ResidualName
+from bertbench.model.shape import BertShape
+from lab.kernels.absent_gpu import GPUS
+from lab.kernels.step import PIECES
+
+
+class Found(NamedTuple):
+    """Resources that a piece takes."""
+
+    arch: str
+    piece: str
+    tokens: int
+    optimizer: Implementation
+    kernels: int
+    launches: int
+    megabytes: float
+    megabytes_beside_products: float
+    registers_max: int
+    shared_bytes_max: int
+    spill_bytes: int
+    elements_of_one_block: int
+
+
+def certificate(
+    archs: Sequence[str],
+    tokens: int,
+    residual: ResidualName = "fp32",
+    wanted: Sequence[str] = PIECES,
+    optimizer: Implementation = "torch",
+) -> list[Found]:
+    """Count and compile pieces of BERT-Large's step of `tokens` tokens, by architecture and piece.
+
+    Raises RunError if one can't be compiled.
+    """
+    count = partial(count_and_compile, tokens=tokens, residual=residual, wanted=wanted, optimizer=optimizer)
+    workers = max(1, (os.cpu_count() or 1) // 2)
+    try:
+        with ProcessPoolExecutor(workers, get_context("spawn"), max_tasks_per_child=1) as pool:
+            return [found for several in pool.map(count, archs) for found in several]
+    except Exception as error:  # Inductor, Triton and a worker that dies raise errors of many kinds
+        raise RunError(f"{', '.join(archs)}: compiling the kernels failed ({error!r})") from error
+
+
+def count_and_compile(
+    arch: str, tokens: int, residual: ResidualName, wanted: Sequence[str], optimizer: Implementation
+) -> list[Found]:
+    """Count and compile in this process, which must not have compiled for another architecture."""
+    from lab.kernels.machine_code import Resources, compiled  # noqa: PLC0415 - Triton, which is optional
+    from lab.kernels.step import count_pieces  # noqa: PLC0415 - torch's compiler takes seconds
+
+    pieces = count_pieces(GPUS[arch], BertShape(), tokens, residual, wanted, optimizer)
+    kernels = {name: [kernel for run in piece.runs for kernel in run.kernels] for name, piece in pieces.items()}
+    resources = compiled(GPUS[arch], (kernel for several in kernels.values() for kernel in several))
+    found = []
+    for name, piece in pieces.items():
+        taken = [Resources(0, 0, 0), *(resources[kernel.source] for kernel in kernels[name])]
+        spilled, registers, shared = map(max, zip(*taken, strict=True))
+        found.append(
+            Found(
+                arch=arch,
+                piece=name,
+                tokens=tokens,
+                optimizer=optimizer,
+                kernels=piece.triton_launches,
+                launches=piece.launches,
+                megabytes=round(piece.bytes / 1e6, 1),
+                megabytes_beside_products=round(piece.bytes_beside_products / 1e6, 1),
+                registers_max=registers,
+                shared_bytes_max=shared,
+                spill_bytes=spilled,
+                elements_of_one_block=max((kernel.elements_of_one_block for kernel in kernels[name]), default=0),
+            )
+        )
+    return found

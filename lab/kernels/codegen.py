@@ -1,0 +1,163 @@
+"""Generate torch.compile's code for an absent GPU: kernel sources, launches and bytes.
+
+Functions are traced with fake CPU tensors, because a build of torch without CUDA can't differentiate even fake CUDA
+tensors. Dynamo and AOTAutograd work as in training; each graph that reaches Inductor moves to the GPU, and Inductor
+writes its code. The graph itself then runs on the fake tensors in place of that code.
+"""
+
+import ast
+import copy
+import re
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from types import SimpleNamespace
+from typing import Any, NamedTuple
+from unittest import mock
+
+import torch
+from torch import Tensor
+from torch.utils import _pytree
+
+from lab.kernels.absent_gpu import Gpu, seen_by_compiler
+
+_DEVICE = torch.device("cuda", 0)
+_DEFINITION = re.compile(r"^(\w+) = async_compile\.triton\('\w+', '''(.*?)''', device_str='cuda'\)", re.DOTALL | re.M)
+_LAUNCH = re.compile(r"^\s+(\w+)\.run\(", re.M)
+_LIBRARY = re.compile(r"^\s+(?:\w+ = )?(?:extern_kernels|aten|torch\.ops\.\w+)\.\w+(?:\.\w+)?\(", re.M)
+_OWN = re.compile(r"torch\.ops\.bertbench\.\w+(?:\.\w+)?\(")
+_SIZE_HINTS = re.compile(r"size_hints=(\{[^}]*\})")
+
+
+class Kernel(NamedTuple):
+    """One Triton kernel as Inductor wrote it."""
+
+    name: str
+    source: str
+
+    @property
+    def elements_of_one_block(self) -> int:
+        """Return how many elements a kernel reads with a grid of one; 0 if it has more blocks."""
+        match = _SIZE_HINTS.search(self.source)
+        assert match, f"Inductor's kernel {self.name} names no sizes"
+        sizes: dict[str, int] = ast.literal_eval(match[1])
+        blocks = max((size for axis, size in sizes.items() if not axis.startswith("r")), default=1)
+        return max(sizes.values()) if blocks == 1 else 0
+
+
+class Graph(NamedTuple):
+    """The code of one compiled graph: a forward pass, a backward pass, or a pass without gradients."""
+
+    kernels: tuple[Kernel, ...]
+    triton_launches: int
+    launches: int
+    """Launches of Triton's and of libraries' kernels, for one run of the graph."""
+    kernel_bytes: float
+    """Bytes that Triton's kernels read and write, each buffer once a kernel, as Inductor counts them.
+
+    These and the launches include our own operators' kernels, which Inductor calls without writing them.
+    """
+    product_bytes: float
+    """Bytes of libraries' kernels: matrix products, and draws of seeds."""
+
+
+@contextmanager
+def generated(gpu: Gpu, ran: Callable[[Graph], None], untouched: Callable[[], Any]) -> Iterator[None]:
+    """Make torch.compile generate code for `gpu` inside the context.
+
+    `ran` receives the graph of each run, its bytes in proportion to the memory of the run's arguments; `untouched` is a
+    context in which the graph runs in place of its code.
+    """
+    from torch._inductor import compile_fx  # noqa: PLC0415 - torch's compiler takes seconds
+
+    original = compile_fx.compile_fx
+
+    def compile_inner(module: torch.fx.GraphModule, inputs: list[Any], **options: Any) -> Callable[..., Any]:
+        graph = _compiled(gpu, module, inputs, options)
+        compiled_for = _bytes(inputs)
+
+        def run(arguments: list[Any]) -> Any:
+            scale = _bytes(arguments) / compiled_for
+            ran(graph._replace(kernel_bytes=graph.kernel_bytes * scale, product_bytes=graph.product_bytes * scale))
+            values = list(arguments)
+            arguments.clear()  # AOTAutograd's boxed functions do the same
+            with untouched():
+                return module.forward(*values)
+
+        run._boxed_call = True  # type: ignore[attr-defined]  # AOTAutograd's marker
+        return run
+
+    def compile_here(*arguments: Any, **options: Any) -> Any:
+        # with options, it calls itself again with this function or its wrapper
+        return original(*arguments, **{"inner_compile": compile_inner, **options})
+
+    with mock.patch.object(compile_fx, "compile_fx", compile_here):
+        yield
+
+
+def _compiled(gpu: Gpu, module: torch.fx.GraphModule, inputs: list[Any], options: dict[str, Any]) -> Graph:
+    """Generate the code of one graph."""
+    from torch._inductor import compile_fx, config, graph, scheduler  # noqa: PLC0415
+
+    found: list[Graph] = []
+
+    def keep(lowering: graph.GraphLowering, code: Any) -> SimpleNamespace:
+        library = [
+            node.get_read_write_buffers_sizes()
+            for node in lowering.scheduler.nodes
+            if isinstance(node, scheduler.ExternKernelSchedulerNode) and not _is_own(node)
+        ]
+        found.append(graph_of(code.value, lowering.count_bytes()[0], sum(library)))
+        return SimpleNamespace(call=lambda values: values, __file__="", __path__="")  # the module that would run it
+
+    mode = torch._guards.detect_fake_mode(inputs)
+    moved, arguments = _on_gpu(mode, module), [_moved(mode, value) for value in inputs]
+    with (
+        seen_by_compiler(gpu),
+        config.patch(force_disable_caches=True, compile_threads=1),
+        mock.patch.object(graph.GraphLowering, "_compile_to_module_lines", keep),
+    ):
+        compile_fx.compile_fx_inner(moved, arguments, **options)
+    return found[0]
+
+
+def graph_of(code: str, all_bytes: int, product_bytes: int) -> Graph:
+    """Return what a module that Inductor wrote defines and launches."""
+    kernels = tuple(Kernel(name, source) for name, source in _DEFINITION.findall(code))
+    names = {kernel.name for kernel in kernels}
+    runs = [name for name in _LAUNCH.findall(code) if name in names]
+    assert set(runs) == names, "every kernel that Inductor defines it launches"
+    launches = len(runs) + len(_LIBRARY.findall(code))
+    return Graph(kernels, len(runs) + len(_OWN.findall(code)), launches, all_bytes - product_bytes, product_bytes)
+
+
+def _is_own(node: Any) -> bool:
+    """Return whether a node of the compiler's schedule is an operator of ours: one Triton kernel."""
+    return str(getattr(node.node, "python_kernel_name", "")).startswith("torch.ops.bertbench.")
+
+
+def _on_gpu(mode: Any, module: torch.fx.GraphModule) -> torch.fx.GraphModule:
+    moved = copy.deepcopy(module)
+    for node in moved.graph.nodes:
+        node.args = torch.fx.node.map_aggregate(node.args, _renamed)
+        node.kwargs = torch.fx.node.map_aggregate(node.kwargs, _renamed)
+        if "val" in node.meta:
+            node.meta["val"] = _pytree.tree_map(lambda value: _moved(mode, value), node.meta["val"])
+    moved.recompile()
+    return moved
+
+
+def _bytes(values: list[Any]) -> float:
+    tensors = [value for value in values if isinstance(value, Tensor)]
+    sizes = [(tensor.numel(), tensor.element_size()) for tensor in tensors]
+    return float(sum((count if isinstance(count, int) else count.node.hint) * size for count, size in sizes))
+
+
+def _renamed(value: Any) -> Any:
+    return _DEVICE if isinstance(value, torch.device) else value
+
+
+def _moved(mode: Any, value: Any) -> Any:
+    if not isinstance(value, Tensor):
+        return value
+    with mode:
+        return torch.empty_strided(value.shape, value.stride(), dtype=value.dtype, device=_DEVICE)

@@ -1,0 +1,75 @@
+"""Compile Triton kernels to machine code for an absent GPU, and read their resource usage.
+
+Triton ships ptxas and cuobjdump. On a GPU, Inductor times a kernel's launch configurations and takes the fastest. Here
+the one that spills least is read, then the one with the fewest registers.
+"""
+
+import importlib.util
+import re
+import subprocess
+import tempfile
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any, NamedTuple
+from unittest import mock
+
+from lab.kernels.absent_gpu import Gpu, seen_by_compiler
+from lab.kernels.codegen import Kernel
+
+_USAGE = re.compile(r"REG:(\d+) STACK:(\d+) SHARED:(\d+)")
+
+
+class Resources(NamedTuple):
+    """Resources of a kernel's thread or block."""
+
+    spill_bytes: int
+    """Stack bytes of a thread: Triton's kernels use the stack for spilled registers only."""
+    registers: int
+    """Registers of a thread; a multiprocessor has 65,536."""
+    shared_bytes: int
+    """Shared memory of a block."""
+
+
+def compiled(gpu: Gpu, kernels: Iterable[Kernel]) -> dict[str, Resources]:
+    """Compile kernels that Inductor wrote for `gpu`; return their resources by source."""
+    from torch._inductor import config  # noqa: PLC0415 - torch's compiler takes seconds
+    from torch._inductor.runtime import triton_helpers  # noqa: PLC0415
+
+    found = {}
+    with (
+        tempfile.TemporaryDirectory() as folder,
+        seen_by_compiler(gpu),
+        config.patch(use_static_cuda_launcher=False),
+        mock.patch.object(triton_helpers, "set_driver_to_gpu", lambda: None),
+        mock.patch.dict("os.environ", TRITON_CACHE_DIR=folder),
+    ):
+        for number, kernel in enumerate({kernel.source: kernel for kernel in kernels}.values()):
+            autotuner = _loaded(Path(folder) / f"kernel_{number}.py", kernel)
+            found[kernel.source] = min(
+                usage(autotuner._precompile_config(launch).kernel.asm["cubin"], Path(folder))
+                for launch in autotuner.configs
+            )
+    return found
+
+
+def _loaded(path: Path, kernel: Kernel) -> Any:
+    path.write_text(kernel.source)
+    spec = importlib.util.spec_from_file_location(path.stem, path)
+    assert spec and spec.loader
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return getattr(module, kernel.name)
+
+
+def usage(cubin: bytes, folder: Path) -> Resources:
+    """Read the resources of a compiled kernel."""
+    from triton import knobs  # noqa: PLC0415 - optional
+
+    path = folder / "kernel.cubin"
+    path.write_bytes(cubin)
+    command = [knobs.nvidia.cuobjdump.path, "--dump-resource-usage", str(path)]
+    output = subprocess.run(command, check=True, capture_output=True, text=True).stdout
+    match = _USAGE.search(output)
+    assert match, f"cuobjdump printed {output!r}"
+    registers, stack, shared = map(int, match.groups())
+    return Resources(stack, registers, shared)
