@@ -2,19 +2,26 @@
 
 - demo.svg: accuracy against time of bertbench and of the fastest Trainer, runs of the record that README's table shows
 - balance.svg: simulated load efficiency of 1,024 GPUs, by method
+- packages.svg: the packages of bertbench by layer, from pyproject.toml and the packages' own docstrings
 
 A test finds old ones, and pages that describe a picture in other words.
 """
 
+import ast
 import json
+import re
+import textwrap
+import tomllib
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
+from xml.sax.saxutils import escape
 
 from bertbench.report.charts import Axis, Series, lines, scatter
 
 _REPOSITORY = Path(__file__).parents[2]
 _RESULTS = _REPOSITORY / "results"
+_PACKAGE = _REPOSITORY / "benchmarks" / "bert" / "implementation" / "bertbench"
 _TARGET = 0.4
 _BALANCE = "bertbench balance --gpus 1024 --batch 2,4,8,16,48 --methods "
 _COLOURS = ("#0b7a75", "#b3541e", "#5b3fa6", "#8a6d00")
@@ -26,6 +33,15 @@ _STYLE = (
         f".fill-{number} {{ fill: {colour} }} .line-{number} {{ stroke: {colour} }}"
         for number, colour in enumerate(_COLOURS)
     )
+)
+
+_DRAWING_WIDTH = 720
+_GAP = 8
+_LINE_HEIGHT = 14
+_LETTER_WIDTH = 6.2  # a little more than the mean of 11 px letters, so that lines stay inside their box
+_BOX_STYLE = (
+    "svg { background: #fff; font: 11px sans-serif; fill: #333 } rect { fill: #eef6f5; stroke: #0b7a75 } "
+    ".name { font: bold 12px monospace; fill: #0b5a56 }"
 )
 
 
@@ -67,6 +83,51 @@ def balance() -> Picture:
     return Picture(_alone(figure, series, 140), description)
 
 
+def packages() -> Picture:
+    """Return a box for each package of bertbench, in rows: a package imports only from rows below its own."""
+    rows = [row.split(" | ") for row in _layers() if not row.startswith("__")]
+    drawn = []
+    top = 8
+    for row in rows:
+        width = (_DRAWING_WIDTH - _GAP * (len(row) - 1)) / len(row)
+        texts = [textwrap.wrap(_purpose(package), int(width / _LETTER_WIDTH)) for package in row]
+        height = 22 + _LINE_HEIGHT * max(map(len, texts))
+        for number, (package, text) in enumerate(zip(row, texts, strict=True)):
+            drawn.append(_box(package, text, number * (width + _GAP), top, width, height))
+        top += height + _GAP
+    description = f"The {sum(map(len, rows))} packages of bertbench in {len(rows)} layers, from cli down to common"
+    opened = (
+        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="-8 0 {_DRAWING_WIDTH + 16} {top}" role="img">'
+        f"<title>{description}</title><style>{_BOX_STYLE}</style>"
+    )
+    return Picture(f"{opened}{''.join(drawn)}</svg>\n", description)
+
+
+def _layers() -> list[str]:
+    """Return the layers of the first contract of import-linter, the highest first; ` | ` stands between neighbours."""
+    settings = tomllib.loads((_REPOSITORY / "pyproject.toml").read_text())
+    contracts = settings["tool"]["importlinter"]["contracts"]
+    layers: list[str] = contracts[0]["layers"]
+    return layers
+
+
+def _purpose(package: str) -> str:
+    """Return the first sentence of a package's docstring."""
+    source = (_PACKAGE / package / "__init__.py").read_text()
+    text = ast.get_docstring(ast.parse(source)) or ""
+    return re.split(r"[.](?:\s|$)", text, maxsplit=1)[0].replace("\n", " ")
+
+
+def _box(package: str, text: list[str], left: float, top: float, width: float, height: float) -> str:
+    """Return a package as a box with its name and its purpose."""
+    lines = "".join(
+        f'<text x="{left + 8:.1f}" y="{top + 30 + _LINE_HEIGHT * number:.1f}">{escape(line)}</text>'
+        for number, line in enumerate(text)
+    )
+    name = f'<text class="name" x="{left + 8:.1f}" y="{top + 16:.1f}">{package}/</text>'
+    return f'<rect x="{left:.1f}" y="{top:.1f}" width="{width:.1f}" height="{height:.1f}" rx="4"/>{name}{lines}'
+
+
 def _fastest_trainer(record: Mapping[str, Any]) -> str:
     """Return the Trainer's row that reached the target first, with an optimizer of its own."""
     reached = {result["name"]: result["seconds_to_target"] for result in record["results"] if result["reached"]}
@@ -84,7 +145,7 @@ def _alone(figure: str, series: Series, top: int) -> str:
     return f"{opened}<style>{_STYLE}</style>{''.join(names)}</svg>\n"
 
 
-PICTURES: dict[str, Callable[[], Picture]] = {"demo.svg": demo, "balance.svg": balance}
+PICTURES: dict[str, Callable[[], Picture]] = {"demo.svg": demo, "balance.svg": balance, "packages.svg": packages}
 """What draws each file of docs/."""
 
 

@@ -15,7 +15,7 @@ _CHECK = """
 package = importlib.import_module("lab.bench.gpu")
 for module in pkgutil.iter_modules(package.__path__):
     importlib.import_module("lab.bench.gpu." + module.name)
-for name in ("gpu_check", "step", "baselines", "optim", "overlap"):
+for name in ("gpu_check", "step", "baselines", "update", "overlap"):
     importlib.import_module("lab.bench." + name)
 import tests.gpu.test_gpu
 """

@@ -180,7 +180,7 @@ def check_loader(world: World, system: System) -> list[bool]:
             mock.patch.object(Batch, "record_stream", lambda batch, stream: kept.append(stream)),
         ):
             loader = Loader(sampler, 0, world.device)
-            loader._copies = torch.cuda.Stream()
+            loader._copy_stream = torch.cuda.Stream()
             for step in loader.steps(range(1)):
                 for part in step.parts:
                     part.batch.tokens_T.sum()
