@@ -48,7 +48,7 @@ def on_page_markdown(markdown: str, page: Page, config: MkDocsConfig, files: Fil
         if path in _PAGES or path.startswith("docs/"):
             return f"{picture}[{text}]({name}{anchor})"
         repository = os.environ.get("GITHUB_REPOSITORY")
-        return f"[{text}](https://github.com/{repository}/blob/main/{path})" if repository else text
+        return f"[{text}](https://github.com/{repository}/blob/main/{path}{anchor})" if repository else text
 
     return _BLOCK.sub(_sized, _LINK.sub(led, markdown))
 

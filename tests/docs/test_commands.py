@@ -11,9 +11,9 @@ from pathlib import Path
 
 import pytest
 
+from bertbench.cli import main as command_line
 from bertbench.cli.commands import Command as Leaf
 from bertbench.cli.commands import callable_by, called_by
-from bertbench.cli import main as command_line
 from tests.conftest import Captured
 from tests.docs.conftest import Done, plain
 from tests.docs.listing import PAGES, REPOSITORY, Command, commands, spans

@@ -1,1 +1,1 @@
-"""Shared basics: errors, paths, random streams, progress, and atomic files. Imports no other room."""
+"""Share basics: errors, paths, random streams, progress, phases, and atomic files. Imports no other package."""

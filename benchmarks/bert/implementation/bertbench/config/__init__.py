@@ -1,4 +1,4 @@
-"""Configuration: a system file in, one frozen, validated `System` out."""
+"""Turn a system file into one frozen, validated `System`."""
 
 from bertbench.config.load import load_system, system_names
 from bertbench.config.system import System

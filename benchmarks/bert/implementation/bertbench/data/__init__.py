@@ -1,1 +1,1 @@
-"""Data, from text to batches: corpus -> samples -> shards (offline), then sampler -> batch -> loader (the run)."""
+"""Prepare data: corpus -> samples -> shards, and read them again."""

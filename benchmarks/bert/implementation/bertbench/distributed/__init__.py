@@ -1,1 +1,1 @@
-"""Ranks as a group: how they meet, stall, fail and stop together."""
+"""Let ranks meet, and stall, fail and stop together."""

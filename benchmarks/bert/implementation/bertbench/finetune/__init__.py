@@ -1,1 +1,1 @@
-"""Fine-tuning on SQuAD: squad -> features -> batches -> step -> answers -> score, in run (docs/finetuning.md)."""
+"""Fine-tune on SQuAD: squad -> features -> batches -> span_trainer -> answers -> score, in run (docs/finetuning.md)."""

@@ -1,1 +1,1 @@
-"""From a dataset to the batches of a step: sampler, batch, loader, exchange."""
+"""Make the batches of a step from a dataset: sampler, batch, loader, exchange."""

@@ -1,1 +1,1 @@
-"""The machine at hand: processor, GPUs, caches, versions."""
+"""Describe the machine at hand: processor, GPUs, meters, versions, and its fastest arithmetic."""

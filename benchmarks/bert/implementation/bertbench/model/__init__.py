@@ -1,1 +1,1 @@
-"""BERT on unpadded batches: attention -> encoder -> bert. Nothing here imports configuration or logging."""
+"""Compute BERT on unpadded batches: attention -> encoder -> bert. Nothing here imports configuration or logging."""

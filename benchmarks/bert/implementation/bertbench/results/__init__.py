@@ -1,1 +1,1 @@
-"""What a run writes: MLPerf log, metrics, the files beside them, the package made of them."""
+"""Write what a run leaves: the MLPerf log, metrics, the files beside them, and the package made of them."""
