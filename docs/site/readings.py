@@ -11,7 +11,7 @@ from typing import Any
 from scipy import stats
 
 from bertbench.cli import renamed
-from bertbench.common.mlperf import accuracy_text
+from bertbench.common.evaluation import accuracy_text
 from bertbench.report.scores import mean_of
 from bertbench.run_files.sample_counts import samples_to_end
 from compliance import judge_log

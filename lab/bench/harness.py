@@ -24,8 +24,8 @@ import torch
 from bertbench.cli.arguments import add_number, emit, seed, write_file
 from bertbench.common.errors import ConfigError
 from bertbench.common.markup import aligned
+from bertbench.common.phase_clock import wait_for_device
 from bertbench.common.progress import Progress
-from bertbench.machine.device import wait
 from bertbench.machine.processor import processor
 from bertbench.machine.provenance import provenance
 
@@ -159,10 +159,10 @@ def in_turns(
 
 def milliseconds(take: Callable[[], object], device: torch.device = CPU) -> float:
     """Return how long a call and its work on the device take."""
-    wait(device)
+    wait_for_device(device)
     began = time.perf_counter()
     take()
-    wait(device)
+    wait_for_device(device)
     return 1e3 * (time.perf_counter() - began)
 
 

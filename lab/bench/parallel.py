@@ -13,7 +13,7 @@ from pathlib import Path
 
 from bertbench.common.progress import Progress
 from bertbench.config import load_system
-from bertbench.distributed.affinity import available_cores
+from bertbench.distributed.cores import available_cores
 from bertbench.loading.inputs import open_data
 from bertbench.machine.processor import processor
 from lab.bench.harness import Found, command, in_turns, option, paired_ratio, table

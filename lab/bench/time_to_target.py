@@ -27,7 +27,7 @@ from bertbench.common.errors import ConfigError, RunError
 from bertbench.common.progress import Progress
 from bertbench.common.section import Section
 from bertbench.config import load_system
-from bertbench.distributed.affinity import available_cores
+from bertbench.distributed.cores import available_cores
 from bertbench.distributed.spawn import environments_of
 from bertbench.loading.inputs import open_data
 from bertbench.machine.processor import processor

@@ -10,7 +10,7 @@ from bertbench.common.errors import RunError
 from bertbench.config import System
 from bertbench.distributed.world import World
 from bertbench.results.files import ResultFiles
-from bertbench.results.progress import RunProgress
+from bertbench.results.run_progress import RunProgress
 from bertbench.run_files.log_spans import evaluation_s
 from bertbench.training.train import train
 from compliance.read.log import read_events

@@ -6,7 +6,7 @@ import pytest
 from pydantic import ValidationError
 
 from bertbench.common.errors import ConfigError
-from bertbench.common.mlperf import mlperf_evaluation_interval
+from bertbench.common.evaluation import mlperf_evaluation_interval
 from bertbench.common.paths import SYSTEMS
 from bertbench.config import System, load_system
 from bertbench.config.load import schema

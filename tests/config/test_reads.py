@@ -27,7 +27,7 @@ from bertbench.config.reads import (
     value_of,
 )
 from bertbench.results.files import ResultFiles
-from bertbench.results.progress import RunProgress
+from bertbench.results.run_progress import RunProgress
 from bertbench.training.train import train
 from tests.config.changed import SEEN_ELSEWHERE, SEEN_IN_A_RUN, SEEN_SLOWLY, Change
 from tests.conftest import write_json

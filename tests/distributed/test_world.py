@@ -11,7 +11,7 @@ from torch.distributed.distributed_c10d import PrefixStore
 
 from bertbench.common.errors import BertbenchError, ConfigError, RunError
 from bertbench.distributed import world as world_module
-from bertbench.distributed.affinity import by_physical_core, core_list, own_cores
+from bertbench.distributed.cores import by_physical_core, core_list, own_cores
 from bertbench.distributed.failure import FailureReport
 from bertbench.distributed.loopback import loopback_address
 from bertbench.distributed.ranks import Ranks, launched_ranks

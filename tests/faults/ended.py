@@ -13,7 +13,7 @@ from bertbench.distributed.spawn import environments_of
 from bertbench.distributed.world import World
 from bertbench.launch.rank import as_rank
 from bertbench.results.files import ResultFiles
-from bertbench.results.progress import RunProgress
+from bertbench.results.run_progress import RunProgress
 from bertbench.training.build import Options
 from bertbench.training.train import train
 from compliance.read.log import Event, read_events

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from bertbench.machine import describe, meters, processor, provenance
+from bertbench.machine import describe, meters, provenance
 from bertbench.machine import gpus as machine_gpus
 from bertbench.machine.meters import Meter, find
 from tests.conftest import Program
@@ -51,7 +51,7 @@ class Gpus:
 def gpus(monkeypatch: pytest.MonkeyPatch) -> Gpus:
     """The library in the place of NVIDIA's, without GPUs at first."""
     library = Gpus()
-    for module in (meters, processor, describe, machine_gpus, provenance):
+    for module in (meters, describe, machine_gpus, provenance):
         monkeypatch.setattr(module, "pynvml", library)
     return library
 

@@ -10,7 +10,7 @@ from bertbench.config import System
 from bertbench.distributed.world import World
 from bertbench.results.files import ResultFiles
 from bertbench.results.profiling import PROFILED_STEPS, Profiler
-from bertbench.results.progress import RunProgress
+from bertbench.results.run_progress import RunProgress
 from bertbench.results.step_trace import where
 from bertbench.run_files.log_spans import startup
 from bertbench.training.build import Options

@@ -7,11 +7,11 @@ from importlib import import_module
 
 import numpy as np
 
+from bertbench.common.phase_clock import wait_for_device
 from bertbench.config import System
 from bertbench.distributed.spawn import on_ranks
 from bertbench.distributed.world import World
 from bertbench.loading.filler import Bins, Fill, fill_of
-from bertbench.machine.device import wait
 from bertbench.training.graph_trainer import GraphTrainer
 from bertbench.training.trainer import WholeTrainer
 from lab.bench.gpu.stand import Row, Stand, Unfit, attempt, say, stand
@@ -136,10 +136,10 @@ def take(world: World, here: Stand, choice: Choice) -> Row:
         loaded = [
             part_of(content.take(rows[part::parts]), world.size, parts, fill, world.device) for part in range(parts)
         ]
-        wait(world.device)
+        wait_for_device(world.device)
         began = time.perf_counter()
         report = trainer.step(number, loaded)
-        wait(world.device)
+        wait_for_device(world.device)
         times.append(1e3 * (time.perf_counter() - began))
         losses.append(round(world.sum(report.loss).item(), 6))
     trainer.close()

@@ -183,8 +183,7 @@ def add_env_arguments(parser: argparse.ArgumentParser) -> None:
 
 def env(arguments: argparse.Namespace) -> int:
     """Describe this machine for an MLPerf submission, and list the fields that detection left blank."""
-    from bertbench.distributed.affinity import allowed_cores, available_cores
-    from bertbench.distributed.quota import quota_cores
+    from bertbench.distributed.cores import allowed_cores, available_cores, quota_cores
     from bertbench.machine.describe import describe
 
     description = describe()

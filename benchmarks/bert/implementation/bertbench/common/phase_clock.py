@@ -107,3 +107,9 @@ def _ms_between(begun: float, ended: float) -> float:
 def _ms_between_events(begun: torch.cuda.Event, ended: torch.cuda.Event) -> float:
     ended.synchronize()
     return begun.elapsed_time(ended)
+
+
+def wait_for_device(device: torch.device) -> None:
+    """Wait until the device has finished all queued work."""
+    if device.type == "cuda":
+        torch.cuda.synchronize(device)

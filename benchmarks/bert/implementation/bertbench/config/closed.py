@@ -8,7 +8,7 @@ sharded, assigned to ranks and packed.
 
 from collections.abc import Iterator
 
-from bertbench.common.mlperf import mlperf_evaluation_interval
+from bertbench.common.evaluation import mlperf_evaluation_interval
 from bertbench.config.rules import AllowedValues, Rule
 from bertbench.config.settings import Settings
 

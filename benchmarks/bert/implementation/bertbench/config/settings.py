@@ -6,7 +6,7 @@ from pydantic import Field
 
 from bertbench.balance.cost import CostModel
 from bertbench.balance.plan import Balance
-from bertbench.common.mlperf import mlperf_evaluation_interval
+from bertbench.common.evaluation import mlperf_evaluation_interval
 from bertbench.common.section import Count, Section
 from bertbench.config.finetune import Finetune
 from bertbench.config.layout import Layout, Parallel

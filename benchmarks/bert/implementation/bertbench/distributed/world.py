@@ -15,7 +15,7 @@ from torch.distributed.distributed_c10d import PrefixStore
 
 from bertbench.common.errors import RunError, StoppedError
 from bertbench.distributed import gloo
-from bertbench.distributed.affinity import available_cores, nearby_cores, own_cores, threads_on, threads_per_rank
+from bertbench.distributed.cores import available_cores, nearby_cores, own_cores, threads_on, threads_per_rank
 from bertbench.distributed.failure import FailureReport
 from bertbench.distributed.memory import keep_freed_memory
 from bertbench.distributed.ranks import Ranks, has_own_cores, launched_ranks

@@ -27,7 +27,7 @@ from bertbench.common.errors import TARGET_MISSED, BertbenchError, RunError, Sto
 from bertbench.common.system_faults import unreadable
 from bertbench.config import System
 from bertbench.distributed import loopback
-from bertbench.distributed.affinity import threads_per_rank
+from bertbench.distributed.cores import threads_per_rank
 from bertbench.distributed.preemption import SIGNALS
 from bertbench.machine.describe import differences
 from bertbench.machine.oom import oom_kills

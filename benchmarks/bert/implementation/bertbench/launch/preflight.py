@@ -20,12 +20,12 @@ from torch import distributed
 import compliance
 from bertbench.common.errors import RunError
 from bertbench.common.paths import PACKAGE, data_folder, runs_folder, weights_file
+from bertbench.common.phase_clock import wait_for_device
 from bertbench.common.system_faults import unreadable, unwritable
 from bertbench.config import System
 from bertbench.data.store.manifest import MANIFEST_NAME
 from bertbench.distributed.world import World
 from bertbench.machine.describe import differences
-from bertbench.machine.device import wait
 from bertbench.machine.gpus import gpus_and_problems
 from bertbench.machine.provenance import provenance
 
@@ -161,10 +161,10 @@ def all_reduce_gbit(world: World, ranks: list[int] | None = None) -> float | Non
     tensor = torch.ones(elements, device=world.device)
     seconds = []
     for _ in range(1 + _REPEATS):  # the first one builds connections
-        wait(world.device)
+        wait_for_device(world.device)
         began = time.perf_counter()
         distributed.all_reduce(tensor, group=group)
-        wait(world.device)
+        wait_for_device(world.device)
         seconds.append(time.perf_counter() - began)
         tensor.fill_(1)
     bits = 8 * _BYTES_PER_ELEMENT * elements

@@ -15,7 +15,8 @@ import pynvml
 
 from bertbench.common.errors import RunError
 from bertbench.config.sections import Hardware
-from bertbench.machine.processor import asked, cores, nvidia_gpus, processor
+from bertbench.machine.gpus import ask_driver, nvidia_gpus
+from bertbench.machine.processor import cores, processor
 from bertbench.machine.provenance import software
 
 _SYS = Path("/sys")
@@ -101,17 +102,17 @@ def accelerators() -> dict[str, str]:
     if not gpus:
         return {}
     gpu, links = gpus[0], 0
-    while links < pynvml.NVML_NVLINK_MAX_LINKS and asked(pynvml.nvmlDeviceGetNvLinkState, gpu, links):
+    while links < pynvml.NVML_NVLINK_MAX_LINKS and ask_driver(pynvml.nvmlDeviceGetNvLinkState, gpu, links):
         links += 1
     generation, width = (
-        asked(pynvml.nvmlDeviceGetMaxPcieLinkGeneration, gpu),
-        asked(pynvml.nvmlDeviceGetMaxPcieLinkWidth, gpu),
+        ask_driver(pynvml.nvmlDeviceGetMaxPcieLinkGeneration, gpu),
+        ask_driver(pynvml.nvmlDeviceGetMaxPcieLinkWidth, gpu),
     )
-    clock = asked(pynvml.nvmlDeviceGetMaxClockInfo, gpu, pynvml.NVML_CLOCK_SM)
-    memory = asked(pynvml.nvmlDeviceGetMemoryInfo, gpu)
+    clock = ask_driver(pynvml.nvmlDeviceGetMaxClockInfo, gpu, pynvml.NVML_CLOCK_SM)
+    memory = ask_driver(pynvml.nvmlDeviceGetMemoryInfo, gpu)
     return {
         "accelerators_per_node": str(len(gpus)),
-        "accelerator_model_name": asked(pynvml.nvmlDeviceGetName, gpu) or "",
+        "accelerator_model_name": ask_driver(pynvml.nvmlDeviceGetName, gpu) or "",
         "accelerator_host_interconnect": f"PCIe {generation}.0 x{width}" if generation and width else "",
         "accelerator_frequency": f"{clock} MHz" if clock else "",
         "accelerator_memory_capacity": f"{memory.total / _GIB:.0f} GiB" if memory else "",

@@ -1,10 +1,9 @@
 """Find the GPUs of a node and their health by NVIDIA's management library."""
 
+from collections.abc import Callable
 from typing import Any
 
 import pynvml
-
-from bertbench.machine.processor import asked, nvidia_gpus
 
 _GIB = 2**30
 # More belongs to other processes: our ranks hold only a context (0.5 GiB) and NCCL's buffers yet.
@@ -17,36 +16,53 @@ _SLOWED = {
 }
 
 
+def nvidia_gpus() -> list[Any]:
+    """Return the library's handle of each GPU, for further questions to `pynvml`; none without a driver."""
+    try:
+        pynvml.nvmlInit()
+        return [pynvml.nvmlDeviceGetHandleByIndex(index) for index in range(pynvml.nvmlDeviceGetCount())]
+    except pynvml.NVMLError:
+        return []
+
+
+def ask_driver(question: Callable[..., Any], *arguments: Any) -> Any:
+    """Return the library's answer, or None if this kind of GPU has none."""
+    try:
+        return question(*arguments)
+    except pynvml.NVMLError:
+        return None
+
+
 def gpus_and_problems() -> tuple[list[str], list[str]]:
     """Return model, memory and driver of each GPU of this node, and what is wrong with them, a line each.
 
     The former should be the same on all nodes.
     """
     gpus = nvidia_gpus()
-    driver = asked(pynvml.nvmlSystemGetDriverVersion)
+    driver = ask_driver(pynvml.nvmlSystemGetDriverVersion)
     kinds = []
     for gpu in gpus:
-        memory = asked(pynvml.nvmlDeviceGetMemoryInfo, gpu)
+        memory = ask_driver(pynvml.nvmlDeviceGetMemoryInfo, gpu)
         size = f"{memory.total / _GIB:.0f} GiB" if memory else "unknown memory"
-        kinds.append(f"{asked(pynvml.nvmlDeviceGetName, gpu) or 'unknown model'}, {size}, driver {driver}")
+        kinds.append(f"{ask_driver(pynvml.nvmlDeviceGetName, gpu) or 'unknown model'}, {size}, driver {driver}")
     return kinds, [f"GPU {index}: {what}" for index, gpu in enumerate(gpus) for what in _sick(gpu)]
 
 
 def _sick(gpu: Any) -> list[str]:
     found = []
-    errors = asked(
+    errors = ask_driver(
         pynvml.nvmlDeviceGetTotalEccErrors, gpu, pynvml.NVML_MEMORY_ERROR_TYPE_UNCORRECTED, pynvml.NVML_VOLATILE_ECC
     )
     if errors:
         found.append(f"{errors} uncorrected memory errors since its start")
-    rows = asked(pynvml.nvmlDeviceGetRemappedRows, gpu)  # corrected, uncorrected, is pending, has failed
+    rows = ask_driver(pynvml.nvmlDeviceGetRemappedRows, gpu)  # corrected, uncorrected, is pending, has failed
     if rows and rows[2]:
         found.append("memory rows wait for remapping; reset it")
     if rows and rows[3]:
         found.append("memory rows could not be remapped; replace it")
-    reasons = asked(pynvml.nvmlDeviceGetCurrentClocksEventReasons, gpu) or 0
+    reasons = ask_driver(pynvml.nvmlDeviceGetCurrentClocksEventReasons, gpu) or 0
     found += [text for name, text in _SLOWED.items() if reasons & getattr(pynvml, name)]
-    memory = asked(pynvml.nvmlDeviceGetMemoryInfo, gpu)
+    memory = ask_driver(pynvml.nvmlDeviceGetMemoryInfo, gpu)
     if memory is None:
         found.append("the driver doesn't know its memory; see `nvidia-smi`, it may have fallen off the bus")
     elif (used := memory.used / _GIB) > _OTHERS_GIB:

@@ -17,7 +17,7 @@ from typing import NamedTuple
 import pynvml
 
 from bertbench.common.errors import system_reason
-from bertbench.machine.processor import nvidia_gpus
+from bertbench.machine.gpus import nvidia_gpus
 
 IPMI = "ipmi"
 _POWERCAP = "sys/class/powercap"

@@ -1,12 +1,8 @@
-"""Name this machine's processor, and find its GPUs by NVIDIA's management library."""
+"""Name this machine's processor, its cores and its vector instructions."""
 
 import platform
 import re
-from collections.abc import Callable
 from pathlib import Path
-from typing import Any
-
-import pynvml
 
 _INSTRUCTIONS = {"amx_tile": "AMX", "avx512_bf16": "AVX-512 with bf16", "avx512f": "AVX-512", "avx2": "AVX2"}
 
@@ -33,20 +29,3 @@ def cores() -> list[dict[str, str]]:
     except OSError:
         return []
     return [dict(re.findall(r"^([^\t:]+)\t*: *(.*?) *$", block, re.MULTILINE)) for block in blocks]
-
-
-def nvidia_gpus() -> list[Any]:
-    """Return the library's handle of each GPU, for further questions to `pynvml`; none without a driver."""
-    try:
-        pynvml.nvmlInit()
-        return [pynvml.nvmlDeviceGetHandleByIndex(index) for index in range(pynvml.nvmlDeviceGetCount())]
-    except pynvml.NVMLError:
-        return []
-
-
-def asked(question: Callable[..., Any], *arguments: Any) -> Any:
-    """Return the library's answer, or None if this kind of GPU has none."""
-    try:
-        return question(*arguments)
-    except pynvml.NVMLError:
-        return None

@@ -11,8 +11,9 @@ import pynvml
 import torch
 
 from bertbench.common.paths import REPOSITORY
-from bertbench.distributed.affinity import available_cores
-from bertbench.machine.processor import asked, instructions, nvidia_gpus, processor
+from bertbench.distributed.cores import available_cores
+from bertbench.machine.gpus import ask_driver, nvidia_gpus
+from bertbench.machine.processor import instructions, processor
 
 _IMAGE, _DIRTY = "BERTBENCH_COMMIT", "-dirty"
 """Holds, in an image, the commit that it was built from (Dockerfile), and the ending for one with changes."""
@@ -73,7 +74,7 @@ def software() -> dict[str, str]:
     """Return framework, other_software_stack and operating_system with their versions, as found here."""
     release = platform.freedesktop_os_release() if Path("/etc/os-release").exists() else {}
     stack = [f"Python {platform.python_version()}", f"Linux {platform.release()}"]
-    if nvidia_gpus() and (driver := asked(pynvml.nvmlSystemGetDriverVersion)):
+    if nvidia_gpus() and (driver := ask_driver(pynvml.nvmlSystemGetDriverVersion)):
         stack.append(f"NVIDIA driver {driver}")
     if torch.version.cuda:
         stack += [f"CUDA {torch.version.cuda}", f"cuDNN {torch.backends.cudnn.version()}"]

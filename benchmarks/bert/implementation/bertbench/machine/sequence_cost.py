@@ -10,10 +10,10 @@ from dataclasses import dataclass
 import numpy as np
 import torch
 
+from bertbench.common.phase_clock import wait_for_device
 from bertbench.common.progress import Progress
 from bertbench.data.store.columns import Floats
 from bertbench.loading.batch import Batch, synthetic
-from bertbench.machine.device import wait
 from bertbench.model.bert import Bert
 from bertbench.model.loss import weighted_loss
 from bertbench.model.shape import BertShape
@@ -72,8 +72,8 @@ def fit(lengths: Floats, tokens: Floats, times_ms: Floats) -> Fit:
 
 
 def _step_ms(model: Bert, batch: Batch, device: torch.device) -> float:
-    wait(device)
+    wait_for_device(device)
     began = time.perf_counter()
     weighted_loss(model(*batch.inputs), *batch.labels, 1, 1).backward()
-    wait(device)
+    wait_for_device(device)
     return 1e3 * (time.perf_counter() - began)

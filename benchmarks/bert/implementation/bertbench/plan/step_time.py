@@ -12,7 +12,7 @@ from typing import Literal, NamedTuple
 
 from bertbench.checkpoint.tensor_names import pieces
 from bertbench.common.errors import ConfigError
-from bertbench.common.mlperf import mlperf_evaluation_interval
+from bertbench.common.evaluation import mlperf_evaluation_interval
 from bertbench.config.closed import EVALUATION_SAMPLES
 from bertbench.config.optimizer import GRADIENT_BYTES, bucket_limits
 from bertbench.config.system import System

@@ -8,8 +8,8 @@ from pathlib import Path
 from statistics import mean
 from typing import Any
 
+from bertbench.common.evaluation import accuracy_text
 from bertbench.common.markup import aligned, cell
-from bertbench.common.mlperf import accuracy_text
 from bertbench.report.run_groups import GroupSummary, RunSummary
 from bertbench.run_files.run_settings import group_title
 from bertbench.run_files.sample_counts import EPOCH_NUM

@@ -8,7 +8,7 @@ from rich.panel import Panel
 from rich.table import Table
 from rich.text import Text
 
-from bertbench.common.mlperf import accuracy_text
+from bertbench.common.evaluation import accuracy_text
 from bertbench.report.followed_run import FollowedRun
 from bertbench.report.run_state import RunState
 from bertbench.run_files.json_files import thinned

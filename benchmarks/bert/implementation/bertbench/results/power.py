@@ -16,7 +16,7 @@ from typing import Any
 from bertbench.common.errors import system_reason
 from bertbench.config import System
 from bertbench.distributed.world import World
-from bertbench.machine import power as sampler
+from bertbench.machine import power_sampler as sampler
 from bertbench.machine.meters import IPMI
 from bertbench.results.files import ResultFiles
 from bertbench.run_files.energy import NodeReadings, node_readings

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from itertools import pairwise
 from statistics import median
 
-from bertbench.common.mlperf import mlperf_evaluation_interval
+from bertbench.common.evaluation import mlperf_evaluation_interval
 from bertbench.run_files.json_files import Points
 from compliance.read.run import Evaluation, RunFacts, number
 

@@ -19,7 +19,7 @@ from bertbench.common.paths import runs_folder, shown_path
 from bertbench.common.terminal import shell_word
 from bertbench.config import System
 from bertbench.config.sections import OnBadSample
-from bertbench.distributed.affinity import available_cores
+from bertbench.distributed.cores import available_cores
 from bertbench.distributed.ranks import Ranks, withheld_cores
 from bertbench.distributed.rendezvous import leave_log, log_left
 from bertbench.distributed.startup import Startup
@@ -32,7 +32,7 @@ from bertbench.results.files import ResultFiles, reserve
 from bertbench.results.mlperf_log import Run
 from bertbench.results.power import power_sampled
 from bertbench.results.profiling import Profiler
-from bertbench.results.progress import RunProgress
+from bertbench.results.run_progress import RunProgress
 from bertbench.run_files.straggler import straggler_of
 from bertbench.training.build import Options, make_sampler
 from bertbench.training.short_run import Short, shortened

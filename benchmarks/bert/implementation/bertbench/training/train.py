@@ -13,7 +13,7 @@ from bertbench.results.files import ResultFiles
 from bertbench.results.mlperf_log import Run
 from bertbench.results.opening import open_run
 from bertbench.results.profiling import Profiler
-from bertbench.results.progress import RunProgress
+from bertbench.results.run_progress import RunProgress
 from bertbench.training.build import NEW, Options, build_run
 from bertbench.training.trainer import Trainer
 

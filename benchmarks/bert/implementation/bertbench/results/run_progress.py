@@ -3,7 +3,7 @@
 import math
 import time
 
-from bertbench.common.mlperf import accuracy_text
+from bertbench.common.evaluation import accuracy_text
 from bertbench.common.progress import Progress
 from bertbench.config import System
 

@@ -6,9 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from bertbench.distributed import affinity
-from bertbench.distributed.affinity import available_cores, threads_on, threads_per_rank
-from bertbench.distributed.quota import quota_cores
+from bertbench.distributed import cores as affinity
+from bertbench.distributed.cores import available_cores, quota_cores, threads_on, threads_per_rank
 from tests.quota import processor_quota
 from tests.ranks import CONTEXT
 

@@ -31,7 +31,7 @@ def alive(process: int) -> bool:
 
 
 def sampling(file: Path) -> list[str]:
-    return [sys.executable, "-m", "bertbench.machine.power", str(file), "20", str(os.getpid())]
+    return [sys.executable, "-m", "bertbench.machine.power_sampler", str(file), "20", str(os.getpid())]
 
 
 def lines(file: Path) -> list[dict[str, Any]]:

@@ -1,4 +1,6 @@
-"""Sample a node's power beside a run, in a process of its own: `python -m bertbench.machine.power FILE HZ PARENT`.
+"""Sample a node's power during a run, in a process of its own.
+
+It is started as `python -m bertbench.machine.power_sampler FILE HZ PARENT`.
 
 Each reading adds a line to FILE: `{"time_ms": ..., "watts": ..., "parts": {...}}`, the power since the last reading.
 One that fails adds `{"time_ms": ..., "missed": WHY}`, and sampling continues. The first line names the meters. The
