@@ -121,8 +121,8 @@ def _named(path: Path) -> Resumption:
 
 def _latest(log: Path) -> Resumption | None:
     files = ResultFiles(log)
-    found = newest(files.snapshots) or _beginning(files)
-    return Resumption(log, *found) if found else None
+    snapshot = newest(files.snapshots) or _beginning(files)
+    return Resumption(log, *snapshot) if snapshot else None
 
 
 def _beginning(files: ResultFiles) -> tuple[Path, Meta] | None:

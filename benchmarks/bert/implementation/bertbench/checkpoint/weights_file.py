@@ -46,17 +46,17 @@ class Weights:
         with opened(path, _MAKE) as file:
             metadata = file.metadata() or {}
             slices = {name: file.get_slice(name) for name in file.keys()}  # noqa: SIM118 - not a dict
-            found = {name: (tuple(part.get_shape()), part.get_dtype()) for name, part in slices.items()}
+            tensors = {name: (tuple(part.get_shape()), part.get_dtype()) for name, part in slices.items()}
         if metadata.get("format") != FORMAT:
             raise CheckpointError(f"{path}: found format {metadata.get('format')!r}, expected {FORMAT!r}; {_MAKE}")
         try:
             content = json.loads(metadata["shape"])
             shape = BertShape(**{field.name: content[field.name] for field in fields(BertShape)})
             real, source = int(metadata["real_vocab_size"]), metadata["source"]
-            expected = expected_tensors(shape, found)
+            expected = expected_tensors(shape, tensors)
         except (ValueError, TypeError, KeyError, RuntimeError) as error:  # RuntimeError: torch on impossible sizes
             raise CheckpointError(f"{path}: its metadata is damaged ({error!r}); {_MAKE}") from error
-        _compare(path, found, expected)
+        _compare(path, tensors, expected)
         return cls(path, shape, real, source, expected)
 
     @property
@@ -109,8 +109,8 @@ def write_weights(path: Path, tensors: dict[str, Tensor], shape: BertShape, real
 
     Raises CheckpointError if the file exists or can't be written, or if a tensor isn't the model's.
     """
-    found = {name: (tuple(tensor.shape), _DTYPE) for name, tensor in tensors.items()}
-    _compare(path, found, expected_tensors(shape, found))
+    shapes = {name: (tuple(tensor.shape), _DTYPE) for name, tensor in tensors.items()}
+    _compare(path, shapes, expected_tensors(shape, shapes))
     metadata = {
         "format": FORMAT,
         "shape": json.dumps(asdict(shape)),

@@ -20,10 +20,10 @@ _TRACKER = b"multiprocessing.resource_tracker"  # ends after the processes that 
 def kill_descendants(folder: str) -> None:
     """Kill every process that was started with TMPDIR in `folder`, and what they start meanwhile; on Linux only."""
     for _ in range(_MOST_LOOKS):
-        found = list(_descendants(os.fsencode(folder)))
-        if not found:
+        processes = list(_descendants(os.fsencode(folder)))
+        if not processes:
             return
-        for process in found:
+        for process in processes:
             with suppress(ProcessLookupError):
                 os.kill(process, signal.SIGKILL)
         time.sleep(LOOK_S)

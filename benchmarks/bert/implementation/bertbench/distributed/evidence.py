@@ -34,8 +34,8 @@ def collective() -> str:
 
     If it waits in several, return the oldest: the others wait for it.
     """
-    if own := shared_memory.waiting():
-        return own
+    if waiting_here := shared_memory.waiting():
+        return waiting_here
     waiting = [entry for entry in _recorded(active=True) if not entry.get("retired")]
     if not waiting:
         return ""
@@ -59,8 +59,8 @@ def write(folder: Path, rank: int) -> None:
 
 def _recorded(active: bool = False) -> list[dict[str, Any]]:
     """Return the entries of all recorders; the sum in shared memory that this rank waits in, if any, is one."""
-    own = shared_memory.waiting()
-    entries: list[dict[str, Any]] = [{"profiling_name": f"shared_memory:{own}"}] if own else []
+    waiting_here = shared_memory.waiting()
+    entries: list[dict[str, Any]] = [{"profiling_name": f"shared_memory:{waiting_here}"}] if waiting_here else []
     for name in _RECORDERS:
         if recorder := getattr(_distributed_c10d, name, None):
             with suppress(RuntimeError, ValueError, TypeError):

@@ -42,7 +42,9 @@ class SharedMemory:
 
     def __init__(self, rank: int, connections: dict[int, socket.socket], file: int, timeout: timedelta) -> None:
         """Map `file`, an open file's descriptor; `connections` go to every other rank."""
-        self._rank, self._connections, self._count = rank, connections, 0
+        self._rank = rank
+        self._connections = connections
+        self._count = 0
         for connection in connections.values():
             connection.settimeout(timeout.total_seconds())
         size = len(connections) + 1
@@ -144,9 +146,9 @@ def _connect(store: Store, rank: int, size: int, connections: dict[int, socket.s
 
 
 def _socket() -> socket.socket:
-    own = socket.socket(socket.AF_UNIX)
-    own.settimeout(_MEET.total_seconds())
-    return own
+    listener = socket.socket(socket.AF_UNIX)
+    listener.settimeout(_MEET.total_seconds())
+    return listener
 
 
 def _address(name: str, rank: int) -> str:

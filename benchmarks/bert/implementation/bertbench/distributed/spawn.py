@@ -48,8 +48,9 @@ def on_ranks(
     `prepare`, called with the rank before the ranks meet, may move its process to another network.
     """
     answers = multiprocessing.get_context("spawn").SimpleQueue()
-    given = (environments_of(count), prepare, answers, device, function, arguments)
-    ranks, found = multiprocessing.spawn(_rank, given, nprocs=count, join=False), []
+    arguments_of_ranks = (environments_of(count), prepare, answers, device, function, arguments)
+    ranks = multiprocessing.spawn(_rank, arguments_of_ranks, nprocs=count, join=False)
+    found = []
     while not ranks.join(_LOOK_S):  # raises if a rank failed
         if not answers.empty():  # an answer above a pipe's 64 KB holds rank 0 until somebody reads it
             found.append(answers.get())

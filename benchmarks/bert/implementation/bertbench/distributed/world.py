@@ -209,14 +209,14 @@ def _settings_named(backend: str, set_by_hand: list[str]) -> Iterator[None]:
 def _device(kind: str, local_rank: int) -> torch.device:
     if kind == "cpu":
         return torch.device("cpu")
-    found = torch.cuda.device_count()
-    if found == 1 and "CUDA_VISIBLE_DEVICES" in os.environ:  # the launcher shows each rank only its GPU
+    gpus = torch.cuda.device_count()
+    if gpus == 1 and "CUDA_VISIBLE_DEVICES" in os.environ:  # the launcher shows each rank only its GPU
         local_rank = 0
-    if local_rank >= found:
+    if local_rank >= gpus:
         shown = os.environ.get("CUDA_VISIBLE_DEVICES")
         limit = "" if shown is None else f" with CUDA_VISIBLE_DEVICES={shown}"
         raise RunError(
-            f"local rank {local_rank} needs GPU {local_rank}, found {found} on {socket.gethostname()}{limit}; "
+            f"local rank {local_rank} needs GPU {local_rank}, found {gpus} on {socket.gethostname()}{limit}; "
             "lower launch.ranks_per_node or use a CPU system"
         )
     torch.cuda.set_device(local_rank)

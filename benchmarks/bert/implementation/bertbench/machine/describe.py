@@ -25,9 +25,9 @@ _GIB = 2**30
 
 def describe() -> dict[str, str]:
     """Return every field of an MLPerf system description by name; empty if the machine doesn't report it."""
-    found = {**_processors(), **_memory_and_network(), **accelerators(), **software()}
+    fields = {**_processors(), **_memory_and_network(), **accelerators(), **software()}
     names = [field.alias or name for name, field in Hardware.model_fields.items()]
-    return {name: found.get(name, "") for name in names} | {"number_of_nodes": "1"}
+    return {name: fields.get(name, "") for name in names} | {"number_of_nodes": "1"}
 
 
 def differences(promised: Hardware) -> list[str]:
@@ -35,8 +35,9 @@ def differences(promised: Hardware) -> list[str]:
 
     Raises RunError if there are fewer GPUs than promised: the run couldn't match its file.
     """
-    found, said = {**_processors(), **accelerators()}, promised.description()
-    gpus = int(found.get("accelerators_per_node", "0"))
+    present = {**_processors(), **accelerators()}
+    said = promised.description()
+    gpus = int(present.get("accelerators_per_node", "0"))
     if gpus < promised.accelerators_per_node:
         raise RunError(
             f"{platform.node()}: found {gpus} GPUs, the system file promises {promised.accelerators_per_node} a node; "
@@ -44,7 +45,7 @@ def differences(promised: Hardware) -> list[str]:
         )
     return [
         f"{platform.node()}: found {name} {value!r}, the system file says {said[name]!r}"
-        for name, value in found.items()
+        for name, value in present.items()
         if name in _COMPARED and value and said[name] and not _alike(value, said[name])
     ]
 
@@ -89,10 +90,10 @@ def _memory_and_network() -> dict[str, str]:
     rates = [_read(port / "rate") for port in sorted((_SYS / "class/infiniband").glob("*/ports/*"))]
     cards = [card for card in sorted((_SYS / "class/net").glob("*")) if (card / "device").exists()]
     speeds = [int(speed) / 1000 for card in cards if (speed := _read(card / "speed")).isdigit()]
-    found = [*(f"InfiniBand {rate}" for rate in rates if rate), *(f"Ethernet {speed:g} Gb/s" for speed in speeds)]
+    networks = [*(f"InfiniBand {rate}" for rate in rates if rate), *(f"Ethernet {speed:g} Gb/s" for speed in speeds)]
     return {
         "host_memory_capacity": f"{int(total[1]) * 1024 / _GIB:.0f} GiB" if total else "",
-        "host_networking": ", ".join(f"{count}x {thing}" for thing, count in Counter(found).items()),
+        "host_networking": ", ".join(f"{count}x {thing}" for thing, count in Counter(networks).items()),
     }
 
 

@@ -49,22 +49,22 @@ def gpus_and_problems() -> tuple[list[str], list[str]]:
 
 
 def _sick(gpu: Any) -> list[str]:
-    found = []
+    problems = []
     errors = ask_driver(
         pynvml.nvmlDeviceGetTotalEccErrors, gpu, pynvml.NVML_MEMORY_ERROR_TYPE_UNCORRECTED, pynvml.NVML_VOLATILE_ECC
     )
     if errors:
-        found.append(f"{errors} uncorrected memory errors since its start")
+        problems.append(f"{errors} uncorrected memory errors since its start")
     rows = ask_driver(pynvml.nvmlDeviceGetRemappedRows, gpu)  # corrected, uncorrected, is pending, has failed
     if rows and rows[2]:
-        found.append("memory rows wait for remapping; reset it")
+        problems.append("memory rows wait for remapping; reset it")
     if rows and rows[3]:
-        found.append("memory rows could not be remapped; replace it")
+        problems.append("memory rows could not be remapped; replace it")
     reasons = ask_driver(pynvml.nvmlDeviceGetCurrentClocksEventReasons, gpu) or 0
-    found += [text for name, text in _SLOWED.items() if reasons & getattr(pynvml, name)]
+    problems += [text for name, text in _SLOWED.items() if reasons & getattr(pynvml, name)]
     memory = ask_driver(pynvml.nvmlDeviceGetMemoryInfo, gpu)
     if memory is None:
-        found.append("the driver doesn't know its memory; see `nvidia-smi`, it may have fallen off the bus")
+        problems.append("the driver doesn't know its memory; see `nvidia-smi`, it may have fallen off the bus")
     elif (used := memory.used / _GIB) > _OTHERS_GIB:
-        found.append(f"{used:.0f} GiB of its memory are in use; end the processes that use it (nvidia-smi)")
-    return found
+        problems.append(f"{used:.0f} GiB of its memory are in use; end the processes that use it (nvidia-smi)")
+    return problems

@@ -91,5 +91,5 @@ def software() -> dict[str, str]:
 
 def with_software(description: dict[str, str]) -> dict[str, str]:
     """Return a system description with this machine's versions, where its own are missing or shorter."""
-    found = {name: value for name, value in software().items() if value.startswith(description[name])}
-    return description | found
+    installed = {name: value for name, value in software().items() if value.startswith(description[name])}
+    return description | installed

@@ -95,9 +95,9 @@ def _compile(compiler: list[str], compiled: Path) -> None:
 def _is_sound(functions: ctypes.CDLL) -> bool:
     """Return whether GELU is right, which needs `exponential`, as all but copies do: with -ffast-math it isn't."""
     values = [place / 8 - 6 for place in range(97)]
-    given = (ctypes.c_float * 97)(*values)
+    values_in_c = (ctypes.c_float * 97)(*values)
     result = (ctypes.c_float * 97)()
-    functions.gelu_fp32(given, result, ctypes.c_int64(97))
+    functions.gelu_fp32(values_in_c, result, ctypes.c_int64(97))
     exact = [value / 2 * (1 + math.tanh(math.sqrt(2 / math.pi) * (value + 0.044715 * value**3))) for value in values]
     return all(math.isclose(ours, right, abs_tol=1e-5) for ours, right in zip(result, exact, strict=True))
 

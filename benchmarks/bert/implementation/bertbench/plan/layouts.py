@@ -74,7 +74,8 @@ def candidates(system: System) -> Iterator[System]:
         data_parallel = system.world_size // (tensor * pipeline)
         if data_parallel == 0 or system.global_batch_size % (data_parallel * parts):
             continue
-        microbatches, accumulated = (1, parts) if pipeline == 1 else (parts, 1)
+        microbatches = 1 if pipeline == 1 else parts
+        accumulated = parts if pipeline == 1 else 1
         changes: dict[str, Section] = {"data": data.model_copy(update={"gradient_accumulation_steps": accumulated})}
         for recompute, sequence, fully_shard, virtual_stages in product(
             _OFF_AND_ON, _OFF_AND_ON, _OFF_AND_ON, _VIRTUAL_STAGES

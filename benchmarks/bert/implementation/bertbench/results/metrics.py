@@ -111,7 +111,8 @@ class Metrics:
         times = self._own_times()
         on_gpu_ms = self._on_gpu_ms(times)
         all_summed = self._world.sum(torch.cat((table.flatten(), times.flatten().to(table))))
-        summed, ranks_ms = all_summed[: table.numel()].view_as(table), all_summed[table.numel() :].view_as(times)
+        summed = all_summed[: table.numel()].view_as(table)
+        ranks_ms = all_summed[table.numel() :].view_as(times)
         rates, norms, scales = (
             _read([getattr(report, name) for report in reports]) for name in ("rate", "norm", "loss_scale")
         )
@@ -167,8 +168,8 @@ class Metrics:
 
     def _fault(self, taken: _TakenStep, loss: float) -> str:
         """Return a step's problem, the same on all ranks; each rank reports whether its own loss is finite."""
-        own = self._world.from_all("" if taken.report.loss.isfinite() else "not finite")
-        ranks = [rank for rank, answer in enumerate(own) if answer]
+        problem_by_rank = self._world.from_all("" if taken.report.loss.isfinite() else "not finite")
+        ranks = [rank for rank, answer in enumerate(problem_by_rank) if answer]
         where = f" on {ranks_text(ranks, self._world.size)}" if ranks else ", but its gradient is not finite"
         return f"the loss of step {taken.step} is {loss}{where}; {self._remedy}"
 

@@ -50,15 +50,17 @@ def build(
     out = out.resolve()
     if out.exists() and (not out.is_dir() or any(out.iterdir())):
         raise PackageError(f"{out}: exists already and is not an empty folder; remove it or name another with --out")
-    found = {system: _logs(results, system) for system in dict.fromkeys(systems)}
-    descriptions = {system: _shared(logs, "system.json") | {"submitter": submitter} for system, logs in found.items()}
+    logs_of_systems = {system: _logs(results, system) for system in dict.fromkeys(systems)}
+    descriptions = {
+        system: _shared(logs, "system.json") | {"submitter": submitter} for system, logs in logs_of_systems.items()
+    }
     if not allow_dirty:
-        _require_commits(found)
+        _require_commits(logs_of_systems)
     try:
         with new_folder(out) as unfinished:
             _copy_sources(unfinished / _IMPLEMENTATION)
             (unfinished / "systems").mkdir()
-            for system, logs in found.items():
+            for system, logs in logs_of_systems.items():
                 description, config = descriptions[system], _shared(logs, "config.json")
                 text = json.dumps(description, indent=2) + "\n"
                 (unfinished / "systems" / f"{system}.json").write_text(text, encoding="utf-8")

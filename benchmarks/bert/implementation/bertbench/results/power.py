@@ -80,11 +80,11 @@ def write_power(logs: Sequence[Path], results: Path, config: Mapping[str, Any]) 
         return
     settings = config[POWER]
     efficiency, interconnect = settings["conversion_efficiency"], settings["interconnect_watts"]
-    for log, found in measured.items():
+    for log, node_readings_of_run in measured.items():
         folder = results / POWER / log.stem
         folder.mkdir(parents=True)
         facts = RunFacts(read_events(log))
-        for node in found:
+        for node in node_readings_of_run:
             (folder / f"{node.name}.txt").write_text(_node_file(node, facts, efficiency))
         if interconnect is not None:
             switch = _line(facts.started_ms or 0.0, "POINT_IN_TIME", ESTIMATE, interconnect, host="sw_0")

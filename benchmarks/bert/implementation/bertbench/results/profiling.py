@@ -42,10 +42,10 @@ class Profiler:
         assert self._profile is not None
         trace = folder / "trace.json"
         self._profile.export_chrome_trace(str(trace))
-        found = where(json.loads(trace.read_text(encoding="utf-8"))["traceEvents"])
-        content = {"steps": _ACTIVE, "step_ms": sum(found.values()), "parts_ms": found}
+        phases_ms = where(json.loads(trace.read_text(encoding="utf-8"))["traceEvents"])
+        content = {"steps": _ACTIVE, "step_ms": sum(phases_ms.values()), "parts_ms": phases_ms}
         (folder / "profile.json").write_text(json.dumps(content, indent=2) + "\n", encoding="utf-8")
-        return step_table(found, _ACTIVE)
+        return step_table(phases_ms, _ACTIVE)
 
     def __enter__(self) -> Self:
         if self._profile is not None:

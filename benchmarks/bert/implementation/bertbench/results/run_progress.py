@@ -13,7 +13,9 @@ class RunProgress(Progress):
 
     def __init__(self, system: System, enabled: bool) -> None:
         super().__init__(enabled)
-        self._steps, self._batch, self._target = system.max_steps, system.global_batch_size, system.evaluation.target
+        self._steps = system.max_steps
+        self._batch = system.global_batch_size
+        self._target = system.evaluation.target
         self._began: float | None = None
         self._accuracy = "-"
         self._first_step = 0

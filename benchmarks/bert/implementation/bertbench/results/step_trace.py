@@ -35,14 +35,17 @@ def where(events: Iterable[Event]) -> dict[str, float]:
     steps = [span for span in host if span["name"].startswith(_STEP)]
     main = steps[0]["tid"]
     ours = [(span["ts"], _end(span), span["name"]) for span in host if span["tid"] == main]
-    phases = sorted((one for one in ours if one[2] in _PHASES), key=lambda one: (one[0], -one[1]))  # outer ones first
+    phases = [interval for interval in ours if interval[2] in _PHASES]
+    phases.sort(key=lambda interval: (interval[0], -interval[1]))  # outer ones first
     kernels = [span for span in spans if span.get("cat") in _ON_DEVICE]
     if kernels:
-        begin, end = min(step["ts"] for step in steps), max(map(_end, steps))
+        begin = min(step["ts"] for step in steps)
+        end = max(map(_end, steps))
         on_device = list(_on_device(kernels, host, main, phases))
-        sums = [one for one in on_device if one[2] == ALL_REDUCE]  # they count only where nothing else runs
+        sums = [interval for interval in on_device if interval[2] == ALL_REDUCE]  # count only where nothing else runs
+        computing = [interval for interval in on_device if interval[2] != ALL_REDUCE]
         waits = [phase for phase in phases if phase[2] == DATA_WAIT]
-        layers = [(begin, end, IDLE), *waits, *sums, *(one for one in on_device if one[2] != ALL_REDUCE)]
+        layers = [(begin, end, IDLE), *waits, *sums, *computing]
         layers = [(max(start, begin), min(stop, end), part) for start, stop, part in layers]
     else:
         layers = [*((step["ts"], _end(step), _HOST) for step in steps), *reversed(phases)]

@@ -44,8 +44,10 @@ _LOGGED_STATUS: dict[Status, str] = {
 
 def _hyperparameters(system: System) -> dict[str, Any]:
     """Return hyper-parameters under MLPerf's names, or those of published logs."""
-    optimizer, schedule, data = system.optimizer, system.learning_rate, data_folder(system.data.path)
-    found = {
+    optimizer = system.optimizer
+    schedule = system.learning_rate
+    data = data_folder(system.data.path)
+    logged = {
         constants.GLOBAL_BATCH_SIZE: system.global_batch_size,
         "d_batch_size": system.samples_per_pass,
         constants.GRADIENT_ACCUMULATION_STEPS: system.parts,
@@ -67,7 +69,7 @@ def _hyperparameters(system: System) -> dict[str, Any]:
         "start_warmup_step": schedule.start_warmup_step,
         constants.OPT_GRADIENT_CLIP_NORM: None if system.clip.mode == "none" else system.clip.max_norm,
     }
-    return {key: value for key, value in found.items() if value is not None}
+    return {key: value for key, value in logged.items() if value is not None}
 
 
 def _choices(system: System) -> dict[str, Any]:
@@ -75,8 +77,8 @@ def _choices(system: System) -> dict[str, Any]:
     model = asdict(system.model.shape())
     sizes = ("vocab_size", "hidden_size", "layers", "attention_heads", "feed_forward_size", "max_positions")
     optimizer = system.optimizer
-    own = {"bertbench_optimizer": optimizer.muon.model_dump()} if optimizer.name == "muon" else {}
-    return own | {
+    of_muon = {"bertbench_optimizer": optimizer.muon.model_dump()} if optimizer.name == "muon" else {}
+    return of_muon | {
         "bertbench_model": {name: model[name] for name in sizes},
         "bertbench_hidden_dropout": system.model.hidden_dropout,
         "bertbench_attention_dropout": system.model.attention_dropout,

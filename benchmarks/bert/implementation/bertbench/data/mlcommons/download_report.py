@@ -44,7 +44,8 @@ def report_lines(
         yield "To download (with -d FOLDER if the files lie in another folder than the downloader's own):"
         yield from (f"  {command}" for command in downloads.values())
     if problems:
-        yield f"{folder}: {len(problems):,} problem{'s' * (len(problems) != 1)}"
+        noun = "problem" if len(problems) == 1 else "problems"
+        yield f"{folder}: {len(problems):,} {noun}"
     else:
         yield f"{folder}: everything needed is there and right"
 
