@@ -1,4 +1,4 @@
-"""Run a bench: its configurations in turns, then the table, the JSON and the record.
+"""Run a bench: alternate its configurations, then the table, the JSON and the record.
 
 A bench is a module with options and a `measure` that names configurations, sizes and units; its last line makes it a
 command of `bertbench lab`. A configuration is a function of the round's number: what is timed, or what times itself.

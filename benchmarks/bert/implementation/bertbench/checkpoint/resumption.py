@@ -110,13 +110,13 @@ def find(resume: str, result: Path | None, folder: Path) -> Resumption | None:
 def _named(path: Path) -> Resumption:
     if path.parent.name == ResultFiles.SNAPSHOTS:
         return Resumption(Path(f"{path.parent.parent}.txt"), path, verified(path))
-    found = _latest(path if path.suffix == ".txt" else Path(f"{path}.txt"))
-    if found is None:
+    resumption = _latest(path if path.suffix == ".txt" else Path(f"{path}.txt"))
+    if resumption is None:
         raise CheckpointError(
             f"--resume {path}: found no started run; give auto, a run's log or folder, or a snapshot's "
             f"(result_<n>/{ResultFiles.SNAPSHOTS}/step_<k>)"
         )
-    return found
+    return resumption
 
 
 def _latest(log: Path) -> Resumption | None:

@@ -221,9 +221,11 @@ def _check_one_checkpoint(overrides: Collection[str]) -> None:
     """Raise ConfigError if --weights is given, and other weights too: the last would win in silence."""
     from bertbench.config.load import Override, option_of
 
-    named = [override for override in overrides if override.partition("=")[0] == _CHECKPOINT]
-    if len(named) > 1 and any(isinstance(override, Override) for override in named):
-        raise ConfigError(f"{' and '.join(map(option_of, named))} all name weights; leave all but one of them out")
+    naming_weights = [override for override in overrides if override.partition("=")[0] == _CHECKPOINT]
+    if len(naming_weights) > 1 and any(isinstance(override, Override) for override in naming_weights):
+        raise ConfigError(
+            f"{' and '.join(map(option_of, naming_weights))} all name weights; leave all but one of them out"
+        )
 
 
 def say_unread(system: "System", arguments: argparse.Namespace) -> None:

@@ -297,12 +297,13 @@ def _launch_elsewhere(arguments: argparse.Namespace, system: "System") -> int:
 
     if arguments.result is not None:
         raise ConfigError("--result names a file on this machine; set LOGDIR to choose where results go elsewhere")
+    asked_runs = arguments.variables.runs_as_typed(arguments.runs)
     if arguments.on == "kubernetes" and arguments.runs > 1:
-        raise ConfigError(f"{_runs_of(arguments)}: on kubernetes a job is one run; create the job once per run")
+        raise ConfigError(f"{asked_runs}: on kubernetes a job is one run; create the job once per run")
     job = Job(system, arguments.system, rank_words(arguments), arguments.runs, arguments.variables)
     start = job_start(job, arguments.on, arguments.kind or "trainjob")
     if arguments.on == "local" and arguments.runs > 1 and len(start.commands) > 1:
-        say(f"{_runs_of(arguments)}: the lines start one run; start them once for each run")
+        say(f"{asked_runs}: the lines start one run; start them once for each run")
     say(*arguments.variables.lines)
     if arguments.dry_run:
         _print_start(arguments, start)
@@ -313,12 +314,6 @@ def _launch_elsewhere(arguments: argparse.Namespace, system: "System") -> int:
 def _print_start(arguments: argparse.Namespace, start: "JobStart") -> None:
     content = {"commands": start.lines, "variables": start.variables, "input": start.manifest}
     emit(arguments.json, content, start.text())
-
-
-def _runs_of(arguments: argparse.Namespace) -> str:
-    """Return what asks for several runs, as a user typed it."""
-    asked_by: str = arguments.variables.runs_from
-    return f"{asked_by} {arguments.runs}" if asked_by == "--runs" else asked_by
 
 
 def _close(arguments: argparse.Namespace) -> int:

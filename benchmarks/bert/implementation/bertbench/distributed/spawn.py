@@ -50,11 +50,11 @@ def on_ranks(
     answers = multiprocessing.get_context("spawn").SimpleQueue()
     arguments_of_ranks = (environments_of(count), prepare, answers, device, function, arguments)
     ranks = multiprocessing.spawn(_rank, arguments_of_ranks, nprocs=count, join=False)
-    found = []
+    answers_of_rank_0 = []
     while not ranks.join(_LOOK_S):  # raises if a rank failed
         if not answers.empty():  # an answer above a pipe's 64 KB holds rank 0 until somebody reads it
-            found.append(answers.get())
-    return found[0] if found else answers.get()
+            answers_of_rank_0.append(answers.get())
+    return answers_of_rank_0[0] if answers_of_rank_0 else answers.get()
 
 
 def _rank(

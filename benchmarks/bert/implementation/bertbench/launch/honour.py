@@ -178,9 +178,10 @@ class _Honouring:
         self.arguments.runs = self.arguments.runs or 1
         launcher_started_ranks = self.ranks is not None and self.ranks.size > 1
         if self.arguments.runs > 1 and launcher_started_ranks:
+            asked_runs = self.variables.runs_as_typed(self.arguments.runs)
             self.problems.append(
-                f"{self._runs_as_typed()}: torchrun and srun start the ranks of one run; start them once for each run, "
-                "or set it to 1"
+                f"{asked_runs}: torchrun and srun start the ranks of one run; start them once for each run, or set it "
+                "to 1"
             )
 
     def _runs_of_train(self, exported: Exported, runs: int) -> None:
@@ -199,11 +200,6 @@ class _Honouring:
             self.variables.runs_from = str(exported)
             self.arguments.runs = runs
 
-    def _runs_as_typed(self) -> str:
-        """Return what asks for the number of runs, as a user typed it."""
-        source = self.variables.runs_from
-        return f"{source} {self.arguments.runs}" if source == "--runs" else source
-
     def _seed(self) -> None:
         exported = self.exported.get("SEED")
         if exported is None:
@@ -213,8 +209,9 @@ class _Honouring:
         if self.arguments.seed is not None:
             self.variables.pass_over(exported, f"--seed {self.arguments.seed} is given")
         elif makes_several_runs:
+            asked_runs = self.variables.runs_as_typed(self.arguments.runs)
             self.problems.append(
-                f"{exported} with {self._runs_as_typed()} would make the same run several times; unset one of them"
+                f"{exported} with {asked_runs} would make the same run several times; unset one of them"
             )
         elif seed is not None:
             self.variables.honour(exported, f"--seed {seed}")

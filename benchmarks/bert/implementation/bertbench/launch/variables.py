@@ -169,6 +169,10 @@ class Variables:
         """Say why a variable has no effect."""
         self.lines.append(f"{exported} is not used: {why}")
 
+    def runs_as_typed(self, runs: int) -> str:
+        """Return what asks for this number of runs, as a user typed it."""
+        return f"{self.runs_from} {runs}" if self.runs_from == "--runs" else self.runs_from
+
     def record(self) -> str:
         """Return RECORD's value."""
         return urlencode(self.values, errors="surrogateescape")
