@@ -61,7 +61,6 @@ REFUSED = {
     "optimizer.name=muon parallel.fully_shard=true": "optimizer.name muon belongs to whole models",
     "optimizer.impl=triton": "on cuda only; set it to torch",
     f"{GRAPHS} precision.compute=fp16": "precision.compute fp16 can't be replayed",
-    "compute.compile=graphs data.balance=packed": "different numbers of samples; set data.balance to planned",
     f"{GRAPHS} communication.compression=powersgd": "communication.compression powersgd can't be replayed",
     "optimizer.sharded=true communication.compression=powersgd": "powersgd carries errors from step to step",
     f"{ON_GPUS} optimizer.sharded=true optimizer.impl=apex": "optimizer.impl apex works on whole gradients",

@@ -2,7 +2,7 @@
 
 import gc
 import weakref
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from functools import partial
 from typing import Any
@@ -19,22 +19,23 @@ from bertbench.common.phases import PHASES, REPLAY
 from bertbench.config import System
 from bertbench.distributed.world import World
 from bertbench.gradients import exchange
-from bertbench.loading.filler import Bins, fill_to, make_bins, size_of, unfilled
-from bertbench.loading.inputs import open_data
-from bertbench.loading.loader import LoadedPart
+from bertbench.loading.bins import Bins, BinSampler
+from bertbench.loading.filler import fill_to, size_of
+from bertbench.loading.loader import LoadedPart, LoadedStep, Loader
+from bertbench.loading.sampler import Sampler
 from bertbench.model import attention
 from bertbench.model.sequences import Sequences
 from bertbench.training.graph_trainer import GraphTrainer
 from bertbench.training.trainer import WholeTrainer
 from tests.conftest import Tiny
 from tests.ranks import run_ranks
-from tests.training.steps import SEED, loaded
+from tests.training.steps import SEED, loaded, sampler_of
 from tests.training.tape import Operations, tape
 from tests.training.test_synchronisation import READING, noting, reads_of
 
 # fp32 sums over batches with filler, in another order, of a loss near 5 over 5 steps
 TOLERANCE = 2e-5
-GRAPHS = ("compute.compile=graphs", "data.equal_counts=true")
+GRAPHS = ("compute.compile=graphs",)
 ALONE = ("launch.ranks_per_node=1", *GRAPHS)
 
 
@@ -71,9 +72,13 @@ def _wait_unseen(work: Any) -> Callable[[], None]:
     return wait
 
 
-def losses(world: World, trainer: WholeTrainer, system: System, bins: Bins | None = None) -> list[float]:
+def losses(world: World, trainer: WholeTrainer, system: System) -> list[float]:
+    return losses_of_steps(world, trainer, loaded(world, system, 5))
+
+
+def losses_of_steps(world: World, trainer: WholeTrainer, steps: Iterable[LoadedStep]) -> list[float]:
     answer = []
-    for number, step in enumerate(loaded(world, system, 5, fill=bins.fill if bins else unfilled)):
+    for number, step in enumerate(steps):
         report = trainer.step(number, step.parts)
         answer += [world.sum(report.loss.clone()).item(), float(report.norm), float(report.rate)]
     trainer.close()
@@ -83,20 +88,32 @@ def losses(world: World, trainer: WholeTrainer, system: System, bins: Bins | Non
 @pytest.mark.parametrize(("ranks", "choices"), [
     (1, ["data.gradient_accumulation_steps=2", "optimizer.name=lamb", "clip.mode=after"]),
     (2, ["optimizer.name=adam", "clip.mode=bucket"]),
-    (2, ["optimizer.name=lamb", "optimizer.sharded=true", "clip.mode=before"]),
+    (2, ["optimizer.name=lamb", "optimizer.sharded=true", "clip.mode=before", "data.equal_counts=true"]),
+    (2, ["data.balance=packed"]),
 ])  # fmt: skip
 def test_replayed_steps_of_fixed_sizes_train_as_plain_ones(ranks: int, choices: list[str], tiny: Tiny) -> None:
-    common = (f"launch.ranks_per_node={ranks}", "data.equal_counts=true", *choices)
+    common = (f"launch.ranks_per_node={ranks}", *choices)
     for plain, replayed in run_ranks(ranks, both, tiny(*common), tiny(*common, *GRAPHS)):
         assert replayed == pytest.approx(plain, abs=TOLERANCE, rel=1e-4)
 
 
-def both(world: World, plain: System, graphs: System) -> tuple[list[float], list[float]]:
+def test_a_step_that_is_larger_than_all_bins_trains_without_a_graph(tiny: Tiny) -> None:
+    common = ("launch.ranks_per_node=2", "clip.mode=before")
+    for plain, replayed in run_ranks(2, both, tiny(*common), tiny(*common, *GRAPHS), 1):
+        assert replayed == pytest.approx(plain, abs=TOLERANCE, rel=1e-4)
+
+
+def both(world: World, plain: System, graphs: System, bins_kept: int | None = None) -> tuple[list[float], list[float]]:
     expected = losses(world, WholeTrainer(plain, world, SEED), plain)
     clock = PhaseClock(world.device)
+    sampler = bin_sampler(graphs)
+    sampler.bins.all = sampler.bins.all[:bins_kept]
+    steps = list(Loader(sampler, world.rank, world.device).steps(range(5)))
+    if bins_kept is not None:
+        in_bins = {size_of(part.batch) in sampler.bins.all for step in steps for part in step.parts}
+        assert in_bins == {True, False}, "the test needs steps of both kinds"
     with as_on_a_gpu(), clocked(clock):
-        bins = make_bins(graphs, open_data(graphs)[0])
-        replayed = losses(world, GraphTrainer(graphs, world, SEED, bins, record=tape), graphs, bins)
+        replayed = losses_of_steps(world, GraphTrainer(graphs, world, SEED, sampler.bins, record=tape), steps)
     assert clock.total_ms()[PHASES.index(REPLAY)] > 0, "a step's time in metrics is that of its phases"
     return expected, replayed
 
@@ -109,12 +126,19 @@ def test_a_batch_trains_alike_in_every_bin_and_its_operations_depend_on_the_bin_
 
 def with_bins(world: World, check: Callable[[World, System, Bins], None], *systems: System) -> None:
     for system in systems:
-        check(world, system, make_bins(system, open_data(system)[0]))
+        check(world, system, bin_sampler(system).bins)
+
+
+def bin_sampler(system: System) -> BinSampler:
+    """The sampler of a run whose steps are recorded."""
+    sampler = sampler_of(system)
+    assert isinstance(sampler, BinSampler)
+    return sampler
 
 
 def check_bins(world: World, system: System, bins: Bins) -> None:
     (part, first), (_, second), *_ = raw_batches(world, system, 2)
-    sizes = [size for size in bins.all if bins.holds(size, first) and bins.holds(size, second)]
+    sizes = [size for size in bins.all if bins.holds(size, size_of(first)) and bins.holds(size, size_of(second))]
     assert len(sizes) >= 3
     found = []
     with as_on_a_gpu():
@@ -138,7 +162,9 @@ def check_bins(world: World, system: System, bins: Bins) -> None:
 
 def raw_batches(world: World, system: System, count: int) -> list[LoadedPart]:
     """Parts of the first steps, as they are read."""
-    return [part for step in loaded(world, system, count) for part in step.parts]
+    planned = bin_sampler(system)
+    sampler = Sampler(planned.dataset, planned.planner, planned.parts, planned.normalize)
+    return [part for step in Loader(sampler, world.rank, world.device).steps(range(count)) for part in step.parts]
 
 
 def test_nothing_is_read_back_in_a_replayed_step(tiny: Tiny) -> None:
@@ -212,7 +238,7 @@ def check_compilations(world: World, system: System, bins: Bins) -> None:
         after_init = graphs.frame_count
         assert after_init >= 4, "embeddings, both pieces of a layer, head, loss"
         (part, batch), *_ = raw_batches(world, system, 1)
-        used = [fill_to(batch, size) for size in bins.all if bins.holds(size, batch)]
+        used = [fill_to(batch, size) for size in bins.all if bins.holds(size, size_of(batch))]
         used += [bins.fill(one.batch) for one in raw_batches(world, system, 12)]
         assert len({size_of(one) for one in used}) >= 3
         for one in used:

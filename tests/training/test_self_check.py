@@ -102,7 +102,7 @@ def test_a_record_keeps_what_was_checked_and_refused_and_what_a_resumed_run_uses
     ("dgxa100_n1", "graphs", "triton"),
     ("dgxa100_n128", "graphs", "triton"),
     ("dgxh200_n1", "graphs", "triton"),
-    ("dgxa100_n8_open", "default", "triton"),  # ranks have different numbers of samples
+    ("dgxa100_n8_open", "graphs", "triton"),
     ("bert10b_n128", "default", "torch"),  # a split model
     ("cpu_demo", "none", "torch"),
 ])  # fmt: skip

@@ -17,15 +17,13 @@ from bertbench.config import System
 from bertbench.distributed.world import World
 from bertbench.gradients.exchange import AllReduceByNode
 from bertbench.loading.batch import Batch
-from bertbench.loading.filler import make_bins
-from bertbench.loading.inputs import open_data
 from bertbench.loading.loader import LoadedPart, Loader
 from bertbench.training.graph_trainer import GraphTrainer
 from tests.conftest import Tiny
 from tests.ranks import run_ranks
 from tests.training.steps import SEED, sampler_of
 from tests.training.tape import tape
-from tests.training.test_graphs import GRAPHS, as_on_a_gpu, raw_batches
+from tests.training.test_graphs import GRAPHS, as_on_a_gpu, bin_sampler, raw_batches
 
 
 class Stream:
@@ -132,7 +130,7 @@ def test_recorded_steps_need_each_of_their_waits_and_no_other(tiny: Tiny) -> Non
 
 
 def check_recorded(world: World, system: System) -> list[bool]:
-    bins = make_bins(system, open_data(system)[0])
+    bins = bin_sampler(system).bins
     bins.all = bins.all[-1:]
     parts = [LoadedPart(part, bins.fill(batch)) for part, batch in raw_batches(world, system, 2)]
 

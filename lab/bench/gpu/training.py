@@ -11,7 +11,9 @@ from bertbench.common.phase_clock import wait_for_device
 from bertbench.config import System
 from bertbench.distributed.spawn import on_ranks
 from bertbench.distributed.world import World
-from bertbench.loading.filler import Bins, Fill, fill_of
+from bertbench.loading.batch import Batch, batch_of
+from bertbench.loading.bins import Bins
+from bertbench.loading.filler import Bin, Fill, fill_of, fill_to, size_of
 from bertbench.training.graph_trainer import GraphTrainer
 from bertbench.training.trainer import WholeTrainer
 from lab.bench.gpu.stand import Row, Stand, Unfit, attempt, say, stand
@@ -19,6 +21,7 @@ from lab.bench.gpu.text import learnable, part_of
 from lab.bench.short_run import short_run
 
 _SEED = 7
+_SIZED_PARTS = 64
 _PLAIN = (
     "optimizer.name=lamb", "optimizer.impl=torch", "precision.compute=fp32", "compute.compile=none", "clip.mode=after",
     "optimizer.learning_rate=0.01",  # LAMB: a hundredth of a matrix's norm a step, enough to learn
@@ -115,6 +118,21 @@ def compare_on_rank(world: World, here: Stand, plain: Choice, choice: Choice, al
              "holds": apart <= allowed})  # fmt: skip
 
 
+def bins_of(here: Stand, samples: int) -> Bins:
+    """Return bins for parts of a step, each of `samples` samples."""
+    parts = [size_of(batch_of(learnable(here.shape, samples, seed))) for seed in range(_SIZED_PARTS)]
+    return Bins(parts, here.shape.max_positions)
+
+
+def fill_alike(world: World, bins: Bins, batch: Batch) -> Batch:
+    """Return a rank's batch at the size that holds every rank's: they replay one graph. Collective."""
+    size = size_of(batch)
+    tokens = max(world.from_all(size.tokens))
+    masked = max(world.from_all(size.masked))
+    common_size = bins.smallest_for(Bin(tokens, masked, size.sequences))
+    return batch if common_size is None else fill_to(batch, common_size)
+
+
 def take(world: World, here: Stand, choice: Choice) -> Row:
     """Train a new model for the stand's steps, every rank on its own samples.
 
@@ -125,11 +143,12 @@ def take(world: World, here: Stand, choice: Choice) -> Row:
     trainer: WholeTrainer
     fill: Fill
     if system.compute.compile == "graphs":
-        content, samples = learnable(here.shape, 2_000, _SEED), here.batch // parts
-        bins = Bins(content.lengths, content.masked, samples, here.shape.max_positions)
-        trainer, fill = GraphTrainer(system, world, _SEED, bins), bins.fill
+        bins = bins_of(here, here.batch // parts)
+        trainer = GraphTrainer(system, world, _SEED, bins)
+        fill = partial(fill_alike, world, bins)
     else:
-        trainer, fill = WholeTrainer(system, world, _SEED), fill_of(system)
+        trainer = WholeTrainer(system, world, _SEED)
+        fill = fill_of(system)
     losses, times, rows = [], [], np.arange(here.batch)
     for number in range(here.steps):
         content = learnable(here.shape, here.batch, _SEED + number * world.size + world.rank)

@@ -4,7 +4,6 @@ Graphs (`compute.compile`) need steps that a GPU can replay, whose sizes and ker
 needs whole copies of the model on all ranks.
 """
 
-from bertbench.config.batch_rules import counts_vary
 from bertbench.config.rules import Rule, allow_only
 from bertbench.config.settings import Settings
 
@@ -13,15 +12,6 @@ NOT_FP16 = ("fp32", "bf16", "auto")
 
 def _replays(settings: Settings) -> bool:
     return settings.compute.compile == "graphs"
-
-
-def _replayed_ranks_get_equal_counts(settings: Settings) -> str | None:
-    if not _replays(settings):
-        return None
-    reason = counts_vary(settings)
-    if reason is None:
-        return None
-    return f"compute.compile graphs needs equally many samples a rank, but {reason}, or compute.compile to default"
 
 
 def _replayed_models_are_whole(settings: Settings) -> str | None:
@@ -48,13 +38,13 @@ GRAPH_RULES: tuple[Rule, ...] = (
             "optimizer.impl": ("auto", "torch", "triton"),
             "sync.method": ("every_step",),
             "communication.compression": ("none", "bf16"),  # fp16 needs a loss scale
+            "communication.hierarchical": (False,),  # NCCL warns of graphs that hold several communicators
             "precision.compute": NOT_FP16,
         },
         where=_replays,
         because="can't be replayed by compute.compile graphs",
         instead="compute.compile to default",
     ),
-    _replayed_ranks_get_equal_counts,
     _replayed_models_are_whole,
     _replayed_attention_has_a_fixed_size,
 )

@@ -1,8 +1,7 @@
 """Round a batch up to one of few sizes, with tokens that no loss reads.
 
-Compiled code and oneDNN products are built for the sizes that they meet: 64 between powers of 2. A CUDA graph needs
-tensors of fixed sizes at fixed places, so all batches of a run are filled up to a few token budgets, its bins: tokens,
-masked tokens and sequences all follow from the budget.
+Compiled code and oneDNN products are built for the sizes that they meet: 64 between powers of 2. `bins.py` chooses the
+sizes of recorded steps.
 Filler tokens are sequences of their own, so real ones never attend to them, and they have no labels.
 Shapes: as in batch.py; F filler sequences, N samples of a dataset.
 """
@@ -14,26 +13,20 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from bertbench.common.errors import RunError
 from bertbench.config import System
-from bertbench.data.store.columns import Array, Integers, lengths_of, masked_of
+from bertbench.data.store.columns import Integers
 from bertbench.loading.batch import Batch
 from bertbench.model.loss import IGNORED
 from bertbench.model.options import SIZE_STEP
 from bertbench.model.sequences import Sequences
 
 if TYPE_CHECKING:  # benches fill batches without h5py
-    from bertbench.data.store.dataset import Dataset
     from bertbench.loading.sampler import Sampler
 
 Fill = Callable[[Batch], Batch]
 """Rounds a batch in main memory up to the sizes that its step is built for."""
 
 _SIZES_AN_OCTAVE = 64  # so 1/64 of a batch is filler at most, 1/128 on average, from 1,024 tokens on
-# Standard deviations from the mean number of tokens: a random draw exceeds the last with a chance of 1 in 700. Balanced
-# batches lie at the mean, so one more budget lies 1/64 above it.
-_DEVIATIONS = (-2.0, -1.0, 0.0, 1.0, 2.0, 3.0)
-_ABOVE_MEAN = 1 + 1 / 64
 
 
 class Bin(NamedTuple):
@@ -117,60 +110,6 @@ def _longer(tensor: Tensor, more: int, value: int) -> Tensor:
     return torch.cat((tensor, tensor.new_full((more,), value)))
 
 
-class Bins:
-    """The budgets of parts of `count` samples at most; the largest holds any of them."""
-
-    def __init__(self, lengths_N: Array, masked_N: Array, count: int, longest: int) -> None:
-        """`longest` is the model's number of positions, at least the largest of the lengths."""
-        self.longest = longest
-        mean = count * float(lengths_N.mean())
-        deviation = count**0.5 * float(lengths_N.std())
-        most = count * longest
-        wanted = [mean + times * deviation for times in _DEVIATIONS] + [_ABOVE_MEAN * mean, most]
-        possible = [min(max(budget, count), most) for budget in wanted]
-        tokens = sorted({_rounded(self._with_filler(budget)) for budget in possible})
-        # samples mask 15 % of their tokens, short ones 1: two more each leave no batch to a larger bin
-        masked_share = float(masked_N.sum() / lengths_N.sum())
-        most_masked = count * int(masked_N.max())
-        masked = [min(masked_share * budget + 2 * count, most_masked) for budget in tokens[:-1]]
-        masked.append(most_masked)
-        self.all = tuple(
-            Bin(budget, _rounded(read), count + self._filler(budget))
-            for budget, read in zip(tokens, masked, strict=True)
-        )
-        """From the smallest to the largest."""
-
-    def fill(self, batch: Batch) -> Batch:
-        """Return the batch, still in main memory, at the size of the smallest bin that holds it.
-
-        Raises RunError if none does: its samples are longer, or more, than those that the bins were made for.
-        """
-        for size in self.all:
-            if self.holds(size, batch):
-                return fill_to(batch, size)
-        needed = size_of(batch)
-        largest = self.all[-1]
-        raise RunError(
-            f"a batch of {needed.sequences:,} sequences, {needed.tokens:,} tokens and {needed.masked:,} masked tokens "
-            f"is larger than the largest that was recorded, {largest.tokens:,} tokens and {largest.masked:,} masked "
-            "ones; set compute.compile to default"
-        )
-
-    def holds(self, size: Bin, batch: Batch) -> bool:
-        """Return whether a batch and what fills it up fit into a bin."""
-        filler = size.sequences - len(batch.next_sentence_S)
-        has_room = len(batch.tokens_T) + filler <= size.tokens and len(batch.masked_at_M) <= size.masked
-        return has_room and filler >= self._filler(size.tokens)
-
-    def _with_filler(self, tokens: float) -> float:
-        """Return a budget that holds `tokens` tokens and one of each filler sequence."""
-        return tokens + -(-tokens // (self.longest - 1)) + 1
-
-    def _filler(self, tokens: int) -> int:
-        """Return how many sequences can hold `tokens` tokens if all of them are filler."""
-        return -(-tokens // self.longest)
-
-
 def fill_to(batch: Batch, size: Bin) -> Batch:
     """Return a batch that has exactly these sizes, with filler that no loss reads.
 
@@ -186,13 +125,3 @@ def fill_to(batch: Batch, size: Bin) -> Batch:
 def size_of(batch: Batch) -> Bin:
     """Return the sizes of a batch."""
     return Bin(len(batch.tokens_T), len(batch.masked_at_M), len(batch.next_sentence_S))
-
-
-def _rounded(size: float) -> int:
-    return -(-int(np.ceil(size)) // SIZE_STEP) * SIZE_STEP
-
-
-def make_bins(system: System, training: "Dataset") -> Bins:
-    """Return the few batch sizes for which a run's steps are recorded."""
-    count = system.samples_per_pass
-    return Bins(lengths_of(training.entries_N), masked_of(training.entries_N), count, system.model.max_positions)

@@ -17,7 +17,7 @@ from bertbench.data.store.columns import Array, Integers
 from bertbench.distributed.startup import Startup
 from bertbench.distributed.world import World
 from bertbench.loading.batch import Batch, SampleCheck, batch_of, gather, read
-from bertbench.loading.filler import Fill, unfilled
+from bertbench.loading.filler import Bin, Fill, fill_to, unfilled
 from bertbench.loading.sampler import Part, RankStep, Sampler
 
 if TYPE_CHECKING:
@@ -104,13 +104,19 @@ class Loader:
         else:
             batches = self._read_exchanged(planned, self._exchange)
         with torch.cuda.stream(self._copy_stream):  # does nothing on a CPU
-            on_device = [self._fill(batch).to(self._device) for batch in batches]
+            on_device = [batch.to(self._device) for batch in self._filled(batches, planned.sizes)]
         return LoadedStep(
             parts=[LoadedPart(part, batch) for part, batch in zip(planned.parts, on_device, strict=True)],
             load_efficiency=planned.efficiency,
             skipped=self._check.skipped - skipped_before,
             load=planned.load,
         )
+
+    def _filled(self, batches: list[Batch], sizes: list[Bin | None] | None) -> list[Batch]:
+        """Fill batches up to their planned sizes, or, where none are planned, as the run's code needs it."""
+        if sizes is None:
+            return [self._fill(batch) for batch in batches]
+        return [batch if size is None else fill_to(batch, size) for batch, size in zip(batches, sizes, strict=True)]
 
     def _open_shards(self, planned: RankStep) -> None:
         """Open the files that this rank's first samples lie in."""

@@ -14,6 +14,7 @@ from bertbench.balance.speeds import Speeds
 from bertbench.config import System
 from bertbench.data.store.columns import Index, Integers
 from bertbench.data.store.dataset import Dataset
+from bertbench.loading.filler import Bin
 
 Normalize = Literal["global", "rank"]
 
@@ -44,6 +45,9 @@ class RankStep:
     """Cost of this rank's samples, by the cost model."""
     efficiency: float
     """The share of the step in which the ranks work: see `Planner.efficiency`."""
+    sizes: list[Bin | None] | None = None
+    """The recorded size that each part is filled up to, None for a part that no recorded size holds; None for a run
+    without recorded steps."""
 
 
 @dataclass(frozen=True)
@@ -77,6 +81,12 @@ class Sampler:
             )
             for piece in pieces
         ]
+
+    def size_of(self, part: Part) -> Bin:
+        """Return the sizes of a part's batch."""
+        tokens = int(self.dataset.lengths(part.ids).sum())
+        masked = int(self.dataset.masked(part.ids).sum())
+        return Bin(tokens, masked, len(part.ids))
 
     def pieces(self, ids: Integers) -> list[Integers]:
         """Return the ids of each part."""

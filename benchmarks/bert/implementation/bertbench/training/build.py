@@ -16,7 +16,7 @@ from bertbench.data.store.dataset import Dataset
 from bertbench.distributed.startup import Startup
 from bertbench.distributed.world import World
 from bertbench.loading.batch import SampleCheck
-from bertbench.loading.filler import Bin, Bins, fill_of, make_bins, planned_sizes
+from bertbench.loading.filler import Bin, fill_of, planned_sizes
 from bertbench.loading.inputs import open_data
 from bertbench.loading.loader import Loader, make_exchange
 from bertbench.loading.sampler import Sampler, make_planner, make_speeds
@@ -94,17 +94,17 @@ def build_run(
     training, evaluation = open_data(system)
     startup.mark("data")
     speeds = make_speeds(system)
-    bins = make_bins(system, training) if system.compute.compile == "graphs" else None
     sampler = make_sampler(system, training, seed, speeds)
     rank = system.layout.coordinate(world.rank).data
     warm_up_sizes: Iterable[Bin] = ()
-    if world.device.type == "cpu" and system.fills_batches and bins is None:
+    if world.device.type == "cpu" and system.fills_batches and system.compute.compile != "graphs":
         warm_up_sizes = planned_sizes(sampler, rank, range(min(system.max_steps, _WARMED_STEPS)))
-    trainer = make_trainer(system, world, seed, sampler, startup, arithmetic, bins, warm_up_sizes)
+    trainer = make_trainer(system, world, seed, sampler, startup, arithmetic, warm_up_sizes)
     sample_check = SampleCheck.of(training, options.on_bad_sample, world.rank)
     exchange = make_exchange(system, sampler, world)
-    fill = bins.fill if bins else fill_of(system)
-    loader: Loader | RebalancingLoader = Loader(sampler, rank, world.device, exchange, sample_check, fill, startup)
+    loader: Loader | RebalancingLoader = Loader(
+        sampler, rank, world.device, exchange, sample_check, fill_of(system), startup
+    )
     if speeds:
         from bertbench.loading.rank_speeds import at_measured_speeds  # noqa: PLC0415 - of few runs, here and below
 
@@ -147,7 +147,12 @@ def make_sampler(system: System, training: Dataset, seed: int, speeds: Speeds | 
         from bertbench.parallel.microbatches import TokenSampler  # noqa: PLC0415 - of split models only
 
         return TokenSampler(training, planner, system.parts, system.loss.normalize)
-    return Sampler(training, planner, system.parts, system.loss.normalize)
+    sampler = Sampler(training, planner, system.parts, system.loss.normalize)
+    if system.compute.compile == "graphs":
+        from bertbench.loading.bins import plan_bins  # noqa: PLC0415 - of recorded steps only
+
+        return plan_bins(sampler, system.max_steps, system.model.max_positions)
+    return sampler
 
 
 def make_trainer(
@@ -157,18 +162,19 @@ def make_trainer(
     sampler: Sampler,
     startup: Startup | None = None,
     arithmetic: Arithmetic | None = None,
-    bins: Bins | None = None,
     warm_up_sizes: Iterable[Bin] = (),
 ) -> Trainer:
-    """Return the trainer of this rank's model, or of its part of one; with `bins`, it replays recorded steps.
+    """Return the trainer of this rank's model, or of its part of one.
 
     `warm_up_sizes` are those of the run's batches, which a whole model's warm-up passes through as far as time allows.
     """
     products = dict(arithmetic.products) if arithmetic else {}
-    if bins is not None:
+    if system.compute.compile == "graphs":
+        from bertbench.loading.bins import BinSampler  # noqa: PLC0415 - of recorded steps only, here and below
         from bertbench.training.graph_trainer import GraphTrainer  # noqa: PLC0415
 
-        return GraphTrainer(system, world, seed, bins, startup, products)
+        assert isinstance(sampler, BinSampler), "its bins are the sizes to record"
+        return GraphTrainer(system, world, seed, sampler.bins, startup, products)
     if not system.parallel.splits:
         return WholeTrainer(system, world, seed, startup, products, warm_up_sizes)
     from bertbench.parallel.microbatches import TokenSampler  # noqa: PLC0415

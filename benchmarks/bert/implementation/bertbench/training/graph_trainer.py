@@ -10,7 +10,8 @@ On a CPU nothing is recorded: the same functions run on the same memory, and tes
 Shapes: as in model/bert.py.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
 from typing import Any
@@ -24,7 +25,8 @@ from bertbench.config import System
 from bertbench.distributed.startup import Startup
 from bertbench.distributed.world import World
 from bertbench.loading.batch import Batch, synthetic
-from bertbench.loading.filler import Bin, Bins, fill_to, size_of
+from bertbench.loading.bins import Bins
+from bertbench.loading.filler import Bin, fill_to, size_of
 from bertbench.loading.loader import LoadedPart
 from bertbench.model.arithmetic import attends_by_flash
 from bertbench.model.linear import Products
@@ -62,13 +64,9 @@ class GraphTrainer(WholeTrainer):
         self._loss_sum = torch.zeros((), device=device)
         self._slots: dict[Bin, _Slot] = {}
         self._replays: dict[tuple[Bin, bool], Callable[[], Tensor]] = {}
-        if self._stream is not None:  # the tensors above were filled on this one
-            self._stream.wait_stream(torch.cuda.current_stream(device))
         # autograd adds up a gradient on the stream that first used its weight, which must be the recording's
-        with torch.cuda.stream(self._stream):
+        with self._on_own_stream():
             super().__init__(system, world, seed, startup, products)
-        if self._stream is not None:
-            torch.cuda.current_stream(device).wait_stream(self._stream)
 
     @staticmethod
     def _new_stream(device: torch.device) -> torch.cuda.Stream | None:
@@ -79,12 +77,37 @@ class GraphTrainer(WholeTrainer):
         del number
         with in_phase(REPLAY):
             for part_number, part in enumerate(parts, start=1):
-                size = size_of(part.batch)
-                last = part_number == len(parts)
-                self._slots[size].load(part)
-                report_4 = self._replays[size, last]()
+                report_4 = self._compute(part, last=part_number == len(parts))
         loss, norm, rate, clipped = report_4.clone().unbind()  # the next replay overwrites it
         return StepReport(loss, norm, rate, clipped, loss_scale=None)
+
+    def _compute(self, part: LoadedPart, last: bool) -> Tensor:
+        """Replay the graph of a part's size, or compute the part without one if it is larger than all bins.
+
+        A step's last part holds a collective: if one rank's is too large, the plan gives no rank's a bin. Such a batch
+        has no filler, and every bin has more sequences than batches without it, so none is taken for a recorded one.
+        """
+        size = size_of(part.batch)
+        slot = self._slots.get(size)
+        if slot is not None:
+            slot.load(part)
+            return self._replays[size, last]()
+        with self._on_own_stream():
+            slot = _Slot(part.batch, self._system.model.max_positions)
+            slot.load(part)
+            return self._part(slot, last)
+
+    @contextmanager
+    def _on_own_stream(self) -> Iterator[None]:
+        """Work on the stream on which the graphs were recorded, after and before the work of the current one."""
+        if self._stream is None:
+            yield
+            return
+        current = torch.cuda.current_stream(self._stream.device)
+        self._stream.wait_stream(current)
+        with torch.cuda.stream(self._stream):
+            yield
+        current.wait_stream(self._stream)
 
     def close(self) -> None:
         """Release the graphs first: NCCL's communicator waits for those that recorded it."""

@@ -18,7 +18,8 @@ from bertbench.config import System
 from bertbench.config.optimizer import Communication, Sync
 from bertbench.distributed.world import World
 from bertbench.loading.batch import synthetic
-from bertbench.loading.filler import Bins, fill_of
+from bertbench.loading.bins import Bins
+from bertbench.loading.filler import fill_of, size_of
 from bertbench.loading.loader import LoadedPart
 from bertbench.loading.sampler import Part
 from bertbench.machine.arithmetic import Arithmetic
@@ -91,9 +92,7 @@ def take_step(system: System, world: World, products: dict[Shape, Products]) -> 
     if small.compute.compile == "graphs":
         from bertbench.training.graph_trainer import GraphTrainer  # noqa: PLC0415 - of few runs
 
-        lengths_S = np.full(_SAMPLES, length)
-        masked_S = np.full(_SAMPLES, -(-masked // _SAMPLES))
-        bins = Bins(lengths_S, masked_S, _SAMPLES, small.model.max_positions)
+        bins = Bins([size_of(batch)], small.model.max_positions)
         trainer = GraphTrainer(small, world, _SEED, bins, None, products)
         batch = bins.fill(batch)
     else:

@@ -1,0 +1,140 @@
+"""Choose the few sizes of recorded steps, and plan which of them a step takes.
+
+A CUDA graph needs tensors of fixed sizes at fixed places, so all batches of a run are filled up to a few token budgets,
+its bins: tokens, masked tokens and sequences all follow from the budget.
+Ranks that replay graphs with a collective inside must replay the same graph. The index alone says how large every
+rank's samples are, so every rank takes the bin that holds the largest rank's.
+Shapes: R ranks, P parts of several steps.
+"""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+from typing import Self
+
+import numpy as np
+
+from bertbench.balance.plan import Shares, StepPlan
+from bertbench.data.store.columns import Integers, offsets
+from bertbench.loading.batch import Batch
+from bertbench.loading.filler import Bin, fill_to, size_of
+from bertbench.loading.sampler import RankStep, Sampler
+from bertbench.model.options import SIZE_STEP
+
+_STEPS = 128  # whose sizes are counted: their deviation is known to 6 %
+# Budgets in standard deviations from the mean, 25 of them: filler is an eighth of a deviation in the mean. One part in
+# 30,000 lies above the last budget.
+_DEVIATIONS = np.linspace(-2.0, 4.0, 25)
+_MORE_MASKED = 2  # a sample: 15 % of its tokens are masked, but at least one
+
+
+class Bins:
+    """The sizes of recorded parts of steps, from the smallest to the largest."""
+
+    def __init__(self, parts: Sequence[Bin], longest: int) -> None:
+        """Make bins for parts like these, whose samples have at most `longest` tokens.
+
+        More parts of the same kind may be larger; four standard deviations above the mean still fit.
+        """
+        self.longest = longest
+        tokens_P = np.array([part.tokens for part in parts])
+        sequences_P = np.array([part.sequences for part in parts])
+        masked_share = sum(part.masked for part in parts) / tokens_P.sum()
+        sequences = int(np.ceil(max(sequences_P.mean() + _DEVIATIONS[-1] * sequences_P.std(), sequences_P.max())))
+        budgets = tokens_P.mean() + _DEVIATIONS * tokens_P.std()
+        possible = np.clip(budgets, sequences, sequences * longest)
+        rounded = sorted({_rounded(self._with_filler(budget)) for budget in possible.tolist()})
+        self.all = tuple(
+            Bin(
+                tokens=budget,
+                masked=_rounded(masked_share * budget + _MORE_MASKED * sequences),
+                sequences=sequences + self._filler(budget),
+            )
+            for budget in rounded
+        )
+
+    def smallest_for(self, part: Bin) -> Bin | None:
+        """Return the smallest bin that holds a part of this size and what fills it up; None if all are too small."""
+        for size in self.all:
+            if self.holds(size, part):
+                return size
+        return None
+
+    def fill(self, batch: Batch) -> Batch:
+        """Return the batch, still in main memory, at the size of the smallest bin that holds it, if there is one."""
+        size = self.smallest_for(size_of(batch))
+        return batch if size is None else fill_to(batch, size)
+
+    def holds(self, size: Bin, part: Bin) -> bool:
+        """Return whether a part and what fills it up fit into a bin."""
+        filler = size.sequences - part.sequences
+        has_room = part.tokens + filler <= size.tokens and part.masked <= size.masked
+        return has_room and filler >= self._filler(size.tokens)
+
+    def _with_filler(self, tokens: float) -> float:
+        """Return a budget that holds `tokens` tokens and one of each filler sequence."""
+        return tokens + -(-tokens // (self.longest - 1)) + 1
+
+    def _filler(self, tokens: int) -> int:
+        """Return how many sequences can hold `tokens` tokens if all of them are filler."""
+        return -(-tokens // self.longest)
+
+
+def _rounded(size: float) -> int:
+    return -(-int(np.ceil(size)) // SIZE_STEP) * SIZE_STEP
+
+
+@dataclass(frozen=True)
+class BinSampler(Sampler):
+    """Plan the bins of a step's parts beside its samples."""
+
+    bins: Bins
+
+    @classmethod
+    def of(cls, sampler: Sampler, steps: Iterable[int], longest: int) -> Self:
+        """Return a sampler with bins for parts like those of these steps; the same on all ranks."""
+        parts: list[Bin] = []
+        for step in steps:
+            plan = sampler.planner.plan(step)
+            *earlier, _ = sampler.share(plan, rank=0)
+            parts += [sampler.size_of(part) for part in earlier]
+            parts.append(largest_last_part(sampler, plan))
+        return cls(sampler.dataset, sampler.planner, sampler.parts, sampler.normalize, Bins(parts, longest))
+
+    def step(self, step: int, rank: int) -> RankStep:
+        """Return rank `rank`'s part of a step, with the size of each of its parts.
+
+        A step's last part sends gradients: all ranks give it one size, that of the bin which holds the largest of them.
+        Where no bin does, all ranks leave it as it is, and compute it without a graph. Earlier parts send nothing.
+        """
+        planned = super().step(step, rank)
+        *earlier, _ = planned.parts
+        sizes = [self.bins.smallest_for(self.size_of(part)) for part in earlier]
+        sizes.append(self.bins.smallest_for(largest_last_part(self, planned.plan)))
+        return replace(planned, sizes=sizes)
+
+
+def largest_last_part(sampler: Sampler, plan: StepPlan) -> Bin:
+    """Return a size that holds the last part of any rank, with as few tokens as that takes.
+
+    Ranks with fewer samples get more filler sequences, of a token each at least: so the most samples count together
+    with the most tokens beyond one a sample.
+    """
+    assigned = plan.assigned
+    counts_R = assigned.counts()
+    last_R = counts_R // np.minimum(sampler.parts, counts_R)  # as `np.array_split` has it: earlier parts get the rest
+    tokens_R = _last_sums(sampler.dataset.lengths(assigned.ids_S), assigned, last_R)
+    masked_R = _last_sums(sampler.dataset.masked(assigned.ids_S), assigned, last_R)
+    sequences = int(last_R.max())
+    return Bin(int((tokens_R - last_R).max()) + sequences, int(masked_R.max()), sequences)
+
+
+def _last_sums(values_S: Integers, shares: Shares, last_R: Integers) -> Integers:
+    """Return the sum over each rank's last samples, `last_R` of them: [R]."""
+    sums_S1 = offsets(values_S)
+    stops_R = shares.bounds_R1[1:]
+    return sums_S1[stops_R] - sums_S1[stops_R - last_R]
+
+
+def plan_bins(sampler: Sampler, steps: int, longest: int) -> BinSampler:
+    """Return the sampler of a run of `steps` steps that are recorded; `longest` is the model's number of positions."""
+    return BinSampler.of(sampler, range(min(steps, _STEPS)), longest)
