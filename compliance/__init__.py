@@ -10,6 +10,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from compliance.official import DEFAULT_RULESET as DEFAULT_RULESET  # one of the names for other programs
+
 # Each function loads its package when it is called: `import compliance.read.log` needs none of the others.
 if TYPE_CHECKING:
     from compliance.judge import Judgement
@@ -17,9 +19,6 @@ if TYPE_CHECKING:
     from compliance.package.package import PackageJudgement
     from compliance.package.result import Result
     from compliance.read.run import Converged
-
-DEFAULT_RULESET = "5.0.0"
-"""The newest ruleset that accepts BERT."""
 
 
 def judge_log(path: Path, ruleset: str | None = None, division: str | None = None, strict: bool = False) -> "Judgement":

@@ -16,7 +16,8 @@ from typing import NoReturn
 from compliance import text
 from compliance.ask import TOPICS
 from compliance.judge import Judgement, Overall, asked_together, judge_log, seeds_compared
-from compliance.official.checker import DEFAULT_RULESET, rulesets
+from compliance.official import DEFAULT_RULESET
+from compliance.official.checker import rulesets
 from compliance.official.ruleset import accepted_rulesets
 from compliance.read.find import LOG_PATTERN, find_logs, is_package
 from compliance.read.record import as_json, printable

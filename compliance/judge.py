@@ -8,7 +8,7 @@ from typing import Any, Literal
 
 from compliance import ask
 from compliance.ask.question import NamedRun, Question
-from compliance.official import checker
+from compliance.official import DEFAULT_RULESET, checker
 from compliance.official.ruleset import ruleset_hint, ruleset_of_log, ruleset_of_path
 from compliance.read import description
 from compliance.read.case import Case
@@ -87,16 +87,16 @@ def judge_log(
         with open_plain(path) as stream:
             return _judge(path, Log(stream, str(path)), by_ruleset, division, strict)
     except CannotJudge as problem:
-        official = checker.OfficialVerdict(by_ruleset or checker.DEFAULT_RULESET, "error")
+        official = checker.OfficialVerdict(by_ruleset or DEFAULT_RULESET, "error")
         breach = READABLE.breach(str(problem), line=problem.line)
         return Judgement(path, "cannot-judge", official, facts=None, breaches=(breach,))
 
 
 def _judge(path: Path, log: Log, by_ruleset: str | None, division: str | None, strict: bool) -> Judgement:
     described = {} if path == STDIN else description.of_log(path)
-    case = Case(log, by_ruleset or checker.DEFAULT_RULESET, division, described)
+    case = Case(log, by_ruleset or DEFAULT_RULESET, division, described)
     if by_ruleset is None:
-        case.ruleset = ruleset_of_path(path) or ruleset_of_log(case) or checker.DEFAULT_RULESET
+        case.ruleset = ruleset_of_path(path) or ruleset_of_log(case) or DEFAULT_RULESET
     official = checker.check(log, case, case.ruleset)
     ours, not_applied = apply_rules(case)
     breaches = [*ours, *_official_breaches(official, case, ours)]

@@ -23,7 +23,7 @@ from compliance.read.record import Record
 from compliance.read.run import RunFacts
 
 Verdict = Literal["pass", "fail", "error"]
-DEFAULT_RULESET = "5.0.0"  # the newest that accepts BERT
+
 PARSING_ERRORS = "Log lines had parsing errors."
 _CHECKER = "mlperf_logging.compliance_checker"
 

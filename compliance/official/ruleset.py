@@ -3,7 +3,8 @@
 import re
 from pathlib import Path
 
-from compliance.official.checker import DEFAULT_RULESET, required_keys, rulesets
+from compliance.official import DEFAULT_RULESET
+from compliance.official.checker import required_keys, rulesets
 from compliance.read.description import DIVISIONS
 from compliance.read.run import RunFacts
 

@@ -7,7 +7,7 @@ from typing import Any, Literal
 
 from compliance.ask import copies
 from compliance.ask.question import NamedRun, Question
-from compliance.official.checker import DEFAULT_RULESET
+from compliance.official import DEFAULT_RULESET
 from compliance.official.ruleset import ruleset_of_path
 from compliance.package import layout, system
 from compliance.package.result import Result, judge_result

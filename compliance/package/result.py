@@ -13,8 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from compliance.judge import Judgement, asked_together, judge_log
-from compliance.official import tools
-from compliance.official.checker import DEFAULT_RULESET
+from compliance.official import DEFAULT_RULESET, tools
 from compliance.official.ruleset import ruleset_of_path
 from compliance.package.power import FOLDER, Power, judge_power
 from compliance.read.description import DIVISIONS, of_result

@@ -4,7 +4,7 @@ import argparse
 from collections.abc import Sequence
 
 from bertbench.balance.cost import CostModel
-from bertbench.balance.simulate import VARIANTS, Outcome, planner
+from bertbench.balance.simulate import VARIANTS, SimulatedBalance, planner
 from bertbench.cli.arguments import add_path, emit, write_file
 from bertbench.cli.planning import add_balance_arguments, simulated
 from bertbench.data.store.columns import Index
@@ -34,7 +34,7 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def page_of(
-    outcomes: Sequence[Outcome],
+    outcomes: Sequence[SimulatedBalance],
     entries_N: Index,
     gpus_per_node: int,
     steps: int,
@@ -64,7 +64,7 @@ def page_of(
     )
 
 
-def _efficiencies(outcomes: Sequence[Outcome]) -> str:
+def _efficiencies(outcomes: Sequence[SimulatedBalance]) -> str:
     series: dict[str, list[tuple[float, float]]] = {}
     for outcome in outcomes:
         series.setdefault(outcome.method, []).append((outcome.gpus, outcome.efficiency))
@@ -72,7 +72,7 @@ def _efficiencies(outcomes: Sequence[Outcome]) -> str:
 
 
 def _one_step(
-    outcomes: Sequence[Outcome], entries_N: Index, gpus_per_node: int, seed: int, cost: CostModel
+    outcomes: Sequence[SimulatedBalance], entries_N: Index, gpus_per_node: int, seed: int, cost: CostModel
 ) -> list[str]:
     """Plot every GPU's load, dealt as drawn and by cost, in the smallest and the largest world."""
     worlds, batches = (sorted({getattr(outcome, name) for outcome in outcomes}) for name in ("gpus", "batch"))

@@ -15,7 +15,7 @@ from bertbench.common.progress import Progress
 from lab.bench.harness import Command, table
 from lab.record_page import record_page
 from lab.study.definition import STUDIES, Configuration, Definition, Values, read_definition
-from lab.study.engine import Outcome, Study
+from lab.study.engine import Study, TrialOutcome
 from lab.study.language_run import read_setting, run_setting
 
 _PAGE = "study.html"
@@ -111,5 +111,7 @@ def check_configurations(definition: Definition) -> None:
         read_setting(definition.setting, configuration.settings | lowest)
 
 
-def _run_trial(shared: dict[str, Any], configuration: Configuration, values: Values, seed: int, most: float) -> Outcome:
+def _run_trial(
+    shared: dict[str, Any], configuration: Configuration, values: Values, seed: int, most: float
+) -> TrialOutcome:
     return run_setting(read_setting(shared, configuration.settings | values), seed, most)

@@ -38,7 +38,7 @@ _EDGE = 0.05  # of a range's width, on its logarithmic scale
 
 
 @dataclass(frozen=True)
-class Outcome:
+class TrialOutcome:
     """How a trial ended."""
 
     samples: float | None
@@ -53,7 +53,7 @@ class Outcome:
     """Time of its steps until then, without evaluations."""
 
 
-RunTrial = Callable[[Configuration, Values, int, float], Outcome]
+RunTrial = Callable[[Configuration, Values, int, float], TrialOutcome]
 """Runs a configuration with values and a seed until the target, its end, or this many samples."""
 
 

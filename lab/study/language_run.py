@@ -33,7 +33,7 @@ from bertbench.loading.loader import LoadedPart
 from bertbench.model.bert import Bert
 from bertbench.optim.build_optimizer import build_optimizer
 from bertbench.training.trainer import tiny_backward
-from lab.study.engine import Outcome
+from lab.study.engine import TrialOutcome
 from lab.study.language import Language
 from lab.study.virtual_ranks import Reduced, VirtualRanks, add_gradients
 
@@ -138,13 +138,13 @@ def read_setting(shared: dict[str, Any], changes: Mapping[str, Any]) -> Setting:
         raise ConfigError(f"setting: {first_problem(error)}; correct it in the definition") from error
 
 
-def run_setting(setting: Setting, seed: int, most_samples: float = math.inf) -> Outcome:
+def run_setting(setting: Setting, seed: int, most_samples: float = math.inf) -> TrialOutcome:
     """Train until the target, the end or `most_samples`; a seed fixes weights and data of all configurations.
 
     Raises ConfigError if `bucket_mb` doesn't make `buckets` buckets.
     """
     if setting.compression is not None:
-        outcome: Outcome = on_ranks(setting.ranks, run_on_ranks, setting, seed, most_samples)
+        outcome: TrialOutcome = on_ranks(setting.ranks, run_on_ranks, setting, seed, most_samples)
         return outcome
     model = initial_model(setting, seed)
     ranks = VirtualRanks(model, setting.mode, setting.max_norm, setting.ranks, setting.bucket_mb, setting.exponent)
@@ -157,7 +157,7 @@ def run_setting(setting: Setting, seed: int, most_samples: float = math.inf) -> 
     return to_target(setting, model, ranks.reduce, seed, most_samples)
 
 
-def run_on_ranks(world: World, setting: Setting, seed: int, most_samples: float) -> Outcome:
+def run_on_ranks(world: World, setting: Setting, seed: int, most_samples: float) -> TrialOutcome:
     """Do `run_setting` with gradients that real ranks sum. Collective."""
     torch.set_num_threads(1)
     model = initial_model(setting, seed)
@@ -182,7 +182,7 @@ def real_ranks(world: World, setting: Setting, model: Bert) -> Reduce:
     return reduce
 
 
-def to_target(setting: Setting, model: Bert, reduce: Reduce, seed: int, most_samples: float = math.inf) -> Outcome:
+def to_target(setting: Setting, model: Bert, reduce: Reduce, seed: int, most_samples: float = math.inf) -> TrialOutcome:
     """Train a model on batches that ranks share; samples to target are interpolated between evaluations."""
     language = setting.language()
     held_out = setting.held_out()
@@ -216,7 +216,7 @@ def to_target(setting: Setting, model: Bert, reduce: Reduce, seed: int, most_sam
             if samples is not None or not math.isfinite(reduced.loss.item()):
                 break
     shares = torch.stack(clipped)
-    return Outcome(
+    return TrialOutcome(
         samples,
         accuracy,
         clipped=round(shares.mean().item(), 4),

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 import torch
 
-from bertbench.checkpoint.conversion import convert, padded_vocabulary
+from bertbench.checkpoint.conversion import convert_checkpoint, padded_vocabulary
 from bertbench.checkpoint.tensor_names import pieces
 from bertbench.checkpoint.tensorflow.reader import open_tensorflow
 from bertbench.checkpoint.weights_file import Weights
@@ -57,7 +57,7 @@ def test_tensorflow_s_names_for_bert_large_are_those_of_the_rules(ruleset: str) 
 
 def imported(tmp_path: Path, config: Path, tensors: Mapping[str, np.ndarray | bytes], **how: int) -> Weights:
     write_bundle(tmp_path / "model", tensors, **how)
-    convert(open_tensorflow(tmp_path / "model", config), tmp_path / "out.safetensors", 96)
+    convert_checkpoint(open_tensorflow(tmp_path / "model", config), tmp_path / "out.safetensors", 96)
     return Weights.open(tmp_path / "out.safetensors")
 
 
@@ -119,7 +119,7 @@ def test_every_tensor_is_accounted_for(tmp_path: Path, config: Path) -> None:
     assert origin.used["bert/encoder/layer_0/attention/self/key/bias"] == "layers.0.qkv.bias"
     assert {"global_step", "bert/extra", "bert/pooler/dense/bias/adam_m"} < set(origin.skipped)
     with pytest.raises(CheckpointError, match="lacks 1 of 46 tensors: bert/pooler/dense/kernel; give a checkpoint of"):
-        convert(origin, tmp_path / "out", 96)
+        convert_checkpoint(origin, tmp_path / "out", 96)
 
 
 def test_the_vocabulary_is_padded_to_a_multiple_of_8_or_to_what_is_asked() -> None:
@@ -133,7 +133,7 @@ def refused(tmp_path: Path, config: Path, tensors: Mapping[str, np.ndarray | byt
     """What importing these tensors says; nothing may be left behind."""
     write_bundle(tmp_path / "model", tensors, **how)
     with pytest.raises(CheckpointError) as caught:
-        convert(open_tensorflow(tmp_path / "model", config), tmp_path / "out.safetensors", 96)
+        convert_checkpoint(open_tensorflow(tmp_path / "model", config), tmp_path / "out.safetensors", 96)
     assert not list(tmp_path.glob("out*"))
     return str(caught.value)
 

@@ -8,7 +8,7 @@ import torch
 from safetensors.torch import load_file, save_file
 from torch import Tensor
 
-from bertbench.checkpoint.conversion import convert
+from bertbench.checkpoint.conversion import convert_checkpoint
 from bertbench.checkpoint.hugging_face import export, open_hugging_face
 from bertbench.checkpoint.tensor_names import pieces, take_apart
 from bertbench.checkpoint.weights_file import Weights
@@ -49,7 +49,7 @@ def rewrite(model: Path, tensors: dict[str, Tensor]) -> None:
 def back(model: Path, rows: int = 97) -> dict[str, Tensor]:
     out = model.parent / "back.safetensors"
     out.unlink(missing_ok=True)
-    convert(open_hugging_face(model), out, rows)
+    convert_checkpoint(open_hugging_face(model), out, rows)
     return load_file(out)
 
 

@@ -8,7 +8,7 @@ import h5py
 import numpy as np
 import pytest
 
-from bertbench.data.formats.convert import Conversion, convert
+from bertbench.data.formats.convert import Conversion, convert_samples
 from tests.conftest import Printed
 from tests.damage import cut, flip
 from tests.data import published
@@ -69,7 +69,7 @@ def flipped(folder: Path) -> list[Path]:
 
 
 def ours(folder: Path) -> list[Path]:
-    convert(folder / "made", Conversion("hdf5", (twice(folder)[0],), "train", VOCAB_SIZE, 3), QUIET)
+    convert_samples(folder / "made", Conversion("hdf5", (twice(folder)[0],), "train", VOCAB_SIZE, 3), QUIET)
     return [folder / "made" / "train"]
 
 

@@ -4,7 +4,7 @@ import pytest
 
 from bertbench.cli.main import main
 from bertbench.common.errors import DataError
-from bertbench.data.formats.convert import Conversion, Format, convert
+from bertbench.data.formats.convert import Conversion, Format, convert_samples
 from bertbench.data.formats.export import export_hdf5, tfrecords
 from bertbench.data.store.manifest import Manifest, Tokenizer
 from bertbench.data.text.vocabulary import SPECIAL_TOKENS, Vocabulary
@@ -70,7 +70,7 @@ def test_a_conversion_is_reused_and_never_overwrites_another(tmp_path: Path) -> 
     converted(tmp_path / "out", path)
     conversion = Conversion("hdf5", (path,), "train", VOCAB_SIZE, 2)
     vocabulary = Vocabulary((*SPECIAL_TOKENS, *(str(number) for number in range(5, VOCAB_SIZE))))
-    assert convert(tmp_path / "out", conversion, QUIET)[1]
+    assert convert_samples(tmp_path / "out", conversion, QUIET)[1]
     for changed, expected in (
         ({"files": (other,)}, r"source\.train\.files: was"),
         ({"shard_samples": 3}, r"recipe\.shard_samples: was 2, is 3"),
@@ -79,7 +79,7 @@ def test_a_conversion_is_reused_and_never_overwrites_another(tmp_path: Path) -> 
         ({"vocabulary": vocabulary}, r"vocab_sha256: was None"),
     ):
         with pytest.raises(DataError, match=expected):
-            convert(tmp_path / "out", Conversion(**{**vars(conversion), **changed}), QUIET)
+            convert_samples(tmp_path / "out", Conversion(**{**vars(conversion), **changed}), QUIET)
     assert read(tmp_path / "out") == SAMPLES
 
 
@@ -93,12 +93,12 @@ def test_a_restart_makes_only_the_files_that_are_missing(tmp_path: Path) -> None
     ]
     conversion, work = Conversion("hdf5", tuple(files), "train", VOCAB_SIZE, 2), tmp_path / ".out.unfinished"
     with pytest.raises(DataError, match=r"b\.hdf5: row 1"):
-        convert(tmp_path / "out", conversion, QUIET)
+        convert_samples(tmp_path / "out", conversion, QUIET)
     assert not (tmp_path / "out").exists()
     times = {path.name: path.stat().st_mtime_ns for path in work.glob("train/*.h5")}
     assert len(times) == 2  # of three samples
     published.write_hdf5(files[1], published.fixed_fields(other))  # mended
-    convert(tmp_path / "out", conversion, QUIET)
+    convert_samples(tmp_path / "out", conversion, QUIET)
     now = {path.name: path.stat().st_mtime_ns for path in (tmp_path / "out").glob("train/*.h5")}
     assert {name: now[name] for name in times} == times
     assert read(tmp_path / "out") == [*SAMPLES, *other]
@@ -109,7 +109,7 @@ def test_a_restart_makes_only_the_files_that_are_missing(tmp_path: Path) -> None
 @pytest.mark.parametrize("vocab_size", [0, 2**15 + 1])
 def test_a_vocabulary_that_16_bits_don_t_hold_is_refused(tmp_path: Path, vocab_size: int) -> None:
     with pytest.raises(DataError, match="expected 1 to 32,768"):
-        convert(tmp_path / "out", Conversion("hdf5", (), "train", vocab_size, 2), QUIET)
+        convert_samples(tmp_path / "out", Conversion("hdf5", (), "train", vocab_size, 2), QUIET)
 
 
 def test_only_layouts_with_room_for_all_masked_tokens_are_exported(tmp_path: Path) -> None:

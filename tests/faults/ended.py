@@ -14,7 +14,7 @@ from bertbench.distributed.world import World
 from bertbench.launch.rank import as_rank
 from bertbench.results.files import ResultFiles
 from bertbench.results.run_progress import RunProgress
-from bertbench.training.build import Options
+from bertbench.training.build import TrainOptions
 from bertbench.training.train import train
 from compliance.read.log import Event, read_events
 from tests.ranks import CONTEXT, LIMIT_S
@@ -80,4 +80,4 @@ def as_launched(
             files.folder.mkdir(exist_ok=True)
         world.barrier()
         damage(world)
-        train(system, world, SEED, files, RunProgress(system, enabled=False), Options(**options))
+        train(system, world, SEED, files, RunProgress(system, enabled=False), TrainOptions(**options))

@@ -8,7 +8,7 @@ import pytest
 from bertbench.config.finetune import Finetune
 from bertbench.finetune.answers import Span, WindowSpans, predict, window_spans
 from bertbench.finetune.features import Feature
-from bertbench.finetune.squad import Question
+from bertbench.finetune.squad import SquadQuestion
 
 CONTEXT = "ab cd ef gh ij"
 OPTIONS = Finetune(max_answer_length=3, n_best=4, null_score_threshold=0.0)
@@ -43,7 +43,7 @@ def window(null: float, *spans: tuple[int, int, float]) -> WindowSpans:
 
 def answer(*windows: WindowSpans, may_abstain: bool = True, threshold: float = 0.0) -> tuple[str, float, list[object]]:
     options = Finetune(max_answer_length=3, n_best=2, null_score_threshold=threshold)
-    (one,) = predict([Question("one", "?", CONTEXT, ())], windows, options, may_abstain)
+    (one,) = predict([SquadQuestion("one", "?", CONTEXT, ())], windows, options, may_abstain)
     assert sum(float(str(entry["probability"])) for entry in one.n_best) == pytest.approx(1)
     return one.text, one.null_odds, [entry["text"] for entry in one.n_best]
 
@@ -62,7 +62,7 @@ def test_where_training_has_no_unanswerable_questions_all_are_answered() -> None
 
 def test_the_same_text_is_one_answer_with_its_best_score_and_probabilities_are_a_softmax_over_answers() -> None:
     windows = [window(0.0, (0, 2, 1.0), (3, 5, 4.0), (6, 8, 3.0))]
-    (one,) = predict([Question("one", "?", "ab ab cd", ())], windows, OPTIONS, False)
+    (one,) = predict([SquadQuestion("one", "?", "ab ab cd", ())], windows, OPTIONS, False)
     share = math.exp(4) / (math.exp(4) + math.exp(3))
     assert one.n_best[0] == {"text": "ab", "probability": pytest.approx(share), "start_logit": 4.0, "end_logit": 0.0}
     assert [answer["text"] for answer in one.n_best] == ["ab", "cd"]

@@ -7,7 +7,7 @@ from bertbench.common.errors import DataError
 from bertbench.config.finetune import WindowOptions
 from bertbench.data.text.vocabulary import Vocabulary
 from bertbench.finetune.features import Feature, make_features, text_of, windows
-from bertbench.finetune.squad import Answer, Question
+from bertbench.finetune.squad import Answer, SquadQuestion
 
 PAD, UNK, CLS, SEP, MASK, THE, CAT, S, SAT, ON, MAT, CAFE, WHO, ASK, DOT, WAY = range(16)
 ENTRIES = "[PAD] [UNK] [CLS] [SEP] [MASK] the cat ##s sat on mat cafe who ? . οδος"
@@ -16,11 +16,11 @@ CONTEXT = "The cats sat on the Café mat."
 OPTIONS = WindowOptions(max_seq_length=10, doc_stride=2, max_query_length=64, lower_case=True)
 
 
-def ask(context: str, *answers: str, text: str = "Who sat?") -> Question:
-    return Question("one", text, context, tuple(Answer(answer, context.index(answer)) for answer in answers))
+def ask(context: str, *answers: str, text: str = "Who sat?") -> SquadQuestion:
+    return SquadQuestion("one", text, context, tuple(Answer(answer, context.index(answer)) for answer in answers))
 
 
-def features(question: Question, **options: object) -> list[Feature]:
+def features(question: SquadQuestion, **options: object) -> list[Feature]:
     return make_features([question], VOCABULARY, WindowOptions(**{**vars(OPTIONS), **options}))
 
 
@@ -115,9 +115,9 @@ def test_a_context_without_a_token_is_refused() -> None:
 
 def test_windows_are_labelled_by_the_first_answer_whose_place_and_tokens_are_known() -> None:
     unlabelled = (Answer("cat", 3), Answer("cat"), Answer("\u200b", 4), Answer(" ", 3), Answer("the", -13))
-    (none,) = features(Question("one", "who?", "the \u200b cat", unlabelled))
+    (none,) = features(SquadQuestion("one", "who?", "the \u200b cat", unlabelled))
     assert (none.is_labelled, none.start, none.end) == (False, 0, 0)
-    (third,) = features(Question("one", "who?", "the \u200b cat", (*unlabelled, Answer("cat", 6))))
+    (third,) = features(SquadQuestion("one", "who?", "the \u200b cat", (*unlabelled, Answer("cat", 6))))
     assert (third.is_labelled, third.tokens_N[third.start]) == (True, CAT)
-    (impossible,) = features(Question("one", "who?", "the cat", ()))
+    (impossible,) = features(SquadQuestion("one", "who?", "the cat", ()))
     assert (impossible.is_labelled, impossible.start) == (True, 0)

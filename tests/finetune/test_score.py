@@ -7,12 +7,12 @@ import pytest
 
 from bertbench.cli.main import main
 from bertbench.finetune.score import marks, normalized, score, summary
-from bertbench.finetune.squad import Answer, Question
+from bertbench.finetune.squad import Answer, SquadQuestion
 from tests.conftest import Captured, Printed
 
 
-def ask(name: str, *answers: str) -> Question:
-    return Question(name, "?", "", tuple(Answer(answer, 0) for answer in answers))
+def ask(name: str, *answers: str) -> SquadQuestion:
+    return SquadQuestion(name, "?", "", tuple(Answer(answer, 0) for answer in answers))
 
 
 @pytest.mark.parametrize(

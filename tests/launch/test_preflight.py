@@ -15,7 +15,7 @@ import pytest
 
 from bertbench.cli.main import main
 from bertbench.distributed.spawn import environments_of
-from bertbench.launch.preflight import Node, judged
+from bertbench.launch.preflight import Node, add_problems
 from tests.conftest import Captured, write_json
 from tests.ranks import answers_of
 
@@ -115,6 +115,6 @@ def nodes_of(count: int) -> list[Node]:
 def test_the_one_node_that_is_unlike_the_others_is_the_one_that_is_named(change: dict[str, Any], problem: str) -> None:
     nodes = nodes_of(5)
     nodes[3] = replace(nodes[3], **change)
-    judged_nodes = judged(nodes, least_gbit=100)
+    judged_nodes = add_problems(nodes, least_gbit=100)
     assert [len(node.problems) for node in judged_nodes] == [0, 0, 0, 1, 0]
     assert problem in judged_nodes[3].problems[0]

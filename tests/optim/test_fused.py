@@ -14,7 +14,7 @@ import bertbench.optim.adam
 from bertbench.model.compiled import obstacle
 from bertbench.optim.adam import MultiTensorAdam, blocks_step, foreach_step, native_adam_step
 from bertbench.optim.fused import FusedStep
-from bertbench.optim.optimizer import State, Step, StepScalars
+from bertbench.optim.optimizer import StepFunction, StepScalars, StepTensors
 from tests.optim.drawn import adam, draw_gradients, lamb, matrices
 
 OPTIONS = lamb(beta1=0.8, beta2=0.95, weight_decay=0.1)
@@ -27,7 +27,7 @@ def test_fused_passes_do_what_the_multi_tensor_ones_do(name: str, monkeypatch: p
     options = adam(**OPTIONS.model_dump(include={"beta1", "beta2", "weight_decay"})) if name == "adam" else OPTIONS
     if name == "lamb" and (reason := obstacle(torch.device("cpu"))):
         pytest.skip(reason)
-    fused_step: Step = {"lamb in blocks": blocks_step, "adam": native_adam_step}.get(name) or FusedStep(
+    fused_step: StepFunction = {"lamb in blocks": blocks_step, "adam": native_adam_step}.get(name) or FusedStep(
         torch.device("cpu")
     )
     ours = matrices((7, 3), (6, 5), (129, 31), (4,))
@@ -80,7 +80,7 @@ def test_blocks_take_norms_of_tensors_that_ranks_share() -> None:
     def half_of(whole: Tensor, step: Callable[..., None]) -> Tensor:
         """The first rows, updated as a rank does that holds half of a tensor whose halves have equal norms."""
         weight, gradient = whole[0].clone(), whole[1].clone()
-        state = State([weight], [gradient], [torch.zeros(40)], [torch.zeros(40)])
+        state = StepTensors([weight], [gradient], [torch.zeros(40)], [torch.zeros(40)])
         step(state, OPTIONS, StepScalars(0.1, 0.2, 0.05, None, None, 1), lambda norms: norms * 2**0.5)
         return weight
 

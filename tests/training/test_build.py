@@ -15,7 +15,7 @@ from bertbench.loading.inputs import open_data
 from bertbench.machine.arithmetic import Arithmetic
 from bertbench.results.files import ResultFiles
 from bertbench.results.mlperf_log import MlperfLog
-from bertbench.training.build import Options, build_run
+from bertbench.training.build import TrainOptions, build_run
 from tests.ranks import run_ranks
 
 if TYPE_CHECKING:
@@ -37,7 +37,7 @@ def tokens_of_a_batch(world: World, system: System, precision: PrecisionName, lo
     ):
         files = ResultFiles(log)
         files.folder.mkdir()
-        built = build_run(system, world, 11, files, Options(), Startup(), silent, PhaseClock(world.device))
+        built = build_run(system, world, 11, files, TrainOptions(), Startup(), silent, PhaseClock(world.device))
     (loaded,) = next(built.loader.steps(range(1))).parts
     samples = open_data(system)[0].lengths(loaded.part.ids).sum()
     built.snapshots.close()

@@ -10,7 +10,7 @@ from bertbench.config.optimizer import Sync
 from bertbench.distributed.world import World
 from bertbench.gradients.exchange import Exchange
 from bertbench.model.logical_tensors import LogicalTensors
-from bertbench.optim.outer_step import OuterStepView
+from bertbench.optim.outer_step import OuterStep
 from tests.conftest import Tiny
 from tests.ranks import run_each, run_ranks
 from tests.training.steps import loaded, losses_of, whole_trainer
@@ -109,7 +109,7 @@ def outer_steps(_: World) -> tuple[list[list[float]], list[list[float]]]:
     """One rank, two weights, moved by hand; torch's optimizer gets what they moved by as gradient."""
     weights, expected = nn.ParameterList([torch.tensor([1.0, -2.0])]), torch.tensor([1.0, -2.0], requires_grad=True)
     sync = Sync(method="diloco", every_steps=2, outer_learning_rate=0.7, outer_momentum=0.9)
-    local = OuterStepView(LogicalTensors(list(weights), {}), sync, Exchange())
+    outer_step = OuterStep(LogicalTensors(list(weights), {}), sync, Exchange())
     sgd = torch.optim.SGD([expected], lr=0.7, momentum=0.9, nesterov=True)
     ours, by_torch = list[list[float]](), list[list[float]]()
     for step, move in enumerate([(0.5, 0.25), (0.125, -1.0), (-0.5, 0.0), (2.0, 0.5), (0.0, 1.0), (1.0, 1.0)], start=1):
@@ -118,7 +118,7 @@ def outer_steps(_: World) -> tuple[list[list[float]], list[list[float]]]:
         if step % 2 == 0:
             expected.grad = expected.detach() - weights[0].detach()
             sgd.step()
-        local.after_step(step)
+        outer_step.take_if_due(step)
         if step % 2 == 0:
             ours.append(weights[0].tolist())
             by_torch.append(expected.tolist())

@@ -13,7 +13,7 @@ from bertbench.results.profiling import PROFILED_STEPS, Profiler
 from bertbench.results.run_progress import RunProgress
 from bertbench.results.step_trace import where
 from bertbench.run_files.log_spans import startup
-from bertbench.training.build import Options
+from bertbench.training.build import TrainOptions
 from bertbench.training.short_run import shortened
 from bertbench.training.train import train
 from compliance import judge_log
@@ -86,7 +86,14 @@ def profiled(world: World, system: System, log: Path) -> str:
     world.barrier()
     profiler = Profiler(world, on=True)
     short = shortened(system, "profile")
-    train(short, world, 5, files, RunProgress(short, enabled=False), Options(profiler=profiler, not_a_result="profile"))
+    train(
+        short,
+        world,
+        5,
+        files,
+        RunProgress(short, enabled=False),
+        TrainOptions(profiler=profiler, not_a_result="profile"),
+    )
     return profiler.write(files.folder) if files else ""
 
 

@@ -14,7 +14,7 @@ from bertbench.common.errors import ConfigError
 from bertbench.common.progress import Progress
 from lab.commands.study import check_configurations
 from lab.study.definition import STUDIES, Configuration, Values, read_definition
-from lab.study.engine import Outcome, Study
+from lab.study.engine import Study, TrialOutcome
 from lab.study.intervals import compare, geometric_mean, half_interval, holm, verdict
 from tests.conftest import Answer, Printed
 from tests.lab.study.settings import SETTING, STUDY, defined
@@ -25,9 +25,9 @@ T_OF_2 = 4.302653  # Student's t of 2 degrees of freedom at 0.975
 def study(folder: Path, samples: Callable[[Configuration, Values, int], float | None], **changes: object) -> Study:
     """The study with changes, whose trials take these samples to the target, or miss it."""
 
-    def run(configuration: Configuration, values: Values, seed: int, _: float) -> Outcome:
+    def run(configuration: Configuration, values: Values, seed: int, _: float) -> TrialOutcome:
         needed = samples(configuration, values, seed)
-        return Outcome(needed, 0.1, 1.0, 1.0, 2 * (needed or 0.0))
+        return TrialOutcome(needed, 0.1, 1.0, 1.0, 2 * (needed or 0.0))
 
     return Study(defined(**changes), folder, run, Progress(False))
 

@@ -8,7 +8,7 @@ import torch
 
 from bertbench.common.errors import ConfigError
 from bertbench.distributed.world import World
-from lab.study.engine import Outcome
+from lab.study.engine import TrialOutcome
 from lab.study.language import Language
 from lab.study.language_run import initial_model, masked_accuracy, run_on_ranks, run_setting
 from tests.lab.study.settings import setting
@@ -40,7 +40,7 @@ def test_a_word_follows_from_the_one_before_except_where_a_half_is_unrelated() -
     assert np.mean(np.array(joined)[unrelated_S == 1]) < 0.2  # 2 of 30 by chance
 
 
-def untimed(outcome: Outcome) -> tuple[object, ...]:
+def untimed(outcome: TrialOutcome) -> tuple[object, ...]:
     return outcome.samples, outcome.accuracy, outcome.clipped, outcome.clipped_steps
 
 
@@ -67,7 +67,7 @@ def test_two_real_ranks_need_the_samples_of_virtual_ones_and_compressed_gradient
     assert len({outcome.samples for outcome in found}) > 1, "of 40 words, int8's small errors may move none"
 
 
-def compressed(world: World) -> list[Outcome]:
+def compressed(world: World) -> list[TrialOutcome]:
     ways = [
         setting(compression=name, mode="after", ranks=2, max_norm=0.1, topk_share=0.2)
         for name in ("none", "int8", "topk")

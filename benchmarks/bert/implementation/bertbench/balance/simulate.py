@@ -30,7 +30,7 @@ VARIANTS: dict[str, Balance] = {
 
 
 @dataclass(frozen=True)
-class Outcome:
+class SimulatedBalance:
     """Means over the simulated steps of one method on one world."""
 
     method: str
@@ -73,7 +73,7 @@ def drawn_index(samples: int, seed: int, shares: Floats | None = None) -> Index:
 def simulate(
     entries_N: Index, name: str, balance: Balance, cost: CostModel, noise: float, gpus: int, batch: int,
     gpus_per_node: int, steps: int, seed: int,
-) -> Outcome:  # fmt: skip
+) -> SimulatedBalance:  # fmt: skip
     """Plan `steps` steps of a variant. Raises ConfigError if the dataset is smaller than a global batch.
 
     `cost` and `noise` score the plans: what a sequence takes, and the standard deviation of the logarithm of each
@@ -101,7 +101,7 @@ def simulate(
             }
         )
     means = np.mean([tuple(measured.values()) for measured in measurements], axis=0).tolist()
-    return Outcome(name, gpus, batch, **dict(zip(measurements[0], means, strict=True)))
+    return SimulatedBalance(name, gpus, batch, **dict(zip(measurements[0], means, strict=True)))
 
 
 def planner(entries_N: Index, balance: Balance, gpus: int, batch: int, gpus_per_node: int, seed: int) -> Planner:

@@ -65,7 +65,7 @@ def padded_vocabulary(real: int, wanted: int | None) -> int:
     return wanted
 
 
-def convert(origin: Origin, out: Path, rows: int) -> None:
+def convert_checkpoint(origin: Origin, out: Path, rows: int) -> None:
     """Read every tensor, join them, pad the vocabulary to `rows`, and write them to a new file.
 
     Raises CheckpointError if a tensor is missing, damaged or of another shape, or if `out` can't be written.

@@ -42,7 +42,7 @@ def add_import_arguments(parser: argparse.ArgumentParser) -> None:
 
 def import_checkpoint(arguments: argparse.Namespace) -> int:
     """Convert a TensorFlow or Hugging Face checkpoint to our weights file; list each tensor's use first."""
-    from bertbench.checkpoint.conversion import convert, padded_vocabulary
+    from bertbench.checkpoint.conversion import convert_checkpoint, padded_vocabulary
     from bertbench.checkpoint.hugging_face import open_hugging_face
     from bertbench.checkpoint.tensorflow.reader import open_tensorflow
 
@@ -74,7 +74,7 @@ def import_checkpoint(arguments: argparse.Namespace) -> int:
     emit(arguments.json, content, *lines)
     for note in origin.notes:
         say(f"note: {note}")
-    convert(origin, arguments.out, rows)
+    convert_checkpoint(origin, arguments.out, rows)
     say(f"wrote {arguments.out}: {counts}, {rows:,} vocabulary rows")
     return 0
 

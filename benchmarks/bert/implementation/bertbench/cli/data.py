@@ -97,7 +97,7 @@ def _refuse(arguments: argparse.Namespace, names: tuple[str, ...], expected: str
 
 
 def _from_published(arguments: argparse.Namespace, progress: "Progress") -> Made:
-    from bertbench.data.formats.convert import Conversion, convert, input_files
+    from bertbench.data.formats.convert import Conversion, convert_samples, input_files
     from bertbench.data.text.vocabulary import Vocabulary
 
     if arguments.text or arguments.wiki or arguments.out is None:
@@ -114,7 +114,7 @@ def _from_published(arguments: argparse.Namespace, progress: "Progress") -> Made
         shard_samples=arguments.shard_samples or _SHARD_SAMPLES,
         vocabulary=vocabulary,
     )
-    return arguments.out, *convert(arguments.out, conversion, progress)
+    return arguments.out, *convert_samples(arguments.out, conversion, progress)
 
 
 def _by_mlperf(arguments: argparse.Namespace, progress: "Progress") -> Made:

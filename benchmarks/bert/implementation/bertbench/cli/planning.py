@@ -26,7 +26,7 @@ from bertbench.common.errors import ConfigError, RunError
 
 if TYPE_CHECKING:
     from bertbench.balance.cost import CostModel
-    from bertbench.balance.simulate import Outcome
+    from bertbench.balance.simulate import SimulatedBalance
     from bertbench.data.store.columns import Index
     from bertbench.plan.forecast import RunForecast
 
@@ -152,7 +152,7 @@ def add_balance_arguments(parser: argparse.ArgumentParser) -> None:
 class Simulation(NamedTuple):
     """What `balance` simulated."""
 
-    outcomes: "list[Outcome]"
+    outcomes: "list[SimulatedBalance]"
     """One for each method, batch and number of GPUs."""
     entries_N: "Index"
     """The dataset's samples and their lengths."""
@@ -226,7 +226,7 @@ def _scoring(attention: float, noise: float) -> str:
     return f"Scored with {cost}, and with noise: the logarithm of a GPU's time has a standard deviation of {noise:g}."
 
 
-def _balance_table(outcomes: list["Outcome"]) -> list[str]:
+def _balance_table(outcomes: list["SimulatedBalance"]) -> list[str]:
     """Return efficiency by method and number of GPUs, a block a batch; bytes and time are for the most GPUs."""
     gpus = list(dict.fromkeys(outcome.gpus for outcome in outcomes))
     lines = []

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from bertbench.config.finetune import Finetune
 from bertbench.finetune.features import Feature, text_of
-from bertbench.finetune.squad import Question
+from bertbench.finetune.squad import SquadQuestion
 
 
 class Span(NamedTuple):
@@ -76,7 +76,7 @@ def window_spans(feature: Feature, logits_N2: NDArray[np.floating], options: Fin
 
 
 def predict(
-    questions: Sequence[Question], windows: Iterable[WindowSpans], options: Finetune, may_abstain: bool
+    questions: Sequence[SquadQuestion], windows: Iterable[WindowSpans], options: Finetune, may_abstain: bool
 ) -> list[Prediction]:
     """Answer every question from all its windows; empty answers are given only if `may_abstain`."""
     of_question: list[list[WindowSpans]] = [[] for _ in questions]

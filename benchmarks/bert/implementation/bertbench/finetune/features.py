@@ -15,7 +15,7 @@ from bertbench.common.errors import DataError
 from bertbench.config.finetune import WindowOptions
 from bertbench.data.store.columns import Array, Flags, Integers
 from bertbench.data.text.vocabulary import Vocabulary
-from bertbench.finetune.squad import Question
+from bertbench.finetune.squad import SquadQuestion
 
 
 class Feature(NamedTuple):
@@ -43,7 +43,7 @@ class Feature(NamedTuple):
         return len(self.tokens_N)
 
 
-def make_features(questions: Sequence[Question], vocabulary: Vocabulary, options: WindowOptions) -> list[Feature]:
+def make_features(questions: Sequence[SquadQuestion], vocabulary: Vocabulary, options: WindowOptions) -> list[Feature]:
     """Return the features of all questions, in their order, labelled with the first answer at its place.
 
     Raises DataError if a context has no token.
@@ -122,7 +122,7 @@ def _lowered(text: str) -> str:
     return lowered if len(lowered) == len(text) else text
 
 
-def _answer_tokens(question: Question, offsets_C2: Array) -> tuple[int, int] | None:
+def _answer_tokens(question: SquadQuestion, offsets_C2: Array) -> tuple[int, int] | None:
     """Return first and last token that share a character with the first answer at its place.
 
     (-1, -1) if the context has no answer; None if it isn't known which tokens are the answer.

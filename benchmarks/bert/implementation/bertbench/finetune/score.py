@@ -12,7 +12,7 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple
 
-from bertbench.finetune.squad import Question
+from bertbench.finetune.squad import SquadQuestion
 
 _ARTICLES = re.compile(r"\b(a|an|the)\b")
 _PUNCTUATION = str.maketrans("", "", string.punctuation)
@@ -30,7 +30,7 @@ def normalized(text: str) -> str:
     return " ".join(_ARTICLES.sub(" ", text.lower().translate(_PUNCTUATION)).split())
 
 
-def marks(question: Question, prediction: str) -> Marks:
+def marks(question: SquadQuestion, prediction: str) -> Marks:
     """Return the marks of a question's prediction."""
     golds = [text for answer in question.answers if (text := normalized(answer.text))] or [""]
     predicted = normalized(prediction)
@@ -50,7 +50,7 @@ def _f1(gold: str, predicted: str) -> float:
     return 2 * common / (len(gold_words) + len(predicted_words))
 
 
-def score(questions: Iterable[Question], predictions: Mapping[str, str]) -> dict[str, float]:
+def score(questions: Iterable[SquadQuestion], predictions: Mapping[str, str]) -> dict[str, float]:
     """Return exact match and F1 in percent, and the number of questions.
 
     A question without a prediction counts as wrong, even an unanswerable one.
@@ -63,7 +63,7 @@ def score(questions: Iterable[Question], predictions: Mapping[str, str]) -> dict
     return {"exact": exact, "f1": f1, "total": len(earned)}
 
 
-def summary(questions: Sequence[Question], predictions: Mapping[str, str]) -> dict[str, float]:
+def summary(questions: Sequence[SquadQuestion], predictions: Mapping[str, str]) -> dict[str, float]:
     """Return the scores of all, answerable and unanswerable questions, under SQuAD 2.0's names."""
     scores = score(questions, predictions)
     for name, answerable in (("HasAns", True), ("NoAns", False)):

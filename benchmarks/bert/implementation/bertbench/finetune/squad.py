@@ -28,7 +28,7 @@ class Answer:
     """Its first character in the context, if the file says so."""
 
 
-class Question(NamedTuple):
+class SquadQuestion(NamedTuple):
     """A question about a context; without answers, the context has none."""
 
     id: str
@@ -78,11 +78,11 @@ class _File(BaseModel):
     data: list[_Article]
 
 
-def read_squad(path: Path) -> list[Question]:
+def read_squad(path: Path) -> list[SquadQuestion]:
     """Return all questions of a file, in its order. Raises DataError if it can't be read, isn't SQuAD, or has none."""
     content: _File = read_as(path, _File, DataError, "give a file of SQuAD 1.1 or 2.0")
     questions = [
-        Question(asked.id, asked.question, paragraph.context, asked.answers, asked.is_impossible)
+        SquadQuestion(asked.id, asked.question, paragraph.context, asked.answers, asked.is_impossible)
         for article in content.data
         for paragraph in article.paragraphs
         for asked in paragraph.qas
@@ -92,18 +92,18 @@ def read_squad(path: Path) -> list[Question]:
     return questions
 
 
-def trainable(path: Path, questions: Sequence[Question]) -> list[Question]:
+def trainable(path: Path, questions: Sequence[SquadQuestion]) -> list[SquadQuestion]:
     """Return the questions of a file that training can use. Raises DataError if there is none."""
     kept = [question for question in questions if question.fault is None]
     if not kept:
         raise DataError(
-            f"{path}: found no question to train on; {described(questions[0])}; answer_start counts characters, not "
-            "bytes"
+            f"{path}: found no question to train on; {describe_fault(questions[0])}; answer_start counts characters, "
+            "not bytes"
         )
     return kept
 
 
-def described(question: Question) -> str:
+def describe_fault(question: SquadQuestion) -> str:
     """Return the fault of a question that training can't use."""
     return f"question {question.id}: {question.fault}"
 

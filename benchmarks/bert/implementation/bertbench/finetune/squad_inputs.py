@@ -11,7 +11,7 @@ from bertbench.common.paths import weights_file
 from bertbench.config import System
 from bertbench.data.store.manifest import file_sha256
 from bertbench.data.text.vocabulary import Vocabulary
-from bertbench.finetune.squad import Question, described, read_squad, trainable
+from bertbench.finetune.squad import SquadQuestion, describe_fault, read_squad, trainable
 
 
 @dataclass(frozen=True)
@@ -21,11 +21,11 @@ class Inputs:
     train_path: Path
     dev_path: Path
     vocab_path: Path
-    train: list[Question]
+    train: list[SquadQuestion]
     """Those that training can use."""
-    left_out: list[Question]
+    left_out: list[SquadQuestion]
     """The others of the training file."""
-    dev: list[Question]
+    dev: list[SquadQuestion]
     vocabulary: Vocabulary
     weights: Weights | None
     """None: the model starts from random weights."""
@@ -61,7 +61,7 @@ class Inputs:
         return any(not question.answers for question in self.train)
 
     @property
-    def _unplaced(self) -> list[Question]:
+    def _unplaced(self) -> list[SquadQuestion]:
         return [question for question in self.dev if question.answers and not question.placed]
 
     def warnings(self, without_token: int = 0) -> list[str]:
@@ -73,7 +73,7 @@ class Inputs:
         if self.left_out:
             lines.append(
                 f"warning: {self.train_path}: {len(self.left_out):,} of {len(self.left_out) + len(self.train):,} "
-                f"questions are left out of training; the first: {described(self.left_out[0])}"
+                f"questions are left out of training; the first: {describe_fault(self.left_out[0])}"
             )
         if without_token:
             lines.append(

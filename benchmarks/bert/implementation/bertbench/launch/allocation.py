@@ -7,9 +7,9 @@ from bertbench.config import System
 from bertbench.distributed.world import World
 from bertbench.launch.preflight import (
     Node,
+    add_problems,
     all_reduce_gbit,
     clock_offsets_s,
-    judged,
     neighbours_gbit,
     this_node,
 )
@@ -80,4 +80,4 @@ def check_allocation(system: System, world: World, least_gbit: float) -> Allocat
         for node in described
         if node is not None
     ]
-    return Allocation(system, of_all, judged(nodes, least_gbit))
+    return Allocation(system, of_all, add_problems(nodes, least_gbit))

@@ -1,7 +1,8 @@
 """Check an allocation before a run: describe each node, measure its clock and network, and find what is wrong.
 
 Three steps: `this_node` describes a node; `clock_offsets_s`, `all_reduce_gbit` and `neighbours_gbit` measure between
-nodes with the run's own backend; `judged` finds problems from the facts of all nodes, without I/O or communication.
+nodes with the run's own backend; `add_problems` finds problems in the facts of all nodes, without I/O or
+communication.
 """
 
 import hashlib
@@ -208,7 +209,7 @@ _SHARED_FACTS = (
 )
 
 
-def judged(nodes: Sequence[Node], least_gbit: float) -> list[Node]:
+def add_problems(nodes: Sequence[Node], least_gbit: float) -> list[Node]:
     """Return the nodes with all their problems: their own, exceeded bounds, and differences from most other nodes."""
     return [
         replace(node, problems=[*node.problems, *_exceeded_bounds(node, least_gbit), *_unlike_others(node, nodes)])

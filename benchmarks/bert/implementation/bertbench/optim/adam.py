@@ -20,7 +20,7 @@ from torch import Tensor, nn
 from bertbench.common.scalars import Scalar, scalar_tensor
 from bertbench.config.optimizer import OptimizerSettings
 from bertbench.model.logical_tensors import LogicalTensorFactory, LogicalTensors, matrices_and_vectors
-from bertbench.optim.optimizer import State, Step, StepScalars
+from bertbench.optim.optimizer import StepFunction, StepScalars, StepTensors
 
 # Four blocks of float32 (weights, gradients, both moments) take 2 MB a core, a Xeon's second-level cache: half the size
 # takes 5 % longer (more calls), 1.5 times the size is no faster.
@@ -28,7 +28,7 @@ BLOCK_PER_THREAD = 131_072
 
 
 def foreach_step(
-    state: State,
+    tensors: StepTensors,
     options: OptimizerSettings,
     scalars: StepScalars,
     whole_norms: Callable[[Tensor], Tensor] = lambda norms: norms,
@@ -38,8 +38,8 @@ def foreach_step(
     If ranks hold shards, `whole_norms` combines this rank's norms into norms of whole tensors: [2, tensors] in and out,
     weights above updates.
     """
-    weights, gradients, firsts, seconds = state
-    advance_moments(state, options, scalars)
+    weights, gradients, firsts, seconds = tensors
+    advance_moments(tensors, options, scalars)
     # m / c1 / (sqrt(v / c2) + eps), from the inside out, overwriting the gradients
     updates = gradients
     torch._foreach_copy_(updates, seconds)
@@ -52,8 +52,8 @@ def foreach_step(
     if options.weight_decay:
         torch._foreach_add_(updates, weights, alpha=options.weight_decay)
     if options.trust_ratio:
-        norms = [torch.stack(torch._foreach_norm(tensors)) for tensors in (weights, updates)]
-        weight_norms, update_norms = whole_norms(torch.stack(norms))
+        norms = torch.stack([torch.stack(torch._foreach_norm(weights)), torch.stack(torch._foreach_norm(updates))])
+        weight_norms, update_norms = whole_norms(norms)
         known = (weight_norms > 0) & (update_norms > 0)
         ratios = torch.where(known, weight_norms / update_norms, torch.ones_like(weight_norms))
         torch._foreach_mul_(updates, list(ratios.unbind()))
@@ -78,8 +78,8 @@ class MultiTensorAdam:
         parameters: Iterable[nn.Parameter],
         options: OptimizerSettings,
         fused: Mapping[Tensor, int] | None = None,
-        matrix_step: Step = foreach_step,
-        vector_step: Step | None = None,
+        matrix_step: StepFunction = foreach_step,
+        vector_step: StepFunction | None = None,
         tensor_factory: LogicalTensorFactory = LogicalTensors,
         whole_norms: Callable[[Tensor], Tensor] | None = None,
     ) -> None:
@@ -110,8 +110,8 @@ class MultiTensorAdam:
             taken,
             self.steps,
         )
-        matrices = self._matrices.state()
-        vectors = self._vectors.state()
+        matrices = self._matrices.step_tensors()
+        vectors = self._vectors.step_tensors()
         norm_options = {} if self._whole_norms is None else {"whole_norms": self._whole_norms}
         if matrices.weights:
             self.matrix_step(matrices, options, scalars, **norm_options)
@@ -153,9 +153,9 @@ class _WithMoments:
         self._firsts = [torch.zeros_like(weight) for weight in tensors.weights]
         self._seconds = [torch.zeros_like(weight) for weight in tensors.weights]
 
-    def state(self) -> State:
+    def step_tensors(self) -> StepTensors:
         """Return what a step reads and writes."""
-        return State(self._tensors.weights, self._tensors.gradients(), self._firsts, self._seconds)
+        return StepTensors(self._tensors.weights, self._tensors.gradients(), self._firsts, self._seconds)
 
     def moments(self, names: Mapping[Tensor, str]) -> dict[str, Tensor]:
         """Return the moments by name."""
@@ -171,9 +171,9 @@ class _WithMoments:
             moment.zero_()
 
 
-def advance_moments(state: State, options: OptimizerSettings, scalars: StepScalars) -> None:
+def advance_moments(tensors: StepTensors, options: OptimizerSettings, scalars: StepScalars) -> None:
     """Add the gradients, times the coefficient, to both moments; a skipped step leaves the moments."""
-    _, gradients, firsts, seconds = state
+    _, gradients, firsts, seconds = tensors
     keep: Scalar = options.beta2
     share: float | list[Tensor] = 1 - options.beta1
     if scalars.taken is not None:  # in a skipped step, gradients are 0 and moments keep their values
@@ -205,12 +205,12 @@ def subtract_scaled(weight: Tensor, update: Tensor, squares: tuple[Tensor, Tenso
     weight.addcmul_(update, (ratio * rate).float(), value=-1)
 
 
-def native_adam_step(state: State, options: OptimizerSettings, scalars: StepScalars) -> None:
+def native_adam_step(tensors: StepTensors, options: OptimizerSettings, scalars: StepScalars) -> None:
     """Take the step of `foreach_step` without a trust ratio, by the kernel of torch.optim.AdamW(fused=True)."""
     assert options.name != "lamb", "torch has no fused LAMB"
     kernel = adam_kernel(options, options.weight_decay, scalars.learning_rate, scalars)
-    steps = scalar_tensor(scalars.steps, state.weights[0].device)
-    kernel(*state, [], [steps] * len(state.weights))
+    steps = scalar_tensor(scalars.steps, tensors.weights[0].device)
+    kernel(*tensors, [], [steps] * len(tensors.weights))
 
 
 def adam_kernel(options: OptimizerSettings, decay: float, rate: Scalar, scalars: StepScalars) -> Callable[..., None]:
@@ -235,7 +235,7 @@ def adam_kernel(options: OptimizerSettings, decay: float, rate: Scalar, scalars:
 
 
 def blocks_step(
-    state: State,
+    tensors: StepTensors,
     options: OptimizerSettings,
     scalars: StepScalars,
     whole_norms: Callable[[Tensor], Tensor] | None = None,
@@ -248,9 +248,9 @@ def blocks_step(
     # The kernel computes p - rate (u + decay p). With rate and decay -1, u overwrites p. Here p is the gradient itself:
     # the kernel reads each number before it writes there, which tests/optim/test_fused.py checks.
     kernel = adam_kernel(options, -1.0, -1.0, scalars)
-    steps = [scalar_tensor(scalars.steps, state.weights[0].device)]
+    steps = [scalar_tensor(scalars.steps, tensors.weights[0].device)]
     all_squares = []
-    for weight, gradient, first, second in zip(*state, strict=True):
+    for weight, gradient, first, second in zip(*tensors, strict=True):
         block_squares = []
         for weights, updates, firsts, seconds in _blocks((weight, gradient, first, second)):
             if scalars.taken is not None:  # the kernel doesn't skip steps by itself
@@ -266,8 +266,9 @@ def blocks_step(
             all_squares.append(squares_2)
     if whole_norms is not None:
         whole_squares = whole_norms(torch.stack(all_squares, 1).sqrt()).square()
-        for weight, gradient, squares_2 in zip(state.weights, state.gradients, whole_squares.unbind(1), strict=True):
-            subtract_scaled(weight, gradient, (squares_2[0], squares_2[1]), scalars.learning_rate)
+        tensors_and_squares = zip(tensors.weights, tensors.gradients, whole_squares.unbind(1), strict=True)
+        for weight, update, squares_2 in tensors_and_squares:
+            subtract_scaled(weight, update, (squares_2[0], squares_2[1]), scalars.learning_rate)
 
 
 def _blocks(tensors: tuple[Tensor, ...]) -> Iterator[tuple[Tensor, ...]]:

@@ -24,8 +24,8 @@ class EvaluationView:
         self._trained = tensors.weights if tensors else []
         """The weights that training updates on this rank."""
 
-    def after_step(self, steps: int) -> None:
-        """Follow the weights after `steps` steps, counted from 1. Collective."""
+    def add_weights(self, steps: int) -> None:
+        """Add the weights after `steps` steps, counted from 1, to an average, if this view is one."""
 
     @contextmanager
     def evaluating(self) -> Iterator[None]:
@@ -75,7 +75,7 @@ class AverageView(EvaluationView):
         self._averages = [weight.clone() for weight in self._trained]
 
     @torch.no_grad()
-    def after_step(self, steps: int) -> None:
+    def add_weights(self, steps: int) -> None:
         """Add the weights; a skipped step adds its unchanged weights again."""
         share = (1 - self._decay) / (1 - self._decay**steps)
         torch._foreach_lerp_(self._averages, self._trained, share)

@@ -16,7 +16,7 @@ from bertbench.gradients.clip import gradient_norm
 from bertbench.model.bert import Bert
 from bertbench.model.logical_tensors import LogicalTensorFactory, LogicalTensors
 from bertbench.optim.adam import MultiTensorAdam, blocks_step, foreach_step, native_adam_step
-from bertbench.optim.optimizer import Optimizer, Step
+from bertbench.optim.optimizer import Optimizer, StepFunction
 
 if TYPE_CHECKING:
     from bertbench.model.span import SpanBert
@@ -72,7 +72,7 @@ def tensor_factory(buckets: Buckets | None) -> LogicalTensorFactory:
 
 def _choose_steps(
     parameters: list[nn.Parameter], options: OptimizerSettings, buckets: Buckets | None
-) -> tuple[Step, Step | None, str]:
+) -> tuple[StepFunction, StepFunction | None, str]:
     """Return the step of matrices, that of vectors if it has its own, and a text that describes both."""
     if options.impl == "triton":
         step = _triton().TritonStep()
@@ -113,7 +113,7 @@ def _triton() -> ModuleType:
         ) from error
 
 
-def _fused_lamb(elements: int, device: torch.device) -> tuple[Step, str]:
+def _fused_lamb(elements: int, device: torch.device) -> tuple[StepFunction, str]:
     """Return LAMB's step for weights of `elements` elements, fused if every rank has a compiler. Collective."""
     from bertbench.model.compiled import obstacle  # noqa: PLC0415
     from bertbench.optim.fused import FusedStep  # noqa: PLC0415
@@ -128,7 +128,7 @@ def _fused_lamb(elements: int, device: torch.device) -> tuple[Step, str]:
     return step, f"{text}, slower than fused passes ({reason or 'another rank has no compiler'})"
 
 
-def plain_lamb(elements: int, device: torch.device) -> tuple[Step, str]:
+def plain_lamb(elements: int, device: torch.device) -> tuple[StepFunction, str]:
     """Return LAMB's step without a compiler, and a text that describes its arithmetic.
 
     `elements` counts those of the weights that a rank updates.

@@ -14,7 +14,7 @@ from torch import Tensor
 from bertbench.common.scalars import scalar_tensor
 from bertbench.config.optimizer import OptimizerSettings
 from bertbench.optim.adam import subtract_scaled
-from bertbench.optim.optimizer import State, StepScalars
+from bertbench.optim.optimizer import StepScalars, StepTensors
 
 _FourTensors = tuple[Tensor, Tensor, Tensor, Tensor]
 """Weight, gradient, first and second moment of one logical tensor, flat; or four numbers of a step."""
@@ -33,10 +33,10 @@ class FusedStep:
         in_one_call = device.type == "cpu" and not torch.compiler.is_compiling()
         self._second_pass = subtract_scaled if in_one_call else _fuse(subtract_scaled)
 
-    def __call__(self, state: State, options: OptimizerSettings, scalars: StepScalars) -> None:
+    def __call__(self, tensors: StepTensors, options: OptimizerSettings, scalars: StepScalars) -> None:
         """Update weights and moments by MultiTensorAdam's formulas for LAMB; it overwrites the gradients."""
         assert options.trust_ratio, "Adam steps use torch's own fused kernel"
-        device = state.weights[0].device
+        device = tensors.weights[0].device
         constants = (options.beta1, options.beta2, options.epsilon, options.weight_decay)  # compiled in
         # factors save two divisions an element, a fifth of a step's time on two cores
         numbers = (
@@ -46,7 +46,7 @@ class FusedStep:
             scalar_tensor(1.0 if scalars.taken is None else scalars.taken, device),
         )
         rate = scalar_tensor(scalars.learning_rate, device)
-        largest_first = sorted(zip(*state, strict=True), key=lambda tensors: -tensors[0].numel())
+        largest_first = sorted(zip(*tensors, strict=True), key=lambda four_tensors: -four_tensors[0].numel())
         for weight, gradient, first, second in largest_first:
             squares = self._first_pass((weight, gradient, first, second), numbers, constants)
             self._second_pass(weight, gradient, squares, rate)

@@ -28,8 +28,8 @@ class Optimizer(Protocol):
         """Continue as after `steps` steps, once their moments are restored."""
 
 
-class State(NamedTuple):
-    """Equally long lists of flat tensors; the same index in all lists is one logical tensor."""
+class StepTensors(NamedTuple):
+    """What a step reads and writes: lists of flat tensors, where the same index in all is one logical tensor."""
 
     weights: list[Tensor]
     gradients: list[Tensor]
@@ -53,8 +53,8 @@ class StepScalars(NamedTuple):
     """Steps taken, including this one."""
 
 
-Step = Callable[..., None]
-"""(state, options, scalars): one step of all tensors, with the weight decay and the trust ratio of the options.
+StepFunction = Callable[..., None]
+"""(tensors, options, scalars): one step of all tensors, with the weight decay and the trust ratio of the options.
 
 LAMB's for slices also takes `whole_norms`, which makes norms of whole tensors of this rank's: [2, tensors] in and out.
 """

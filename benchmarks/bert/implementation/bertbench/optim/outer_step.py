@@ -24,35 +24,36 @@ from bertbench.model.logical_tensors import LogicalTensors
 from bertbench.optim.average import EvaluationView
 
 
-class OuterStepView(EvaluationView):
-    """The weights of a model on one rank, which agree with the others' only after every `sync.every_steps` steps.
-
-    An evaluation sees the ranks' mean.
-    """
+class OuterStep:
+    """Makes the weights of all ranks equal after every `sync.every_steps` steps; between, each rank trains its own."""
 
     def __init__(self, tensors: LogicalTensors, sync: Sync, exchange: Exchange) -> None:
-        super().__init__(ModelWeights(), tensors)
         assert sync.outer is not None, "ranks train alone"
         self._rate, self._momentum = sync.outer
         self._every_steps = sync.every_steps
         self._tensors = tensors
+        self._weights = tensors.weights
         self._exchange = exchange
-        self._anchor = torch.cat(self._trained)
+        self._anchor = torch.cat(self._weights)
         self._velocity = torch.zeros_like(self._anchor) if self._momentum else None
-        self._weights_agree = True
+        self.weights_agree = True
         """Whether all ranks have the same weights: none has trained since the last outer step."""
 
     def reset(self) -> None:
         """Restart from the model's weights, which must be equal on all ranks; call it after a warm-up."""
-        torch.cat(self._trained, out=self._anchor)
+        torch.cat(self._weights, out=self._anchor)
         if self._velocity is not None:
             self._velocity.zero_()
-        self._weights_agree = True
+        self.weights_agree = True
 
-    def after_step(self, steps: int) -> None:
+    def resume(self, steps: int) -> None:
+        """Continue as after `steps` steps of every rank."""
+        self.weights_agree = steps % self._every_steps == 0
+
+    def take_if_due(self, steps: int) -> None:
         """Take the outer step if one is due after `steps` steps of every rank. Collective."""
-        self._weights_agree = steps % self._every_steps == 0
-        if not self._weights_agree:
+        self.weights_agree = steps % self._every_steps == 0
+        if not self.weights_agree:
             return
         mean = self._mean()
         if self._velocity is not None:
@@ -61,39 +62,56 @@ class OuterStepView(EvaluationView):
             self._anchor.sub_(delta.add_(self._velocity, alpha=self._momentum), alpha=self._rate)
         else:
             self._anchor.lerp_(mean, self._rate)  # exactly the mean at rate 1
-        torch._foreach_copy_(self._trained, self._split(self._anchor))
+        torch._foreach_copy_(self._weights, self._split(self._anchor))
 
-    def _evaluated(self) -> list[Tensor] | None:
-        return None if self._weights_agree else self._split(self._mean())
+    def mean_weights(self) -> list[Tensor]:
+        """Return the mean of the ranks' weights, tensor by tensor. Collective."""
+        return self._split(self._mean())
 
-    def reported_loss(self, loss: Tensor, norm: Tensor) -> Tensor:
-        """Return NaN if the norm isn't finite: each rank has its own norm, so the loss carries it to the others."""
-        return loss + 0 * norm
-
-    def state(self, names: Mapping[Tensor, str], rank_state: dict[str, Tensor]) -> dict[str, Tensor]:
-        """Return `rank_state` under this rank's name, and what ranks share.
-
-        That is `model.*`, the weights after the last outer step, and `outer.*`, its velocity.
-        """
-        rank = distributed.get_rank()
-        state = {f"rank.{rank}.{name}": tensor for name, tensor in rank_state.items()}
+    def state(self, names: Mapping[Tensor, str]) -> dict[str, Tensor]:
+        """Return what ranks share: `model.*`, the weights after the last outer step, and `outer.*`, its velocity."""
         anchors = self._tensors.by_name(names, self._split(self._anchor))
-        state |= {f"model.{name}": tensor for name, tensor in anchors.items()}
+        state = {f"model.{name}": tensor for name, tensor in anchors.items()}
         if self._velocity is not None:
             velocities = self._tensors.by_name(names, self._split(self._velocity))
             state |= {f"outer.{name}": tensor for name, tensor in velocities.items()}
         return state
 
-    def resume(self, steps: int) -> None:
-        """Work out whether `steps` steps end with an outer step; see `EvaluationView`."""
-        self._weights_agree = steps % self._every_steps == 0
-
     def _mean(self) -> Tensor:
-        flat = torch.cat(self._trained)
+        flat = torch.cat(self._weights)
         with in_phase(ALL_REDUCE):
             self._exchange.sum(flat)()
         return flat.div_(distributed.get_world_size())
 
     def _split(self, flat: Tensor) -> list[Tensor]:
         """Return a flat tensor's parts that match the weights."""
-        return list(flat.split([weight.numel() for weight in self._trained]))
+        return list(flat.split([weight.numel() for weight in self._weights]))
+
+
+class MeanView(EvaluationView):
+    """The ranks' mean of the weights, which evaluations see between two outer steps."""
+
+    def __init__(self, tensors: LogicalTensors, outer_step: OuterStep) -> None:
+        super().__init__(ModelWeights(), tensors)
+        self._outer_step = outer_step
+
+    def reset(self) -> None:
+        """Restart from the model's weights; see `OuterStep`."""
+        self._outer_step.reset()
+
+    def resume(self, steps: int) -> None:
+        """Continue as after `steps` steps; see `EvaluationView`."""
+        self._outer_step.resume(steps)
+
+    def _evaluated(self) -> list[Tensor] | None:
+        return None if self._outer_step.weights_agree else self._outer_step.mean_weights()
+
+    def reported_loss(self, loss: Tensor, norm: Tensor) -> Tensor:
+        """Return NaN if the norm isn't finite: each rank has its own norm, so the loss carries it to the others."""
+        return loss + 0 * norm
+
+    def state(self, names: Mapping[Tensor, str], rank_state: dict[str, Tensor]) -> dict[str, Tensor]:
+        """Return `rank_state` under this rank's name, and what ranks share."""
+        rank = distributed.get_rank()
+        state = {f"rank.{rank}.{name}": tensor for name, tensor in rank_state.items()}
+        return state | self._outer_step.state(names)

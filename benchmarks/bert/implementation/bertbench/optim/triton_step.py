@@ -17,7 +17,7 @@ from torch import Tensor, nn
 from bertbench.config.optimizer import OptimizerSettings
 from bertbench.model.logical_tensors import gradients_of
 from bertbench.optim.chunks import Chunks
-from bertbench.optim.optimizer import State, StepScalars
+from bertbench.optim.optimizer import StepScalars, StepTensors
 
 CHUNK = 8192  # elements of one program: 41,000 programs for BERT-Large, so that the last wave is short
 BLOCK = 1024  # elements at a time: 8 a thread
@@ -152,15 +152,15 @@ class TritonStep:
 
     def __call__(
         self,
-        state: State,
+        tensors: StepTensors,
         options: OptimizerSettings,
         scalars: StepScalars,
         whole_norms: Callable[[Tensor], Tensor] = lambda norms: norms,
     ) -> None:
         """Update weights and moments as `adam.foreach_step` does; it overwrites the gradients."""
-        address = state.weights[0].data_ptr()
-        if address not in self._plans or not self._plans[address].chunks.are_of(state):
-            self._plans[address] = _planned(state, rows=2)
+        address = tensors.weights[0].data_ptr()
+        if address not in self._plans or not self._plans[address].chunks.are_of(tensors):
+            self._plans[address] = _planned(tensors, rows=2)
         chunks, squares, norms = self._plans[address]
         if self._scalars is not scalars:
             self._scalars = scalars

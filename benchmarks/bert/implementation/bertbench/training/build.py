@@ -38,7 +38,7 @@ if TYPE_CHECKING:
 _WARMED_STEPS = 100  # the demo's show 13 of the 17 sizes of 400, in 0.1 s
 
 
-class Options(NamedTuple):
+class TrainOptions(NamedTuple):
     """Options that make a run differ from a new one that ends at its target."""
 
     resumption: "Resumption | None" = None
@@ -51,7 +51,7 @@ class Options(NamedTuple):
     """The log's word for a run that can't be a result, such as smoke; such a run never succeeds."""
 
 
-NEW = Options()
+NEW_RUN = TrainOptions()
 
 
 class BuiltRun(NamedTuple):
@@ -71,7 +71,7 @@ def build_run(
     world: World,
     seed: int,
     files: ResultFiles | None,
-    options: Options,
+    options: TrainOptions,
     startup: Startup,
     log: MlperfLog,
     phases: PhaseClock,

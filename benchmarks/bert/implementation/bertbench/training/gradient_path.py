@@ -1,6 +1,7 @@
 """Choose the parts between a backward pass and updated weights: the one place that reads which variants a system wants.
 
-backward -> reducer: clip, compress, exchange -> scale: unscale, rate -> optimizer -> weights: publish -> view
+backward -> reducer: clip, compress, exchange -> scale: unscale, rate -> optimizer -> weights: publish
+         -> outer step, where ranks train alone -> view
 
 `build_path` serves a model that is whole on every rank, `build_split_path` a model that is split over ranks.
 """
@@ -27,6 +28,7 @@ from bertbench.optim.optimizer import Optimizer
 from bertbench.optim.step_scale import FixedScale, LossScaler, RecordedScale
 
 if TYPE_CHECKING:
+    from bertbench.optim.outer_step import OuterStep
     from bertbench.parallel.process_groups import ProcessGroups
     from bertbench.parallel.stage import Stage
 
@@ -38,6 +40,8 @@ class GradientPath(NamedTuple):
     reducer: Reducer
     optimizer: Optimizer
     weights: ModelWeights
+    outer_step: "OuterStep | None"
+    """The step of all ranks together, if they train alone: local SGD, DiLoCo."""
     view: EvaluationView
     transport: str
     """What carries gradients: `shared memory`, or torch's `collectives`."""
@@ -68,12 +72,14 @@ def build_path(system: System, world: World, model: Bert, backward: Callable[[],
     )
     optimizer, arithmetic = build_optimizer(model, system.optimizer, sliced_buckets, _product_format(system, world))
     weights = _build_weights(model, sliced_buckets, exchange)
+    outer_step, view = _build_view(system, model, weights, sliced_buckets, exchange)
     return GradientPath(
         scale=scale,
         reducer=reducer,
         optimizer=optimizer,
         weights=weights,
-        view=_build_view(system, model, weights, sliced_buckets, exchange),
+        outer_step=outer_step,
+        view=view,
         transport="shared memory" if shared else "collectives",
         arithmetic=arithmetic,
     )
@@ -112,6 +118,7 @@ def build_split_path(
         reducer=reducer,
         optimizer=build_shard_optimizer(parameters, system.optimizer, groups.shards),
         weights=weights,
+        outer_step=None,
         view=view,
         transport="collectives",
         arithmetic="torch's multi-tensor operations on this rank's part of the model",
@@ -174,14 +181,16 @@ def _build_weights(model: Bert, sliced_buckets: Buckets | None, exchange: Exchan
 
 def _build_view(
     system: System, model: Bert, weights: ModelWeights, sliced_buckets: Buckets | None, exchange: Exchange
-) -> EvaluationView:
+) -> tuple["OuterStep | None", EvaluationView]:
+    """Return the outer step of ranks that train alone, and what evaluations see of the weights."""
     trains_alone = system.sync.outer is not None
     decay = system.optimizer.ema_decay
     if not trains_alone and not decay:
-        return EvaluationView(weights)
+        return None, EvaluationView(weights)
     tensors = tensor_factory(sliced_buckets)(list(model.parameters()), model.fused_parameters())
     if trains_alone:
-        from bertbench.optim.outer_step import OuterStepView  # noqa: PLC0415
+        from bertbench.optim.outer_step import MeanView, OuterStep  # noqa: PLC0415
 
-        return OuterStepView(tensors, system.sync, exchange)
-    return AverageView(weights, tensors, decay)
+        outer_step = OuterStep(tensors, system.sync, exchange)
+        return outer_step, MeanView(tensors, outer_step)
+    return None, AverageView(weights, tensors, decay)

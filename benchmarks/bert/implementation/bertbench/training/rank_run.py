@@ -34,7 +34,7 @@ from bertbench.results.power import power_sampled
 from bertbench.results.profiling import Profiler
 from bertbench.results.run_progress import RunProgress
 from bertbench.run_files.straggler import straggler_of
-from bertbench.training.build import Options, make_sampler
+from bertbench.training.build import TrainOptions, make_sampler
 from bertbench.training.short_run import Short, shortened
 from bertbench.training.train import train
 from compliance.read.find import LOG_PATTERN
@@ -178,7 +178,7 @@ def run_as_rank(
             progress.message(f"{system.name}: ranks {world.size}, seed {seed}, log {files and shown_path(files.log)}")
             if resumption:
                 progress.message(f"resumes after step {resumption.meta.step}, from {resumption.path}")
-            chosen = Options(resumption, options.on_bad_sample, startup, profiler, short)
+            chosen = TrainOptions(resumption, options.on_bad_sample, startup, profiler, short)
             with power_sampled(system, world, files), alongside(files) if files else nullcontext():
                 run = train(system, world, seed, files, progress, chosen)
             if files and short == "profile":

@@ -14,12 +14,17 @@ from bertbench.results.mlperf_log import Run
 from bertbench.results.opening import open_run
 from bertbench.results.profiling import Profiler
 from bertbench.results.run_progress import RunProgress
-from bertbench.training.build import NEW, Options, build_run
+from bertbench.training.build import NEW_RUN, TrainOptions, build_run
 from bertbench.training.trainer import Trainer
 
 
 def train(
-    system: System, world: World, seed: int, files: ResultFiles | None, progress: RunProgress, options: Options = NEW
+    system: System,
+    world: World,
+    seed: int,
+    files: ResultFiles | None,
+    progress: RunProgress,
+    options: TrainOptions = NEW_RUN,
 ) -> Run:
     """Train to the target or to the limit.
 

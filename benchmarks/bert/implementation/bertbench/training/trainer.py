@@ -118,7 +118,9 @@ class Trainer(ABC):
                 path.optimizer.step(update.learning_rate, update.factor, update.taken)
             path.scale.advance(update)
             path.weights.publish()
-            path.view.after_step(number + 1)
+            if path.outer_step is not None:  # local SGD and DiLoCo
+                path.outer_step.take_if_due(number + 1)
+            path.view.add_weights(number + 1)
         path.reducer.drop()
         return StepReport(
             loss=path.view.reported_loss(loss, reduced.norm),

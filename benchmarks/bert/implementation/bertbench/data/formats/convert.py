@@ -65,7 +65,7 @@ def input_files(paths: Sequence[Path], file_format: Format) -> tuple[Path, ...]:
     return tuple(files)
 
 
-def convert(out: Path, conversion: Conversion, progress: Progress) -> tuple[Manifest, bool]:
+def convert_samples(out: Path, conversion: Conversion, progress: Progress) -> tuple[Manifest, bool]:
     """Make the dataset `out` of one split; return its manifest and whether it was already there.
 
     Raises DataError at the first fault of the input, or as `made_of` does.

@@ -1,0 +1,141 @@
+"""The command `launch`: one or more runs of a system, on this machine, by Slurm, docker or Kubernetes."""
+
+import argparse
+import time
+from typing import TYPE_CHECKING
+
+from bertbench.cli.arguments import add_flag, add_number, add_path, emit, say, system_of
+from bertbench.cli.running import add_train_arguments, rank_words, run_here, train
+from bertbench.common.errors import TARGET_MISSED, ConfigError, system_reason
+
+if TYPE_CHECKING:
+    from bertbench.config import System
+    from bertbench.launch.elsewhere import JobStart
+
+_RUNS_OF_A_RESULT = 10  # of BERT, by MLPerf's training rules
+
+
+def add_launch_arguments(parser: argparse.ArgumentParser) -> None:
+    """Add the arguments of `train`, the number of runs and the place."""
+    add_train_arguments(parser)
+    add_number(parser, "--runs", "N", "number of runs (default: NEXP, or 1; a result needs 10)")
+    parser.add_argument(
+        "--on",
+        choices=["local", "slurm", "docker", "kubernetes"],
+        default="local",
+        help="where the ranks run (default: this machine)",
+    )
+    add_flag(parser, "--dry-run", "print the exact commands instead of running them")
+    parser.add_argument(
+        "--kind", choices=["trainjob", "jobset"], help="Kubeflow object for --on kubernetes (default: trainjob)"
+    )
+    # run.sub's own, which the help doesn't list:
+    add_path(parser, "--close", "LOG", argparse.SUPPRESS)  # ends the log of a run whose ranks are gone
+    parser.add_argument("--reason", help=argparse.SUPPRESS)  # cause that --close writes
+    add_path(parser, "--resolve", "FILE", argparse.SUPPRESS)  # gets what the exported variables ask for
+
+
+def launch(arguments: argparse.Namespace) -> int:
+    """Run a system one or more times, here or on a cluster; return the highest exit code of the runs.
+
+    A run that misses its target doesn't stop the next.
+    """
+    if arguments.close is not None:
+        return _close(arguments)
+    if arguments.reason is not None:
+        raise ConfigError("--reason: is the cause that --close writes; add --close LOG, or leave it out")
+    if arguments.kind is not None and arguments.on != "kubernetes":
+        raise ConfigError(f"--kind {arguments.kind}: is for --on kubernetes; add that, or leave --kind out")
+    names_one_run = (
+        arguments.seed is not None or arguments.result is not None or arguments.resume not in ("auto", "never")
+    )
+    if arguments.runs > 1 and names_one_run:
+        raise ConfigError(
+            f"{arguments.variables.runs_from} with --seed, --result or --resume PATH would make the same run several "
+            "times; leave one of them out"
+        )
+    if arguments.resolve is not None:
+        return _resolve(arguments)
+    system = system_of(arguments)
+    from bertbench.launch.rank import ranks_of
+
+    here = arguments.on == "local" and not arguments.dry_run
+    if here and ranks_of(system) is not None:  # torchrun or Slurm started one of these per rank
+        return train(arguments)
+    if arguments.runs >= _RUNS_OF_A_RESULT and "submitter" not in system.hardware.model_fields_set:
+        say(
+            f"warning: hardware.submitter isn't set, so the logs name {system.hardware.submitter!r}; set it before "
+            "runs that you will package"
+        )
+    return _launch_here(arguments, system) if here else _launch_elsewhere(arguments, system)
+
+
+def _launch_here(arguments: argparse.Namespace, system: "System") -> int:
+    from bertbench.training.rank_run import outcome
+
+    outcomes = []
+    codes = []
+    for number in range(arguments.runs):
+        if arguments.runs > 1:
+            say(f"run {number + 1} of {arguments.runs}")
+        files, code = run_here(system, arguments, launched=time.time() if number else None)
+        outcomes.append(outcome(files))
+        codes.append(code)
+        if code not in (0, TARGET_MISSED):
+            break
+    emit(arguments.json, outcomes)
+    return max(codes)
+
+
+def _launch_elsewhere(arguments: argparse.Namespace, system: "System") -> int:
+    """Print the commands, or run them."""
+    from bertbench.launch.command_lines import Job
+    from bertbench.launch.elsewhere import job_start
+
+    if arguments.result is not None:
+        raise ConfigError("--result names a file on this machine; set LOGDIR to choose where results go elsewhere")
+    asked_runs = arguments.variables.runs_as_typed(arguments.runs)
+    if arguments.on == "kubernetes" and arguments.runs > 1:
+        raise ConfigError(f"{asked_runs}: on kubernetes a job is one run; create the job once per run")
+    job = Job(system, arguments.system, rank_words(arguments), arguments.runs, arguments.variables)
+    start = job_start(job, arguments.on, arguments.kind or "trainjob")
+    if arguments.on == "local" and arguments.runs > 1 and len(start.commands) > 1:
+        say(f"{asked_runs}: the lines start one run; start them once for each run")
+    say(*arguments.variables.lines)
+    if arguments.dry_run:
+        _print_start(arguments, start)
+        return 0
+    return start.run()
+
+
+def _print_start(arguments: argparse.Namespace, start: "JobStart") -> None:
+    content = {"commands": start.lines, "variables": start.variables, "input": start.manifest}
+    emit(arguments.json, content, start.text())
+
+
+def _close(arguments: argparse.Namespace) -> int:
+    """End the log of a run whose ranks are gone, for run.sub."""
+    from bertbench.launch.local import close_log
+    from bertbench.results.files import ResultFiles
+
+    close_log(ResultFiles(arguments.close), arguments.reason or "the ranks are gone")
+    return 0
+
+
+def _resolve(arguments: argparse.Namespace) -> int:
+    """Write, a line each: the system, what was honoured, and the arguments that variables became. run.sub reads them.
+
+    Raises ConfigError for arguments that choose a place or a number of runs: run.sub is in a job.
+    """
+    counts_runs = arguments.runs > 1 and arguments.variables.runs_from == "--runs"
+    if arguments.on != "local" or arguments.dry_run or counts_runs:
+        raise ConfigError(
+            "run.sub takes the options of `bertbench train`; leave out --on, --dry-run and --runs, set NEXP"
+        )
+    say(*arguments.variables.lines)
+    lines = [arguments.system, arguments.variables.record(), *arguments.variables.words]
+    try:
+        arguments.resolve.write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
+    except OSError as error:
+        raise ConfigError(f"{arguments.resolve}: cannot be written ({system_reason(error)}); set LOGDIR") from error
+    return 0
