@@ -2,7 +2,7 @@
 
 from collections.abc import Callable
 from pathlib import Path
-from typing import TypeVar
+from typing import Generic, NamedTuple, TypeVar
 
 from torch import Tensor
 
@@ -19,6 +19,14 @@ from bertbench.training.trainer import Trainer
 from tests.training.steps import SEED, sampler_of
 
 Seen = TypeVar("Seen")
+
+
+class Leg(NamedTuple, Generic[Seen]):
+    """A system's step in a relay: its loss on all ranks, and what this rank saw of the state before and after it."""
+
+    loss: float
+    loaded: Seen
+    left: Seen
 
 
 def take_steps(
@@ -57,13 +65,13 @@ def relay(
     taken: int,
     systems: tuple[System, ...],
     see: Callable[[dict[str, Tensor]], Seen],
-) -> list[tuple[float, Seen, Seen]]:
-    """Run the relay after `taken` steps; for each system the loss of its step, and its state before and after it."""
-    answers = []
+) -> list[Leg[Seen]]:
+    """Run the relay after `taken` steps, a step of each system."""
+    legs = []
     for step, system in enumerate(systems, start=taken):
         log, steps = folder / f"result_{step}.txt", range(step, step + 1)
         before = step_folder(ResultFiles(folder / f"result_{step - 1}.txt").snapshots, step) if step else None
         trainer, (loss,), loaded = take_steps(world, system, log, steps, before, lambda built: see(built.state()))
-        answers.append((loss, loaded, see(trainer.state())))
+        legs.append(Leg(loss, loaded, see(trainer.state())))
         trainer.close()
-    return answers
+    return legs

@@ -1,70 +1,79 @@
-"""A snapshot of sliced optimizer state goes on with whole state, with other slices, and back; to the last bit."""
+"""Snapshots of sliced optimizer state go on with whole state, with other slices, and on other numbers of ranks."""
 
-from collections import defaultdict
+from collections.abc import Callable
 from itertools import pairwise
 from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
 import pytest
-from torch import Tensor
 
-from bertbench.config import System
-from bertbench.distributed.sliced_tensor import SlicedTensor
+from bertbench.config import System, load_system
 from bertbench.distributed.world import World
-from bertbench.model.logical_tensors import whole_tensor
-from tests.conftest import Tiny
+from tests.conftest import write_json
+from tests.pieces import Pieces, pieces_of, put_together
 from tests.ranks import run_ranks
-from tests.relay import relay
+from tests.relay import Leg, relay
+from tests.tiny import tiny_system
 
-Held = dict[str, list[tuple[tuple[int, ...], tuple[int, ...], np.ndarray]]]
-"""By name of a tensor: its shape, and the offsets and the content of a rectangle of it."""
-
-
-def held(state: dict[str, Tensor]) -> Held:
-    """What a rank has of a state."""
-    return {
-        name: [(tuple(tensor.shape), offsets, piece.numpy().copy()) for offsets, piece in tensor.rectangles]
-        if isinstance(tensor, SlicedTensor)
-        else [(tuple(tensor.shape), (0,) * tensor.dim(), whole_tensor(tensor).numpy().copy())]
-        for name, tensor in state.items()
-    }
+pytestmark = pytest.mark.slow
+SLICED = "optimizer.sharded=true"
+SMALL_BUCKETS = "communication.bucket_mb=0.003"
 
 
-def held_in_the_relay(world: World, folder: Path, taken: int, *systems: System) -> list[tuple[float, Held, Held]]:
-    return relay(world, folder, taken, systems, held)
+class Stage(NamedTuple):
+    """A system's step in the relay, over all of its ranks: its loss, and the state before and after it, whole."""
+
+    loss: float
+    loaded: dict[str, np.ndarray]
+    left: dict[str, np.ndarray]
 
 
-def together(of_ranks: list[Held]) -> dict[str, np.ndarray]:
-    """Whole tensors, each element from the ranks that hold it."""
-    pieces = defaultdict(list)
-    for of_rank in of_ranks:
-        for name, its in of_rank.items():
-            pieces[name] += its
-    whole = {}
-    for name, its in pieces.items():
-        whole[name] = np.full(its[0][0], np.nan, its[0][2].dtype)
-        for _, offsets, content in its:
-            places = tuple(slice(start, start + size) for start, size in zip(offsets, content.shape, strict=True))
-            whole[name][places] = content
-        assert not np.isnan(whole[name]).any(), f"nobody holds all of {name}"
-    return whole
+def legs_of(world: World, folder: Path, taken: int, *systems: System) -> list[Leg[Pieces]]:
+    return relay(world, folder, taken, systems, pieces_of)
 
 
-@pytest.mark.slow
-def test_snapshots_move_between_sliced_and_whole_state_and_numbers_of_ranks(tiny: Tiny, tmp_path: Path) -> None:
-    def system(ranks: int, *overrides: str) -> System:
-        return tiny(
-            "optimizer.name=lamb", "checkpoint.every_steps=1", "clip.mode=after", f"launch.ranks_per_node={ranks}",
-            *overrides,
-        )  # fmt: skip
+def stages_on(ranks: int, folder: Path, taken: int, *systems: System) -> list[Stage]:
+    """Run the systems one after the other on so many ranks, after `taken` steps."""
+    legs_by_rank = run_ranks(ranks, legs_of, folder, taken, *systems)
+    return [
+        Stage(
+            legs[0].loss,
+            loaded=put_together(leg.loaded for leg in legs),
+            left=put_together(leg.left for leg in legs),
+        )
+        for legs in zip(*legs_by_rank, strict=True)
+    ]
 
-    sliced, small = "optimizer.sharded=true", "communication.bucket_mb=0.003"
-    on_two = [system(2, sliced), system(2), system(2, sliced, small)]
-    answers = [*zip(*run_ranks(2, held_in_the_relay, tmp_path, 0, *on_two), strict=True)]
-    answers += zip(*run_ranks(4, held_in_the_relay, tmp_path, 3, system(4, sliced, small)), strict=True)
-    states = [(together([one[1] for one in ranks]), together([one[2] for one in ranks])) for ranks in answers]
-    for (_, left), (found, _) in pairwise(states):
-        assert left.keys() == found.keys()
-        assert all(np.array_equal(left[name], found[name]) for name in left)
-    alone = [one for one, *_ in run_ranks(1, held_in_the_relay, tmp_path / "alone", 0, *[system(1)] * 4)[0]]
-    assert [ranks[0][0] for ranks in answers] == pytest.approx(alone, abs=2e-5)
+
+@pytest.fixture(scope="module")
+def system(tmp_path_factory: pytest.TempPathFactory, tiny_folder: Path) -> Callable[..., System]:
+    """Return a function from a number of ranks and overrides to a system that saves every step."""
+    file = write_json(tmp_path_factory.mktemp("system") / "tiny.json", tiny_system(tiny_folder))
+    common = ("optimizer.name=lamb", "checkpoint.every_steps=1", "clip.mode=after")
+    return lambda ranks, *overrides: load_system(file, (*common, f"launch.ranks_per_node={ranks}", *overrides))
+
+
+@pytest.fixture(scope="module")
+def stages(tmp_path_factory: pytest.TempPathFactory, system: Callable[..., System]) -> list[Stage]:
+    """A relay from slices of two ranks to whole state, to other slices, and to those of four ranks."""
+    folder = tmp_path_factory.mktemp("relay")
+    on_two_ranks = (system(2, SLICED), system(2), system(2, SLICED, SMALL_BUCKETS))
+    on_four_ranks = system(4, SLICED, SMALL_BUCKETS)
+    return [
+        *stages_on(2, folder, 0, *on_two_ranks),
+        *stages_on(4, folder, len(on_two_ranks), on_four_ranks),
+    ]
+
+
+def test_each_system_loads_to_the_bit_what_the_one_before_left(stages: list[Stage]) -> None:
+    for before, after in pairwise(stages):
+        assert before.left.keys() == after.loaded.keys()
+        for name, left in before.left.items():
+            assert np.array_equal(left, after.loaded[name]), name
+
+
+def test_losses_are_those_of_one_rank(stages: list[Stage], system: Callable[..., System], tmp_path: Path) -> None:
+    alone = stages_on(1, tmp_path, 0, *[system(1)] * len(stages))
+    # fp32 sums in another order
+    assert [stage.loss for stage in stages] == pytest.approx([stage.loss for stage in alone], abs=2e-5)

@@ -39,6 +39,7 @@ def place(tmp_path_factory: pytest.TempPathFactory, tiny_folder: Path) -> Path:
         (folder / name).symlink_to(REPOSITORY / name)
     for name in ("DIR", "OTHER"):
         shutil.copytree(tiny_folder, folder / name)
+    shutil.copytree(REPOSITORY / "results" / "cpu_demo", folder / "runs" / "mine")
     logs = [REPOSITORY / "results" / "cpu_demo" / "bert" / f"result_{number}.txt" for number in range(3)]
     for name, log in zip("AB", logs[:2], strict=True):
         (folder / name).symlink_to(log)

@@ -1,19 +1,21 @@
 """Each way to sum a gradient over real gloo ranks, against the plain sum."""
 
 import math
-from typing import Any
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+from typing import Any, NamedTuple
+from unittest import mock
 
 import pytest
 import torch
-from torch import distributed, nn
+from torch import Tensor, distributed, nn
 
 from bertbench.config.optimizer import Communication
 from bertbench.distributed.world import World
+from bertbench.gradients import exchange
 from bertbench.gradients.gradient_sum import bytes_per_step
-from bertbench.gradients.powersgd import PowerSgdSum
 from tests.gradients.reducing import reducer_of
 from tests.ranks import run_ranks
-from tests.watching import Watching
 
 WAYS = {
     "none": Communication(),
@@ -23,62 +25,108 @@ WAYS = {
     "bf16, hierarchical": Communication(compression="bf16", hierarchical=True),
     "powersgd": Communication(compression="powersgd", powersgd_rank=3, powersgd_start_step=2),
 }
-# of the largest element: fp16 keeps 11 bits, bf16 8, and a sum of four rounds four times
-TOLERANCE = {"none": 1e-6, "hierarchical": 1e-6, "fp16": 2e-3, "bf16": 2e-2, "bf16, hierarchical": 2e-2,
-             "powersgd": 1e-3}  # fmt: skip
+TOLERANCES = {
+    # of the largest element: fp16 keeps 11 bits, bf16 8, and a sum of four rounds four times
+    "none": 1e-6,
+    "fp16": 2e-3,
+    "bf16": 2e-2,
+    "hierarchical": 1e-6,
+    "bf16, hierarchical": 2e-2,
+    "powersgd": 1e-3,
+}
 SHAPES = ((19, 23), (19,), (29, 19), (29,))
+ELEMENTS = 19 * 23 + 19 + 29 * 19 + 29
+RANKS = 4
+STEPS = 3  # PowerSGD begins with the third
 
 
-def summed_bytes(function: Any, arguments: Any) -> int:
-    """Bytes that an operation sums over ranks."""
-    if function._schema.name == "c10d::allreduce_":
-        return sum(tensor.nbytes for tensor in arguments[0])
-    return arguments[1].nbytes if function._schema.name == "c10d::_reduce_scatter_base_" else 0
+class Summed(NamedTuple):
+    """What a rank has of its last step: its own gradient, the sum that it got, and the bytes that it contributed."""
+
+    own: list[float]
+    got: list[float]
+    sent_bytes: int
 
 
-def sums(world: World) -> dict[str, tuple[float, bool, int]]:
-    """For each way: its error against the largest element, whether ranks agree, bytes sent. Two nodes of two ranks."""
-    found = {}
-    for name, options in WAYS.items():
-        model = nn.Sequential(nn.Linear(23, 19), nn.Linear(19, 29))
-        reducer = reducer_of(model, world.size, 1000 / 2**20, options=options, local_size=2)
-        generator = torch.Generator().manual_seed(world.rank)
-        for _ in range(3):  # PowerSGD begins with the third
-            reducer.drop()
-            # multiples of one input: gradient matrices have at most rank 2, so PowerSGD's rank 3 finds them exactly
-            loss = model(torch.randn(2, 1, generator=generator) * torch.linspace(-1, 1, 23)).square().sum()
-            own = torch.cat(
-                [g.view(-1) for g in torch.autograd.grad(loss, list(model.parameters()), retain_graph=True)]
-            )
-            sent = list[int]()
-            with Watching(lambda *operation, sent=sent: sent.append(summed_bytes(*operation))):
-                loss.backward()
-                reducer.finish()
-        got = torch.cat([parameter.grad.view(-1) for parameter in model.parameters()])
-        distributed.all_reduce(own)
-        copies = [torch.empty_like(got) for _ in range(world.size)]
-        distributed.all_gather(copies, got)
-        error = ((got - own).abs().max() / own.abs().max()).item()
-        if isinstance(
-            way := reducer._sum, PowerSgdSum
-        ):  # its factors travel in threads of gloo, where `Sent` may not see them
-            matrices = (*way._state.p_memory_dict.values(), *way._state.q_memory_dict.values())
-            sent = [*(matrix.nbytes for matrix in matrices), 4 * (19 + 29)]  # and the biases in full
-        found[name] = (error, all(torch.equal(got, copy) for copy in copies), sum(sent))
-    return found
+@contextmanager
+def contributed_bytes() -> Iterator[list[int]]:
+    """Note the bytes of every buffer that this rank gives to a sum, also in the threads where PowerSGD starts some."""
+    sizes: list[int] = []
+
+    def noted(collective: Callable[..., Any], buffer_at: int) -> Callable[..., Any]:
+        def run(*arguments: Any, **options: Any) -> Any:
+            sizes.append(arguments[buffer_at].nbytes)
+            return collective(*arguments, **options)
+
+        return run
+
+    with (
+        mock.patch.object(distributed, "all_reduce", noted(distributed.all_reduce, buffer_at=0)),
+        mock.patch.object(exchange, "reduce_scatter", noted(exchange.reduce_scatter, buffer_at=1)),
+    ):
+        yield sizes
 
 
-def test_every_way_gives_all_ranks_the_sum_for_the_bytes_that_it_says() -> None:
-    for found in run_ranks(4, sums):
-        for name, (error, alike, sent) in found.items():
-            assert alike, name
-            assert error < TOLERANCE[name], name
-            expected = bytes_per_step(WAYS[name], SHAPES, list(map(math.prod, SHAPES)), 4)
-            if WAYS[name].hierarchical:  # all of it within a node, half between nodes; padded to equal slices
-                assert sent == pytest.approx(1.5 * expected, abs=1.5 * 12 * len(SHAPES))
-            else:
-                assert sent == expected, name
-        assert found["none"][2] == 4 * (19 * 23 + 19 + 29 * 19 + 29)
+def summed_each_way(world: World) -> dict[str, Summed]:
+    """Take steps by each way, on two nodes of two ranks."""
+    return {name: summed_by(options, world) for name, options in WAYS.items()}
+
+
+def summed_by(options: Communication, world: World) -> Summed:
+    model = nn.Sequential(nn.Linear(23, 19), nn.Linear(19, 29))
+    reducer = reducer_of(model, world.size, 1000 / 2**20, options=options, local_size=2)
+    generator = torch.Generator().manual_seed(world.rank)
+    for _ in range(STEPS):
+        reducer.drop()
+        # multiples of one input: gradient matrices have at most rank 2, so PowerSGD's rank 3 finds them exactly
+        loss = model(torch.randn(2, 1, generator=generator) * torch.linspace(-1, 1, 23)).square().sum()
+        own = torch.autograd.grad(loss, list(model.parameters()), retain_graph=True)
+        with contributed_bytes() as sizes:
+            loss.backward()
+            reducer.finish()
+    got = [parameter.grad for parameter in model.parameters()]
+    return Summed(flat(own), flat(got), sum(sizes))
+
+
+def flat(tensors: Iterable[Tensor]) -> list[float]:
+    numbers: list[float] = torch.cat([tensor.view(-1) for tensor in tensors]).tolist()
+    return numbers
+
+
+@pytest.fixture(scope="module")
+def summed() -> dict[str, list[Summed]]:
+    """By way: what each rank has."""
+    ranks = run_ranks(RANKS, summed_each_way)
+    return {name: [answer[name] for answer in ranks] for name in WAYS}
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_every_rank_gets_the_same_sum_of_all_gradients(summed: dict[str, list[Summed]], way: str) -> None:
+    ranks = summed[way]
+    expected = torch.tensor([rank.own for rank in ranks]).sum(0)
+    got = torch.tensor(ranks[0].got)
+    tolerance = TOLERANCES[way] * expected.abs().max().item()
+    torch.testing.assert_close(got, expected, atol=tolerance, rtol=0)
+    assert all(rank.got == ranks[0].got for rank in ranks)
+
+
+@pytest.mark.parametrize("way", [name for name, options in WAYS.items() if not options.hierarchical])
+def test_a_rank_contributes_as_many_bytes_as_the_formula_says(summed: dict[str, list[Summed]], way: str) -> None:
+    expected = bytes_per_step(WAYS[way], SHAPES, list(map(math.prod, SHAPES)), RANKS)
+    assert {rank.sent_bytes for rank in summed[way]} == {expected}
+
+
+def test_an_uncompressed_sum_takes_4_bytes_an_element(summed: dict[str, list[Summed]]) -> None:
+    assert summed["none"][0].sent_bytes == 4 * ELEMENTS
+
+
+@pytest.mark.parametrize(("way", "width"), [("hierarchical", 4), ("bf16, hierarchical", 2)])
+def test_a_sum_by_node_takes_all_of_a_bucket_within_the_node_and_half_of_it_between_two(
+    summed: dict[str, list[Summed]], way: str, width: int
+) -> None:
+    (sent_bytes,) = {rank.sent_bytes for rank in summed[way]}
+    padding = len(SHAPES) * width * 1.5  # an element at most for each bucket, to make it even
+    assert 0 <= sent_bytes - 1.5 * width * ELEMENTS <= padding
 
 
 def test_powersgd_sends_factors_of_the_matrices_that_are_worth_it() -> None:

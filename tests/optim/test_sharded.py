@@ -4,6 +4,7 @@ from functools import partial
 from types import SimpleNamespace
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from torch import Tensor, distributed, nn
@@ -18,13 +19,14 @@ from bertbench.gradients.gradient_sum import sum_class
 from bertbench.gradients.reducer import GradientReducer
 from bertbench.gradients.slices import LogicalSlices, SlicedWeights, norms_over_slices, sliced_norm
 from bertbench.model.bert import Bert
-from bertbench.model.logical_tensors import matrices_and_vectors
+from bertbench.model.logical_tensors import logical_weights, matrices_and_vectors
 from bertbench.optim.adam import MultiTensorAdam
 from bertbench.optim.build_optimizer import build_optimizer
 from bertbench.optim.optimizer import Optimizer
 from bertbench.training.trainer import tiny_backward
 from tests.optim.drawn import TINY, lamb
 from tests.parallel.traffic import Traffic
+from tests.pieces import Pieces, pieces_of, put_together
 from tests.ranks import run_ranks
 
 
@@ -55,32 +57,34 @@ def backward(model: Bert) -> None:
     tiny_backward(lambda batch: model(*batch.inputs), TINY)
 
 
-def tiny_buckets(world: World, model: Bert) -> Buckets:
+def initialized(model: Bert) -> Bert:
     model.initialize(torch.Generator().manual_seed(3))
+    return model
+
+
+def tiny_buckets(world: World, model: Bert) -> Buckets:
+    initialized(model)
     table = bucket_table(ready_order(model, lambda: backward(model)), bucket_mb=0.0004)
     return Buckets(table, sliced=True, slices=world.size, place=world.rank)
 
 
-def segments(world: World) -> list[tuple[str, int, int, int]]:
+def segments(world: World) -> Pieces:
+    """Return this rank's segments of the weights, in the shapes in which a snapshot saves them."""
     model = Bert(TINY)
-    names = {parameter: name for name, parameter in model.named_parameters()}
-    slices = LogicalSlices(tiny_buckets(world, model), list(names), model.fused_parameters())
-    held = zip(slices._segments, slices.weights, strict=True)
-    return [(names[parameter], part, start, weight.numel()) for (parameter, part, start), weight in held]
+    names: dict[Tensor, str] = {parameter: name for name, parameter in model.named_parameters()}
+    slices = LogicalSlices(tiny_buckets(world, model), list(model.parameters()), model.fused_parameters())
+    return pieces_of(slices.by_name(names, slices.weights))
 
 
-def test_every_element_of_every_logical_tensor_is_in_one_ranks_segment() -> None:
-    found = [segment for of_rank in run_ranks(3, segments) for segment in of_rank]
-    model = Bert(TINY)
-    fused = model.fused_parameters()
-    for name, parameter in model.named_parameters():
-        parts = fused.get(parameter, 1)
-        for part in range(parts):
-            stops = 0
-            for _, _, start, length in sorted(one for one in found if one[:2] == (name, part)):
-                assert start == stops, name
-                stops += length
-            assert stops == parameter.numel() // parts, name
+def test_segments_of_all_ranks_are_all_weights_and_no_element_is_in_two() -> None:
+    ranks = run_ranks(3, segments)
+    weights = logical_weights(initialized(Bert(TINY)))
+    together = put_together(ranks)
+    assert together.keys() == weights.keys()
+    for name, weight in weights.items():
+        assert np.array_equal(together[name], weight.numpy()), name
+    elements = sum(piece.content.size for rank in ranks for pieces in rank.values() for piece in pieces)
+    assert elements == sum(weight.numel() for weight in weights.values())
 
 
 class _Noted:

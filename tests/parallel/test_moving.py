@@ -18,11 +18,12 @@ RELAY = ("2x2x1", "1x1x4", "4 sharded", "2x1x2 interleaved", "1x2x2", "4x1x1")
 
 def losses_of_the_relay(world: World, folder: Path, *systems: System) -> list[float]:
     """Losses of the relay; what each system loads is, to the bit, what the one before left."""
-    answers = relay(world, folder, 0, systems, whole)
-    for (_, _, left), (_, found, _) in pairwise(answers):
-        assert left.keys() == found.keys()
-        assert all(np.array_equal(left[name], found[name]) for name in left)
-    return [loss for loss, _, _ in answers]
+    legs = relay(world, folder, 0, systems, whole)
+    for before, after in pairwise(legs):
+        assert before.left.keys() == after.loaded.keys()
+        for name, left in before.left.items():
+            assert np.array_equal(left, after.loaded[name]), name
+    return [leg.loss for leg in legs]
 
 
 @pytest.mark.slow
