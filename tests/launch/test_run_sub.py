@@ -5,6 +5,7 @@ tests/slurm runs run.sub under a real Slurm.
 
 import os
 import re
+import shutil
 import subprocess
 from pathlib import Path
 
@@ -53,13 +54,18 @@ done
 SCONTROL = """
 case "$2" in
   hostnames) echo node01 ;;
-  job) echo "JobState=RUNNING SubmitTime=2026-11-27T21:00:00" ;;
+  job) printf '%s\n' "JobState=RUNNING SubmitTime=2026-11-27T21:00:00" "   Command=$SUBMITTED" ;;
   node) echo NodeAddr=10.0.0.1 ;;
 esac
 """
 
 
-def run_sub(tmp_path: Path, program: Program, *words: str, **variables: str) -> tuple[int, list[str], str]:
+RUN_SUB = LAUNCH / "run.sub"
+
+
+def run_sub(
+    tmp_path: Path, program: Program, *words: str, script: Path = RUN_SUB, **variables: str
+) -> tuple[int, list[str], str]:
     """The exit code of run.sub on 2 nodes of 32 CPUs and 4 tasks, what was started, and what it said."""
     for name, lines in {"srun": SRUN, "apptainer": APPTAINER, "rank": RANK, "scontrol": SCONTROL}.items():
         program(name, lines)
@@ -68,10 +74,10 @@ def run_sub(tmp_path: Path, program: Program, *words: str, **variables: str) -> 
         "SLURM_JOB_ID": "77", "SLURM_JOB_NODELIST": "node[01-02]", "SLURM_NNODES": "2",
         "SLURM_SUBMIT_DIR": str(tmp_path), "SLURM_JOB_CPUS_PER_NODE": "32(x2)", "SLURM_TASKS_PER_NODE": "4(x2)",
         "BERTBENCH_HOME": str(tmp_path / "bin"), "DATADIR": str(tmp_path / "data"), "LOGDIR": str(tmp_path / "runs"),
-        "SEEN": str(tmp_path / "seen"),
+        "SEEN": str(tmp_path / "seen"), "SUBMITTED": "(null)",
     }  # fmt: skip
     done = subprocess.run(
-        ["bash", str(LAUNCH / "run.sub"), *words],
+        ["bash", str(script), *words],
         env={**os.environ, **job, **variables},
         capture_output=True,
         text=True,
@@ -110,6 +116,40 @@ def test_the_job_s_variables_win_over_an_image_s(
     assert job in rank
     assert "LAUNCHED=image" not in rank
     assert "VARIABLES=LR=0.003: dgxa100_n8 --set optimizer.learning_rate=0.003 --result" in rank
+
+
+@pytest.mark.parametrize(
+    ("submitted", "submit_dir"),
+    [
+        ("a clone/benchmarks/bert/run.sub dgxa100_n8 --set a.b=c d", ""),
+        ("a clone/benchmarks/bert/launch/run.sub dgxa100_n8", ""),
+        ("link.sub", ""),
+        ("(null)", "a clone"),  # sbatch <run.sub
+        ("copy.sub dgxa100_n8", "a clone/benchmarks/bert"),
+    ],
+)
+def test_the_repository_is_found_from_the_spooled_copy_of_the_script(
+    tmp_path: Path, program: Program, submitted: str, submit_dir: str
+) -> None:
+    benchmark = tmp_path / "a clone" / "benchmarks" / "bert"
+    (benchmark / "launch").mkdir(parents=True)
+    shutil.copy(RUN_SUB, benchmark / "run.sub")
+    (benchmark / "launch" / "run.sub").symlink_to("../run.sub")
+    (tmp_path / "link.sub").symlink_to(benchmark / "run.sub")
+    (tmp_path / "spool" / "job00077").mkdir(parents=True)
+    for copy in (tmp_path / "copy.sub", tmp_path / "spool" / "job00077" / "slurm_script"):
+        shutil.copy(RUN_SUB, copy)
+    start = tmp_path / "a clone" / "run_and_time.sh"
+    start.write_text(f'#!/bin/sh\necho "home $0" >>"$SEEN"\n{RANK}')
+    start.chmod(0o755)
+    place = {
+        "BERTBENCH_HOME": "", "LOGDIR": "", "SLURM_SUBMIT_DIR": str(tmp_path / submit_dir),
+        "SUBMITTED": submitted if submitted == "(null)" else str(tmp_path / submitted),
+    }  # fmt: skip
+    code, seen, said = run_sub(tmp_path, program, "dgxa100_n8", script=copy, **place)
+    assert (code, said) == (0, "")
+    assert f"home {start}" in seen
+    assert (tmp_path / "a clone" / "runs" / "dgxa100_n8").is_dir()
 
 
 def test_without_such_variables_no_step_reads_them(tmp_path: Path, program: Program) -> None:

@@ -29,7 +29,7 @@ pytestmark = [
     pytest.mark.skipif(slurm.missing() is not None, reason=slurm.missing() or ""),
 ]
 ENDLESS = words(("schedule.max_steps=1000000", "evaluation.interval_samples=6000000"))
-RUN_SUB = REPOSITORY / "benchmarks" / "bert" / "launch" / "run.sub"
+RUN_SUB = REPOSITORY / "benchmarks" / "bert" / "run.sub"
 
 
 @pytest.fixture(scope="module")

@@ -1,6 +1,6 @@
 """Write the command lines by which other launchers start a job: sbatch, docker, torchrun on each node.
 
-Each calls a script of the project: Slurm launch/run.sub, docker launch/run_with_docker.sh, torchrun run_and_time.sh.
+Each calls a script of the project: Slurm run.sub, docker launch/run_with_docker.sh, torchrun run_and_time.sh.
 `bertbench launch` prints or runs the lines. kubernetes.py writes manifests instead. The ranks that they start meet as
 distributed/rendezvous.py describes.
 """
@@ -17,7 +17,7 @@ from bertbench.config import System
 from bertbench.launch.image import Starter, image_for
 from bertbench.launch.variables import RECORD, Variables
 
-SLURM_SCRIPT = LAUNCH / "run.sub"
+SLURM_SCRIPT = (LAUNCH / "run.sub").resolve()  # in a checkout, a link to the one beside the configuration files
 DOCKER_SCRIPT = LAUNCH / "run_with_docker.sh"
 _RUN_SCRIPT = SCRIPTS_HOME / "run_and_time.sh"
 

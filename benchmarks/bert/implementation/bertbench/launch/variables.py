@@ -1,6 +1,6 @@
 """List the variables that published submissions export: what each sets here, how its value is read, what became of it.
 
-`honour.py` acts on them, in the order of its `_Honouring.honour_all`. launch/run.sub and run_with_docker.sh repeat the
+`honour.py` acts on them, in the order of its `_Honouring.honour_all`. run.sub and run_with_docker.sh repeat the
 names; docs/running.md has the users' table. Loads neither torch nor pydantic.
 """
 
