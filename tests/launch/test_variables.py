@@ -75,14 +75,28 @@ def test_a_published_configuration_is_the_system_that_ships_for_it(
     assert line[0] == "env"
     assert {"CONTAINER=pyxis", "CONT=registry.example.org#bert:1", "NEXP=10", "RUNS=10"} <= set(line)
     assert {"--nodes=8", "--ntasks-per-node=8", "--time=155"} <= set(line)
-    options = line[line.index("dgxa100_n8") + 1 :]
-    assert {"data.local_batch=48", "optimizer.learning_rate=0.0020992", "schedule.max_steps=1059"} <= set(options)
-    given = [setting for setting in options if setting != "--set"]
-    shown = answer("config", "show", "dgxa100_n8", *(word for setting in given for word in ("--set", setting)))
-    plain = answer("config", "show", "dgxa100_n8")
-    assert shown["derived"] == plain["derived"]
-    assert shown["optimizer"] == plain["optimizer"]
-    assert shown["schedule"] == plain["schedule"]
+    assert line[-1] == "dgxa100_n8"  # which has all values of this submission: nothing is left for --set
+    monkeypatch.setenv("MAX_STEPS", "1060")
+    (line,) = answer("launch", "--on", "slurm", "--dry-run")["commands"]
+    assert line[line.index("dgxa100_n8") + 1 :] == ["--set", "schedule.max_steps=1060"]
+
+
+def test_variables_with_the_system_s_own_values_are_one_line_and_no_run_refuses_them(honoured: Honoured) -> None:
+    exported = {name: SUBMISSION[name] for name in ("DGXNNODES", "BATCHSIZE", "LR", "EVAL_ITER_SAMPLES")}
+    arguments = honoured(exported, system="dgxa100_n8")
+    assert arguments.overrides == []
+    assert arguments.variables.lines == ["BATCHSIZE, LR, EVAL_ITER_SAMPLES, DGXNNODES: as dgxa100_n8 has"]
+    assert arguments.variables.values == exported
+
+
+def test_a_number_that_follows_from_the_batch_is_compared_with_the_changed_batch_s(honoured: Honoured) -> None:
+    exported = {"BATCHSIZE": "72", "EVAL_ITER_SAMPLES": "175000"}  # of 64 GPUs: 4,608 samples, evaluated every 200,000
+    with pytest.raises(ConfigError, match=r"EVAL_ITER_SAMPLES=175000: .* is not allowed in the closed division"):
+        honoured(exported, system="dgxa100_n8")
+    arguments = honoured({**exported, "EVAL_ITER_SAMPLES": "200000"}, system="dgxa100_n8")
+    assert arguments.overrides == ["data.local_batch=72"]
+    opened = honoured(exported, system="dgxa100_n128_open")
+    assert opened.overrides == ["data.local_batch=72", "evaluation.interval_samples=175000"]
 
 
 @pytest.mark.parametrize(
@@ -103,9 +117,9 @@ def test_a_system_has_our_name_or_a_submission_s(honoured: Honoured, name: str, 
 
 def test_packed_rows_count_as_two_samples(honoured: Honoured) -> None:
     arguments = honoured({"DGXSYSTEM": "H200_1x8x48x1_pack", "BATCHSIZE": "48"})
-    assert arguments.overrides == ["data.local_batch=96"]  # published as 768 samples of 8 GPUs
-    by_hand = honoured({"DGXSYSTEM": "H200_1x8x48x1_pack", "BATCHSIZE": "48"}, system="dgxh200_n1")
-    assert by_hand.overrides == ["data.local_batch=96"]
+    assert arguments.overrides == []  # published as 768 samples of 8 GPUs
+    by_hand = honoured({"DGXSYSTEM": "H200_1x8x48x1_pack", "BATCHSIZE": "40"}, system="dgxh200_n1")
+    assert by_hand.overrides == ["data.local_batch=80"]
 
 
 def test_an_argument_beats_a_variable_and_is_named(honoured: Honoured) -> None:
@@ -187,7 +201,7 @@ def test_a_name_that_contradicts_the_system_is_refused(honoured: Honoured, expor
 
 def test_a_name_agrees_with_what_is_exported_beside_it(honoured: Honoured) -> None:
     arguments = honoured({"DGXSYSTEM": "DGXA100_8x8x24x2", "BATCHSIZE": "48", "GRADIENT_STEPS": "2"})
-    assert arguments.overrides == ["data.local_batch=48", "data.gradient_accumulation_steps=2"]
+    assert arguments.overrides == ["data.gradient_accumulation_steps=2"]
 
 
 def test_a_command_that_makes_one_run_refuses_several(printed: Printed, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -366,7 +380,7 @@ def test_pods_get_arguments_and_the_record_of_what_was_exported(
         monkeypatch.setenv(name, text)
     made = yaml.safe_load(printed("launch", "dgxa100_n2", "--on", "kubernetes", "--kind", kind, "--dry-run"))
     text = json.dumps(made)
-    assert '{"name": "BERTBENCH_VARIABLES", "value": "SEED=3&LR=4e-4&WALLTIME=1%3A30%3A00"}' in text
+    assert '{"name": "BERTBENCH_VARIABLES", "value": "SEED=3&WALLTIME=1%3A30%3A00&LR=4e-4"}' in text
     assert '"image": "registry.example.org/bert:1"' in text
     assert '"--set", "optimizer.learning_rate=0.0004", "--seed", "3"' in text
     assert '"activeDeadlineSeconds": 5400' in text

@@ -15,14 +15,13 @@ from bertbench.common.errors import ConfigError
 from bertbench.common.paths import LAUNCH, SCRIPTS_HOME, data_folder, runs_folder
 from bertbench.config import System
 from bertbench.launch.image import Starter, image_for
-from bertbench.launch.variables import RECORD, Variables
+from bertbench.launch.variables import RECORD, SPARE_MINUTES, Variables
 
 SLURM_SCRIPT = (LAUNCH / "run.sub").resolve()  # in a checkout, a link to the one beside the configuration files
 DOCKER_SCRIPT = LAUNCH / "run_with_docker.sh"
 _RUN_SCRIPT = SCRIPTS_HOME / "run_and_time.sh"
 
 _LIBRARY_PREFIXES = ("NCCL_", "GLOO_")
-_SPARE_MINUTES = 5  # for the job's own start and end
 _SLURM_CONTAINERS: tuple[Starter, ...] = ("pyxis", "apptainer", "charliecloud")
 _READ_BY_RUN_SUB = ("CLEAR_CACHES", "EVALDIR", "MASTER_ADDR", "MASTER_PORT", "REQUEUE")
 _DEFAULT_PORT = 29500
@@ -63,7 +62,7 @@ def slurm_command(job: Job) -> CommandLine:
     gpu_options = []
     if system.launch.device == "cuda":
         gpu_options = [f"--gpus-per-node={system.launch.ranks_per_node}", "--exclusive"]
-    minutes = job.runs * system.launch.walltime_minutes + _SPARE_MINUTES
+    minutes = job.runs * system.launch.walltime_minutes + SPARE_MINUTES
     words = [
         "sbatch",
         f"--job-name={system.name}",
