@@ -326,9 +326,9 @@ def _close(arguments: argparse.Namespace) -> int:
 
 
 def _resolve(arguments: argparse.Namespace) -> int:
-    """Write, a line each: the system, what was honoured, and the arguments that variables became. run.sub reads them.
+    """Write, a line each: system, nodes and ranks per node, what was honoured, and the arguments that variables became.
 
-    Raises ConfigError for arguments that choose a place or a number of runs: run.sub is in a job.
+    run.sub reads them. Raises ConfigError for arguments that choose a place or a number of runs: run.sub is in a job.
     """
     counts_runs = arguments.runs > 1 and arguments.variables.runs_from == "--runs"
     if arguments.on != "local" or arguments.dry_run or counts_runs:
@@ -336,7 +336,13 @@ def _resolve(arguments: argparse.Namespace) -> int:
             "run.sub takes the options of `bertbench train`; leave out --on, --dry-run and --runs, set NEXP"
         )
     say(*arguments.variables.lines)
-    lines = [arguments.system, arguments.variables.record(), *arguments.variables.words]
+    system = system_of(arguments)
+    lines = [
+        arguments.system,
+        f"{system.hardware.number_of_nodes} {system.launch.ranks_per_node}",
+        arguments.variables.record(),
+        *arguments.variables.words,
+    ]
     try:
         arguments.resolve.write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
     except OSError as error:
