@@ -45,6 +45,7 @@ shift
 exec rank "$@"
 """
 GIVEN_ONLY = r"""
+[ "$1" != info ] || exit 0
 echo "$(basename "$0") $*" >>"$SEEN"
 given=
 while [ "$1" != /workspace/bertbench/run_and_time.sh ]; do
@@ -72,10 +73,8 @@ esac
 
 
 RUN_SUB = LAUNCH / "run.sub"
-STARTERS = {
-    "apptainer": APPTAINER, "singularity": APPTAINER.replace("apptainer", "singularity").replace("APPTAINER", "SINGULARITY"),
-    "docker": GIVEN_ONLY, "enroot": GIVEN_ONLY,
-}  # fmt: skip
+SINGULARITY = APPTAINER.replace("apptainer", "singularity").replace("APPTAINER", "SINGULARITY")
+STARTERS = {"apptainer": APPTAINER, "singularity": SINGULARITY, "docker": GIVEN_ONLY, "enroot": GIVEN_ONLY}
 
 
 def run_sub(

@@ -6,6 +6,7 @@ import shlex
 import sys
 import time
 from contextlib import AbstractContextManager, nullcontext
+from pathlib import Path
 from typing import TYPE_CHECKING, get_args
 
 from bertbench.cli.arguments import (
@@ -221,6 +222,10 @@ def _how_to_go_on(arguments: argparse.Namespace, files: "ResultFiles") -> str:
 def add_launch_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the arguments of `train`, the number of runs and the place."""
     add_train_arguments(parser)
+    parser.epilog = (
+        f"{parser.epilog} With --on slurm, options after -- are for sbatch: bertbench launch SYSTEM --on slurm -- "
+        "--partition=NAME"
+    )
     add_number(parser, "--runs", "N", "number of runs (default: NEXP, or 1; a result needs 10)")
     parser.add_argument(
         "--on",
@@ -257,6 +262,9 @@ def launch(arguments: argparse.Namespace) -> int:
             f"{arguments.variables.runs_from} with --seed, --result or --resume PATH would make the same run several "
             "times; leave one of them out"
         )
+    if arguments.sbatch_options and arguments.on != "slurm":
+        options = " ".join(arguments.sbatch_options)
+        raise ConfigError(f"{options}: words after -- are options for sbatch; add --on slurm, or leave them out")
     if arguments.resolve is not None:
         return _resolve(arguments)
     system = system_of(arguments)
@@ -300,7 +308,9 @@ def _launch_elsewhere(arguments: argparse.Namespace, system: "System") -> int:
     asked_runs = arguments.variables.runs_as_typed(arguments.runs)
     if arguments.on == "kubernetes" and arguments.runs > 1:
         raise ConfigError(f"{asked_runs}: on kubernetes a job is one run; create the job once per run")
-    job = Job(system, arguments.system, rank_words(arguments), arguments.runs, arguments.variables)
+    words = rank_words(arguments, _resume_from_anywhere(arguments.resume))
+    name_or_path = system.argument if system.argument == system.name else str(Path(arguments.system).absolute())
+    job = Job(system, name_or_path, words, arguments.runs, arguments.variables, arguments.sbatch_options)
     start = job_start(job, arguments.on, arguments.kind or "trainjob")
     if arguments.on == "local" and arguments.runs > 1 and len(start.commands) > 1:
         say(f"{asked_runs}: the lines start one run; start them once for each run")
@@ -309,6 +319,11 @@ def _launch_elsewhere(arguments: argparse.Namespace, system: "System") -> int:
         _print_start(arguments, start)
         return 0
     return start.run()
+
+
+def _resume_from_anywhere(resume: str) -> str:
+    """Return the value of --resume, a path as it holds in any folder."""
+    return resume if resume in ("auto", "never") else str(Path(resume).absolute())
 
 
 def _print_start(arguments: argparse.Namespace, start: "JobStart") -> None:
