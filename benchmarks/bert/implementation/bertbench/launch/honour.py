@@ -334,7 +334,7 @@ class _Honouring:
         elif self.place == "local":
             self.variables.pass_over(exported, "these ranks start in no container of their own; see --on")
         elif self.place == "slurm":
-            self.variables.honour(exported, "the image, by pyxis unless CONTAINER says otherwise")
+            self.variables.honour(exported, "the image")
         else:
             self.variables.honour(exported, "the image")
 
