@@ -57,6 +57,7 @@ exec env -i PATH="$PATH" SEEN="$SEEN" $given rank "$@"
 """
 RANK = """
 echo "rank DATADIR=$DATADIR LOGDIR=$LOGDIR LR=$LR MASTER_ADDR=$MASTER_ADDR LAUNCHED=$BERTBENCH_LAUNCHED" \
+  "CLEARED=$BERTBENCH_CACHES_CLEARED" \
   "VARIABLES=$BERTBENCH_VARIABLES: $*" >>"$SEEN"
 while [ $# -gt 1 ]; do
   [ "$1" != --resolve ] || printf '%s\n' two_n2 "2 4" LR=0.003 --set optimizer.learning_rate=0.003 >"$2"
@@ -164,6 +165,7 @@ def test_the_repository_is_found_from_the_spooled_copy_of_the_script(
     start = tmp_path / "a clone" / "run_and_time.sh"
     start.write_text(f'#!/bin/sh\necho "home $0" >>"$SEEN"\n{RANK}')
     start.chmod(0o755)
+    (benchmark / "run_and_time.sh").symlink_to("../../run_and_time.sh")
     place = {
         "BERTBENCH_HOME": "", "LOGDIR": "", "SLURM_SUBMIT_DIR": str(tmp_path / submit_dir),
         "SUBMITTED": submitted if submitted == "(null)" else str(tmp_path / submitted),
@@ -223,6 +225,17 @@ def test_without_such_variables_no_step_reads_them(tmp_path: Path, program: Prog
     ranks = [line for line in seen if line.startswith("rank ")]
     assert len(ranks) == 2
     assert all(f"DATADIR={tmp_path}/data" in rank and ": dgxa100_n8 --result" in rank for rank in ranks)
+
+
+@pytest.mark.parametrize(("exported", "dropped"), [("1", "1"), ("0", "0"), ("true", "1")])
+def test_clearing_caches_is_asked_for_as_published_submissions_do_or_by_a_command(
+    tmp_path: Path, program: Program, exported: str, dropped: str
+) -> None:
+    program("sudo", 'echo "sudo $*" >>"$SEEN"')
+    code, seen, said = run_sub(tmp_path, program, "two_n2", CLEAR_CACHES=exported)
+    assert (code, said) == (0, "")
+    assert ("sudo /sbin/sysctl vm.drop_caches=3" in seen) == (exported == "1")
+    assert any(f"CLEARED={dropped}" in line for line in seen)
 
 
 def test_each_task_gets_its_part_of_a_node_s_cores(tmp_path: Path, program: Program) -> None:
@@ -307,7 +320,7 @@ def test_docker_s_container_gets_what_is_exported_and_its_own_folders(tmp_path: 
         "DGXSYSTEM": "DGXA100_1x8x56x1", "LR": "3e-3", "SEED": "", "NCCL_DEBUG": "INFO", "EVALDIR": str(tmp_path),
         "DATADIR": str(tmp_path), "LOGDIR": str(tmp_path / "runs"),
     }  # fmt: skip
-    command = ["bash", str(LAUNCH / "run_with_docker.sh"), "--smoke"]
+    command = ["bash", str(LAUNCH.parent / "run_with_docker.sh"), "--smoke"]
     done = subprocess.run(command, env={**os.environ, **exported}, capture_output=True, text=True, check=True)
     for pair in ("DGXSYSTEM=DGXA100_1x8x56x1", "LR=3e-3", "NCCL_DEBUG=INFO", "DATADIR=/data", "LOGDIR=/runs"):
         assert f" --env {pair} " in done.stdout

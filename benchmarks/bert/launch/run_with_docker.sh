@@ -16,13 +16,15 @@ fail() {
   exit 2
 }
 
-repository="$(cd "$(dirname "${BASH_SOURCE[0]}")/../../.." && pwd)"
+script="${BASH_SOURCE[0]}"
+[[ ! -L "$script" ]] || script="$(readlink -f "$script")" # the one beside the configuration files
+repository="$(cd "$(dirname "$script")/../../.." && pwd)"
 named="${DGXSYSTEM:-${CONFIG_NAME:-}}"
 if [[ $# -ge 1 && "$1" != -* ]]; then
   named="$1"
   shift
 fi
-[[ -n "$named" ]] || fail "no system given; \`bertbench config list\` lists them"
+[[ -n "$named" ]] || fail "no system given; source one of config_*.sh, or write a name that \`bertbench config list\` lists"
 for variable in NEXP RUNS; do
   [[ "${!variable:-1}" =~ ^[1-9][0-9]*$ ]] || fail "$variable is '${!variable}'; set it to a number of at least 1"
 done
