@@ -6,7 +6,7 @@ TORCH_TESTS = $(addprefix tests/,model optim training checkpoint lab/bench)
 PYTHON ?= python3
 WHEELS_FOR ?= 3.12
 BIN = $(VENV)/bin
-SCRIPTS = run_and_time.sh .ci/run $(wildcard benchmarks/bert/*.sh benchmarks/bert/launch/*.s*) $(wildcard tests/*/*.sh)
+SCRIPTS = run_and_time.sh .ci/run $(wildcard benchmarks/bert/*.s* benchmarks/bert/launch/*.s*) $(wildcard tests/*/*.sh)
 INSTALL = $(BIN)/python -m pip install --quiet --no-compile --disable-pip-version-check --constraint constraints.txt
 # pip would compile on one processor. Packages hold some files for a newer Python, which fail here.
 COMPILE = $(BIN)/python -m compileall -qq -j 0 $(VENV)/lib || true

@@ -4,7 +4,9 @@
 # runs/SYSTEM/bert/result_<n>.txt for each. docs/running.md lists other variables that it honours.
 set -euo pipefail
 
-repository="$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)"
+script="${BASH_SOURCE[0]}"
+[[ ! -L "$script" ]] || script="$(readlink -f "$script")" # the one beside the configuration files
+repository="$(cd "$(dirname "$script")" && pwd)"
 case "$repository" in
   */site-packages/bertbench/share) python="$repository/../../../../../bin/python3" ;; # installed from a wheel
   *) python="$repository/.venv/bin/python" ;;

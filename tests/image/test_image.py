@@ -74,7 +74,7 @@ def test_charliecloud_runs_the_image_in_an_ordinary_users_slurm_job(work: Path) 
         site = {"CONTAINER": "charliecloud", "CONT": str(work / "bertbench"), "DATADIR": str(work / "bertbench/data")}
         said = as_user(
             "sbatch", "--nodes=1", "--ntasks-per-node=2", "--time=20", f"--output={work}/job.out", f"--chdir={work}",
-            work / "source/benchmarks/bert/launch/run.sub", *WORDS,
+            work / "source/benchmarks/bert/run.sub", *WORDS,
             limit_s=30, variables={**cluster.environment, **site, "LOGDIR": str(runs)},
         )  # fmt: skip
         state = cluster.wait(said.split()[-1], 900)

@@ -224,7 +224,7 @@ MISTAKES = [
     (1, "cpu_demo --on kubernetes", "PATH=/nowhere", "found no kubectl on this machine"),
     # what would only fail in the job, after it has waited in the queue
     (2, "cpu_demo --on slurm --dry-run", "CONTAINER=podman CONT=",
-     "CONTAINER is 'podman'; expected none, pyxis, apptainer or charliecloud"),
+     "CONTAINER is 'podman'; expected none, pyxis, enroot, apptainer, charliecloud or docker"),
     (2, "cpu_demo --on slurm --dry-run", "CONTAINER=pyxis CONT=", "CONTAINER is pyxis and CONT isn't set"),
     (2, "cpu_demo --on slurm --dry-run", "CONTAINER=pyxis CONT=/nowhere/image.sqsh",
      "CONT is /nowhere/image.sqsh: found nothing there"),

@@ -5,6 +5,7 @@ tests/slurm runs run.sub under a real Slurm.
 
 import os
 import re
+import shutil
 import subprocess
 from pathlib import Path
 
@@ -18,11 +19,12 @@ from tests.conftest import Program
 IMAGE = "export DATADIR=/image LOGDIR=/image LR=9 MASTER_ADDR=image BERTBENCH_LAUNCHED=image"
 SRUN = r"""
 keep= image=
+[ "$1" != --help ] || { echo "${PYXIS-      --container-image=PATH}"; exit; }
 while [ "${1#--}" != "$1" ]; do
   case "$1" in
     --container-env=*) keep=",${1#*=}," ;;
     --container-*=*) image=1; echo "$1" >>"$SEEN" ;;
-    --cpu*) echo "$1" >>"$SEEN" ;;
+    --cpu* | --ntasks*) echo "$1" >>"$SEEN" ;;
   esac
   shift
 done
@@ -42,36 +44,63 @@ while [ "$1" != /workspace/bertbench/run_and_time.sh ]; do shift; done
 shift
 exec rank "$@"
 """
+GIVEN_ONLY = r"""
+[ "$1" != info ] || exit 0
+echo "$(basename "$0") $*" >>"$SEEN"
+given=
+while [ "$1" != /workspace/bertbench/run_and_time.sh ]; do
+  [ "$1" != --env ] || eval "[ -z \"\${$2+set}\" ] || given=\"\$given $2=\$$2\""
+  shift
+done
+shift
+exec env -i PATH="$PATH" SEEN="$SEEN" $given rank "$@"
+"""
 RANK = """
 echo "rank DATADIR=$DATADIR LOGDIR=$LOGDIR LR=$LR MASTER_ADDR=$MASTER_ADDR LAUNCHED=$BERTBENCH_LAUNCHED" \
+  "CLEARED=$BERTBENCH_CACHES_CLEARED" \
   "VARIABLES=$BERTBENCH_VARIABLES: $*" >>"$SEEN"
 while [ $# -gt 1 ]; do
-  [ "$1" != --resolve ] || printf '%s\n' dgxa100_n8 LR=0.003 --set optimizer.learning_rate=0.003 >"$2"
+  [ "$1" != --resolve ] || printf '%s\n' two_n2 "2 4" LR=0.003 --set optimizer.learning_rate=0.003 >"$2"
   shift
 done
 """
 SCONTROL = """
 case "$2" in
   hostnames) echo node01 ;;
-  job) echo "JobState=RUNNING SubmitTime=2026-11-27T21:00:00" ;;
+  job) printf '%s\n' "JobState=RUNNING SubmitTime=2026-11-27T21:00:00" "   Command=$SUBMITTED" ;;
   node) echo NodeAddr=10.0.0.1 ;;
 esac
 """
 
 
-def run_sub(tmp_path: Path, program: Program, *words: str, **variables: str) -> tuple[int, list[str], str]:
+RUN_SUB = LAUNCH / "run.sub"
+SINGULARITY = APPTAINER.replace("apptainer", "singularity").replace("APPTAINER", "SINGULARITY")
+STARTERS = {"apptainer": APPTAINER, "singularity": SINGULARITY, "docker": GIVEN_ONLY, "enroot": GIVEN_ONLY}
+
+
+def run_sub(
+    tmp_path: Path,
+    program: Program,
+    *words: str,
+    script: Path = RUN_SUB,
+    starters: tuple[str, ...] = ("apptainer",),
+    **variables: str,
+) -> tuple[int, list[str], str]:
     """The exit code of run.sub on 2 nodes of 32 CPUs and 4 tasks, what was started, and what it said."""
-    for name, lines in {"srun": SRUN, "apptainer": APPTAINER, "rank": RANK, "scontrol": SCONTROL}.items():
+    for name, lines in {"srun": SRUN, "rank": RANK, "scontrol": SCONTROL}.items():
         program(name, lines)
+    for name in starters:
+        program(name, STARTERS[name])
     program("run_and_time.sh", RANK)
     job = {
         "SLURM_JOB_ID": "77", "SLURM_JOB_NODELIST": "node[01-02]", "SLURM_NNODES": "2",
-        "SLURM_SUBMIT_DIR": str(tmp_path), "SLURM_JOB_CPUS_PER_NODE": "32(x2)", "SLURM_TASKS_PER_NODE": "4(x2)",
+        "SLURM_SUBMIT_DIR": str(tmp_path), "SLURM_JOB_CPUS_PER_NODE": "32(x2)",
+        "SLURM_NTASKS_PER_NODE": "4", "SLURM_TASKS_PER_NODE": "4(x2)",
         "BERTBENCH_HOME": str(tmp_path / "bin"), "DATADIR": str(tmp_path / "data"), "LOGDIR": str(tmp_path / "runs"),
-        "SEEN": str(tmp_path / "seen"),
+        "SEEN": str(tmp_path / "seen"), "SUBMITTED": "(null)",
     }  # fmt: skip
     done = subprocess.run(
-        ["bash", str(LAUNCH / "run.sub"), *words],
+        ["bash", str(script), *words],
         env={**os.environ, **job, **variables},
         capture_output=True,
         text=True,
@@ -109,7 +138,84 @@ def test_the_job_s_variables_win_over_an_image_s(
     (rank,) = ranks
     assert job in rank
     assert "LAUNCHED=image" not in rank
-    assert "VARIABLES=LR=0.003: dgxa100_n8 --set optimizer.learning_rate=0.003 --result" in rank
+    assert "VARIABLES=LR=0.003: two_n2 --set optimizer.learning_rate=0.003 --result" in rank
+
+
+@pytest.mark.parametrize(
+    ("submitted", "submit_dir"),
+    [
+        ("a clone/benchmarks/bert/run.sub dgxa100_n8 --set a.b=c d", ""),
+        ("a clone/benchmarks/bert/launch/run.sub dgxa100_n8", ""),
+        ("link.sub", ""),
+        ("(null)", "a clone"),  # sbatch <run.sub
+        ("copy.sub dgxa100_n8", "a clone/benchmarks/bert"),
+    ],
+)
+def test_the_repository_is_found_from_the_spooled_copy_of_the_script(
+    tmp_path: Path, program: Program, submitted: str, submit_dir: str
+) -> None:
+    benchmark = tmp_path / "a clone" / "benchmarks" / "bert"
+    (benchmark / "launch").mkdir(parents=True)
+    shutil.copy(RUN_SUB, benchmark / "run.sub")
+    (benchmark / "launch" / "run.sub").symlink_to("../run.sub")
+    (tmp_path / "link.sub").symlink_to(benchmark / "run.sub")
+    (tmp_path / "spool" / "job00077").mkdir(parents=True)
+    for copy in (tmp_path / "copy.sub", tmp_path / "spool" / "job00077" / "slurm_script"):
+        shutil.copy(RUN_SUB, copy)
+    start = tmp_path / "a clone" / "run_and_time.sh"
+    start.write_text(f'#!/bin/sh\necho "home $0" >>"$SEEN"\n{RANK}')
+    start.chmod(0o755)
+    (benchmark / "run_and_time.sh").symlink_to("../../run_and_time.sh")
+    place = {
+        "BERTBENCH_HOME": "", "LOGDIR": "", "SLURM_SUBMIT_DIR": str(tmp_path / submit_dir),
+        "SUBMITTED": submitted if submitted == "(null)" else str(tmp_path / submitted),
+    }  # fmt: skip
+    code, seen, said = run_sub(tmp_path, program, "dgxa100_n8", script=copy, **place)
+    assert (code, said) == (0, "")
+    assert f"home {start}" in seen
+    assert (tmp_path / "a clone" / "runs" / "dgxa100_n8").is_dir()
+
+
+REGISTRY = "registry.example.org/bert:1"
+GUESSED = [
+    (True, ("apptainer", "docker"), REGISTRY, "--container-image=registry.example.org#bert:1"),
+    (False, ("apptainer", "docker"), REGISTRY, f"apptainer exec --nv .* docker://{REGISTRY} "),
+    (False, ("singularity", "docker"), REGISTRY, f"singularity exec --nv .* docker://{REGISTRY} "),
+    (False, ("docker", "enroot"), REGISTRY, f"docker run --rm .* --volume (.*):.* {REGISTRY} /workspace"),
+    (False, ("docker",), "docker://registry.example.org#bert:1", f"docker run --rm .* {REGISTRY} /workspace"),
+    (False, ("enroot", "docker"), "{}/bert.sqsh", "enroot start --rc .*/.enroot.rc .* {}/bert.sqsh /workspace"),
+    (True, ("enroot",), "{}/bert.sqsh", "--container-image={}/bert.sqsh"),
+    (True, ("apptainer",), "{}/bert.sif", "apptainer exec --nv .* {}/bert.sif "),
+    (True, ("apptainer",), "{}", "apptainer exec --nv .* {} "),
+]
+
+
+@pytest.mark.parametrize(("pyxis", "starters", "image", "started"), GUESSED)
+def test_an_image_starts_by_what_the_site_has_and_gets_the_job_s_variables(
+    tmp_path: Path, program: Program, pyxis: bool, starters: tuple[str, ...], image: str, started: str
+) -> None:
+    (tmp_path / "bert.sqsh").touch()
+    variables = {"CONT": image.format(tmp_path), "LR": "3e-3", "MLPERF_SUBMISSION_ORG": "us"}
+    without = {} if pyxis else {"PYXIS": ""}
+    code, seen, said = run_sub(tmp_path, program, "two_n2", starters=starters, **variables, **without)
+    assert (code, said) == (0, "")
+    assert any(re.match(started.format(tmp_path), line) for line in seen), seen
+    job = f"DATADIR={tmp_path}/data LOGDIR={tmp_path}/runs LR=3e-3 MASTER_ADDR=10.0.0.1"
+    _, rank = [line for line in seen if line.startswith("rank ")]
+    assert job in rank
+    assert "VARIABLES=LR=0.003: two_n2 --set optimizer.learning_rate=0.003 --result" in rank
+
+
+def test_enroot_s_container_runs_the_words_and_not_its_own_entry_point(tmp_path: Path, program: Program) -> None:
+    (tmp_path / "bert.sqsh").touch()
+    image = {"CONT": str(tmp_path / "bert.sqsh"), "CONTAINER": "enroot"}
+    code, _, _ = run_sub(tmp_path, program, "two_n2", starters=("enroot",), **image)
+    assert code == 0
+    ran = subprocess.run(["sh", tmp_path / "runs" / ".enroot.rc", "echo", "a b"], capture_output=True, check=True)
+    assert ran.stdout == b"a b\n"
+    code, _, said = run_sub(tmp_path, program, "two_n2", starters=("enroot",), **{**image, "CONT": REGISTRY})
+    assert code == 2
+    assert "enroot import --output IMAGE.sqsh" in said
 
 
 def test_without_such_variables_no_step_reads_them(tmp_path: Path, program: Program) -> None:
@@ -121,6 +227,17 @@ def test_without_such_variables_no_step_reads_them(tmp_path: Path, program: Prog
     assert all(f"DATADIR={tmp_path}/data" in rank and ": dgxa100_n8 --result" in rank for rank in ranks)
 
 
+@pytest.mark.parametrize(("exported", "dropped"), [("1", "1"), ("0", "0"), ("true", "1")])
+def test_clearing_caches_is_asked_for_as_published_submissions_do_or_by_a_command(
+    tmp_path: Path, program: Program, exported: str, dropped: str
+) -> None:
+    program("sudo", 'echo "sudo $*" >>"$SEEN"')
+    code, seen, said = run_sub(tmp_path, program, "two_n2", CLEAR_CACHES=exported)
+    assert (code, said) == (0, "")
+    assert ("sudo /sbin/sysctl vm.drop_caches=3" in seen) == (exported == "1")
+    assert any(f"CLEARED={dropped}" in line for line in seen)
+
+
 def test_each_task_gets_its_part_of_a_node_s_cores(tmp_path: Path, program: Program) -> None:
     _, seen, _ = run_sub(tmp_path, program, "dgxa100_n8")
     assert "--cpus-per-task=8" in seen  # 32 of 4
@@ -130,20 +247,48 @@ def test_each_task_gets_its_part_of_a_node_s_cores(tmp_path: Path, program: Prog
     assert "--cpus-per-task=3" in seen
 
 
+def test_without_a_number_of_tasks_the_job_has_the_system_s_ranks(tmp_path: Path, program: Program) -> None:
+    """As published submissions are submitted: sbatch -N and -t alone. Slurm then counts a node's 32 cores as tasks."""
+    nodes_alone = {"SLURM_NTASKS_PER_NODE": "", "SLURM_TASKS_PER_NODE": "32(x2)"}
+    code, seen, said = run_sub(tmp_path, program, "two_n2", **nodes_alone)
+    assert (code, said) == (0, "")
+    resolving, *ranks = [line for line in seen if line.startswith("rank ")]
+    assert ": two_n2 --resolve " in resolving
+    assert len(ranks) == 1
+    assert {"--ntasks=8", "--ntasks-per-node=4", "--cpus-per-task=8"} <= set(seen)
+    for settings, expected in (
+        ({"SLURM_NNODES": "3"}, "the job has 3 nodes, two_n2 has 2; submit it with sbatch -N 2"),
+        (
+            {"SLURM_NTASKS_PER_NODE": "2", "LR": "1"},
+            "the job has 2 tasks on each node, two_n2 has 4 ranks; leave --ntask",
+        ),
+        (
+            {"SLURM_JOB_CPUS_PER_NODE": "1(x2)"},
+            "the job has 1 cores on a node for 4 ranks; submit it with sbatch --excl",
+        ),
+    ):
+        code, _, said = run_sub(tmp_path, program, "two_n2", **{**nodes_alone, **settings})
+        assert code == 2
+        assert said.startswith(f"run.sub: {expected}")
+
+
 def test_a_variable_names_the_system_and_another_the_number_of_runs(tmp_path: Path, program: Program) -> None:
     code, seen, said = run_sub(tmp_path, program, "--smoke", DGXSYSTEM="DGXA100_8x8x48x1", NEXP="2")
     assert (code, said) == (0, "")
     first, *ranks = [line.partition("/seen")[0] for line in seen if line.startswith("rank ")]
     assert ": --smoke --resolve" in first
     assert len(ranks) == 2
-    assert all(": dgxa100_n8 --set optimizer.learning_rate=0.003 --smoke --result" in rank for rank in ranks)
+    assert all(": two_n2 --set optimizer.learning_rate=0.003 --smoke --result" in rank for rank in ranks)
 
 
 WRONG = [
     ("", "no system given; write it after run.sub, or export DGXSYSTEM"),
     ("NEXP=2 RUNS=3 DGXSYSTEM=x", "NEXP is 2 and RUNS is 3; unset one of them"),
     ("NEXP=0 DGXSYSTEM=x", "NEXP is '0'; set it to a number of at least 1"),
-    ("CONT=/x.sif DGXSYSTEM=x", "CONT is /x.sif and CONTAINER isn't set; set CONTAINER to apptainer or charliecloud"),
+    ("CONT=/x.sqsh PYXIS= DGXSYSTEM=x", "CONT is /x.sqsh and this node has none of pyxis enroot to start it; set CONT"),
+    ("CONT=/ CONTAINER=enroot DGXSYSTEM=x", "CONTAINER is enroot, which this node doesn't have; unset it to use"),
+    ("CONT=x CONTAINER=pyxis PYXIS= DGXSYSTEM=x", "CONTAINER is pyxis, which this node doesn't have; unset it to use"),
+    ("CONT=x CONTAINER=podman DGXSYSTEM=x", "CONTAINER is 'podman'; expected none, pyxis, enroot, apptainer, charlie"),
     ("EVALDIR=/nowhere DGXSYSTEM=x", "EVALDIR is /nowhere: not a folder on this node"),
 ]
 
@@ -175,7 +320,7 @@ def test_docker_s_container_gets_what_is_exported_and_its_own_folders(tmp_path: 
         "DGXSYSTEM": "DGXA100_1x8x56x1", "LR": "3e-3", "SEED": "", "NCCL_DEBUG": "INFO", "EVALDIR": str(tmp_path),
         "DATADIR": str(tmp_path), "LOGDIR": str(tmp_path / "runs"),
     }  # fmt: skip
-    command = ["bash", str(LAUNCH / "run_with_docker.sh"), "--smoke"]
+    command = ["bash", str(LAUNCH.parent / "run_with_docker.sh"), "--smoke"]
     done = subprocess.run(command, env={**os.environ, **exported}, capture_output=True, text=True, check=True)
     for pair in ("DGXSYSTEM=DGXA100_1x8x56x1", "LR=3e-3", "NCCL_DEBUG=INFO", "DATADIR=/data", "LOGDIR=/runs"):
         assert f" --env {pair} " in done.stdout

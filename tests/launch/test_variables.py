@@ -17,11 +17,12 @@ from bertbench.cli.main import main
 from bertbench.common.errors import ConfigError
 from bertbench.common.paths import REPOSITORY
 from bertbench.distributed.world import World
+from bertbench.launch.command_lines import SLURM_SCRIPT
 from bertbench.launch.honour import honour
 from bertbench.launch.image import image_for
 from bertbench.launch.variables import RECORD, VARIABLES, Variables, minutes_of
 from bertbench.training import rank_run
-from tests.conftest import Answer, Captured, Printed
+from tests.conftest import Answer, Captured, Printed, write_json
 from tests.distributed.test_ranks import SHELL
 from tests.ranks import run_command, run_ranks
 
@@ -75,14 +76,28 @@ def test_a_published_configuration_is_the_system_that_ships_for_it(
     assert line[0] == "env"
     assert {"CONTAINER=pyxis", "CONT=registry.example.org#bert:1", "NEXP=10", "RUNS=10"} <= set(line)
     assert {"--nodes=8", "--ntasks-per-node=8", "--time=155"} <= set(line)
-    options = line[line.index("dgxa100_n8") + 1 :]
-    assert {"data.local_batch=48", "optimizer.learning_rate=0.0020992", "schedule.max_steps=1059"} <= set(options)
-    given = [setting for setting in options if setting != "--set"]
-    shown = answer("config", "show", "dgxa100_n8", *(word for setting in given for word in ("--set", setting)))
-    plain = answer("config", "show", "dgxa100_n8")
-    assert shown["derived"] == plain["derived"]
-    assert shown["optimizer"] == plain["optimizer"]
-    assert shown["schedule"] == plain["schedule"]
+    assert line[-1] == "dgxa100_n8"  # which has all values of this submission: nothing is left for --set
+    monkeypatch.setenv("MAX_STEPS", "1060")
+    (line,) = answer("launch", "--on", "slurm", "--dry-run")["commands"]
+    assert line[line.index("dgxa100_n8") + 1 :] == ["--set", "schedule.max_steps=1060"]
+
+
+def test_variables_with_the_system_s_own_values_are_one_line_and_no_run_refuses_them(honoured: Honoured) -> None:
+    exported = {name: SUBMISSION[name] for name in ("DGXNNODES", "BATCHSIZE", "LR", "EVAL_ITER_SAMPLES")}
+    arguments = honoured(exported, system="dgxa100_n8")
+    assert arguments.overrides == []
+    assert arguments.variables.lines == ["BATCHSIZE, LR, EVAL_ITER_SAMPLES, DGXNNODES: as dgxa100_n8 has"]
+    assert arguments.variables.values == exported
+
+
+def test_a_number_that_follows_from_the_batch_is_compared_with_the_changed_batch_s(honoured: Honoured) -> None:
+    exported = {"BATCHSIZE": "72", "EVAL_ITER_SAMPLES": "175000"}  # of 64 GPUs: 4,608 samples, evaluated every 200,000
+    with pytest.raises(ConfigError, match=r"EVAL_ITER_SAMPLES=175000: .* is not allowed in the closed division"):
+        honoured(exported, system="dgxa100_n8")
+    arguments = honoured({**exported, "EVAL_ITER_SAMPLES": "200000"}, system="dgxa100_n8")
+    assert arguments.overrides == ["data.local_batch=72"]
+    opened = honoured(exported, system="dgxa100_n128_open")
+    assert opened.overrides == ["data.local_batch=72", "evaluation.interval_samples=175000"]
 
 
 @pytest.mark.parametrize(
@@ -103,9 +118,9 @@ def test_a_system_has_our_name_or_a_submission_s(honoured: Honoured, name: str, 
 
 def test_packed_rows_count_as_two_samples(honoured: Honoured) -> None:
     arguments = honoured({"DGXSYSTEM": "H200_1x8x48x1_pack", "BATCHSIZE": "48"})
-    assert arguments.overrides == ["data.local_batch=96"]  # published as 768 samples of 8 GPUs
-    by_hand = honoured({"DGXSYSTEM": "H200_1x8x48x1_pack", "BATCHSIZE": "48"}, system="dgxh200_n1")
-    assert by_hand.overrides == ["data.local_batch=96"]
+    assert arguments.overrides == []  # published as 768 samples of 8 GPUs
+    by_hand = honoured({"DGXSYSTEM": "H200_1x8x48x1_pack", "BATCHSIZE": "40"}, system="dgxh200_n1")
+    assert by_hand.overrides == ["data.local_batch=80"]
 
 
 def test_an_argument_beats_a_variable_and_is_named(honoured: Honoured) -> None:
@@ -187,7 +202,7 @@ def test_a_name_that_contradicts_the_system_is_refused(honoured: Honoured, expor
 
 def test_a_name_agrees_with_what_is_exported_beside_it(honoured: Honoured) -> None:
     arguments = honoured({"DGXSYSTEM": "DGXA100_8x8x24x2", "BATCHSIZE": "48", "GRADIENT_STEPS": "2"})
-    assert arguments.overrides == ["data.local_batch=48", "data.gradient_accumulation_steps=2"]
+    assert arguments.overrides == ["data.gradient_accumulation_steps=2"]
 
 
 def test_a_command_that_makes_one_run_refuses_several(printed: Printed, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -248,7 +263,7 @@ def test_run_sub_gets_what_variables_ask_for_in_a_file(
         monkeypatch.setenv(name, text)
     printed("launch", "--smoke", "--resolve", tmp_path / "resolved")
     assert (tmp_path / "resolved").read_text().splitlines() == [
-        "dgxa100_n1", "DGXSYSTEM=DGXA100_1x8x56x1&SEED=3&LR=4e-4",
+        "dgxa100_n1", "1 8", "DGXSYSTEM=DGXA100_1x8x56x1&SEED=3&LR=4e-4",
         "--seed", "3", "--set", "optimizer.learning_rate=0.0004",
     ]  # fmt: skip
     said = printed("launch", "--runs", "2", "--seed", "3", "--resolve", tmp_path / "other", code=2)
@@ -350,6 +365,21 @@ def test_a_dry_run_is_a_whole_command_in_another_shell(
     del expected["LR"]
     assert {f"{name}={text}" for name, text in expected.items()} <= set(seen.splitlines())
     assert "word optimizer.learning_rate=0.0004" in seen
+    write_json(tmp_path / "mine.json", {"extends": "dgxa100_n1"})
+    options = ("--set", "data.balance=none", "--resume", "runs/result_0.txt")
+    line = printed("launch", "mine.json", *options, "--on", "slurm", "--dry-run", "--", "--partition", "b c", "-c", "4")
+    seen = subprocess.run(["bash", "-c", line], env=other, cwd="/", capture_output=True, text=True, check=True).stdout
+    given = [word.removeprefix("word ") for word in seen.splitlines() if word.startswith("word ")]
+    script = given.index(str(SLURM_SCRIPT))
+    assert given[script - 4 : script + 2] == [
+        "--partition",
+        "b c",
+        "-c",
+        "4",
+        str(SLURM_SCRIPT),
+        f"{tmp_path}/mine.json",
+    ]
+    assert given[-2:] == ["--resume", f"{tmp_path}/runs/result_0.txt"]
     exports, *lines = printed("launch", "dgxa100_n2", "--dry-run").splitlines()
     assert exports == f"export DATADIR={tmp_path}/data NCCL_IB_HCA=mlx5_0,mlx5_1"
     assert all(line.startswith("torchrun ") and "optimizer.learning_rate=0.0004" in line for line in lines)
@@ -366,7 +396,7 @@ def test_pods_get_arguments_and_the_record_of_what_was_exported(
         monkeypatch.setenv(name, text)
     made = yaml.safe_load(printed("launch", "dgxa100_n2", "--on", "kubernetes", "--kind", kind, "--dry-run"))
     text = json.dumps(made)
-    assert '{"name": "BERTBENCH_VARIABLES", "value": "SEED=3&LR=4e-4&WALLTIME=1%3A30%3A00"}' in text
+    assert '{"name": "BERTBENCH_VARIABLES", "value": "SEED=3&WALLTIME=1%3A30%3A00&LR=4e-4"}' in text
     assert '"image": "registry.example.org/bert:1"' in text
     assert '"--set", "optimizer.learning_rate=0.0004", "--seed", "3"' in text
     assert '"activeDeadlineSeconds": 5400' in text
@@ -374,6 +404,24 @@ def test_pods_get_arguments_and_the_record_of_what_was_exported(
     monkeypatch.setenv("EVALDIR", "/")
     said = printed("launch", "dgxa100_n2", "--on", "kubernetes", "--kind", kind, "--dry-run", code=2)
     assert "EVALDIR=/: no pod sees a folder of this machine" in said
+
+
+OPTIONS = {
+    "--on slurm -- --nodes=4": "--nodes=4 after --: nodes and ranks are the system's",
+    "--on slurm -- -N4": "-N4 after --: nodes and ranks are the system's",
+    "--on slurm -- -p gpu --ntasks-per-node 4": "--ntasks-per-node after --: nodes and ranks are the system's",
+    "--on slurm -- --wrap=true": "--wrap=true after --: the job needs its script",
+    "--on slurm -- gpu": "gpu after --: expected an option of sbatch, such as --partition=NAME",
+    "--on docker -- --partition=gpu": "--partition=gpu: words after -- are options for sbatch; add --on slurm",
+    "-- --partition=gpu": "--partition=gpu: words after -- are options for sbatch; add --on slurm",
+}
+
+
+@pytest.mark.parametrize(("words", "expected"), OPTIONS.items())
+def test_an_option_of_sbatch_that_contradicts_the_system_is_refused(
+    printed: Printed, words: str, expected: str
+) -> None:
+    assert expected in printed("launch", "dgxa100_n1", "--dry-run", *words.split(), code=2)
 
 
 IMAGES = [
@@ -399,6 +447,7 @@ def test_an_image_is_named_as_what_starts_it_reads_it(starter: Any, image: str, 
     ("starter", "image", "expected"),
     [
         ("pyxis", "bert.sqsh", "CONT is bert.sqsh: found nothing there"),
+        ("enroot", "registry.example.org/bert:1", "found nothing there"),
         ("apptainer", "bert.sif", "CONT is bert.sif: found nothing there"),
         ("docker", "/images/bert.sqsh", "docker takes an image's name"),
         ("kubernetes", "./bert.sif", "kubernetes takes an image's name"),
@@ -409,9 +458,32 @@ def test_an_image_that_can_t_start_is_refused(starter: Any, image: str, expected
         image_for(starter, image)
 
 
-def test_an_image_without_a_container_s_kind_is_for_pyxis(
+def test_an_image_starts_by_what_this_machine_has(
+    answer: Answer, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    words = ("launch", "dgxa100_n8", "--on", "slurm", "--dry-run")
+    monkeypatch.setenv("PATH", str(tmp_path))
+    (tmp_path / "bert.sqsh").touch()
+    name = "registry.example.org/bert:1"
+    for program, image, expected in (
+        ("docker", name, {"CONTAINER=docker", f"CONT={name}"}),
+        ("singularity", name, {"CONTAINER=apptainer", f"CONT=docker://{name}"}),
+        ("enroot", f"{tmp_path}/bert.sqsh", {"CONTAINER=enroot", f"CONT={tmp_path}/bert.sqsh"}),
+        ("ch-run", str(tmp_path), {"CONTAINER=charliecloud", f"CONT={tmp_path}"}),
+        ("srun", name, {"CONTAINER=pyxis", "CONT=registry.example.org#bert:1"}),
+        ("srun", f"{tmp_path}/bert.sqsh", {"CONTAINER=pyxis", f"CONT={tmp_path}/bert.sqsh"}),
+    ):
+        (tmp_path / program).write_text("#!/bin/sh\necho '  --container-image=[USER@]IMAGE'\n")
+        (tmp_path / program).chmod(0o755)
+        monkeypatch.setenv("CONT", image)
+        (line,) = answer(*words)["commands"]
+        assert expected <= set(line)
+
+
+def test_an_image_that_nothing_here_starts_is_for_pyxis(
     answer: Answer, printed: Printed, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setenv("PATH", "/nowhere")
     words = ("launch", "dgxa100_n8", "--on", "slurm", "--dry-run")
     monkeypatch.setenv("CONT", "registry.example.org/bert:1")
     (line,) = answer(*words)["commands"]

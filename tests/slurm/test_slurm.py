@@ -4,6 +4,7 @@ import json
 import os
 import pty
 import re
+import shutil
 import signal
 import subprocess
 import sys
@@ -29,7 +30,7 @@ pytestmark = [
     pytest.mark.skipif(slurm.missing() is not None, reason=slurm.missing() or ""),
 ]
 ENDLESS = words(("schedule.max_steps=1000000", "evaluation.interval_samples=6000000"))
-RUN_SUB = REPOSITORY / "benchmarks" / "bert" / "launch" / "run.sub"
+RUN_SUB = REPOSITORY / "benchmarks" / "bert" / "run.sub"
 
 
 @pytest.fixture(scope="module")
@@ -269,15 +270,132 @@ def test_the_shell_of_srun_pty_and_a_script_that_it_submits_start_their_own_rank
     assert {f"task {Ranks(rank, 2, rank, 2)}" for rank in range(2)} <= set(lines)
 
 
+def session_of_the_page() -> str:
+    """The lines that docs/cluster.md shows to those who have run published submissions."""
+    page = (REPOSITORY / "docs" / "cluster.md").read_text().partition("## If you have run published submissions")[2]
+    found = re.search(r"^```\n(.*?)^```$", page, re.MULTILINE | re.DOTALL)
+    assert found
+    return found[1]
+
+
+@pytest.fixture
+def clone(runs: Runs) -> Path:
+    """A repository's scripts, in which a user has written the configuration file of a system of two nodes."""
+    assert REPOSITORY is not None
+    clone = runs.folder / "a clone"
+    (clone / "benchmarks" / "bert" / "launch").mkdir(parents=True)
+    for script in ("run_and_time.sh", "benchmarks/bert/run.sub"):
+        shutil.copy(REPOSITORY / script, clone / script)
+    (clone / "benchmarks" / "bert" / "launch" / "run.sub").symlink_to("../run.sub")
+    export = [sys.executable, "-m", "bertbench", "config", "export", runs.system, "--shell"]
+    subprocess.run([*export, "--out", clone / "benchmarks" / "bert"], check=True)
+    return clone
+
+
+def in_a_shell(runs: Runs, lines: str, folder: Path) -> str:
+    """What these lines of a user's print, in a shell with no variables of ours."""
+    environment = {**runs.cluster.environment, "PATH": f"{Path(sys.executable).parent}:/usr/bin:/bin", "HOME": "/root"}
+    done = subprocess.run(
+        ["bash", "-ec", lines], cwd=folder, env=environment, capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+def test_those_who_know_published_submissions_get_results_by_the_lines_of_the_page(runs: Runs, clone: Path) -> None:
+    lines = session_of_the_page()
+    for ours, theirs in {
+        "NEXP=10": "NEXP=2",
+        "config_DGXA100_8x8x48x1.sh": "config_two_nodes_2x2x3x1_open.sh",
+        "CONT=registry.example.org/bertbench:1 ": "",  # no image here
+        "/shared/data": "/",
+        "/shared/runs": f"'{runs.folder}/runs'",
+    }.items():
+        assert ours in lines
+        lines = lines.replace(ours, theirs)
+    job = in_a_shell(runs, f"{lines}\necho $WALLTIME", clone).split()
+    assert job[:3] == ["Submitted", "batch", "job"]
+    assert job[-1] == "125"  # 2 runs of the system's 60 minutes, and 5
+    state = runs.cluster.wait(job[3], 200)
+    said = (clone / "benchmarks" / "bert" / f"slurm-{job[3]}.out").read_text()
+    assert "BATCHSIZE, GRADIENT_STEPS, LR, " in said
+    assert "DGXNNODES, DGXNGPU: as two_nodes has\n" in said
+    assert state["TimeLimit"] == "02:05:00"
+    folder = runs.folder / "runs" / "two_nodes" / "bert"
+    logs = sorted(folder.glob("result_*.txt"))
+    assert [log.name for log in logs] == ["result_0.txt", "result_1.txt"], said
+    for log in logs:
+        run = json.loads((log.with_suffix("") / "run.json").read_text())
+        assert (run["world_size"], run["variables"]["NEXP"]) == (4, "2")
+        assert "not reached in 6 steps" in log.read_text()
+    assert state["ExitCode"] == "3:0", said  # the target is missed
+
+
+@pytest.mark.parametrize(
+    ("folder", "script"),
+    [
+        (".", "benchmarks/bert/run.sub"),
+        ("benchmarks/bert", "launch/run.sub"),
+        ("..", "'a clone/benchmarks/bert/run.sub'"),
+        ("benchmarks", "<bert/run.sub"),
+    ],
+)
+def test_the_job_finds_its_repository_from_any_folder(runs: Runs, clone: Path, folder: str, script: str) -> None:
+    """The error is of bertbench, which only the repository starts."""
+    file = clone / "benchmarks" / "bert" / "config_two_nodes_2x2x3x1_open.sh"
+    lines = f"source '{file}'; export LR=fast\nsbatch -N $DGXNNODES -t $WALLTIME --output='{clone}/job.out' {script}"
+    job = in_a_shell(runs, lines, clone / folder).split()[-1]
+    assert runs.cluster.wait(job, 60)["ExitCode"] == "2:0"
+    assert "bertbench: LR=fast: expected a number above 0" in (clone / "job.out").read_text()
+    assert (clone / "runs").is_dir()
+
+
+@pytest.mark.parametrize(
+    ("changes", "expected"),
+    [
+        ("export DGXNNODES=1", "DGXNNODES=1: two_nodes has 2 nodes"),
+        ("export LR=fast", "LR=fast: expected a number above 0"),
+        ("nodes=1", "two_nodes.json has 2; submit it with sbatch -N 2"),
+        (
+            "export SBATCH_OPTIONS=--oversubscribe",
+            "the job has 1 cores on a node for 2 ranks; submit it with sbatch --ex",
+        ),
+    ],
+)
+def test_what_contradicts_a_sourced_file_ends_the_job(runs: Runs, clone: Path, changes: str, expected: str) -> None:
+    lines = (
+        f"source config_two_nodes_2x2x3x1_open.sh; nodes=$DGXNNODES; {changes}\n"
+        "sbatch -N $nodes -t $WALLTIME $SBATCH_OPTIONS --output=job.out run.sub"
+    )
+    job = in_a_shell(runs, lines, clone / "benchmarks" / "bert").split()[-1]
+    assert runs.cluster.wait(job, 60)["ExitCode"] == "2:0"
+    said = (clone / "benchmarks" / "bert" / "job.out").read_text()
+    assert expected in said
+    assert "Traceback" not in said
+
+
+def test_a_printed_line_queues_the_job_from_another_shell(runs: Runs, clone: Path) -> None:
+    lines = (
+        "source benchmarks/bert/config_two_nodes_2x2x3x1_open.sh; export NEXP=1 DATADIR=/ LOGDIR=my_runs SEED=5\n"
+        "./run_and_time.sh --smoke --on slurm --dry-run -- --output=/dev/null --comment='of a person'"
+    )
+    printed = in_a_shell(runs, lines, clone)
+    job = in_a_shell(runs, printed, Path("/")).split()[-1]
+    state = runs.cluster.wait(job, 100)
+    assert (state["ExitCode"], state["Comment"]) == ("0:0", "of")  # `state` reads words
+    (log,) = (clone / "my_runs" / "two_nodes" / "smoke").glob("smoke_*.txt")
+    assert json.loads((log.with_suffix("") / "run.json").read_text())["seed"] == 5
+
+
 WRONG = {
     "RUNS=no": "RUNS is 'no'; set it to a number",
     "NEXP=no": "NEXP is 'no'; set it to a number",
     "LR=fast": "bertbench: LR=fast: expected a number above 0",
     "DGXNNODES=3": "DGXNNODES=3: two_nodes has 2 nodes",
-    "CONT=/nowhere/image.sif": "CONTAINER isn't set; set CONTAINER to apptainer or charliecloud",
+    "CONT=/nowhere/image.sif": "CONT is /nowhere/image.sif and this node has none of apptainer to start it",
     "RESTARTS=no": "RESTARTS is 'no'; set it to a number",
     "BERTBENCH_HOME=/nowhere": "/nowhere holds no run_and_time.sh; set BERTBENCH_HOME",
-    "CONTAINER=podman": "expected none, pyxis, apptainer or charliecloud",
+    "CONTAINER=podman": "expected none, pyxis, enroot, apptainer, charliecloud or docker",
     "CONTAINER=pyxis": "CONT isn't set; set it to an image",
 }
 

@@ -16,13 +16,15 @@ fail() {
   exit 2
 }
 
-repository="$(cd "$(dirname "${BASH_SOURCE[0]}")/../../.." && pwd)"
+script="${BASH_SOURCE[0]}"
+[[ ! -L "$script" ]] || script="$(readlink -f "$script")" # the one beside the configuration files
+repository="$(cd "$(dirname "$script")/../../.." && pwd)"
 named="${DGXSYSTEM:-${CONFIG_NAME:-}}"
 if [[ $# -ge 1 && "$1" != -* ]]; then
   named="$1"
   shift
 fi
-[[ -n "$named" ]] || fail "no system given; \`bertbench config list\` lists them"
+[[ -n "$named" ]] || fail "no system given; source one of config_*.sh, or write a name that \`bertbench config list\` lists"
 for variable in NEXP RUNS; do
   [[ "${!variable:-1}" =~ ^[1-9][0-9]*$ ]] || fail "$variable is '${!variable}'; set it to a number of at least 1"
 done
@@ -49,10 +51,11 @@ if [[ -n "${EVALDIR:-}" ]]; then
   options+=(--volume "$EVALDIR:$EVALDIR:ro")
 fi
 # What published submissions export (bertbench.launch.variables), unless `bertbench launch` has made arguments of it.
-submission=(SEED DGXNNODES DGXNGPU WALLTIME BATCHSIZE GRADIENT_STEPS LR OPT_LAMB_BETA_1 OPT_LAMB_BETA_2
+submission=(SEED DGXNNODES DGXNGPU WALLTIME WALLTIME_MINUTES BATCHSIZE GRADIENT_STEPS LR OPT_LAMB_BETA_1 OPT_LAMB_BETA_2
   WEIGHT_DECAY_RATE MAX_STEPS WARMUP_STEPS START_WARMUP_STEP MAX_SAMPLES_TERMINATION EVAL_ITER_SAMPLES
   TARGET_MLM_ACCURACY INIT_LOSS_SCALE EVALDIR EVAL_ITER_START_SAMPLES CHECKPOINTDIR CHECKPOINTDIR_PHASE1 DATADIR_PHASE2
-  DATADIR_PHASE2_PACKED EXTRA_PARAMS)
+  DATADIR_PHASE2_PACKED EXTRA_PARAMS MLPERF_SUBMISSION_ORG MLPERF_SUBMISSION_PLATFORM MLPERF_SUBMITTER MLPERF_SYSTEM_NAME
+  MLPERF_STATUS MLPERF_DIVISION MLPERF_CLUSTER_NAME MLPERF_RULESET)
 [[ ! -v BERTBENCH_VARIABLES ]] || submission=(BERTBENCH_VARIABLES)
 for variable in "${submission[@]}" $(compgen -e | grep -E '^(NCCL|GLOO)_'); do
   [[ ! -v "$variable" ]] || options+=(--env "$variable=${!variable}")

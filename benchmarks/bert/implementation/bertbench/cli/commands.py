@@ -31,6 +31,9 @@ class Command(NamedTuple):
     takes_variables: bool = False
     """Whether it honours the variables that published submissions export (launch/variables.py)."""
 
+    takes_sbatch_options: bool = False
+    """Whether options for sbatch may follow after --: the field `sbatch_options` has them."""
+
     reads_words: bool = False
     """Whether it parses its own arguments, because it is another program."""
 
@@ -83,7 +86,7 @@ GROUPS: dict[str, tuple[Command, ...]] = {
         Command("preflight", "check an allocation before a run",
                 running.add_preflight_arguments, running.preflight),
         Command("launch", "run a system one or more times, here or on a cluster",
-                launching.add_launch_arguments, launching.launch, takes_variables=True),
+                launching.add_launch_arguments, launching.launch, takes_variables=True, takes_sbatch_options=True),
         Command("train", "be one rank of a run; typed alone, start this machine's ranks",
                 running.add_train_arguments, running.train, takes_variables=True),
         Command("evaluate", "measure the accuracy of weights",

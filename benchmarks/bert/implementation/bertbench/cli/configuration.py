@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from bertbench.cli.arguments import (
+    add_flag,
     add_gpu_model,
     add_number,
     add_path,
@@ -22,6 +23,7 @@ from bertbench.cli.arguments import (
 from bertbench.common.errors import ConfigError
 
 if TYPE_CHECKING:
+    from bertbench.config import System
     from bertbench.plan.new_system import NewSystem
 
 
@@ -72,13 +74,43 @@ def show(arguments: argparse.Namespace) -> int:
 
 
 def add_export_arguments(parser: argparse.ArgumentParser) -> None:
-    """Add the system."""
+    """Add the form and the system."""
+    add_flag(
+        parser, "--shell",
+        "the file that published submissions source before `sbatch run.sub`, such as config_DGXA100_8x8x48x1.sh",
+    )  # fmt: skip
+    add_path(parser, "--out", "DIR", "with --shell: write the file into DIR, under its name (default: print it)")
     add_system_arguments(parser, positional=True)
 
 
 def export(arguments: argparse.Namespace) -> int:
-    """Print a system's resolved configuration for other programs: JSON, with or without --json."""
-    emit(True, system_of(arguments).model_dump(mode="json", by_alias=True))
+    """Print a system's resolved configuration for other programs: JSON with or without --json, or a shell's."""
+    system = system_of(arguments)
+    if arguments.shell:
+        return _export_shell(system, arguments.out, arguments.json)
+    if arguments.out is not None:
+        raise ConfigError(f"--out {arguments.out}: is for --shell; add that, or redirect the output to a file")
+    emit(True, system.model_dump(mode="json", by_alias=True))
+    return 0
+
+
+def _export_shell(system: "System", folder: Path | None, as_json: bool) -> int:
+    from bertbench.plan.shell_configuration import shell_configuration
+
+    configuration = shell_configuration(system)
+    path = None if folder is None else folder / configuration.file_name
+    if path is None:
+        say(f"this is {configuration.file_name}; --out DIR writes it")
+    elif path.exists() and path.read_bytes() != configuration.text.encode():
+        raise ConfigError(f"{path}: exists with other content; remove it, or give another folder with --out")
+    else:
+        write_file(path, configuration.text, "--out")
+    content = {
+        "file_name": configuration.file_name,
+        "path": path and str(path),
+        "variables": configuration.exports,
+    }
+    emit(as_json, content, "" if path else configuration.text.rstrip())
     return 0
 
 

@@ -2,6 +2,7 @@
 
 import argparse
 import time
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from bertbench.cli.arguments import add_flag, add_number, add_path, emit, say, system_of
@@ -18,6 +19,10 @@ _RUNS_OF_A_RESULT = 10  # of BERT, by MLPerf's training rules
 def add_launch_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the arguments of `train`, the number of runs and the place."""
     add_train_arguments(parser)
+    parser.epilog = (
+        f"{parser.epilog} With --on slurm, options after -- are for sbatch: bertbench launch SYSTEM --on slurm -- "
+        "--partition=NAME"
+    )
     add_number(parser, "--runs", "N", "number of runs (default: NEXP, or 1; a result needs 10)")
     parser.add_argument(
         "--on",
@@ -54,6 +59,9 @@ def launch(arguments: argparse.Namespace) -> int:
             f"{arguments.variables.runs_from} with --seed, --result or --resume PATH would make the same run several "
             "times; leave one of them out"
         )
+    if arguments.sbatch_options and arguments.on != "slurm":
+        options = " ".join(arguments.sbatch_options)
+        raise ConfigError(f"{options}: words after -- are options for sbatch; add --on slurm, or leave them out")
     if arguments.resolve is not None:
         return _resolve(arguments)
     system = system_of(arguments)
@@ -97,7 +105,9 @@ def _launch_elsewhere(arguments: argparse.Namespace, system: "System") -> int:
     asked_runs = arguments.variables.runs_as_typed(arguments.runs)
     if arguments.on == "kubernetes" and arguments.runs > 1:
         raise ConfigError(f"{asked_runs}: on kubernetes a job is one run; create the job once per run")
-    job = Job(system, arguments.system, rank_words(arguments), arguments.runs, arguments.variables)
+    words = rank_words(arguments, _resume_from_anywhere(arguments.resume))
+    name_or_path = system.argument if system.argument == system.name else str(Path(arguments.system).absolute())
+    job = Job(system, name_or_path, words, arguments.runs, arguments.variables, arguments.sbatch_options)
     start = job_start(job, arguments.on, arguments.kind or "trainjob")
     if arguments.on == "local" and arguments.runs > 1 and len(start.commands) > 1:
         say(f"{asked_runs}: the lines start one run; start them once for each run")
@@ -106,6 +116,11 @@ def _launch_elsewhere(arguments: argparse.Namespace, system: "System") -> int:
         _print_start(arguments, start)
         return 0
     return start.run()
+
+
+def _resume_from_anywhere(resume: str) -> str:
+    """Return the value of --resume, a path as it holds in any folder."""
+    return resume if resume in ("auto", "never") else str(Path(resume).absolute())
 
 
 def _print_start(arguments: argparse.Namespace, start: "JobStart") -> None:
@@ -123,9 +138,9 @@ def _close(arguments: argparse.Namespace) -> int:
 
 
 def _resolve(arguments: argparse.Namespace) -> int:
-    """Write, a line each: the system, what was honoured, and the arguments that variables became. run.sub reads them.
+    """Write, a line each: system, nodes and ranks per node, what was honoured, and the arguments that variables became.
 
-    Raises ConfigError for arguments that choose a place or a number of runs: run.sub is in a job.
+    run.sub reads them. Raises ConfigError for arguments that choose a place or a number of runs: run.sub is in a job.
     """
     counts_runs = arguments.runs > 1 and arguments.variables.runs_from == "--runs"
     if arguments.on != "local" or arguments.dry_run or counts_runs:
@@ -133,7 +148,13 @@ def _resolve(arguments: argparse.Namespace) -> int:
             "run.sub takes the options of `bertbench train`; leave out --on, --dry-run and --runs, set NEXP"
         )
     say(*arguments.variables.lines)
-    lines = [arguments.system, arguments.variables.record(), *arguments.variables.words]
+    system = system_of(arguments)
+    lines = [
+        arguments.system,
+        f"{system.hardware.number_of_nodes} {system.launch.ranks_per_node}",
+        arguments.variables.record(),
+        *arguments.variables.words,
+    ]
     try:
         arguments.resolve.write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
     except OSError as error:

@@ -75,8 +75,15 @@ def _run(words: list[str]) -> int:
     command = called_by(words)
     if command is not None and command.reads_words:
         return command.run(argparse.Namespace(words=words[len(command.words) :]))
+    sbatch_options: list[str] = []
+    if command is not None and command.takes_sbatch_options and "--" in words:
+        dashes = words.index("--")
+        sbatch_options = words[dashes + 1 :]
+        words = words[:dashes]
     arguments = _parser(words).parse_args(words)
     assert command is not None, "the parser refuses words that call no command"
+    if command.takes_sbatch_options:
+        arguments.sbatch_options = sbatch_options
     if command.takes_variables:
         from bertbench.launch.honour import honour
 

@@ -1,6 +1,6 @@
 """Write the command lines by which other launchers start a job: sbatch, docker, torchrun on each node.
 
-Each calls a script of the project: Slurm launch/run.sub, docker launch/run_with_docker.sh, torchrun run_and_time.sh.
+Each calls a script of the project: Slurm run.sub, docker launch/run_with_docker.sh, torchrun run_and_time.sh.
 `bertbench launch` prints or runs the lines. kubernetes.py writes manifests instead. The ranks that they start meet as
 distributed/rendezvous.py describes.
 """
@@ -8,23 +8,26 @@ distributed/rendezvous.py describes.
 import os
 import re
 from dataclasses import dataclass, field
-from pathlib import Path
-from typing import NamedTuple
+from typing import NamedTuple, get_args
 
 from bertbench.common.errors import ConfigError
 from bertbench.common.paths import LAUNCH, SCRIPTS_HOME, data_folder, runs_folder
 from bertbench.config import System
-from bertbench.launch.image import Starter, image_for
-from bertbench.launch.variables import RECORD, Variables
+from bertbench.launch.image import SlurmStarter, image_for, is_here, starters_of
+from bertbench.launch.variables import RECORD, SPARE_MINUTES, Variables
 
-SLURM_SCRIPT = LAUNCH / "run.sub"
+SLURM_SCRIPT = (LAUNCH / "run.sub").resolve()  # in a checkout, a link to the one beside the configuration files
 DOCKER_SCRIPT = LAUNCH / "run_with_docker.sh"
 _RUN_SCRIPT = SCRIPTS_HOME / "run_and_time.sh"
 
-_LIBRARY_PREFIXES = ("NCCL_", "GLOO_")
-_SPARE_MINUTES = 5  # for the job's own start and end
-_SLURM_CONTAINERS: tuple[Starter, ...] = ("pyxis", "apptainer", "charliecloud")
-_READ_BY_RUN_SUB = ("CLEAR_CACHES", "EVALDIR", "MASTER_ADDR", "MASTER_PORT", "REQUEUE")
+_LIBRARY_PREFIXES = ("NCCL_", "GLOO_", "UCX_", "TORCH_NCCL_")
+_READ_BY_RANKS = ("CXX", "XDG_CACHE_HOME", "PYTORCH_ALLOC_CONF", "PYTORCH_CUDA_ALLOC_CONF", "MLFLOW_TRACKING_URI")
+_SLURM_CONTAINERS: tuple[SlurmStarter, ...] = get_args(SlurmStarter)
+_READ_BY_RUN_SUB = ("CLEAR_CACHES", "EVALDIR", "GPUS", "MASTER_ADDR", "MASTER_PORT", "REQUEUE")
+_SYSTEM_DECIDES = ("--nodes", "--ntasks", "--ntasks-per-node", "--gpus-per-node", "-N", "-n")
+"""Options of sbatch that follow from the system file."""
+_LAUNCH_DECIDES = ("--export", "--wrap")
+"""Options of sbatch without which run.sub can't run."""
 _DEFAULT_PORT = 29500
 
 
@@ -39,6 +42,7 @@ class Job:
     runs: int
     variables: Variables = field(default_factory=Variables)
     """What became of the variables that the user exported."""
+    sbatch_options: list[str] = field(default_factory=list)
 
 
 class CommandLine(NamedTuple):
@@ -63,7 +67,7 @@ def slurm_command(job: Job) -> CommandLine:
     gpu_options = []
     if system.launch.device == "cuda":
         gpu_options = [f"--gpus-per-node={system.launch.ranks_per_node}", "--exclusive"]
-    minutes = job.runs * system.launch.walltime_minutes + _SPARE_MINUTES
+    minutes = job.runs * system.launch.walltime_minutes + SPARE_MINUTES
     words = [
         "sbatch",
         f"--job-name={system.name}",
@@ -72,6 +76,7 @@ def slurm_command(job: Job) -> CommandLine:
         *gpu_options,
         f"--time={job.variables.walltime or minutes}",
         "--export=ALL",
+        *_checked_options(job.sbatch_options),
         str(SLURM_SCRIPT),
         job.name_or_path,
         *job.options,
@@ -88,6 +93,22 @@ def slurm_command(job: Job) -> CommandLine:
     return CommandLine(words, variables)
 
 
+def _checked_options(options: list[str]) -> list[str]:
+    """Return the user's options of sbatch. Raises ConfigError for those that the system file or run.sub decides."""
+    for option in options:
+        name = option.partition("=")[0] if option.startswith("--") else option[:2]
+        if name in _SYSTEM_DECIDES:
+            raise ConfigError(
+                f"{option} after --: nodes and ranks are the system's; leave it out, name another system, or write one "
+                "with `bertbench config scale`"
+            )
+        if name in _LAUNCH_DECIDES:
+            raise ConfigError(f"{option} after --: the job needs its script and these variables; leave it out")
+    if options and not options[0].startswith("-"):
+        raise ConfigError(f"{options[0]} after --: expected an option of sbatch, such as --partition=NAME")
+    return options
+
+
 def _slurm_restarts(job: Job) -> str:
     """Return how often a run resumes in its job: as --set says, or RESTARTS, or the system file."""
     set_by_option = any(option.startswith("launch.max_restarts=") for option in job.options)
@@ -101,10 +122,8 @@ def _slurm_container() -> dict[str, str]:
     """Return CONTAINER and CONT as run.sub takes them. Raises ConfigError if they don't name an image."""
     kind = os.environ.get("CONTAINER", "")
     image = os.environ.get("CONT", "")
-    if not kind and image and (Path(image).is_dir() or image.endswith(".sif")):
-        raise ConfigError(f"CONT is {image} and CONTAINER isn't set; set CONTAINER to apptainer or charliecloud")
     if not kind:
-        kind = "pyxis" if image else "none"  # as published submissions start their CONT
+        kind = _starter_here(image) if image else "none"
     if kind == "none":
         return {"CONTAINER": "none"}
     starter = next((known for known in _SLURM_CONTAINERS if known == kind), None)
@@ -114,6 +133,20 @@ def _slurm_container() -> dict[str, str]:
     if not image:
         raise ConfigError(f"CONTAINER is {kind} and CONT isn't set; set it to an image")
     return {"CONTAINER": kind, "CONT": image_for(starter, image)}
+
+
+def _starter_here(image: str) -> SlurmStarter:
+    """Return what starts an image on this machine, and so probably on the nodes; else pyxis.
+
+    Raises ConfigError for an image that pyxis doesn't start.
+    """
+    starters = starters_of(image)
+    for starter in starters:
+        if is_here(starter):
+            return starter
+    if "pyxis" not in starters:
+        raise ConfigError(f"CONT is {image} and CONTAINER isn't set; set CONTAINER to apptainer or charliecloud")
+    return "pyxis"  # as published submissions start their CONT
 
 
 def docker_command(job: Job) -> CommandLine:
@@ -173,13 +206,14 @@ def torchrun_restarts(job: Job) -> list[str]:
 
 def torchrun_variables() -> dict[str, str]:
     """Return what the lines read of this shell's variables: every other shell needs them, too."""
-    exported = _site_variables("DATADIR", "LOGDIR")
+    exported = _site_variables("DATADIR", "LOGDIR", "MASTER_ADDR", "CUDA_VISIBLE_DEVICES")
     absolute_folders = {name: path for name, path in _folders().items() if name in exported}
     return exported | absolute_folders
 
 
 def _site_variables(*names: str, prefixes: tuple[str, ...] = ()) -> dict[str, str]:
-    """Return which of these variables the user has exported, and those of NCCL and gloo; an empty one isn't set."""
+    """Return which of these variables, and those of ranks and libraries, the user exported; an empty one isn't set."""
+    names = (*names, *_READ_BY_RANKS)
     all_prefixes = (*prefixes, *_LIBRARY_PREFIXES)
     return {
         name: value for name, value in sorted(os.environ.items())

@@ -7,7 +7,9 @@ that torchrun or srun start read the same variables each. No torch here.
 
 What happens with a variable is in the method of its name: `_system` (DGXSYSTEM, CONFIG_NAME), `_runs` (NEXP, RUNS),
 `_seed` (SEED), `_setting` (BATCHSIZE, LR and all others of SETTINGS), `_first_evaluation` (EVAL_ITER_START_SAMPLES),
-`_walltime` (WALLTIME), `_image` (CONT), `_shape` (DGXNNODES, DGXNGPU), `_folders` (DATADIR, LOGDIR).
+`_time_limit` (WALLTIME, WALLTIME_MINUTES), `_image` (CONT), `_shape` (DGXNNODES, DGXNGPU), `_folders` (DATADIR,
+LOGDIR).
+A setting that the system has anyway becomes no argument: a configuration file exports all, a smoke run reads some.
 """
 
 import argparse
@@ -15,10 +17,11 @@ import time
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from operator import attrgetter
+from typing import Any
 
 from bertbench.common.errors import ConfigError, RunError
 from bertbench.config import System, load_system
-from bertbench.config.load import Override
+from bertbench.config.load import Override, parsed_override
 from bertbench.distributed.ranks import Ranks, launched_ranks
 from bertbench.launch.submission_name import SubmissionName, plain_name, shipped_system
 from bertbench.launch.variables import (
@@ -31,7 +34,9 @@ from bertbench.launch.variables import (
     SAMPLES_OF_A_ROW,
     SETTINGS,
     SHAPE,
+    SPARE_MINUTES,
     SYSTEM_VARIABLES,
+    TIME_LIMITS,
     VARIABLES,
     Exported,
     Setting,
@@ -85,8 +90,14 @@ class _Honouring:
         self.submission: SubmissionName | None = None
         """What names the system, if a submission does."""
         self.counts_packed_rows = False
+        self.in_a_job = getattr(arguments, "resolve", None) is not None
+        """Whether run.sub asks: sbatch has set the job's time limit, and run.sub starts the image."""
         self.overrides: dict[str, Override] = {}
         """By the variable that gives it."""
+        self.meanings: dict[str, str] = {}
+        """What the user should know about an override, by its variable."""
+        self.agreeing: list[Exported] = []
+        """Variables with the values that the system has."""
         self.problems: list[str] = []
         self.variables = Variables()
         arguments.variables = self.variables
@@ -99,22 +110,20 @@ class _Honouring:
         for name, setting in SETTINGS.items():
             if name in self.exported:
                 self._setting(self.exported[name], setting)
-        self._first_evaluation()
-        self._walltime()
+        self._time_limit()
         self._image()
         for name, why in REFUSED.items():
             if name in self.exported:
                 self.problems.append(f"{self.exported[name]}: {why}")
         self._raise_problems()
-        for override in self.overrides.values():
-            self.variables.words += ["--set", str(override)]
-        self.arguments.overrides = [*self.overrides.values(), *self.arguments.overrides]
-        system = load_system(self.arguments.system, self.arguments.overrides)
+        system = self._apply_settings()
+        self._first_evaluation(system)
         self._shape(system)
         if self.submission is not None:
             self.problems += self.submission.contradictions(system, self.set_by_arguments)
         self._check_effects(system)
         self._raise_problems()
+        self.variables.agree(self.agreeing, system.name)
         self._folders()
         for name, instead in NOT_READ.items():
             if name in self.exported:
@@ -233,52 +242,99 @@ class _Honouring:
         if beaten_by:
             self.variables.pass_over(exported, f"--set {min(beaten_by)} is given")
             return
-        meaning = ""
         if exported.name == "BATCHSIZE" and self.counts_packed_rows:
             value = str(int(value) * SAMPLES_OF_A_ROW)
-            meaning = f": packed rows, of {SAMPLES_OF_A_ROW} samples each"
+            self.meanings[exported.name] = f": packed rows, of {SAMPLES_OF_A_ROW} samples each"
         self.overrides[exported.name] = Override(f"{setting.name}={value}", str(exported))
-        self.variables.honour(exported, f"--set {setting.name}={value}{meaning}")
 
-    def _first_evaluation(self) -> None:
+    def _apply_settings(self) -> System:
+        """Return the system with what the settings' variables change; these become arguments."""
+        name, given = self.arguments.system, self.arguments.overrides
+        changing = dict(self.overrides)
+        with suppress(ConfigError):  # the system may need what they change
+            changing = self._changing(name, given)
+        for variable, override in self.overrides.items():
+            if variable not in changing:
+                self.agreeing.append(self.exported[variable])
+                continue
+            self.variables.honour(self.exported[variable], f"--set {override}{self.meanings.get(variable, '')}")
+            self.variables.words += ["--set", str(override)]
+        self.arguments.overrides = [*changing.values(), *given]
+        return load_system(name, self.arguments.overrides)
+
+    def _changing(self, name: str, given: list[str]) -> dict[str, Override]:
+        """Return the overrides with other values than the system has."""
+        system = load_system(name, given)
+        batch = self.overrides.get("BATCHSIZE")
+        changing = {}
+        if batch is not None and not _has(system, batch):
+            changing["BATCHSIZE"] = batch
+            system = load_system(name, [batch, *given])  # others follow from it, such as samples between evaluations
+        changing |= {variable: text for variable, text in self.overrides.items() if not _has(system, text)}
+        return changing
+
+    def _first_evaluation(self, system: System) -> None:
         first = self.exported.get("EVAL_ITER_START_SAMPLES")
         if first is None:
             return
-        interval = self.exported.get("EVAL_ITER_SAMPLES")
-        if interval is None:
-            expected = "EVAL_ITER_SAMPLES"
-        elif first.value == interval.value:
-            self.variables.honour(first, "the first evaluation is after one interval")
+        interval = system.evaluation_interval
+        if first.value == str(interval):
+            self.agreeing.append(first)
             return
-        else:
-            expected = str(interval)
         self.problems.append(
-            f"{first}: the first evaluation is after one interval, {expected}; export the same number, or unset it"
+            f"{first}: the first evaluation is after one interval, EVAL_ITER_SAMPLES={interval}; export the same "
+            "number, or unset it"
         )
 
-    def _walltime(self) -> None:
-        exported = self.exported.get("WALLTIME")
-        if exported is None:
+    def _time_limit(self) -> None:
+        exported = [self.exported[name] for name in TIME_LIMITS if name in self.exported]
+        if not exported:
             return
+        job_limit, run_limit = (self.exported.get(name) for name in TIME_LIMITS)
+        job_minutes = self._minutes(job_limit, minutes_of)
+        run_minutes = self._minutes(run_limit, _whole_minutes)
+        texts = " and ".join(map(str, exported))
+        if self.place not in ("slurm", "kubernetes") and not self.in_a_job:
+            self.variables.lines.append(
+                f"{texts}: not used, because only --on slurm and kubernetes end a job; sbatch takes --time"
+            )
+            return
+        runs: int = getattr(self.arguments, "runs", None) or 1
+        needed = None if run_minutes is None else runs * run_minutes + SPARE_MINUTES
+        if self.in_a_job:
+            self.variables.lines.append(f"{texts}: the job ends when sbatch --time says so")
+        elif job_limit is not None and job_minutes is not None:
+            self.variables.walltime = job_limit.value
+            self.variables.honour(job_limit, f"the job ends after {job_minutes} minutes")
+        elif run_limit is not None and needed is not None:
+            self.variables.walltime = str(needed)
+            self.variables.honour(run_limit, f"the job ends after {needed} minutes")
+        if job_minutes is not None and needed is not None and job_minutes < needed:
+            self.variables.lines.append(
+                f"warning: {job_limit} is less than {self.variables.runs_as_typed(runs)} may need with {run_limit}; "
+                f"export WALLTIME={needed}, or export NEXP and source the configuration file again"
+            )
+
+    def _minutes(self, exported: Exported | None, read: Callable[[str], int]) -> int | None:
+        """Return a time limit; None if it isn't exported, or is malformed, which is noted."""
+        if exported is None:
+            return None
         try:
-            minutes = minutes_of(exported.value)
+            return read(exported.value)
         except ValueError as error:
             self.problems.append(f"{exported}: expected {error}")
-            return
-        if self.place in ("slurm", "kubernetes"):
-            self.variables.walltime = exported.value
-            self.variables.honour(exported, f"the job ends after {minutes} minutes")
-        else:
-            self.variables.pass_over(exported, "only --on slurm and kubernetes end a job; sbatch takes --time")
+            return None
 
     def _image(self) -> None:
         exported = self.exported.get("CONT")
         if exported is None:
             return
-        if self.place == "local":
+        if self.in_a_job:
+            self.variables.honour(exported, "the image")
+        elif self.place == "local":
             self.variables.pass_over(exported, "these ranks start in no container of their own; see --on")
         elif self.place == "slurm":
-            self.variables.honour(exported, "the image, by pyxis unless CONTAINER says otherwise")
+            self.variables.honour(exported, "the image")
         else:
             self.variables.honour(exported, "the image")
 
@@ -290,11 +346,11 @@ class _Honouring:
             number = self._read(exported, whole_number(1))
             if number is None:
                 continue
-            actual = _setting_of(system, setting)
+            actual = value_in_run(system, setting)
             if setting in self.set_by_arguments:
                 self.variables.pass_over(exported, f"--set {setting} is given")
             elif int(number) == actual:
-                self.variables.honour(exported, f"as {system.name} has")
+                self.agreeing.append(exported)
             else:
                 counted = "nodes" if name == "DGXNNODES" else "ranks on each node"
                 self.problems.append(
@@ -305,14 +361,15 @@ class _Honouring:
 
     def _check_effects(self, system: System) -> None:
         """Note each variable whose value isn't the run's: hyper-parameters scaled to another batch."""
-        for override in self.overrides.values():
-            setting, _, value = override.partition("=")
-            actual = _setting_of(system, setting)
-            if not _same(actual, value):
-                self.problems.append(
-                    f"{override.origin}: {system.name} scales it to its batch (scale_from_batch), to {actual}; unset "
-                    f"it, and give --set scale_from_batch=null --set {override}"
-                )
+        scaled = [override for override in self.overrides.values() if not _has(system, override)]
+        if scaled:
+            exported = ", ".join(override.origin for override in scaled)
+            actual = ", ".join(f"{name} {value_in_run(system, name)}" for name, _ in map(parsed_override, scaled))
+            options = " ".join(f"--set {override}" for override in scaled)
+            self.problems.append(
+                f"{exported}: {system.name} scales it to its batch (scale_from_batch), to {actual}; unset it, and give "
+                f"--set scale_from_batch=null {options}"
+            )
         if "BATCHSIZE" in self.overrides and system.layout.data != system.world_size:
             self.problems.append(
                 f"{self.overrides['BATCHSIZE'].origin} counts samples per GPU, and {system.name} splits the model over "
@@ -330,13 +387,22 @@ class _Honouring:
                 self.variables.honour(exported, f"the folder of {content}")
 
 
-def _setting_of(system: System, name: str) -> object:
-    """Return the value of a setting such as `data.local_batch`."""
-    return attrgetter(name)(system)
+def value_in_run(system: System, name: str) -> Any:
+    """Return the value that a run has for a setting of SETTINGS or SHAPE, which the system file need not state."""
+    match name:
+        case "data.local_batch":
+            return system.local_batch
+        case "evaluation.interval_samples":
+            return system.evaluation_interval
+        case _:
+            return attrgetter(name)(system)
 
 
-def _same(actual: object, text: str) -> bool:
-    """Return whether a setting has the value that a text gives."""
-    if str(actual) == text:
-        return True
-    return isinstance(actual, float | int) and float(actual) == float(text)
+def _has(system: System, override: Override) -> bool:
+    """Return whether a run of the system has the value that an override gives."""
+    name, value = parsed_override(override)
+    return bool(value_in_run(system, name) == value)
+
+
+def _whole_minutes(text: str) -> int:
+    return int(whole_number(1)(text))

@@ -1,19 +1,61 @@
 """Write an image's name as the program that starts it reads it: CONT may be written for any of them.
 
 docker names an image `registry.example.org/team/name:tag`. pyxis, by enroot, parts registry and name by #. apptainer
-reads a word without docker:// as a file. As in docker, a first part with a dot or a port, or localhost, is a registry;
-any other is a name on Docker Hub.
+reads a word without docker:// as a file, enroot takes nothing but a file. As in docker, a first part with a dot or a
+port, or localhost, is a registry; any other is a name on Docker Hub.
 """
 
 import re
+import shutil
+import subprocess
 from pathlib import Path
 from typing import Literal
 
 from bertbench.common.errors import ConfigError
 
-Starter = Literal["pyxis", "apptainer", "charliecloud", "docker", "kubernetes"]
+SlurmStarter = Literal["pyxis", "enroot", "apptainer", "charliecloud", "docker"]
+"""What starts an image in a Slurm job."""
+Starter = SlurmStarter | Literal["kubernetes"]
+_PROGRAMS: dict[SlurmStarter, tuple[str, ...]] = {
+    "enroot": ("enroot",),
+    "apptainer": ("apptainer", "singularity"),
+    "charliecloud": ("ch-run",),
+}
+"""Any of these programs shows that a machine has it."""
+_ANSWER_S = 10
 _IN_REGISTRY = re.compile(r"(docker://)?([^/#]*[.:][^/#]*|localhost)/([^#]+)")
 _FILES = (".sqsh", ".sif", ".img", ".simg", ".tar")
+
+
+def starters_of(image: str) -> tuple[SlurmStarter, ...]:
+    """Return what can start an image, in the order in which run.sub looks for it on a node."""
+    if Path(image).is_dir():
+        return ("charliecloud", "apptainer")
+    if image.endswith(".sif"):
+        return ("apptainer",)
+    if image.endswith(".sqsh"):
+        return ("pyxis", "enroot")
+    return ("pyxis", "apptainer", "docker")
+
+
+def is_here(starter: SlurmStarter) -> bool:
+    """Return whether this machine has what starts an image."""
+    match starter:
+        case "pyxis":  # a plug-in, whose options srun lists
+            return "--container-image" in _answer("srun", "--help")
+        case "docker":  # many machines have its program without its daemon
+            return bool(_answer("docker", "info", "--format", "{{.ServerVersion}}"))
+        case _:
+            return any(shutil.which(program) for program in _PROGRAMS[starter])
+
+
+def _answer(*command: str) -> str:
+    """Return what a command prints; nothing if it fails or isn't here."""
+    try:
+        done = subprocess.run(command, capture_output=True, text=True, check=True, timeout=_ANSWER_S)
+    except (OSError, subprocess.SubprocessError):
+        return ""
+    return done.stdout.strip()
 
 
 def image_for(starter: Starter, image: str) -> str:
@@ -23,7 +65,7 @@ def image_for(starter: Starter, image: str) -> str:
     """
     path = Path(image)
     looks_like_a_file = image.startswith(("/", ".", "~")) or image.endswith(_FILES) or path.exists()
-    is_file = looks_like_a_file or starter == "charliecloud"
+    is_file = looks_like_a_file or starter in ("charliecloud", "enroot")
     if is_file and starter in ("docker", "kubernetes"):
         raise ConfigError(f"CONT is {image}: {starter} takes an image's name, such as registry.example.org/bertbench:1")
     if is_file:

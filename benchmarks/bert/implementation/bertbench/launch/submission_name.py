@@ -1,7 +1,8 @@
 """Read the name of a published submission's configuration, and find the system that comes with the project for it.
 
 `DGXA100_8x8x48x1` is 8 nodes of 8 GPUs, 48 samples per GPU in each of one gradient step. A name ends with what else its
-configuration does: `_pack` counts packed rows of 512 tokens for samples, `_clipafter` clips after the all-reduce.
+configuration does: `_pack` counts packed rows of 512 tokens for samples, `_clipafter` clips after the all-reduce, and
+`_open`, an ending of ours, is in the open division.
 """
 
 import re
@@ -33,6 +34,7 @@ class SubmissionName(NamedTuple):
     steps: int
     packed: bool
     clips_after: bool
+    open_division: bool
 
     @classmethod
     def parse(cls, name: str) -> Self | None:
@@ -50,6 +52,7 @@ class SubmissionName(NamedTuple):
             steps=int(parts["steps"]),
             packed="pack" in endings,
             clips_after="clipafter" in endings,
+            open_division="open" in endings,
         )
 
     @property
@@ -69,13 +72,13 @@ class SubmissionName(NamedTuple):
         if not resized and self.samples_per_gpu != system.local_batch:
             problems.append(
                 f"{variable}names {self.samples_per_gpu} samples per GPU and step, the run has {system.local_batch}; "
-                f"give SYSTEM by name ({system.name}), or export BATCHSIZE as the name has it"
+                f"export DGXSYSTEM={name_of(system)}, or BATCHSIZE as the name has it"
             )
         steps = system.data.gradient_accumulation_steps
         if "data.gradient_accumulation_steps" not in set_by_arguments and self.steps != steps:
             problems.append(
-                f"{variable}names {self.steps} gradient steps, the run has {steps}; give SYSTEM by name "
-                f"({system.name}), or export GRADIENT_STEPS as the name has it"
+                f"{variable}names {self.steps} gradient steps, the run has {steps}; export "
+                f"DGXSYSTEM={name_of(system)}, or GRADIENT_STEPS as the name has it"
             )
         if "clip.mode" not in set_by_arguments and self.clips_after and system.clip.mode != "after":
             problems.append(
@@ -83,6 +86,24 @@ class SubmissionName(NamedTuple):
                 "clip.mode=after, or SYSTEM by name"
             )
         return problems
+
+
+def name_of(system: System) -> str:
+    """Return the name by which published submissions would call a system's configuration.
+
+    That is DGXSYSTEM's value where the system, or the one that was changed to be it, comes with the project.
+    """
+    family = _family(system.name)
+    if family.startswith("dgx"):
+        family = family.upper()
+    nodes, gpus = system.hardware.number_of_nodes, system.launch.ranks_per_node
+    ending = "_open" if system.hardware.division == "open" else ""
+    return f"{family}_{nodes}x{gpus}x{system.samples_per_pass}x{system.data.gradient_accumulation_steps}{ending}"
+
+
+def _family(system_name: str) -> str:
+    """Return what a system is called but for its nodes and division: `dgxa100` of dgxa100_n8_open."""
+    return re.sub(r"_n\d+(_open)?$", "", system_name)
 
 
 def plain_name(text: str) -> str:
@@ -93,20 +114,24 @@ def plain_name(text: str) -> str:
 
 
 def shipped_system(submission: SubmissionName) -> str:
-    """Return the closed system of these nodes and GPUs that comes with the project. Raises ConfigError if none does."""
+    """Return the system of these nodes and GPUs that comes with the project, closed unless the name says `_open`.
+
+    Raises ConfigError if none does.
+    """
     families = {submission.family.lower(), f"dgx{submission.family.lower()}"}
+    division = "open" if submission.open_division else "closed"
     for name in system_names():
-        family = name.rpartition("_n")[0]
-        if family not in families:
+        if _family(name) not in families:
             continue
         system = load_system(name)
         has_shape = (
             system.hardware.number_of_nodes == submission.nodes and system.launch.ranks_per_node == submission.gpus
         )
-        if has_shape and system.hardware.division == "closed":
+        if has_shape and system.hardware.division == division:
             return name
+    kind = "open system" if submission.open_division else "system"
     raise ConfigError(
-        f"no system of {submission.nodes} nodes with {submission.gpus} {submission.family} GPUs comes with the "
+        f"no {kind} of {submission.nodes} nodes with {submission.gpus} {submission.family} GPUs comes with the "
         "project; `bertbench config list` lists those that do, `bertbench config scale` adapts one, `bertbench config "
         f"init --nodes {submission.nodes} --gpus {submission.gpus}` writes another"
     )

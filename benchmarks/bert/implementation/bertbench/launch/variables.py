@@ -1,9 +1,10 @@
 """List the variables that published submissions export: what each sets here, how its value is read, what became of it.
 
-`honour.py` acts on them, in the order of its `_Honouring.honour_all`. launch/run.sub and run_with_docker.sh repeat the
+`honour.py` acts on them, in the order of its `_Honouring.honour_all`. run.sub and run_with_docker.sh repeat the
 names; docs/running.md has the users' table. Loads neither torch nor pydantic.
 """
 
+import json
 import math
 import re
 from collections.abc import Callable, Iterator
@@ -27,6 +28,12 @@ NOT_READ = {
     "DATADIR_PHASE2_PACKED": "DATADIR names the folder of the data, data.path the dataset in it",
     "INIT_LOSS_SCALE": "--set precision.initial_loss_scale=N sets it where gradients pass through fp16",
     "EXTRA_PARAMS": "its options are settings here; `bertbench config show SYSTEM` prints them, --set changes one",
+    "MLPERF_SUBMITTER": "MLPERF_SUBMISSION_ORG names the submitter that logs have",
+    "MLPERF_SYSTEM_NAME": "MLPERF_SUBMISSION_PLATFORM names the system that logs have",
+    "MLPERF_STATUS": "--set hardware.status=STATUS sets it",
+    "MLPERF_DIVISION": "the system file names its division",
+    "MLPERF_CLUSTER_NAME": "no log has it",
+    "MLPERF_RULESET": "`bertbench judge --ruleset R` chooses the rules",
 }
 SAMPLES_OF_A_ROW = 2  # by which published runs count a packed row, whatever is in it
 
@@ -69,6 +76,10 @@ def _fraction(text: str) -> str:
     return repr(number)
 
 
+def _text(text: str) -> str:
+    return json.dumps(text, ensure_ascii=False)  # a bare number would not be a text
+
+
 def _folder(text: str) -> str:
     if not Path(text).is_dir():
         raise ValueError("a folder on this machine")
@@ -97,11 +108,17 @@ SETTINGS = {
     "EVAL_ITER_SAMPLES": Setting("evaluation.interval_samples", whole_number(1)),
     "TARGET_MLM_ACCURACY": Setting("evaluation.target", _fraction),
     "EVALDIR": Setting("data.eval_path", _folder),
+    "MLPERF_SUBMISSION_ORG": Setting("hardware.submitter", _text),
+    "MLPERF_SUBMISSION_PLATFORM": Setting("hardware.system_name", _text),
 }
 SHAPE = {"DGXNNODES": "hardware.number_of_nodes", "DGXNGPU": "launch.ranks_per_node"}
+TIME_LIMITS = ("WALLTIME", "WALLTIME_MINUTES")
+"""Of the whole job as sbatch takes it, and of one of its runs in minutes."""
+SPARE_MINUTES = 5
+"""Minutes of a job besides those of its runs, for its own start and end."""
 BATCH_SETTINGS = ("data.local_batch", "data.global_batch_size")
 VARIABLES = (
-    *SYSTEM_VARIABLES, *RUNS_VARIABLES, "SEED", *SHAPE, "WALLTIME", *SETTINGS, "EVAL_ITER_START_SAMPLES", "CONT",
+    *SYSTEM_VARIABLES, *RUNS_VARIABLES, "SEED", *SHAPE, *TIME_LIMITS, *SETTINGS, "EVAL_ITER_START_SAMPLES", "CONT",
     *FOLDERS, *REFUSED, *NOT_READ,
 )  # fmt: skip
 """All that is honoured, refused or named."""
@@ -172,6 +189,13 @@ class Variables:
     def runs_as_typed(self, runs: int) -> str:
         """Return what asks for this number of runs, as a user typed it."""
         return f"{self.runs_from} {runs}" if self.runs_from == "--runs" else self.runs_from
+
+    def agree(self, exported: list[Exported], system: str) -> None:
+        """Record variables with the values that the system has, in one line."""
+        for variable in exported:
+            self.values[variable.name] = variable.value
+        if exported:
+            self.lines.append(f"{', '.join(variable.name for variable in exported)}: as {system} has")
 
     def record(self) -> str:
         """Return RECORD's value."""

@@ -1,0 +1,162 @@
+"""Write a system as the shell file that published submissions source, such as config_DGXA100_8x8x48x1.sh.
+
+The file exports what launch/honour.py reads. Its values are the system's, but for the time limit, which is computed.
+"""
+
+import argparse
+import math
+import shlex
+from pathlib import Path
+from typing import NamedTuple
+
+from bertbench.common.errors import ConfigError
+from bertbench.config import System, system_names
+from bertbench.launch.honour import honour, value_in_run
+from bertbench.launch.submission_name import SubmissionName, name_of, shipped_system
+from bertbench.launch.variables import BATCH_SETTINGS, SETTINGS, SPARE_MINUTES
+from bertbench.plan.forecast import forecast_run, trains_bert_large
+
+_MARGIN = 2  # times the upper end of the forecast's range
+_INIT_MINUTES = 10  # for initialisation and compilation, which a forecast leaves out
+_ROUNDED_TO = 5
+_TIME_LIMIT = "launch.walltime_minutes"
+_MACHINE = ("DGXSYSTEM", "DGXNNODES", "DGXNGPU")
+_BATCH = ("BATCHSIZE", "GRADIENT_STEPS")
+_OPTIMIZER = (
+    "LR", "OPT_LAMB_BETA_1", "OPT_LAMB_BETA_2", "WEIGHT_DECAY_RATE", "MAX_STEPS", "WARMUP_STEPS", "START_WARMUP_STEP",
+)  # fmt: skip
+_EVALUATION = ("EVAL_ITER_START_SAMPLES", "EVAL_ITER_SAMPLES", "MAX_SAMPLES_TERMINATION")
+
+
+class ShellConfiguration(NamedTuple):
+    """A file to source."""
+
+    file_name: str
+    exports: dict[str, str]
+    """Values by variable, without WALLTIME, which the shell computes."""
+    text: str
+
+
+def shell_configuration(system: System) -> ShellConfiguration:
+    """Return the file of a system.
+
+    Raises ConfigError for a system that splits its model over GPUs, and for settings given by hand that no variable
+    says.
+    """
+    if system.parallel.splits:
+        raise ConfigError(
+            f"{system.name} splits the model over GPUs (parallel), and BATCHSIZE counts samples per GPU; start it with "
+            f"`bertbench launch {system.argument} --on slurm`"
+        )
+    exports = {
+        "DGXSYSTEM": _dgxsystem(system),
+        "DGXNNODES": str(system.hardware.number_of_nodes),
+        "DGXNGPU": str(system.launch.ranks_per_node),
+    }
+    for variable in (*_BATCH, *_OPTIMIZER, *_EVALUATION):
+        # published runs may evaluate first at another number of samples, ours don't
+        setting = SETTINGS["EVAL_ITER_SAMPLES" if variable == "EVAL_ITER_START_SAMPLES" else variable]
+        value = value_in_run(system, setting.name)
+        if value is not None:
+            exports[variable] = str(value)
+    _check_meaning(system, exports)
+    name = name_of(system)
+    minutes, computed = _time_limit(system)
+    lines = [
+        f"# {system.description or system.name}",
+        f"# {_shape_in_words(system)}",
+        "#",
+        *_session(f"config_{name}.sh", system),
+        "# shellcheck shell=sh",
+        "",
+        *_exports("Machine", _MACHINE, exports),
+        *_exports("Samples per GPU and step, and the parts in which a GPU computes them", _BATCH, exports),
+        *_exports("Optimizer and schedule", _OPTIMIZER, exports),
+        *_exports("Samples: up to the first evaluation, between evaluations, at most", _EVALUATION, exports),
+        f"# Minutes of a run and of the job; export NEXP first. {computed}",
+        f"export WALLTIME_MINUTES={minutes}",
+        f"export WALLTIME=$((${{NEXP:-1}} * WALLTIME_MINUTES + {SPARE_MINUTES}))",
+    ]
+    return ShellConfiguration(
+        f"config_{name}.sh", {**exports, "WALLTIME_MINUTES": str(minutes)}, "\n".join(lines) + "\n"
+    )
+
+
+def _dgxsystem(system: System) -> str:
+    """Return the published name of a system that comes with the project; else its path, or its name."""
+    submission = SubmissionName.parse(name_of(system))
+    if system.argument not in system_names():
+        return str(Path(system.argument).absolute())
+    has_published_name = submission is not None and system.name.startswith("dgx")
+    if submission is not None and has_published_name and shipped_system(submission) == system.name:
+        return submission.name
+    return system.name
+
+
+def _check_meaning(system: System, exports: dict[str, str]) -> None:
+    """Raise ConfigError if --set changed what the variables don't say, or what they can't change in the system file."""
+    remedy = f"put it into a system file that extends {system.argument}, and export that"
+    said = {*(setting.name for setting in SETTINGS.values()), *BATCH_SETTINGS, _TIME_LIMIT}
+    for setting, option in system.given.items():
+        if setting not in said:
+            raise ConfigError(f"{option}: no variable of a configuration file says {setting}; {remedy}")
+    arguments = argparse.Namespace(
+        system=None, runs=None, seed=None, overrides=[], on="slurm", dry_run=True, close=None
+    )
+    try:
+        honour(arguments, exports)
+    except ConfigError as error:
+        raise ConfigError(f"a run would refuse this configuration file: {error}; {remedy}") from error
+
+
+def _shape_in_words(system: System) -> str:
+    """Return what the numbers in the file's name are."""
+    nodes, ranks = system.hardware.number_of_nodes, system.launch.ranks_per_node
+    steps = system.data.gradient_accumulation_steps
+    processor = "GPU" if system.launch.device == "cuda" else "rank"
+    return (
+        f"{_counted(nodes, 'node')} x {_counted(ranks, processor)} x {system.samples_per_pass} samples x "
+        f"{_counted(steps, 'gradient step')}: {system.global_batch_size:,} samples per step"
+    )
+
+
+def _counted(number: int, noun: str) -> str:
+    return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
+
+
+def _session(file_name: str, system: System) -> list[str]:
+    """Return how to use the file, in comments."""
+    lines = [f"#   source {file_name}", "#   sbatch -N $DGXNNODES -t $WALLTIME run.sub"]
+    if system.hardware.number_of_nodes == 1:
+        lines.append("# Without Slurm, run_and_time.sh takes the place of sbatch.")
+    options = "".join(f" {option}" for option in system.given.values())
+    command = f"bertbench config export {shlex.quote(system.argument)} --shell{options}"
+    return [
+        *lines,
+        "# bertbench honours a value that you change, or refuses it by name. This file is the output of",
+        f"#   {command}",
+    ]
+
+
+def _exports(title: str, variables: tuple[str, ...], exports: dict[str, str]) -> list[str]:
+    """Return a paragraph of the file; a variable without a value is unset, which another file may have exported."""
+    lines = [f"# {title}"]
+    for variable in variables:
+        if variable in exports:
+            lines.append(f"export {variable}={shlex.quote(exports[variable])}")
+        else:
+            lines.append(f"unset {variable}")
+    return [*lines, ""]
+
+
+def _time_limit(system: System) -> tuple[int, str]:
+    """Return the minutes that a run gets, and how they were computed."""
+    if _TIME_LIMIT in system.given or not trains_bert_large(system):
+        return system.launch.walltime_minutes, f"Of the system file ({_TIME_LIMIT})."
+    forecast = forecast_run(system).range
+    needed = _MARGIN * forecast.high_min + _INIT_MINUTES
+    minutes = _ROUNDED_TO * math.ceil(needed / _ROUNDED_TO)
+    return minutes, (
+        f"Computed, not measured:\n# {_MARGIN} x {forecast.high_min:.1f}, the most that `bertbench estimate` expects, "
+        f"and {_INIT_MINUTES} for initialisation, rounded up to {_ROUNDED_TO}."
+    )

@@ -1,0 +1,1 @@
+../../run_and_time.sh

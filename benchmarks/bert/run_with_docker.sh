@@ -1,0 +1,1 @@
+launch/run_with_docker.sh
