@@ -90,8 +90,10 @@ CUDA_13 = ["sm_75", "sm_80", "sm_86", "sm_90", "sm_100", "sm_120", "compute_120"
 
 @pytest.mark.parametrize(
     ("capability", "runs"),
-    [((7, 0), False), ((7, 5), True), ((8, 9), True), ((9, 0), True), ((10, 3), True), ((11, 0), False), ((12, 1), True),
-     ((13, 0), True)],
+    [
+        ((7, 0), False), ((7, 5), True), ((8, 9), True), ((9, 0), True), ((10, 3), True), ((11, 0), False),
+        ((12, 1), True), ((13, 0), True),
+    ],
 )  # fmt: skip
 def test_torch_has_kernels_for_later_gpus_of_a_generation_and_ptx_for_all_after_it(
     capability: tuple[int, int], runs: bool

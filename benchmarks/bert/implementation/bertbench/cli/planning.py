@@ -97,7 +97,7 @@ def _print_layouts(arguments: argparse.Namespace) -> int:
 
 
 def _forecasts(arguments: argparse.Namespace) -> list["RunForecast"]:
-    """Return the forecast of SYSTEM, or of all systems that train BERT-Large on GPUs of a known kind, the smallest first."""
+    """Return the forecast of SYSTEM, or of all that train BERT-Large on GPUs of a known kind, the smallest first."""
     from bertbench.config import load_system, system_names
     from bertbench.plan.forecast import forecast_run, trains_bert_large
 

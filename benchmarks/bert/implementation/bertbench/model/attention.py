@@ -37,10 +37,10 @@ def kernel_for(device: torch.device, dtype: torch.dtype, width: int) -> Attentio
     """Choose torch's flash kernel in half precision on an A100 or newer, compiled loops on a CPU."""
     if device.type == "cpu" and loops.takes(device, dtype):
         return cpu_attention
-    if device.type == "cuda" and flash_takes(dtype, width):
-        if torch.cuda.get_device_capability(device) >= FLASH_CAPABILITY:
-            return flash_attention
-    return plain_attention
+    if device.type != "cuda" or not flash_takes(dtype, width):
+        return plain_attention
+    has_flash = torch.cuda.get_device_capability(device) >= FLASH_CAPABILITY
+    return flash_attention if has_flash else plain_attention
 
 
 def flash_takes(dtype: torch.dtype, width: int) -> bool:

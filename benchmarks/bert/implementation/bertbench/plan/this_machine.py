@@ -105,8 +105,8 @@ def _on_gpus(
         )
     notes = [
         f"machine: {len(gpus)} x {weakest.model}, {memory_gib:.0f} GiB, compute capability {weakest.version}",
-        f"memory: {made.samples_per_pass} samples at a time fit, so a step of {made.global_batch_size} has {made.parts} "
-        f"parts on each GPU ({needed:.1f} GB by `bertbench plan`)",
+        f"memory: {made.samples_per_pass} samples at a time fit ({needed:.1f} GB by `bertbench plan`), so a step of "
+        f"{made.global_batch_size} samples has {made.parts} parts on each GPU",
         f"hyper-parameters: {made.source}",
     ]
     if weakest.capability < BF16_CAPABILITY:
