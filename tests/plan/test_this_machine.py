@@ -85,6 +85,13 @@ def test_a_gpu_without_bf16_computes_in_fp16_and_counts_attentions_probabilities
     assert needed_gb(made) <= card.mib / 1024 < needed_gb(larger_parts(made))
 
 
+def test_several_gpus_without_bf16_send_gradients_in_fp16(printed: Printed, monkeypatch: pytest.MonkeyPatch) -> None:
+    install(monkeypatch, T4, T4)
+    printed("config", "init")
+    made = load_system(FILE)
+    assert (made.world_size, made.communication.compression, made.precision.compute) == (2, "fp16", "fp16")
+
+
 CUDA_13 = ["sm_75", "sm_80", "sm_86", "sm_90", "sm_100", "sm_120", "compute_120"]
 
 

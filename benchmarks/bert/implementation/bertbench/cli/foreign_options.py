@@ -19,7 +19,7 @@ SETTINGS = {
     "opt-lamb-beta-1": "optimizer.beta1", "opt-lamb-beta-2": "optimizer.beta2", "eps": "optimizer.epsilon",
     "batch": _BATCH, "batch-size": _BATCH, "global-batch-size": _BATCH, "bs": _BATCH, "train-batch-size": _BATCH,
     "local-batch-size": _LOCAL_BATCH, "per-device-train-batch-size": _LOCAL_BATCH, "micro-batch-size": _LOCAL_BATCH,
-    "micro-batch": _LOCAL_BATCH,
+    "micro-batch": _LOCAL_BATCH, "global-batch": _BATCH,
     "gradient-accumulation-steps": "data.gradient_accumulation_steps",
     "accumulate-grad-batches": "data.gradient_accumulation_steps", "grad-accum": "data.gradient_accumulation_steps",
     "steps": "schedule.max_steps", "max-steps": "schedule.max_steps", "train-steps": "schedule.max_steps",

@@ -24,7 +24,6 @@ _FAMILY = "gpu_"  # its systems have one machine, and are called by the number o
 # Triton's documentation starts at compute capability 8.0, as bf16 does: older GPUs take torch's own operations.
 _BEFORE_BF16: JsonObject = {
     "precision": {"compute": "fp16"},
-    "communication": {"compression": "fp16"},
     "optimizer": {"impl": "torch"},
     "compute": {"compile": "none"},
 }
@@ -97,6 +96,8 @@ def _on_gpus(
     }
     if weakest.capability < BF16_CAPABILITY:
         content |= _BEFORE_BF16
+        if ranks > 1:  # one rank sends nothing
+            content["communication"] = {"compression": "fp16"}
     made, needed = in_fewest_parts(path, content, capacity_gb(system_from(path, content)))
     if needed > capacity_gb(made):
         raise ConfigError(
