@@ -127,6 +127,16 @@ REFUSED = {
     "train cpu_demo --epochs 3": "a run ends at its target, and at the latest after --set schedule.max_steps=N",
     "finetune squad --system x --train a --dev b --vocab c --out d --epochs 3": "--set finetune.epochs=3",
     "finetune squad --system x --train a --dev b --vocab c --out d --lr 1e-5": "--set finetune.learning_rate=1e-5",
+    "train cpu_demo -lr 1e-3": "given with --set: --set optimizer.learning_rate=1e-3",
+    "train cpu_demo --learningrate 1e-3": "given with --set: --set optimizer.learning_rate=1e-3",
+    "launch cpu_demo --optimizer.learning_rat=1e-3": "given with --set: --set optimizer.learning_rate=1e-3",
+    "plan cpu_demo optimizer.learning_rate=1e-3": "given with --set: --set optimizer.learning_rate=1e-3",
+    "plan cpu_demo --micro-batch 3": "given with --set: --set data.local_batch=3",
+    "train cpu_demo --max_step 3": "given with --set: --set schedule.max_steps=3",
+    "train cpu_demo --momentum .9": "given with --set: --set optimizer.muon.momentum=.9",
+    "estimate cpu_demo --global-batch 3": "given with --set: --set data.global_batch_size=3",
+    "train cpu_demo --sede 3": "unrecognized arguments: --sede 3; did you mean --seed?",
+    "config init --lr 1e-3": "in the commands that read it, by --set optimizer.learning_rate=1e-3",
     "config init --gpu-modle h100": "unrecognized arguments: --gpu-modle h100; did you mean --gpu-model?",
     **{
         f"{command} --seed={seed}": f"argument --seed: {seed!r}: expected a whole number of at least 0"
@@ -144,6 +154,12 @@ def test_a_close_misspelling_gets_a_suggestion_and_a_seed_is_a_whole_number(
         main(words.split())
     assert ended.value.code == 2
     assert expected in capsys.readouterr().err
+
+
+def test_an_option_without_its_value_gets_no_suggestion_of_itself(capsys: Captured) -> None:
+    with pytest.raises(SystemExit):
+        main(["evaluate", "cpu_demo", "--weights"])
+    assert capsys.readouterr().err.endswith("argument --weights: expected one argument\n")
 
 
 def test_every_setting_that_an_option_of_another_program_means_exists() -> None:

@@ -49,7 +49,7 @@ GROUPS: dict[str, tuple[Command, ...]] = {
                 configuration.add_list_arguments, configuration.list_systems),
         Command("config show", "print a system's resolved configuration",
                 configuration.add_show_arguments, configuration.show),
-        Command("config init", "write a system file for your cluster",
+        Command("config init", "write a system file for this machine, or for a cluster",
                 configuration.add_init_arguments, configuration.init),
         Command("config scale", "adapt a system to fewer or smaller devices",
                 configuration.add_scale_arguments, configuration.scale),

@@ -136,11 +136,17 @@ def add_init_arguments(parser: argparse.ArgumentParser) -> None:
         "--from", dest="origin", metavar="SYSTEM",
         help="take this system's hyper-parameters (default: the published result or reference point nearest in batch)",
     )  # fmt: skip
-    add_path(parser, "--out", "FILE", "write FILE, which ends in .json (default: print it)")
+    add_path(
+        parser, "--out", "FILE",
+        "write FILE, which ends in .json (default: this_machine.json for this machine; a cluster's file is printed)",
+    )  # fmt: skip
 
 
 def init(arguments: argparse.Namespace) -> int:
-    """Write or print a system file for a cluster; notes go to standard error."""
+    """Write a system file for this machine, or write or print one for a cluster; notes go to standard error."""
+    describes_cluster = (arguments.gpus, arguments.gpu_model, arguments.batch, arguments.origin) != (None,) * 4
+    if arguments.nodes == 1 and not describes_cluster:
+        return _init_this_machine(arguments)
     announce(arguments, "compares known batches")
     from bertbench.config import load_system
     from bertbench.plan.known_points import point_of
@@ -158,6 +164,34 @@ def init(arguments: argparse.Namespace) -> int:
         "notes": made.notes,
     }
     _write_system(made, out, arguments.json, content)
+    return 0
+
+
+def _init_this_machine(arguments: argparse.Namespace) -> int:
+    """Write the file of the machine at hand, and say which commands run it."""
+    announce(arguments, "describes this machine")
+    from bertbench.distributed.cores import available_cores
+    from bertbench.machine.describe import describe
+    from bertbench.machine.gpu_support import torch_architectures
+    from bertbench.machine.gpus import present_gpus
+    from bertbench.plan.this_machine import FILE, next_commands, system_of_machine
+
+    file: Path = arguments.out or FILE
+    if arguments.out is None and file.exists():
+        raise ConfigError(f"{file} is there already; remove it, or name another file with --out")
+    check_new_file(file)
+    made = system_of_machine(file, present_gpus(), describe(), available_cores(), torch_architectures())
+    say(*made.notes)
+    write_file(file, json.dumps(made.content, indent=2) + "\n", "--out")
+    commands = next_commands(made, file)
+    content = {
+        "path": str(file),
+        "division": made.system.hardware.division,
+        "system": made.content,
+        "notes": made.notes,
+    }
+    emit(arguments.json, content)
+    say(*commands)
     return 0
 
 

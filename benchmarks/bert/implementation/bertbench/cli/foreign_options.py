@@ -3,12 +3,15 @@
 Commands that read a system take its settings by --set, so that no option repeats what the file says.
 """
 
+import difflib
 from collections.abc import Iterator, Sequence
 
 _GPUS = "launch.ranks_per_node"
 _LOCAL_BATCH = "data.local_batch"
 _BATCH = "data.global_batch_size"
 _WEIGHTS = "model.checkpoint"
+_EPOCHS = "finetune.epochs"
+_SIMILAR = 0.8  # of difflib's ratio, for whole names: --micro-batch is like --micro-batch-size
 SETTINGS = {
     "lr": "optimizer.learning_rate", "learning-rate": "optimizer.learning_rate", "base-lr": "optimizer.learning_rate",
     "optim": "optimizer.name", "optimizer": "optimizer.name", "wd": "optimizer.weight_decay",
@@ -16,11 +19,12 @@ SETTINGS = {
     "opt-lamb-beta-1": "optimizer.beta1", "opt-lamb-beta-2": "optimizer.beta2", "eps": "optimizer.epsilon",
     "batch": _BATCH, "batch-size": _BATCH, "global-batch-size": _BATCH, "bs": _BATCH, "train-batch-size": _BATCH,
     "local-batch-size": _LOCAL_BATCH, "per-device-train-batch-size": _LOCAL_BATCH, "micro-batch-size": _LOCAL_BATCH,
+    "micro-batch": _LOCAL_BATCH, "global-batch": _BATCH,
     "gradient-accumulation-steps": "data.gradient_accumulation_steps",
     "accumulate-grad-batches": "data.gradient_accumulation_steps", "grad-accum": "data.gradient_accumulation_steps",
     "steps": "schedule.max_steps", "max-steps": "schedule.max_steps", "train-steps": "schedule.max_steps",
-    "train-iters": "schedule.max_steps", "num-train-steps": "schedule.max_steps", "epochs": "finetune.epochs",
-    "num-epochs": "finetune.epochs", "num-train-epochs": "finetune.epochs", "warmup": "schedule.warmup_steps",
+    "train-iters": "schedule.max_steps", "num-train-steps": "schedule.max_steps", "epochs": _EPOCHS,
+    "num-epochs": _EPOCHS, "num-train-epochs": _EPOCHS, "warmup": "schedule.warmup_steps",
     "warmup-steps": "schedule.warmup_steps", "start-warmup-step": "schedule.start_warmup_step",
     "gpus": _GPUS, "ngpus": _GPUS, "num-gpus": _GPUS, "nproc-per-node": _GPUS, "nproc": _GPUS, "devices": _GPUS,
     "ranks": _GPUS, "workers": _GPUS, "nodes": "hardware.number_of_nodes", "nnodes": "hardware.number_of_nodes",
@@ -57,30 +61,30 @@ SWITCHES = {
 """Whole settings by options without a value."""
 
 
-def settings_meant(words: Sequence[str], finetunes: bool, takes_weights: bool) -> list[str]:
-    """Return `--set NAME=VALUE` for each unknown option that names a setting in its own way.
+def settings_meant(words: Sequence[str], finetunes: bool, takes_weights: bool, misspelt: bool = False) -> list[str]:
+    """Return `--set NAME=VALUE` for each unknown option that names a setting in its own way, or `misspelt`.
 
     For starting weights it is `--weights VALUE` if the command takes that.
     """
     options = []
-    for setting in _meant(words, finetunes):
+    for setting in _meant(words, finetunes, misspelt):
         name, _, value = setting.partition("=")
         is_weights = takes_weights and name == _WEIGHTS
         options.append(f"--weights {value}" if is_weights else f"--set {setting}")
     return options
 
 
-def _meant(words: Sequence[str], finetunes: bool) -> Iterator[str]:
+def _meant(words: Sequence[str], finetunes: bool, misspelt: bool) -> Iterator[str]:
     for place, word in enumerate(words):
-        if not word.startswith("-"):
-            continue
         option, equals, value = word.partition("=")
-        name = option.lstrip("-").lower().replace("_", "-")
-        if name in SWITCHES:
-            yield SWITCHES[name]
+        without_set = equals and "." in option  # NAME=VALUE as --set takes it
+        if not word.startswith("-") and not without_set:
             continue
-        setting = option.lstrip("-") if "." in option else SETTINGS.get(name)
-        if setting is None or (setting == "finetune.epochs" and not finetunes):
+        if _plain(option) in SWITCHES:
+            yield SWITCHES[_plain(option)]
+            continue
+        setting = _setting_of(option, misspelt)
+        if setting is None or (setting == _EPOCHS and not finetunes):
             continue
         if finetunes:
             setting = FINETUNE.get(setting, setting)
@@ -90,7 +94,50 @@ def _meant(words: Sequence[str], finetunes: bool) -> Iterator[str]:
         yield f"{setting}={value}"
 
 
+def _setting_of(option: str, misspelt: bool) -> str | None:
+    """Return the setting that an option means: by its own dotted name, another program's name, or its last word.
+
+    With `misspelt`, a similar name will do.
+    """
+    dotted = option.lstrip("-")
+    settings = list(_all_settings())
+    if "." in dotted:
+        if dotted in settings:
+            return dotted
+        similar = difflib.get_close_matches(dotted, settings, 1, _SIMILAR) if misspelt else []
+        return similar[0] if similar else None
+    by_name: dict[str, str] = {}
+    for setting in settings:
+        by_name.setdefault(_plain(setting.rpartition(".")[2]), setting)
+    by_name |= SETTINGS
+    name = _plain(option)
+    if misspelt:
+        name = next(iter(difflib.get_close_matches(name, by_name, 1, _SIMILAR)), name)
+    return by_name.get(name)
+
+
+def _all_settings() -> Iterator[str]:
+    """Yield the dotted names of the settings that a run reads: not those of the machine's description."""
+    from bertbench.config.partial import section_of
+    from bertbench.config.settings import Settings
+
+    sections = [(name, section_of(field)) for name, field in Settings.model_fields.items() if name != "hardware"]
+    while sections:
+        prefix, section = sections.pop(0)
+        for name, field in section.model_fields.items() if section else ():
+            below = section_of(field)
+            if below is None:
+                yield f"{prefix}.{name}"
+            else:
+                sections.append((f"{prefix}.{name}", below))
+
+
+def _plain(option: str) -> str:
+    """Return an option's name as SETTINGS has it: no dashes before it, small letters, and dashes within."""
+    return option.lstrip("-").lower().replace("_", "-")
+
+
 def no_epochs(words: Sequence[str], finetunes: bool) -> bool:
     """Return whether an option asks for a number of epochs, which a run that ends at its target doesn't count."""
-    names = (word.partition("=")[0].lstrip("-").lower().replace("_", "-") for word in words if word.startswith("-"))
-    return not finetunes and any(SETTINGS.get(name) == "finetune.epochs" for name in names)
+    names = (_plain(word.partition("=")[0]) for word in words if word.startswith("-"))
+    return not finetunes and any(SETTINGS.get(name) == _EPOCHS for name in names)

@@ -22,6 +22,7 @@ from compliance.read.source import CannotJudge
 from compliance.streams import guarded, open_standard_streams, output_error
 
 _ALIKE = 0.7  # of difflib's ratio: its own 0.6 takes --lr for --help
+_ALMOST_EQUAL = 0.8  # an option above it is misspelt; below it, a setting of a similar name is meant rather
 _COMPLETING = "_ARGCOMPLETE"
 """Variable by which a shell requests completions of COMP_LINE instead of a run."""
 
@@ -109,26 +110,44 @@ class _Parser(argparse.ArgumentParser):
             typed = [refused_value[1]]
             known = re.findall(r"[^\s',]+", refused_value[2])
         else:
-            typed = re.findall(r"--[^\s=]+", message.removeprefix(unknown))
-        if message.startswith(unknown) and "--set" in known:
-            self._name_settings(message, message.removeprefix(unknown).split(), leaf.prog)
-        closest = dict.fromkeys(name for word in typed for name in difflib.get_close_matches(word, known, 1, _ALIKE))
-        if closest and closest.keys().isdisjoint(typed):
+            typed = re.findall(r"--[^\s=:]+", message.removeprefix(unknown))
+        is_unknown = message.startswith(unknown)
+        words = message.removeprefix(unknown).split()
+        if is_unknown:
+            self._name_settings(message, words, leaf)
+        if is_unknown and not _closest(typed, known, _ALMOST_EQUAL):
+            self._name_settings(message, words, leaf, misspelt=True)
+        if closest := _closest(typed, known, _ALIKE):
             message = f"{re.sub(r' [(]choose from .*', '', message)}; did you mean {' or '.join(closest)}?"
         super().error(message)
 
-    def _name_settings(self, message: str, words: list[str], program: str) -> None:
-        """End with the settings that unknown options mean; return if they mean none."""
+    def _name_settings(
+        self, message: str, words: list[str], leaf: argparse.ArgumentParser, misspelt: bool = False
+    ) -> None:
+        """End with the settings that unknown options mean; return if they mean none, or if the command reads none."""
         from bertbench.cli.foreign_options import no_epochs, settings_meant
 
-        finetunes = program.endswith("finetune squad")
-        takes_weights = "--weights" in (self.leaf or self)._option_string_actions
-        if meant := settings_meant(words, finetunes, takes_weights):
+        writes_file = leaf.prog.endswith(("config init", "config scale"))
+        if "--set" not in leaf._option_string_actions and not writes_file:
+            return
+        finetunes = leaf.prog.endswith("finetune squad")
+        takes_weights = "--weights" in leaf._option_string_actions
+        if meant := settings_meant(words, finetunes, takes_weights, misspelt):
             only_weights = all(option.startswith("--weights") for option in meant)
-            what = "starting weights are given with" if only_weights else "a system's settings are given with --set:"
+            what = "a system's settings are given with --set:"
+            if writes_file:
+                what = "change settings in the file that it writes, or in the commands that read it, by"
+            elif only_weights:
+                what = "starting weights are given with"
             super().error(f"{message}; {what} {' '.join(meant)}")
         if no_epochs(words, finetunes):
             super().error(f"{message}; a run ends at its target, and at the latest after --set schedule.max_steps=N")
+
+
+def _closest(typed: list[str], known: list[str], similarity: float) -> list[str]:
+    """Return the known words that are similar to typed ones; none where one of them was typed, as it is right."""
+    closest = dict.fromkeys(name for word in typed for name in difflib.get_close_matches(word, known, 1, similarity))
+    return list(closest) if closest.keys().isdisjoint(typed) else []
 
 
 def _parser(words: list[str]) -> argparse.ArgumentParser:

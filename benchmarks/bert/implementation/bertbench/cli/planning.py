@@ -97,7 +97,7 @@ def _print_layouts(arguments: argparse.Namespace) -> int:
 
 
 def _forecasts(arguments: argparse.Namespace) -> list["RunForecast"]:
-    """Return the forecast of SYSTEM, or of all systems that train BERT-Large, the smallest first."""
+    """Return the forecast of SYSTEM, or of all that train BERT-Large on GPUs of a known kind, the smallest first."""
     from bertbench.config import load_system, system_names
     from bertbench.plan.forecast import forecast_run, trains_bert_large
 
@@ -106,7 +106,8 @@ def _forecasts(arguments: argparse.Namespace) -> list["RunForecast"]:
         say_unread(system, arguments)
         return [forecast_run(system, arguments.gpu_model)]
     systems = [load_system(name, arguments.overrides) for name in system_names()]
-    large = sorted(filter(trains_bert_large, systems), key=lambda system: system.world_size)
+    of_known_gpus = [system for system in systems if system.hardware.accelerator_model_name]
+    large = sorted(filter(trains_bert_large, of_known_gpus), key=lambda system: system.world_size)
     return [forecast_run(system, arguments.gpu_model) for system in large]
 
 

@@ -1,5 +1,6 @@
 """All settings of a system file, and the numbers that follow from them; checks.py says what goes together."""
 
+import re
 from collections.abc import Iterator
 
 from pydantic import Field
@@ -62,6 +63,12 @@ class Settings(Section):
     compute: Compute = Compute()
     finetune: Finetune = Finetune()
     parallel: Parallel = Parallel()
+
+    @property
+    def compute_capability(self) -> tuple[int, int] | None:
+        """CUDA compute capability of the GPUs, where `hardware.hw_notes` states it, as `config init` writes it."""
+        match = re.search(r"compute capability (\d+)\.(\d+)", self.hardware.hw_notes)
+        return (int(match[1]), int(match[2])) if match else None
 
     @property
     def world_size(self) -> int:

@@ -30,6 +30,7 @@ from bertbench.distributed import loopback
 from bertbench.distributed.cores import threads_per_rank
 from bertbench.distributed.preemption import SIGNALS
 from bertbench.machine.describe import differences
+from bertbench.machine.gpu_support import check_gpus
 from bertbench.machine.oom import oom_kills
 from bertbench.results.files import ResultFiles
 from bertbench.results.mlperf_log import INTERRUPTED, MlperfLog
@@ -250,6 +251,7 @@ def check_startable(system: System, elsewhere: str = "") -> None:
         )
         raise RunError(f"{system.name} has {nodes} nodes and this is one; {elsewhere}")
     differences(system.hardware)  # raises if GPUs are missing; each node warns of the rest when it runs
+    check_gpus(system)
     if system.launch.port:
         _check_port(system.launch.port)
 

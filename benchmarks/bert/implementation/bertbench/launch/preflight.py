@@ -27,6 +27,7 @@ from bertbench.config import System
 from bertbench.data.store.manifest import MANIFEST_NAME
 from bertbench.distributed.world import World
 from bertbench.machine.describe import differences
+from bertbench.machine.gpu_support import check_gpus
 from bertbench.machine.gpus import gpus_and_problems
 from bertbench.machine.provenance import provenance
 
@@ -68,6 +69,7 @@ def this_node(system: System, ranks: list[int]) -> Node:
     problems: list[str] = []
     try:
         differences(system.hardware)
+        check_gpus(system)
     except RunError as error:
         problems.append(str(error))
     gpus, gpu_problems = gpus_and_problems()

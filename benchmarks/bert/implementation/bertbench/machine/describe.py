@@ -39,9 +39,12 @@ def differences(promised: Hardware) -> list[str]:
     said = promised.description()
     gpus = int(present.get("accelerators_per_node", "0"))
     if gpus < promised.accelerators_per_node:
+        remedy = "use a system with fewer GPUs, or find out why the others are missing"
+        if not gpus:
+            remedy = "use a CPU system such as cpu_demo, or find out why they are missing"
         raise RunError(
             f"{platform.node()}: found {gpus} GPUs, the system file promises {promised.accelerators_per_node} a node; "
-            "use a system with fewer GPUs, or find out why the others are missing (nvidia-smi, CUDA_VISIBLE_DEVICES)"
+            f"{remedy} (nvidia-smi, CUDA_VISIBLE_DEVICES)"
         )
     return [
         f"{platform.node()}: found {name} {value!r}, the system file says {said[name]!r}"

@@ -1,7 +1,8 @@
 """Find the GPUs of a node and their health by NVIDIA's management library."""
 
+import os
 from collections.abc import Callable
-from typing import Any
+from typing import Any, NamedTuple
 
 import pynvml
 
@@ -14,6 +15,53 @@ _SLOWED = {
     "nvmlClocksEventReasonHwPowerBrakeSlowdown": "its power supply slows it down",
     "nvmlClocksEventReasonSwThermalSlowdown": "the driver slows it down, because it is too hot",
 }
+
+
+class PresentGpu(NamedTuple):
+    """A GPU of this machine, as NVIDIA's driver describes it."""
+
+    model: str
+    memory_gib: float
+    capability: tuple[int, int]
+    """Its CUDA compute capability, such as 9.0 of an H100."""
+
+    @property
+    def version(self) -> str:
+        """Return the compute capability as NVIDIA writes it."""
+        return "{}.{}".format(*self.capability)
+
+
+def present_gpus() -> list[PresentGpu]:
+    """Return the GPUs that a run on this machine may use; none without a driver.
+
+    CUDA_VISIBLE_DEVICES limits them. A GPU of which the driver doesn't know memory or compute capability is left out:
+    it is lost.
+    """
+    present = []
+    for gpu in _visible(nvidia_gpus()):
+        memory = ask_driver(pynvml.nvmlDeviceGetMemoryInfo, gpu)
+        capability = ask_driver(pynvml.nvmlDeviceGetCudaComputeCapability, gpu)
+        if memory is not None and capability is not None:
+            model = ask_driver(pynvml.nvmlDeviceGetName, gpu) or "unknown model"
+            present.append(PresentGpu(model, memory.total / _GIB, tuple(capability)))
+    return present
+
+
+def _visible(gpus: list[Any]) -> list[Any]:
+    """Return the GPUs that CUDA_VISIBLE_DEVICES leaves: it names numbers or identifiers, up to one that isn't there."""
+    names = os.environ.get("CUDA_VISIBLE_DEVICES")
+    if names is None:
+        return gpus
+    visible = []
+    for name in map(str.strip, names.split(",")):
+        if name.isdecimal():
+            matching = gpus[int(name) : int(name) + 1]
+        else:
+            matching = [gpu for gpu in gpus if name and str(ask_driver(pynvml.nvmlDeviceGetUUID, gpu)).startswith(name)]
+        if len(matching) != 1:
+            break
+        visible += matching
+    return visible
 
 
 def nvidia_gpus() -> list[Any]:

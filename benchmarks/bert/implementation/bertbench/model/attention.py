@@ -17,6 +17,9 @@ from torch.nn import functional
 from bertbench.model import loops
 from bertbench.model.sequences import Sequences
 
+FLASH_CAPABILITY = (8, 0)
+"""Lowest CUDA compute capability of the flash kernel: an A100's."""
+
 Attention = Callable[[Tensor, Sequences, float], Tensor]
 """Softmax attention of every sequence over its own tokens: query, key and value [T, 3, H, K] in, [T, H, K] out.
 
@@ -34,9 +37,10 @@ def kernel_for(device: torch.device, dtype: torch.dtype, width: int) -> Attentio
     """Choose torch's flash kernel in half precision on an A100 or newer, compiled loops on a CPU."""
     if device.type == "cpu" and loops.takes(device, dtype):
         return cpu_attention
-    if device.type == "cuda" and flash_takes(dtype, width) and torch.cuda.get_device_capability(device) >= (8, 0):
-        return flash_attention
-    return plain_attention
+    if device.type != "cuda" or not flash_takes(dtype, width):
+        return plain_attention
+    has_flash = torch.cuda.get_device_capability(device) >= FLASH_CAPABILITY
+    return flash_attention if has_flash else plain_attention
 
 
 def flash_takes(dtype: torch.dtype, width: int) -> bool:

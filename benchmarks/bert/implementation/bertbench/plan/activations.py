@@ -35,7 +35,7 @@ from typing import Literal
 
 from bertbench.config import System
 from bertbench.model.arithmetic import autocast_type
-from bertbench.model.attention import flash_takes
+from bertbench.model.attention import FLASH_CAPABILITY, flash_takes
 from bertbench.plan.step_load import Microbatch
 
 _FP32 = 4
@@ -111,11 +111,17 @@ def _attention_bytes(system: System, microbatch: Microbatch) -> float:
 
 
 def _kernel(system: System) -> Literal["flash", "loops", "plain"]:
-    """Return which attention computes on the system's device (model/attention.py), on an A100 or newer."""
+    """Return which attention computes on the system's device (model/attention.py).
+
+    GPUs whose compute capability the system doesn't state count as an A100 or newer.
+    """
     dtype = autocast_type(system.precision.compute)
     if system.launch.device == "cuda":
         width = system.model.hidden_size // system.model.attention_heads
-        return "flash" if dtype is not None and flash_takes(dtype, width) else "plain"
+        if dtype is None or not flash_takes(dtype, width):
+            return "plain"
+        capability = system.compute_capability or FLASH_CAPABILITY
+        return "flash" if capability >= FLASH_CAPABILITY else "plain"
     return "plain" if system.precision.compute == "fp16" else "loops"
 
 

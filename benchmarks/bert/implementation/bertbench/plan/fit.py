@@ -35,14 +35,8 @@ def fit_system(
     fewest_parts = 1
     if capacity == math.inf:
         fewest_parts = -(-in_one_part.local_batch // system.samples_per_pass)
-    needed = math.inf
-    for made in accumulating(path, content, fewest_parts):
-        needed = needed_gb(made)
-        if needed <= capacity:
-            needed = dry_run(made, 0).memory_gb_per_gpu
-            if needed <= capacity:
-                break
-    else:
+    made, needed = in_fewest_parts(path, content, capacity, fewest_parts)
+    if needed > capacity:
         option = f"--gpus {gpus}" if limit_gb is None else f"--memory {limit_gb:g}"
         raise ConfigError(
             f"{option}: {system.name} needs {needed:.3g} GB "
@@ -55,6 +49,20 @@ def fit_system(
         minutes = max(1, math.ceil(system.launch.walltime_minutes * system.world_size / made.world_size))
     content["launch"]["walltime_minutes"] = minutes
     return NewSystem(content, system_from(path, content), _notes(system, made)), needed
+
+
+def in_fewest_parts(path: Path, content: JsonObject, capacity: float, least: int = 1) -> tuple[System, float]:
+    """Return a file's system in the fewest parts, `least` or more, that fit `capacity` GB, and its memory in GB.
+
+    `content` follows it. If not even one sample at a time fits, the memory is larger than `capacity`.
+    """
+    for made in accumulating(path, content, least):
+        needed = needed_gb(made)
+        if needed <= capacity:
+            needed = dry_run(made, 0).memory_gb_per_gpu
+            if needed <= capacity:
+                break
+    return made, needed
 
 
 def _machine(system: System, gpus: int) -> tuple[int, int]:

@@ -28,6 +28,7 @@ from bertbench.launch.rank import agreed_seed, as_rank
 from bertbench.launch.variables import Variables, differing
 from bertbench.loading.inputs import open_split
 from bertbench.machine.describe import differences
+from bertbench.machine.gpu_support import check_gpus
 from bertbench.results.files import ResultFiles, reserve
 from bertbench.results.mlperf_log import Run
 from bertbench.results.power import power_sampled
@@ -219,6 +220,7 @@ def _say_first(system: System, ranks: Ranks, unread: Callable[[], None]) -> None
     if ranks.rank == 0 and not restored_by_launcher():
         unread()
     if ranks.local_rank == 0:
+        check_gpus(system)
         withheld = withheld_cores(os.environ, ranks, available_cores(), os.cpu_count() or 1)
         for warning in (withheld, *differences(system.hardware)):
             if warning:

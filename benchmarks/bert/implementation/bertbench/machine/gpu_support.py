@@ -1,0 +1,74 @@
+"""Compare GPUs with what the installed torch, and a system's number format, need of them.
+
+A build of torch has kernels for some compute capabilities only. A GPU below all of them can't run any step; a GPU
+before the A100 has no bf16.
+"""
+
+import re
+from collections.abc import Sequence
+
+import torch
+
+from bertbench.common.errors import RunError
+from bertbench.config import System
+from bertbench.machine.gpus import PresentGpu, present_gpus
+
+BF16_CAPABILITY = (8, 0)
+"""Lowest compute capability with products in bf16: an A100's (CUDA C++ Programming Guide, arithmetic instructions)."""
+# What torch 2.11 to 2.14 for CUDA 12.8 to 13.2 are built for, by torch/cuda/__init__.py (PYTORCH_RELEASES_CODE_CC).
+# Builds for CUDA 12.6 start at 5.0. It stands in for torch's own list where this torch has none: a build for CPUs.
+_PUBLISHED = ("sm_75", "sm_80", "sm_86", "sm_90", "sm_100", "sm_120")
+
+
+def torch_architectures() -> list[str]:
+    """Return the GPU architectures that torch has kernels for, such as sm_80: this torch's, else published ones."""
+    return torch.cuda.get_arch_list() or list(_PUBLISHED)
+
+
+def unsupported(gpus: Sequence[PresentGpu], architectures: Sequence[str]) -> str | None:
+    """Return which GPU torch has no kernels for, and what to do; None if it has them for all."""
+    for number, gpu in enumerate(gpus):
+        if not any(_runs_on(gpu.capability, architecture) for architecture in architectures):
+            return (
+                f"GPU {number}, {gpu.model}: it has compute capability {gpu.version}, and torch {torch.__version__} "
+                f"has kernels for {', '.join(architectures)} only; use a torch that is built for it "
+                "(docs/compatibility.md), or a CPU system such as cpu_demo"
+            )
+    return None
+
+
+def _runs_on(capability: tuple[int, int], architecture: str) -> bool:
+    """Return whether a GPU runs kernels of an architecture (CUDA C++ Programming Guide, compatibility).
+
+    Machine code, sm_XY, runs on GPUs of its major number from its minor one on; the driver compiles PTX, compute_XY,
+    for all later GPUs. A letter behind the number means that GPU alone.
+    """
+    kind, _, number = architecture.partition("_")
+    major, minor = divmod(int(re.sub(r"\D", "", number)), 10)
+    if kind == "compute":
+        return capability >= (major, minor)
+    if not number.isdecimal():
+        return capability == (major, minor)
+    return capability[0] == major and capability[1] >= minor
+
+
+def check_gpus(system: System) -> None:
+    """Raise RunError if this machine's GPUs can't compute what a CUDA system asks for, by torch or by number format."""
+    if system.launch.device != "cuda":
+        return
+    gpus = present_gpus()
+    if gpus and torch.version.cuda is None:
+        raise RunError(
+            f"torch {torch.__version__} is built without CUDA and can't use {gpus[0].model}; install a build for CUDA "
+            "(docs/compatibility.md), or use a CPU system such as cpu_demo"
+        )
+    if problem := unsupported(gpus, torch_architectures()):
+        raise RunError(problem)
+    without_bf16 = [gpu for gpu in gpus if gpu.capability < BF16_CAPABILITY]
+    if without_bf16 and system.precision.compute == "bf16":
+        gpu = without_bf16[0]
+        raise RunError(
+            f"{system.name}: precision.compute is bf16, and {gpu.model} (compute capability {gpu.version}) has none; "
+            "write this machine's file with `bertbench config init`, or add --set precision.compute=fp16 --set "
+            "optimizer.impl=torch --set compute.compile=none"
+        )
