@@ -20,6 +20,7 @@ from bertbench.api.planning import check_whole_number
 from bertbench.api.runs import RunResult, read_run
 from bertbench.checkpoint.start import check_start
 from bertbench.common.errors import ConfigError, RunError
+from bertbench.common.paths import shown_path
 from bertbench.common.user_errors import user_errors
 from bertbench.config import System
 from bertbench.config.reads import check_given, unread_line
@@ -31,7 +32,7 @@ from bertbench.distributed.watchdog import Limits
 from bertbench.distributed.world import World, join
 from bertbench.launch.local import close_log
 from bertbench.launch.rank import SEED_BITS
-from bertbench.loading.inputs import open_data
+from bertbench.loading.inputs import open_data, recipe_differences
 from bertbench.machine.describe import differences
 from bertbench.results.files import ResultFiles
 from bertbench.results.power import power_sampled
@@ -41,7 +42,7 @@ from bertbench.training.rank_run import RunOptions, new_files
 from bertbench.training.train import train
 
 _ALONE = Ranks(rank=0, size=1, local_rank=0, local_size=1)
-_NEVER_S = 1e7  # nobody waits for a lone rank, which may stand at a breakpoint
+_NEVER_S = 1e7  # no other rank waits for this one, which may stand at a breakpoint
 _COMMAND = "run_training"
 
 
@@ -63,19 +64,19 @@ def run_training(
         check_whole_number("seed", seed, least=0)
     _check_process(system)
     check_given(system, _COMMAND)
-    open_data(system)  # before a file is made
+    training, _ = open_data(system)  # before a file is made
     check_start(system)
-    warnings = [*differences(system.hardware)]
+    notes = list(_notes(system, training.folder))
     files = _new_files(system, None if log is None else Path(log))
     try:
         with _alone(system) as world, RunProgress(system, enabled=progress) as lines:
-            for line in (unread_line(system, "train"), *warnings):
-                if line:
-                    lines.message(line)
+            for note in notes:
+                lines.message(note)
             run_seed = secrets.randbits(SEED_BITS) if seed is None else seed
             with files.open_timeline() as timeline:
                 timeline.attempt(again=True)
             files.describe(system, run_seed)
+            lines.message(f"{system.name}: 1 rank, seed {run_seed}, log {shown_path(files.log)}")
             with power_sampled(system, world, files):
                 train(system, world, run_seed, files, lines, Options(startup=Startup()))
     finally:
@@ -106,6 +107,16 @@ def _check_process(system: System) -> None:
             "torch.distributed has a process group in this process, and a run makes its own; destroy that first "
             "(torch.distributed.destroy_process_group)"
         )
+
+
+def _notes(system: System, data: Path) -> Iterator[str]:
+    """Yield what the caller should know before the run. Raises RunError if the machine lacks the system's GPU."""
+    if unread := unread_line(system, _COMMAND):
+        yield unread
+    for warning in differences(system.hardware):
+        yield f"warning: {warning}"
+    if differs := recipe_differences(system, data):
+        yield f"warning: {data} was made by another data.recipe than the system's: {'; '.join(differs)}"
 
 
 def _new_files(system: System, log: Path | None) -> ResultFiles:

@@ -136,8 +136,8 @@ _SHORT: Declaration = {
 _ALONE = "a training in a process of its own honours it: `bertbench train`"
 _IN_PROCESS: Declaration = {
     "launch.port": _unread(f"one rank meets no others; {_ALONE}", 0),
-    "launch.stall_timeout_s": _unread(f"nobody waits for the only rank; {_ALONE}"),
-    "launch.progress_timeout_s": _unread(f"nobody waits for the only rank; {_ALONE}"),
+    "launch.stall_timeout_s": _unread(f"no other rank waits for the only one; {_ALONE}"),
+    "launch.progress_timeout_s": _unread(f"no other rank waits for the only one; {_ALONE}"),
     "launch.bind_cores": _unread(f"the caller's process keeps its cores; {_ALONE}", False),
     "launch.max_restarts": _unread(f"the caller's process isn't started again; {_ALONE}", 0),
 }
