@@ -32,6 +32,19 @@ def judge_log(path: Path, ruleset: str | None = None, division: str | None = Non
     return judge.judge_log(path, ruleset, division, strict)
 
 
+def judge_logs(
+    path: Path, ruleset: str | None = None, division: str | None = None, strict: bool = False
+) -> "list[Judgement]":
+    """Judge the log at a path, or all result_*.txt of a folder at any level, each and with its folder's runs together.
+
+    Arguments as for `judge_log`. Raises CannotJudge if nothing is at the path, if a folder has no log, and for a
+    ruleset or a division that doesn't exist.
+    """
+    from compliance import judge  # noqa: PLC0415 - as above
+
+    return judge.judge_logs(path, ruleset, division, strict)
+
+
 def asked_together(judgements: "Sequence[Judgement]") -> "list[Judgement]":
     """Return the judgements of one folder's runs with the questions about them together; their verdicts stay."""
     from compliance import judge  # noqa: PLC0415 - as above

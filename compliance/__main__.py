@@ -15,11 +15,10 @@ from typing import NoReturn
 
 from compliance import text
 from compliance.ask import TOPICS
-from compliance.judge import Judgement, Overall, asked_together, judge_log, seeds_compared
+from compliance.judge import Judgement, Overall, compared, judge_log
 from compliance.official import DEFAULT_RULESET
-from compliance.official.checker import rulesets
-from compliance.official.ruleset import accepted_rulesets
-from compliance.read.find import LOG_PATTERN, find_logs, is_package
+from compliance.official.ruleset import accepted_rulesets, refused_ruleset
+from compliance.read.find import find_logs, is_package
 from compliance.read.record import as_json, printable
 from compliance.read.source import STDIN, CannotJudge
 from compliance.rules import RULES
@@ -79,12 +78,7 @@ def _logs(options: argparse.Namespace) -> int:
     worst = 0
     judgements: list[Judgement] = []
     for _, folder in groupby(_judged(options.paths, options), key=lambda judgement: judgement.path.parent):
-        runs: list[Judgement] = []
-        other_logs: list[Judgement] = []
-        for judgement in folder:
-            is_run = judgement.path.match(LOG_PATTERN)
-            (runs if is_run else other_logs).append(judgement)
-        of_folder = [*seeds_compared(asked_together(runs), options.strict), *other_logs]
+        of_folder = compared(folder, options.strict)
         judgements += of_folder
         said_of_all = _said_of_all(of_folder)
         for judgement in of_folder:
@@ -138,9 +132,7 @@ def _list_rules(arguments: list[str], program: str) -> int:
 def _ruleset(word: str) -> str:
     if word in accepted_rulesets():
         return word
-    if word in rulesets() or word > DEFAULT_RULESET:
-        raise argparse.ArgumentTypeError(f"BERT isn't in {word}; use {DEFAULT_RULESET}")
-    raise argparse.ArgumentTypeError(f"found {word}; give one of {', '.join(accepted_rulesets())}")
+    raise argparse.ArgumentTypeError(refused_ruleset(word))
 
 
 def _parsed(arguments: list[str], program: str) -> argparse.Namespace:

@@ -3,15 +3,24 @@
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
+from itertools import groupby
 from pathlib import Path
 from typing import Any, Literal
 
 from compliance import ask
 from compliance.ask.question import NamedRun, Question
 from compliance.official import DEFAULT_RULESET, checker
-from compliance.official.ruleset import ruleset_hint, ruleset_of_log, ruleset_of_path
+from compliance.official.ruleset import (
+    accepted_rulesets,
+    refused_ruleset,
+    ruleset_hint,
+    ruleset_of_log,
+    ruleset_of_path,
+)
 from compliance.read import description
 from compliance.read.case import Case
+from compliance.read.description import DIVISIONS
+from compliance.read.find import LOG_PATTERN, find_logs
 from compliance.read.log import CannotJudge, Log
 from compliance.read.run import RunFacts
 from compliance.read.source import STDIN, open_plain
@@ -122,6 +131,29 @@ def _judge(path: Path, log: Log, by_ruleset: str | None, division: str | None, s
 
 def _line(breach: Breach) -> int:
     return breach.line or 0
+
+
+def judge_logs(path: Path, ruleset: str | None, division: str | None, strict: bool) -> list[Judgement]:
+    """Return the verdicts on a log, or on a folder's; see `compliance.judge_logs`."""
+    if ruleset is not None and ruleset not in accepted_rulesets():
+        raise CannotJudge(f"ruleset {ruleset!r}: {refused_ruleset(ruleset)}")
+    if division is not None and division not in DIVISIONS:
+        raise CannotJudge(f"division {division!r}: expected {' or '.join(DIVISIONS)}; give one of them")
+    singly = (judge_log(log, ruleset, division, strict).kept() for log in find_logs(path))
+    judgements: list[Judgement] = []
+    for _, of_folder in groupby(singly, key=lambda judgement: judgement.path.parent):
+        judgements += compared(of_folder, strict)
+    return judgements
+
+
+def compared(judgements: Iterable[Judgement], strict: bool) -> list[Judgement]:
+    """Return the judgements of one folder's logs, its runs with what is asked of them together; others come last."""
+    runs: list[Judgement] = []
+    other_logs: list[Judgement] = []
+    for judgement in judgements:
+        is_run = judgement.path.match(LOG_PATTERN)
+        (runs if is_run else other_logs).append(judgement)
+    return [*seeds_compared(asked_together(runs), strict), *other_logs]
 
 
 def asked_together(judgements: Sequence[Judgement]) -> list[Judgement]:

@@ -23,6 +23,13 @@ def accepted_rulesets() -> tuple[str, ...]:
     return tuple(ruleset for ruleset in rulesets() if ruleset <= DEFAULT_RULESET)
 
 
+def refused_ruleset(word: str) -> str:
+    """Return what is wrong with a ruleset that isn't accepted, and which to use."""
+    if word in rulesets() or word > DEFAULT_RULESET:
+        return f"BERT isn't in {word}; use {DEFAULT_RULESET}"
+    return f"found {word}; give one of {', '.join(accepted_rulesets())}"
+
+
 def ruleset_of_path(path: Path) -> str | None:
     """Return the ruleset of the round whose repository a path lies in; None if it names none."""
     for part in reversed(path.absolute().parts):

@@ -51,7 +51,8 @@ def test_every_command_that_takes_settings_declares_what_it_reads() -> None:
             parser = argparse.ArgumentParser()
             command.add_arguments(parser)
             taking |= {command.name} if any(action.dest == "overrides" for action in parser._actions) else set()
-    assert taking - {"launch"} == {name for name in DECLARATIONS if " --" not in name}
+    of_commands = {name for name in DECLARATIONS if " --" not in name} - {"run_training"}  # Python's
+    assert taking - {"launch"} == of_commands
 
 
 @pytest.mark.parametrize("command", DECLARATIONS)

@@ -12,7 +12,8 @@ from torch.nn.utils import parameters_to_vector
 from bertbench.common.seeding import derive
 from bertbench.config import System
 from bertbench.distributed.world import World
-from bertbench.loading.filler import Bin, filled, planned_sizes, size_of
+from bertbench.loading.bins import planned_sizes
+from bertbench.loading.filler import Bin, filled, size_of
 from bertbench.loading.inputs import open_data
 from bertbench.loading.loader import LoadedPart, Loader
 from bertbench.loading.sampler import Sampler

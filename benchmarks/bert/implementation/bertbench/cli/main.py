@@ -14,10 +14,9 @@ from bertbench import __version__
 from bertbench.cli.commands import GROUPS, callable_by, called_by
 from bertbench.cli.renamed import refuse_old_names
 from bertbench.common import children
-from bertbench.common.errors import BertbenchError, RunError, refused_variable
-from bertbench.common.system_faults import uncaught
+from bertbench.common.errors import BertbenchError
 from bertbench.common.terminal import use_closest_signs
-from compliance.read.record import printable
+from bertbench.common.user_errors import user_error
 from compliance.read.source import CannotJudge
 from compliance.streams import guarded, open_standard_streams, output_error
 
@@ -47,26 +46,15 @@ def _main(arguments: Sequence[str] | None) -> int:
         if arguments is None:
             children.begin()
         return _run(list(sys.argv[1:] if arguments is None else arguments))
-    except BertbenchError as error:
-        print(f"bertbench: {error}", file=sys.stderr)
-        return error.exit_code
-    except CannotJudge as error:
-        print(f"bertbench: {printable(str(error))}", file=sys.stderr)
-        return BertbenchError.exit_code
     except KeyboardInterrupt as interrupt:
         return children.said(interrupt)
     except Exception as error:  # of torch and the system, too: what a person can mend is said in a line
-        if output_error() is not None:
-            raise  # `guarded` says it
-        fault = uncaught(error) if isinstance(error, OSError) else None
-        if fault is not None:
-            print(f"bertbench: {fault}", file=sys.stderr)
-            return RunError.exit_code
-        refused = refused_variable(error)
-        if refused is None:
-            raise
-        print(f"bertbench: {refused}", file=sys.stderr)
-        return BertbenchError.exit_code
+        explained = user_error(error)
+        is_of_output = output_error() is not None and not isinstance(error, BertbenchError | CannotJudge)
+        if explained is None or is_of_output:
+            raise  # `guarded` says what is wrong with standard output
+        print(f"bertbench: {explained}", file=sys.stderr)
+        return explained.exit_code
 
 
 def _run(words: list[str]) -> int:

@@ -133,6 +133,14 @@ _SHORT: Declaration = {
     "evaluation.max_samples": _unread(f"its number of steps is fixed; {_RESULT_ONLY}"),
     "checkpoint.final_weights": _unread(f"it writes no weights; {_RESULT_ONLY}", False),
 }
+_ALONE = "a training in a process of its own honours it: `bertbench train`"
+_IN_PROCESS: Declaration = {
+    "launch.port": _unread(f"one rank meets no others; {_ALONE}", 0),
+    "launch.stall_timeout_s": _unread(f"no other rank waits for the only one; {_ALONE}"),
+    "launch.progress_timeout_s": _unread(f"no other rank waits for the only one; {_ALONE}"),
+    "launch.bind_cores": _unread(f"the caller's process keeps its cores; {_ALONE}", False),
+    "launch.max_restarts": _unread(f"the caller's process isn't started again; {_ALONE}", 0),
+}
 _BY_A_SCHEDULER: Declaration = {
     "launch.port": _unread("the job chooses its port; MASTER_PORT in the job's environment sets another"),
 }
@@ -253,6 +261,7 @@ DECLARATIONS: dict[str, Declaration] = {
     "train --profile": {
         **_TRAIN, **_SHORT, "checkpoint.every_steps": _unread(f"it takes no snapshot; {_RESULT_ONLY}", None),
     },
+    "run_training": {**_TRAIN, **_IN_PROCESS},
     "launch --on slurm": {**_TRAIN, **_BY_A_SCHEDULER},
     "launch --on kubernetes": {**_TRAIN, **_BY_A_SCHEDULER},
     "finetune squad": _FINETUNE,
@@ -269,7 +278,7 @@ DECLARATIONS: dict[str, Declaration] = {
     "config show": _DESCRIBES,
     "config export": _DESCRIBES,
 }  # fmt: skip
-"""By command, with the option of a mode that reads less."""
+"""By command, with the option of a mode that reads less; run_training is Python's."""
 
 
 def setting_names(kind: type[Section] = Settings, prefix: str = "") -> Iterator[str]:

@@ -8,7 +8,9 @@ from torch.distributed import ProcessGroupGloo
 
 from bertbench.common.errors import ConfigError
 
-_INTERFACES, _TRANSPORT = "GLOO_SOCKET_IFNAME", "GLOO_DEVICE_TRANSPORT"
+INTERFACES = "GLOO_SOCKET_IFNAME"
+"""Variable with the names of the network interfaces that gloo may use."""
+_TRANSPORT = "GLOO_DEVICE_TRANSPORT"
 _LOOPBACK = "lo" if sys.platform == "linux" else "lo0"
 
 
@@ -18,7 +20,7 @@ def choose_interface(one_machine: bool, prints: bool) -> None:
     `prints`: whether to say so if it names others. Raises ConfigError if it does on several machines, or if
     GLOO_DEVICE_TRANSPORT names what gloo can't open.
     """
-    transport, chosen = os.environ.get(_TRANSPORT), os.environ.get(_INTERFACES)
+    transport, chosen = os.environ.get(_TRANSPORT), os.environ.get(INTERFACES)
     if transport and not _usable():
         raise ConfigError(
             f"{_TRANSPORT} is {transport!r}: gloo can't open it on any interface of {socket.gethostname()}; unset it"
@@ -27,18 +29,18 @@ def choose_interface(one_machine: bool, prints: bool) -> None:
     if unusable and not one_machine:
         others = ", ".join(name for name in _usable() if name != _LOOPBACK)
         raise ConfigError(
-            f"{_INTERFACES} is {chosen!r}: {socket.gethostname()} has no interface {' or '.join(map(repr, unusable))} "
+            f"{INTERFACES} is {chosen!r}: {socket.gethostname()} has no interface {' or '.join(map(repr, unusable))} "
             f"with an address; set it to names from {others}, with commas between them, or unset it"
         )
     if unusable and prints:
         print(
-            f"{_INTERFACES} is {chosen!r}: this machine has {', '.join(_usable())}; its ranks use {_LOOPBACK} instead",
+            f"{INTERFACES} is {chosen!r}: this machine has {', '.join(_usable())}; its ranks use {_LOOPBACK} instead",
             file=sys.stderr,
             flush=True,
         )
     nothing_chosen = not chosen and sys.platform == "linux"  # elsewhere gloo finds its way by itself
     if one_machine and (unusable or nothing_chosen):
-        os.environ[_INTERFACES] = _LOOPBACK
+        os.environ[INTERFACES] = _LOOPBACK
 
 
 def _usable() -> list[str]:

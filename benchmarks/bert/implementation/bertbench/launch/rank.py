@@ -17,7 +17,7 @@ from bertbench.distributed.watchdog import Limits
 from bertbench.distributed.world import World, join, lost_contact
 from bertbench.machine.torch_version import untested
 
-_SEED_BITS = 32
+SEED_BITS = 32
 
 
 def ranks_of(system: System) -> Ranks | None:
@@ -69,7 +69,7 @@ def as_rank(system: System, ranks: Ranks) -> Iterator[World]:
 
 def agreed_seed(world: World, seed: int | None) -> int:
     """Return the seed on every rank: the one given, or one that rank 0 draws from the system's entropy."""
-    return world.from_all(secrets.randbits(_SEED_BITS) if seed is None else seed)[0]
+    return world.from_all(secrets.randbits(SEED_BITS) if seed is None else seed)[0]
 
 
 def _leave(world: World | None, message: str, code: int) -> NoReturn:

@@ -1,4 +1,4 @@
-"""Choose the few sizes of recorded steps, and plan which of them a step takes.
+"""Plan the sizes of batches: the few of recorded steps and which of them a step takes, and those of a warm-up.
 
 A CUDA graph needs tensors of fixed sizes at fixed places, so all batches of a run are filled up to a few token budgets,
 its bins: tokens, masked tokens and sequences all follow from the budget.
@@ -7,7 +7,7 @@ rank's samples are, so every rank takes the bin that holds the largest rank's.
 Shapes: R ranks, P parts of several steps.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Self
 
@@ -16,7 +16,7 @@ import numpy as np
 from bertbench.balance.plan import Shares, StepPlan
 from bertbench.data.store.columns import Integers, offsets
 from bertbench.loading.batch import Batch
-from bertbench.loading.filler import Bin, fill_to, size_of
+from bertbench.loading.filler import Bin, fill_to, filled_size, size_of
 from bertbench.loading.sampler import RankStep, Sampler
 from bertbench.model.options import SIZE_STEP
 
@@ -138,3 +138,17 @@ def _last_sums(values_S: Integers, shares: Shares, last_R: Integers) -> Integers
 def plan_bins(sampler: Sampler, steps: int, longest: int) -> BinSampler:
     """Return the sampler of a run of `steps` steps that are recorded; `longest` is the model's number of positions."""
     return BinSampler.of(sampler, range(min(steps, _STEPS)), longest)
+
+
+def planned_sizes(sampler: Sampler, rank: int, steps: range) -> Iterator[Bin]:
+    """Yield sizes of a rank's filled batches in these steps that show every size of a product; reads no sample."""
+    sizes_of_products: set[tuple[str, int]] = set()
+    for step in steps:
+        for part in sampler.step(step, rank).parts:
+            lengths = sampler.dataset.lengths(part.ids)
+            masked = int(sampler.dataset.masked(part.ids).sum())
+            size = filled_size(Bin(int(lengths.sum()), masked, len(lengths)), int(lengths.max()))
+            products = {("tokens", size.tokens), ("read", size.masked + size.sequences), ("pairs", size.sequences)}
+            if size.sequences > 1 and not products <= sizes_of_products:  # `fill_to` needs a sequence to fill
+                sizes_of_products |= products
+                yield size

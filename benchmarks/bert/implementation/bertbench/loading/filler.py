@@ -6,8 +6,8 @@ Filler tokens are sequences of their own, so real ones never attend to them, and
 Shapes: as in batch.py; F filler sequences, N samples of a dataset.
 """
 
-from collections.abc import Callable, Iterator
-from typing import TYPE_CHECKING, NamedTuple
+from collections.abc import Callable
+from typing import NamedTuple
 
 import numpy as np
 import torch
@@ -19,9 +19,6 @@ from bertbench.loading.batch import Batch
 from bertbench.model.loss import IGNORED
 from bertbench.model.options import SIZE_STEP
 from bertbench.model.sequences import Sequences
-
-if TYPE_CHECKING:  # benches fill batches without h5py
-    from bertbench.loading.sampler import Sampler
 
 Fill = Callable[[Batch], Batch]
 """Rounds a batch in main memory up to the sizes that its step is built for."""
@@ -73,20 +70,6 @@ def filled_size(size: Bin, longest: int) -> Bin:
     tokens = static_size(size.tokens)
     sequences = size.sequences + -(-(tokens - size.tokens) // longest)
     return Bin(tokens, static_size(size.masked + sequences) - sequences, sequences)
-
-
-def planned_sizes(sampler: "Sampler", rank: int, steps: range) -> Iterator[Bin]:
-    """Yield sizes of a rank's filled batches in these steps that show every size of a product; reads no sample."""
-    sizes_of_products: set[tuple[str, int]] = set()
-    for step in steps:
-        for part in sampler.step(step, rank).parts:
-            lengths = sampler.dataset.lengths(part.ids)
-            masked = int(sampler.dataset.masked(part.ids).sum())
-            size = filled_size(Bin(int(lengths.sum()), masked, len(lengths)), int(lengths.max()))
-            products = {("tokens", size.tokens), ("read", size.masked + size.sequences), ("pairs", size.sequences)}
-            if size.sequences > 1 and not products <= sizes_of_products:  # `fill_to` needs a sequence to fill
-                sizes_of_products |= products
-                yield size
 
 
 def extended(batch: Batch, lengths_F: Integers, read_again: int) -> Batch:

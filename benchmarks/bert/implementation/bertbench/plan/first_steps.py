@@ -35,10 +35,7 @@ class FirstSteps(NamedTuple):
 
 def first_steps(system: System, rank: int, training: Dataset | None) -> FirstSteps:
     """Plan the first steps; raises ConfigError if that is impossible."""
-    if training is None:
-        entries, source = _wikipedia(system), "Wikipedia's lengths"
-    else:
-        entries, source = training.entries_N, str(training.folder)
+    entries, source = index_to_plan(system, training)
     planner = make_planner(system, entries, _SEED)
     data_rank = system.layout.coordinate(rank).data
     efficiencies, shares = [], []
@@ -57,6 +54,13 @@ def first_steps(system: System, rank: int, training: Dataset | None) -> FirstSte
         longest_part=max((part for share in shares for part in _in_parts(share, system.parts)), key=np.sum),
         problems=problems,
     )
+
+
+def index_to_plan(system: System, training: Dataset | None) -> tuple[Index, str]:
+    """Return the index of the training samples, or of drawn lengths without them, and where it comes from."""
+    if training is None:
+        return _wikipedia(system), "Wikipedia's lengths"
+    return training.entries_N, str(training.folder)
 
 
 def _in_parts(lengths: Integers, parts: int) -> list[Integers]:

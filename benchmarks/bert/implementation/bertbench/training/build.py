@@ -16,7 +16,8 @@ from bertbench.data.store.dataset import Dataset
 from bertbench.distributed.startup import Startup
 from bertbench.distributed.world import World
 from bertbench.loading.batch import SampleCheck
-from bertbench.loading.filler import Bin, fill_of, planned_sizes
+from bertbench.loading.bins import BinSampler, plan_bins, planned_sizes
+from bertbench.loading.filler import Bin, fill_of
 from bertbench.loading.inputs import open_data
 from bertbench.loading.loader import Loader, make_exchange
 from bertbench.loading.sampler import Sampler, make_planner, make_speeds
@@ -149,8 +150,6 @@ def make_sampler(system: System, training: Dataset, seed: int, speeds: Speeds | 
         return TokenSampler(training, planner, system.parts, system.loss.normalize)
     sampler = Sampler(training, planner, system.parts, system.loss.normalize)
     if system.compute.compile == "graphs":
-        from bertbench.loading.bins import plan_bins  # noqa: PLC0415 - of recorded steps only
-
         return plan_bins(sampler, system.max_steps, system.model.max_positions)
     return sampler
 
@@ -170,8 +169,7 @@ def make_trainer(
     """
     products = dict(arithmetic.products) if arithmetic else {}
     if system.compute.compile == "graphs":
-        from bertbench.loading.bins import BinSampler  # noqa: PLC0415 - of recorded steps only, here and below
-        from bertbench.training.graph_trainer import GraphTrainer  # noqa: PLC0415
+        from bertbench.training.graph_trainer import GraphTrainer  # noqa: PLC0415 - of few runs
 
         assert isinstance(sampler, BinSampler), "its bins are the sizes to record"
         return GraphTrainer(system, world, seed, sampler.bins, startup, products)

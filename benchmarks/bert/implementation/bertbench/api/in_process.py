@@ -1,0 +1,153 @@
+"""Train in this process: a run of one rank, for notebooks, debuggers and other programs.
+
+`bertbench train` starts processes and may end them. Here this process makes the whole run, an error is raised instead
+of ending it, and what the run changes in the process is restored afterwards: torch's threads and random state, signal
+handlers, and gloo's interface.
+"""
+
+import os
+import secrets
+import signal
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import torch
+from torch import distributed
+
+from bertbench.api.planning import check_whole_number
+from bertbench.api.runs import RunResult, read_run
+from bertbench.checkpoint.start import check_start
+from bertbench.common.errors import ConfigError, RunError
+from bertbench.common.paths import shown_path
+from bertbench.common.user_errors import user_errors
+from bertbench.config import System
+from bertbench.config.reads import check_given, unread_line
+from bertbench.distributed.gloo import INTERFACES
+from bertbench.distributed.preemption import SIGNALS
+from bertbench.distributed.ranks import Ranks, launched_ranks
+from bertbench.distributed.startup import Startup
+from bertbench.distributed.watchdog import Limits
+from bertbench.distributed.world import World, join
+from bertbench.launch.local import close_log
+from bertbench.launch.rank import SEED_BITS
+from bertbench.loading.inputs import open_data, recipe_differences
+from bertbench.machine.describe import differences
+from bertbench.results.files import ResultFiles
+from bertbench.results.power import power_sampled
+from bertbench.results.run_progress import RunProgress
+from bertbench.training.build import TrainOptions
+from bertbench.training.rank_run import RunOptions, new_files
+from bertbench.training.train import train
+
+_ALONE = Ranks(rank=0, size=1, local_rank=0, local_size=1)
+_NEVER_S = 1e7  # no other rank waits for this one, which may stand at a breakpoint
+_COMMAND = "run_training"
+
+
+@user_errors()
+def run_training(
+    system: System, *, seed: int | None = None, log: str | Path | None = None, progress: bool = False
+) -> RunResult:
+    """Train a system of one rank in this process, to its target or its limit, and return the run.
+
+    `seed` repeats the run that logged it, to the bit on the same CPU; None draws one. `log` is the new file to write,
+    None the next runs/SYSTEM/bert/result_<n>.txt. With `progress`, lines about the run go to standard error. The clock,
+    the log and the files are those of `bertbench train`, so that `judge_log` and `bertbench report` read them.
+
+    Raises BertbenchError for a system of several ranks (set launch.ranks_per_node to 1, or start `bertbench launch`),
+    missing data, a loss that isn't finite, and anything else that ends `bertbench train`. After an interruption
+    (KeyboardInterrupt) the log ends as aborted.
+    """
+    if seed is not None:
+        check_whole_number("seed", seed, least=0)
+    _check_process(system)
+    check_given(system, _COMMAND)
+    training, _ = open_data(system)  # before a file is made
+    check_start(system)
+    notes = list(_notes(system, training.folder))
+    files = _new_files(system, None if log is None else Path(log))
+    try:
+        with _alone(system) as world, RunProgress(system, enabled=progress) as lines:
+            for note in notes:
+                lines.message(note)
+            run_seed = secrets.randbits(SEED_BITS) if seed is None else seed
+            with files.open_timeline() as timeline:
+                timeline.attempt(again=True)
+            files.describe(system, run_seed)
+            lines.message(f"{system.name}: 1 rank, seed {run_seed}, log {shown_path(files.log)}")
+            with power_sampled(system, world, files):
+                train(system, world, run_seed, files, lines, TrainOptions(startup=Startup()))
+    finally:
+        close_log(files, None)  # removes the files of a run whose clock didn't start
+    return read_run(files.log)
+
+
+def _check_process(system: System) -> None:
+    """Raise an error unless this process can make a run of the system."""
+    if system.world_size != 1:
+        raise ConfigError(
+            f"{system.name} has {system.world_size} ranks, and a process is one; set launch.ranks_per_node to 1 (and "
+            f"hardware.number_of_nodes), or start it with `bertbench launch {system.argument}`"
+        )
+    launched = launched_ranks(os.environ)
+    if launched and launched.size > 1:
+        raise RunError(
+            f"this process is rank {launched.rank} of {launched.size} by its launcher's variables, and run_training "
+            "trains alone; start it without torchrun or srun, or let those start `bertbench train`"
+        )
+    if threading.current_thread() is not threading.main_thread():
+        raise RunError(
+            f"run_training was called in thread {threading.current_thread().name!r}, and signals reach the main thread "
+            "only; call it there, or start `bertbench train` as a process"
+        )
+    if distributed.is_initialized():
+        raise RunError(
+            "torch.distributed has a process group in this process, and a run makes its own; destroy that first "
+            "(torch.distributed.destroy_process_group)"
+        )
+
+
+def _notes(system: System, data: Path) -> Iterator[str]:
+    """Yield what the caller should know before the run. Raises RunError if the machine lacks the system's GPU."""
+    if unread := unread_line(system, _COMMAND):
+        yield unread
+    for warning in differences(system.hardware):
+        yield f"warning: {warning}"
+    if differs := recipe_differences(system, data):
+        yield f"warning: {data} was made by another data.recipe than the system's: {'; '.join(differs)}"
+
+
+def _new_files(system: System, log: Path | None) -> ResultFiles:
+    """Return the files of the run. Raises RunError if the log exists: a second run would be appended to it."""
+    if log is not None and log.exists():
+        raise RunError(f"{log}: found a file there, expected none; name another log")
+    return new_files(system, RunOptions(result=log))
+
+
+@contextmanager
+def _alone(system: System) -> Iterator[World]:
+    """Be the only rank in the body, and restore this process afterwards."""
+    threads = torch.get_num_threads()
+    interfaces = os.environ.get(INTERFACES)
+    handlers = {number: signal.getsignal(number) for number in SIGNALS}
+    device, launch = system.launch.device, system.launch
+    gpus = [0] if device == "cuda" else []
+    limits = Limits(silent_s=_NEVER_S, progress_s=_NEVER_S)
+    try:
+        with (
+            torch.random.fork_rng(gpus),
+            join(device, launch.timeout_s, limits=limits, ranks=_ALONE) as world,
+        ):
+            yield world
+    finally:
+        if distributed.is_initialized():  # the body failed
+            distributed.destroy_process_group()
+        torch.set_num_threads(threads)
+        for number, handler in handlers.items():
+            signal.signal(number, handler)
+        if interfaces is None:
+            os.environ.pop(INTERFACES, None)
+        else:
+            os.environ[INTERFACES] = interfaces

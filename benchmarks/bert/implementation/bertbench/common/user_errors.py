@@ -1,0 +1,37 @@
+"""Turn any exception that a person can mend into a BertbenchError, with the text that the commands print.
+
+The command line prints it; the Python functions of bertbench/api raise it.
+"""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from bertbench.common.errors import BertbenchError, RunError, refused_variable
+from bertbench.common.system_faults import uncaught
+from compliance.read.record import printable
+from compliance.read.source import CannotJudge
+
+
+def user_error(error: Exception) -> BertbenchError | None:
+    """Return the error that a person reads in place of any exception; None for a defect of ours."""
+    if isinstance(error, BertbenchError):
+        return error
+    if isinstance(error, CannotJudge):
+        return BertbenchError(printable(str(error)))
+    fault = uncaught(error) if isinstance(error, OSError) else None
+    if fault is not None:
+        return RunError(fault)
+    refused = refused_variable(error)
+    return None if refused is None else BertbenchError(refused)
+
+
+@contextmanager
+def user_errors() -> Iterator[None]:
+    """In the body, or in a function that this decorates, raise BertbenchError for all that a person can mend."""
+    try:
+        yield
+    except Exception as error:
+        explained = user_error(error)
+        if explained is None or explained is error:
+            raise
+        raise explained from error
