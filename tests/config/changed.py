@@ -61,6 +61,8 @@ SEEN_IN_A_RUN = (
     Change("optimizer.muon.ns_steps", "1", ("optimizer.name=muon",)),
     Change("schedule.max_steps", "4"),
     Change("schedule.decay_steps", "5"),
+    Change("schedule.decay_from", "warmup_steps", _WARM),
+    Change("schedule.first_step", "1"),
     Change("schedule.warmup_steps", "3"),
     Change("schedule.start_warmup_step", "-1", _WARM),
     Change("schedule.end_learning_rate", "1e-3"),

@@ -39,6 +39,7 @@ DEVIATIONS = {
     "optimizer.ema_decay=0.99": "closed-average",
     "schedule.end_learning_rate=1e-5": "closed-decay",
     "schedule.decay_steps=900": "closed-decay",
+    "schedule.decay_from=warmup_steps": "closed-decay",
     "clip.mode=none": "closed-clip",
     "clip.mode=bucket": "closed-clip",
     "clip.max_norm=5": "closed-clip",
@@ -52,7 +53,7 @@ LEGAL = [
     "data.balance=none", "data.global_batch_size=4096", "data.gradient_accumulation_steps=2", "clip.mode=before",
     "clip.mode=after", "optimizer.learning_rate=0.003", "optimizer.beta1=0.7", "optimizer.beta2=0.99",
     "optimizer.epsilon=1e-7", "optimizer.weight_decay=0.01", "schedule.max_steps=900", "schedule.warmup_steps=10",
-    "schedule.start_warmup_step=-76", "precision.compute=fp16", "communication.compression=bf16",
+    "schedule.start_warmup_step=-76", "schedule.first_step=1", "precision.compute=fp16", "communication.compression=bf16",
     "evaluation.interval_samples=175000", "schedule.decay_steps=1059", "optimizer.sharded=false",
     f"data.recipe={_RECIPE % (10_000, 76, 10)}",
 ]  # fmt: skip

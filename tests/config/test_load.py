@@ -52,6 +52,9 @@ REFUSED = {
     "communication.compression=int8 communication.hierarchical=true": "communication.compression int8 carries errors",
     "optimizer.impl=apex": "optimizer.impl apex has kernels for adam and lamb on cuda only",
     "schedule.warmup_steps=7": "schedule.warmup_steps 7 would end after the run, schedule.max_steps 6; set",
+    "schedule.warmup_steps=5 schedule.decay_steps=5 schedule.decay_from=warmup_steps":
+        "the decay would begin at step 5 and end at step 5; raise schedule.decay_steps above 5",
+    "schedule.first_step=2": "schedule.first_step: found 2",
     "schedule.max_steps": "expected NAME=VALUE",
     "data.path=/l\udcff\udce9g": "settings are UTF-8, and this path isn't",
     "schedule.max_steps.x=1": "max_steps is a value, not a section",

@@ -99,11 +99,15 @@ def _published(system: str, ruleset: str) -> dict[str, str]:
 
 
 def test_the_papers_run_is_the_published_one() -> None:
-    system = load_system("dgxa100_n128_open")
+    name = "dgxa100_n128_open"
+    system = load_system(name)
     row = _published("samsung_supercomputer21_dgxa100_n128_pytorch", "2.0")
     assert (system.global_batch_size, system.local_batch) == (16384, 16)
     assert system.optimizer.learning_rate == pytest.approx(float(row["learning_rate"]), rel=1e-12)
     assert (system.schedule.max_steps, system.schedule.decay_steps) == (299, 179)
+    # the published decay is counted from step 82, and evaluated at s + 1: (67 - 82) / (179 - 82) at step 66
+    assert system.learning_rate.rate(66) == pytest.approx(4.461e-4, rel=1e-3)
+    assert load_system(name, ["schedule.first_step=0"]).learning_rate.rate(66) == pytest.approx(4.497e-4, rel=1e-3)
 
 
 @pytest.mark.parametrize(("name", "batch"), [("dgxa100_n1_open", 448), ("dgxa100_n8_open", 3072)])

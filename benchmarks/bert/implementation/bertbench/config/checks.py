@@ -53,6 +53,17 @@ def _warm_up_ends_within_the_run(settings: Settings) -> str | None:
     )
 
 
+def _decay_lasts_beyond_its_start(settings: Settings) -> str | None:
+    schedule = settings.schedule
+    decay_steps = schedule.decay_steps or schedule.max_steps
+    if schedule.decay_from == "step_0" or schedule.warmup_steps < decay_steps:
+        return None
+    return (
+        f"schedule.decay_from warmup_steps: the decay would begin at step {schedule.warmup_steps} and end at step "
+        f"{decay_steps}; raise schedule.decay_steps above {schedule.warmup_steps}, or set schedule.decay_from to step_0"
+    )
+
+
 def _only_adam_is_scaled(settings: Settings) -> str | None:
     if settings.scale_from_batch is None or settings.optimizer.name == "adam":
         return None
@@ -146,6 +157,7 @@ RULES: tuple[Rule, ...] = (
     _mimetic_weights_have_an_even_width,
     _model_knows_the_datas_vocabulary,
     _warm_up_ends_within_the_run,
+    _decay_lasts_beyond_its_start,
     _only_adam_is_scaled,
     _scaled_betas_stay_positive,
     _every_gpu_has_one_rank,

@@ -43,6 +43,7 @@ _FIXED: dict[str, tuple[object, ...]] = {
     "optimizer.name": ("closed-optimizer", "lamb"),
     "optimizer.ema_decay": ("closed-average", 0.0),
     "schedule.end_learning_rate": ("closed-decay", 0.0),
+    "schedule.decay_from": ("closed-decay", "step_0"),
     "clip.mode": ("closed-clip", "after", "before"),
     "clip.max_norm": ("closed-clip", 1.0),
     "communication.compression": ("closed-compression", "none", "fp16", "bf16"),  # formats that may be used

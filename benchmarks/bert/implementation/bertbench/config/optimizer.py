@@ -140,11 +140,13 @@ class Sync(Section):
 
 @dataclass(frozen=True)
 class LearningRate:
-    """Learning rate by step, counted from 0 (mlcommons/training, BERT reference).
+    """Learning rate by step (mlcommons/training, BERT reference).
 
-    While s - start_warmup_step < warmup_steps the rate is base * (s - start_warmup_step) / warmup_steps; after
-    that it is end + (base - end) * (1 - s / decay_steps), and end beyond decay_steps. The decay is not shifted
-    by the warm-up, so the rate jumps where warm-up ends. Closed division: end = 0.
+    The step counted n from 0 is s = n + first_step. While s - start_warmup_step < warmup_steps, the rate is
+    base * (s - start_warmup_step) / warmup_steps. After that, with d = decay_from_step, it is
+    end + (base - end) * (1 - (s - d) / (decay_steps - d)), and end beyond decay_steps.
+    In the reference, d and end are 0: the decay is not shifted by the warm-up, so the rate falls where warm-up ends. In
+    the published runs of arXiv 2402.02447, d is 82 and warm-up ends at step 66, so the rate rises above base there.
     """
 
     base: float
@@ -152,6 +154,10 @@ class LearningRate:
     warmup_steps: int
     start_warmup_step: int
     decay_steps: int
+    decay_from_step: int = 0
+    """Step from which the decay is counted."""
+    first_step: int = 0
+    """Number of the first step in the formula."""
     delay_steps: int = 0
     """Age s of the gradients that a step applies."""
     correction_steps: int = 0
@@ -160,16 +166,27 @@ class LearningRate:
     """Power of the polynomial; the closed division requires 1."""
 
     def rate(self, step: int) -> float:
-        """Return the learning rate of step `step` >= 0.
+        """Return the learning rate of step `step`, counted from 0.
 
         Gradients of age s divide it by (1 + s) ** (1 - step / correction_steps) at first (PipeMare, Yang et al. 2021,
         section 3.1). SGD's largest stable rate falls as sin(pi / (4 s + 2)): to 0.50 at s = 1, 0.31 at s = 2.
         """
-        warmed = step - self.start_warmup_step
+        number = step + self.first_step
+        warmed = number - self.start_warmup_step
         if warmed < self.warmup_steps:
             rate = self.base * warmed / self.warmup_steps
         else:
-            rate = self.end + (self.base - self.end) * max(0.0, 1 - step / self.decay_steps) ** self.power
+            decayed = (number - self.decay_from_step) / (self.decay_steps - self.decay_from_step)
+            rate = self.end + (self.base - self.end) * max(0.0, 1 - decayed) ** self.power
         if self.delay_steps and step < self.correction_steps:
             rate /= (1 + self.delay_steps) ** (1 - step / self.correction_steps)
         return rate
+
+    def rates_by_step(self, steps: int) -> dict[int, float]:
+        """Return the rate of the first and the last of `steps` steps, and of those by which the schedule is defined.
+
+        Those are the end of warm-up, `warmup_steps` and `decay_steps`, where the run has such a step.
+        """
+        end_of_warmup = self.start_warmup_step + self.warmup_steps
+        defining = {0, end_of_warmup, self.warmup_steps, self.decay_steps, steps - 1}
+        return {step: self.rate(step) for step in sorted(defining) if 0 <= step < steps}

@@ -94,6 +94,9 @@ _CONDITIONAL: Declaration = {
     "schedule.start_warmup_step": ReadWhere(  # 0 is the start of a schedule without warm-up, too
         lambda s: s.schedule.warmup_steps or s.schedule.start_warmup_step == 0, "schedule.warmup_steps above 0"
     ),
+    "schedule.decay_from": ReadWhere(  # from step 0 the decay is counted without warm-up, too
+        lambda s: s.schedule.warmup_steps or s.schedule.decay_from == "step_0", "schedule.warmup_steps above 0"
+    ),
     "clip.max_norm": ReadWhere(lambda s: s.clip.mode != "none", "clip.mode after, before or bucket"),
     "communication.topk_share": ReadWhere(
         lambda s: s.communication.compression == "topk", "communication.compression topk"

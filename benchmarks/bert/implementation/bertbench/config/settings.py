@@ -139,6 +139,8 @@ class Settings(Section):
             warmup_steps=warmup,
             start_warmup_step=self.schedule.start_warmup_step,
             decay_steps=self.schedule.decay_steps or self.schedule.max_steps,
+            decay_from_step=warmup if self.schedule.decay_from == "warmup_steps" else 0,
+            first_step=self.schedule.first_step,
             delay_steps=self.sync.delay,
             correction_steps=warmup if self.sync.correction_steps is None else self.sync.correction_steps,
         )

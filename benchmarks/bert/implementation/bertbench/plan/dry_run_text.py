@@ -3,6 +3,7 @@
 from itertools import groupby
 from typing import Any
 
+from bertbench.config import System
 from bertbench.config.optimizer import GRADIENT_BYTES
 from bertbench.plan.dry_run import DryRun
 from bertbench.plan.first_steps import STEPS
@@ -36,6 +37,7 @@ def dry_run_json(plan: DryRun) -> dict[str, Any]:
             "mean": round(float(steps.tokens.mean()), 1), "least": int(steps.tokens.min()),
             "most": int(steps.tokens.max()),
         },
+        "learning_rate_by_step": system.learning_rate.rates_by_step(system.max_steps),
         "evaluation_interval_samples": system.evaluation_interval,
         "evaluation_steps": plan.evaluation_steps,
         "expected_minutes": None if plan.forecast is None else round(plan.forecast.minutes, 3),
@@ -61,6 +63,7 @@ def dry_run_lines(plan: DryRun) -> list[str]:
             f"  {len(list(same)):>5} of {size:>12,} elements, {GRADIENT_BYTES * size / _MIB:.1f} MiB"
             for size, same in groupby(counted.bucket_elements)
         ),
+        f"rate        {_rates(system)}",
         f"evaluation  every {system.evaluation_interval:,} samples: after steps {evaluations}",
     ]
     if plan.forecast is None:
@@ -71,6 +74,17 @@ def dry_run_lines(plan: DryRun) -> list[str]:
             f"{system.launch.walltime_minutes} minutes granted"
         )
     return [*lines, *(f"problem     {problem}" for problem in plan.problems or ["none found"])]
+
+
+def _rates(system: System) -> str:
+    """Return the learning rate at the steps by which the schedule is defined, and how it counts them."""
+    schedule = system.learning_rate
+    rates = [f"{rate:.3e} at step {step}" for step, rate in schedule.rates_by_step(system.max_steps).items()]
+    counted = "s + 1" if schedule.first_step else "s"
+    return (
+        f"{', '.join(rates)}; step s, counted from 0, takes rate({counted}); the decay is counted from step "
+        f"{schedule.decay_from_step} to {schedule.decay_steps}"
+    )
 
 
 def _fit(plan: DryRun) -> str:

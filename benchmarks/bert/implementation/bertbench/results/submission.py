@@ -78,7 +78,13 @@ def _choices(system: System) -> dict[str, Any]:
     sizes = ("vocab_size", "hidden_size", "layers", "attention_heads", "feed_forward_size", "max_positions")
     optimizer = system.optimizer
     of_muon = {"bertbench_optimizer": optimizer.muon.model_dump()} if optimizer.name == "muon" else {}
+    schedule = system.learning_rate
     return of_muon | {
+        "bertbench_schedule": {
+            "first_step": schedule.first_step,
+            "decay_from_step": schedule.decay_from_step,
+            "rates_by_step": schedule.rates_by_step(system.max_steps),
+        },
         "bertbench_model": {name: model[name] for name in sizes},
         "bertbench_hidden_dropout": system.model.hidden_dropout,
         "bertbench_attention_dropout": system.model.attention_dropout,
