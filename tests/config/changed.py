@@ -46,6 +46,7 @@ SEEN_IN_A_RUN = (
     Change("data.balance", "packed"),
     Change("data.deal", "raster", ("data.balance=presort",), ranks=2),
     Change("data.strata_edges", "[28, 29]", ("data.balance=stratified",)),
+    Change("data.strata_quotas", "[2, 4]", ("data.balance=stratified", "data.strata_edges=[28, 29]"), ranks=2),
     Change("data.cost.linear", "1e9", _COST, ranks=2),
     Change("data.cost.quadratic", "1e9", _COST, ranks=2),
     Change("loss.normalize", "rank", ("data.equal_counts=true",), ranks=2),

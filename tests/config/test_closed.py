@@ -31,6 +31,7 @@ DEVIATIONS = {
     "data.balance=stratified": "closed-data-order",
     "data.balance=stratified_presort": "closed-data-order",
     "data.balance=planned_local": "closed-data-order",
+    "data.strata_quotas=[18,9,6,15]": "closed-data-order",
     "loss.normalize=global": "closed-loss",
     "sync.method=local_sgd": "closed-sync",
     "sync.method=diloco": "closed-sync",
@@ -53,7 +54,8 @@ LEGAL = [
     "data.balance=none", "data.global_batch_size=4096", "data.gradient_accumulation_steps=2", "clip.mode=before",
     "clip.mode=after", "optimizer.learning_rate=0.003", "optimizer.beta1=0.7", "optimizer.beta2=0.99",
     "optimizer.epsilon=1e-7", "optimizer.weight_decay=0.01", "schedule.max_steps=900", "schedule.warmup_steps=10",
-    "schedule.start_warmup_step=-76", "schedule.first_step=1", "precision.compute=fp16", "communication.compression=bf16",
+    "schedule.start_warmup_step=-76", "schedule.first_step=1", "precision.compute=fp16",
+    "communication.compression=bf16",
     "evaluation.interval_samples=175000", "schedule.decay_steps=1059", "optimizer.sharded=false",
     f"data.recipe={_RECIPE % (10_000, 76, 10)}",
 ]  # fmt: skip

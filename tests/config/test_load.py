@@ -43,6 +43,11 @@ REFUSED = {
     "data.gradient_accumulation_steps=4": "local batch 6 is not a multiple of data.gradient_accumulation_steps 4",
     "data.balance=magic": "data.balance: found 'magic'",
     "data.strata_edges=[256,128]": "data.strata_edges [256, 128] must rise",
+    "data.balance=stratified data.strata_quotas=[3,1,1,2]": "sum to 7, but a rank has 6 samples; choose quotas",
+    "data.balance=stratified data.strata_quotas=[3,3]": "has 2 quotas for the 4 strata of data.strata_edges; give one",
+    "data.balance=stratified data.strata_edges=[9,28] data.strata_quotas=[3,3]":
+        "would never draw samples of more than 28 tokens, the last of data.strata_edges; raise that to",
+    "data.balance=stratified data.strata_quotas=[-1,3,3,1]": "data.strata_quotas.0: found -1",
     "loss.normalize=rank": "data.balance planned gives ranks different numbers of samples; set data.equal_counts",
     "data.recipe.vocab_size=98": "data.recipe.vocab_size 98 is larger than model.vocab_size 97",
     "model.attention_heads=3": "model.hidden_size 14 is not a multiple of model.attention_heads 3",

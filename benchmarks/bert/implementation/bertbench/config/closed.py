@@ -39,6 +39,7 @@ _FIXED: dict[str, tuple[object, ...]] = {
     "data.recipe.cut_to_target": ("closed-samples", False),
     "data.recipe.held_out_samples": ("closed-evaluation-set", EVALUATION_SAMPLES),
     "data.balance": ("closed-data-order", *_RANDOM_ORDERS),
+    "data.strata_quotas": ("closed-data-order", None),
     "loss.normalize": ("closed-loss", "rank"),
     "optimizer.name": ("closed-optimizer", "lamb"),
     "optimizer.ema_decay": ("closed-average", 0.0),

@@ -12,7 +12,7 @@ from enum import Enum
 from itertools import groupby
 from typing import Any
 
-from bertbench.balance.plan import EXCHANGING
+from bertbench.balance.plan import EXCHANGING, STRATIFIED
 from bertbench.common.errors import ConfigError
 from bertbench.common.section import Section
 from bertbench.config.load import option_of, parsed_override
@@ -88,7 +88,10 @@ _CONDITIONAL: Declaration = {
     ),
     "data.deal": ReadWhere(lambda s: s.data.balance in EXCHANGING, f"data.balance {' or '.join(EXCHANGING)}"),
     "data.strata_edges": ReadWhere(
-        lambda s: s.data.balance.startswith("stratified"), "data.balance stratified or stratified_presort"
+        lambda s: s.data.balance in STRATIFIED, "data.balance stratified or stratified_presort"
+    ),
+    "data.strata_quotas": ReadWhere(
+        lambda s: s.data.balance in STRATIFIED, "data.balance stratified or stratified_presort"
     ),
     "optimizer.muon": ReadWhere(lambda s: s.optimizer.name == "muon", "optimizer.name muon"),
     "schedule.start_warmup_step": ReadWhere(  # 0 is the start of a schedule without warm-up, too

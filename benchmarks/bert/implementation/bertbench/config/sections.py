@@ -200,6 +200,11 @@ class Data(Section):
     """How sorted samples are assigned where `balance` sorts them: a snake turns at the end of every row of ranks."""
     strata_edges: tuple[Count, ...] = (128, 256, 384, 512)
     """Longest sequence of each stratum that a stratified batch draws its quota from."""
+    strata_quotas: tuple[NonNegativeInt, ...] | None = None
+    """Samples of each stratum in every rank's batch, which they sum to (stratified, stratified_presort; open division);
+    where it isn't given, the dataset's shares. Each stratum has a random order of its own: one that is used up begins
+    again in another order while the others continue, so samples of a stratum with a quota above its share repeat sooner
+    than others. A stratum with quota 0 is never drawn. The log counts each stratum's samples."""
     cost: Cost | None = None
     """Cost of a sequence, as `estimate --calibrate` fits it to a machine; by default from the model's shape."""
     recipe: Recipe | None = None

@@ -108,6 +108,7 @@ class Settings(Section):
             row_order=data.deal,
             equal_counts=data.equal_counts,
             strata_edges=data.strata_edges,
+            strata_quotas=data.strata_quotas,
             row_length=self.model.max_positions,
         )
 

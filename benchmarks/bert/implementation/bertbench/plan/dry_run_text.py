@@ -37,7 +37,7 @@ def dry_run_json(plan: DryRun) -> dict[str, Any]:
             "mean": round(float(steps.tokens.mean()), 1), "least": int(steps.tokens.min()),
             "most": int(steps.tokens.max()),
         },
-        "learning_rate_by_step": system.learning_rate.rates_by_step(system.max_steps),
+        "learning_rate_by_step": system.learning_rate.rates_by_step(system.schedule.max_steps),
         "evaluation_interval_samples": system.evaluation_interval,
         "evaluation_steps": plan.evaluation_steps,
         "expected_minutes": None if plan.forecast is None else round(plan.forecast.minutes, 3),
@@ -79,7 +79,7 @@ def dry_run_lines(plan: DryRun) -> list[str]:
 def _rates(system: System) -> str:
     """Return the learning rate at the steps by which the schedule is defined, and how it counts them."""
     schedule = system.learning_rate
-    rates = [f"{rate:.3e} at step {step}" for step, rate in schedule.rates_by_step(system.max_steps).items()]
+    rates = [f"{rate:.3e} at step {step}" for step, rate in schedule.rates_by_step(system.schedule.max_steps).items()]
     counted = "s + 1" if schedule.first_step else "s"
     return (
         f"{', '.join(rates)}; step s, counted from 0, takes rate({counted}); the decay is counted from step "

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from mlperf_logging.mllog import constants
 
+from bertbench.balance.plan import Planner
 from bertbench.balance.speeds import Speeds
 from bertbench.checkpoint.snapshots import Snapshots
 from bertbench.common.phase_clock import PhaseClock
@@ -64,6 +65,7 @@ class BuiltRun(NamedTuple):
     evaluator: Evaluator
     snapshots: Snapshots
     loader: "Loader | RebalancingLoader"
+    planner: Planner
 
 
 def build_run(
@@ -116,7 +118,7 @@ def build_run(
     if resumption and resumption.meta.step:
         snapshots.load(trainer, resumption.path, resumption.meta)
     evaluator = make_evaluator(system, evaluation, trainer, world)
-    return BuiltRun(system, arithmetic, trainer, evaluator, snapshots, loader)
+    return BuiltRun(system, arithmetic, trainer, evaluator, snapshots, loader, sampler.planner)
 
 
 def _choose_arithmetic(
