@@ -69,6 +69,11 @@ SEEN_IN_A_RUN = (
     Change("schedule.end_learning_rate", "1e-3"),
     Change("clip.mode", "none"),
     Change("clip.max_norm", "0.01"),
+    Change("clip.divisor", "3", ("clip.mode=bucket", "clip.max_norm=0.01")),
+    Change(
+        "clip.parts", "each", ("clip.mode=before", "clip.max_norm=0.01", "data.gradient_accumulation_steps=3"), ranks=2
+    ),
+    Change("communication.buckets", "3", ("clip.mode=bucket", "clip.max_norm=0.01")),
     Change("communication.bucket_mb", "0.001", ("clip.mode=bucket", "clip.max_norm=0.01")),
     Change("communication.compression", "bf16", ranks=2),
     Change("communication.topk_share", "0.5", ("communication.compression=topk",), ranks=2),

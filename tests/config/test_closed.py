@@ -44,6 +44,7 @@ DEVIATIONS = {
     "clip.mode=none": "closed-clip",
     "clip.mode=bucket": "closed-clip",
     "clip.max_norm=5": "closed-clip",
+    "clip.parts=each": "closed-clip",
     "communication.compression=powersgd": "closed-compression",
     "evaluation.target=0.5": "closed-target",
     "evaluation.interval_samples=150000": "closed-cadence",  # batch 3,072 wants 175,000

@@ -59,6 +59,9 @@ REFUSED = {
     "schedule.warmup_steps=7": "schedule.warmup_steps 7 would end after the run, schedule.max_steps 6; set",
     "schedule.warmup_steps=5 schedule.decay_steps=5 schedule.decay_from=warmup_steps":
         "the decay would begin at step 5 and end at step 5; raise schedule.decay_steps above 5",
+    "communication.buckets=3 communication.bucket_mb=2": "both decide the number of gradient buckets; set one of them",
+    "clip.divisor=0": "clip.divisor: found 0",
+    f"{GRAPHS} clip.mode=bucket clip.parts=each data.gradient_accumulation_steps=3": "set clip.parts to sum, or",
     "schedule.first_step=2": "schedule.first_step: found 2",
     "schedule.max_steps": "expected NAME=VALUE",
     "data.path=/l\udcff\udce9g": "settings are UTF-8, and this path isn't",

@@ -146,6 +146,16 @@ def _windows_hold_a_context(settings: Settings) -> str | None:
     )
 
 
+def _buckets_have_a_size_or_a_number(settings: Settings) -> str | None:
+    communication = settings.communication
+    if communication.buckets is None or communication.bucket_mb is None:
+        return None
+    return (
+        f"communication.buckets {communication.buckets} and communication.bucket_mb {communication.bucket_mb:g} both "
+        "decide the number of gradient buckets; set one of them to null"
+    )
+
+
 def _has_no_place_for_carried_errors(settings: Settings) -> bool:
     communication, precision = settings.communication, settings.precision
     return communication.hierarchical or settings.optimizer.sharded or precision.compute == "fp16"
@@ -177,6 +187,7 @@ RULES: tuple[Rule, ...] = (
     _kernels_fit_device_and_optimizer,
     _residuals_are_no_coarser_than_products,
     _snapshots_are_possible,
+    _buckets_have_a_size_or_a_number,
     _finetuned_sequences_have_positions,
     _windows_hold_a_context,
     *RANK_SPEED_RULES,

@@ -47,6 +47,7 @@ _FIXED: dict[str, tuple[object, ...]] = {
     "schedule.decay_from": ("closed-decay", "step_0"),
     "clip.mode": ("closed-clip", "after", "before"),
     "clip.max_norm": ("closed-clip", 1.0),
+    "clip.parts": ("closed-clip", "sum"),
     "communication.compression": ("closed-compression", "none", "fp16", "bf16"),  # formats that may be used
     "sync.method": ("closed-sync", "every_step"),
     "evaluation.target": ("closed-target", TARGET),

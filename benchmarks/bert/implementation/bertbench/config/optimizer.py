@@ -3,6 +3,7 @@
 Optimizers and reductions take these sections as they are.
 """
 
+import math
 from dataclasses import dataclass
 from typing import Annotated, ClassVar, Literal
 
@@ -72,6 +73,25 @@ class Clip(Section):
     """`after`: the reduced gradient, by its global norm; `before`: every rank's whole gradient, before the all-reduce;
     `bucket`: every rank's gradient bucket by bucket, each just before its all-reduce (formulas in docs/clipping.md)."""
     max_norm: PositiveFloat = 1.0
+    divisor: Count | None = None
+    """Number B in the largest norm of a bucket, max_norm / sqrt(B) (bucket); where it isn't given, the number of
+    buckets. A smaller one no longer bounds the whole gradient by max_norm."""
+    parts: Literal["sum", "each"] = "sum"
+    """What is clipped of a batch that a rank works through in parts (before, bucket): `sum`, their sum; `each`, every
+    part before it is added, as in the published runs of arXiv 2402.02447 (formula in docs/clipping.md)."""
+
+    def limit(self, buckets: int) -> float | None:
+        """Return the largest norm of what is clipped at once: one of `buckets` buckets, or the whole gradient.
+
+        None if nothing is clipped. It holds for a gradient of a mean loss: the reduced one, or that of a rank or part.
+        """
+        if self.mode == "none":
+            return None
+        return self.max_norm / math.sqrt(self.root_of(buckets))
+
+    def root_of(self, buckets: int) -> int:
+        """Return the number whose root divides `max_norm`, if gradients are in `buckets` buckets."""
+        return (self.divisor or buckets) if self.mode == "bucket" else 1
 
 
 class Communication(Section):
@@ -88,6 +108,8 @@ class Communication(Section):
     """Steps that are summed in full before PowerSGD starts."""
     bucket_mb: PositiveFloat | None = None
     """Size of a gradient bucket in MiB; where it isn't given, torch's own: 1 for the first, 25 for the rest."""
+    buckets: Count | None = None
+    """Number of gradient buckets, of sizes as equal as whole tensors allow, in place of `bucket_mb`."""
     hierarchical: bool = False
     """Sum within each node first, then across nodes."""
 

@@ -94,6 +94,12 @@ class Settings(Section):
         return self.parallel.microbatches * self.data.gradient_accumulation_steps
 
     @property
+    def clipped_parts(self) -> int:
+        """Parts of a rank's batch that are clipped one by one; 1 where their sum is."""
+        clips_each = self.clip.parts == "each" and self.clip.mode in ("before", "bucket")
+        return self.data.gradient_accumulation_steps if clips_each else 1
+
+    @property
     def samples_per_pass(self) -> int:
         """Samples of one of them, if all ranks get equally many."""
         return self.local_batch // self.parts

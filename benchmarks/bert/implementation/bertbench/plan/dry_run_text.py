@@ -4,12 +4,17 @@ from itertools import groupby
 from typing import Any
 
 from bertbench.config import System
-from bertbench.config.optimizer import GRADIENT_BYTES
+from bertbench.config.optimizer import GRADIENT_BYTES, ClipMode
 from bertbench.plan.dry_run import DryRun
 from bertbench.plan.first_steps import STEPS
 
 _MIB = 2**20
 _SHOWN_EVALUATIONS = 4
+_CLIPPED: dict[ClipMode, str] = {
+    "after": "the reduced gradient",
+    "before": "every rank's gradient",
+    "bucket": "every bucket of a rank's gradient",
+}
 
 
 def dry_run_json(plan: DryRun) -> dict[str, Any]:
@@ -30,6 +35,7 @@ def dry_run_json(plan: DryRun) -> dict[str, Any]:
         "memory_capacity_gb": plan.capacity_gb,
         "memory_gb": {part: round(gb, 3) for part, gb in plan.memory_gb.items()},
         "bucket_elements": list(counted.bucket_elements),
+        "clip_limit": system.clip.limit(len(counted.bucket_elements)),
         "bytes_per_step": counted.bytes_per_step,
         "lengths_from": steps.source,
         "load_efficiency": round(steps.load_efficiency, 4),
@@ -63,6 +69,7 @@ def dry_run_lines(plan: DryRun) -> list[str]:
             f"  {len(list(same)):>5} of {size:>12,} elements, {GRADIENT_BYTES * size / _MIB:.1f} MiB"
             for size, same in groupby(counted.bucket_elements)
         ),
+        f"clipping    {_clipping(plan)}",
         f"rate        {_rates(system)}",
         f"evaluation  every {system.evaluation_interval:,} samples: after steps {evaluations}",
     ]
@@ -74,6 +81,18 @@ def dry_run_lines(plan: DryRun) -> list[str]:
             f"{system.launch.walltime_minutes} minutes granted"
         )
     return [*lines, *(f"problem     {problem}" for problem in plan.problems or ["none found"])]
+
+
+def _clipping(plan: DryRun) -> str:
+    """Return the largest norm of what is clipped at once."""
+    clip, buckets = plan.system.clip, len(plan.counted.bucket_elements)
+    limit = clip.limit(buckets)
+    if limit is None:
+        return "none"
+    formula = f", {clip.max_norm:g} / sqrt({clip.root_of(buckets)})" if clip.mode == "bucket" else ""
+    parts = plan.system.clipped_parts
+    by_part = f", in each of {parts} parts by itself" if parts > 1 else ""
+    return f"{clip.mode}: {_CLIPPED[clip.mode]} to a norm of {limit:.4g}{formula}{by_part}"
 
 
 def _rates(system: System) -> str:

@@ -112,6 +112,8 @@ def build_run(
 
         assert isinstance(loader, Loader)
         loader = at_measured_speeds(loader, system, world, speeds, trainer.passes_per_s, phases)
+    if resumption is None:
+        log.point("bertbench_clip", trainer.describe_step().logged_clipping())
     snapshots = Snapshots(system, configuration, world, seed, files, speeds)
     if files:
         files.write("communication.json", asdict(trainer.describe_step()))
