@@ -61,6 +61,8 @@ SYSTEMS: dict[str, list[tuple[str, ...]]] = {
         ("optimizer.name=lamb", "optimizer.sharded=true"),
         FP16,
         ("data.gradient_accumulation_steps=2", "clip.mode=bucket"),
+        ("data.gradient_accumulation_steps=2", "clip.mode=bucket", "clip.parts=each", "clip.max_norm=0.1", *FP16),
+        ("data.gradient_accumulation_steps=2", "clip.mode=before", "clip.parts=each", "optimizer.sharded=true"),
     ],
     "an average and Muon": [
         (AVERAGED, "optimizer.name=muon", "clip.mode=bucket"),

@@ -102,12 +102,14 @@ def test_a_record_keeps_what_was_checked_and_refused_and_what_a_resumed_run_uses
     ("dgxa100_n1", "graphs", "triton"),
     ("dgxa100_n128", "graphs", "triton"),
     ("dgxh200_n1", "graphs", "triton"),
-    ("dgxa100_n8_open", "default", "triton"),  # ranks have different numbers of samples
+    ("dgxa100_n8_open", "graphs", "triton"),
+    ("dgxa100_n8_open data.balance=planned", "default", "triton"),  # ranks have different numbers of samples
     ("bert10b_n128", "default", "torch"),  # a split model
     ("cpu_demo", "none", "torch"),
 ])  # fmt: skip
 def test_auto_is_the_fastest_path_that_the_other_settings_allow(name: str, mode: str, impl: str) -> None:
-    system = load_system(name)
+    name, *overrides = name.split()
+    system = load_system(name, overrides)
     found = with_fastest_paths(system, arithmetic(precision=system.precision.compute, compile=None, impl=None))
     assert (found.compile, found.impl) == (mode, impl)
 

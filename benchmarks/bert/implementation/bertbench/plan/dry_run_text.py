@@ -1,5 +1,6 @@
 """Write a dry run as JSON and as lines, for `bertbench plan`."""
 
+from collections.abc import Iterable
 from itertools import groupby
 from typing import Any
 
@@ -39,6 +40,7 @@ def dry_run_json(plan: DryRun) -> dict[str, Any]:
         "bytes_per_step": counted.bytes_per_step,
         "lengths_from": steps.source,
         "load_efficiency": round(steps.load_efficiency, 4),
+        "strata": _strata_json(plan),
         "tokens_per_step": {
             "mean": round(float(steps.tokens.mean()), 1), "least": int(steps.tokens.min()),
             "most": int(steps.tokens.max()),
@@ -64,6 +66,7 @@ def dry_run_lines(plan: DryRun) -> list[str]:
         f"memory      {_fit(plan)}: {memory}",
         f"tokens      {steps.tokens.min():,} to {steps.tokens.max():,} a step (mean {steps.tokens.mean():,.0f}); "
         f"load efficiency {steps.load_efficiency:.4f}, from {steps.source}, {STEPS} steps",
+        *_strata_lines(plan),
         f"gradients   {counted.bytes_per_step:,} bytes a rank and step; {len(counted.bucket_elements)} buckets:",
         *(
             f"  {len(list(same)):>5} of {size:>12,} elements, {GRADIENT_BYTES * size / _MIB:.1f} MiB"
@@ -81,6 +84,31 @@ def dry_run_lines(plan: DryRun) -> list[str]:
             f"{system.launch.walltime_minutes} minutes granted"
         )
     return [*lines, *(f"problem     {problem}" for problem in plan.problems or ["none found"])]
+
+
+def _strata_json(plan: DryRun) -> dict[str, Any] | None:
+    """Return edges and quotas of the strata, and a batch by their shares of the dataset; None without strata."""
+    data, shares = plan.system.data, plan.steps.strata_shares
+    if shares is None:
+        return None
+    return {"edges": data.strata_edges, "quotas": data.strata_quotas, "shares_of_batch": shares.round(3).tolist()}
+
+
+def _strata_lines(plan: DryRun) -> list[str]:
+    """Return how many samples of each stratum a rank draws, in a line; none without strata."""
+    data, shares = plan.system.data, plan.steps.strata_shares
+    if shares is None:
+        return []
+    lengths = f"of up to {_joined(data.strata_edges)} tokens"
+    by_share = _joined(f"{share:.2f}" for share in shares)
+    if data.strata_quotas is None:
+        return [f"strata      {by_share} samples {lengths} a step, by their shares of the dataset"]
+    quotas = _joined(data.strata_quotas)
+    return [f"strata      {quotas} samples {lengths} a step; by their shares of the dataset it would be {by_share}"]
+
+
+def _joined(values: Iterable[object]) -> str:
+    return ", ".join(map(str, values))
 
 
 def _clipping(plan: DryRun) -> str:
