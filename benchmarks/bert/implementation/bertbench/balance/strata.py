@@ -1,6 +1,6 @@
 """Draw fixed numbers of samples from each stratum of length for every rank, whatever the dataset's shares are.
 
-Shapes: N samples in the dataset, B blocks of samples, K strata, P places in the order of a stratum.
+Shapes: N samples in the dataset, B blocks of W samples, K strata, P places in the order of a stratum.
 """
 
 from itertools import pairwise
@@ -22,8 +22,11 @@ class StratumIndex:
     """Find any sample of any stratum by its number within the stratum; the lengths of stratum k end with edges[k]."""
 
     def __init__(self, entries_N: Index, edges: tuple[int, ...]) -> None:
-        self._entries_N = entries_N
         self._bounds = tuple(pairwise((0, *edges)))
+        full_blocks, left_over = divmod(len(entries_N), _BLOCK)
+        self._full_blocks_BW = entries_N[: len(entries_N) - left_over].reshape(full_blocks, _BLOCK)
+        self._last_block_W = np.zeros(_BLOCK, entries_N.dtype)  # zeros come after all samples: they are never reached
+        self._last_block_W[:left_over] = entries_N[len(entries_N) - left_over :]
         blocks = -(-len(entries_N) // _BLOCK)
         counts_KB = np.zeros((len(edges), blocks), np.int64)
         for start in range(0, len(entries_N), _CHUNK):
@@ -43,12 +46,17 @@ class StratumIndex:
         starts_B1 = self._starts_KB1[stratum]
         blocks_P = np.searchsorted(starts_B1, numbers_P, side="right") - 1
         numbers_in_block_P = (numbers_P - starts_B1[blocks_P]).astype(np.uint8)
-        ids_PW = blocks_P[:, None] * _BLOCK + np.arange(_BLOCK)
-        last = len(self._entries_N) - 1
-        holds_PW = self._holds(stratum, self._entries_N[np.minimum(ids_PW, last)])
-        found_so_far_PW = np.cumsum(holds_PW, axis=1, dtype=np.uint8)
+        found_so_far_PW = np.cumsum(self._holds(stratum, self._blocks(blocks_P)), axis=1, dtype=np.uint8)
         column_P = (found_so_far_PW > numbers_in_block_P[:, None]).argmax(axis=1)
-        return ids_PW[np.arange(len(ids_PW)), column_P]
+        return blocks_P * _BLOCK + column_P
+
+    def _blocks(self, blocks_P: Integers) -> Index:
+        """Return the entries of these blocks: [P, W]."""
+        is_full_P = blocks_P < len(self._full_blocks_BW)
+        entries_PW = np.empty((len(blocks_P), _BLOCK), self._last_block_W.dtype)
+        entries_PW[is_full_P] = self._full_blocks_BW[blocks_P[is_full_P]]
+        entries_PW[~is_full_P] = self._last_block_W
+        return entries_PW
 
     def _holds(self, stratum: int, entries: Index) -> Flags:
         """Return of each entry whether its sample is of the stratum."""
