@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 
+from bertbench.balance.plan import Method, efficiency
 from bertbench.balance.strata import StratumIndex, count_strata
 from bertbench.common.errors import ConfigError
 from bertbench.data.store.columns import lengths_of, pack
@@ -16,8 +17,8 @@ STRATA = np.searchsorted(EDGES, lengths_of(ENTRIES))
 
 
 @pytest.mark.parametrize("method", ["stratified", "stratified_presort"])
-def test_every_rank_draws_its_quotas_in_every_step(method: str) -> None:
-    drawing = planner(method, ENTRIES, BATCH, strata_quotas=QUOTAS)  # type: ignore[arg-type]
+def test_every_rank_draws_its_quotas_in_every_step(method: Method) -> None:
+    drawing = planner(method, ENTRIES, BATCH, strata_quotas=QUOTAS)
     for step in (0, 1, 35, 36, 500):
         drawn = drawing.plan(step).drawn
         for rank in range(4):
@@ -90,3 +91,21 @@ def test_lengths_beyond_the_last_edge_count_in_no_stratum() -> None:
     entries = pack(np.array([1, 9, 10, 20, 21, 512]), np.ones(6, np.int64))
     assert count_strata(entries, (9, 20)).tolist() == [2, 2]
     assert count_strata(entries, (9, 20, 1000)).tolist() == [2, 2, 2]
+
+
+@pytest.mark.parametrize(
+    ("method", "row_order", "expected"),
+    [
+        ("stratified", "snake", 0.909),
+        ("stratified_presort", "snake", 0.958),
+        ("stratified_presort", "raster", 0.924),
+    ],
+)
+def test_the_published_quotas_balance_1024_ranks_as_an_independent_calculation_says(
+    method: Method, row_order: str, expected: float
+) -> None:
+    drawing = planner(
+        method, wikipedia_index(600_000), 1024 * 16, nodes=128, ranks=8, strata_quotas=(6, 3, 2, 5), row_order=row_order
+    )
+    efficiencies = [efficiency(drawing.loads(drawing.plan(step))) for step in range(20)]
+    assert np.mean(efficiencies) == pytest.approx(expected, abs=0.003)

