@@ -58,7 +58,8 @@ PARTS = (
     *(
         Part(
             f"quotas_{gpus}", "What do the published quotas of strata change?",
-            f"balance --steps 50 --gpus {gpus} --batch {batch} --methods {_STRATIFIED},planned --strata-quotas {quotas}",
+            f"balance --steps 50 --gpus {gpus} --batch {batch} --methods {_STRATIFIED},planned "
+            f"--strata-quotas {quotas}",
         )
         for gpus, batch, quotas in _QUOTAS
     ),
