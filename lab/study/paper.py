@@ -19,9 +19,11 @@ from bertbench.common.published_results import published_results
 
 _BALANCE = "balance --gpus 1024 --steps 50"
 _OTHERS = "--batch 16 --methods none,stratified_presort,global_exchange,planned"
-_OPEN = "estimate dgxa100_n128_open --set data.balance=stratified_presort --set clip.mode=bucket"
+_OPEN = "estimate dgxa100_n128_open"
+_STRATIFIED = "stratified,stratified_presort,stratified_presort_raster"
 _EDGES = {1: "512", 2: "256,512", 4: "128,256,384,512", 8: "64,128,192,256,320,384,448,512"}
 _NODES = (2, 4, 8, 16)
+_QUOTAS = ((1024, 16, "6,3,2,5"), (1368, 12, "4,2,2,4"))  # the published runs: GPUs, samples a GPU, quotas
 
 
 Json = Mapping[str, Any]
@@ -52,6 +54,14 @@ PARTS = (
             f"{_BALANCE} --batch 16 --methods stratified,stratified_presort --strata-edges {edges}",
         )
         for number, edges in _EDGES.items()
+    ),
+    *(
+        Part(
+            f"quotas_{gpus}", "What do the published quotas of strata change?",
+            f"balance --steps 50 --gpus {gpus} --batch {batch} --methods {_STRATIFIED},planned "
+            f"--strata-quotas {quotas}",
+        )
+        for gpus, batch, quotas in _QUOTAS
     ),
     *(
         Part(

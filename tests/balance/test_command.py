@@ -131,3 +131,25 @@ def test_strata_that_tell_lengths_apart_balance_better(histogram: str, answer: A
         (row,) = answer(*words, "--methods", "stratified", "--strata-edges", edges)
         found.append(row["efficiency"])
     assert found[1] > 0.99 > found[0]  # three of 2 tokens and one of 5 for every GPU
+
+
+def test_quotas_are_simulated_beside_the_shares_of_the_dataset(
+    histogram: str, answer: Answer, printed: Printed
+) -> None:
+    words = ["balance", "--lengths", histogram, "--gpus", 16, "--steps", 4, "--strata-edges", "2,5"]
+    methods = ["--methods", "none,stratified,stratified_presort"]
+    # half of a GPU's four samples have 5 tokens, where the dataset has a quarter: 2 x 2 + 2 x 5 in every step
+    rows = answer(*words, "--batch", 4, *methods, "--strata-quotas", "2,2")
+    tokens = {row["method"]: row["tokens_per_step"] / 16 for row in rows}
+    assert list(tokens) == ["none", "stratified", "stratified 2,2", "stratified_presort", "stratified_presort 2,2"]
+    assert tokens["stratified 2,2"] == tokens["stratified_presort 2,2"] == 14
+    assert tokens["stratified"] == pytest.approx(11, abs=0.1)
+    assert "\n  stratified_presort 2,2 " in printed(*words, "--batch", 4, *methods, "--strata-quotas", "2,2")
+    refused = {
+        "2,2,1": "found 3 quotas for 2 strata (--strata-edges)", "2,3": "sum to 5, which must be the batch; give --bat",
+        "-1,5": "expected whole numbers of at least 0", "x": "expected whole numbers",
+    }  # fmt: skip
+    for quotas, why in refused.items():
+        assert why in printed(*words, "--batch", 4, *methods, f"--strata-quotas={quotas}", code=2)
+    alone = [*words, "--batch", 4, "--methods", "planned", "--strata-quotas", "2,2"]
+    assert "none of --methods planned draws by strata" in printed(*alone, code=2)

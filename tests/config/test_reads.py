@@ -97,8 +97,10 @@ def test_a_run_refuses_a_setting_that_another_switches_off(tiny: Tiny, setting: 
         "model.initializer_range": "model.checkpoint=x.safetensors",
         "model.initial_weights": "model.checkpoint=x.safetensors",
         "schedule.start_warmup_step": "schedule.start_warmup_step=-3",
+        "schedule.decay_from": "schedule.decay_from=warmup_steps",
         "clip.max_norm": "clip.mode=none", "data.equal_counts": "data.balance=none",
         "communication.bucket_mb": "parallel.fully_shard=true",
+        "communication.buckets": "parallel.fully_shard=true",
     }.get(setting, "loss.normalize=global")  # fmt: skip
     system = tiny(off).from_origins(None, {setting: "--set here"}, ())
     assert f"--set here: train reads {setting} only with" in is_refused(system, "train")

@@ -36,7 +36,7 @@ CLOSED = [name for name in GPU_SYSTEMS if load_system(name).hardware.division ==
 
 def test_there_is_a_file_for_every_scale_that_is_promised() -> None:
     closed = {f"dgxa100_n{nodes}" for nodes in (1, 2, 4, 8, 16, 32, 64, 128)}
-    opened = {f"dgxa100_n{nodes}_open" for nodes in (1, 8, 128)}
+    opened = {f"dgxa100_n{nodes}_open" for nodes in (1, 8, 128, 171)}
     assert set(GPU_SYSTEMS) == closed | opened | {"dgxh200_n1"}
     assert {name for name in GPU_SYSTEMS if name not in CLOSED} == opened
 
@@ -98,12 +98,27 @@ def _published(system: str, ruleset: str) -> dict[str, str]:
     return row
 
 
-def test_the_papers_run_is_the_published_one() -> None:
-    system = load_system("dgxa100_n128_open")
-    row = _published("samsung_supercomputer21_dgxa100_n128_pytorch", "2.0")
-    assert (system.global_batch_size, system.local_batch) == (16384, 16)
+@pytest.mark.parametrize(
+    ("nodes", "batch", "samples", "quotas"), [(128, 16384, 16, (6, 3, 2, 5)), (171, 16416, 12, (4, 2, 2, 4))]
+)
+def test_the_papers_runs_are_the_published_ones(nodes: int, batch: int, samples: int, quotas: tuple[int, ...]) -> None:
+    name = f"dgxa100_n{nodes}_open"
+    system = load_system(name)
+    row = _published(f"samsung_supercomputer21_dgxa100_n{nodes}_pytorch", "2.0")
+    assert (system.global_batch_size, system.local_batch) == (batch, samples)
+    assert int(row["global_batch_size"]) == batch
+    assert f"{int(row['samples_to_converge']):,} samples" in system.source
     assert system.optimizer.learning_rate == pytest.approx(float(row["learning_rate"]), rel=1e-12)
     assert (system.schedule.max_steps, system.schedule.decay_steps) == (299, 179)
+    # the published decay is counted from step 82, and evaluated at s + 1: (67 - 82) / (179 - 82) at step 66
+    assert system.learning_rate.rate(66) == pytest.approx(4.461e-4, rel=1e-3)
+    assert load_system(name, ["schedule.first_step=0"]).learning_rate.rate(66) == pytest.approx(4.497e-4, rel=1e-3)
+    assert (system.data.balance, system.data.deal) == ("stratified_presort", "snake")
+    assert system.data.strata_quotas == quotas
+    assert (system.clip.mode, system.clip.parts, system.communication.buckets) == ("bucket", "each", 22)
+    assert system.clip.limit(22) == pytest.approx(0.2132, abs=1e-4)  # 1 / sqrt(22)
+    assert load_system(name, ["clip.divisor=25"]).clip.limit(22) == 0.2
+    assert load_system(name, ["data.gradient_accumulation_steps=2"]).clipped_parts == 2
 
 
 @pytest.mark.parametrize(("name", "batch"), [("dgxa100_n1_open", 448), ("dgxa100_n8_open", 3072)])
@@ -117,6 +132,10 @@ def test_scaled_files_say_untested_and_follow_the_square_root_rule(name: str, ba
     assert 1 - system.optimizer.beta2 == pytest.approx((1 - 0.8174653681457493) * ratio)
     assert system.optimizer.epsilon == pytest.approx(1e-9 / ratio**0.5)
     assert system.schedule.end_learning_rate == pytest.approx(4.94549100544884e-5 * ratio**0.5)
+    assert (system.schedule.decay_from, system.schedule.first_step) == ("warmup_steps", 1)
+    quotas = [quota * system.local_batch / 16 for quota in (6, 3, 2, 5)]
+    assert system.data.strata_quotas == pytest.approx(quotas, abs=0.5)
+    assert f"quotas of strata from 16 samples a GPU to {system.local_batch}" in system.source
     for scaled_steps, steps in ((system.schedule.decay_steps, 179), (system.schedule.warmup_steps, 82)):
         assert scaled_steps is not None
         assert scaled_steps * batch == pytest.approx(steps * 16384, rel=0.01)
@@ -197,6 +216,10 @@ def test_the_horizon_of_the_decay_is_logged_and_not_the_limit_of_the_run(logs: P
     logged = {line["key"]: line["value"] for line in _records(logs / "dgxa100_n128_open.txt")}
     assert logged["opt_learning_rate_training_steps"] == logged["opt_learning_rate_decay_steps"] == 179
     assert (logged["bertbench_max_steps"], logged["bertbench_clip_mode"]) == (299, "bucket")
+    schedule = logged["bertbench_schedule"]
+    assert (schedule["first_step"], schedule["decay_from_step"]) == (1, 82)
+    assert schedule["rates_by_step"]["66"] == pytest.approx(4.461e-4, rel=1e-3)
+    assert logged["bertbench_strata"] == {"edges": [128, 256, 384, 512], "quotas": [6, 3, 2, 5]}
 
 
 def _records(log: Path) -> list[dict[str, Any]]:
@@ -264,9 +287,9 @@ def test_gradients_leave_in_16_bits_and_where_nothing_hides_them_in_few_collecti
     system = load_system(name)
     with torch.device("meta"):
         parameters = list(Bert(system.model.shape()).parameters())
-    collectives = len(bucket_table(parameters[::-1], system.communication.bucket_mb))
+    collectives = len(bucket_table(parameters[::-1], system.communication.bucket_mb, system.communication.buckets))
     assert gradient_traffic(system) == (2, collectives), "what the forecast counts with"
     if system.clip.mode == "before":
         assert collectives <= 7
     else:  # the number of buckets belongs to the paper's clipping, which reduces behind the backward pass
-        assert collectives == 38
+        assert collectives == 22

@@ -12,7 +12,7 @@ from bertbench.gradients.buckets import Buckets, bucket_table
 from bertbench.gradients.clip import gradient_norm, make_clip
 from bertbench.gradients.exchange import choose_exchange
 from bertbench.gradients.gradient_sum import GradientSum, sum_class
-from bertbench.gradients.reducer import GradientReducer
+from bertbench.gradients.reducer import GradientReducer, PartwiseReducer
 
 BUCKET_MB = 60 / 2**20  # 60 bytes: a bucket a layer of the small model
 
@@ -41,11 +41,15 @@ def reducer_of(
     scale: Scalar = 1.0,
     way: GradientSum | None = None,
     in_place: bool = False,
+    clip_parts: int = 1,
 ) -> GradientReducer:
     """Return a reducer by torch's collectives; `way` replaces the sum that the options describe. Collective."""
     parameters = list(model.parameters())
     buckets = Buckets(bucket_table(parameters[::-1], bucket_mb))
-    clip = make_clip(mode, max_norm, ranks, len(buckets.all), scale)
+    clip = make_clip(mode, max_norm, ranks * clip_parts, len(buckets.all), scale)
     exchange = choose_exchange(False, options.hierarchical, local_size, None)
     way = way or sum_class(options.compression)(options, exchange)
-    return GradientReducer(buckets, clip, way, partial(gradient_norm, parameters), scale, in_place)
+    norm = partial(gradient_norm, parameters)
+    if clip_parts > 1:
+        return PartwiseReducer(buckets, clip, way, norm, scale)
+    return GradientReducer(buckets, clip, way, norm, scale, in_place)

@@ -122,3 +122,60 @@ def operations_of_a_step(world: World) -> list[list[str]]:
             loss.backward()
             reducer.finish()
     return seen
+
+
+@pytest.mark.parametrize("mode", ["before", "bucket"])
+def test_every_part_is_clipped_by_itself_as_if_it_were_a_rank(mode: ClipMode) -> None:
+    ranks, max_norm = 2, 5.0
+    for gradient, buckets, share in run_ranks(ranks, reduced_by_part, mode, max_norm):
+        limit = max_norm if mode == "before" else max_norm / math.sqrt(len(buckets))
+        pieces = [sum(buckets)] if mode == "before" else buckets
+        expected = torch.zeros(sum(buckets))
+        clipped = []
+        for rank in range(ranks):
+            for part in range(PARTS):
+                model = small_model()
+                (ranks * PARTS * loss_of(model, rank, part)).backward()  # the gradient of the part's own mean loss
+                split = flat(list(model.parameters())).split(list(pieces))
+                expected += torch.cat([clip(piece, limit) for piece in split]) / (ranks * PARTS)
+                clipped += [piece.norm().item() > limit for piece in split]
+        torch.testing.assert_close(torch.tensor(gradient), expected, rtol=1e-5, atol=1e-6)
+        assert expected.norm() <= max_norm
+        assert 0 < sum(clipped) < len(clipped), "some are clipped and some aren't"
+        assert 0 <= share <= 1
+
+
+def reduced_by_part(world: World, mode: ClipMode, max_norm: float) -> tuple[list[float], tuple[int, ...], float]:
+    """The flat gradient, last layer first, of the second of two steps whose parts are clipped by themselves."""
+    model = small_model()
+    scale = torch.tensor(512.0)
+    reducer = reducer_of(model, world.size, BUCKET_MB, mode=mode, max_norm=max_norm, scale=scale, clip_parts=PARTS)
+    for _ in range(2):
+        for part in range(PARTS):
+            with reducer.accumulating(last=part == PARTS - 1):
+                (loss_of(model, world.rank, part) * scale).backward()
+        result = reducer.finish()
+        gradient = (flat(list(model.parameters())) / scale).tolist()
+        reducer.drop()
+    return gradient, reducer.elements, result.clipped.item()
+
+
+def test_a_part_that_is_not_finite_survives_clipping_by_part() -> None:
+    assert run_ranks(2, finite_after_a_part_overflowed) == [[False, False], [False, False]]
+
+
+def finite_after_a_part_overflowed(world: World) -> list[bool]:
+    """For each mode, whether the reduced gradient is finite where the first part on rank 1 wasn't."""
+    finite = []
+    modes: list[ClipMode] = ["before", "bucket"]
+    for mode in modes:
+        model = small_model()
+        reducer = reducer_of(model, world.size, BUCKET_MB, mode=mode, clip_parts=2)
+        with reducer.accumulating(last=False):
+            overflowed = torch.inf if world.rank == 1 else 1.0
+            (loss_of(model, world.rank, 0) * overflowed).backward()
+        with reducer.accumulating(last=True):
+            loss_of(model, world.rank, 1).backward()
+        reducer.finish()
+        finite.append(bool(torch.isfinite(gradient_norm(list(model.parameters())))))
+    return finite

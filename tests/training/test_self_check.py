@@ -107,7 +107,8 @@ def test_a_record_keeps_what_was_checked_and_refused_and_what_a_resumed_run_uses
     ("cpu_demo", "none", "torch"),
 ])  # fmt: skip
 def test_auto_is_the_fastest_path_that_the_other_settings_allow(name: str, mode: str, impl: str) -> None:
-    system = load_system(name)
+    name, *overrides = name.split()
+    system = load_system(name, overrides)
     found = with_fastest_paths(system, arithmetic(precision=system.precision.compute, compile=None, impl=None))
     assert (found.compile, found.impl) == (mode, impl)
 

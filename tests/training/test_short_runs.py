@@ -164,3 +164,26 @@ def test_on_a_gpu_sums_count_only_where_nothing_else_runs() -> None:
         "optimizer": 2.0,
         "the GPU waits for the host": 6.0,  # 1 to 2, 7 to 9, 15 to 17, 19 to 20
     }
+
+
+def test_a_log_counts_the_samples_of_each_stratum_that_quotas_drew(tiny_file: str, tmp_path: Path) -> None:
+    log = tmp_path / "smoke_7.txt"
+    settings = (
+        "data.balance=stratified_presort", "data.strata_edges=[28,29]", "data.strata_quotas=[5,1]",
+        "schedule.warmup_steps=3", "schedule.start_warmup_step=-1", "schedule.max_steps=9",
+        "schedule.decay_from=warmup_steps", "schedule.first_step=1",
+    )  # fmt: skip
+    finished("train", tiny_file, "--smoke", "--seed", 5, "--result", log, *words(settings))
+    lines = [json.loads(line.removeprefix(":::MLLOG ")) for line in log.read_text().splitlines()]
+    logged = {line["key"]: line for line in lines}
+    assert logged["bertbench_strata"]["value"] == {"edges": [28, 29], "quotas": [5, 1]}
+    drawn = logged["bertbench_samples_by_stratum"]  # of 5 steps on 2 ranks
+    in_dataset = drawn["metadata"]["in_dataset"]
+    assert drawn["value"] == [50, 10]
+    assert sum(in_dataset) == 298
+    assert drawn["metadata"]["passes"] == pytest.approx([50 / in_dataset[0], 10 / in_dataset[1]], abs=1e-6)
+    schedule = logged["bertbench_schedule"]["value"]
+    assert (schedule["first_step"], schedule["decay_from_step"]) == (1, 3)
+    # the schedule's own steps, though the smoke run takes 5: warm-up 1 / 3 and 2 / 3 of 0.01, then 1 - (s - 3) / 6
+    rates = {"0": 0.01 * 2 / 3, "2": 0.01, "3": 0.01 * 5 / 6, "8": 0.0}
+    assert schedule["rates_by_step"] == pytest.approx(rates)

@@ -15,6 +15,7 @@ from bertbench.balance.assignment import RowOrder, assign_by_cost, assign_by_len
 from bertbench.balance.cost import CostModel
 from bertbench.balance.order import RandomOrder, WindowedOrder, plan_nodes, plan_strata
 from bertbench.balance.speeds import Speeds, assign_by_speed
+from bertbench.balance.strata import QuotaOrder, count_strata
 from bertbench.common.errors import ConfigError
 from bertbench.data.store.columns import Floats, Index, Integers, lengths_of, masked_of, offsets
 
@@ -29,6 +30,8 @@ EXCHANGING = ("presort", "stratified_presort", "global_exchange")
 """Methods whose ranks send each other the samples that they have drawn."""
 VARYING = ("packed", "planned", "planned_local")
 """Methods that may give ranks different numbers of samples."""
+STRATIFIED = ("stratified", "stratified_presort")
+"""Methods that draw each rank's samples from strata of length."""
 
 
 class Balance(NamedTuple):
@@ -39,6 +42,8 @@ class Balance(NamedTuple):
     row_order: RowOrder = "snake"
     equal_counts: bool = False
     strata_edges: tuple[int, ...] = (128, 256, 384, 512)
+    strata_quotas: tuple[int, ...] | None = None
+    """Samples of each stratum in a rank's batch; None for the dataset's shares."""
     row_length: int = 512
 
 
@@ -83,8 +88,10 @@ class Planner:
         self.balance = balance
         self._nodes = nodes
         self.ranks = nodes * ranks_per_node
-        self._order: RandomOrder | WindowedOrder | packing.PackedOrder
+        self._order: RandomOrder | WindowedOrder | QuotaOrder | packing.PackedOrder
         match balance.method:
+            case "stratified" | "stratified_presort" if balance.strata_quotas is not None:
+                self._order = QuotaOrder(entries_N, balance.strata_edges, balance.strata_quotas, self.ranks, seed)
             case "stratified" | "stratified_presort":
                 plan = partial(plan_strata, balance.strata_edges)
                 self._order = WindowedOrder(entries_N, global_batch_size, seed, plan)
@@ -142,6 +149,17 @@ class Planner:
     def loads(self, plan: StepPlan) -> Floats:
         """Return the cost of each rank's samples: [R]."""
         return plan.assigned.sums(self.balance.cost.of_length[self.lengths(plan.assigned)])
+
+    def samples_by_stratum(self, steps: int) -> Integers:
+        """Count the samples of each stratum that all ranks draw in the first `steps` steps: [strata]."""
+        counts = np.zeros(len(self.balance.strata_edges), np.int64)
+        for step in range(steps):
+            counts += count_strata(self._entries_N[self._order.step(step)], self.balance.strata_edges)
+        return counts
+
+    def stratum_sizes(self) -> Integers:
+        """Return the number of samples of each stratum in the dataset: [strata]."""
+        return count_strata(self._entries_N, self.balance.strata_edges)
 
     def _drawn(self, ids: Integers) -> Shares:
         if ids.ndim == 1:

@@ -107,14 +107,15 @@ def seed(text: str) -> int:
     return int(text)
 
 
-def whole_numbers(option: str, text: str) -> list[int]:
-    """Return an option's list of whole numbers. Raises ConfigError unless all are at least 1."""
+def whole_numbers(option: str, text: str, least: int = 1) -> list[int]:
+    """Return an option's list of whole numbers. Raises ConfigError unless all are at least `least`."""
     try:
         numbers = [int(word) for word in text.split(",")]
     except ValueError:
-        numbers = [0]
-    if min(numbers) < 1:
-        raise ConfigError(f"{option} {text}: expected positive whole numbers with commas between them, such as 8,64")
+        numbers = [least - 1]
+    if min(numbers) < least:
+        kind = "positive whole numbers" if least == 1 else f"whole numbers of at least {least}"
+        raise ConfigError(f"{option} {text}: expected {kind} with commas between them, such as 8,64")
     return numbers
 
 

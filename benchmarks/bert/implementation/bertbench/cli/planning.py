@@ -26,6 +26,7 @@ from bertbench.common.errors import ConfigError, RunError
 
 if TYPE_CHECKING:
     from bertbench.balance.cost import CostModel
+    from bertbench.balance.plan import Balance
     from bertbench.balance.simulate import SimulatedBalance
     from bertbench.data.store.columns import Index
     from bertbench.plan.forecast import RunForecast
@@ -135,6 +136,11 @@ def add_balance_arguments(parser: argparse.ArgumentParser) -> None:
         "--strata-edges", default="128,256,384,512", metavar="N,...",
         help="upper ends of the length strata, in tokens, up to the longest length (default %(default)s)",
     )  # fmt: skip
+    parser.add_argument(
+        "--strata-quotas", metavar="N,...",
+        help="simulate stratified methods also with this number of samples of each stratum in a GPU's batch, such as "
+        "6,3,2,5 of arXiv 2402.02447 at 16 (default: with the dataset's shares alone)",
+    )  # fmt: skip
     add_flag(
         parser, "--causal", "cost of a causal language model: half of attention's term, and the head reads every token"
     )
@@ -199,24 +205,60 @@ def simulated(arguments: argparse.Namespace) -> Simulation:
     cost = CAUSAL_LARGE if arguments.causal else BERT_LARGE
     scored = replace(cost, quadratic=arguments.attention * cost.quadratic)
     balances = {method: VARIANTS[method]._replace(cost=cost, strata_edges=edges) for method in methods}
+    if arguments.strata_quotas is not None:
+        balances = _with_quotas(balances, _quotas(arguments.strata_quotas, edges, batches))
     lengths: Path = arguments.lengths
     if lengths.parts[:1] == ("data",) and not lengths.exists():
         lengths = data_folder(str(lengths))  # where DATADIR says, as in a system file
     entries = population(lengths, arguments.seed, max(gpu_counts) * max(batches) * arguments.steps)
-    worlds = [(method, gpus, batch) for batch in batches for gpus in gpu_counts for method in methods]
+    worlds = [(name, gpus, batch) for batch in batches for gpus in gpu_counts for name in balances]
     outcomes = []
     with Progress() as progress:
-        for method, gpus, batch in worlds:
+        for name, gpus, batch in worlds:
             outcomes.append(
                 simulate(
-                    entries, method, balances[method], scored, arguments.noise,
+                    entries, name, balances[name], scored, arguments.noise,
                     gpus, batch, per_node, arguments.steps, arguments.seed,
                 )
             )  # fmt: skip
             done = f"{len(outcomes)} of {len(worlds)}"
-            progress.update(len(outcomes), len(worlds), f"{done}: {method}, {gpus:,} GPUs x {batch}")
+            progress.update(len(outcomes), len(worlds), f"{done}: {name}, {gpus:,} GPUs x {batch}")
     scoring = _scoring(arguments.attention, arguments.noise)
     return Simulation(outcomes, entries, lengths, cost, scoring)
+
+
+def _quotas(text: str, edges: tuple[int, ...], batches: list[int]) -> tuple[int, ...]:
+    """Return the quotas of --strata-quotas. Raises ConfigError if they don't fit the strata or a batch."""
+    quotas = tuple(whole_numbers("--strata-quotas", text, least=0))
+    if len(quotas) != len(edges):
+        raise ConfigError(
+            f"--strata-quotas {text}: found {len(quotas)} quotas for {len(edges)} strata (--strata-edges); give one "
+            "for each"
+        )
+    if any(batch != sum(quotas) for batch in batches):
+        raise ConfigError(
+            f"--strata-quotas {text}: the quotas sum to {sum(quotas)}, which must be the batch; give --batch "
+            f"{sum(quotas)}, or other quotas"
+        )
+    return quotas
+
+
+def _with_quotas(balances: dict[str, "Balance"], quotas: tuple[int, ...]) -> dict[str, "Balance"]:
+    """Return the balances, each stratified one followed by itself with quotas. Raises ConfigError if none is."""
+    from bertbench.balance.plan import STRATIFIED
+
+    with_quotas = {}
+    for name, balance in balances.items():
+        with_quotas[name] = balance
+        if balance.method in STRATIFIED:
+            label = f"{name} {','.join(map(str, quotas))}"
+            with_quotas[label] = balance._replace(strata_quotas=quotas)
+    if len(with_quotas) == len(balances):
+        raise ConfigError(
+            f"--strata-quotas: none of --methods {','.join(balances)} draws by strata; add one that does, or leave "
+            "--strata-quotas out"
+        )
+    return with_quotas
 
 
 def _scoring(attention: float, noise: float) -> str:
@@ -230,15 +272,17 @@ def _scoring(attention: float, noise: float) -> str:
 def _balance_table(outcomes: list["SimulatedBalance"]) -> list[str]:
     """Return efficiency by method and number of GPUs, a block a batch; bytes and time are for the most GPUs."""
     gpus = list(dict.fromkeys(outcome.gpus for outcome in outcomes))
+    width = max(26, *(len(outcome.method) for outcome in outcomes))
     lines = []
     for batch in dict.fromkeys(outcome.batch for outcome in outcomes):
         worlds = "".join(f"{number:>8,}" for number in gpus)
-        lines.append(f"{f'{batch} samples a GPU; GPUs:':<28}{worlds}  KB/step  plan ms")
+        title = f"{batch} samples a GPU; GPUs:"
+        lines.append(f"{title:<{width + 2}}{worlds}  KB/step  plan ms")
         for method in dict.fromkeys(outcome.method for outcome in outcomes):
             row = [outcome for outcome in outcomes if (outcome.batch, outcome.method) == (batch, method)]
             cells = "".join(f"{outcome.efficiency:>8.4f}" for outcome in row)
             kilobytes, plan_ms = row[-1].bytes_per_rank_per_step / 1e3, row[-1].plan_ms_per_step
-            lines.append(f"  {method:<26}{cells}{kilobytes:>9,.0f}{plan_ms:>9.2f}")
+            lines.append(f"  {method:<{width}}{cells}{kilobytes:>9,.0f}{plan_ms:>9.2f}")
     return [*lines, "efficiency = mean load / largest load of a step, mean over steps"]
 
 

@@ -1,6 +1,6 @@
 """The rules about a batch and its ranks: how large it is, who gets how many samples, and by what they count."""
 
-from bertbench.balance.plan import VARYING
+from bertbench.balance.plan import STRATIFIED, VARYING
 from bertbench.config.rules import Rule, allow_only
 from bertbench.config.settings import Settings, nearest_multiples
 
@@ -82,6 +82,44 @@ def _strata_edges_rise(settings: Settings) -> str | None:
     return f"data.strata_edges {edges} must rise; sort them"
 
 
+def _draws_quotas(settings: Settings) -> bool:
+    return settings.data.strata_quotas is not None and settings.data.balance in STRATIFIED
+
+
+def _every_stratum_has_a_quota(settings: Settings) -> str | None:
+    quotas, edges = settings.data.strata_quotas, settings.data.strata_edges
+    if quotas is None or not _draws_quotas(settings) or len(quotas) == len(edges):
+        return None
+    return (
+        f"data.strata_quotas has {len(quotas)} quotas for the {len(edges)} strata of data.strata_edges; give one for "
+        "each, or null for the dataset's shares"
+    )
+
+
+def _quotas_fill_a_rank_s_batch(settings: Settings) -> str | None:
+    quotas = settings.data.strata_quotas
+    if quotas is None or not (_draws_quotas(settings) and batch_divides(settings)):
+        return None
+    total, samples = sum(quotas), settings.local_batch
+    if total == samples:
+        return None
+    return (
+        f"data.strata_quotas {list(quotas)} sum to {total}, but a rank has {samples} samples; choose quotas that sum "
+        f"to {samples}, or null for the dataset's shares"
+    )
+
+
+def _quotas_cover_all_lengths(settings: Settings) -> str | None:
+    longest = settings.model.max_positions
+    last_edge = max(settings.data.strata_edges, default=0)
+    if not _draws_quotas(settings) or last_edge >= longest:
+        return None
+    return (
+        f"data.strata_quotas would never draw samples of more than {last_edge} tokens, the last of data.strata_edges; "
+        f"raise that to model.max_positions {longest}, or set data.strata_quotas to null"
+    )
+
+
 BATCH_RULES: tuple[Rule, ...] = (
     _batch_is_given_once,
     _ranks_get_equal_batches,
@@ -89,6 +127,9 @@ BATCH_RULES: tuple[Rule, ...] = (
     _packed_rows_have_no_equal_counts,
     _mean_of_ranks_needs_equal_counts,
     _strata_edges_rise,
+    _every_stratum_has_a_quota,
+    _quotas_fill_a_rank_s_batch,
+    _quotas_cover_all_lengths,
 )
 
 

@@ -53,6 +53,17 @@ def _warm_up_ends_within_the_run(settings: Settings) -> str | None:
     )
 
 
+def _decay_lasts_beyond_its_start(settings: Settings) -> str | None:
+    schedule = settings.schedule
+    decay_steps = schedule.decay_steps or schedule.max_steps
+    if schedule.decay_from == "step_0" or schedule.warmup_steps < decay_steps:
+        return None
+    return (
+        f"schedule.decay_from warmup_steps: the decay would begin at step {schedule.warmup_steps} and end at step "
+        f"{decay_steps}; raise schedule.decay_steps above {schedule.warmup_steps}, or set schedule.decay_from to step_0"
+    )
+
+
 def _only_adam_is_scaled(settings: Settings) -> str | None:
     if settings.scale_from_batch is None or settings.optimizer.name == "adam":
         return None
@@ -135,6 +146,16 @@ def _windows_hold_a_context(settings: Settings) -> str | None:
     )
 
 
+def _buckets_have_a_size_or_a_number(settings: Settings) -> str | None:
+    communication = settings.communication
+    if communication.buckets is None or communication.bucket_mb is None:
+        return None
+    return (
+        f"communication.buckets {communication.buckets} and communication.bucket_mb {communication.bucket_mb:g} both "
+        "decide the number of gradient buckets; set one of them to null"
+    )
+
+
 def _has_no_place_for_carried_errors(settings: Settings) -> bool:
     communication, precision = settings.communication, settings.precision
     return communication.hierarchical or settings.optimizer.sharded or precision.compute == "fp16"
@@ -146,6 +167,7 @@ RULES: tuple[Rule, ...] = (
     _mimetic_weights_have_an_even_width,
     _model_knows_the_datas_vocabulary,
     _warm_up_ends_within_the_run,
+    _decay_lasts_beyond_its_start,
     _only_adam_is_scaled,
     _scaled_betas_stay_positive,
     _every_gpu_has_one_rank,
@@ -165,6 +187,7 @@ RULES: tuple[Rule, ...] = (
     _kernels_fit_device_and_optimizer,
     _residuals_are_no_coarser_than_products,
     _snapshots_are_possible,
+    _buckets_have_a_size_or_a_number,
     _finetuned_sequences_have_positions,
     _windows_hold_a_context,
     *RANK_SPEED_RULES,

@@ -3,6 +3,7 @@
 Optimizers and reductions take these sections as they are.
 """
 
+import math
 from dataclasses import dataclass
 from typing import Annotated, ClassVar, Literal
 
@@ -72,6 +73,25 @@ class Clip(Section):
     """`after`: the reduced gradient, by its global norm; `before`: every rank's whole gradient, before the all-reduce;
     `bucket`: every rank's gradient bucket by bucket, each just before its all-reduce (formulas in docs/clipping.md)."""
     max_norm: PositiveFloat = 1.0
+    divisor: Count | None = None
+    """Number B in the largest norm of a bucket, max_norm / sqrt(B) (bucket); where it isn't given, the number of
+    buckets. A smaller one no longer bounds the whole gradient by max_norm."""
+    parts: Literal["sum", "each"] = "sum"
+    """What is clipped of a batch that a rank works through in parts (before, bucket): `sum`, their sum; `each`, every
+    part before it is added, as in the published runs of arXiv 2402.02447 (formula in docs/clipping.md)."""
+
+    def limit(self, buckets: int) -> float | None:
+        """Return the largest norm of what is clipped at once: one of `buckets` buckets, or the whole gradient.
+
+        None if nothing is clipped. It holds for a gradient of a mean loss: the reduced one, or that of a rank or part.
+        """
+        if self.mode == "none":
+            return None
+        return self.max_norm / math.sqrt(self.root_of(buckets))
+
+    def root_of(self, buckets: int) -> int:
+        """Return the number whose root divides `max_norm`, if gradients are in `buckets` buckets."""
+        return (self.divisor or buckets) if self.mode == "bucket" else 1
 
 
 class Communication(Section):
@@ -88,6 +108,8 @@ class Communication(Section):
     """Steps that are summed in full before PowerSGD starts."""
     bucket_mb: PositiveFloat | None = None
     """Size of a gradient bucket in MiB; where it isn't given, torch's own: 1 for the first, 25 for the rest."""
+    buckets: Count | None = None
+    """Number of gradient buckets, of sizes as equal as whole tensors allow, in place of `bucket_mb`."""
     hierarchical: bool = False
     """Sum within each node first, then across nodes."""
 
@@ -140,11 +162,13 @@ class Sync(Section):
 
 @dataclass(frozen=True)
 class LearningRate:
-    """Learning rate by step, counted from 0 (mlcommons/training, BERT reference).
+    """Learning rate by step (mlcommons/training, BERT reference).
 
-    While s - start_warmup_step < warmup_steps the rate is base * (s - start_warmup_step) / warmup_steps; after
-    that it is end + (base - end) * (1 - s / decay_steps), and end beyond decay_steps. The decay is not shifted
-    by the warm-up, so the rate jumps where warm-up ends. Closed division: end = 0.
+    The step counted n from 0 is s = n + first_step. While s - start_warmup_step < warmup_steps, the rate is
+    base * (s - start_warmup_step) / warmup_steps. After that, with d = decay_from_step, it is
+    end + (base - end) * (1 - (s - d) / (decay_steps - d)), and end beyond decay_steps.
+    In the reference, d and end are 0: the decay is not shifted by the warm-up, so the rate falls where warm-up ends. In
+    the published runs of arXiv 2402.02447, d is 82 and warm-up ends at step 66, so the rate rises above base there.
     """
 
     base: float
@@ -152,6 +176,10 @@ class LearningRate:
     warmup_steps: int
     start_warmup_step: int
     decay_steps: int
+    decay_from_step: int = 0
+    """Step from which the decay is counted."""
+    first_step: int = 0
+    """Number of the first step in the formula."""
     delay_steps: int = 0
     """Age s of the gradients that a step applies."""
     correction_steps: int = 0
@@ -160,16 +188,27 @@ class LearningRate:
     """Power of the polynomial; the closed division requires 1."""
 
     def rate(self, step: int) -> float:
-        """Return the learning rate of step `step` >= 0.
+        """Return the learning rate of step `step`, counted from 0.
 
         Gradients of age s divide it by (1 + s) ** (1 - step / correction_steps) at first (PipeMare, Yang et al. 2021,
         section 3.1). SGD's largest stable rate falls as sin(pi / (4 s + 2)): to 0.50 at s = 1, 0.31 at s = 2.
         """
-        warmed = step - self.start_warmup_step
+        number = step + self.first_step
+        warmed = number - self.start_warmup_step
         if warmed < self.warmup_steps:
             rate = self.base * warmed / self.warmup_steps
         else:
-            rate = self.end + (self.base - self.end) * max(0.0, 1 - step / self.decay_steps) ** self.power
+            decayed = (number - self.decay_from_step) / (self.decay_steps - self.decay_from_step)
+            rate = self.end + (self.base - self.end) * max(0.0, 1 - decayed) ** self.power
         if self.delay_steps and step < self.correction_steps:
             rate /= (1 + self.delay_steps) ** (1 - step / self.correction_steps)
         return rate
+
+    def rates_by_step(self, steps: int) -> dict[int, float]:
+        """Return the rate of the first and the last of `steps` steps, and of those by which the schedule is defined.
+
+        Those are the end of warm-up, `warmup_steps` and `decay_steps`, where the run has such a step.
+        """
+        end_of_warmup = self.start_warmup_step + self.warmup_steps
+        defining = {0, end_of_warmup, self.warmup_steps, self.decay_steps, steps - 1}
+        return {step: self.rate(step) for step in sorted(defining) if 0 <= step < steps}

@@ -12,7 +12,7 @@ from enum import Enum
 from itertools import groupby
 from typing import Any
 
-from bertbench.balance.plan import EXCHANGING
+from bertbench.balance.plan import EXCHANGING, STRATIFIED
 from bertbench.common.errors import ConfigError
 from bertbench.common.section import Section
 from bertbench.config.load import option_of, parsed_override
@@ -88,13 +88,27 @@ _CONDITIONAL: Declaration = {
     ),
     "data.deal": ReadWhere(lambda s: s.data.balance in EXCHANGING, f"data.balance {' or '.join(EXCHANGING)}"),
     "data.strata_edges": ReadWhere(
-        lambda s: s.data.balance.startswith("stratified"), "data.balance stratified or stratified_presort"
+        lambda s: s.data.balance in STRATIFIED, "data.balance stratified or stratified_presort"
+    ),
+    "data.strata_quotas": ReadWhere(
+        lambda s: s.data.balance in STRATIFIED, "data.balance stratified or stratified_presort"
     ),
     "optimizer.muon": ReadWhere(lambda s: s.optimizer.name == "muon", "optimizer.name muon"),
     "schedule.start_warmup_step": ReadWhere(  # 0 is the start of a schedule without warm-up, too
         lambda s: s.schedule.warmup_steps or s.schedule.start_warmup_step == 0, "schedule.warmup_steps above 0"
     ),
+    "schedule.decay_from": ReadWhere(  # from step 0 the decay is counted without warm-up, too
+        lambda s: s.schedule.warmup_steps or s.schedule.decay_from == "step_0", "schedule.warmup_steps above 0"
+    ),
     "clip.max_norm": ReadWhere(lambda s: s.clip.mode != "none", "clip.mode after, before or bucket"),
+    "clip.divisor": ReadWhere(lambda s: s.clip.mode == "bucket", "clip.mode bucket"),
+    "clip.parts": ReadWhere(
+        lambda s: s.clip.mode in ("before", "bucket") and s.data.gradient_accumulation_steps > 1,
+        "clip.mode before or bucket and data.gradient_accumulation_steps above 1",
+    ),
+    "communication.buckets": ReadWhere(
+        lambda s: not s.parallel.splits, "whole models: a split model's gradients have no buckets"
+    ),
     "communication.topk_share": ReadWhere(
         lambda s: s.communication.compression == "topk", "communication.compression topk"
     ),
@@ -174,10 +188,13 @@ _FINETUNE: Declaration = {
     "schedule": _unread("set finetune.epochs or finetune.warmup_fraction"),
     "clip.mode": _unread("fine-tuning clips the reduced gradient", "after"),
     "clip.max_norm": _unread("set finetune.max_norm"),
+    "clip.divisor": _unread("fine-tuning clips the reduced gradient", None),
+    "clip.parts": _unread("fine-tuning clips the reduced gradient", "sum"),
     "communication": _unread("fine-tuning sums whole gradients in fp32"),
     "communication.compression": _unread("fine-tuning sums gradients in fp32", "none"),
     "communication.hierarchical": _unread("fine-tuning sums over all ranks at once", False),
     "communication.bucket_mb": READ,
+    "communication.buckets": READ,
     "sync": _unread("fine-tuning sums gradients in every step"),
     "sync.method": _unread("fine-tuning sums gradients in every step", "every_step"),
     "evaluation": _unread("fine-tuning answers all questions of --dev after each epoch"),
@@ -218,6 +235,7 @@ _ESTIMATE: Declaration = {
     **dict.fromkeys(("data.balance", "data.equal_counts", "clip.mode"), READ),
     "communication.compression": ReadAs(("none", "fp16", "bf16"), "forecasts are calibrated on published runs"),
     "communication.bucket_mb": READ,
+    "communication.buckets": READ,
     **dict.fromkeys(("optimizer.name", "optimizer.learning_rate", "optimizer.beta1", "optimizer.beta2"), READ),
     **dict.fromkeys(("schedule.max_steps", "schedule.warmup_steps", "schedule.start_warmup_step"), READ),
     # where and how a run starts doesn't change its time on the clock

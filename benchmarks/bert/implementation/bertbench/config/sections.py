@@ -200,6 +200,11 @@ class Data(Section):
     """How sorted samples are assigned where `balance` sorts them: a snake turns at the end of every row of ranks."""
     strata_edges: tuple[Count, ...] = (128, 256, 384, 512)
     """Longest sequence of each stratum that a stratified batch draws its quota from."""
+    strata_quotas: tuple[NonNegativeInt, ...] | None = None
+    """Samples of each stratum in every rank's batch, which they sum to (stratified, stratified_presort; open division);
+    where it isn't given, the dataset's shares. Each stratum has a random order of its own: one that is used up begins
+    again in another order while the others continue, so samples of a stratum with a quota above its share repeat sooner
+    than others. A stratum with quota 0 is never drawn. The log counts each stratum's samples."""
     cost: Cost | None = None
     """Cost of a sequence, as `estimate --calibrate` fits it to a machine; by default from the model's shape."""
     recipe: Recipe | None = None
@@ -221,6 +226,13 @@ class Schedule(Section):
     """Steps after which the run gives up."""
     decay_steps: Count | None = None
     """Steps until the rate has reached its end; `max_steps` where it isn't given."""
+    decay_from: Literal["step_0", "warmup_steps"] = "step_0"
+    """Step from which the decay is counted. `step_0`: as in the MLPerf reference; the rate falls where warm-up ends.
+    `warmup_steps`: from step `warmup_steps`, even if warm-up starts before step 0 and so ends earlier, as in the
+    published runs of arXiv 2402.02447; the rate then rises above `optimizer.learning_rate` where warm-up ends."""
+    first_step: Literal[0, 1] = 0
+    """Number of the first step in the formula. 0: the step counted s from 0 takes rate(s), as in the MLPerf reference.
+    1: it takes rate(s + 1), as in the published runs of NVIDIA and of arXiv 2402.02447."""
     warmup_steps: NonNegativeInt = 0
     start_warmup_step: int = 0
     """Step at which warm-up starts; may be negative."""

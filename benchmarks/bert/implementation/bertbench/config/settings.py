@@ -101,6 +101,12 @@ class Settings(Section):
         return self.parallel.microbatches * self.data.gradient_accumulation_steps
 
     @property
+    def clipped_parts(self) -> int:
+        """Parts of a rank's batch that are clipped one by one; 1 where their sum is."""
+        clips_each = self.clip.parts == "each" and self.clip.mode in ("before", "bucket")
+        return self.data.gradient_accumulation_steps if clips_each else 1
+
+    @property
     def samples_per_pass(self) -> int:
         """Samples of one of them, if all ranks get equally many."""
         return self.local_batch // self.parts
@@ -115,6 +121,7 @@ class Settings(Section):
             row_order=data.deal,
             equal_counts=data.equal_counts,
             strata_edges=data.strata_edges,
+            strata_quotas=data.strata_quotas,
             row_length=self.model.max_positions,
         )
 
@@ -146,6 +153,8 @@ class Settings(Section):
             warmup_steps=warmup,
             start_warmup_step=self.schedule.start_warmup_step,
             decay_steps=self.schedule.decay_steps or self.schedule.max_steps,
+            decay_from_step=warmup if self.schedule.decay_from == "warmup_steps" else 0,
+            first_step=self.schedule.first_step,
             delay_steps=self.sync.delay,
             correction_steps=warmup if self.sync.correction_steps is None else self.sync.correction_steps,
         )

@@ -30,6 +30,15 @@ def _replayed_attention_has_a_fixed_size(settings: Settings) -> str | None:
     )
 
 
+def _replayed_parts_are_clipped_together(settings: Settings) -> str | None:
+    if not _replays(settings) or settings.clipped_parts == 1:
+        return None
+    return (
+        "compute.compile graphs replays parts of a batch that add to one gradient, and clip.parts each clips every "
+        "part before it is added; set clip.parts to sum, or compute.compile to default"
+    )
+
+
 GRAPH_RULES: tuple[Rule, ...] = (
     *allow_only(
         {
@@ -46,6 +55,7 @@ GRAPH_RULES: tuple[Rule, ...] = (
         instead="compute.compile to default",
     ),
     _replayed_models_are_whole,
+    _replayed_parts_are_clipped_together,
     _replayed_attention_has_a_fixed_size,
 )
 

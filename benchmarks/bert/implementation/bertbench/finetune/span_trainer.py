@@ -46,7 +46,8 @@ class SpanTrainer:
         self.schedule, self.model = schedule, model
         self.precision = unmeasured_precision(system.precision.compute)
         parameters = [parameter for parameter in model.parameters() if parameter.requires_grad]
-        buckets = Buckets(bucket_table(parameters[::-1], system.communication.bucket_mb))
+        communication = system.communication
+        buckets = Buckets(bucket_table(parameters[::-1], communication.bucket_mb, communication.buckets))
         clip, norm = ClipAfter(system.finetune.max_norm), partial(gradient_norm, parameters)
         self._reducer = GradientReducer(buckets, clip, ElementSum(system.communication, Exchange()), norm)
         self._optimizer, self.arithmetic = build_optimizer(model, system.finetune.optimizer())

@@ -5,11 +5,12 @@ layout; `reducer.py` fills it.
 """
 
 from collections.abc import Callable, Iterator, Sequence
-from itertools import accumulate
+from itertools import accumulate, islice
 
 import torch
 from torch import Tensor, distributed, nn
 
+from bertbench.common.errors import ConfigError
 from bertbench.config.optimizer import bucket_limits
 from bertbench.gradients.exchange import slice_of
 
@@ -70,10 +71,41 @@ def backward_order(model: nn.Module, backward: Callable[[], None]) -> list[nn.Pa
     return order
 
 
-def bucket_table(parameters: Sequence[nn.Parameter], bucket_mb: float | None) -> list[list[nn.Parameter]]:
-    """Return the parameters of each bucket, grouped as torch's DDP would into buckets of `bucket_mb` MiB."""
+def bucket_table(
+    parameters: Sequence[nn.Parameter], bucket_mb: float | None, buckets: int | None = None
+) -> list[list[nn.Parameter]]:
+    """Return the parameters of each bucket, grouped as torch's DDP would into buckets of `bucket_mb` MiB.
+
+    With `buckets`, group them into that many of nearly equal sizes. Raises ConfigError if there are fewer parameters.
+    """
+    if buckets is not None:
+        if buckets > len(parameters):
+            raise ConfigError(
+                f"communication.buckets {buckets}: the model has {len(parameters)} trained tensors, and a bucket holds "
+                f"at least one; set it to at most {len(parameters)}"
+            )
+        remaining = iter(parameters)
+        return [list(islice(remaining, count)) for count in split_evenly(_sizes(parameters), buckets)]
     numbers_by_bucket, _ = distributed._compute_bucket_assignment_by_size(list(parameters), bucket_limits(bucket_mb))
     return [[parameters[number] for number in numbers] for numbers in numbers_by_bucket]
+
+
+def split_evenly(sizes: Sequence[int], groups: int) -> list[int]:
+    """Return how many consecutive tensors of these sizes each group holds: at least one, of nearly equal total sizes.
+
+    A group ends where its size is nearest to an equal share of what the groups before it have left.
+    """
+    counts: list[int] = []
+    first = 0
+    for groups_left in range(groups, 0, -1):
+        share = sum(sizes[first:]) / groups_left
+        most = len(sizes) - first - (groups_left - 1)  # one tensor stays for each group to come
+        totals = list(accumulate(sizes[first : first + most]))
+        nearest = min(range(most), key=lambda last: abs(totals[last] - share))
+        counts.append(nearest + 1)
+        first += nearest + 1
+    counts[-1] += len(sizes) - first
+    return counts
 
 
 class Bucket:

@@ -13,9 +13,10 @@ training usually calls a rank's gradient is g_r = R d_r, and G is the mean of th
 `before` needs a rank's whole gradient, so it can't overlap communication with the backward pass. `bucket` needs only
 the bucket at hand and bounds the norm equally: B parts of norm at most c / sqrt(B) make a whole of norm at most c
 (arXiv 2402.02447, section on bucket-wise clipping). Neither changes a gradient whose parts are all within the limit.
-With gradient accumulation, d_r is the sum over the rank's parts. With loss scale S, buffers hold S d_r and limits are
-S times as large. Non-finite gradients stay non-finite: inf times 0 is NaN, and NaN spreads over the buffer, so every
-rank sees it after the reduction.
+With gradient accumulation, d_r is the sum over the rank's parts. Where each of P parts is clipped by itself
+(`clip.parts`), every part contributes as a rank of its own does: R is replaced by R P. With loss scale S, buffers hold
+S d_r and limits are S times as large. Non-finite gradients stay non-finite: inf times 0 is NaN, and NaN spreads over
+the buffer, so every rank sees it after the reduction.
 """
 
 import torch
@@ -26,12 +27,13 @@ from bertbench.config.optimizer import ClipMode
 from bertbench.model.logical_tensors import gradients_of
 
 
-def contribution_limit(max_norm: float, ranks: int, buckets: int = 1, exponent: float = 0.5) -> float:
-    """Return the largest norm of one rank's contribution to one of `buckets` buckets: c / (R B^e).
+def contribution_limit(max_norm: float, contributions: int, buckets: int = 1, exponent: float = 0.5) -> float:
+    """Return the largest norm of one of the contributions to one of `buckets` buckets: c / (R B^e) for R of them.
 
-    Training takes e = 1/2, the root above; `lab buckets` tries others.
+    A rank makes one contribution, or one for each part that is clipped by itself. Training takes e = 1/2, the root
+    above; `lab buckets` tries others.
     """
-    return max_norm / (ranks * buckets**exponent)
+    return max_norm / (contributions * buckets**exponent)
 
 
 def after_coefficient(norm: Tensor, max_norm: float) -> Tensor:
@@ -56,6 +58,9 @@ class GradientClip:
         `norm` is the reduced gradient's, without loss scale.
         """
         return None, torch.zeros_like(norm)
+
+    def reset(self) -> None:
+        """Forget the contributions since the last reduction."""
 
 
 class ClipAfter(GradientClip):
@@ -95,18 +100,25 @@ class ClipContribution(GradientClip):
         self._decisions = []
         return None, share
 
+    def reset(self) -> None:
+        """Forget the decisions since the last reduction; see `GradientClip`."""
+        self._decisions = []
 
-def make_clip(mode: ClipMode, max_norm: float, ranks: int, buckets: int, scale: Scalar = 1.0) -> GradientClip:
-    """Return the clipping of a mode, for gradients in `buckets` buckets whose loss is multiplied by `scale`."""
+
+def make_clip(mode: ClipMode, max_norm: float, contributions: int, buckets: int, scale: Scalar = 1.0) -> GradientClip:
+    """Return the clipping of a mode, for gradients in `buckets` buckets whose loss is multiplied by `scale`.
+
+    `contributions` are those of all ranks: see `contribution_limit`.
+    """
     match mode:
         case "none":
             return GradientClip()
         case "after":
             return ClipAfter(max_norm)
         case "before":
-            return ClipContribution(contribution_limit(max_norm, ranks), scale, waits_for_all=True)
+            return ClipContribution(contribution_limit(max_norm, contributions), scale, waits_for_all=True)
         case "bucket":
-            return ClipContribution(contribution_limit(max_norm, ranks, buckets), scale, waits_for_all=False)
+            return ClipContribution(contribution_limit(max_norm, contributions, buckets), scale, waits_for_all=False)
 
 
 @torch.no_grad()

@@ -74,7 +74,7 @@ def _buckets(system: System) -> list[list[tuple[int, ...]]]:
 
     in_full: dict[nn.Parameter, nn.Parameter] = dict(zip(narrow.parameters(), full.parameters(), strict=True))
     order = [in_full[parameter] for parameter in backward_order(narrow, backward)]
-    buckets = bucket_table(order, system.communication.bucket_mb)
+    buckets = bucket_table(order, system.communication.bucket_mb, system.communication.buckets)
     return [[tuple(gradient.shape) for gradient in bucket] for bucket in buckets]
 
 

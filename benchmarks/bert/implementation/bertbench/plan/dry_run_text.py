@@ -1,14 +1,21 @@
 """Write a dry run as JSON and as lines, for `bertbench plan`."""
 
+from collections.abc import Iterable
 from itertools import groupby
 from typing import Any
 
-from bertbench.config.optimizer import GRADIENT_BYTES
+from bertbench.config import System
+from bertbench.config.optimizer import GRADIENT_BYTES, ClipMode
 from bertbench.plan.dry_run import DryRun
 from bertbench.plan.first_steps import STEPS
 
 _MIB = 2**20
 _SHOWN_EVALUATIONS = 4
+_CLIPPED: dict[ClipMode, str] = {
+    "after": "the reduced gradient",
+    "before": "every rank's gradient",
+    "bucket": "every bucket of a rank's gradient",
+}
 
 
 def dry_run_json(plan: DryRun) -> dict[str, Any]:
@@ -29,13 +36,16 @@ def dry_run_json(plan: DryRun) -> dict[str, Any]:
         "memory_capacity_gb": plan.capacity_gb,
         "memory_gb": {part: round(gb, 3) for part, gb in plan.memory_gb.items()},
         "bucket_elements": list(counted.bucket_elements),
+        "clip_limit": system.clip.limit(len(counted.bucket_elements)),
         "bytes_per_step": counted.bytes_per_step,
         "lengths_from": steps.source,
         "load_efficiency": round(steps.load_efficiency, 4),
+        "strata": _strata_json(plan),
         "tokens_per_step": {
             "mean": round(float(steps.tokens.mean()), 1), "least": int(steps.tokens.min()),
             "most": int(steps.tokens.max()),
         },
+        "learning_rate_by_step": system.learning_rate.rates_by_step(system.schedule.max_steps),
         "evaluation_interval_samples": system.evaluation_interval,
         "evaluation_steps": plan.evaluation_steps,
         "expected_minutes": None if plan.forecast is None else round(plan.forecast.minutes, 3),
@@ -56,11 +66,14 @@ def dry_run_lines(plan: DryRun) -> list[str]:
         f"memory      {_fit(plan)}: {memory}",
         f"tokens      {steps.tokens.min():,} to {steps.tokens.max():,} a step (mean {steps.tokens.mean():,.0f}); "
         f"load efficiency {steps.load_efficiency:.4f}, from {steps.source}, {STEPS} steps",
+        *_strata_lines(plan),
         f"gradients   {counted.bytes_per_step:,} bytes a rank and step; {len(counted.bucket_elements)} buckets:",
         *(
             f"  {len(list(same)):>5} of {size:>12,} elements, {GRADIENT_BYTES * size / _MIB:.1f} MiB"
             for size, same in groupby(counted.bucket_elements)
         ),
+        f"clipping    {_clipping(plan)}",
+        f"rate        {_rates(system)}",
         f"evaluation  every {system.evaluation_interval:,} samples: after steps {evaluations}",
     ]
     if plan.forecast is None:
@@ -71,6 +84,54 @@ def dry_run_lines(plan: DryRun) -> list[str]:
             f"{system.launch.walltime_minutes} minutes granted"
         )
     return [*lines, *(f"problem     {problem}" for problem in plan.problems or ["none found"])]
+
+
+def _strata_json(plan: DryRun) -> dict[str, Any] | None:
+    """Return edges and quotas of the strata, and a batch by their shares of the dataset; None without strata."""
+    data, shares = plan.system.data, plan.steps.strata_shares
+    if shares is None:
+        return None
+    return {"edges": data.strata_edges, "quotas": data.strata_quotas, "shares_of_batch": shares.round(3).tolist()}
+
+
+def _strata_lines(plan: DryRun) -> list[str]:
+    """Return how many samples of each stratum a rank draws, in a line; none without strata."""
+    data, shares = plan.system.data, plan.steps.strata_shares
+    if shares is None:
+        return []
+    lengths = f"of up to {_joined(data.strata_edges)} tokens"
+    by_share = _joined(f"{share:.2f}" for share in shares)
+    if data.strata_quotas is None:
+        return [f"strata      {by_share} samples {lengths} a step, by their shares of the dataset"]
+    quotas = _joined(data.strata_quotas)
+    return [f"strata      {quotas} samples {lengths} a step; by their shares of the dataset it would be {by_share}"]
+
+
+def _joined(values: Iterable[object]) -> str:
+    return ", ".join(map(str, values))
+
+
+def _clipping(plan: DryRun) -> str:
+    """Return the largest norm of what is clipped at once."""
+    clip, buckets = plan.system.clip, len(plan.counted.bucket_elements)
+    limit = clip.limit(buckets)
+    if limit is None:
+        return "none"
+    formula = f", {clip.max_norm:g} / sqrt({clip.root_of(buckets)})" if clip.mode == "bucket" else ""
+    parts = plan.system.clipped_parts
+    by_part = f", in each of {parts} parts by itself" if parts > 1 else ""
+    return f"{clip.mode}: {_CLIPPED[clip.mode]} to a norm of {limit:.4g}{formula}{by_part}"
+
+
+def _rates(system: System) -> str:
+    """Return the learning rate at the steps by which the schedule is defined, and how it counts them."""
+    schedule = system.learning_rate
+    rates = [f"{rate:.3e} at step {step}" for step, rate in schedule.rates_by_step(system.schedule.max_steps).items()]
+    counted = "s + 1" if schedule.first_step else "s"
+    return (
+        f"{', '.join(rates)}; step s, counted from 0, takes rate({counted}); the decay is counted from step "
+        f"{schedule.decay_from_step} to {schedule.decay_steps}"
+    )
 
 
 def _fit(plan: DryRun) -> str:

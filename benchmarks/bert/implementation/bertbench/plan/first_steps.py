@@ -7,10 +7,10 @@ from typing import NamedTuple
 
 import numpy as np
 
-from bertbench.balance.plan import Shares, efficiency
+from bertbench.balance.plan import STRATIFIED, Planner, Shares, efficiency
 from bertbench.balance.random_samples import draw_lengths, predictions
 from bertbench.config import System
-from bertbench.data.store.columns import Index, Integers, pack
+from bertbench.data.store.columns import Floats, Index, Integers, pack
 from bertbench.data.store.dataset import Dataset
 from bertbench.loading.sampler import make_planner
 
@@ -30,6 +30,8 @@ class FirstSteps(NamedTuple):
     """Tokens of the rank's share, by step."""
     longest_part: Integers
     """Lengths of the sequences of the rank's largest forward and backward pass."""
+    strata_shares: Floats | None
+    """Samples of each stratum that a rank's batch would hold by their shares of the dataset; None without strata."""
     problems: list[str]
 
 
@@ -52,6 +54,7 @@ def first_steps(system: System, rank: int, training: Dataset | None) -> FirstSte
         load_efficiency=float(np.mean(efficiencies)),
         tokens=np.array([share.sum() for share in shares]),
         longest_part=max((part for share in shares for part in _in_parts(share, system.parts)), key=np.sum),
+        strata_shares=_strata_shares(system, planner),
         problems=problems,
     )
 
@@ -61,6 +64,13 @@ def index_to_plan(system: System, training: Dataset | None) -> tuple[Index, str]
     if training is None:
         return _wikipedia(system), "Wikipedia's lengths"
     return training.entries_N, str(training.folder)
+
+
+def _strata_shares(system: System, planner: Planner) -> Floats | None:
+    if system.data.balance not in STRATIFIED:
+        return None
+    sizes = planner.stratum_sizes()
+    return system.local_batch * sizes / sizes.sum()
 
 
 def _in_parts(lengths: Integers, parts: int) -> list[Integers]:

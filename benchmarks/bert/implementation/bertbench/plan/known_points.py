@@ -12,6 +12,7 @@ from bertbench.plan.forecast import trains_bert_large
 
 _OPTIMIZER = ("name", "learning_rate", "beta1", "beta2", "epsilon", "weight_decay")
 _SCHEDULE = ("max_steps", "warmup_steps", "start_warmup_step")
+_DECAY = ("decay_steps", "decay_from", "first_step", "end_learning_rate")  # LAMB's known points have the defaults
 
 
 class KnownPoint(NamedTuple):
@@ -73,7 +74,7 @@ def point_of(system: System) -> KnownPoint:
         raise ConfigError(f"{system.name}: doesn't train BERT-Large on GPUs; give one of the dgx systems to --from")
     schedule = {name: getattr(system.schedule, name) for name in _SCHEDULE}
     if system.optimizer.name == "adam":
-        schedule |= {name: getattr(system.schedule, name) for name in ("decay_steps", "end_learning_rate")}
+        schedule |= {name: getattr(system.schedule, name) for name in _DECAY}
     settings: JsonObject = {
         "optimizer": {name: getattr(system.optimizer, name) for name in _OPTIMIZER},
         "schedule": schedule,

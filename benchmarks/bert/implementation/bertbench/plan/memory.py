@@ -50,6 +50,8 @@ def _memory(system: System, stage: int, largest: Microbatch) -> dict[str, float]
     state = state_bytes(system.optimizer, shape, parameters // ranks, (0, ranks))
     weights = _WEIGHT_BYTES * parameters / _GB
     held = {"weights": weights, "gradients": weights, "optimizer": state / _GB, **gathered}
+    if system.clipped_parts > 1:
+        held["clipped_parts"] = weights  # a second gradient, to which clipped parts are added
 
     activations = activation_bytes(system, largest, stage) / _GB
     if parallel.splits:

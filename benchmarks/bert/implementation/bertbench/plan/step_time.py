@@ -161,7 +161,7 @@ def gradient_traffic(system: System) -> GradientTraffic:
     sizes = [math.prod(piece.shape) for piece in pieces(system.model.shape())]
     return GradientTraffic(
         bytes_each=GRADIENT_BYTES if communication.compression == "none" else 2,
-        collectives=bucket_count(reversed(sizes), communication.bucket_mb),
+        collectives=communication.buckets or bucket_count(reversed(sizes), communication.bucket_mb),
     )
 
 

@@ -27,6 +27,12 @@ class StepDescription:
     sync: str = "every_step"
     """`sync.method`; with local updates, `bytes_per_step` is a step's share of the outer step."""
 
+    clip_limit: float | None = None
+    """Largest norm of what is clipped at once, a bucket's in mode `bucket`; None if nothing is clipped."""
+    clip_divisor: int = 1
+    """Number by whose root `clip.max_norm` is divided for it."""
+    clipped_parts: int = 1
+    """Parts of a rank's batch that are clipped one by one; 1 if their sum is."""
     transport: str = "collectives"
     """`collectives` of torch, or `shared memory` of ranks on one machine."""
 
@@ -36,6 +42,25 @@ class StepDescription:
         ways = [name for name in (self.sync, self.compression) if name not in ("every_step", "none")]
         return (
             f"model: {self.model_arithmetic}\noptimizer: {self.optimizer_arithmetic}\n"
-            f"gradients: {_CLIPPED[self.clip]}, {mebibytes:.1f} MiB in {buckets} buckets by "
+            f"gradients: {self._clipping()}, {mebibytes:.1f} MiB in {buckets} buckets by "
             f"{', '.join((self.transport, *ways))}"
         )
+
+    def logged_clipping(self) -> dict[str, object]:
+        """Return how gradients are clipped, for the log."""
+        return {
+            "mode": self.clip,
+            "buckets": len(self.bucket_elements),
+            "divisor": self.clip_divisor,
+            "limit": self.clip_limit,
+            "parts": self.clipped_parts,
+        }
+
+    def _clipping(self) -> str:
+        """Return how gradients are clipped in words, with a bucket's limit."""
+        words = _CLIPPED[self.clip]
+        if self.clip == "bucket":
+            words += f", each bucket to a norm of {self.clip_limit:.3g}"
+        if self.clipped_parts > 1:
+            words += f", each of {self.clipped_parts} parts by itself"
+        return words

@@ -8,8 +8,10 @@ from collections.abc import Iterable
 from dataclasses import asdict
 from typing import Any
 
+import numpy as np
 from mlperf_logging.mllog import constants
 
+from bertbench.balance.plan import STRATIFIED, Planner
 from bertbench.common.paths import data_folder
 from bertbench.config import System
 from bertbench.config.sections import Status
@@ -77,8 +79,13 @@ def _choices(system: System) -> dict[str, Any]:
     model = asdict(system.model.shape())
     sizes = ("vocab_size", "hidden_size", "layers", "attention_heads", "feed_forward_size", "max_positions")
     optimizer = system.optimizer
-    of_muon = {"bertbench_optimizer": optimizer.muon.model_dump()} if optimizer.name == "muon" else {}
-    return of_muon | {
+    schedule = system.learning_rate
+    choices: dict[str, Any] = {
+        "bertbench_schedule": {
+            "first_step": schedule.first_step,
+            "decay_from_step": schedule.decay_from_step,
+            "rates_by_step": schedule.rates_by_step(system.schedule.max_steps),
+        },
         "bertbench_model": {name: model[name] for name in sizes},
         "bertbench_hidden_dropout": system.model.hidden_dropout,
         "bertbench_attention_dropout": system.model.attention_dropout,
@@ -94,6 +101,29 @@ def _choices(system: System) -> dict[str, Any]:
         "bertbench_evaluation_interval": system.evaluation_interval,
         "bertbench_max_steps": system.max_steps,
     }
+    if optimizer.name == "muon":
+        choices["bertbench_optimizer"] = optimizer.muon.model_dump()
+    if system.data.balance in STRATIFIED:
+        choices["bertbench_strata"] = {"edges": system.data.strata_edges, "quotas": system.data.strata_quotas}
+    return choices
+
+
+def log_samples_by_stratum(log: MlperfLog, planner: Planner, steps: int) -> None:
+    """Log how many samples of each stratum of length the ranks have drawn in `steps` steps, if they draw by strata.
+
+    The metadata says how many samples of each the dataset has, and how many passes over them the drawn ones make.
+    """
+    if planner.balance.method not in STRATIFIED:
+        return
+    drawn = planner.samples_by_stratum(steps)
+    in_dataset = planner.stratum_sizes()
+    passes = drawn / np.maximum(in_dataset, 1)
+    metadata = {
+        "strata_edges": planner.balance.strata_edges,
+        "in_dataset": in_dataset.tolist(),
+        "passes": passes.round(6).tolist(),
+    }
+    log.point("bertbench_samples_by_stratum", drawn.tolist(), metadata)
 
 
 def log_weights(log: MlperfLog, tensors: Iterable[str]) -> None:

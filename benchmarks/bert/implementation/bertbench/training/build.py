@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from mlperf_logging.mllog import constants
 
+from bertbench.balance.plan import Planner
 from bertbench.balance.speeds import Speeds
 from bertbench.checkpoint.snapshots import Snapshots
 from bertbench.common.phase_clock import PhaseClock
@@ -65,6 +66,7 @@ class BuiltRun(NamedTuple):
     evaluator: Evaluator
     snapshots: Snapshots
     loader: "Loader | RebalancingLoader"
+    planner: Planner
 
 
 def build_run(
@@ -111,13 +113,15 @@ def build_run(
 
         assert isinstance(loader, Loader)
         loader = at_measured_speeds(loader, system, world, speeds, trainer.passes_per_s, phases)
+    if resumption is None:
+        log.point("bertbench_clip", trainer.describe_step().logged_clipping())
     snapshots = Snapshots(system, configuration, world, seed, files, speeds)
     if files:
         files.write("communication.json", asdict(trainer.describe_step()))
     if resumption and resumption.meta.step:
         snapshots.load(trainer, resumption.path, resumption.meta)
     evaluator = make_evaluator(system, evaluation, trainer, world)
-    return BuiltRun(system, arithmetic, trainer, evaluator, snapshots, loader)
+    return BuiltRun(system, arithmetic, trainer, evaluator, snapshots, loader, sampler.planner)
 
 
 def _choose_arithmetic(

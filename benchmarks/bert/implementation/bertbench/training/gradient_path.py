@@ -19,7 +19,7 @@ from bertbench.gradients.buckets import Buckets, ModelWeights, bucket_table, rea
 from bertbench.gradients.clip import make_clip
 from bertbench.gradients.exchange import Exchange, choose_exchange
 from bertbench.gradients.gradient_sum import ELEMENT_SUMS, GradientSum, OwnGradient, sum_class
-from bertbench.gradients.reducer import GradientReducer, Reducer
+from bertbench.gradients.reducer import GradientReducer, PartwiseReducer, Reducer
 from bertbench.model.bert import Bert
 from bertbench.model.logical_tensors import LogicalTensors
 from bertbench.optim.average import AverageView, EvaluationView
@@ -58,18 +58,25 @@ def build_path(system: System, world: World, model: Bert, backward: Callable[[],
     shared = shared_memory(system, world)
     exchange = choose_exchange(sharded, system.communication.hierarchical, world.ranks.local_size, shared)
     parameters = ready_order(model, backward)
-    table = bucket_table(parameters, system.communication.bucket_mb)
+    table = bucket_table(parameters, system.communication.bucket_mb, system.communication.buckets)
     buckets = Buckets(table, sharded, exchange.slices, exchange.place)
     sliced_buckets = buckets if sharded else None
     scale = _build_scale(system, world)
-    reducer = GradientReducer(
-        buckets,
-        make_clip(system.clip.mode, system.clip.max_norm, world.size, len(buckets.all), scale.factor),
-        _build_sum(system, exchange),
-        build_norm(model, system.optimizer.impl, buckets),
-        scale.factor,
-        in_place=_records_accumulation(system),
+    clip_parts = system.clipped_parts
+    clip = make_clip(
+        mode=system.clip.mode,
+        max_norm=system.clip.max_norm,
+        contributions=world.size * clip_parts,
+        buckets=system.clip.root_of(len(buckets.all)),
+        scale=scale.factor,
     )
+    gradient_sum = _build_sum(system, exchange)
+    norm = build_norm(model, system.optimizer.impl, buckets)
+    if clip_parts > 1:
+        reducer: GradientReducer = PartwiseReducer(buckets, clip, gradient_sum, norm, scale.factor)
+    else:
+        in_place = _records_accumulation(system)
+        reducer = GradientReducer(buckets, clip, gradient_sum, norm, scale.factor, in_place)
     optimizer, arithmetic = build_optimizer(model, system.optimizer, sliced_buckets, _product_format(system, world))
     weights = _build_weights(model, sliced_buckets, exchange)
     outer_step, view = _build_view(system, model, weights, sliced_buckets, exchange)

@@ -14,6 +14,7 @@ from bertbench.results.mlperf_log import Run
 from bertbench.results.opening import open_run
 from bertbench.results.profiling import Profiler
 from bertbench.results.run_progress import RunProgress
+from bertbench.results.submission import log_samples_by_stratum
 from bertbench.training.build import NEW_RUN, TrainOptions, build_run
 from bertbench.training.trainer import Trainer
 
@@ -82,6 +83,8 @@ def train(
             else:
                 run.aborted(f"target {system.evaluation.target} not reached in {system.max_steps} steps")
         snapshots.close()
+        if world.leads:
+            log_samples_by_stratum(log, built.planner, run.samples // batch_size)
         if system.checkpoint.final_weights:
             progress.message(write_final_weights(system, world, trainer, files, seed, run.samples))
         trainer.close()

@@ -64,16 +64,20 @@ class Trainer(ABC):
         """Return how gradients are sent and applied, for the run's output and records."""
         options = self._system.communication
         sync = self._system.sync
+        clip = self._system.clip
         bucket_elements = self._path.reducer.elements
         shapes = [parameter.shape for parameter in self._named_parameters().values()]
         return StepDescription(
-            clip=self._system.clip.mode,
+            clip=clip.mode,
             compression=options.compression,
             bucket_elements=bucket_elements,
             bytes_per_step=bytes_per_step(options, shapes, bucket_elements, self._world.size, sync),
             model_arithmetic=self._model_arithmetic,
             optimizer_arithmetic=self._path.arithmetic,
             sync=sync.method,
+            clip_limit=clip.limit(len(bucket_elements)),
+            clip_divisor=clip.root_of(len(bucket_elements)),
+            clipped_parts=self._system.clipped_parts,
             transport=self._path.transport,
         )
 
