@@ -2,7 +2,7 @@
 
 from functools import partial
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import pytest
@@ -87,23 +87,20 @@ def test_segments_of_all_ranks_are_all_weights_and_no_element_is_in_two() -> Non
     assert elements == sum(weight.numel() for weight in weights.values())
 
 
-class _Noted:
+class NotingExchange(Exchange):
     """An exchange that does nothing and notes what begins and what is awaited."""
 
-    slices, place = 1, 0
-
     def __init__(self, buckets: Buckets, events: list[str]) -> None:
-        self._buckets, self._events = buckets, events
+        self._events = events
+        self._numbers: dict[int, int] = {}
+        for bucket, weights in zip(buckets.all, buckets.weights, strict=True):
+            for buffer in (weights, bucket.gradients):
+                self._numbers[buffer.data_ptr()] = bucket.number
 
     def _begin(self, kind: str, buffer: Tensor) -> Wait:
-        numbers = {
-            tensor.data_ptr(): bucket.number
-            for bucket, weights in zip(self._buckets.all, self._buckets.weights, strict=True)
-            for tensor in (weights, bucket.gradients)
-        }
-        number = numbers[buffer.data_ptr()]
-        self._events.append(f"{kind} {number}")
-        return lambda: self._events.append(f"wait {kind} {number}")
+        event = f"{kind} {self._numbers[buffer.data_ptr()]}"
+        self._events.append(event)
+        return lambda: self._events.append(f"wait {event}")
 
     def sum(self, buffer: Tensor) -> Wait:
         return self._begin("sum", buffer)
@@ -112,94 +109,150 @@ class _Noted:
         return self._begin("gather", buffer)
 
 
-def path(
-    model: Bert, buckets: Buckets, among: Exchange, compression: Compression = "none"
-) -> tuple[GradientReducer, SlicedWeights, Optimizer]:
-    """Return what a step of LAMB passes through."""
-    way = sum_class(compression)(Communication(compression=compression), among)
+class LambPath(NamedTuple):
+    """What a step of LAMB passes through."""
+
+    reducer: GradientReducer
+    optimizer: Optimizer
+    weights: SlicedWeights
+
+
+def lamb_path(model: Bert, buckets: Buckets, exchange: Exchange, compression: Compression = "none") -> LambPath:
+    gradient_sum = sum_class(compression)(Communication(compression=compression), exchange)
+    slices = [buckets.my_slice(bucket.gradients) for bucket in buckets.all]
     optimizer, _ = build_optimizer(model, lamb(), buckets)
-    own = [buckets.my_slice(bucket.gradients) for bucket in buckets.all]
-    return (
-        GradientReducer(buckets, GradientClip(), way, partial(sliced_norm, own)),
-        SlicedWeights(model, buckets, among),
+    return LambPath(
+        GradientReducer(buckets, GradientClip(), gradient_sum, partial(sliced_norm, slices)),
         optimizer,
+        SlicedWeights(model, buckets, exchange),
     )
 
 
-def order_of_events(world: World) -> tuple[list[str], int]:
-    model, events = Bert(TINY), list[str]()
+class Events(NamedTuple):
+    """What begins and what is awaited, in order, and the number of buckets."""
+
+    accumulating: list[str]
+    """In a backward pass that isn't a step's last."""
+    stepping: list[str]
+    """In the last backward pass and the update."""
+    following: list[str]
+    """In the next step's forward and backward pass."""
+    buckets: int
+
+
+def events_of_steps(world: World) -> Events:
+    model = Bert(TINY)
+    noted: list[str] = []
     buckets = tiny_buckets(world, model)
-    reducer, weights, optimizer = path(model, buckets, _Noted(buckets, events))
+    path = lamb_path(model, buckets, NotingExchange(buckets, noted))
     for number, layer in enumerate(model.layers):
-        layer.register_forward_hook(lambda *_, number=number: events.append(f"forward {number}"))
-        layer.register_full_backward_hook(lambda *_, number=number: events.append(f"backward {number}"))
-    with reducer.accumulating(last=False):
+        layer.register_forward_hook(lambda *_, number=number: noted.append(f"forward {number}"))
+        layer.register_full_backward_hook(lambda *_, number=number: noted.append(f"backward {number}"))
+    with path.reducer.accumulating(last=False):
         backward(model)
-    assert not any("sum" in event for event in events), "accumulation sends nothing"
+    accumulating = taken(noted)
+    backward(model)
+    path.reducer.finish()
+    path.optimizer.step(0.1)
+    path.weights.publish()
+    stepping = taken(noted)
+    backward(model)
+    return Events(accumulating, stepping, taken(noted), len(buckets.all))
+
+
+def taken(events: list[str]) -> list[str]:
+    """Empty the list; return what it held."""
+    held = list(events)
     events.clear()
-    backward(model)
-    reducer.finish()
-    optimizer.step(0.1)
-    weights.publish()
-    backward(model)
-    return events, len(buckets.all)
+    return held
 
 
-def test_sums_travel_behind_the_backward_pass_and_weights_behind_the_next_forward_pass() -> None:
-    ((events, count),) = run_ranks(1, order_of_events)
-    assert count > 4
-    at = events.index
-    assert [event for event in events[: at("gather 0")] if event.startswith("sum")] == [
-        f"sum {n}" for n in range(count)
-    ]
-    assert at("sum 0") < at("backward 1") < at("backward 0"), "the heads' gradients leave first"
-    assert at(f"sum {count - 1}") < at("wait sum 0"), "nothing is awaited before all has left"
-    gathers = [f"gather {number}" for number in reversed(range(count))]
-    begin = at(gathers[0])
-    assert events[begin : begin + count] == gathers, "the embeddings' weights, which stand in the last bucket, first"
-    after = events[begin:]
-    assert after.index(f"wait gather {count - 1}") < after.index("forward 0") < after.index("wait gather 0")
+@pytest.fixture(scope="module")
+def events() -> Events:
+    (events,) = run_ranks(1, events_of_steps)
+    assert events.buckets > 4
+    return events
 
 
-def bytes_sent(world: World, compression: Compression) -> tuple[int, int, int]:
-    """Bytes by count and by formula, and of filling."""
+def test_accumulation_sends_nothing(events: Events) -> None:
+    assert {event.split()[0] for event in events.accumulating} == {"forward", "backward"}
+
+
+def test_buckets_leave_in_order_the_heads_first_behind_the_backward_pass(events: Events) -> None:
+    sums = [event for event in events.stepping if event.startswith("sum")]
+    assert sums == [f"sum {number}" for number in range(events.buckets)]
+    at = events.stepping.index
+    assert at("sum 0") < at("backward 1") < at("backward 0")
+
+
+def test_no_sum_is_awaited_before_all_have_left(events: Events) -> None:
+    at = events.stepping.index
+    assert at(f"sum {events.buckets - 1}") < at("wait sum 0")
+
+
+def test_weights_are_gathered_after_the_update_the_embeddings_first(events: Events) -> None:
+    # the embeddings' gradients are the last to be ready, so they stand in the last bucket
+    gathers = [f"gather {number}" for number in reversed(range(events.buckets))]
+    assert events.stepping[-events.buckets :] == gathers
+
+
+def test_the_next_forward_pass_waits_for_a_layer_s_weights_only_when_it_reads_them(events: Events) -> None:
+    at = events.following.index
+    assert at(f"wait gather {events.buckets - 1}") < at("forward 0") < at("wait gather 0")
+
+
+class Sent(NamedTuple):
+    """The bytes that a rank sends in a step."""
+
+    counted: int
+    by_formula: int
+
+
+def sent_in_a_step(world: World, compression: Compression) -> Sent:
     model = Bert(TINY)
     buckets = tiny_buckets(world, model)
-    reducer, weights, optimizer = path(model, buckets, ReduceScatter(), compression)
+    path = lamb_path(model, buckets, ReduceScatter(), compression)
     groups: Any = SimpleNamespace(data=distributed.group.WORLD, layout=SimpleNamespace(pipeline=1))
     with Traffic(groups) as traffic:
         backward(model)
-        reducer.finish()
-        optimizer.step(0.1)
-        weights.publish()
-        weights.ready()
+        path.reducer.finish()
+        path.optimizer.step(0.1)
+        path.weights.publish()
+        path.weights.ready()
     matrices, _ = matrices_and_vectors(model.parameters())
     tensors = sum(model.fused_parameters().get(matrix, 1) for matrix in matrices)
-    norms = 2 * (world.size - 1) * (8 + 2 * 4 * tensors) / world.size  # one in fp64, two of each tensor in fp32
-    width = 4 if compression == "none" else 2
-    filled, parameters = (
-        sum(flat.numel() for flat in buckets.weights),
-        sum(parameter.numel() for parameter in model.parameters()),
-    )
+    clip_norm, trust_norms = 8, 2 * 4 * tensors  # one in fp64, two of each tensor in fp32
+    norms = 2 * (world.size - 1) * (clip_norm + trust_norms) / world.size
+    filled = sum(flat.numel() for flat in buckets.weights)
     # a ring's reduce-scatter of gradients and all-gather of fp32 weights
+    width = 4 if compression == "none" else 2
     formula = (world.size - 1) * (width + 4) * filled // world.size
-    return traffic.sent["data"] - round(norms), formula, filled - parameters
+    return Sent(traffic.sent["data"] - round(norms), formula)
 
 
 @pytest.mark.parametrize("compression", ["none", "bf16"])
 def test_a_rank_sends_what_the_formula_says(compression: Compression) -> None:
-    (counted, formula, filling), *_ = run_ranks(4, bytes_sent, compression)
-    assert counted == formula
-    assert 0 < filling < 16 * (len(list(Bert(TINY).parameters())) + 4 * 20)
+    sent = run_ranks(4, sent_in_a_step, compression)[0]
+    assert sent.counted == sent.by_formula
+
+
+def test_buckets_are_filled_up_by_less_than_16_elements_a_tensor_and_a_slice() -> None:
+    parameters = list(Bert(TINY).parameters())
+    buckets = Buckets(bucket_table(parameters, bucket_mb=0.0004), sliced=True, slices=4, place=0)
+    filling = sum(flat.numel() for flat in buckets.weights) - sum(parameter.numel() for parameter in parameters)
+    assert 0 < filling < 16 * (len(parameters) + 4 * len(buckets.all))
 
 
 def no_matrix_here(world: World) -> list[float]:
     """Weights after a step where the second rank's slice holds biases only."""
-    matrix, bias = nn.Parameter(torch.full((2, 8), 2.0)), nn.Parameter(torch.ones(16))
+    matrix = nn.Parameter(torch.full((2, 8), 2.0))
+    bias = nn.Parameter(torch.ones(16))
     buckets = Buckets([[matrix, bias]], sliced=True, slices=world.size, place=world.rank)
-    options, tensor_factory = lamb(epsilon=1e-30, weight_decay=0.0), partial(LogicalSlices, buckets)
     optimizer = MultiTensorAdam(
-        [matrix, bias], options, tensor_factory=tensor_factory, whole_norms=norms_over_slices(buckets, {})
+        [matrix, bias],
+        lamb(epsilon=1e-30, weight_decay=0.0),
+        tensor_factory=partial(LogicalSlices, buckets),
+        whole_norms=norms_over_slices(buckets, {}),
     )
     weights = SlicedWeights(nn.Sequential(), buckets, ReduceScatter())
     buckets.all[0].gradients.fill_(3.0)
