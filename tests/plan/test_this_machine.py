@@ -6,11 +6,14 @@ import pytest
 import torch
 
 from bertbench.common.errors import RunError
+from bertbench.common.json_object import JsonObject
+from bertbench.common.paths import REPOSITORY
 from bertbench.config import System, load_system
 from bertbench.loading.inputs import missing_inputs
 from bertbench.machine.gpu_support import check_gpus, unsupported
-from bertbench.machine.gpus import PresentGpu
+from bertbench.machine.gpus import PresentGpu, present_gpus
 from bertbench.plan.dry_run import dry_run
+from bertbench.plan.fit import in_fewest_parts
 from bertbench.plan.memory import needed_gb
 from tests.conftest import Answer, Printed
 from tests.machine.driver import A100_40, H100, RTX_4090, T4, Card, install
@@ -68,6 +71,21 @@ def test_the_micro_batch_is_the_largest_whose_plan_fits(
         assert needed_gb(larger_parts(made)) > plan.capacity_gb
     assert made.hardware.accelerator_model_name == cards[0].model
     assert (made.precision.compute, made.hardware.division) == ("bf16", "closed")
+
+
+DOCUMENTED = {16: (16, 16, 16, 14), 24: (32, 32, 28, 28), 40: (64, 56, 56, 56), 80: (112, 112, 112, 56)}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("gigabytes", "micro_batches"), DOCUMENTED.items())
+def test_the_table_of_micro_batches_holds(gigabytes: int, micro_batches: tuple[int, ...]) -> None:
+    page = (REPOSITORY / "docs" / "running.md").read_text()
+    assert f"| {', '.join(map(str, micro_batches))} |" in page
+    for gpus, micro_batch in zip((1, 2, 4, 8), micro_batches, strict=True):
+        memory = {"accelerator_memory_capacity": f"{gigabytes} GB"}
+        content: JsonObject = {"extends": f"gpu_{gpus}", "hardware": memory, "data": {}}
+        made, needed = in_fewest_parts(Path("mine.json"), content, gigabytes)
+        assert (made.samples_per_pass, needed <= gigabytes) == (micro_batch, True)
 
 
 @pytest.mark.parametrize("card", [T4, V100_16], ids=lambda card: card.model)
@@ -144,14 +162,12 @@ def test_the_next_command_needs_no_download(printed: Printed, monkeypatch: pytes
     assert "data/cpu_demo: found no dataset" in problem
 
 
-def test_visible_devices_limit_the_file(printed: Printed, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_visible_devices_limit_what_a_run_may_use(monkeypatch: pytest.MonkeyPatch) -> None:
     cards = [RTX_4090._replace(uuid="GPU-a1"), RTX_4090._replace(uuid="GPU-b2"), H100._replace(uuid="GPU-c3")]
-    for visible, gpus in {"1": 1, "0,1": 2, "GPU-c3": 1, "GPU-a,GPU-b": 2, "0,7,1": 1}.items():
+    for visible, gpus in {"1": 1, "0,1": 2, "GPU-c3": 1, "GPU-a,GPU-b": 2, "0,7,1": 1, "": 0}.items():
         install(monkeypatch, *cards)
         monkeypatch.setenv("CUDA_VISIBLE_DEVICES", visible)
-        Path(FILE).unlink(missing_ok=True)
-        printed("config", "init")
-        assert load_system(FILE).world_size == gpus, visible
+        assert len(present_gpus()) == gpus, visible
 
 
 def test_different_gpus_take_what_fits_the_weakest_and_a_batch_that_does_not_divide_takes_fewer(
