@@ -19,23 +19,30 @@ from compliance.judge import Judgement, Overall, compared, judge_log
 from compliance.official import DEFAULT_RULESET
 from compliance.official.ruleset import accepted_rulesets, refused_ruleset
 from compliance.read.find import find_logs, is_package
-from compliance.read.record import as_json, printable
+from compliance.read.record import answer_json, error_json, printable
 from compliance.read.source import STDIN, CannotJudge
 from compliance.rules import RULES
 from compliance.rules.rule import Unchecked
 from compliance.streams import guarded, open_standard_streams
 
+_COMMAND = "judge"
+"""What --json calls this program, by either of its names."""
 _EXIT_CODES: dict[Overall, int] = {"pass": 0, "fail": 1, "cannot-judge": 2}
 _LOGS_A_PROCESS = 50
 """Of fewer logs, another process costs more than it saves."""
 
 
 class _Parser(argparse.ArgumentParser):
-    """A parser whose errors are one line."""
+    """A parser whose errors are one line, and with --json an object too."""
+
+    asks_for_json = False
 
     def error(self, message: str) -> NoReturn:
         """Print what is wrong, and exit with 2."""
-        self.exit(2, printable(f"{self.prog}: {message}") + "\n")
+        line = printable(f"{self.prog}: {message}")
+        if self.asks_for_json:
+            print(error_json(_COMMAND, line, 2))
+        self.exit(2, f"{line}\n")
 
 
 def main(arguments: list[str] | None = None, program: str = "python -m compliance") -> int:
@@ -50,7 +57,10 @@ def main(arguments: list[str] | None = None, program: str = "python -m complianc
     paths = options.paths
     if asks_for_package or (len(paths) == 1 and is_package(paths[0]) and not options.division):
         if options.division or len(paths) > 1:
-            print("package: found --division or several folders; expected one package", file=sys.stderr)
+            message = "package: found --division or several folders; expected one package"
+            print(message, file=sys.stderr)
+            if options.json:
+                print(error_json(_COMMAND, message, 2))
             return 2
         return _package(paths[0], options)
     missing = [path for path in paths if _is_missing(path)]
@@ -88,7 +98,7 @@ def _logs(options: argparse.Namespace) -> int:
         if said_of_all and not options.json:
             print(text.printed(text.not_applied(said_of_all)))
     if options.json:
-        print(as_json([judgement.as_json() for judgement in judgements]))
+        print(answer_json(_COMMAND, [judgement.as_json() for judgement in judgements]))
     elif (last := text.summary(judgements)) is not None:
         print(printable(last))
     return worst
@@ -109,18 +119,20 @@ def _package(root: Path, options: argparse.Namespace) -> int:
         print(printable(f"cannot judge: {problem}"), file=sys.stderr)
         if options.json:
             by_ruleset = options.ruleset or DEFAULT_RULESET
-            print(as_json({"path": str(root), "ruleset": by_ruleset, "verdict": "cannot-judge"}))
+            content = {"path": str(root), "ruleset": by_ruleset, "verdict": "cannot-judge"}
+            print(answer_json(_COMMAND, content))
         return 2
-    print(as_json(judgement.as_json()) if options.json else text.of_package(judgement))
+    print(answer_json(_COMMAND, judgement.as_json()) if options.json else text.of_package(judgement))
     return _EXIT_CODES[judgement.verdict]
 
 
 def _list_rules(arguments: list[str], program: str) -> int:
     parser = _Parser(prog=f"{program} rules", description="List the rules that decide, and the questions that don't.")
     parser.add_argument("--json", action="store_true", help="print one JSON object, with rules and questions")
+    parser.asks_for_json = "--json" in arguments
     if parser.parse_args(arguments).json:
         content = {"rules": [rule.as_json() for rule in RULES], "questions": [topic.as_json() for topic in TOPICS]}
-        print(as_json(content))
+        print(answer_json(_COMMAND, content))
         return 0
     lines = [*text.rules_table(RULES), "Questions, which decide nothing"]
     for topic in TOPICS:
@@ -155,6 +167,7 @@ def _parsed(arguments: list[str], program: str) -> argparse.Namespace:
     parser.add_argument("--division", choices=("closed", "open"), help="division that the logs must have")
     parser.add_argument("--strict", action="store_true", help="fail where evidence is missing that the rules ask for")
     parser.add_argument("--json", action="store_true", help="print one JSON array with an object per log")
+    parser.asks_for_json = "--json" in arguments
     return parser.parse_args(arguments)
 
 

@@ -180,6 +180,27 @@ def as_json(content: Any) -> str:
     return json.dumps(json.loads(text, parse_constant=lambda _: None), indent=2)
 
 
+JSON_FORMAT = 1
+"""Number of the form of what `--json` prints; it grows when a field changes its name or meaning, or goes."""
+
+
+def answer_json(command: str, content: Any) -> str:
+    """Return a command's answer for `--json`: an object that names the command, or a list of such objects."""
+    plain_content = json.loads(as_json(content))
+    if isinstance(plain_content, list):
+        return as_json([_named(command, item) for item in plain_content])
+    return as_json(_named(command, plain_content))
+
+
+def error_json(command: str, message: str, exit_code: int) -> str:
+    """Return what `--json` prints instead of an answer after a mistake; the message is that of standard error."""
+    return answer_json(command, {"error": {"message": message.strip(), "exit_code": exit_code}})
+
+
+def _named(command: str, content: Any) -> Any:
+    return {"json_format": JSON_FORMAT, "command": command, **content} if isinstance(content, dict) else content
+
+
 def distinct(values: Iterable[Any]) -> list[Any]:
     """Return values that differ, in their order: 448 and 448.0 are one value, and so are two NaN."""
     different: dict[str, Any] = {}

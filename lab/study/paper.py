@@ -128,11 +128,15 @@ def run_parts(folder: Path, parts: Sequence[Part], progress: Progress) -> dict[s
     return answers
 
 
+_OF_EVERY_ANSWER = ("json_format", "command")
+
+
 def rows_of(answer: Any) -> list[Json]:
     """Return an answer as rows: a study's comparisons, or a list as it is."""
-    if isinstance(answer, list):
-        return answer
-    return [*answer["comparisons"], *answer["at_equal_values"]] if "comparisons" in answer else [answer]
+    rows = answer if isinstance(answer, list) else [answer]
+    if "comparisons" in rows[0]:
+        rows = [*answer["comparisons"], *answer["at_equal_values"]]
+    return [{name: value for name, value in row.items() if name not in _OF_EVERY_ANSWER} for row in rows]
 
 
 def published_rows() -> list[Json]:

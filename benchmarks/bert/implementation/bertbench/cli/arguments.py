@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from bertbench.common.errors import ConfigError
 from bertbench.common.system_faults import unwritable
+from compliance.read.record import answer_json
 from compliance.read.record import as_json as strict_json
 
 if TYPE_CHECKING:
@@ -88,7 +89,8 @@ def _systems(**_: object) -> list[str]:
 
 def passed_on(arguments: argparse.Namespace, *names: str, **changed: object) -> list[str]:
     """Return --set and the named options as words for another process: those that are given, or `changed`."""
-    values = {**vars(arguments), "set": arguments.overrides, **changed}
+    as_json = bool(vars(arguments).get("json"))  # the option has no value: ours is the command's name
+    values = {**vars(arguments), "set": arguments.overrides, "json": as_json, **changed}
     words = []
     for name in ("set", *names):
         option, value = f"--{name.replace('_', '-')}", values[name]
@@ -178,12 +180,17 @@ def check_new_file(out: Path | None) -> None:
         raise ConfigError(f"--out {out}: expected a new file that ends in .json; give another name")
 
 
-def emit(as_json: bool, content: object, *lines: str) -> None:
-    """Print `content` as JSON (dataclasses as objects) if `as_json`, else the lines unless they are empty."""
+def emit(as_json: str, content: object, *lines: str) -> None:
+    """Print `content` as the answer of the command that `as_json` names, else the lines unless they are empty."""
     if as_json:
-        print(strict_json(content))
+        print(answer_json(as_json, content))
     elif text := "\n".join(lines):
         print(text)
+
+
+def emit_document(content: object) -> None:
+    """Print JSON in a form of its own, with or without --json: a file that other programs read."""
+    print(strict_json(content))
 
 
 def say(*lines: object) -> None:

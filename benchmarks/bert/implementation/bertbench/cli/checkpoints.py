@@ -154,7 +154,8 @@ def evaluate(arguments: argparse.Namespace) -> int:
         return 0
     say_unread(system, arguments)
     content = {
-        "checkpoint": str(path),
+        "checkpoint": str(path),  # their name before --weights
+        "weights": str(path),
         "source": score.source,
         "data": str(score.data),
         "samples": score.samples,
@@ -193,7 +194,8 @@ def fill_mask(arguments: argparse.Namespace) -> int:
     masks = predicted(weights, vocabulary, arguments.text, arguments.top)
     content = {
         "text": arguments.text,
-        "checkpoint": str(weights.path),
+        "checkpoint": str(weights.path),  # their name before --weights
+        "weights": str(weights.path),
         "source": weights.source,
         "masks": masks,
     }

@@ -16,6 +16,7 @@ from bertbench.cli.arguments import (
     announce,
     check_new_file,
     emit,
+    emit_document,
     say,
     system_of,
     write_file,
@@ -39,9 +40,11 @@ def list_systems(arguments: argparse.Namespace) -> int:
     rows = [
         {
             "name": system.name,
+            "system": system.name,
             "description": system.description,
             "division": system.hardware.division,
             "ranks": system.world_size,
+            "gpus": system.world_size,
             "global_batch_size": system.global_batch_size,
         }
         for system in systems
@@ -69,7 +72,11 @@ def show(arguments: argparse.Namespace) -> int:
         "evaluation_interval_samples": system.evaluation_interval,
         "max_steps": system.max_steps,
     }
-    emit(True, {**system.model_dump(mode="json", by_alias=True), "derived": derived})
+    content = {**system.model_dump(mode="json", by_alias=True), "derived": derived}
+    if arguments.json:
+        emit(arguments.json, content)
+    else:
+        emit_document(content)
     return 0
 
 
@@ -90,7 +97,7 @@ def export(arguments: argparse.Namespace) -> int:
         return _export_shell(system, arguments.out, arguments.json)
     if arguments.out is not None:
         raise ConfigError(f"--out {arguments.out}: is for --shell; add that, or redirect the output to a file")
-    emit(True, system.model_dump(mode="json", by_alias=True))
+    emit_document(system.model_dump(mode="json", by_alias=True))
     return 0
 
 
@@ -231,7 +238,7 @@ def scale(arguments: argparse.Namespace) -> int:
     return 0
 
 
-def _write_system(made: "NewSystem", out: Path | None, as_json: bool, content: object) -> None:
+def _write_system(made: "NewSystem", out: Path | None, as_json: str, content: object) -> None:
     """Write or print a new system's file, or print `content` as JSON; say what its user should know."""
     text = json.dumps(made.content, indent=2) + "\n"
     say(*made.notes)

@@ -213,7 +213,7 @@ def _is_download(folder: Path) -> bool:
     return not exists(folder / MANIFEST_NAME, DataError) and not (folder / "train").is_dir()
 
 
-def _verify_download(folder: Path, as_json: bool) -> int:
+def _verify_download(folder: Path, as_json: str) -> int:
     from bertbench.common.progress import Progress
     from bertbench.data.mlcommons.check import examine
     from bertbench.data.mlcommons.download_report import downloads_that_help, report_lines
@@ -294,7 +294,7 @@ def export(arguments: argparse.Namespace) -> int:
     return 0
 
 
-def _print_sizes(dataset: "Dataset", as_json: bool) -> int:
+def _print_sizes(dataset: "Dataset", as_json: str) -> int:
     """Print the sizes of a dataset's TFRecords beside those that MLCommons publishes."""
     from bertbench.common.progress import Progress
     from bertbench.data.formats.export import tfrecords

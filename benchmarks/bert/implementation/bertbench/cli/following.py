@@ -5,6 +5,7 @@ import shutil
 import sys
 import time
 from contextlib import suppress
+from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -44,7 +45,8 @@ def watch(arguments: argparse.Namespace) -> int:
         return state_of(run, ranks_on_this_machine(newest), earlier)
 
     if arguments.json:
-        emit(True, look())
+        now = look()
+        emit(arguments.json, {**asdict(now), "gpus": now.world_size})
         return 0
     from rich.console import Console
     from rich.live import Live
@@ -106,7 +108,7 @@ def _list_runs(arguments: argparse.Namespace, folders: list[Path]) -> int:
     from bertbench.report.run_list import NO_LOG, arranged, check_log, list_text, listed, run_logs, why_no_log
 
     logs = [log for folder in folders for log in run_logs(folder)]
-    rows = [listed(log, arguments.ruleset) | {"run": shown_path(log)} for log in logs]
+    rows = [listed(log, arguments.ruleset) | {"run": shown_path(log), "log": str(log)} for log in logs]
     no_logs = [log for log, row in zip(logs, rows, strict=True) if row["status"] == NO_LOG]
     if len(no_logs) == len(logs):
         check_log(logs[0])  # raises its reason
@@ -164,7 +166,9 @@ def track(arguments: argparse.Namespace) -> int:
         raise DataError(f"{', '.join(twice)}: named by two logs, which would share a record; track them one at a time")
     for run in followed:
         _record(run, arguments.to, out)
-    content = [{"run": shown_path(run.log), "name": run.name, "steps": len(run.rows)} for run in followed]
+    content = [
+        {"run": shown_path(run.log), "log": str(run.log), "name": run.name, "steps": len(run.rows)} for run in followed
+    ]
     lines = (f"{row['run']}: {row['steps']:,} steps to {arguments.to} as {row['name']}" for row in content)
     emit(arguments.json, content, *lines, f"in {shown_path(out)}")
     return 0

@@ -17,6 +17,7 @@ from bertbench.common import children
 from bertbench.common.errors import BertbenchError
 from bertbench.common.terminal import use_closest_signs
 from bertbench.common.user_errors import user_error
+from compliance.read.record import error_json
 from compliance.read.source import CannotJudge
 from compliance.streams import guarded, open_standard_streams, output_error
 
@@ -42,10 +43,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _main(arguments: Sequence[str] | None) -> int:
+    words = list(sys.argv[1:] if arguments is None else arguments)
     try:
         if arguments is None:
             children.begin()
-        return _run(list(sys.argv[1:] if arguments is None else arguments))
+        return _run(words)
+    except _UsageError as mistake:
+        mistake.print(words)
+        raise
     except KeyboardInterrupt as interrupt:
         return children.said(interrupt)
     except Exception as error:  # of torch and the system, too: what a person can mend is said in a line
@@ -54,7 +59,22 @@ def _main(arguments: Sequence[str] | None) -> int:
         if explained is None or is_of_output:
             raise  # `guarded` says what is wrong with standard output
         print(f"bertbench: {explained}", file=sys.stderr)
+        if _asks_for_json(words):
+            print(error_json(_name_of(words), str(explained), explained.exit_code))
         return explained.exit_code
+
+
+def _asks_for_json(words: Sequence[str]) -> bool:
+    return "--json" in words
+
+
+def _name_of(words: Sequence[str]) -> str:
+    """Return the name of the command that the words call, or as much of one as they have."""
+    try:
+        command = called_by(words)
+    except BertbenchError:  # the laboratory's, outside a checkout
+        command = None
+    return command.name if command else " ".join(words[:1])
 
 
 def _run(words: list[str]) -> int:
@@ -80,6 +100,25 @@ def _run(words: list[str]) -> int:
     return command.run(arguments)
 
 
+class _UsageError(SystemExit):
+    """A mistake in the words of a command line: its message, after the whole help if there is any."""
+
+    def __init__(self, message: str, shown_help: str = "") -> None:
+        super().__init__(2)
+        self._message = message
+        self._help = shown_help
+
+    def print(self, words: Sequence[str]) -> None:
+        """Print help and message, and with --json the error as JSON, alone on standard output."""
+        if _asks_for_json(words):
+            print(f"{self._help}{self._message}", file=sys.stderr)
+            last_line = self._message.splitlines()[-1]
+            print(error_json(_name_of(words), last_line, 2))
+        else:
+            print(self._help, end="")
+            print(self._message, file=sys.stderr)
+
+
 class _Parser(argparse.ArgumentParser):
     """Name the closest command, value or option after a misspelt one."""
 
@@ -89,8 +128,7 @@ class _Parser(argparse.ArgumentParser):
     def error(self, message: str) -> NoReturn:
         """Print the message, after the whole help if an argument is missing, else after usage; exit code 2."""
         if "arguments are required" in message:
-            self.print_help()
-            self.exit(2, f"{self.prog}: {message}\n")
+            raise _UsageError(f"{self.prog}: {message}", self.format_help())
         leaf = self.leaf or self
         known = [*leaf._option_string_actions]
         unknown = "unrecognized arguments:"
@@ -107,7 +145,10 @@ class _Parser(argparse.ArgumentParser):
             self._name_settings(message, words, leaf, misspelt=True)
         if closest := _closest(typed, known, _ALIKE):
             message = f"{re.sub(r' [(]choose from .*', '', message)}; did you mean {' or '.join(closest)}?"
-        super().error(message)
+        self._end(message)
+
+    def _end(self, message: str) -> NoReturn:
+        raise _UsageError(f"{self.format_usage()}{self.prog}: error: {message}")
 
     def _name_settings(
         self, message: str, words: list[str], leaf: argparse.ArgumentParser, misspelt: bool = False
@@ -127,9 +168,9 @@ class _Parser(argparse.ArgumentParser):
                 what = "change settings in the file that it writes, or in the commands that read it, by"
             elif only_weights:
                 what = "starting weights are given with"
-            super().error(f"{message}; {what} {' '.join(meant)}")
+            self._end(f"{message}; {what} {' '.join(meant)}")
         if no_epochs(words, finetunes):
-            super().error(f"{message}; a run ends at its target, and at the latest after --set schedule.max_steps=N")
+            self._end(f"{message}; a run ends at its target, and at the latest after --set schedule.max_steps=N")
 
 
 def _closest(typed: list[str], known: list[str], similarity: float) -> list[str]:
@@ -159,7 +200,10 @@ def _parser(words: list[str]) -> argparse.ArgumentParser:
         else:  # the help lists commands of one word itself, by group
             leaf = names.add_parser(name, description=command.help)
         if command == called and not command.reads_words:
-            leaf.add_argument("--json", action="store_true", help="print JSON on standard output")
+            leaf.add_argument(
+                "--json", action="store_const", const=command.name, default="",
+                help="print JSON on standard output (docs/json.md)",
+            )  # fmt: skip
             command.add_arguments(leaf)
             leaf.set_defaults(command=command.name)
             parser.leaf = leaf

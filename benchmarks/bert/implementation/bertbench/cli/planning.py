@@ -173,7 +173,10 @@ class Simulation(NamedTuple):
 def balance(arguments: argparse.Namespace) -> int:
     """Simulate how evenly each load-balancing method loads a machine's GPUs, and print a table."""
     simulation = simulated(arguments)
-    emit(arguments.json, simulation.outcomes, *_balance_table(simulation.outcomes), simulation.scoring)
+    rows = []
+    for outcome in simulation.outcomes:  # `load_efficiency` and `local_batch` are the names of other commands, too
+        rows.append({**asdict(outcome), "local_batch": outcome.batch, "load_efficiency": outcome.efficiency})
+    emit(arguments.json, rows, *_balance_table(simulation.outcomes), simulation.scoring)
     return 0
 
 

@@ -38,6 +38,7 @@ class Allocation:
         return {
             "system": self.system.name,
             "ranks": self.system.world_size,
+            "gpus": self.system.world_size,
             "all_reduce_gbit": self.all_reduce_gbit,
             "nodes": [{"node": number, **asdict(node)} for number, node in enumerate(self.nodes)],
             "problems": self.problems,

@@ -16,6 +16,7 @@ def forecast_json(forecast: RunForecast) -> dict[str, Any]:
         "samples_to_converge": round(forecast.samples.number),
         "samples_source": forecast.samples.source,
         "predicted_min": round(forecast.minutes, 4),
+        "expected_minutes": round(forecast.minutes, 3),
         "likely_min": round(forecast.range.middle_min, 4),
         "range_min": [round(forecast.range.low_min, 4), round(forecast.range.high_min, 4)],
         "range_source": forecast.range.source,
