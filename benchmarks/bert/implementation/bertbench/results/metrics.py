@@ -1,4 +1,4 @@
-"""metrics.jsonl: one line a step with loss, learning rate, gradient norm, share clipped, times and load balance.
+"""metrics.jsonl: one line a step with loss, learning rate, gradient norm, share clipped, times, FLOP/s and balance.
 
 The last line of each flush also has every rank's time by phase (`ranks_ms`), from which stragglers are found.
 
@@ -23,6 +23,7 @@ from bertbench.common.scalars import Scalar
 from bertbench.distributed.rendezvous import ranks_text
 from bertbench.distributed.world import World
 from bertbench.loading.loader import LoadedStep
+from bertbench.results.flop_rate import FlopFields, FlopRate
 from bertbench.results.linefile import LineFile
 from bertbench.results.mlperf_log import MlperfLog
 from bertbench.results.timeline import Timeline
@@ -76,6 +77,10 @@ class Metrics:
         self.timeline = timeline or Timeline(None)
         self._steps: list[_TakenStep] = []
         self.last_loss = math.nan
+        self.flop_rate: FlopRate | None = None
+        """Turns a step's tokens and time into FLOP/s; None where they aren't counted."""
+        self.last_flops: FlopFields = {}
+        """FLOP/s of the last step that was written."""
         self.phases = PhaseClock(world.device)
         """This rank's time by phase, of the steps it takes while these metrics are open."""
         self._clocked = clocked(self.phases)
@@ -121,6 +126,9 @@ class Metrics:
         for taken, (loss, clipped, wait_ms, skipped), rate, norm, scale in zip(
             steps, summed.tolist(), rates, norms, scales, strict=True
         ):
+            step_ms = on_gpu_ms or taken.step_ms
+            counts = taken.loaded.counts
+            self.last_flops = self.flop_rate.fields(counts, step_ms) if self.flop_rate and counts else {}
             line = {
                 "step": taken.step,
                 "samples": taken.samples,
@@ -128,9 +136,10 @@ class Metrics:
                 "lr": _digits(rate),
                 "grad_norm": _digits(norm) if math.isfinite(norm) else None,
                 "clipped": round(clipped / self._world.size, 6),
-                "step_ms": round(on_gpu_ms or taken.step_ms, 3),
+                "step_ms": round(step_ms, 3),
                 "load_wait_ms": round(wait_ms / self._world.size, 3),
                 "load_efficiency": round(taken.loaded.load_efficiency, 4),
+                **self.last_flops,
                 "skipped": int(skipped),
                 **({} if scale is None else {"loss_scale": scale}),
                 **(_by_phase(ranks_ms) if taken is steps[-1] and ranks_ms.any() else {}),
