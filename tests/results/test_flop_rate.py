@@ -95,7 +95,7 @@ def test_peaks_are_dense_and_a_format_that_a_gpu_lacks_has_none() -> None:
 def trained(world: World, system: System, log: Path) -> None:
     files = ResultFiles(log) if world.leads else None
     if files:
-        files.folder.mkdir()
+        files.describe(system, 11)
     train(system, world, 11, files, RunProgress(system, enabled=False))
 
 

@@ -58,6 +58,8 @@ class RunState:
     """Of the last steps, as the next."""
     mfu: float | None
     """Model FLOP utilisation: the share of the device's peak."""
+    bubble: float | None
+    """Share of a pipeline's time that its ranks wait for other stages."""
     accuracy: float | None
     best_accuracy: float | None
     target: float | None
@@ -120,6 +122,7 @@ def state_of(run: FollowedRun, ranks: Sequence[RankProcess] = (), earlier: Seque
         samples_per_s=speed,
         tflops_per_device=_recent_median(run, "tflops_per_device"),
         mfu=_recent_median(run, "mfu"),
+        bubble=_recent_median(run, "bubble"),
         accuracy=facts.evaluations[-1].accuracy if facts.evaluations else None,
         best_accuracy=facts.best_accuracy,
         target=target,

@@ -137,6 +137,12 @@ def remarks(group: GroupSummary) -> Iterator[str]:
     if timed:
         yield _speed(timed)
     yield from _flop_rates(results)
+    for run in results:
+        if run.bubble is not None and run.bubble_of_equal_stages is not None:
+            yield (
+                f"pipeline: {cell(run.name)}: bubble {run.bubble:.1%} of its time, {run.bubble_of_equal_stages:.1%} if "
+                "stages were equal and messages took no time"
+            )
     efficiencies = [run.load_efficiency for run in results if run.load_efficiency is not None]
     if efficiencies:
         yield f"balance: load efficiency {mean(efficiencies):.1%} (mean over slowest rank)"

@@ -13,6 +13,7 @@ from bertbench.results.files import ResultFiles
 from bertbench.results.flop_rate import FlopRate
 from bertbench.results.mlperf_log import Run
 from bertbench.results.opening import open_run
+from bertbench.results.pipeline_timeline import write_pipeline_timeline
 from bertbench.results.profiling import Profiler
 from bertbench.results.run_progress import RunProgress
 from bertbench.training.build import NEW, Options, build_run
@@ -46,6 +47,7 @@ def train(
             trainer = built.trainer
             snapshots = built.snapshots
             metrics.flop_rate = FlopRate.of(system, built.peak)
+            metrics.layout = system.layout if system.layout.pipeline > 1 else None
             progress.message(f"{built.arithmetic.text()}\n{trainer.describe_step().text()}\n{built.peak.text()}")
             batch_size = system.global_batch_size
 
@@ -79,6 +81,8 @@ def train(
             else:
                 run.aborted(f"target {system.evaluation.target} not reached in {system.max_steps} steps")
         snapshots.close()
+        if system.layout.pipeline > 1:
+            write_pipeline_timeline(trainer.stage_spans(), system, world, files)
         if system.checkpoint.final_weights:
             progress.message(write_final_weights(system, world, trainer, files, seed, run.samples))
         trainer.close()
