@@ -12,7 +12,7 @@ from bertbench.common.phases import BACKWARD, FORWARD, PHASES, STAGE_WAIT
 from bertbench.config.layout import Layout, PipelineSchedule, bubble_share
 from bertbench.distributed.world import World
 from bertbench.parallel.stage_spans import StageSpan
-from bertbench.results.pipeline_timeline import PipelineTimeline, bubble_of_phases, bubble_of_spans, waits
+from bertbench.results.pipeline_timeline import PipelineTimeline, add_to_trace, bubble_of_phases, bubble_of_spans, waits
 from bertbench.run_files.straggler import rank_times
 from lab.bench.pipeline_simulation import Pass, orders, simulate
 from lab.bench.sleeping_pipeline import SleepingPipeline
@@ -88,6 +88,19 @@ def test_a_trace_has_a_track_of_passes_and_one_of_messages_for_each_rank() -> No
 
 
 STEPS = 6
+
+
+def test_a_profile_s_trace_gets_the_pipeline_s_steps_at_their_time(tmp_path: Path) -> None:
+    trace = tmp_path / "trace.json"
+    trace.write_text(json.dumps({"baseTimeNanoseconds": 900 * 10**9, "traceEvents": [{"name": "aten::mm"}]}))
+    add_to_trace(trace, tmp_path)
+    assert len(json.loads(trace.read_text())["traceEvents"]) == 1, "a run without a pipeline has nothing to add"
+    (tmp_path / "pipeline.json").write_text(json.dumps(TIMELINE.record()))
+    add_to_trace(trace, tmp_path)
+    first, *added = json.loads(trace.read_text())["traceEvents"]
+    assert first == {"name": "aten::mm"}
+    # the clock read 0 at 1,000 s since 1970, and the first pass began at 10 s
+    assert min(event["ts"] for event in added if event["ph"] == "X") == pytest.approx(110e6)
 
 
 def sleeping_spans(world: World, schedule: PipelineSchedule, wanted: float, *sizes: Any) -> list[list[StageSpan]]:
