@@ -27,7 +27,8 @@ _RANKS = 2
 _BACKWARD = 2  # times as long as a forward pass
 _SIMULATED_RANKS = (2, 4, 8, 64)
 _LATENCIES_US = (0.0, 20.0, 1000.0)
-_MICROBATCHES_OF_A_RANK = 4  # where ranks are simulated
+_MICROBATCHES_OF_A_RANK = 4  # where ranks are simulated, as the next
+_SIMULATED_FORWARD_S = 0.01
 _COLUMNS = {
     "schedule": "{0.schedule}", "step ms": "{0.step_ms:,.1f}", "bubble": "{0.bubble:.1%}",
     "by formula": "{0.by_formula:.1%}", "simulated": "{0.simulated:.1%}", "GPipe's step is": "{0.gpipe_is!s:}",
@@ -87,25 +88,29 @@ def measure(arguments: argparse.Namespace, progress: Progress) -> Found:
                 gpipe_is=paired_ratio(gpipe_s, seconds),
             )
         )
-    simulated = simulate_beyond(forward_s)
+    simulated = simulate_beyond()
     head = (
         f"{_RANKS} ranks of {processor()}, {microbatches} microbatches; stages sleep {arguments.forward_ms} ms forward "
         f"and {_BACKWARD * arguments.forward_ms} backward for each; medians of {arguments.rounds} rounds"
     )
-    beyond = f"simulated: {_MICROBATCHES_OF_A_RANK} microbatches for each rank, passes as above"
+    forward_ms = 1e3 * _SIMULATED_FORWARD_S
+    beyond = (
+        f"simulated: {_MICROBATCHES_OF_A_RANK} microbatches for each rank, whose passes of one take {forward_ms:g} ms "
+        f"forward and {_BACKWARD * forward_ms:g} backward"
+    )
     lines = [head, *table(measured, _COLUMNS), "", beyond, *table(simulated, _SIMULATED_COLUMNS)]
     return Found({"measured": measured, "simulated": simulated}, lines)
 
 
-def simulate_beyond(forward_s: float) -> Sequence[Simulated]:
+def simulate_beyond() -> Sequence[Simulated]:
     """Simulate every schedule on more and more ranks, with messages of each latency."""
     rows = []
     for ranks in _SIMULATED_RANKS:
         microbatches = _MICROBATCHES_OF_A_RANK * ranks
         for message_us in _LATENCIES_US:
-            _, plain_s = _simulated("1f1b", ranks, microbatches, message_us / 1e6, forward_s)
+            _, plain_s = _simulated("1f1b", ranks, microbatches, message_us / 1e6, _SIMULATED_FORWARD_S)
             for schedule, virtual_stages in SCHEDULES.items():
-                bubble, step_s = _simulated(schedule, ranks, microbatches, message_us / 1e6, forward_s)
+                bubble, step_s = _simulated(schedule, ranks, microbatches, message_us / 1e6, _SIMULATED_FORWARD_S)
                 by_formula = bubble_share(ranks, microbatches, virtual_stages)
                 rows.append(
                     Simulated(
@@ -155,5 +160,5 @@ def _steps(
 
 add_arguments, run = command(
     measure, ("--rounds", 20, "steps of each schedule"), ("--microbatches", 8, "microbatches of a step, even"),
-    ("--forward-ms", 10, "sleep of a rank's forward pass"),
+    ("--forward-ms", 100, "sleep of a rank's forward pass"),
 )  # fmt: skip
