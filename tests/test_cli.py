@@ -394,10 +394,10 @@ def test_progress_fits_80_columns(tiny: Tiny, monkeypatch: pytest.MonkeyPatch) -
     system = tiny("schedule.max_steps=14063", "data.global_batch_size=65536")
     with RunProgress(system, enabled=True) as progress:
         for step in (14060, 14061, 14062):
-            progress.trained(step, 14063, 11.123)
+            progress.trained(step, 14063, 11.123, {"mfu": 0.52})
         progress.evaluated(10**9, 0.72)
-        progress.trained(14062, 14063, 11.123)
-        progress.trained(14063, 14063, 11.123)
+        progress.trained(14062, 14063, 11.123, {"mfu": 0.52})
+        progress.trained(14063, 14063, 11.123, {"mfu": 0.52})
     drawn = [line for line in terminal.getvalue().replace("\n", "\r").split("\r") if "step" in line]
-    assert any("14063/14063" in line and "eval in 0 s" in line for line in drawn)
+    assert any("14063/14063" in line and "MFU 52%" in line and "eval in 0 s" in line for line in drawn)
     assert max(map(len, drawn)) <= 80

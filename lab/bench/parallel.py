@@ -19,7 +19,7 @@ from bertbench.machine.processor import processor
 from lab.bench.harness import Found, command, in_turns, option, paired_ratio, table
 from lab.bench.whole_run import ALIKE, Trained, steps_only, train_here
 
-_PARTS = 8  # in a step: twice the longest pipeline, so that the bubble is 3/8 of the time and doesn't hide all else
+_PARTS = 8  # in a step: twice the longest pipeline, so that the bubble is 3/11 of the time and doesn't hide all else
 _LAYOUTS = {"data 1": (1, 1), "data 2": (2, 1), "data 4": (4, 1), "pipeline 2": (1, 2), "pipeline 4": (1, 4)}
 _COLUMNS = {"layout": "{0[0]}", "samples/s": "{0[1]:,.0f}", "over one rank": "{0[2]}"}
 

@@ -17,6 +17,7 @@ from bertbench.balance.random_samples import length_shares
 from bertbench.cli.arguments import emit
 from bertbench.common.published_results import PublishedResult, published_results
 from bertbench.config.closed import EVALUATION_SAMPLES
+from bertbench.machine.gpu_peaks import DENSE_TFLOPS
 from bertbench.model.shape import BertShape, FlopTerms
 from bertbench.plan.calibrating_results import GPUS_OF_NODE
 from bertbench.plan.load_efficiency import mean_flops
@@ -25,7 +26,7 @@ from lab.kernels.absent_gpu import check_triton
 from lab.kernels.certificate import certificate
 
 _ARCH: dict[Gpu, str] = {"a100": "sm_80", "h100": "sm_90", "h200": "sm_90"}
-_PEAK_FP8 = 1979e12  # of Hopper, dense
+_PEAK_FP8 = 1e12 * DENSE_TFLOPS["H100"]["fp8"]
 _BANDWIDTH = {"a100": 2.039e12, "h100": 3.35e12, "h200": 4.8e12}  # bytes/s, data sheets of the SXM modules
 _EVALUATION_INTERVAL = 150_000  # training samples
 _BUCKETS = 26  # gradient buckets: the last one's reduction can't overlap the backward pass

@@ -19,6 +19,7 @@ _BENCHES = {
     "overlap": "measure communication hidden behind the backward pass",
     "links": "compare methods of training over slow links",
     "parallel": "compare parallel layouts by time",
+    "pipeline": "compare pipeline schedules at equal work",
 }
 _STUDIES = {
     "buckets": "compare numbers of buckets and thresholds of bucket clipping",

@@ -45,7 +45,7 @@ def test_step_seconds_follow_the_formulas() -> None:
     system = load_system("bert10b_n128")
     seconds, load = step_seconds(system, "a100"), load_of(system)
     assert system.layout == Layout(64, 2, 8, 2)
-    assert seconds.bubble == pytest.approx(7 / (2 * 16) * (seconds.compute + seconds.imbalance + seconds.tensor))
+    assert seconds.stage_wait == pytest.approx(7 / (2 * 16) * (seconds.compute + seconds.imbalance + seconds.tensor))
     assert load.largest.tokens >= load.mean_tokens
     recomputed = step_seconds(load_system("bert10b_n128", ["parallel.recompute=true"]), "a100")
     assert recomputed.compute == pytest.approx(4 / 3 * seconds.compute)

@@ -97,7 +97,7 @@ def test_a_run_reaches_its_target_and_leaves_a_log_that_the_official_checker_pas
     assert [row["step"] for row in rows] == list(range(1, len(rows) + 1))
     assert rows[-1]["samples"] == 12 * len(rows) == outcome["samples"]
     expected = {"step", "samples", "loss", "lr", "grad_norm", "clipped", "step_ms", "load_efficiency"}
-    assert set(rows[0]) == expected | {"load_wait_ms", "skipped"}
+    assert set(rows[0]) == expected | {"load_wait_ms", "skipped", "tflops_per_device", "mfu"}
     (stop,) = [event for event in read_events(log) if event.key == "run_stop"]
     (reported,) = answer("report", log)
     spent = reported["runs"][0]["ledger"]
@@ -109,7 +109,8 @@ def test_a_run_reaches_its_target_and_leaves_a_log_that_the_official_checker_pas
     assert spent["goodput"] == pytest.approx(spent["training_s"] / spent["wall_s"])
     assert spent["lost_work_s"] == spent["queued_s"] == 0
     beside = {path.name: json.loads(path.read_text()) for path in log.with_suffix("").glob("*.json")}
-    assert set(beside) == {"arithmetic.json", "config.json", "system.json", "run.json", "communication.json"}
+    files = {"arithmetic.json", "config.json", "system.json", "run.json", "communication.json", "peak.json"}
+    assert set(beside) == files
     assert beside["config.json"]["evaluation"]["target"] == 0.01
     assert len(beside["system.json"]) == 33
     assert beside["system.json"]["framework"].startswith(f"PyTorch {torch.__version__}")

@@ -147,6 +147,14 @@ def test_on_a_cpu_each_moment_of_a_step_is_counted_once() -> None:
     }
 
 
+def test_of_a_pipeline_the_time_outside_its_passes_is_waiting_for_other_stages() -> None:
+    pipeline = ours("wait for other stages", 1, 13)
+    last_pass_ends_early = [event for event in STEP_OF_20_MS if event["name"] != "backward"] + [ours("backward", 9, 12)]
+    parts = where([*last_pass_ends_early, pipeline])
+    assert (parts["forward"], parts["backward"], parts["wait for other stages"]) == (7.0, 3.0, 2.0)
+    assert sum(parts.values()) == 20
+
+
 def test_on_a_gpu_sums_count_only_where_nothing_else_runs() -> None:
     autograd = [span("autograd::engine::evaluate_function: MmBackward0", 9, 12, tid=2, link=14)]
     kernels = [

@@ -101,7 +101,7 @@ def export(arguments: argparse.Namespace) -> int:
     return 0
 
 
-def _export_shell(system: "System", folder: Path | None, as_json: bool) -> int:
+def _export_shell(system: "System", folder: Path | None, as_json: str) -> int:
     from bertbench.plan.shell_configuration import shell_configuration
 
     configuration = shell_configuration(system)

@@ -19,6 +19,7 @@ ALL_REDUCE = "all-reduce"
 OPTIMIZER = "optimizer"
 DATA_WAIT = "data wait"
 REPLAY = "replay"
+STAGE_WAIT = "wait for other stages"
 _PHASE_OF = {
     DATA_WAIT: phases.DATA,
     FORWARD: phases.FORWARD,
@@ -26,6 +27,7 @@ _PHASE_OF = {
     OPTIMIZER: phases.OPTIMIZER,
     ALL_REDUCE: phases.WAIT,
     REPLAY: phases.REPLAY,
+    STAGE_WAIT: phases.STAGE_WAIT,
 }
 
 

@@ -18,6 +18,15 @@ class Coordinate(NamedTuple):
     tensor: int
 
 
+def bubble_share(pipeline: int, microbatches: int, virtual_stages: int = 1) -> float:
+    """Return the bubble of a pipeline of equal stages: the share of its time that its ranks wait for other stages.
+
+    (p - 1) / (v m + p - 1). Narayanan et al. 2021 (sections 2.2.1 and 2.2.2) give waiting over computing instead,
+    (p - 1) / (v m).
+    """
+    return (pipeline - 1) / (virtual_stages * microbatches + pipeline - 1)
+
+
 class Layout(NamedTuple):
     """Sizes of the dimensions; their product is the number of ranks."""
 

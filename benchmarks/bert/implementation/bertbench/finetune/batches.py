@@ -16,6 +16,7 @@ from bertbench.common.seeding import permuted
 from bertbench.data.store.columns import Columns, Integers
 from bertbench.finetune.features import Feature
 from bertbench.loading.batch import Batch, batch_of
+from bertbench.model.shape import BatchCounts
 
 
 class SpanBatch(NamedTuple):
@@ -39,6 +40,8 @@ class Share(NamedTuple):
     weight 0, because all ranks take part in every step."""
     load_efficiency: float
     """Mean cost of the ranks' shares over the largest."""
+    counts: BatchCounts
+    """Tokens of all ranks' shares."""
 
 
 def span_batch(features: Sequence[Feature]) -> SpanBatch:
@@ -75,6 +78,7 @@ def share_of(features: Sequence[Feature], ids: Integers, cost: CostModel, rank: 
         span_batch([features[number] for number in chosen]),
         1 / len(ids) if mine.size else 0.0,
         float(loads.mean() / loads.max()),
+        BatchCounts.of_sequences(lengths, masked=0),
     )
 
 

@@ -1,5 +1,6 @@
 """Fine-tune: initialise, start the clock, alternate an epoch of training and an evaluation, write."""
 
+from dataclasses import asdict
 from time import perf_counter
 
 import torch
@@ -20,8 +21,10 @@ from bertbench.finetune.span_evaluation import evaluate_spans
 from bertbench.finetune.span_trainer import SpanTrainer
 from bertbench.finetune.squad_inputs import Inputs
 from bertbench.loading.loader import LoadedStep
+from bertbench.machine.peak_rate import PeakRate, peak_rate
 from bertbench.model.bert import Bert
 from bertbench.model.span import HEAD, SpanBert
+from bertbench.results.flop_rate import FlopRate
 from bertbench.results.mlperf_log import MlperfLog
 from bertbench.results.opening import open_run
 
@@ -47,6 +50,7 @@ def finetune(
     with open_run(system, world, files, Startup(), remedy=remedy) as (log, metrics, clock):
         with clock.init():
             features, dev_features, trainer = _prepared(system, world, seed, inputs)
+            metrics.flop_rate = FlopRate.of(system, _recorded_peak(trainer, world, files))
             steps = trainer.schedule.decay_steps
             _log_settings(log, system, seed, inputs, trainer.schedule, len(features))
             without_token = len(inputs.train) - len({feature.question for feature in features})
@@ -68,7 +72,8 @@ def finetune(
                         report = trainer.step(step - 1, share)
                         samples += len(ids)
                         step_ms = 1e3 * (perf_counter() - began)
-                        metrics.record(step, samples, report, step_ms, LoadedStep([], share.load_efficiency))
+                        loaded = LoadedStep([], share.load_efficiency, counts=share.counts)
+                        metrics.record(step, samples, report, step_ms, loaded)
                         progress.update(step, steps, f"step {step}/{steps}  loss {metrics.last_loss:.3f}")
                     metrics.flush()
                 with run.evaluation():
@@ -88,6 +93,14 @@ def finetune(
         files.write_predictions(evaluated.predictions, scores)
         files.write_model(trainer.model, inputs)
     return epochs
+
+
+def _recorded_peak(trainer: SpanTrainer, world: World, files: FinetuneFiles | None) -> PeakRate:
+    """Return the peak of the run's devices, which peak.json keeps. Collective."""
+    peak = peak_rate(trainer.precision, world)
+    if files:
+        files.write("peak.json", asdict(peak))
+    return peak
 
 
 def _prepared(

@@ -19,6 +19,7 @@ from bertbench.distributed.world import World
 from bertbench.loading.batch import Batch, SampleCheck, batch_of, gather, read
 from bertbench.loading.filler import Bin, Fill, fill_to, unfilled
 from bertbench.loading.sampler import Part, RankStep, Sampler
+from bertbench.model.shape import BatchCounts
 
 if TYPE_CHECKING:
     from bertbench.loading.sample_exchange import SampleExchange
@@ -49,6 +50,8 @@ class LoadedStep(NamedTuple):
     """Cost of this rank's samples, by the cost model."""
     wait_ms: float = 0.0
     """How long the step waited for its samples."""
+    counts: BatchCounts | None = None
+    """Tokens of all ranks' samples; None where the step's operations aren't counted."""
 
 
 class Loader:
@@ -110,6 +113,7 @@ class Loader:
             load_efficiency=planned.efficiency,
             skipped=self._check.skipped - skipped_before,
             load=planned.load,
+            counts=planned.counts,
         )
 
     def _filled(self, batches: list[Batch], sizes: list[Bin | None] | None) -> list[Batch]:

@@ -15,6 +15,7 @@ from bertbench.config import System
 from bertbench.data.store.columns import Index, Integers
 from bertbench.data.store.dataset import Dataset
 from bertbench.loading.filler import Bin
+from bertbench.model.shape import BatchCounts
 
 Normalize = Literal["global", "rank"]
 
@@ -45,6 +46,8 @@ class RankStep:
     """Cost of this rank's samples, by the cost model."""
     efficiency: float
     """The share of the step in which the ranks work: see `Planner.efficiency`."""
+    counts: BatchCounts
+    """Tokens of all ranks' samples, for the model's operations."""
     sizes: list[Bin | None] | None = None
     """The recorded size that each part is filled up to, None for a part that no recorded size holds; None for a run
     without recorded steps."""
@@ -64,7 +67,11 @@ class Sampler:
         plan = self.planner.plan(step)
         loads_R = self.planner.loads(plan)
         efficiency = self.planner.efficiency(loads_R, step)
-        return RankStep(plan, self.share(plan, rank), float(loads_R[rank]), efficiency)
+        return RankStep(plan, self.share(plan, rank), float(loads_R[rank]), efficiency, self._counts(plan))
+
+    def _counts(self, plan: StepPlan) -> BatchCounts:
+        ids_S = plan.assigned.ids_S
+        return BatchCounts.of_sequences(self.dataset.lengths(ids_S), int(self.dataset.masked(ids_S).sum()))
 
     def share(self, plan: StepPlan, rank: int) -> list[Part]:
         """Return the parts of rank `rank`: `parts` of them, or fewer if it has fewer samples."""

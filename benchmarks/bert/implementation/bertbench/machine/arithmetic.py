@@ -4,9 +4,7 @@ Whether MKL or oneDNN, float32 or bfloat16 is faster depends on the processor. A
 compute, add up their seconds and make one choice; a cache keeps it for later runs on the same kind of machine.
 """
 
-import json
 import time
-from contextlib import suppress
 from dataclasses import asdict, dataclass, replace
 from importlib.util import find_spec
 from pathlib import Path
@@ -15,13 +13,13 @@ from typing import Any
 import numpy as np
 import torch
 
-from bertbench.common.atomic import new_file
 from bertbench.common.paths import cache_folder
 from bertbench.config import System
 from bertbench.config.optimizer import Implementation
 from bertbench.config.rules import broken
 from bertbench.config.step_rules import GRAPH_RULES
 from bertbench.distributed.world import World
+from bertbench.machine.measurements import read_measurements, remember_measurement
 from bertbench.machine.processor import instructions, processor
 from bertbench.model.arithmetic import autocast_type, computing
 from bertbench.model.encoder import EncoderLayer
@@ -100,13 +98,13 @@ def choose_arithmetic(system: System, world: World, resumed: Path | None) -> Ari
     key = _key(system, world)
     record = None
     if world.leads:
-        record = _read(resumed) if resumed else _read(cache).get(key)
+        record = read_measurements(resumed) if resumed else read_measurements(cache).get(key)
     if known := world.from_all(record)[0]:
         arithmetic = Arithmetic.of(known, "as measured before")
     else:
         arithmetic = choose(system, world.device, world.sum)
         if world.leads and arithmetic.source == MEASURED:
-            _remember(cache, key, arithmetic)
+            remember_measurement(cache, key, arithmetic.record())
     return with_fastest_paths(system, arithmetic)
 
 
@@ -177,20 +175,3 @@ def _key(system: System, world: World) -> str:
             f"precision {system.precision.compute}", f"products {system.compute.products}",
         ]
     )  # fmt: skip
-
-
-def _read(path: Path) -> dict[str, Any]:
-    """Return the file's object; an unreadable file counts as empty, so a run measures again."""
-    try:
-        content = json.loads(path.read_text())
-    except (OSError, ValueError):
-        return {}
-    return content if isinstance(content, dict) else {}
-
-
-def _remember(path: Path, key: str, arithmetic: Arithmetic) -> None:
-    """Store a choice for later runs; silently skip an unwritable folder."""
-    with suppress(OSError):
-        path.parent.mkdir(parents=True, exist_ok=True)
-        with new_file(path) as unfinished:
-            unfinished.write_text(json.dumps(_read(path) | {key: arithmetic.record()}, indent=2) + "\n")

@@ -2,9 +2,9 @@
 
 The model doesn't depend on a configuration library. This is the one place that defines which operations count:
 matrix products, without padding: a layer's weights for each token, both products of attention for each pair of a
-sequence's tokens, the masked-LM head for each masked token; the backward pass takes twice the forward's. Recomputation,
-the pooler and the pair head (a 70,000th of BERT-Large's work) and other operations don't count. Follows section 5.1 of
-Narayanan et al. 2021 (arXiv 2104.04473).
+sequence's tokens, the masked-LM head for each masked token; the backward pass takes twice the forward's. The pooler,
+the pair head (a 70,000th of BERT-Large's work) and other operations don't count, and recomputation counts apart.
+Follows section 5.1 of Narayanan et al. 2021 (arXiv 2104.04473); docs/performance.md has the formula.
 """
 
 from dataclasses import dataclass
@@ -48,6 +48,22 @@ SHAPES = {
 """The sizes that benchmarks measure, all with BERT's vocabulary and 512 positions."""
 
 
+class BatchCounts(NamedTuple):
+    """What a batch's operations are proportional to; filler and padding don't count."""
+
+    tokens: int
+    pairs: int
+    """Pairs of tokens in the same sequence: n^2 for a sequence of n tokens."""
+    masked: int
+    """Masked tokens, which the masked-LM head reads."""
+
+    @classmethod
+    def of_sequences(cls, lengths_S: NDArray[np.integer], masked: int) -> "BatchCounts":
+        """Return the counts of sequences of these lengths, with `masked` masked tokens in all."""
+        wide_S = lengths_S.astype(np.int64)
+        return cls(int(wide_S.sum()), int(np.square(wide_S).sum()), masked)
+
+
 class FlopTerms(NamedTuple):
     """Floating-point operations of a training step, by the quantity they are proportional to."""
 
@@ -65,6 +81,14 @@ class FlopTerms(NamedTuple):
             pair=12.0 * shape.layers * width,
             masked=6.0 * (width**2 + width * shape.vocab_size),
         )
+
+    def training(self, counts: BatchCounts) -> float:
+        """Return the operations of a step on a batch."""
+        return self.token * counts.tokens + self.pair * counts.pairs + self.masked * counts.masked
+
+    def recomputation(self, counts: BatchCounts) -> float:
+        """Return the operations of the layers' second forward pass, where they keep only their inputs."""
+        return (self.token * counts.tokens + self.pair * counts.pairs) / 3
 
 
 def training_flops(shape: BertShape, lengths_S: NDArray[np.integer], masked: float) -> float:

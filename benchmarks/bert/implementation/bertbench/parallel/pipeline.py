@@ -9,6 +9,7 @@ import numpy as np
 import torch
 from torch import Tensor, distributed
 
+from bertbench.common.phase_clock import STAGE_WAIT, in_phase
 from bertbench.config import System
 from bertbench.loading.batch import Batch
 from bertbench.loading.loader import LoadedPart
@@ -16,6 +17,10 @@ from bertbench.loading.sampler import Part
 from bertbench.parallel.microbatches import filled_to
 from bertbench.parallel.process_groups import ProcessGroups
 from bertbench.parallel.stage import Stage, wire_format
+from bertbench.parallel.stage_spans import StageRecorder
+
+RECORDED_STEPS = range(3, 6)
+"""Steps of a run whose passes are recorded one by one, counted from 1: the warm-up takes step 0."""
 
 
 class Pipeline:
@@ -30,11 +35,12 @@ class Pipeline:
     ) -> None:
         # brings torch's compiler, three quarters of a second, into runs that have no pipeline
         from torch.distributed.pipelining import (  # noqa: PLC0415
-            PipelineStage,
             Schedule1F1B,
             ScheduleGPipe,
             ScheduleInterleaved1F1B,
         )
+
+        from bertbench.parallel.timed_stage import TimedStage  # noqa: PLC0415 - the same
 
         self.stages = stages
         self.tokens = tokens
@@ -53,7 +59,7 @@ class Pipeline:
         )
         loss_1 = torch.empty(1, device="meta", requires_grad=True)
         self.staged = [
-            PipelineStage(
+            TimedStage(
                 stage,
                 number,
                 groups.layout.stages,
@@ -64,6 +70,11 @@ class Pipeline:
             )
             for number, stage in zip(self._numbers(), stages, strict=True)
         ]
+        self.recorder = StageRecorder(self._device)
+        """Keeps the spans of RECORDED_STEPS."""
+        for timed in self.staged:
+            timed.recorder = self.recorder
+        self._steps = 0
         self._schedule: ScheduleGPipe | Schedule1F1B | ScheduleInterleaved1F1B
         match system.parallel.schedule:
             case "interleaved":
@@ -80,7 +91,12 @@ class Pipeline:
             stage.microbatches = parts
         losses: list[Tensor] = []
         inputs = [self._places] if self.stages[0].is_first else []
-        self._schedule.step(*inputs, target=self._places, losses=losses, return_outputs=False, place=self._places)
+        self.recorder.step = self._steps
+        self.recorder.on = self._steps in RECORDED_STEPS
+        with in_phase(STAGE_WAIT):
+            self._schedule.step(*inputs, target=self._places, losses=losses, return_outputs=False, place=self._places)
+        self.recorder.on = False
+        self._steps += 1
         return torch.stack(losses).sum().detach() if losses else torch.zeros((), device=self._device)
 
     @torch.no_grad()

@@ -115,7 +115,7 @@ def _with_steps_of_layout(seconds: RunSeconds, system: System, gpu: Gpu, samples
     return replace(
         seconds,
         compute=steps * step.compute,
-        imbalance=steps * (step.imbalance + step.bubble),
+        imbalance=steps * (step.imbalance + step.stage_wait),
         communication=steps * (step.tensor + step.pipeline + step.data),
         waiting=steps * step.waiting,
     )

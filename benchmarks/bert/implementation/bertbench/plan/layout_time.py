@@ -9,6 +9,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from bertbench.config import System
+from bertbench.config.layout import bubble_share
 from bertbench.plan import parallel_theory as theory
 from bertbench.plan.calibrate import calibration
 from bertbench.plan.step_load import load_of
@@ -38,7 +39,8 @@ class StepSeconds(TimeParts):
     """The model's products, and recomputation."""
     imbalance: float
     """Waiting for the largest part, or computing filler up to it."""
-    bubble: float
+    stage_wait: float
+    """Waiting for other stages of the pipeline."""
     tensor: float
     pipeline: float
     data: float
@@ -58,10 +60,11 @@ def step_seconds(system: System, gpu: Gpu) -> StepSeconds:
     slowest = compute * load.largest.tokens / load.mean_tokens
     tokens = round(parts * load.largest.tokens)
     tensor = _tensor_seconds(system, rates, tokens)
+    bubble = bubble_share(layout.pipeline, parts, layout.virtual_stages)
     return StepSeconds(
         compute=compute,
         imbalance=slowest - compute,
-        bubble=theory.bubble(layout.pipeline, parts, layout.virtual_stages) * (slowest + tensor),
+        stage_wait=bubble / (1 - bubble) * (slowest + tensor),
         tensor=tensor,
         pipeline=_pipeline_seconds(system, rates, tokens),
         data=_data_seconds(system, rates, calibrated, slowest),

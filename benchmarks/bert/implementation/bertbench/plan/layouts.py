@@ -139,7 +139,7 @@ def _table(ranked: list[Outlook]) -> list[str]:
         table.append(
             f"{layout.data:>6}{layout.tensor:>8}{layout.pipeline:>10}{layout.virtual_stages:>9}"
             f"{outlook.system.parts:>7}  {', '.join(marks):<22}{outlook.memory_gb_per_gpu:>10.1f}"
-            f"{1e3 * seconds.total:>10.1f}{outlook.utilisation:>8.1%}{seconds.bubble / seconds.total:>9.1%}"
+            f"{1e3 * seconds.total:>10.1f}{outlook.utilisation:>8.1%}{seconds.stage_wait / seconds.total:>9.1%}"
             f"{'' if outlook.fits else '  too large'}"
         )
     return table

@@ -13,11 +13,6 @@ from bertbench.config.optimizer import GRADIENT_BYTES
 from bertbench.model.shape import BertShape
 
 
-def bubble(pipeline: int, microbatches: int, virtual_stages: int = 1) -> float:
-    """Return idle time of a pipeline's ranks over their compute time: (p - 1) / (v m) (sections 2.2.1 and 2.2.2)."""
-    return (pipeline - 1) / (virtual_stages * microbatches)
-
-
 def ring(ranks: int) -> float:
     """Return the bytes that a rank sends in an all-reduce over the size of its tensor: 2 (g - 1) / g."""
     return 2 * (ranks - 1) / ranks

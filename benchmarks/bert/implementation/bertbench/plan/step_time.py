@@ -16,6 +16,7 @@ from bertbench.common.evaluation import mlperf_evaluation_interval
 from bertbench.config.closed import EVALUATION_SAMPLES
 from bertbench.config.optimizer import GRADIENT_BYTES, bucket_limits
 from bertbench.config.system import System
+from bertbench.machine.gpu_peaks import DENSE_TFLOPS
 from bertbench.plan.calibrating_results import Method
 from bertbench.plan.load_efficiency import load_efficiency, mean_flops
 
@@ -43,10 +44,14 @@ class GpuRates(NamedTuple):
     """Seconds of one hop between nodes."""
 
 
+def _peak_16bit(kind: str) -> float:
+    return 1e12 * DENSE_TFLOPS[kind]["bf16"]
+
+
 HARDWARE: dict[Gpu, GpuRates] = {
-    "a100": GpuRates(312e12, 230e9, 25e9, 5e-6),  # NVLink 3, InfiniBand HDR 200 Gb/s
-    "h100": GpuRates(989e12, 360e9, 50e9, 5e-6),  # NVLink 4, InfiniBand NDR 400 Gb/s
-    "h200": GpuRates(989e12, 360e9, 50e9, 5e-6),
+    "a100": GpuRates(_peak_16bit("A100"), 230e9, 25e9, 5e-6),  # NVLink 3, InfiniBand HDR 200 Gb/s
+    "h100": GpuRates(_peak_16bit("H100"), 360e9, 50e9, 5e-6),  # NVLink 4, InfiniBand NDR 400 Gb/s
+    "h200": GpuRates(_peak_16bit("H200"), 360e9, 50e9, 5e-6),
 }
 
 

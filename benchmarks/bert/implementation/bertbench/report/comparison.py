@@ -14,6 +14,7 @@ from pathlib import Path
 from statistics import mean, variance
 
 from bertbench.report.scores import RUNS, mlperf_score
+from bertbench.run_files.flop_rates import flops_of
 from bertbench.run_files.json_files import Points, metric_curve, thinned
 from bertbench.run_files.log_spans import evaluation_s, startup_s
 from bertbench.run_files.run_settings import (
@@ -30,14 +31,23 @@ from bertbench.run_files.verdicts import Verdicts, finding_text, verdicts_on
 from compliance.read.run import RunFacts
 
 _CONFIDENCE = 0.95
-MEASURES: dict[str, Callable[[RunFacts], float | None]] = {
-    "time to target, s": lambda facts: facts.time_to_train_s,
-    "samples to target": samples_to_end,
-    "samples/s": samples_per_s,
-    "evaluation, s": evaluation_s,
-    "start-up, s": startup_s,
+
+
+def _percent(share: float | None) -> float | None:
+    return None if share is None else 100 * share
+
+
+MEASURES: dict[str, Callable[[Path, RunFacts], float | None]] = {
+    "time to target, s": lambda _, facts: facts.time_to_train_s,
+    "samples to target": lambda _, facts: samples_to_end(facts),
+    "samples/s": lambda _, facts: samples_per_s(facts),
+    "TFLOP/s a device": lambda log, _: flops_of(log).tflops_per_device,
+    "MFU, %": lambda log, _: _percent(flops_of(log).mfu),
+    "evaluation, s": lambda _, facts: evaluation_s(facts),
+    "start-up, s": lambda _, facts: startup_s(facts),
 }
-"""What is compared of a run that reached its target, by name; the first decides the conclusion."""
+"""What is compared of a run that reached its target, of its log and the files beside it; the first decides the
+conclusion."""
 
 
 @dataclass(frozen=True)
@@ -140,14 +150,14 @@ def _verdicts(runs: Runs, ruleset: str | None) -> Verdicts:
     return verdicts
 
 
-def _reaching(runs: Runs, verdicts: Verdicts) -> list[RunFacts]:
+def _reaching(runs: Runs, verdicts: Verdicts) -> Runs:
     """Return the runs that reached their target."""
-    return [facts for log, facts in runs if reached_target(log, facts, verdicts[log])]
+    return [(log, facts) for log, facts in runs if reached_target(log, facts, verdicts[log])]
 
 
-def _positive(value_of: Callable[[RunFacts], float | None], runs: Sequence[RunFacts]) -> list[float]:
+def _positive(value_of: Callable[[Path, RunFacts], float | None], runs: Runs) -> list[float]:
     """Return the values of the runs that have a positive one."""
-    values = [value_of(facts) for facts in runs]
+    values = [value_of(log, facts) for log, facts in runs]
     return [value for value in values if value is not None and value > 0]
 
 

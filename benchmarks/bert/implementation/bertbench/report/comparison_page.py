@@ -1,5 +1,6 @@
 """Show a comparison as text in a terminal, and as a page with its curves."""
 
+import math
 from collections.abc import Iterator
 
 from bertbench.common.markup import aligned, cell
@@ -79,11 +80,20 @@ def _measure_rows(comparison: Comparison) -> list[list[str]]:
 def _estimate_text(estimate: Estimate | None) -> str:
     if estimate is None:
         return "-"
-    digits = 0 if estimate.mean >= 1e4 else 1
+    digits = _digits(estimate.mean)
     text = f"{estimate.mean:,.{digits}f}"
     if estimate.half_interval is not None:
         text += f" ± {estimate.half_interval:,.{digits}f}"
     return text
+
+
+def _digits(value: float) -> int:
+    """Return the decimals that a mean is shown with: a rate in TFLOP/s of a CPU has three digits behind zeros."""
+    if value >= 1e4:
+        return 0
+    if value >= 0.1 or value <= 0:
+        return 1
+    return 2 - math.floor(math.log10(value))
 
 
 def _ratio_text(ratio: Ratio | None) -> str:

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from bertbench.report.followed_run import FollowedRun, Row
 from bertbench.report.run_state import phases
 from bertbench.report.trackers import TrackedStep, Tracker
+from bertbench.run_files.flop_rates import flops_of
 from bertbench.run_files.sample_counts import sample_counts, samples_per_s, samples_to_end
 from compliance.read.run import Evaluation
 
@@ -44,11 +45,14 @@ class Feed:
         """End the record, with the evaluations whose steps no file has."""
         self.forward([], until=sys.maxsize)
         facts = self._run.facts
+        flops = flops_of(self._run.log)
         summary = {
             "time_to_train_s": facts.time_to_train_s,
             "best_accuracy": facts.best_accuracy,
             "samples_to_train": samples_to_end(facts),
             "samples_per_s": samples_per_s(facts),
+            "tflops_per_device": flops.tflops_per_device,
+            "mfu": flops.mfu,
         }
         self._tracker.close(status, {name: value for name, value in summary.items() if value is not None})
 

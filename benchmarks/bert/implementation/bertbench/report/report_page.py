@@ -12,6 +12,7 @@ from urllib.parse import quote
 from bertbench.common.published_results import MLPERF_TARGET, PublishedResult, published_results
 from bertbench.report import page
 from bertbench.report.charts import Axis, lines
+from bertbench.report.pipeline_chart import pipeline_chart
 from bertbench.report.run_groups import GroupSummary
 from bertbench.report.run_tables import Table, detail_tables, remarks, run_table, verdict_line
 from bertbench.run_files.json_files import Points, metric_curve, read_json, thinned
@@ -24,6 +25,7 @@ from compliance.read.run import RunFacts
 from compliance.read.source import LARGEST_LOG, CannotJudge, read_plain
 
 _MOST_PUBLISHED = 15
+_MOST_PIPELINES = 3  # drawn: a group's runs have the same settings
 _MOST_FINDINGS = 100  # on the page; `bertbench judge` lists all
 _LONGEST_LINE = 1 << 12  # bytes of a log's line
 _MACHINE = ("number_of_nodes", "accelerators_per_node", "accelerator_model_name", "framework", "hw_notes")
@@ -49,6 +51,7 @@ def _section(group: RunGroup, summary: GroupSummary, folder: Path) -> str:
         page.paragraph(_machine(fields, log, facts), tone="soft"),
         page.paragraph(_dates(summary), tone="soft"),
         page.panels(*_charts(group.runs, target_of(log, facts))),
+        *(pipeline_chart(log) for log, _ in group.runs[:_MOST_PIPELINES]),
         page.heading("Every run"),
         _html_table(run_table(summary), links),
         *map(_html_table, detail_tables(summary)),

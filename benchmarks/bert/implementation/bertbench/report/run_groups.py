@@ -11,8 +11,10 @@ from pathlib import Path
 from statistics import mean
 from typing import Any
 
+from bertbench.report.pipeline_chart import equal_stages_bubble
 from bertbench.report.scores import RUNS, counted_in_score, mean_of, mlperf_score
 from bertbench.run_files.energy import energy
+from bertbench.run_files.flop_rates import RunFlops, flops_of
 from bertbench.run_files.formats import TRAINING
 from bertbench.run_files.json_files import metric_curve
 from bertbench.run_files.ledger import ledger
@@ -60,6 +62,16 @@ class RunSummary:
     """Seconds of the wall clock over restarts and requeues."""
     energy: dict[str, Any] | None
     load_efficiency: float | None
+    tflops_per_device: float | None
+    """Of the model, without padding, over the time of all steps; on a CPU a device is a rank."""
+    mfu: float | None
+    """Model FLOP utilisation: the share of the device's peak."""
+    flops: RunFlops
+    """These again, with the peak and its source, or why it isn't known."""
+    bubble: float | None
+    """Share of a pipeline's time that its ranks wait for other stages: mean of all steps."""
+    bubble_of_equal_stages: float | None
+    """The same by formula, for stages of equal time."""
     straggler: Straggler | None
     findings: list[JudgeFinding]
 
@@ -169,6 +181,8 @@ def _summary(log: Path, facts: RunFacts, verdict: Verdict) -> RunSummary:
     if total_s is not None and before_steps_s is not None:
         steps_s = total_s - before_steps_s - evaluating_s
     samples = sample_counts(facts)
+    flops = flops_of(log)
+    bubbles = [value for _, value in metric_curve(log, "bubble")]
     efficiencies = [value for _, value in metric_curve(log, "load_efficiency")]
     return RunSummary(
         log=str(log),
@@ -194,6 +208,11 @@ def _summary(log: Path, facts: RunFacts, verdict: Verdict) -> RunSummary:
         ledger=_ledger(log),
         energy=energy(log, facts),
         load_efficiency=mean(efficiencies) if efficiencies else None,
+        tflops_per_device=flops.tflops_per_device,
+        mfu=flops.mfu,
+        flops=flops,
+        bubble=mean(bubbles) if bubbles else None,
+        bubble_of_equal_stages=equal_stages_bubble(log),
         straggler=None if facts.not_a_result else straggler_of(log),
         findings=list(verdict.findings),
     )

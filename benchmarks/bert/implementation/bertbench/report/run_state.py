@@ -54,6 +54,12 @@ class RunState:
     clipped: float | None
     samples_per_s: float | None
     """Speed of the last steps."""
+    tflops_per_device: float | None
+    """Of the last steps, as the next."""
+    mfu: float | None
+    """Model FLOP utilisation: the share of the device's peak."""
+    bubble: float | None
+    """Share of a pipeline's time that its ranks wait for other stages."""
     accuracy: float | None
     best_accuracy: float | None
     target: float | None
@@ -114,6 +120,9 @@ def state_of(run: FollowedRun, ranks: Sequence[RankProcess] = (), earlier: Seque
         grad_norm=last_row.get("grad_norm"),
         clipped=last_row.get("clipped"),
         samples_per_s=speed,
+        tflops_per_device=_recent_median(run, "tflops_per_device"),
+        mfu=_recent_median(run, "mfu"),
+        bubble=_recent_median(run, "bubble"),
         accuracy=facts.evaluations[-1].accuracy if facts.evaluations else None,
         best_accuracy=facts.best_accuracy,
         target=target,
@@ -213,6 +222,13 @@ def _recent_samples_per_s(run: FollowedRun) -> float | None:
         return None
     samples = run.rows[last_step].get("samples", 0.0) - run.rows[first_step].get("samples", 0.0)
     return samples / (last_step - first_step) / step_s
+
+
+def _recent_median(run: FollowedRun, field: str) -> float | None:
+    """Return the median of a field over the last steps; None if they don't have it."""
+    newest = islice(reversed(run.rows.values()), _RECENT)
+    values = [row[field] for row in newest if field in row]
+    return median(values) if values else None
 
 
 def phases(run: FollowedRun, end_ms: float | None, samples: float = math.inf) -> dict[str, float]:

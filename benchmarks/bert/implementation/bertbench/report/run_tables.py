@@ -11,6 +11,7 @@ from typing import Any
 from bertbench.common.evaluation import accuracy_text
 from bertbench.common.markup import aligned, cell
 from bertbench.report.run_groups import GroupSummary, RunSummary
+from bertbench.run_files.flop_rates import mean_flops
 from bertbench.run_files.run_settings import group_title
 from bertbench.run_files.sample_counts import EPOCH_NUM
 from bertbench.run_files.verdicts import finding_text, no_log_text
@@ -135,6 +136,13 @@ def remarks(group: GroupSummary) -> Iterator[str]:
     timed = [run for run in results if run.time_to_train_s and run.samples_per_s and run.steps_s is not None]
     if timed:
         yield _speed(timed)
+    yield from _flop_rates(results)
+    for run in results:
+        if run.bubble is not None and run.bubble_of_equal_stages is not None:
+            yield (
+                f"pipeline: {cell(run.name)}: bubble {run.bubble:.1%} of its time, {run.bubble_of_equal_stages:.1%} if "
+                "stages were equal and messages took no time"
+            )
     efficiencies = [run.load_efficiency for run in results if run.load_efficiency is not None]
     if efficiencies:
         yield f"balance: load efficiency {mean(efficiencies):.1%} (mean over slowest rank)"
@@ -153,6 +161,18 @@ def _speed(runs: Sequence[RunSummary]) -> str:
     shares = ", ".join(f"{seconds / total_s:.1%} {name}" for name, seconds in spent_s.items())
     samples_per_s = mean(run.samples_per_s or 0.0 for run in runs)
     return f"speed: {samples_per_s:,.0f} samples/s; of the time on the clock {shares}"
+
+
+def _flop_rates(runs: Sequence[RunSummary]) -> Iterator[str]:
+    """Yield the FLOP/s of the runs: of all together if they have one peak, else of each."""
+    rated = [run for run in runs if run.tflops_per_device is not None]
+    peaks = {(run.flops.peak_tflops, run.flops.peak_source, run.flops.number_format) for run in rated}
+    if len(rated) > 1 and len(peaks) == 1:
+        yield mean_flops([run.flops for run in rated]).text()
+        return
+    for run in rated:
+        text = run.flops.text()
+        yield text if len(rated) == 1 else f"{cell(run.name)}: {text}"
 
 
 def _sample_sources(group: GroupSummary) -> Iterator[str]:

@@ -90,6 +90,9 @@ def _summary(state: RunState) -> Iterator[Text]:
     yield first
     steps = f"step {state.step:,}" + (f" of at most {state.max_steps:,}" if state.max_steps else "")
     yield Text(f"{steps}   {state.samples:,.0f} samples   {_shown(state.samples_per_s, '{:,.0f}')} samples/s recently")
+    bubble = "" if state.bubble is None else f"   bubble {state.bubble:.1%}"
+    rate = _shown(state.tflops_per_device, "{:.3g}")
+    yield Text(f"{rate} TFLOP/s a device   MFU {_shown(state.mfu, '{:.1%}')}{bubble}")
     yield Text(
         f"loss {_shown(state.loss, '{:.4f}')}   rate {_shown(state.learning_rate, '{:.3g}')}   "
         f"gradient norm {_shown(state.grad_norm, '{:.3g}')}   clipped {_shown(state.clipped, '{:.0%}')}"

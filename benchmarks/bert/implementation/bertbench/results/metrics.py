@@ -1,4 +1,4 @@
-"""metrics.jsonl: one line a step with loss, learning rate, gradient norm, share clipped, times and load balance.
+"""metrics.jsonl: one line a step with loss, learning rate, gradient norm, share clipped, times, FLOP/s and balance.
 
 The last line of each flush also has every rank's time by phase (`ranks_ms`), from which stragglers are found.
 
@@ -20,11 +20,14 @@ from bertbench.common.errors import RunError
 from bertbench.common.phase_clock import PhaseClock, clocked
 from bertbench.common.phases import PHASES, RANKS_MS
 from bertbench.common.scalars import Scalar
+from bertbench.config.layout import Layout
 from bertbench.distributed.rendezvous import ranks_text
 from bertbench.distributed.world import World
 from bertbench.loading.loader import LoadedStep
+from bertbench.results.flop_rate import FlopFields, FlopRate
 from bertbench.results.linefile import LineFile
 from bertbench.results.mlperf_log import MlperfLog
+from bertbench.results.pipeline_timeline import bubble_of_phases
 from bertbench.results.timeline import Timeline
 
 SKIPPED = "samples_skipped"
@@ -76,6 +79,12 @@ class Metrics:
         self.timeline = timeline or Timeline(None)
         self._steps: list[_TakenStep] = []
         self.last_loss = math.nan
+        self.flop_rate: FlopRate | None = None
+        """Turns a step's tokens and time into FLOP/s; None where they aren't counted."""
+        self.layout: Layout | None = None
+        """How a pipeline is split, for its bubble; None without one."""
+        self.last_flops: FlopFields = {}
+        """FLOP/s of the last step that was written."""
         self.phases = PhaseClock(world.device)
         """This rank's time by phase, of the steps it takes while these metrics are open."""
         self._clocked = clocked(self.phases)
@@ -121,6 +130,9 @@ class Metrics:
         for taken, (loss, clipped, wait_ms, skipped), rate, norm, scale in zip(
             steps, summed.tolist(), rates, norms, scales, strict=True
         ):
+            step_ms = on_gpu_ms or taken.step_ms
+            counts = taken.loaded.counts
+            self.last_flops = self.flop_rate.fields(counts, step_ms) if self.flop_rate and counts else {}
             line = {
                 "step": taken.step,
                 "samples": taken.samples,
@@ -128,12 +140,13 @@ class Metrics:
                 "lr": _digits(rate),
                 "grad_norm": _digits(norm) if math.isfinite(norm) else None,
                 "clipped": round(clipped / self._world.size, 6),
-                "step_ms": round(on_gpu_ms or taken.step_ms, 3),
+                "step_ms": round(step_ms, 3),
                 "load_wait_ms": round(wait_ms / self._world.size, 3),
                 "load_efficiency": round(taken.loaded.load_efficiency, 4),
+                **self.last_flops,
                 "skipped": int(skipped),
                 **({} if scale is None else {"loss_scale": scale}),
-                **(_by_phase(ranks_ms) if taken is steps[-1] and ranks_ms.any() else {}),
+                **(self._phase_fields(ranks_ms) if taken is steps[-1] and ranks_ms.any() else {}),
             }
             lines.append(json.dumps(line) + "\n")
             if skipped:
@@ -145,6 +158,11 @@ class Metrics:
         self._file.append("".join(lines))
         if fault:
             raise RunError(fault)
+
+    def _phase_fields(self, ranks_ms: Tensor) -> dict[str, Any]:
+        """Return the ranks' times, [ranks, phases], and the bubble of a pipeline."""
+        bubble = None if self.layout is None else bubble_of_phases(ranks_ms, self.layout)
+        return _by_phase(ranks_ms) | ({} if bubble is None else {"bubble": round(bubble, 6)})
 
     def _own_times(self) -> Tensor:
         """Return milliseconds a step since the last flush: [ranks, phases], zero but for this rank's row.

@@ -9,6 +9,7 @@ import torch
 from torch.profiler import ProfilerActivity, profile, schedule
 
 from bertbench.distributed.world import World
+from bertbench.results.pipeline_timeline import TRACE_FILE, add_to_trace
 
 _WAIT, _WARM_UP, _ACTIVE = 5, 2, 5
 PROFILED_STEPS = _WAIT + _WARM_UP + _ACTIVE
@@ -40,9 +41,10 @@ class Profiler:
         from bertbench.results.step_trace import step_table, where  # noqa: PLC0415 - of no other run
 
         assert self._profile is not None
-        trace = folder / "trace.json"
+        trace = folder / TRACE_FILE
         self._profile.export_chrome_trace(str(trace))
         phases_ms = where(json.loads(trace.read_text(encoding="utf-8"))["traceEvents"])
+        add_to_trace(trace, folder)
         content = {"steps": _ACTIVE, "step_ms": sum(phases_ms.values()), "parts_ms": phases_ms}
         (folder / "profile.json").write_text(json.dumps(content, indent=2) + "\n", encoding="utf-8")
         return step_table(phases_ms, _ACTIVE)

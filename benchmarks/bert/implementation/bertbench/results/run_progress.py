@@ -1,4 +1,4 @@
-"""Progress of a timed run for people: steps, rate, loss, accuracy. Never part of an MLPerf log."""
+"""Progress of a timed run for people: steps, rate, MFU, loss, accuracy. Never part of an MLPerf log."""
 
 import math
 import time
@@ -6,10 +6,11 @@ import time
 from bertbench.common.evaluation import accuracy_text
 from bertbench.common.progress import Progress
 from bertbench.config import System
+from bertbench.results.flop_rate import FlopFields
 
 
 class RunProgress(Progress):
-    """Progress of a timed run: steps, samples/s, loss, last accuracy, time to the next evaluation."""
+    """Progress of a timed run: steps, samples/s, MFU, loss, last accuracy, time to the next evaluation."""
 
     def __init__(self, system: System, enabled: bool) -> None:
         super().__init__(enabled)
@@ -20,20 +21,21 @@ class RunProgress(Progress):
         self._accuracy = "-"
         self._first_step = 0
 
-    def trained(self, step: int, next_evaluation: int, loss: float) -> None:
-        """After `step` steps; the next evaluation follows step `next_evaluation`."""
+    def trained(self, step: int, next_evaluation: int, loss: float, flops: FlopFields) -> None:
+        """After `step` steps; the next evaluation follows step `next_evaluation`; `flops` are of the last step."""
         if not self._enabled:
             return
         if self._began is None:  # count from the first step's end, to exclude start-up
             self._began, self._first_step = time.monotonic(), step
             return
-        loss_text = "" if math.isnan(loss) else f"loss {loss:.3f}  "  # a GPU's is not read before the first evaluation
+        loss_text = "" if math.isnan(loss) else f"loss {loss:#.4g}  "  # a GPU's is not read before the first evaluation
         per_step = (time.monotonic() - self._began) / (step - self._first_step)
+        speed = f"{_speed_text(self._batch / per_step)}{_utilisation_text(flops)}"
         self.update(
             step,
             self._steps,
-            f"step {step}/{self._steps}  {self._batch / per_step:,.0f} samples/s  "
-            f"{loss_text}acc {self._accuracy}  eval in {per_step * (next_evaluation - step):.0f} s",
+            f"step {step}/{self._steps}  {speed}  {loss_text}acc {self._accuracy}  "
+            f"eval in {per_step * (next_evaluation - step):.0f} s",
         )
 
     def evaluated(self, samples: int, accuracy: float) -> None:
@@ -41,3 +43,16 @@ class RunProgress(Progress):
         self._accuracy = accuracy_text(accuracy, self._target)
         self.message(f"after {samples:,} samples: accuracy {self._accuracy} (target {self._target})")
         self._began = None
+
+
+def _utilisation_text(flops: FlopFields) -> str:
+    """Return the share of the devices' peak, if it is known; a GPU's comes with evaluations."""
+    mfu = flops.get("mfu")
+    return "" if mfu is None else f" MFU {mfu:.0%}"
+
+
+def _speed_text(samples_per_s: float) -> str:
+    """Return a speed; from a million on in millions, because a terminal's line has no room for more digits."""
+    if samples_per_s >= 1e6:
+        return f"{samples_per_s / 1e6:.1f}M samples/s"
+    return f"{samples_per_s:,.0f} samples/s"

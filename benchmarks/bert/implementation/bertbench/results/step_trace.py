@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from bertbench.common.markup import aligned
-from bertbench.common.phase_clock import ALL_REDUCE, BACKWARD, DATA_WAIT, FORWARD, OPTIMIZER, REPLAY
+from bertbench.common.phase_clock import ALL_REDUCE, BACKWARD, DATA_WAIT, FORWARD, OPTIMIZER, REPLAY, STAGE_WAIT
 
 _STEP = "ProfilerStep#"
 _PHASES = (DATA_WAIT, FORWARD, BACKWARD, ALL_REDUCE, OPTIMIZER, REPLAY)
@@ -37,6 +37,7 @@ def where(events: Iterable[Event]) -> dict[str, float]:
     ours = [(span["ts"], _end(span), span["name"]) for span in host if span["tid"] == main]
     phases = [interval for interval in ours if interval[2] in _PHASES]
     phases.sort(key=lambda interval: (interval[0], -interval[1]))  # outer ones first
+    stage_waits = [interval for interval in ours if interval[2] == STAGE_WAIT]  # the passes lie within
     kernels = [span for span in spans if span.get("cat") in _ON_DEVICE]
     if kernels:
         begin = min(step["ts"] for step in steps)
@@ -45,10 +46,10 @@ def where(events: Iterable[Event]) -> dict[str, float]:
         sums = [interval for interval in on_device if interval[2] == ALL_REDUCE]  # count only where nothing else runs
         computing = [interval for interval in on_device if interval[2] != ALL_REDUCE]
         waits = [phase for phase in phases if phase[2] == DATA_WAIT]
-        layers = [(begin, end, IDLE), *waits, *sums, *computing]
+        layers = [(begin, end, IDLE), *stage_waits, *waits, *sums, *computing]
         layers = [(max(start, begin), min(stop, end), part) for start, stop, part in layers]
     else:
-        layers = [*((step["ts"], _end(step), _HOST) for step in steps), *reversed(phases)]
+        layers = [*((step["ts"], _end(step), _HOST) for step in steps), *stage_waits, *reversed(phases)]
     spent = _lengths(layers)
     return {name: us / 1e3 / len(steps) for name, us in sorted(spent.items(), key=itemgetter(1), reverse=True)}
 

@@ -6,7 +6,7 @@ from pathlib import Path
 from statistics import mean, median
 from typing import Any
 
-from bertbench.common.phases import OWN, RANKS_MS
+from bertbench.common.phases import FORWARD, OWN, RANKS_MS, REPLAY
 from bertbench.run_files.json_files import metric_rows
 from compliance.read.run import number
 
@@ -57,12 +57,17 @@ def straggler_of(log: Path) -> Straggler | None:
 
 
 def rank_times(row: Mapping[str, Any]) -> RankTimes:
-    """Return the ranks' times in a line of metrics.jsonl; nothing unless it has a list of numbers for each phase."""
+    """Return the ranks' times in a line of metrics.jsonl; nothing unless it has a list of numbers for each phase.
+
+    Nothing either of a step whose passes weren't timed: without them, the other phases show no straggler.
+    """
     content = row.get(RANKS_MS)
     if not isinstance(content, dict):
         return {}
     times: dict[str, Any] = {phase: content.get(phase) for phase in OWN}
     if not all(_are_numbers(by_rank) for by_rank in times.values()):
+        return {}
+    if not any(times[FORWARD]) and not any(_numbers(content.get(REPLAY))):
         return {}
     ranks = {len(by_rank) for by_rank in times.values()}
     return times if len(ranks) == 1 else {}
@@ -80,6 +85,10 @@ def mean_times(lines: Iterable[RankTimes]) -> RankTimes:
 
 def _ranks(line: RankTimes) -> int:
     return len(line[OWN[0]])
+
+
+def _numbers(values: Any) -> Sequence[float]:
+    return values if _are_numbers(values) else []
 
 
 def _are_numbers(values: Any) -> bool:

@@ -24,6 +24,7 @@ from bertbench.loading.loader import Loader, make_exchange
 from bertbench.loading.sampler import Sampler, make_planner, make_speeds
 from bertbench.machine.arithmetic import Arithmetic, choose_arithmetic
 from bertbench.machine.caches import clear_caches
+from bertbench.machine.peak_rate import PeakRate, peak_rate
 from bertbench.results.files import ResultFiles
 from bertbench.results.mlperf_log import MlperfLog
 from bertbench.results.profiling import Profiler
@@ -67,6 +68,8 @@ class BuiltRun(NamedTuple):
     snapshots: Snapshots
     loader: "Loader | RebalancingLoader"
     planner: Planner
+    peak: PeakRate
+    """Of one device, in the number format of the run."""
 
 
 def build_run(
@@ -93,6 +96,9 @@ def build_run(
         files.write("arithmetic.json", arithmetic.record())
     if resumption is None:
         _log_start(log, system, world, seed)
+    peak = peak_rate(system.precision.compute, world)
+    if files:
+        files.write("peak.json", asdict(peak))
     startup.mark("caches")
     training, evaluation = open_data(system)
     startup.mark("data")
@@ -121,7 +127,16 @@ def build_run(
     if resumption and resumption.meta.step:
         snapshots.load(trainer, resumption.path, resumption.meta)
     evaluator = make_evaluator(system, evaluation, trainer, world)
-    return BuiltRun(system, arithmetic, trainer, evaluator, snapshots, loader, sampler.planner)
+    return BuiltRun(
+        system=system,
+        arithmetic=arithmetic,
+        trainer=trainer,
+        evaluator=evaluator,
+        snapshots=snapshots,
+        loader=loader,
+        planner=sampler.planner,
+        peak=peak,
+    )
 
 
 def _choose_arithmetic(

@@ -24,6 +24,7 @@ from bertbench.parallel.microbatches import filled_to_multiple
 from bertbench.parallel.pipeline import Pipeline, unweighted
 from bertbench.parallel.process_groups import ProcessGroups
 from bertbench.parallel.stage import Stage, fully_shard_stage, gather_stages, logical_name
+from bertbench.parallel.stage_spans import StageSpan
 from bertbench.parallel.tensor_parallel import split_layers
 from bertbench.training.gradient_path import build_split_path
 from bertbench.training.trainer import Trainer, initial_model
@@ -84,6 +85,10 @@ class LayoutTrainer(Trainer):
     def model(self) -> nn.Module:
         """Return this rank's stages."""
         return self._stages
+
+    def stage_spans(self) -> list[StageSpan]:
+        """Return what this rank's stages recorded; see `Trainer.stage_spans`."""
+        return [] if self.pipeline is None else self.pipeline.recorder.spans()
 
     def _accumulate(self, parts: Sequence[LoadedPart]) -> Tensor:
         loss = self._run_stage(parts) if self.pipeline is None else self.pipeline.run(parts)

@@ -10,8 +10,10 @@ from bertbench.distributed.preemption import Preemption, stop_at_once
 from bertbench.distributed.startup import Startup
 from bertbench.distributed.world import World
 from bertbench.results.files import ResultFiles
+from bertbench.results.flop_rate import FlopRate
 from bertbench.results.mlperf_log import Run
 from bertbench.results.opening import open_run
+from bertbench.results.pipeline_timeline import write_pipeline_timeline
 from bertbench.results.profiling import Profiler
 from bertbench.results.run_progress import RunProgress
 from bertbench.results.submission import log_samples_by_stratum
@@ -50,7 +52,9 @@ def train(
             system = built.system
             trainer = built.trainer
             snapshots = built.snapshots
-            progress.message(f"{built.arithmetic.text()}\n{trainer.describe_step().text()}")
+            metrics.flop_rate = FlopRate.of(system, built.peak)
+            metrics.layout = system.layout if system.layout.pipeline > 1 else None
+            progress.message(f"{built.arithmetic.text()}\n{trainer.describe_step().text()}\n{built.peak.text()}")
             batch_size = system.global_batch_size
 
         with clock.run(len(built.evaluator.dataset), evaluations) as run, profiler, preemption:
@@ -67,7 +71,7 @@ def train(
                         metrics.record(step + 1, (step + 1) * batch_size, report, step_ms, loaded)
                         startup.mark("first step")
                         snapshots.save_if_due(trainer, step + 1, run.evaluations, metrics)
-                        progress.trained(step + 1, stop, metrics.last_loss)
+                        progress.trained(step + 1, stop, metrics.last_loss, metrics.last_flops)
                         profiler.step()
                         if preemption.stops_after(step + 1):
                             snapshots.save_last(trainer, step + 1, run.evaluations, metrics)
@@ -85,6 +89,8 @@ def train(
         snapshots.close()
         if world.leads:
             log_samples_by_stratum(log, built.planner, run.samples // batch_size)
+        if system.layout.pipeline > 1:
+            write_pipeline_timeline(trainer.stage_spans(), system, world, files)
         if system.checkpoint.final_weights:
             progress.message(write_final_weights(system, world, trainer, files, seed, run.samples))
         trainer.close()

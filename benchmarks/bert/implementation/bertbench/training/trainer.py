@@ -37,6 +37,7 @@ from bertbench.model.mimetic import imitate_training
 from bertbench.model.products import Shape, set_products
 from bertbench.model.shape import BertShape
 from bertbench.optim.optimizer import Optimizer
+from bertbench.parallel.stage_spans import StageSpan
 from bertbench.results.metrics import StepReport
 from bertbench.results.step_description import StepDescription
 from bertbench.training.gradient_path import GradientPath, build_path
@@ -133,6 +134,10 @@ class Trainer(ABC):
             clipped=reduced.clipped,
             loss_scale=update.loss_scale,
         )
+
+    def stage_spans(self) -> list[StageSpan]:
+        """Return the passes and messages that this rank's stages of a pipeline recorded; none without a pipeline."""
+        return []
 
     def evaluating(self) -> AbstractContextManager[None]:
         """Return a context in which the model holds the weights to evaluate: all arrived, or an average. Collective."""

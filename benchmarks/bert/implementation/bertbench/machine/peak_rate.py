@@ -1,0 +1,111 @@
+"""Find a device's peak rate of matrix products in the format of a run: what model FLOP utilisation (MFU) divides by.
+
+A GPU's peak is its data sheet's (gpu_peaks.py). A CPU's data sheet states none, so its peak is the rate that products
+of large squares reach, with all ranks multiplying at once, as they compute; a cache keeps it for later runs.
+"""
+
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import partial
+
+import torch
+
+from bertbench.common.paths import cache_folder
+from bertbench.common.phase_clock import wait_for_device
+from bertbench.distributed.cores import available_cores
+from bertbench.distributed.world import World
+from bertbench.machine.gpu_peaks import DENSE_TFLOPS, SOURCE, gpu_kind
+from bertbench.machine.measurements import read_measurements, remember_measurement
+from bertbench.machine.processor import instructions, processor
+from bertbench.model.arithmetic import autocast_type
+from bertbench.model.linear import Library, forward_product, onednn_multiplies
+from bertbench.model.options import PrecisionName
+
+SIZE = 1024
+"""Rows of the squares: small ones run from cache, at 189 GFLOP/s on a Xeon whose large ones run at 110."""
+_ROUNDS = 5
+
+
+@dataclass(frozen=True)
+class PeakRate:
+    """The peak of one device, a rank's; its fields are those of peak.json."""
+
+    tflops: float | None
+    """10^12 operations a second; None where it isn't known."""
+    number_format: str
+    """Of the operands: fp32, tf32, bf16 or fp16."""
+    device: str
+    source: str
+    """Where the figure comes from, or why there is none."""
+
+    def text(self) -> str:
+        """Return the peak in a line, for the run's output."""
+        if self.tflops is None:
+            return f"peak: unknown ({self.source})"
+        return f"peak: {self.tflops:.3g} TFLOP/s a device in {self.number_format} ({self.source})"
+
+
+def peak_rate(precision: PrecisionName, world: World) -> PeakRate:
+    """Return the peak of a run's devices in `precision`. Collective: CPU ranks measure it, unless a run has before."""
+    if world.device.type == "cuda":
+        return gpu_peak(torch.cuda.get_device_name(world.device), _operands_on_gpu(precision))
+    return _cpu_peak(precision, world)
+
+
+def gpu_peak(device_name: str, number_format: str) -> PeakRate:
+    """Return the peak of a GPU by its driver's name for it."""
+    kind = gpu_kind(device_name)
+    if kind is None:
+        return PeakRate(None, number_format, device_name, f"no data sheet of {device_name} is in the table of peaks")
+    tflops = DENSE_TFLOPS[kind].get(number_format)
+    source = SOURCE if tflops else f"its data sheet states no rate in {number_format}"
+    return PeakRate(tflops, number_format, device_name, source)
+
+
+def _operands_on_gpu(precision: PrecisionName) -> str:
+    """Return the format in which a GPU multiplies: torch may round float32 operands for its tensor cores."""
+    if precision == "fp32" and torch.get_float32_matmul_precision() != "highest":
+        return "tf32"
+    return precision
+
+
+def _cpu_peak(precision: PrecisionName, world: World) -> PeakRate:
+    cache = cache_folder() / "peak.json"
+    key = (
+        f"{processor()} {instructions()}, torch {torch.__version__}, {world.ranks.local_size} ranks of "
+        f"{torch.get_num_threads()} threads on {available_cores()} cores, {precision}"
+    )
+    remembered = read_measurements(cache).get(key) if world.leads else None
+    tflops = world.from_all(remembered)[0]
+    if not isinstance(tflops, float):
+        rate = square_product_flops(autocast_type(precision) or torch.float32, world.device, (SIZE,))
+        rates = world.from_all(rate)
+        tflops = sum(rates) / len(rates) / 1e12
+        if world.leads:
+            remember_measurement(cache, key, tflops)
+    ranks = "a rank" if world.size == 1 else f"{world.size} ranks at once"
+    return PeakRate(tflops, precision, processor(), f"products of squares of {SIZE}, measured here, {ranks}")
+
+
+def square_product_flops(dtype: torch.dtype, device: torch.device, sizes: Sequence[int]) -> float:
+    """Return the most floating-point operations a second that products of squares of these sizes reach.
+
+    On a CPU by the faster library, torch's (MKL for fp32) or oneDNN.
+    """
+    has_onednn = device.type == "cpu" and onednn_multiplies(dtype)
+    libraries: list[Library] = ["torch", "onednn"] if has_onednn else ["torch"]
+    generator = torch.Generator(device).manual_seed(1)  # a run's own random state stays as it is
+    most = 0.0
+    for size in sizes:
+        left, weight = torch.randn(2, size, size, generator=generator, device=device).to(dtype)
+        multiply = partial(forward_product, left, weight, torch.zeros_like(left[0]))
+        seconds = []
+        for library in _ROUNDS * libraries:
+            wait_for_device(device)
+            began = time.perf_counter()
+            multiply(library)
+            wait_for_device(device)
+            seconds.append(time.perf_counter() - began)
+        most = max(most, 2.0 * size**3 / min(seconds))
+    return most

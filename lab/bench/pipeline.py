@@ -1,0 +1,164 @@
+"""`lab pipeline`: compare GPipe, 1F1B and interleaved 1F1B at equal work, measured on two ranks and simulated beyond.
+
+Stages sleep, so a pass takes the same time on every machine and needs no core; torch's schedules, gloo's messages and
+our timing are the real ones. A rank's stages take together the same time in each schedule. Rounds alternate schedules,
+and ratios are of pairs. Beyond two ranks, an event simulation takes the passes' stated times and a message's latency.
+"""
+
+import argparse
+import statistics
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import partial
+
+from bertbench.common.progress import Progress
+from bertbench.config.layout import PipelineSchedule, bubble_share
+from bertbench.distributed.spawn import on_ranks
+from bertbench.distributed.world import World
+from bertbench.machine.processor import processor
+from bertbench.results.pipeline_timeline import bubble_of_spans, seconds_of_steps
+from lab.bench.harness import Found, Ratio, command, in_turns, paired_ratio, table
+from lab.bench.pipeline_simulation import Pass, orders, simulate
+from lab.bench.sleeping_pipeline import SleepingPipeline
+
+SCHEDULES: dict[PipelineSchedule, int] = {"gpipe": 1, "1f1b": 1, "interleaved": 2}
+"""Each with its stages on a rank."""
+_RANKS = 2
+_BACKWARD = 2  # times as long as a forward pass
+_SIMULATED_RANKS = (2, 4, 8, 64)
+_LATENCIES_US = (0.0, 20.0, 1000.0)
+_MICROBATCHES_OF_A_RANK = 4  # where ranks are simulated, as the next
+_SIMULATED_FORWARD_S = 0.01
+_COLUMNS = {
+    "schedule": "{0.schedule}", "step ms": "{0.step_ms:,.1f}", "bubble": "{0.bubble:.1%}",
+    "by formula": "{0.by_formula:.1%}", "simulated": "{0.simulated:.1%}", "GPipe's step is": "{0.gpipe_is!s:}",
+}  # fmt: skip
+_SIMULATED_COLUMNS = {
+    "schedule": "{0.schedule}", "ranks": "{0.ranks:,}", "microbatches": "{0.microbatches:,}",
+    "message us": "{0.message_us:,.0f}", "bubble": "{0.bubble:.1%}", "by formula": "{0.by_formula:.1%}",
+    "1F1B's step is": "{0.one_f_one_b_is:.3f}",
+}  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Measured:
+    """Medians of one schedule's steps."""
+
+    schedule: PipelineSchedule
+    step_ms: float
+    bubble: float
+    by_formula: float
+    simulated: float
+    """With messages that take no time."""
+    gpipe_is: Ratio
+    """How many times as long GPipe's step takes, in pairs."""
+
+
+@dataclass(frozen=True)
+class Simulated:
+    """One schedule on more ranks than cores."""
+
+    schedule: PipelineSchedule
+    ranks: int
+    microbatches: int
+    message_us: float
+    bubble: float
+    by_formula: float
+    one_f_one_b_is: float
+    """How many times as long the step of 1F1B takes."""
+
+
+def measure(arguments: argparse.Namespace, progress: Progress) -> Found:
+    """Measure on two ranks and simulate beyond."""
+    forward_s = arguments.forward_ms / 1e3
+    microbatches = arguments.microbatches
+    progress.message(f"{arguments.rounds} rounds on {_RANKS} ranks")
+    steps = on_ranks(_RANKS, _steps, microbatches, forward_s, arguments.rounds)
+    gpipe_s = [seconds for seconds, _ in steps["gpipe"]]
+    measured = []
+    for schedule, virtual_stages in SCHEDULES.items():
+        seconds = [step_s for step_s, _ in steps[schedule]]
+        measured.append(
+            Measured(
+                schedule=schedule,
+                step_ms=round(1e3 * statistics.median(seconds), 3),
+                bubble=round(statistics.median(bubble for _, bubble in steps[schedule]), 4),
+                by_formula=round(bubble_share(_RANKS, microbatches, virtual_stages), 4),
+                simulated=round(_simulated(schedule, _RANKS, microbatches, 0.0, forward_s)[0], 4),
+                gpipe_is=paired_ratio(gpipe_s, seconds),
+            )
+        )
+    simulated = simulate_beyond()
+    head = (
+        f"{_RANKS} ranks of {processor()}, {microbatches} microbatches; stages sleep {arguments.forward_ms} ms forward "
+        f"and {_BACKWARD * arguments.forward_ms} backward for each; medians of {arguments.rounds} rounds"
+    )
+    forward_ms = 1e3 * _SIMULATED_FORWARD_S
+    beyond = (
+        f"simulated: {_MICROBATCHES_OF_A_RANK} microbatches for each rank, whose passes of one take {forward_ms:g} ms "
+        f"forward and {_BACKWARD * forward_ms:g} backward"
+    )
+    lines = [head, *table(measured, _COLUMNS), "", beyond, *table(simulated, _SIMULATED_COLUMNS)]
+    return Found({"measured": measured, "simulated": simulated}, lines)
+
+
+def simulate_beyond() -> Sequence[Simulated]:
+    """Simulate every schedule on more and more ranks, with messages of each latency."""
+    rows = []
+    for ranks in _SIMULATED_RANKS:
+        microbatches = _MICROBATCHES_OF_A_RANK * ranks
+        for message_us in _LATENCIES_US:
+            _, plain_s = _simulated("1f1b", ranks, microbatches, message_us / 1e6, _SIMULATED_FORWARD_S)
+            for schedule, virtual_stages in SCHEDULES.items():
+                bubble, step_s = _simulated(schedule, ranks, microbatches, message_us / 1e6, _SIMULATED_FORWARD_S)
+                by_formula = bubble_share(ranks, microbatches, virtual_stages)
+                rows.append(
+                    Simulated(
+                        schedule=schedule,
+                        ranks=ranks,
+                        microbatches=microbatches,
+                        message_us=message_us,
+                        bubble=round(bubble, 4),
+                        by_formula=round(by_formula, 4),
+                        one_f_one_b_is=round(plain_s / step_s, 4),
+                    )
+                )
+    return rows
+
+
+def _simulated(
+    schedule: PipelineSchedule, ranks: int, microbatches: int, message_s: float, forward_s: float
+) -> tuple[float, float]:
+    """Return the bubble and the seconds of a simulated step."""
+    virtual_stages = SCHEDULES[schedule]
+
+    def seconds_of(taken: Pass) -> float:
+        of_rank = forward_s if taken.kind == "forward" else _BACKWARD * forward_s
+        return of_rank / virtual_stages
+
+    order = orders(schedule, ranks, microbatches, virtual_stages)
+    step = simulate(order, seconds_of, message_s, ranks * virtual_stages)
+    return step.bubble, step.seconds
+
+
+def _steps(
+    world: World, microbatches: int, forward_s: float, rounds: int
+) -> dict[PipelineSchedule, list[tuple[float, float]]]:
+    """Return seconds and bubble of each schedule's steps, alternated. Collective."""
+    pipelines = {
+        schedule: SleepingPipeline(world, schedule, microbatches, virtual, forward_s, _BACKWARD * forward_s)
+        for schedule, virtual in SCHEDULES.items()
+    }
+
+    def step(schedule: PipelineSchedule, _: int) -> tuple[float, float]:
+        world.barrier()
+        spans = pipelines[schedule].step_spans(world)
+        return seconds_of_steps(spans), bubble_of_spans(spans) or 0.0
+
+    return in_turns({schedule: partial(step, schedule) for schedule in SCHEDULES}, rounds, warm_up=1)
+
+
+add_arguments, run = command(
+    measure, ("--rounds", 20, "steps of each schedule"), ("--microbatches", 8, "microbatches of a step, even"),
+    ("--forward-ms", 100, "sleep of a rank's forward pass"),
+)  # fmt: skip
