@@ -89,12 +89,25 @@ def train(
         snapshots.close()
         if world.leads:
             log_samples_by_stratum(log, built.planner, run.samples // batch_size)
-        if system.layout.pipeline > 1:
-            write_pipeline_timeline(trainer.stage_spans(), system, world, files)
-        if system.checkpoint.final_weights:
-            progress.message(write_final_weights(system, world, trainer, files, seed, run.samples))
+        _write_last_files(system, world, trainer, files, seed, run, progress)
         trainer.close()
     return run
+
+
+def _write_last_files(
+    system: System,
+    world: World,
+    trainer: Trainer,
+    files: ResultFiles | None,
+    seed: int,
+    run: Run,
+    progress: RunProgress,
+) -> None:
+    """Write what a run leaves after its clock has stopped: a pipeline's timeline, its weights. Collective."""
+    if system.layout.pipeline > 1:
+        write_pipeline_timeline(trainer.stage_spans(), system, world, files)
+    if system.checkpoint.final_weights:
+        progress.message(write_final_weights(system, world, trainer, files, seed, run.samples))
 
 
 def write_final_weights(
