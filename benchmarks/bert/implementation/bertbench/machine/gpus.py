@@ -43,7 +43,8 @@ def present_gpus() -> list[PresentGpu]:
         capability = ask_driver(pynvml.nvmlDeviceGetCudaComputeCapability, gpu)
         if memory is not None and capability is not None:
             model = ask_driver(pynvml.nvmlDeviceGetName, gpu) or "unknown model"
-            present.append(PresentGpu(model, memory.total / _GIB, tuple(capability)))
+            major, minor = capability
+            present.append(PresentGpu(model, memory.total / _GIB, (major, minor)))
     return present
 
 
