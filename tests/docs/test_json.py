@@ -16,14 +16,14 @@ from bertbench.cli.commands import COMMANDS
 from bertbench.cli.main import main
 from bertbench.results.files import ResultFiles
 from bertbench.training.rank_run import outcome
-from tests.conftest import Captured
+from tests.conftest import Captured, write_json
 from tests.docs.listing import REPOSITORY
+from tests.tiny import TINY_SYSTEM
 
 PAGE = REPOSITORY / "docs" / "json.md"
 RESULT = "results/cpu_demo/bert/result_0.txt"
 ANSWERS = {
     "config list": ["config list"],
-    "config show": ["config show cpu_demo"],
     "config init": ["config init --nodes 1 --gpus 8 --gpu-model a100-sxm"],
     "config scale": ["config scale cpu_demo --gpus 1"],
     "env": ["env"],
@@ -48,6 +48,7 @@ ANSWERS = {
 }
 """Commands whose answers have the fields of a section of the page."""
 ELSEWHERE = {
+    "config show": "a document of its own form",
     "config export": "a document of its own form",
     "config schema": "a document of its own form",
     "checkpoint import": "tests/checkpoint",
@@ -87,9 +88,6 @@ def fields_of(answer: Any) -> Fields:
 @pytest.fixture(scope="session")
 def folder(tmp_path_factory: pytest.TempPathFactory, tiny_folder: Path, text: Path) -> Path:
     """A folder with a tiny system and its data, recorded results, predictions and a reference."""
-    from tests.conftest import write_json
-    from tests.tiny import TINY_SYSTEM
-
     place = tmp_path_factory.mktemp("json")
     for name in ("results", "tests"):
         (place / name).symlink_to(REPOSITORY / name)
