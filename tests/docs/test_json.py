@@ -24,7 +24,6 @@ PAGE = REPOSITORY / "docs" / "json.md"
 RESULT = "results/cpu_demo/bert/result_0.txt"
 ANSWERS = {
     "config list": ["config list"],
-    "config show": ["config show cpu_demo"],
     "config init": ["config init --nodes 1 --gpus 8 --gpu-model a100-sxm"],
     "config scale": ["config scale cpu_demo --gpus 1"],
     "env": ["env"],
@@ -49,6 +48,7 @@ ANSWERS = {
 }
 """Commands whose answers have the fields of a section of the page."""
 ELSEWHERE = {
+    "config show": "a document of its own form",
     "config export": "a document of its own form",
     "config schema": "a document of its own form",
     "checkpoint import": "tests/checkpoint",

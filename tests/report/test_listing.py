@@ -52,7 +52,7 @@ def folder(tmp_path: Path) -> Path:
 
 def test_every_run_is_listed_with_how_it_stands(folder: Path, answer: Answer) -> None:
     found = answer("report", "--list", folder)
-    assert [list(row) for row in found] == [FIELDS] * 8
+    assert [list(row) for row in found] == [["json_format", "command", *FIELDS, "log"]] * 8
     assert [(Path(row["run"]).stem, row["status"]) for row in found] == [
         ("result_0", "success"),
         ("result_1", "aborted"),

@@ -72,11 +72,7 @@ def show(arguments: argparse.Namespace) -> int:
         "evaluation_interval_samples": system.evaluation_interval,
         "max_steps": system.max_steps,
     }
-    content = {**system.model_dump(mode="json", by_alias=True), "derived": derived}
-    if arguments.json:
-        emit(arguments.json, content)
-    else:
-        emit_document(content)
+    emit_document({**system.model_dump(mode="json", by_alias=True), "derived": derived})
     return 0
 
 
