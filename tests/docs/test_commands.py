@@ -24,6 +24,7 @@ NOT_RUN = {
     r"^bertbench track ": "needs a tracker; tests/report/test_trackers.py runs it",
     r"^bertbench rcp ": "needs runs of the reader's own; tests/report runs it",
     r"^bertbench launch (?!.*--dry-run)": "needs docker or a cluster",
+    r"^\./run_and_time\.sh( --on slurm .*)?$": "needs the file that its block sources; test_submitters.py runs it",
     r"^bertbench (train|preflight) dgx|^\./run_and_time\.sh dgx": "needs GPUs",
     r"^\./run_and_time\.sh cpu_demo|^bertbench train (cpu_demo|SYSTEM)(?! --smoke| --profile)": "minutes of training",
     r"^bertbench lab": "takes minutes",
@@ -110,6 +111,8 @@ def test_a_command_is_one_that_the_command_line_takes(
         check_names(words, capsys)
         return
     monkeypatch.chdir(tmp_path)
+    if command.words[0] == "./run_and_time.sh":
+        monkeypatch.setenv("DGXSYSTEM", "cpu_demo")  # of the file that its block sources
     for name in (word for word in words if word.endswith(".json") and "/" not in word):
         shutil.copy(REPOSITORY / "benchmarks" / "bert" / "systems" / "cpu_demo.json", name)  # the reader's system file
     run = "cpu_demo/bert/result_0"  # and the reader's run
