@@ -330,12 +330,8 @@ class _Honouring:
         exported = self.exported.get("CONT")
         if exported is None:
             return
-        if self.in_a_job:
-            self.variables.honour(exported, "the image")
-        elif self.place == "local":
+        if self.place == "local" and not self.in_a_job:
             self.variables.pass_over(exported, "these ranks start in no container of their own; see --on")
-        elif self.place == "slurm":
-            self.variables.honour(exported, "the image")
         else:
             self.variables.honour(exported, "the image")
 
