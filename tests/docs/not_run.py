@@ -9,7 +9,7 @@ from tests.docs.listing import Command
 
 NOT_RUN = {
     "installs, builds, or runs all tests": ("make *", "pip install *", "docker build *"),
-    "changes the reader's shell": ("mkdir *", "cd *", "export *"),
+    "changes the reader's shell": ("mkdir *", "cd *", "export *", "source *"),
     "downloads gigabytes": ("bash <(curl *",),
     "reads MLPerf's files, which are gigabytes; tests/data/test_mlperf.py reads small ones": (
         "bertbench data verify mlperf",
@@ -46,6 +46,10 @@ NOT_RUN = {
     ),
     "measures for minutes or hours; tests/lab measures small models": ("bertbench lab *",),
     "needs GPUs": ("bertbench preflight dgx*", "bertbench train dgx*"),
+    "needs the file that its block sources; tests/launch/test_submitters.py runs it": (
+        "./run_and_time.sh",
+        "./run_and_time.sh --on slurm *",
+    ),
     "needs Docker; tests/launch/test_launchers.py reads the command that is started": (
         "bertbench launch dgxa100_n1 --on docker --runs 10",
     ),

@@ -249,27 +249,28 @@ class _Honouring:
 
     def _apply_settings(self) -> System:
         """Return the system with what the settings' variables change; these become arguments."""
-        name, given = self.arguments.system, self.arguments.overrides
         changing = dict(self.overrides)
         with suppress(ConfigError):  # the system may need what they change
-            changing = self._changing(name, given)
+            changing = self._changing_overrides()
         for variable, override in self.overrides.items():
             if variable not in changing:
                 self.agreeing.append(self.exported[variable])
                 continue
             self.variables.honour(self.exported[variable], f"--set {override}{self.meanings.get(variable, '')}")
             self.variables.words += ["--set", str(override)]
-        self.arguments.overrides = [*changing.values(), *given]
-        return load_system(name, self.arguments.overrides)
+        self.arguments.overrides = [*changing.values(), *self.arguments.overrides]
+        return load_system(self.arguments.system, self.arguments.overrides)
 
-    def _changing(self, name: str, given: list[str]) -> dict[str, Override]:
+    def _changing_overrides(self) -> dict[str, Override]:
         """Return the overrides with other values than the system has."""
-        system = load_system(name, given)
+        arguments = self.arguments
+        system = load_system(arguments.system, arguments.overrides)
         batch = self.overrides.get("BATCHSIZE")
         changing = {}
         if batch is not None and not _has(system, batch):
             changing["BATCHSIZE"] = batch
-            system = load_system(name, [batch, *given])  # others follow from it, such as samples between evaluations
+            # others follow from it, such as samples between evaluations
+            system = load_system(arguments.system, [batch, *arguments.overrides])
         changing |= {variable: text for variable, text in self.overrides.items() if not _has(system, text)}
         return changing
 
@@ -329,12 +330,8 @@ class _Honouring:
         exported = self.exported.get("CONT")
         if exported is None:
             return
-        if self.in_a_job:
-            self.variables.honour(exported, "the image")
-        elif self.place == "local":
+        if self.place == "local" and not self.in_a_job:
             self.variables.pass_over(exported, "these ranks start in no container of their own; see --on")
-        elif self.place == "slurm":
-            self.variables.honour(exported, "the image")
         else:
             self.variables.honour(exported, "the image")
 

@@ -96,9 +96,19 @@ def name_of(system: System) -> str:
     family = _family(system.name)
     if family.startswith("dgx"):
         family = family.upper()
-    nodes, gpus = system.hardware.number_of_nodes, system.launch.ranks_per_node
     ending = "_open" if system.hardware.division == "open" else ""
-    return f"{family}_{nodes}x{gpus}x{system.samples_per_pass}x{system.data.gradient_accumulation_steps}{ending}"
+    return f"{family}_{shape_of(system)}{ending}"
+
+
+def shape_of(system: System) -> str:
+    """Return nodes, GPUs, samples per GPU and gradient step, and gradient steps, as in 8x8x48x1."""
+    numbers = (
+        system.hardware.number_of_nodes,
+        system.launch.ranks_per_node,
+        system.samples_per_pass,
+        system.data.gradient_accumulation_steps,
+    )
+    return "x".join(map(str, numbers))
 
 
 def _family(system_name: str) -> str:

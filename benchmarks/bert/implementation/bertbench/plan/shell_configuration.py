@@ -12,7 +12,7 @@ from typing import NamedTuple
 from bertbench.common.errors import ConfigError
 from bertbench.config import System, system_names
 from bertbench.launch.honour import honour, value_in_run
-from bertbench.launch.submission_name import SubmissionName, name_of, shipped_system
+from bertbench.launch.submission_name import SubmissionName, name_of, shape_of, shipped_system
 from bertbench.launch.variables import BATCH_SETTINGS, SETTINGS, SPARE_MINUTES
 from bertbench.plan.forecast import forecast_run, trains_bert_large
 
@@ -48,8 +48,9 @@ def shell_configuration(system: System) -> ShellConfiguration:
             f"{system.name} splits the model over GPUs (parallel), and BATCHSIZE counts samples per GPU; start it with "
             f"`bertbench launch {system.argument} --on slurm`"
         )
+    dgxsystem, name = _names(system)
     exports = {
-        "DGXSYSTEM": _dgxsystem(system),
+        "DGXSYSTEM": dgxsystem,
         "DGXNNODES": str(system.hardware.number_of_nodes),
         "DGXNGPU": str(system.launch.ranks_per_node),
     }
@@ -60,7 +61,6 @@ def shell_configuration(system: System) -> ShellConfiguration:
         if value is not None:
             exports[variable] = str(value)
     _check_meaning(system, exports)
-    name = name_of(system)
     minutes, computed = _time_limit(system)
     lines = [
         f"# {system.description or system.name}",
@@ -82,15 +82,27 @@ def shell_configuration(system: System) -> ShellConfiguration:
     )
 
 
-def _dgxsystem(system: System) -> str:
-    """Return the published name of a system that comes with the project; else its path, or its name."""
-    submission = SubmissionName.parse(name_of(system))
+def _names(system: System) -> tuple[str, str]:
+    """Return DGXSYSTEM's value, and the name in the file's name.
+
+    Both are the published name of a system that comes with the project, if that name means it.
+    """
+    name = name_of(system)
     if system.argument not in system_names():
-        return str(Path(system.argument).absolute())
-    has_published_name = submission is not None and system.name.startswith("dgx")
-    if submission is not None and has_published_name and shipped_system(submission) == system.name:
-        return submission.name
-    return system.name
+        return str(Path(system.argument).absolute()), name
+    if _means(name, system):
+        return name, name
+    return system.name, f"{system.name}_{shape_of(system)}"
+
+
+def _means(name: str, system: System) -> bool:
+    submission = SubmissionName.parse(name)
+    if submission is None:
+        return False
+    try:
+        return shipped_system(submission) == system.name
+    except ConfigError:  # no system of this name comes with the project
+        return False
 
 
 def _check_meaning(system: System, exports: dict[str, str]) -> None:
@@ -151,12 +163,22 @@ def _exports(title: str, variables: tuple[str, ...], exports: dict[str, str]) ->
 
 def _time_limit(system: System) -> tuple[int, str]:
     """Return the minutes that a run gets, and how they were computed."""
-    if _TIME_LIMIT in system.given or not trains_bert_large(system):
+    longest = None if _TIME_LIMIT in system.given else _longest_minutes(system)
+    if longest is None:
         return system.launch.walltime_minutes, f"Of the system file ({_TIME_LIMIT})."
-    forecast = forecast_run(system).range
-    needed = _MARGIN * forecast.high_min + _INIT_MINUTES
+    needed = _MARGIN * longest + _INIT_MINUTES
     minutes = _ROUNDED_TO * math.ceil(needed / _ROUNDED_TO)
     return minutes, (
-        f"Computed, not measured:\n# {_MARGIN} x {forecast.high_min:.1f}, the most that `bertbench estimate` expects, "
+        f"Computed, not measured:\n# {_MARGIN} x {longest:.1f}, the most that `bertbench estimate` expects, "
         f"and {_INIT_MINUTES} for initialisation, rounded up to {_ROUNDED_TO}."
     )
+
+
+def _longest_minutes(system: System) -> float | None:
+    """Return the upper end of the forecast's range; None where there is no forecast of this model or these GPUs."""
+    if not trains_bert_large(system):
+        return None
+    try:
+        return forecast_run(system).range.high_min
+    except ConfigError:
+        return None
