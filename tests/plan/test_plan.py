@@ -160,7 +160,7 @@ def test_a_plan_says_rates_quotas_buckets_and_the_limit_of_a_bucket(
     assert (len(plan["bucket_elements"]), plan["clip_limit"]) == (5, 1.5)  # 3 / sqrt(4)
     assert (plan["strata"]["edges"], plan["strata"]["quotas"]) == ([28, 29], [5, 1])
     assert sum(plan["strata"]["shares_of_batch"]) == pytest.approx(6, abs=0.001)
-    # s is 1 at step 0: warm-up, begun at -1, is over, and the decay of four steps from 2 on gives 1 + 1/4; s = 6 ends it
+    # s is 1 at step 0: warm-up, begun at -1, is over, and the decay of four steps from 2 on gives 1 + 1/4
     assert plan["learning_rate_by_step"] == pytest.approx({"0": 0.0125, "1": 0.01, "2": 0.0075, "5": 0.0}, abs=1e-9)
     assert plan["memory_gb"]["clipped_parts"] == plan["memory_gb"]["gradients"]
     lines = printed("plan", tiny_file, *words).splitlines()
