@@ -46,7 +46,7 @@ NOT_RUN = {
     ),
     "measures for minutes or hours; tests/lab measures small models": ("bertbench lab *",),
     "needs GPUs": ("bertbench preflight dgx*", "bertbench train dgx*"),
-    "needs the file that its block sources; tests/launch/test_submitters.py runs it": (
+    "needs the file that its block sources; tests/docs/test_submitters.py runs it": (
         "./run_and_time.sh",
         "./run_and_time.sh --on slurm *",
     ),

@@ -49,6 +49,16 @@ def test_a_closed_system_stays_closed_and_fits_by_plans_memory(
     assert needed_gb(load_system("two.json", [f"data.gradient_accumulation_steps={fewer}"])) > 40 >= needed_gb(other)
 
 
+def test_quotas_of_strata_keep_the_global_batch_on_other_devices(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, answer: Answer, printed: Printed
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    answer("config", "scale", "dgxa100_n1_open", "--gpus", 2, "--out", "two.json")
+    assert load_system("two.json").data.strata_quotas == (84, 44, 28, 68)  # four times 21, 11, 7, 17
+    refused = printed("config", "scale", "dgxa100_n1_open", "--gpus", 7, "--out", "seven.json", code=2)
+    assert "takes 168, 88, 56, 136 samples of its strata in a step (data.strata_quotas), which don't divide" in refused
+
+
 def test_without_a_known_memory_a_part_keeps_its_samples(tiny_file: str, tmp_path: Path, answer: Answer) -> None:
     in_parts = {"extends": Path(tiny_file).stem, "data": {"gradient_accumulation_steps": 2}}
     system = write_json(tmp_path / "in_parts.json", in_parts)

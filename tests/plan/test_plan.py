@@ -144,3 +144,32 @@ def test_every_system_can_be_planned_at_its_true_size(name: str, answer: Answer)
     if system.launch.device == "cuda":  # `estimate` warns by a sum that needs no dry run
         assert needed_gb(system) == pytest.approx(plan["memory_gb_per_gpu"], rel=0.05)
     assert not [problem for problem in plan["problems"] if "data.balance" in problem or "expected" in problem]
+
+
+def test_a_plan_says_rates_quotas_buckets_and_the_limit_of_a_bucket(
+    tiny_file: str, answer: Answer, printed: Printed
+) -> None:
+    settings = (
+        "data.balance=stratified", "data.strata_edges=[28,29]", "data.strata_quotas=[5,1]", "clip.mode=bucket",
+        "clip.parts=each", "clip.divisor=4", "clip.max_norm=3", "communication.buckets=5",
+        "data.gradient_accumulation_steps=2", "schedule.warmup_steps=2", "schedule.decay_from=warmup_steps",
+        "schedule.first_step=1", "schedule.start_warmup_step=-1",
+    )  # fmt: skip
+    words = [word for setting in settings for word in ("--set", setting)]
+    plan = answer("plan", tiny_file, *words)
+    assert (len(plan["bucket_elements"]), plan["clip_limit"]) == (5, 1.5)  # 3 / sqrt(4)
+    assert (plan["strata"]["edges"], plan["strata"]["quotas"]) == ([28, 29], [5, 1])
+    assert sum(plan["strata"]["shares_of_batch"]) == pytest.approx(6, abs=0.001)
+    # s is 1 at step 0: warm-up, begun at -1, is over, and the decay of four steps from 2 on gives 1 + 1/4
+    assert plan["learning_rate_by_step"] == pytest.approx({"0": 0.0125, "1": 0.01, "2": 0.0075, "5": 0.0}, abs=1e-9)
+    assert plan["memory_gb"]["clipped_parts"] == plan["memory_gb"]["gradients"]
+    lines = printed("plan", tiny_file, *words).splitlines()
+    subjects = {line[:12].strip(): line[12:] for line in lines}
+    assert subjects["clipping"] == (
+        "bucket: every bucket of a rank's gradient to a norm of 1.5, 3 / sqrt(4), in each of 2 parts by itself"
+    )
+    assert subjects["strata"].startswith(
+        "5, 1 samples of up to 28, 29 tokens a step; by their shares of the dataset it"
+    )
+    assert subjects["rate"].startswith("1.250e-02 at step 0, 1.000e-02 at step 1, 7.500e-03 at step 2, 0.000e+00 at")
+    assert subjects["rate"].endswith("takes rate(s + 1); the decay is counted from step 2 to 6")

@@ -46,8 +46,8 @@ class StratumIndex:
         starts_B1 = self._starts_KB1[stratum]
         blocks_P = np.searchsorted(starts_B1, numbers_P, side="right") - 1
         numbers_in_block_P = (numbers_P - starts_B1[blocks_P]).astype(np.uint8)
-        found_so_far_PW = np.cumsum(self._holds(stratum, self._blocks(blocks_P)), axis=1, dtype=np.uint8)
-        column_P = (found_so_far_PW > numbers_in_block_P[:, None]).argmax(axis=1)
+        members_so_far_PW = np.cumsum(self._holds(stratum, self._blocks(blocks_P)), axis=1, dtype=np.uint8)
+        column_P = (members_so_far_PW > numbers_in_block_P[:, None]).argmax(axis=1)
         return blocks_P * _BLOCK + column_P
 
     def _blocks(self, blocks_P: Integers) -> Index:

@@ -7,6 +7,7 @@ import math
 import os
 from pathlib import Path
 
+from bertbench.balance.plan import STRATIFIED
 from bertbench.common.errors import ConfigError
 from bertbench.common.json_object import JsonObject
 from bertbench.config import System
@@ -95,13 +96,28 @@ def _content(system: System, path: Path, nodes: int, ranks: int, limit_gb: float
     extended = system.name
     if system.argument != system.name:  # the way to its file from the new one's folder, without .json
         extended = os.path.relpath(Path(system.argument).with_suffix(""), path.parent)
+    data: JsonObject = {"global_batch_size": system.global_batch_size, "local_batch": None}
+    if system.data.strata_quotas is not None and system.data.balance in STRATIFIED:
+        data["strata_quotas"] = _quotas(system, system.data.strata_quotas, nodes * ranks)
     return {
         "extends": extended,
         "description": f"{system.name} on {nodes * ranks} {devices}: the same global batch and hyper-parameters",
         "hardware": hardware,
         "launch": {"ranks_per_node": ranks},
-        "data": {"global_batch_size": system.global_batch_size, "local_batch": None},
+        "data": data,
     }
+
+
+def _quotas(system: System, quotas: tuple[int, ...], gpus: int) -> list[int]:
+    """Return the quotas by which `gpus` devices draw the same global batch. Raises ConfigError if none do."""
+    data_ranks = gpus // (system.parallel.tensor * system.parallel.pipeline)
+    of_all_ranks = [quota * system.layout.data for quota in quotas]
+    if any(samples % data_ranks for samples in of_all_ranks):
+        raise ConfigError(
+            f"--gpus {gpus}: {system.name} takes {', '.join(map(str, of_all_ranks))} samples of its strata in a step "
+            f"(data.strata_quotas), which don't divide over {data_ranks} data-parallel ranks; choose another number"
+        )
+    return [samples // data_ranks for samples in of_all_ranks]
 
 
 def _notes(before: System, after: System) -> list[str]:
