@@ -16,8 +16,10 @@ from tests.conftest import Tiny
 from tests.finetune.conftest import content_of_lines
 from tests.ranks import run_each
 
-# as tests/parallel/test_equality.py: fp32 sums in another order, over 20 steps
-LOSS = 1e-4
+# fp32 sums in another order, over 20 steps; 1e-6 is the most that was seen
+LOSS = 5e-6
+# a gradient that is 0 but for rounding (of the key biases) moves Adam's weights by up to the rate
+WEIGHT = 1e-3
 SHAPE = ("finetune.epochs=4", "finetune.warmup_steps=3", "finetune.learning_rate=0.003", "model.feed_forward_size=22")
 """21 windows in batches of 5 are 5 steps an epoch, of which the last has one: most ranks and parts have none of it."""
 
@@ -49,36 +51,57 @@ def check_equal(split: dict[str, Any], alone: dict[str, Any]) -> None:
     assert len(alone["loss"]) == 20
     assert alone["loss"][-2] < alone["loss"][0]
     assert split["loss"] == pytest.approx(alone["loss"], abs=LOSS)
-    assert split["norm"] == pytest.approx(alone["norm"], rel=1e-3)
+    assert split["norm"] == pytest.approx(alone["norm"], rel=1e-5)
     for ours, expected in zip(split["epochs"], alone["epochs"], strict=True):
         assert ours == pytest.approx(expected, abs=LOSS)
     assert split["weights"].keys() == alone["weights"].keys()
     for name, weight in alone["weights"].items():
-        assert split["weights"][name] == pytest.approx(weight, abs=1e-3), name
+        assert split["weights"][name] == pytest.approx(weight, abs=WEIGHT), name
 
 
-LAYOUTS = {
-    "two ranks": (2, ()),
-    "accumulated": (2, ("finetune.gradient_accumulation_steps=3",)),
-    "two stages": (2, ("parallel.pipeline=2", "parallel.microbatches=2")),
-    "two tensor ranks": (2, ("parallel.tensor=2",)),
-    "sharded": (2, ("parallel.fully_shard=true",)),
-    "two tensor ranks that share tokens": (2, ("parallel.tensor=2", "parallel.sequence=true")),
-    "sliced": (2, ("optimizer.sharded=true", "finetune.optimizer=lamb")),
-    "two pipelines of two stages": (4, ("parallel.pipeline=2", "parallel.microbatches=3", "parallel.schedule=gpipe")),
-    "tensor ranks in stages": (4, ("parallel.tensor=2", "parallel.pipeline=2", "parallel.microbatches=2")),
-}
+STAGES = ("parallel.pipeline=2", "parallel.microbatches=2")
+LAMB = ("finetune.optimizer=lamb",)
 
 
-def test_losses_of_every_layout_equal_those_of_one_rank(
+def check_layouts(
+    tiny: Tiny, inputs: Callable[..., Inputs], tmp_path: Any, ranks: int, *layouts: tuple[str, ...]
+) -> None:
+    """Compare runs on so many ranks with one rank's, by Adam, or by LAMB where a layout has it."""
+    optimizers = list(dict.fromkeys(LAMB if LAMB[0] in layout else () for layout in layouts))
+    alone = dict(zip(optimizers, courses(tiny, inputs, tmp_path, 1, *optimizers)[0], strict=True))
+    results, *others = courses(tiny, inputs, tmp_path, ranks, *layouts)
+    for layout, split in zip(layouts, results, strict=True):
+        check_equal(split, alone[LAMB if LAMB[0] in layout else ()])
+    for answers in others:
+        assert [answer["epochs"] for answer in answers] == [split["epochs"] for split in results]
+
+
+def test_losses_on_two_ranks_stages_and_tensor_ranks_equal_one_ranks(
     system: Tiny, inputs: Callable[..., Inputs], tmp_path: Any
 ) -> None:
-    lamb = [words for _, words in LAYOUTS.values() if "finetune.optimizer=lamb" in words]
-    ((adam_alone, lamb_alone),) = courses(system, inputs, tmp_path, 1, (), ("finetune.optimizer=lamb",))
-    for ranks in (2, 4):
-        chosen = [words for count, words in LAYOUTS.values() if count == ranks]
-        results, *others = courses(system, inputs, tmp_path, ranks, *chosen)
-        for words, split in zip(chosen, results, strict=True):
-            check_equal(split, lamb_alone if words in lamb else adam_alone)
-        for answers in others:
-            assert [answer["epochs"] for answer in answers] == [split["epochs"] for split in results]
+    check_layouts(system, inputs, tmp_path, 2, (), STAGES, ("parallel.tensor=2",))
+
+
+def test_losses_of_two_pipelines_equal_one_ranks(system: Tiny, inputs: Callable[..., Inputs], tmp_path: Any) -> None:
+    check_layouts(system, inputs, tmp_path, 4, STAGES)
+
+
+@pytest.mark.slow
+def test_losses_of_every_other_layout_equal_one_ranks(
+    system: Tiny, inputs: Callable[..., Inputs], tmp_path: Any
+) -> None:
+    two_ranks = (
+        ("finetune.gradient_accumulation_steps=3",),
+        ("finetune.gradient_accumulation_steps=3", "parallel.tensor=2", "parallel.sequence=true"),
+        ("parallel.fully_shard=true", "parallel.recompute=true"),
+        ("optimizer.sharded=true",),
+        ("optimizer.sharded=true", *LAMB),
+        (*STAGES, *LAMB),
+    )
+    check_layouts(system, inputs, tmp_path, 2, *two_ranks)
+    four_ranks = (
+        ("parallel.pipeline=2", "parallel.microbatches=3", "parallel.schedule=gpipe"),
+        ("parallel.tensor=2", *STAGES, *LAMB),
+        ("parallel.tensor=2",),
+    )
+    check_layouts(system, inputs, tmp_path / "four", 4, *four_ranks)

@@ -98,14 +98,14 @@ def _print_layouts(arguments: argparse.Namespace) -> int:
 
 def _forecasts(arguments: argparse.Namespace) -> list["RunForecast"]:
     """Return the forecast of SYSTEM, or of all systems that train BERT-Large, the smallest first."""
-    from bertbench.config import load_system, system_names
+    from bertbench.config import load_system, pre_training_names
     from bertbench.plan.forecast import forecast_run, trains_bert_large
 
     if arguments.system:
         system = system_of(arguments)
         say_unread(system, arguments)
         return [forecast_run(system, arguments.gpu_model)]
-    systems = [load_system(name, arguments.overrides) for name in system_names()]
+    systems = [load_system(name, arguments.overrides) for name in pre_training_names()]
     large = sorted(filter(trains_bert_large, systems), key=lambda system: system.world_size)
     return [forecast_run(system, arguments.gpu_model) for system in large]
 

@@ -44,6 +44,11 @@ def system_names() -> list[str]:
     return sorted(path.stem for path in SYSTEMS.glob("*.json") if path.stem != "schema")
 
 
+def pre_training_names() -> list[str]:
+    """Names of the systems that come with the project and that `train` takes; the others are for fine-tuning."""
+    return [name for name in system_names() if "schedule" in json.loads(whole_file(name))]
+
+
 def gpu_models() -> list[str]:
     """Return the cards whose figures come with the project: `config init`, `config scale` and `estimate` take these."""
     return sorted(path.stem.removeprefix("gpu_").replace("_", "-") for path in (SYSTEMS / "base").glob("gpu_*.json"))

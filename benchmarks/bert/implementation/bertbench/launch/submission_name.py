@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import NamedTuple, Self
 
 from bertbench.common.errors import ConfigError
-from bertbench.config import System, load_system, system_names
+from bertbench.config import System, load_system, pre_training_names
 from bertbench.launch.variables import BATCH_SETTINGS, SAMPLES_OF_A_ROW, SHAPE
 
 _NAME = re.compile(
@@ -95,7 +95,7 @@ def plain_name(text: str) -> str:
 def shipped_system(submission: SubmissionName) -> str:
     """Return the closed system of these nodes and GPUs that comes with the project. Raises ConfigError if none does."""
     families = {submission.family.lower(), f"dgx{submission.family.lower()}"}
-    for name in system_names():
+    for name in pre_training_names():
         family = name.rpartition("_n")[0]
         if family not in families:
             continue
