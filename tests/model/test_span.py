@@ -5,7 +5,7 @@ import torch
 
 from bertbench.finetune.batches import span_batch
 from bertbench.finetune.features import Feature
-from bertbench.finetune.span_task import span_losses
+from bertbench.finetune.span_loss import span_losses
 from bertbench.model.sequences import Sequences
 from bertbench.model.span import log_softmax
 

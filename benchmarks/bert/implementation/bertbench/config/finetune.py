@@ -74,7 +74,7 @@ class Finetune(Section):
         return WindowOptions(length, self.doc_stride or max(1, min(128, length // 3)), query, self.lower_case)
 
     def warm_up_steps(self, steps: int) -> int:
-        """Return in how many of so many steps the rate rises."""
+        """Return the number of steps in which the rate rises, in a run of `steps` steps."""
         if self.warmup_steps is not None:
             return self.warmup_steps
         fraction = _WARMUP_FRACTION if self.warmup_fraction is None else self.warmup_fraction

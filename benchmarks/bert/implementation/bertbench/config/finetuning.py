@@ -57,13 +57,13 @@ def check_pre_trains(system: System, command: str) -> None:
     """Raise ConfigError if a system for fine-tuning lacks what a command of pre-training needs."""
     if names := left_out(system):
         raise ConfigError(
-            f"{system.argument}: {command} needs {', '.join(names)}, and the file has a section finetune instead; fine-"
-            f"tune with `bertbench {COMMAND} --system {system.argument}`, or add them to a file of its own"
+            f"{system.argument}: {command} needs {', '.join(names)}, and this file is for fine-tuning; run `bertbench "
+            f"finetune squad --system {system.argument}`, or add them to a file of its own"
         )
 
 
 def with_steps(system: System, steps: int) -> System:
-    """Return the system with a schedule of so many steps. Raises ConfigError if the warm-up would take longer."""
+    """Return the system with a schedule of `steps` steps. Raises ConfigError if the warm-up would take longer."""
     options = system.finetune
     warm_up_steps = options.warm_up_steps(steps)
     if warm_up_steps > steps:
@@ -109,7 +109,7 @@ def _in_place(system: System) -> System:
     """Put the settings of `finetune` where the trainer reads them. Raises ConfigError if they break a rule."""
     options = system.finetune
     precision = system.precision
-    optimizer = {
+    optimizer: dict[str, object] = {
         "name": options.optimizer,
         "learning_rate": options.learning_rate,
         "beta1": options.beta1,

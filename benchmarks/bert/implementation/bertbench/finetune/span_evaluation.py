@@ -14,7 +14,7 @@ from bertbench.finetune.answers import Prediction, WindowSpans, predict, window_
 from bertbench.finetune.batches import longest_first, span_batch
 from bertbench.finetune.features import Feature
 from bertbench.finetune.score import summary
-from bertbench.finetune.span_task import span_losses
+from bertbench.finetune.span_loss import span_losses
 from bertbench.finetune.squad_inputs import Inputs
 
 if TYPE_CHECKING:
@@ -61,8 +61,7 @@ def evaluate_spans(
         chosen = [features[number] for number in (ids if ids.size else order[-1:])]
         batch = span_batch(chosen).to(world.device)
         scores = trainer.scores(batch)
-        is_counted_elsewhere = scores is None or place.tensor > 0
-        if is_counted_elsewhere or not ids.size:
+        if scores is None or place.tensor > 0 or not ids.size:  # another rank counts it, or it is an extra one
             continue
         logits_T2 = scores[: len(batch.tokens_T)].float()  # without the filler that ranks share tokens by
         counts_S = torch.tensor([feature.is_labelled for feature in chosen], device=world.device)

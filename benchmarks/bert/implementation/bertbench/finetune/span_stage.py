@@ -4,7 +4,7 @@ from typing import Any
 
 from torch import Tensor, nn
 
-from bertbench.finetune.span_task import weighted_span_loss
+from bertbench.finetune.span_loss import weighted_span_loss
 from bertbench.loading.batch import Batch
 from bertbench.loading.sampler import Part
 from bertbench.model.bert import Bert

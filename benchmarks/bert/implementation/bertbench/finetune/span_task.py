@@ -12,29 +12,18 @@ from torch import Tensor
 from bertbench.common.seeding import derive
 from bertbench.config import System
 from bertbench.finetune.batches import SpanBatch, loaded
+from bertbench.finetune.span_loss import weighted_span_loss
 from bertbench.finetune.squad_inputs import Inputs
 from bertbench.loading.batch import Batch, synthetic
 from bertbench.loading.loader import LoadedPart
 from bertbench.loading.sampler import Part
 from bertbench.model.bert import Bert
 from bertbench.model.options import PrecisionName
-from bertbench.model.span import HEAD, SpanBert, log_softmax
+from bertbench.model.span import HEAD, SpanBert
 from bertbench.training.task import Task
 
 if TYPE_CHECKING:
     from bertbench.parallel.stage import Stage
-
-
-def span_losses(logits_T2: Tensor, batch: SpanBatch) -> Tensor:
-    """Return the mean cross-entropy of an answer's first and last token, softmax over its own sequence: [S]."""
-    log_probability_T2 = log_softmax(logits_T2.float(), batch.sequences)
-    return -(log_probability_T2[batch.starts_S, 0] + log_probability_T2[batch.ends_S, 1]) / 2
-
-
-def weighted_span_loss(logits_T2: Tensor, batch: Batch) -> Tensor:
-    """Return a part's share of the global batch's mean loss."""
-    assert isinstance(batch, SpanBatch), "fine-tuning's batches have answers"
-    return batch.weight * span_losses(logits_T2, batch).sum()
 
 
 class SpanTask(Task):
