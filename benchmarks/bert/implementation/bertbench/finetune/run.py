@@ -63,7 +63,7 @@ def finetune(
                 progress.message(line)
             progress.message(
                 f"{len(inputs.train):,} questions, {len(sampler.features):,} features, {steps:,} steps; "
-                f"starts from {inputs.start}\n{trainer.describe_step().text()}"
+                f"starts from {inputs.start}\n{_layout_line(system)}{trainer.describe_step().text()}"
             )
 
         with clock.run(evaluation_samples=len(inputs.dev)) as run:
@@ -103,6 +103,15 @@ def finetune(
         world.barrier()  # a rank that exits stops its heartbeat, and rank 0 would report it lost
         trainer.close()
     return epochs
+
+
+def _layout_line(system: System) -> str:
+    """Return a line about how ranks split the model; none where each has the whole."""
+    if not system.parallel.splits:
+        return ""
+    layout = system.layout
+    shards = ", fully sharded" if system.parallel.fully_shard else ""
+    return f"layout: data {layout.data} x tensor {layout.tensor} x pipeline {layout.pipeline}{shards}\n"
 
 
 class _RunParts(NamedTuple):
