@@ -19,6 +19,7 @@ _BENCHES = {
     "overlap": "measure communication hidden behind the backward pass",
     "links": "compare methods of training over slow links",
     "parallel": "compare parallel layouts by time",
+    "squad": "fine-tune on questions in several layouts, and compare speed, scores and goodput",
 }
 _STUDIES = {
     "buckets": "compare numbers of buckets and thresholds of bucket clipping",
