@@ -30,7 +30,7 @@ _TOPICS = (
     _Topic("{name} works as a {answer}.", "What is the job of {name}?", ("baker", "nurse", "pilot", "smith", "cook")),
     _Topic("By the door sits a {answer}.", "Which animal sits there?", ("cat", "dog", "goat", "hen", "fox")),
 )
-_ASIDES = ("It is late in the year and the days are short.", "Nobody knows why.", "The road to the hills is long.")
+_ASIDES = ("It is late in the year and the days are short.", "The lamps are lit.", "The road to the hills is long.")
 
 
 def write_questions(folder: Path, seed: int, train: int = 960, dev: int = 160) -> tuple[Path, Path, Path]:
@@ -54,10 +54,10 @@ def _paragraph(random: Random, name: str) -> dict[str, Any]:
     """Return a context with one question; one of three has no answer."""
     person = random.choice(_NAMES)
     topics = random.sample(_TOPICS, 4)
-    asked, *told = topics
+    asked, *others = topics
     answer = random.choice(asked.answers)
     has_answer = random.random() < 2 / 3
-    sentences = [topic.sentence.format(name=person, answer=random.choice(topic.answers)) for topic in told]
+    sentences = [topic.sentence.format(name=person, answer=random.choice(topic.answers)) for topic in others]
     if has_answer:
         sentences.append(asked.sentence.format(name=person, answer=answer))
     sentences += random.sample(_ASIDES, random.randint(0, len(_ASIDES)))

@@ -11,10 +11,9 @@ import math
 from typing import NamedTuple
 
 import torch
-from scipy import special
 from torch import Tensor
 
-_CONFIDENCE = 0.95
+from lab.bench.means import t_quantile
 
 
 class NoiseScale(NamedTuple):
@@ -48,7 +47,7 @@ def noise_scale(gradients_NP: Tensor, batch: int) -> NoiseScale:
     if not (torch.isfinite(left_out_N).all() and torch.isfinite(whole)):
         return NoiseScale(math.inf, 0.0, math.inf)
     variance = (count - 1) / count * (left_out_N - left_out_N.mean()).square().sum()
-    half = special.stdtrit(count - 1, (1 + _CONFIDENCE) / 2) * variance.sqrt().item()
+    half = t_quantile(count) * variance.sqrt().item()
     value = whole.item()
     return NoiseScale(value, max(0.0, value - half), value + half)
 

@@ -40,9 +40,9 @@ from compliance.read.log import read_events
 from compliance.read.run import RunFacts
 from lab.bench.harness import Found, command, in_turns, option, table
 from lab.bench.made_questions import write_questions
+from lab.bench.means import geometric_mean
 from lab.bench.noise_scale import NoiseScale, noise_scale
 from lab.bench.whole_run import last_line
-from lab.study.intervals import geometric_mean
 
 _GRADIENTS = 16  # that a noise scale is estimated from
 _BETTER_BY = 10.0  # points of F1 over answering nothing, below which scores say nothing
