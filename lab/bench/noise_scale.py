@@ -40,15 +40,15 @@ def noise_scale(gradients_NP: Tensor, batch: int) -> NoiseScale:
     count = len(products_NN)
     squares_N = products_NN.diagonal()
     square_of_sum = products_NN.sum()
-    whole = _ratio(square_of_sum, squares_N.sum(), count, batch)
+    ratio = _ratio(square_of_sum, squares_N.sum(), count, batch)
     # without gradient i, the sum's square loses twice its product with the sum, and gains its own square
     squares_of_sums_N = square_of_sum - 2 * products_NN.sum(dim=1) + squares_N
     left_out_N = _ratio(squares_of_sums_N, squares_N.sum() - squares_N, count - 1, batch)
-    if not (torch.isfinite(left_out_N).all() and torch.isfinite(whole)):
+    if not (torch.isfinite(left_out_N).all() and torch.isfinite(ratio)):
         return NoiseScale(math.inf, 0.0, math.inf)
     variance = (count - 1) / count * (left_out_N - left_out_N.mean()).square().sum()
     half = t_quantile(count) * variance.sqrt().item()
-    value = whole.item()
+    value = ratio.item()
     return NoiseScale(value, max(0.0, value - half), value + half)
 
 

@@ -115,10 +115,12 @@ def measure(arguments: argparse.Namespace, progress: Progress) -> Found:
 
 
 def _files(arguments: argparse.Namespace, folder: Path) -> Files:
-    given = [arguments.train, arguments.dev, arguments.vocab]
-    if any(given) and not all(given):
+    paths = [arguments.train, arguments.dev, arguments.vocab]
+    if all(paths):
+        return Files(*paths)
+    if any(paths):
         raise ConfigError("--train, --dev and --vocab belong together; give all three, or none for made questions")
-    return Files(*given) if all(given) else Files(*write_questions(folder, seed=1))
+    return Files(*write_questions(folder, seed=1))
 
 
 def _inputs(system: System, files: Files, weights: Path | None = None) -> Inputs:
@@ -233,12 +235,16 @@ def _lines(
     nothing: float,
 ) -> list[str]:
     """Return the table, and what its numbers can't show."""
-    shown = [_mean_row([row for row in rows if row["layout"] == layout.name]) for layout in LAYOUTS]
-    estimates = ", ".join(f"{one.samples:,.0f} ({one.low:,.0f} to {one.high:,.0f})" for one in noise)
+    shown = []
+    for layout in LAYOUTS:
+        seeds = [row for row in rows if row["layout"] == layout.name]
+        if seeds:
+            shown.append(_mean_row(seeds))
+    estimates = ", ".join(f"{scale.samples:,.0f} ({scale.low:,.0f} to {scale.high:,.0f})" for scale in noise)
     lines = [
         f"{arguments.system}, {system.finetune.epochs} epochs; means of {arguments.seeds} seeds on {available_cores()} "
         f"cores of {processor()}; goodput with its 95 % interval.",
-        *table([row for row in shown if row], _COLUMNS),
+        *table(shown, _COLUMNS),
         f"Noise scale after one epoch, a seed each, with 95 % intervals: {estimates} samples.",
     ]
     if any(row["shares_cores"] for row in rows):
@@ -253,9 +259,7 @@ def _lines(
 
 
 def _mean_row(rows: Sequence[dict[str, Any]]) -> dict[str, Any]:
-    """Return the means of a layout's seeds, as the table shows them; empty without any."""
-    if not rows:
-        return {}
+    """Return the means of a layout's seeds, as the table shows them."""
     first = rows[0]
     differences = [row["largest_loss_difference"] for row in rows]
     ratio, low, high = geometric_mean([row["goodput_ratio"] for row in rows])

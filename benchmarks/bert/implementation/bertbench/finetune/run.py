@@ -48,15 +48,16 @@ def finetune(
     clock has started, the log then ends with `aborted`.
     """
     stop_at_once()
-    options = system.finetune
     step = 0
     samples = 0
     epochs: list[dict[str, float | None]] = []
     remedy = "lower finetune.learning_rate or lengthen the warm-up (finetune.warmup_steps)"
     with open_run(system, world, files, Startup(), remedy=remedy) as (log, metrics, clock):
         with clock.init():
-            run_parts = _prepare(system, world, seed, inputs, files, log)
-            system, sampler, trainer = run_parts.system, run_parts.sampler, run_parts.trainer
+            built = _build(system, world, seed, inputs, files, log)
+            system = built.system
+            sampler = built.sampler
+            trainer = built.trainer
             steps = system.max_steps
             without_token = len(inputs.train) - len({feature.question for feature in sampler.features})
             for line in inputs.warnings(without_token):
@@ -67,12 +68,12 @@ def finetune(
             )
 
         with clock.run(evaluation_samples=len(inputs.dev)) as run:
-            for epoch, batches in enumerate(run_parts.batches_by_epoch):
+            for epoch, batches in enumerate(built.batches_by_epoch):
                 with run.training(samples, len(sampler.features)):
                     for ids in batches:
                         began = perf_counter()
                         world.watchdog.at("training", step + 1)
-                        loaded = sampler.step(ids, run_parts.rank)
+                        loaded = sampler.step(ids, built.rank)
                         parts = [LoadedPart(part, batch.to(world.device)) for part, batch in loaded.parts]
                         report = trainer.step(step, parts)
                         step += 1
@@ -83,22 +84,19 @@ def finetune(
                     metrics.flush()
                 with run.evaluation(), trainer.evaluating():
                     world.watchdog.at("evaluating")
-                    evaluated = evaluate_spans(trainer, system, world, inputs, run_parts.dev_features)
-                    exact = evaluated.scores["exact"]
-                    f1 = evaluated.scores["f1"]
-                    loss = evaluated.loss
-                    run.measured(f1)
-                epochs.append({"steps": step, "samples": samples, "exact": exact, "f1": f1, "loss": loss})
-                shown_loss = "unknown" if loss is None else f"{loss:.4f}"
-                text = f"exact {exact:.2f} %, F1 {f1:.2f} %, validation loss {shown_loss}"
-                progress.message(f"epoch {epoch + 1}/{options.epochs}: {text}")
+                    evaluated = evaluate_spans(trainer, system, world, inputs, built.dev_features)
+                    run.measured(evaluated.f1)
+                scores = {"exact": evaluated.exact, "f1": evaluated.f1, "loss": evaluated.loss}
+                epochs.append({"steps": step, "samples": samples, **scores})
+                progress.message(f"epoch {epoch + 1}/{system.finetune.epochs}: {evaluated.text()}")
             run.success()
         world.watchdog.at("writing the model")
         with trainer.evaluating():
             model = trainer.gather_model()
             if files and model is not None:
-                scores = {"inputs": inputs.description(without_token), "epochs": epochs, "scores": evaluated.scores}
-                files.write_predictions(evaluated.predictions, scores)
+                description = inputs.description(without_token)
+                content = {"inputs": description, "epochs": epochs, "scores": evaluated.scores}
+                files.write_predictions(evaluated.predictions, content)
                 files.write_model(model, inputs)
         world.barrier()  # a rank that exits stops its heartbeat, and rank 0 would report it lost
         trainer.close()
@@ -114,7 +112,7 @@ def _layout_line(system: System) -> str:
     return f"layout: data {layout.data} x tensor {layout.tensor} x pipeline {layout.pipeline}{shards}\n"
 
 
-class _RunParts(NamedTuple):
+class _Built(NamedTuple):
     """This rank's parts of a fine-tuning."""
 
     system: System
@@ -127,9 +125,9 @@ class _RunParts(NamedTuple):
     trainer: "WholeTrainer | LayoutTrainer"
 
 
-def _prepare(
+def _build(
     system: System, world: World, seed: int, inputs: Inputs, files: FinetuneFiles | None, log: MlperfLog
-) -> _RunParts:
+) -> _Built:
     """Make features, plan all steps, describe the run, and build and warm up the trainer. Collective."""
     options = system.finetune
     features, dev_features = _features(system, inputs)
@@ -146,7 +144,7 @@ def _prepare(
     trainer = _trainer(system, world, seed, inputs, sampler.budget(chain.from_iterable(batches_by_epoch), rank))
     if files:
         files.write("communication.json", asdict(trainer.describe_step()))
-    return _RunParts(system, sampler, rank, batches_by_epoch, dev_features, trainer)
+    return _Built(system, sampler, rank, batches_by_epoch, dev_features, trainer)
 
 
 def _features(system: System, inputs: Inputs) -> tuple[list[Feature], list[Feature]]:

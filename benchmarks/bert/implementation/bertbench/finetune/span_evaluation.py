@@ -32,6 +32,21 @@ class Evaluated(NamedTuple):
     loss: float | None
     """Mean over all windows whose answer has a known place; None without any."""
 
+    @property
+    def exact(self) -> float:
+        """Return exact match over all questions, in percent."""
+        return self.scores["exact"]
+
+    @property
+    def f1(self) -> float:
+        """Return F1 over all questions, in percent."""
+        return self.scores["f1"]
+
+    def text(self) -> str:
+        """Return scores and loss for people."""
+        loss = "unknown" if self.loss is None else f"{self.loss:.4f}"
+        return f"exact {self.exact:.2f} %, F1 {self.f1:.2f} %, validation loss {loss}"
+
 
 @torch.no_grad()
 def evaluate_spans(
