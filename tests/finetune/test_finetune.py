@@ -166,7 +166,8 @@ def test_a_fine_tuning_goes_through_the_launcher(squad: list[str], tmp_path: Pat
     out = tmp_path / "out"
     assert main([*squad, "--json"]) == 0
     shown = capfd.readouterr()
-    assert json.loads(shown.out) == content(out / "scores.json")
+    answer = json.loads(shown.out)
+    assert answer.items() >= content(out / "scores.json").items()
     assert "starts from random weights" in shown.err
     assert "epoch 1/1: exact" in shown.err
     assert content(out / "run.json")["world_size"] == 2
