@@ -13,7 +13,7 @@ case "$repository" in
 esac
 if [[ ! -x "$python" ]]; then
   python=python3 # a container has everything in its own Python
-  "$python" -P -c 'import bertbench' 2>/dev/null || {
+  "$python" -P -c 'import bertbench' &>/dev/null || {
     echo "run_and_time.sh: neither $repository/.venv nor python3 has bertbench; run \`make setup\` in $repository" >&2
     exit 2
   }
