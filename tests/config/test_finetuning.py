@@ -77,7 +77,7 @@ def test_the_warm_up_is_given_in_steps_or_as_a_share(alone: str) -> None:
 
 STAGES = ("parallel.pipeline=2", "parallel.microbatches=2")
 REFUSED = {
-    "finetune.warmup_fraction 0.1 and finetune.warmup_steps 5 both say how long the rate rises; leave one of them out":
+    "finetune squad reads finetune.warmup_fraction only with no finetune.warmup_steps":
         ("finetune.warmup_fraction=0.1", "finetune.warmup_steps=5"),
     "finetune.clip bucket belongs to whole models, and parallel splits this one; set it to none or after":
         (*STAGES, "finetune.clip=bucket"),

@@ -156,16 +156,6 @@ def _buckets_have_a_size_or_a_number(settings: Settings) -> str | None:
     )
 
 
-def _finetuning_warms_up_once(settings: Settings) -> str | None:
-    options = settings.finetune
-    if options.warmup_fraction is None or options.warmup_steps is None:
-        return None
-    return (
-        f"finetune.warmup_fraction {options.warmup_fraction} and finetune.warmup_steps {options.warmup_steps} both say "
-        "how long the rate rises; leave one of them out"
-    )
-
-
 def _has_no_place_for_carried_errors(settings: Settings) -> bool:
     communication, precision = settings.communication, settings.precision
     return communication.hierarchical or settings.optimizer.sharded or precision.compute == "fp16"
@@ -200,7 +190,6 @@ RULES: tuple[Rule, ...] = (
     _buckets_have_a_size_or_a_number,
     _finetuned_sequences_have_positions,
     _windows_hold_a_context,
-    _finetuning_warms_up_once,
     *RANK_SPEED_RULES,
     *GRAPH_RULES,
     *SYNC_RULES,

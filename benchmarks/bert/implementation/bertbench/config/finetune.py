@@ -8,8 +8,6 @@ from pydantic import Field, NonNegativeFloat, NonNegativeInt, PositiveFloat
 from bertbench.common.section import Count, Fraction, Section
 from bertbench.config.optimizer import ClipMode, OptimizerName
 
-_WARMUP_FRACTION = 0.1
-
 
 @dataclass(frozen=True)
 class WindowOptions:
@@ -38,10 +36,10 @@ class Finetune(Section):
     muon, the kernels (`impl`) and ZeRO-1 (`sharded`)."""
     learning_rate: PositiveFloat = 3e-5
     """Rate at the end of warm-up; it falls to 0 at the last step."""
-    warmup_fraction: Fraction | None = None
-    """Share of the steps in which the rate rises from 0; where neither this nor `warmup_steps` is given, 0.1."""
+    warmup_fraction: Fraction = 0.1
+    """Share of the steps in which the rate rises from 0, where `warmup_steps` isn't given."""
     warmup_steps: NonNegativeInt | None = None
-    """Steps in which the rate rises from 0, instead of `warmup_fraction`."""
+    """Steps in which the rate rises from 0, in place of `warmup_fraction`."""
     beta1: Fraction = 0.9
     beta2: Fraction = 0.999
     epsilon: PositiveFloat = 1e-6
@@ -77,5 +75,4 @@ class Finetune(Section):
         """Return the number of steps in which the rate rises, in a run of `steps` steps."""
         if self.warmup_steps is not None:
             return self.warmup_steps
-        fraction = _WARMUP_FRACTION if self.warmup_fraction is None else self.warmup_fraction
-        return int(fraction * steps)
+        return int(self.warmup_fraction * steps)

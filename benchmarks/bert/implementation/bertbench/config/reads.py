@@ -168,6 +168,7 @@ _FINETUNE: Declaration = {
     },
     "scale_from_batch": _unread("set finetune.learning_rate"),
     "hardware.division": _unread("MLPerf's divisions are for pre-training", "open"),
+    "finetune.warmup_fraction": ReadWhere(lambda s: s.finetune.warmup_steps is None, "no finetune.warmup_steps"),
     "finetune.max_norm": ReadWhere(lambda s: s.finetune.clip != "none", "finetune.clip after, before or bucket"),
     "launch.clear_caches": _unread("fine-tuning clears no page cache", False),
     "launch.walltime_minutes": NO_EFFECT,
