@@ -27,7 +27,7 @@ NOT_RUN = {
         "bertbench checkpoint import --from-hf bert-base-uncased *",
         "bertbench evaluate SYSTEM --weights phase1.safetensors",
         "bertbench train SYSTEM --weights phase1.safetensors",
-        "bertbench finetune squad --system my_system.json *",
+        "bertbench finetune squad --system squad_a100_4gpu *",
     ),
     "reads weights that a run of minutes saves; tests/checkpoint/test_final_weights.py reads those of a small run": (
         "bertbench evaluate runs/cpu_demo/*",

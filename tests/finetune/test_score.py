@@ -113,6 +113,6 @@ def test_a_damaged_file_is_one_error(
     tmp_path: Path, printed: Printed, dev: object, predictions: object, expected: str
 ) -> None:
     words = ["--dev", write(tmp_path / "dev.json", dev), "--score", write(tmp_path / "p.json", predictions)]
-    message = printed("finetune", "squad", *words, "--json", code=2)  # nothing on standard output
+    message = printed("finetune", "squad", *words, code=2)
     assert expected in message
     assert message.count("\n") == 1

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 import yaml
 
-from bertbench.cli import running
+from bertbench.cli import launching, running
 from bertbench.cli.main import main
 from bertbench.common.errors import ConfigError
 from bertbench.common.paths import REPOSITORY
@@ -96,8 +96,9 @@ def test_a_number_that_follows_from_the_batch_is_compared_with_the_changed_batch
         honoured(exported, system="dgxa100_n8")
     arguments = honoured({**exported, "EVAL_ITER_SAMPLES": "200000"}, system="dgxa100_n8")
     assert arguments.overrides == ["data.local_batch=72"]
-    opened = honoured(exported, system="dgxa100_n128_open")
-    assert opened.overrides == ["data.local_batch=72", "evaluation.interval_samples=175000"]
+    drawn_by_share = ["data.strata_quotas=null"]  # the file's quotas are for 16 samples a rank
+    opened = honoured(exported, system="dgxa100_n128_open", overrides=list(drawn_by_share))
+    assert opened.overrides == [*drawn_by_share, "data.local_batch=72", "evaluation.interval_samples=175000"]
 
 
 @pytest.mark.parametrize(
@@ -283,7 +284,8 @@ def test_in_an_interactive_shell_on_and_dry_run_make_no_rank_and_a_run_starts_it
         started.append(running.rank_words(arguments))
         return None, 0
 
-    monkeypatch.setattr(running, "run_here", run_here)
+    for module in (running, launching):
+        monkeypatch.setattr(module, "run_here", run_here)
     monkeypatch.setattr(rank_run, "outcome", lambda _: {})
     for command in ("launch", "train"):
         printed(command, "cpu_demo", "--smoke")

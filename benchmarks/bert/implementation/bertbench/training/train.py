@@ -13,7 +13,6 @@ from bertbench.results.files import ResultFiles
 from bertbench.results.flop_rate import FlopRate
 from bertbench.results.mlperf_log import Run
 from bertbench.results.opening import open_run
-from bertbench.results.pipeline_timeline import write_pipeline_timeline
 from bertbench.results.profiling import Profiler
 from bertbench.results.run_progress import RunProgress
 from bertbench.results.submission import log_samples_by_stratum
@@ -105,6 +104,8 @@ def _write_last_files(
 ) -> None:
     """Write what a run leaves after its clock has stopped: a pipeline's timeline, its weights. Collective."""
     if system.layout.pipeline > 1:
+        from bertbench.results.pipeline_timeline import write_pipeline_timeline  # noqa: PLC0415 - of few runs
+
         write_pipeline_timeline(trainer.stage_spans(), system, world, files)
     if system.checkpoint.final_weights:
         progress.message(write_final_weights(system, world, trainer, files, seed, run.samples))

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager
 from itertools import islice
 from time import perf_counter
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor, nn
@@ -33,11 +33,13 @@ from bertbench.model.loss import Labels
 from bertbench.model.products import Shape, set_products
 from bertbench.model.shape import BertShape
 from bertbench.optim.optimizer import Optimizer
-from bertbench.parallel.stage_spans import StageSpan
 from bertbench.results.metrics import StepReport
 from bertbench.results.step_description import StepDescription
 from bertbench.training.gradient_path import GradientPath, build_path
 from bertbench.training.task import PRE_TRAINING, Task
+
+if TYPE_CHECKING:
+    from bertbench.parallel.stage_spans import StageSpan
 
 WARMUP_STEPS = 2  # the first makes kernels and memory, the second finds them
 _SIZES_S = 2.0  # for passes over batches of other sizes: of a small model all, of a large one none
@@ -132,7 +134,7 @@ class Trainer(ABC):
             loss_scale=update.loss_scale,
         )
 
-    def stage_spans(self) -> list[StageSpan]:
+    def stage_spans(self) -> "list[StageSpan]":
         """Return the passes and messages that this rank's stages of a pipeline recorded; none without a pipeline."""
         return []
 
