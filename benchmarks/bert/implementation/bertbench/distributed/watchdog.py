@@ -183,7 +183,9 @@ class Watchdog:
 
     def _end(self, cause: str, store_lives: bool = True, lost: int = 0) -> NoReturn:
         if self._evidence:  # in a thread: the disk may be what hangs
-            writing = threading.Thread(target=evidence.write, args=(self._evidence, self._ranks.rank), daemon=True)
+            writing = threading.Thread(
+                target=evidence.write_stacks, args=(self._evidence, self._ranks.rank), daemon=True
+            )
             writing.start()
             writing.join(_GRACE_S)
         mine = self._failure.begin(_GRACE_S)

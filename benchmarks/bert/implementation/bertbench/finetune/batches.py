@@ -73,7 +73,7 @@ def share_of(features: Sequence[Feature], ids: Integers, cost: CostModel, rank: 
     rank_of = assign_by_cost(lengths[None], ranks, cost.of_length, equal_counts=False)[0]
     loads = np.bincount(rank_of, cost.of_length[lengths], minlength=ranks)
     mine = ids[rank_of == rank]
-    chosen = longest_first(features, mine if mine.size else ids[:1])
+    chosen = ids_longest_first(features, mine if mine.size else ids[:1])
     return Share(
         span_batch([features[number] for number in chosen]),
         1 / len(ids) if mine.size else 0.0,
@@ -82,7 +82,7 @@ def share_of(features: Sequence[Feature], ids: Integers, cost: CostModel, rank: 
     )
 
 
-def longest_first(features: Sequence[Feature], ids: Integers) -> Integers:
+def ids_longest_first(features: Sequence[Feature], ids: Integers) -> Integers:
     """Return the ids by falling length of their features."""
     return ids[np.argsort([-features[number].length for number in ids], kind="stable")]
 

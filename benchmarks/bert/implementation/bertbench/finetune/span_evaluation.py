@@ -10,9 +10,9 @@ import torch
 from bertbench.config import System
 from bertbench.distributed.world import World
 from bertbench.finetune.answers import Prediction, WindowSpans, predict, window_spans
-from bertbench.finetune.batches import longest_first, span_batch
+from bertbench.finetune.batches import ids_longest_first, span_batch
 from bertbench.finetune.features import Feature
-from bertbench.finetune.score import summary
+from bertbench.finetune.score import scores_by_group
 from bertbench.finetune.span_trainer import logits_of, span_losses
 from bertbench.finetune.squad_inputs import Inputs
 from bertbench.model.span import SpanBert
@@ -37,7 +37,7 @@ def evaluate_spans(
     model.eval()
     options = system.finetune
     size = system.evaluation.batch_size
-    mine = longest_first(features, np.arange(len(features)))[world.rank :: world.size]
+    mine = ids_longest_first(features, np.arange(len(features)))[world.rank :: world.size]
     windows: list[WindowSpans] = []
     loss = torch.zeros((), device=world.device)
     labelled = sum(feature.is_labelled for feature in features)
@@ -56,5 +56,5 @@ def evaluate_spans(
     everyone = chain.from_iterable(world.from_all(windows))
     answered = predict(inputs.dev, everyone, options, inputs.may_abstain)
     predictions = {question.id: prediction for question, prediction in zip(inputs.dev, answered, strict=True)}
-    scores = summary(inputs.dev, {name: prediction.text for name, prediction in predictions.items()})
+    scores = scores_by_group(inputs.dev, {name: prediction.text for name, prediction in predictions.items()})
     return Evaluated(predictions, scores, mean_loss)

@@ -16,7 +16,7 @@ from bertbench.config import System
 from bertbench.data.store.columns import Array, Integers
 from bertbench.distributed.startup import Startup
 from bertbench.distributed.world import World
-from bertbench.loading.batch import Batch, SampleCheck, batch_of, gather, read
+from bertbench.loading.batch import Batch, SampleCheck, batch_of, gather, read_samples
 from bertbench.loading.filler import Bin, Fill, fill_to, unfilled
 from bertbench.loading.sampler import Part, RankStep, Sampler
 from bertbench.model.shape import BatchCounts
@@ -137,7 +137,7 @@ class Loader:
     def _read_exchanged(self, planned: RankStep, exchange: "SampleExchange") -> list[Batch]:
         """Read the samples that this rank has drawn, and gather the samples assigned to it from its group."""
         drawn_ids = planned.plan.drawn.of(self._rank)
-        drawn = self._check.ensured(drawn_ids, read(self._samples, drawn_ids))
+        drawn = self._check.ensured(drawn_ids, read_samples(self._samples, drawn_ids))
         ids, content = exchange.gathered(planned.plan, drawn)
         row_by_id = np.argsort(ids)
         batches = []

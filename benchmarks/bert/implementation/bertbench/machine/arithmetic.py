@@ -16,7 +16,7 @@ import torch
 from bertbench.common.paths import cache_folder
 from bertbench.config import System
 from bertbench.config.optimizer import Implementation
-from bertbench.config.rules import broken
+from bertbench.config.rules import broken_rules
 from bertbench.config.step_rules import GRAPH_RULES
 from bertbench.distributed.world import World
 from bertbench.machine.measurements import read_measurements, remember_measurement
@@ -122,7 +122,7 @@ def with_fastest_paths(system: System, arithmetic: Arithmetic) -> Arithmetic:
     mode = unchecked_mode(asked, system.launch.device)
     if asked == "auto" and on_gpu:
         replayed = replace(arithmetic, compile="graphs", impl=impl).applied(system)
-        if not list(broken(GRAPH_RULES, replayed)):
+        if not list(broken_rules(GRAPH_RULES, replayed)):
             mode = "graphs"
     return replace(arithmetic, compile=mode, impl=impl)
 

@@ -30,7 +30,7 @@ def describe() -> dict[str, str]:
     return {name: fields.get(name, "") for name in names} | {"number_of_nodes": "1"}
 
 
-def differences(promised: Hardware) -> list[str]:
+def hardware_differences(promised: Hardware) -> list[str]:
     """Return where this node contradicts its system file, a line each.
 
     Raises RunError if there are fewer GPUs than promised: the run couldn't match its file.

@@ -47,7 +47,7 @@ class _AbsentError(OSError):
     """The node has no such meter."""
 
 
-class Found(NamedTuple):
+class NodeMeters(NamedTuple):
     """The meters of a node, and why others can't be used, a line each."""
 
     meters: list[Meter]
@@ -57,9 +57,9 @@ class Found(NamedTuple):
     """Those that it has, but that give no reading."""
 
 
-def find(root: Path = Path("/")) -> Found:
+def find_meters(root: Path = Path("/")) -> NodeMeters:
     """Return the meters that the node has and this user may read; `root` is the root of the file system."""
-    found = Found([], [], [])
+    found = NodeMeters([], [], [])
     for meter in (partial(_rapl, root / _POWERCAP), _gpus, _ipmi):
         try:
             found.meters.append(meter())

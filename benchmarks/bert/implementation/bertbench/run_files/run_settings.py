@@ -130,7 +130,7 @@ def known_settings(log: Path, facts: RunFacts) -> Settings:
 
 def stated_settings(log: Path, facts: RunFacts) -> Settings:
     """Return a run's known settings, all else that its log says of its set-up, and its system's description."""
-    settings = {**known_settings(log, facts), _SYSTEM: description.of_log(log)}
+    settings = {**known_settings(log, facts), _SYSTEM: description.fields_of_log(log)}
     logged: Values = {}
     for key in facts.keys() - LOGGED:
         if key.startswith(_SET_UP) and facts.value(key) is not None:
