@@ -75,7 +75,7 @@ def zone(root: Path, path: str, name: str, microjoules: int) -> Path:
 
 
 def only(found: meters.NodeMeters) -> Meter:
-    (meter,) = found.meters
+    (meter,) = found.usable
     return meter
 
 
@@ -119,7 +119,7 @@ def test_a_meter_that_can_t_be_read_is_one_clear_line_each(tmp_path: Path, progr
     counter = zone(tmp_path, "intel-rapl:0", "package-0", 1)
     counter.unlink()
     found = find_meters(tmp_path)
-    assert found.meters == []
+    assert found.usable == []
     assert found.absent == ["NVML: found no GPU"]
     assert found.faulty == [
         f"RAPL: {counter} can't be read (No such file or directory); only root may, unless `chmod a+r` lets others",
@@ -139,7 +139,7 @@ def test_what_no_node_draws_is_no_reading_of_ipmi(tmp_path: Path, program: Progr
     program("ipmitool", f'echo "    Instantaneous power reading:     {said}"\necho "    Minimum:      314 Watts"')
     zone(tmp_path, "intel-rapl:0", "package-0", 1_000_000)
     found = find_meters(tmp_path)
-    assert [meter.name for meter in found.meters] == ["rapl"], "it doesn't displace good meters"
+    assert [meter.name for meter in found.usable] == ["rapl"], "it doesn't displace good meters"
     assert found.faulty[0].startswith("IPMI: ")
 
 

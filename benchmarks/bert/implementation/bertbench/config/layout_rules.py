@@ -107,7 +107,8 @@ def _interleaved_stages_are_virtual(settings: Settings) -> str | None:
     has_virtual_stages = parallel.virtual_stages > 1
     if has_virtual_stages and parallel.pipeline == 1:
         return None  # they need a pipeline first
-    if has_virtual_stages == (parallel.schedule == "interleaved"):
+    needs_virtual_stages = parallel.schedule == "interleaved"
+    if has_virtual_stages == needs_virtual_stages:
         return None
     return (
         f"parallel.virtual_stages {parallel.virtual_stages} doesn't go with parallel.schedule "

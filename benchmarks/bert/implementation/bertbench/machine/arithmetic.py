@@ -80,12 +80,19 @@ class Arithmetic:
     @classmethod
     def of(cls, record: dict[str, Any], source: str) -> "Arithmetic":
         """Read the output of `record`; raises KeyError or TypeError for other content."""
-        products = tuple(
-            ((one["outputs"], one["inputs"]), Products(one["forward"], one["to_input"], one["to_weight"]))
-            for one in record["products"]
+        products = []
+        for layer in record["products"]:
+            shape = layer["outputs"], layer["inputs"]
+            products.append((shape, Products(layer["forward"], layer["to_input"], layer["to_weight"])))
+        return cls(
+            precision=record["precision"],
+            products=tuple(products),
+            source=source,
+            compile=record.get("compile"),
+            impl=record.get("impl"),
+            checked=tuple(record.get("checked", ())),
+            refused=tuple(record.get("refused", ())),
         )
-        checked, refused = (tuple(record.get(name, ())) for name in ("checked", "refused"))
-        return cls(record["precision"], products, source, record.get("compile"), record.get("impl"), checked, refused)
 
 
 def choose_arithmetic(system: System, world: World, resumed: Path | None) -> Arithmetic:

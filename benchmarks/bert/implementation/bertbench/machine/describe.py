@@ -59,12 +59,13 @@ _COMPARED = {
 }  # fmt: skip
 
 
-def _alike(one: str, other: str) -> bool:
+def _alike(first: str, second: str) -> bool:
     """Return whether two names match: one may add to the other, such as `64-Core Processor` or a wattage."""
-    one, other = one.lower(), other.lower()
-    if one.isdigit() or other.isdigit():
-        return one == other
-    return one in other or other in one
+    first = first.lower()
+    second = second.lower()
+    if first.isdigit() or second.isdigit():
+        return first == second
+    return first in second or second in first
 
 
 def _processors() -> dict[str, str]:

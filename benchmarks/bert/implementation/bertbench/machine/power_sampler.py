@@ -88,11 +88,11 @@ def main(name: str, hz: str, parent: str) -> int:
     die_with_parent(int(parent))
     stopped: list[int] = []
     signal.signal(signal.SIGTERM, lambda number, _: stopped.append(number))
-    found = find_meters()
-    meters, faulty = _tried(found.meters)
-    faulty += found.faulty
+    of_node = find_meters()
+    meters, faulty = _tried(of_node.usable)
+    faulty += of_node.faulty
     if not meters:
-        print(f"{node()} has no power meter: {'; '.join((*faulty, *found.absent))}", flush=True)
+        print(f"{node()} has no power meter: {'; '.join((*faulty, *of_node.absent))}", flush=True)
         return 1
     names = [meter.name for meter in meters]
     if faulty and IPMI not in names:

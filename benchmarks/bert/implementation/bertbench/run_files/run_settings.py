@@ -105,10 +105,11 @@ def grouped_by_settings(name: str, runs: Runs) -> list[RunGroup]:
             groups.append(_SameSettings(settings, [run]))
     differing = differing_keys([group.settings for group in groups])
     groups.sort(key=lambda group: min(group.members))
-    return [
-        RunGroup(name, [runs[run] for run in sorted(group.members)], _distinguishing(group.settings, differing))
-        for group in groups
-    ]
+    run_groups = []
+    for group in groups:
+        members = [runs[run] for run in sorted(group.members)]
+        run_groups.append(RunGroup(name, members, _distinguishing(group.settings, differing)))
+    return run_groups
 
 
 def _distinguishing(settings: Settings, differing: Sequence[tuple[str, str]]) -> Values:

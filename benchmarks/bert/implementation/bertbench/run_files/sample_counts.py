@@ -114,7 +114,8 @@ def _by_steps(facts: RunFacts) -> Counts:
     gap = _typical_gap(steps) * batch
     if not _SHORTEST_INTERVAL * interval <= gap <= _LONGEST_INTERVAL * interval:
         return []
-    return _with_samples(facts, [(evaluation.samples or 0.0) * batch for evaluation in facts.evaluations])
+    logged_steps = [evaluation.samples or 0.0 for evaluation in facts.evaluations]
+    return _with_samples(facts, [count * batch for count in logged_steps])
 
 
 def _by_train_samples(facts: RunFacts) -> Counts:
