@@ -11,7 +11,13 @@ case "$repository" in
   */site-packages/bertbench/share) python="$repository/../../../../../bin/python3" ;; # installed from a wheel
   *) python="$repository/.venv/bin/python" ;;
 esac
-[[ -x "$python" ]] || python=python3 # a container has everything in its own Python
+if [[ ! -x "$python" ]]; then
+  python=python3 # a container has everything in its own Python
+  "$python" -P -c 'import bertbench' &>/dev/null || {
+    echo "run_and_time.sh: neither $repository/.venv nor python3 has bertbench; run \`make setup\` in $repository" >&2
+    exit 2
+  }
+fi
 
 named="${DGXSYSTEM:-${CONFIG_NAME:-}}"
 [[ ($# -gt 0 && "$1" != -*) || -n "$named" ]] || set -- cpu_demo "$@"

@@ -103,7 +103,7 @@ def test_an_old_name_exits_2_with_the_new_one_which_exists(old: str, capsys: Cap
 
 
 def test_no_command_of_the_laboratory_is_called_as_one_of_the_product() -> None:
-    ours = {word for command in COMMANDS for word in command.words}
+    ours = {word for command in COMMANDS for word in command.words} - {"squad"}  # `lab squad` runs `finetune squad`
     laboratory = [command.words[1] for command in callable_by(["lab"]) if command.words[0] == "lab"]
     assert len(laboratory) > 15
     for place, name in enumerate(laboratory):

@@ -1,4 +1,4 @@
-# 128 DGX A100, 1,024 GPUs, open division: ADAM, the paper's values
+# 128 DGX A100, 1,024 GPUs, open division: ADAM, the published run of arXiv 2402.02447
 # 128 nodes x 8 GPUs x 16 samples x 1 gradient step: 16,384 samples per step
 #
 #   source config_DGXA100_128x8x16x1_open.sh

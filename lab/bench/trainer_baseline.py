@@ -26,7 +26,7 @@ from bertbench.data.store.columns import Columns
 from bertbench.data.store.dataset import Dataset, MappedShard
 from bertbench.loading.inputs import open_data
 from bertbench.model.loss import IGNORED
-from bertbench.training.trainer import initial_model
+from bertbench.training.task import initial_model
 from lab.bench.stock import PaddedBatch, padded, stock_model
 from lab.bench.whole_run import Course, SetUp, Trained
 

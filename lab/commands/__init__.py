@@ -20,6 +20,7 @@ _BENCHES = {
     "links": "compare methods of training over slow links",
     "parallel": "compare parallel layouts by time",
     "pipeline": "compare pipeline schedules at equal work",
+    "squad": "fine-tune on questions in several layouts, and compare speed, scores and goodput",
 }
 _STUDIES = {
     "buckets": "compare numbers of buckets and thresholds of bucket clipping",

@@ -13,6 +13,7 @@ from typing import Any
 
 from bertbench.common.progress import Progress
 from bertbench.common.seeding import derive
+from lab.bench.means import geometric_mean, half_interval
 from lab.journal import Journal, Record
 from lab.study.definition import Configuration, Definition, Values
 from lab.study.intervals import (
@@ -23,8 +24,6 @@ from lab.study.intervals import (
     Row,
     Rows,
     compare_configurations,
-    geometric_mean,
-    half_interval,
     holm,
     samples_by_seed,
     verdict,

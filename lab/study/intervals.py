@@ -10,7 +10,8 @@ from typing import Any
 
 from scipy import special
 
-_CONFIDENCE = 0.95
+from lab.bench.means import CONFIDENCE, half_interval
+
 SAMPLES = "samples_to_target"
 SECONDS = "seconds_to_target"
 RATIOS = ("ratio", "ratio_low", "ratio_high")
@@ -69,7 +70,7 @@ def verdict(pair: Comparison, corrected: float) -> str:
     """Return what the seeds show, by the p-value corrected for all tests of the study."""
     if pair["missed"]:
         return f"not decided: {pair['missed']} of {pair['seeds'] + pair['missed']} seeds missed the target"
-    if corrected > 1 - _CONFIDENCE:
+    if corrected > 1 - CONFIDENCE:
         return "no difference shown"
     return "more samples" if pair["difference"]["mean"] > 0 else "fewer samples"
 
@@ -78,14 +79,6 @@ def samples_by_seed(rows: Rows, configuration: str, measure: str) -> dict[int, f
     """Return a configuration's samples to target by seed, where it was reached."""
     reached = [row for row in rows if row["arm"] == configuration and row[measure] is not None]
     return {row["seed"]: row[measure] for row in reached}
-
-
-def half_interval(values: Sequence[float]) -> float | None:
-    """Return half the width of a mean's 95 % interval, by Student's t; None for fewer than 2 values."""
-    if len(values) < 2:
-        return None
-    quantile = special.stdtrit(len(values) - 1, (1 + _CONFIDENCE) / 2)
-    return float(quantile * statistics.stdev(values) / len(values) ** 0.5)
 
 
 def holm(p_values: Sequence[float]) -> list[float]:
@@ -97,15 +90,3 @@ def holm(p_values: Sequence[float]) -> list[float]:
         largest = max(largest, min(1.0, (tests - rank) * p_values[test]))
         corrected[test] = largest
     return corrected
-
-
-def geometric_mean(ratios: Sequence[float]) -> tuple[float | None, float | None, float | None]:
-    """Return the geometric mean of ratios and its 95 % interval; None where there are too few."""
-    if not ratios:
-        return None, None, None
-    logs = [math.log(ratio) for ratio in ratios]
-    mean = statistics.mean(logs)
-    half = half_interval(logs)
-    if half is None:
-        return math.exp(mean), None, None
-    return math.exp(mean), math.exp(mean - half), math.exp(mean + half)

@@ -20,8 +20,8 @@ from bertbench.results.files import ResultFiles
 from bertbench.results.run_progress import RunProgress
 from bertbench.training.build import make_sampler, make_trainer
 from bertbench.training.short_run import shortened
+from bertbench.training.task import initial_model
 from bertbench.training.train import train
-from bertbench.training.trainer import initial_model
 from compliance.read.log import read_events
 from tests.conftest import Answer, Printed, Tiny
 from tests.parallel.test_equality import LAYOUTS, SHAPE

@@ -2,6 +2,7 @@
 
 import os
 import re
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -53,3 +54,18 @@ def test_one_machine_runs_the_sourced_system() -> None:
 @pytest.mark.parametrize("file", sorted(set(re.findall(r"config_\w+\.sh", PAGE))))
 def test_the_files_of_the_page_are_there(file: str) -> None:
     assert (REPOSITORY / "benchmarks" / "bert" / file).is_file()
+
+
+def test_a_clone_without_its_environment_says_how_to_make_it(tmp_path: Path) -> None:
+    (tmp_path / "python3").write_text("#!/bin/sh\nexit 1\n")  # one without bertbench
+    (tmp_path / "python3").chmod(0o755)
+    shutil.copy(REPOSITORY / "run_and_time.sh", tmp_path)
+    done = subprocess.run(
+        [tmp_path / "run_and_time.sh", "--dry-run"],
+        env={"PATH": f"{tmp_path}:/usr/bin:/bin", "DGXSYSTEM": "DGXA100_8x8x48x1"},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert (done.returncode, done.stdout) == (2, "")
+    assert done.stderr.endswith(f"has bertbench; run `make setup` in {tmp_path}\n")

@@ -3,10 +3,12 @@
 import json
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from bertbench.config import System, load_system
+from bertbench.config import System
+from bertbench.config.finetuning import load_finetuning
 from bertbench.data.text.vocabulary import Vocabulary
 from bertbench.finetune.squad import read_squad
 from bertbench.finetune.squad_inputs import Inputs
@@ -36,7 +38,7 @@ def system_file(tmp_path: Path) -> str:
 
 @pytest.fixture
 def system(system_file: str) -> Callable[..., System]:
-    return lambda *overrides: load_system(system_file, overrides)
+    return lambda *overrides: load_finetuning(system_file, overrides)
 
 
 @pytest.fixture
@@ -50,3 +52,8 @@ def squad(system_file: str, vocab: Path, tmp_path: Path) -> list[str]:
 @pytest.fixture
 def inputs(vocab: Path) -> Callable[..., Inputs]:
     return lambda system, init=None: Inputs.open(system, QUESTIONS, QUESTIONS, vocab, init)
+
+
+def content_of_lines(path: Path) -> list[dict[str, Any]]:
+    """The JSON objects of a file with one a line."""
+    return [json.loads(line) for line in path.read_text().splitlines()]

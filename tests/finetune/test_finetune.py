@@ -16,7 +16,8 @@ from bertbench.config import System
 from bertbench.distributed.spawn import environments_of
 from bertbench.distributed.world import World
 from bertbench.finetune.output import reserve_folder
-from bertbench.finetune.run import finetune, starting_model
+from bertbench.finetune.run import finetune
+from bertbench.finetune.span_task import SpanTask
 from bertbench.finetune.squad_inputs import Inputs
 from bertbench.model.bert import Bert
 from bertbench.results.files import ResultFiles
@@ -29,8 +30,6 @@ from tests.ranks import answers_of, run_command, run_ranks
 def tuned(world: World, system: System, inputs: Inputs, out: Path) -> list[tuple[float, float]]:
     """F1 and validation loss after each epoch."""
     files = reserve_folder(out) if world.leads else None
-    if files:
-        files.describe(system, 7)
     return [(epoch["f1"], epoch["loss"]) for epoch in finetune(system, world, 7, inputs, files, Progress(False))]
 
 
@@ -44,7 +43,7 @@ def content(path: Path) -> Any:
 
 def test_losses_and_answers_do_not_depend_on_ranks(system: Tiny, inputs: Callable[..., Inputs], tmp_path: Path) -> None:
     # 13 questions become 21 windows: the last of five steps has one, so that one of two ranks has none
-    (alone,) = run_ranks(1, tuned, system(), inputs(system()), tmp_path / "one")
+    (alone,) = run_ranks(1, tuned, system("launch.ranks_per_node=1"), inputs(system()), tmp_path / "one")
     two, same = run_ranks(2, tuned, system(), inputs(system()), tmp_path / "two")
     assert two == same
     assert [step["samples"] for step in steps(tmp_path / "one")] == [5, 10, 15, 20, 21]
@@ -76,10 +75,10 @@ def test_questions_are_learnt_by_heart_and_everything_is_told(
 
     weights = Weights.open(out / "weights.safetensors")
     assert weights.source == "random weights; fine-tuned on questions.json"
-    again = starting_model(system(), inputs(system(), weights.path), seed=8)
+    again = SpanTask(inputs(system(), weights.path)).initial_model(system(), seed=8)
     assert torch.equal(again.span.weight, weights.read()["span.weight"])
-    assert torch.equal(again.bert.layers[1].qkv.weight, weights.read()["layers.1.qkv.weight"])
-    heads = starting_model(system(), inputs(system()), seed=7).bert.masked_lm.state_dict()
+    assert torch.equal(again.layers[1].qkv.weight, weights.read()["layers.1.qkv.weight"])
+    heads = SpanTask(inputs(system())).initial_model(system(), seed=7).masked_lm.state_dict()
     assert all(torch.equal(tensor, weights.read()[f"masked_lm.{name}"]) for name, tensor in heads.items())
 
 
@@ -119,8 +118,8 @@ def test_training_starts_from_a_run_s_weights_with_a_new_head(
     opened = inputs(system(), run.folder)
     sha256 = hashlib.sha256(run.weights.read_bytes()).hexdigest()
     assert opened.description()["init"] == {"path": str(run.weights), "sha256": sha256, "source": "a run"}
-    model, other = (starting_model(system(), opened, seed) for seed in (7, 8))
-    assert all(torch.equal(tensor, bert.state_dict()[name]) for name, tensor in model.bert.state_dict().items())
+    model, other = (SpanTask(opened).initial_model(system(), seed) for seed in (7, 8))
+    assert all(torch.equal(tensor, model.state_dict()[name]) for name, tensor in bert.state_dict().items())
     assert not torch.equal(model.span.weight, other.span.weight)
     by_system = inputs(system(f"model.checkpoint={run.folder}"))
     assert by_system.weights is not None
@@ -137,7 +136,6 @@ MISTAKES = {
     "--set finetune.max_seq_length=102": "finetune.max_seq_length 102 is more than model.max_positions 101",
     "--set finetune.max_query_length=98": "set it to at most 97",
     "--set finetune.epoch=2": "finetune.epoch: unknown key; did you mean epochs?",
-    "--set precision.compute=fp16": "use bf16 or fp32",
     "--out FULL": "holds old.txt, which is not overwritten; name another --out",
 }
 
@@ -168,7 +166,8 @@ def test_a_fine_tuning_goes_through_the_launcher(squad: list[str], tmp_path: Pat
     out = tmp_path / "out"
     assert main([*squad, "--json"]) == 0
     shown = capfd.readouterr()
-    assert json.loads(shown.out) == content(out / "scores.json")
+    answer = json.loads(shown.out)
+    assert answer.items() >= content(out / "scores.json").items()
     assert "starts from random weights" in shown.err
     assert "epoch 1/1: exact" in shown.err
     assert content(out / "run.json")["world_size"] == 2

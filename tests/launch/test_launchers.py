@@ -15,7 +15,7 @@ from kubeflow_trainer_api import models
 from bertbench.cli.main import main
 from bertbench.common.errors import ConfigError
 from bertbench.common.paths import REPOSITORY
-from bertbench.config import load_system, system_names
+from bertbench.config import load_system, pre_training_names
 from bertbench.distributed.spawn import environments_of
 from bertbench.launch import kubernetes
 from bertbench.launch.command_lines import SLURM_SCRIPT, Job, slurm_command, torchrun_lines
@@ -65,7 +65,7 @@ def test_every_launcher_hears_of_restarts() -> None:
     assert not any("--max-restarts" in word for line in torchrun_lines(job("dgxa100_n2")) for word in line)
 
 
-@pytest.mark.parametrize("name", system_names())
+@pytest.mark.parametrize("name", pre_training_names())
 @KINDS
 def test_manifests_are_what_kubernetes_and_kubeflow_accept(name: str, kind: kubernetes.Kind) -> None:
     made = yaml.safe_load(kubernetes.manifest(job(name, "--set", "schedule.max_steps=5"), kind))

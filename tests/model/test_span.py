@@ -5,7 +5,7 @@ import torch
 
 from bertbench.finetune.batches import span_batch
 from bertbench.finetune.features import Feature
-from bertbench.finetune.span_trainer import span_losses
+from bertbench.finetune.span_loss import span_losses
 from bertbench.model.sequences import Sequences
 from bertbench.model.span import log_softmax
 
@@ -27,7 +27,7 @@ def test_a_loss_is_the_mean_over_both_ends_of_the_answer() -> None:
     batch = span_batch([feature(5, 3, 4), feature(3, 0, 0)])
     assert batch.starts_S.tolist() == [3, 5]
     assert batch.ends_S.tolist() == [4, 5]
-    assert batch.batch.segments_T.tolist() == [0, 0, 1, 1, 1, 0, 0, 1]
+    assert batch.segments_T.tolist() == [0, 0, 1, 1, 1, 0, 0, 1]
     scores = torch.zeros(8, 2)
     scores[4, 1] = math.log(4)  # four times as likely as the other four together
     expected = [(math.log(5) + math.log(2)) / 2, math.log(3)]

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from bertbench.cli.main import main
-from bertbench.config import System, load_system, system_names
+from bertbench.config import System, load_system, pre_training_names
 from bertbench.distributed.world import World
 from bertbench.loading.inputs import missing_inputs
 from bertbench.plan.counted_rank import count_rank
@@ -133,7 +133,7 @@ def test_more_memory_than_a_gpu_has_is_a_problem_that_accumulation_solves(printe
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", system_names())
+@pytest.mark.parametrize("name", pre_training_names())
 def test_every_system_can_be_planned_at_its_true_size(name: str, answer: Answer) -> None:
     system = load_system(name)
     plan = answer("plan", name, "--rank", system.world_size - 1)

@@ -27,6 +27,7 @@ FILES = {
     "dgxa100_n64": "config_DGXA100_64x8x9x1.sh",
     "dgxa100_n128": "config_DGXA100_128x8x4x1.sh",
     "dgxa100_n128_open": "config_DGXA100_128x8x16x1_open.sh",
+    "dgxa100_n171_open": "config_DGXA100_171x8x12x1_open.sh",
     "dgxh200_n1": "config_DGXH200_1x8x96x1.sh",
 }
 SHIPPED = pytest.mark.parametrize(("system", "file"), FILES.items())

@@ -57,7 +57,7 @@ submission=(SEED DGXNNODES DGXNGPU WALLTIME WALLTIME_MINUTES BATCHSIZE GRADIENT_
   DATADIR_PHASE2_PACKED EXTRA_PARAMS MLPERF_SUBMISSION_ORG MLPERF_SUBMISSION_PLATFORM MLPERF_SUBMITTER MLPERF_SYSTEM_NAME
   MLPERF_STATUS MLPERF_DIVISION MLPERF_CLUSTER_NAME MLPERF_RULESET)
 [[ ! -v BERTBENCH_VARIABLES ]] || submission=(BERTBENCH_VARIABLES)
-for variable in "${submission[@]}" $(compgen -e | grep -E '^(NCCL|GLOO)_'); do
+for variable in "${submission[@]}" $(compgen -e | grep -E '^(NCCL|GLOO|UCX|TORCH_NCCL)_'); do
   [[ ! -v "$variable" ]] || options+=(--env "$variable=${!variable}")
 done
 

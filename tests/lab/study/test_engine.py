@@ -12,10 +12,11 @@ import torch
 
 from bertbench.common.errors import ConfigError
 from bertbench.common.progress import Progress
+from lab.bench.means import geometric_mean, half_interval
 from lab.commands.study import check_configurations
 from lab.study.definition import STUDIES, Configuration, Values, read_definition
 from lab.study.engine import Study, TrialOutcome
-from lab.study.intervals import compare_configurations, geometric_mean, half_interval, holm, verdict
+from lab.study.intervals import compare_configurations, holm, verdict
 from tests.conftest import Answer, Printed
 from tests.lab.study.settings import SETTING, STUDY, defined
 

@@ -19,6 +19,8 @@ WEIGHTS_HELP = "a weights file, a run (runs/SYSTEM/bert/result_<n>) or its snaps
 _CHECKPOINT = "model.checkpoint"
 SYSTEM_HELP = "name of a system, path of a system file, or a run"
 Word = TypeVar("Word", bound=str)
+_WITHOUT_PRE_TRAINING = ("config show", "config export")
+"""Commands that take a system for fine-tuning too, besides `finetune squad`."""
 
 
 def add_path(parser: argparse._ActionsContainer, name: str, metavar: str, text: str, **more: Any) -> None:
@@ -207,13 +209,18 @@ def announce(arguments: argparse.Namespace, doing: str) -> None:
 def system_of(arguments: argparse.Namespace) -> "System":
     """Return the system that a command is called with, --set applied.
 
-    Raises ConfigError as `load_system` does, and for settings that the command can't honour.
+    Raises ConfigError as `load_system` does, and for settings that the command can't honour or that a file for
+    fine-tuning leaves out.
     """
     from bertbench.config import load_system
+    from bertbench.config.finetuning import check_pre_trains, load_finetuning
     from bertbench.config.reads import check_given, check_overrides
 
+    command: str = arguments.command
     _check_one_checkpoint(arguments.overrides)
     try:
+        if command == "finetune squad":
+            return load_finetuning(arguments.system, arguments.overrides)
         system = load_system(arguments.system, arguments.overrides)
     except ConfigError:
         # how an unread setting would have to fit the others is of no use: say first that it isn't read
@@ -222,6 +229,8 @@ def system_of(arguments: argparse.Namespace) -> "System":
         raise
     for declared in _declared(arguments):
         check_given(system, declared)
+    if command not in _WITHOUT_PRE_TRAINING:
+        check_pre_trains(system, command)
     return system
 
 

@@ -35,8 +35,10 @@ def add_list_arguments(parser: argparse.ArgumentParser) -> None:
 def list_systems(arguments: argparse.Namespace) -> int:
     """Print a line for each of the project's systems."""
     from bertbench.config import load_system, system_names
+    from bertbench.config.finetuning import left_out
 
     systems = [load_system(name) for name in system_names()]
+    fine_tunes = {system.name: bool(left_out(system)) for system in systems}
     rows = [
         {
             "name": system.name,
@@ -45,7 +47,8 @@ def list_systems(arguments: argparse.Namespace) -> int:
             "division": system.hardware.division,
             "ranks": system.world_size,
             "gpus": system.world_size,
-            "global_batch_size": system.global_batch_size,
+            "trains": "finetune squad" if fine_tunes[system.name] else "train",
+            "global_batch_size": (system.finetune if fine_tunes[system.name] else system).global_batch_size,
         }
         for system in systems
     ]
@@ -64,7 +67,14 @@ def add_show_arguments(parser: argparse.ArgumentParser) -> None:
 
 def show(arguments: argparse.Namespace) -> int:
     """Print a system's resolved configuration and numbers derived from it: JSON, with or without --json."""
+    from bertbench.config.finetuning import left_out, load_finetuning
+
     system = system_of(arguments)
+    if left_out(system):
+        system = load_finetuning(arguments.system, arguments.overrides)
+        derived = {"world_size": system.world_size, "global_batch_size": system.global_batch_size}
+        emit_document({**system.model_dump(mode="json", by_alias=True), "derived": derived})
+        return 0
     derived = {
         "world_size": system.world_size,
         "global_batch_size": system.global_batch_size,

@@ -93,8 +93,6 @@ def _squad_rank(system: "System", ranks: "Ranks", arguments: argparse.Namespace)
         inputs = _squad_inputs(system, arguments)
         run_seed = agreed_seed(world, arguments.seed)
         files = reserve_folder(arguments.out) if world.leads else None
-        if files:
-            files.describe(system, run_seed)
         with Progress(enabled=world.leads) as progress:
             progress.message(f"{system.name}: ranks {world.size}, seed {run_seed}, log {files and files.log}")
             finetune(system, world, run_seed, inputs, files, progress)

@@ -51,7 +51,10 @@ SETTINGS = {
 FINETUNE = {
     "optimizer.learning_rate": "finetune.learning_rate", "optimizer.weight_decay": "finetune.weight_decay",
     _BATCH: "finetune.global_batch_size", "clip.max_norm": "finetune.max_norm",
-    "model.max_positions": "finetune.max_seq_length",
+    "model.max_positions": "finetune.max_seq_length", "optimizer.name": "finetune.optimizer",
+    "optimizer.beta1": "finetune.beta1", "optimizer.beta2": "finetune.beta2", "optimizer.epsilon": "finetune.epsilon",
+    "schedule.warmup_steps": "finetune.warmup_steps",
+    "data.gradient_accumulation_steps": "finetune.gradient_accumulation_steps",
 }  # fmt: skip
 """Settings that fine-tuning has of its own, by those of pre-training."""
 SWITCHES = {

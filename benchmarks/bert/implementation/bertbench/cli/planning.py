@@ -99,14 +99,14 @@ def _print_layouts(arguments: argparse.Namespace) -> int:
 
 def _forecasts(arguments: argparse.Namespace) -> list["RunForecast"]:
     """Return the forecast of SYSTEM, or of all that train BERT-Large on GPUs of a known kind, the smallest first."""
-    from bertbench.config import load_system, system_names
+    from bertbench.config import load_system, pre_training_names
     from bertbench.plan.forecast import forecast_run, trains_bert_large
 
     if arguments.system:
         system = system_of(arguments)
         say_unread(system, arguments)
         return [forecast_run(system, arguments.gpu_model)]
-    systems = [load_system(name, arguments.overrides) for name in system_names()]
+    systems = [load_system(name, arguments.overrides) for name in pre_training_names()]
     of_known_gpus = [system for system in systems if system.hardware.accelerator_model_name]
     large = sorted(filter(trains_bert_large, of_known_gpus), key=lambda system: system.world_size)
     return [forecast_run(system, arguments.gpu_model) for system in large]

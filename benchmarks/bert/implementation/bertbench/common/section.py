@@ -4,13 +4,18 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from pydantic import BaseModel, ConfigDict, Field
 
+from bertbench.common.errors import ConfigError
+
 Count = Annotated[int, Field(ge=1)]
 Fraction = Annotated[float, Field(ge=0, lt=1)]
 Share = Annotated[float, Field(gt=0, lt=1)]
 
 
-class UnsettledError(Exception):
-    """Someone read a setting that has no valid value."""
+class UnsettledError(ConfigError):
+    """Someone read a setting that has no valid value, or that a system file for fine-tuning leaves out."""
+
+    def __init__(self, name: str) -> None:
+        super().__init__(f"the system file has no {name}, which this command needs; add it, or name another system")
 
 
 class Section(BaseModel):

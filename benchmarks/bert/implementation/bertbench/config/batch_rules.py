@@ -34,7 +34,9 @@ def counts_vary(settings: Settings) -> str | None:
 
 
 def _batch_is_given_once(settings: Settings) -> str | None:
-    if batch_is_given(settings):
+    # a file for fine-tuning has no path: reading it raises UnsettledError, and no rule asks for a batch
+    has_dataset = settings.data.path is not None
+    if batch_is_given(settings) or not has_dataset:
         return None
     return "data: give exactly one of global_batch_size and local_batch"
 
@@ -120,10 +122,12 @@ def _quotas_cover_all_lengths(settings: Settings) -> str | None:
     )
 
 
+EQUAL_SHARE_RULES: tuple[Rule, ...] = (_ranks_get_equal_batches, _accumulation_divides_the_local_batch)
+"""What pre-training needs; fine-tuning fills shares and parts without a sample by one of weight 0."""
+
 BATCH_RULES: tuple[Rule, ...] = (
     _batch_is_given_once,
-    _ranks_get_equal_batches,
-    _accumulation_divides_the_local_batch,
+    *EQUAL_SHARE_RULES,
     _packed_rows_have_no_equal_counts,
     _mean_of_ranks_needs_equal_counts,
     _strata_edges_rise,

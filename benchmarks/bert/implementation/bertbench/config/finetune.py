@@ -3,10 +3,10 @@
 from dataclasses import dataclass
 from typing import Annotated
 
-from pydantic import Field, NonNegativeFloat, PositiveFloat
+from pydantic import Field, NonNegativeFloat, NonNegativeInt, PositiveFloat
 
 from bertbench.common.section import Count, Fraction, Section
-from bertbench.config.optimizer import OptimizerSettings
+from bertbench.config.optimizer import ClipMode, OptimizerName
 
 
 @dataclass(frozen=True)
@@ -23,19 +23,31 @@ class WindowOptions:
 
 
 class Finetune(Section):
-    """Fine-tuning on SQuAD (docs/finetuning.md); model, precision and ranks are those of the other sections."""
+    """Fine-tuning on SQuAD (docs/finetuning.md); model, precision, ranks and layout are those of the other sections."""
 
     epochs: Count = 2
     """Times that every feature is trained on."""
     global_batch_size: Count = 32
     """Features of one optimizer step over all ranks."""
+    gradient_accumulation_steps: Count = 1
+    """Parts in which a rank works through its features of one step; a pipeline has `parallel.microbatches` instead."""
+    optimizer: OptimizerName = "adam"
+    """Update rule; adam is AdamW as BERT was published with, but for bias correction. `optimizer` has the settings of
+    muon, the kernels (`impl`) and ZeRO-1 (`sharded`)."""
     learning_rate: PositiveFloat = 3e-5
     """Rate at the end of warm-up; it falls to 0 at the last step."""
     warmup_fraction: Fraction = 0.1
-    """Share of the steps in which the rate rises from 0."""
+    """Share of the steps in which the rate rises from 0, where `warmup_steps` isn't given."""
+    warmup_steps: NonNegativeInt | None = None
+    """Steps in which the rate rises from 0, in place of `warmup_fraction`."""
+    beta1: Fraction = 0.9
+    beta2: Fraction = 0.999
+    epsilon: PositiveFloat = 1e-6
     weight_decay: NonNegativeFloat = 0.01
+    clip: ClipMode = "after"
+    """Gradient clipping, as `clip.mode` in pre-training: none, after, before or bucket."""
     max_norm: PositiveFloat = 1.0
-    """The reduced gradient is clipped to this norm."""
+    """Largest norm of a gradient, as `clip.max_norm` in pre-training."""
     max_seq_length: Annotated[int, Field(ge=8, le=512)] | None = None
     """Tokens of a sequence; where it isn't given, 384, or model.max_positions if that is less."""
     doc_stride: Count | None = None
@@ -59,6 +71,8 @@ class Finetune(Section):
         query = self.max_query_length or min(64, length // 2)
         return WindowOptions(length, self.doc_stride or max(1, min(128, length // 3)), query, self.lower_case)
 
-    def optimizer(self) -> OptimizerSettings:
-        """AdamW as BERT was published with, but for bias correction."""
-        return OptimizerSettings(name="adam", learning_rate=self.learning_rate, weight_decay=self.weight_decay)
+    def warm_up_steps(self, steps: int) -> int:
+        """Return the number of steps in which the rate rises, in a run of `steps` steps."""
+        if self.warmup_steps is not None:
+            return self.warmup_steps
+        return int(self.warmup_fraction * steps)

@@ -3,7 +3,7 @@
 import difflib
 import json
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from copy import deepcopy
 from pathlib import Path
 from typing import Any, Self
@@ -13,6 +13,7 @@ from pydantic import ValidationError
 from bertbench.common.errors import ConfigError
 from bertbench.common.json_object import JsonObject, read_object
 from bertbench.common.paths import SYSTEMS
+from bertbench.config.partial import partial
 from bertbench.config.system import System, scaled_to_its_batch
 
 _FILE_KEYS = ("$schema", "extends", "name")
@@ -20,6 +21,10 @@ RUN_CONFIG = "config.json"
 """A run's whole configuration, in its folder."""
 _BATCHES = ("data.global_batch_size", "data.local_batch")
 _OF_A_CARD = re.compile(r"nvidia|pcie?|sxm\d?|hbm\d?e?|\d+gb?")  # words of a card's name besides its kind
+
+
+ContentChange = Callable[[JsonObject], JsonObject]
+"""Changes a file's merged content before overrides are applied."""
 
 
 class Override(str):
@@ -37,6 +42,11 @@ class Override(str):
 def system_names() -> list[str]:
     """Names of the systems that come with the project."""
     return sorted(path.stem for path in SYSTEMS.glob("*.json") if path.stem != "schema")
+
+
+def pre_training_names() -> list[str]:
+    """Names of the systems that come with the project and that `train` takes; the others are for fine-tuning."""
+    return [name for name in system_names() if "schedule" in json.loads(whole_file(name))]
 
 
 def gpu_models() -> list[str]:
@@ -58,16 +68,22 @@ def gpu_card(name: str) -> str | None:
     return card if card in gpu_models() else None
 
 
-def load_system(name_or_path: str, overrides: Iterable[str] = ()) -> System:
+def load_system(
+    name_or_path: str, overrides: Iterable[str] = (), change: ContentChange = lambda content: content
+) -> System:
     """Return the validated system of that name, of a .json file, or of a run, with `a.b=value` overrides applied.
+
+    A file with a section `finetune` may leave pre-training's settings out; to read one of those raises UnsettledError.
 
     Raises ConfigError, which names every problem found, where it is, and what to do.
     """
     path = _find(name_or_path)
-    return system_from(path, _read(path), overrides)
+    return system_from(path, _read(path), overrides, change)
 
 
-def system_from(path: Path, content: JsonObject, overrides: Iterable[str] = ()) -> System:
+def system_from(
+    path: Path, content: JsonObject, overrides: Iterable[str] = (), change: ContentChange = lambda content: content
+) -> System:
     """Return the system that a file at `path` with this content is; the file need not be there.
 
     Raises ConfigError as `load_system` does.
@@ -75,7 +91,8 @@ def system_from(path: Path, content: JsonObject, overrides: Iterable[str] = ()) 
     origins: dict[str, str] = {}
     is_run = path.name == RUN_CONFIG
     name = content.get("name") if is_run else path.stem
-    merged = _merged(path, content, (), origins) | {"name": name}
+    whole_content = _merged(path, content, (), origins)
+    merged = change(whole_content) | {"name": name}
     overrides = list(overrides)
     overridden, wrong = _overridden(merged, overrides, origins)
     try:
@@ -83,19 +100,20 @@ def system_from(path: Path, content: JsonObject, overrides: Iterable[str] = ()) 
     except ValidationError as error:
         from bertbench.config.mistakes import wrong_settings, wrong_together  # noqa: PLC0415 - no run reaches it
 
-        wrong += wrong_settings(path, error, origins)
+        wrong += wrong_settings(path, error, origins, overridden)
         without: dict[str, JsonObject] = {}
         for left_out in overrides:
             others = [override for override in overrides if override != left_out]
             without[option_of(left_out)], _ = _overridden(merged, others, {})
         wrong += wrong_together(path, overridden, without)
+        system = partial(System, overridden)  # without the settings of pre-training that it leaves out, if nothing else
     if wrong:
         raise ConfigError("\n".join(wrong))
     options = {option_of(override) for override in overrides}
     by_hand = {setting: origin for setting, origin in origins.items() if origin in options}
-    stated: Iterable[str] = ()  # a run's record states every setting, whether or not anyone chose it
+    stated: dict[str, Any] = {}  # a run's record states every setting, whether or not anyone chose it
     if not is_run:
-        stated = origins.keys() - by_hand.keys() - {*_FILE_KEYS}
+        stated = {name: value for name, value in _leaves(whole_content) if name not in by_hand}
     is_shipped = path.parent == SYSTEMS
     return scaled_to_its_batch(system).from_origins(None if is_shipped else str(path), by_hand, stated)
 
@@ -165,7 +183,7 @@ def _merged(path: Path, content: JsonObject, seen: tuple[Path, ...], origins: di
         if extended.resolve() in seen:
             raise ConfigError(f"{extended}: extends itself by way of {path.name}; remove one `extends`")
         merged = _over(merged, _merged(extended, _read(extended), seen, origins))
-    origins.update((name, str(path)) for name in _names(content))
+    origins.update((name, str(path)) for name, _ in _leaves(content))
     return {key: value for key, value in _over(merged, content).items() if key not in _FILE_KEYS}
 
 
@@ -186,13 +204,13 @@ def _over(base: JsonObject, content: JsonObject) -> JsonObject:
     return merged
 
 
-def _names(value: Any, prefix: str = "") -> Iterator[str]:
-    """Yield the dotted names of all settings in a section."""
+def _leaves(value: Any, prefix: str = "") -> Iterator[tuple[str, Any]]:
+    """Yield the dotted names and the values of all settings in a section."""
     if isinstance(value, dict):
         for key, below in value.items():
-            yield from _names(below, f"{prefix}.{key}" if prefix else key)
+            yield from _leaves(below, f"{prefix}.{key}" if prefix else key)
     else:
-        yield prefix
+        yield prefix, value
 
 
 def option_of(override: str) -> str:
@@ -241,4 +259,4 @@ def _override(content: JsonObject, origins: dict[str, str], override: str) -> It
             place.pop(batch.removeprefix("data."), None)
             origins.pop(batch, None)
     place[key] = value
-    origins.update((below, option) for below in (name, *_names(value, name)))
+    origins.update((below, option) for below in (name, *dict(_leaves(value, name))))

@@ -10,19 +10,25 @@ from bertbench.common.json_object import JsonObject
 from bertbench.common.section import Section
 from bertbench.config.checks import problems
 from bertbench.config.partial import partial, section_of
-from bertbench.config.settings import Settings
+from bertbench.config.settings import PRE_TRAINING_SETTINGS, Settings
 from bertbench.config.system import System
 
 _SIMILARITY = 0.7  # of difflib's ratio: its own 0.6 takes `nodes` for `sw_notes`
 
 
-def wrong_settings(path: Path, error: ValidationError, origins: dict[str, str]) -> Iterator[str]:
-    """Yield the problems of single settings."""
+def wrong_settings(path: Path, error: ValidationError, origins: dict[str, str], content: JsonObject) -> Iterator[str]:
+    """Yield the problems of single settings of a file's content."""
+    may_be_missing = set()
+    if "finetune" in content:
+        for setting in PRE_TRAINING_SETTINGS:
+            may_be_missing |= {setting, setting.partition(".")[0]}
     for problem in error.errors(include_url=False):
         location, message = problem["loc"], problem["msg"]
         if not location:
             continue  # the settings are right one by one, and don't go together
         where = ".".join(map(str, location))
+        if problem["type"] == "missing" and where in may_be_missing:
+            continue
         if problem["type"] == "extra_forbidden":
             text = f"unknown key; {_known_keys(location)}"
         elif problem["type"] == "missing":

@@ -159,9 +159,17 @@ _BY_A_SCHEDULER: Declaration = {
     "launch.port": _unread("the job chooses its port; MASTER_PORT in the job's environment sets another"),
 }
 _FINETUNE: Declaration = {
-    **dict.fromkeys(("name", "description", "source", "hardware", "finetune", "model"), READ),
+    **dict.fromkeys(("name", "description", "source", "hardware", "finetune", "model", "launch", "parallel"), READ),
+    **dict.fromkeys(("communication", "sync", "precision"), READ),
+    **{
+        name: reading
+        for name, reading in _CONDITIONAL.items()
+        if name.startswith(("communication.", "sync.", "precision.", "parallel."))
+    },
     "scale_from_batch": _unread("set finetune.learning_rate"),
-    "launch": READ,
+    "hardware.division": _unread("MLPerf's divisions are for pre-training", "open"),
+    "finetune.warmup_fraction": ReadWhere(lambda s: s.finetune.warmup_steps is None, "no finetune.warmup_steps"),
+    "finetune.max_norm": ReadWhere(lambda s: s.finetune.clip != "none", "finetune.clip after, before or bucket"),
     "launch.clear_caches": _unread("fine-tuning clears no page cache", False),
     "launch.walltime_minutes": NO_EFFECT,
     "launch.max_restarts": _unread("fine-tuning doesn't restart", 0),
@@ -172,43 +180,32 @@ _FINETUNE: Declaration = {
     "data": _unread("--train and --dev name the questions"),
     "data.global_batch_size": _unread("set finetune.global_batch_size"),
     "data.local_batch": _unread("set finetune.global_batch_size"),
-    "data.gradient_accumulation_steps": _unread("fine-tuning takes a batch at once", 1),
+    "data.gradient_accumulation_steps": _unread("set finetune.gradient_accumulation_steps", 1),
     "data.cost": READ,
     "loss": _unread("fine-tuning takes the mean over the global batch", "global"),
-    "optimizer": _unread("fine-tuning has its own AdamW: set finetune.learning_rate or finetune.weight_decay"),
-    "optimizer.name": _unread("fine-tuning has AdamW alone", "adam"),
-    "optimizer.beta1": _unread("fine-tuning has 0.9", 0.9),
-    "optimizer.beta2": _unread("fine-tuning has 0.999", 0.999),
-    "optimizer.epsilon": _unread("fine-tuning has 1e-6", 1e-6),
+    "optimizer.name": _unread("set finetune.optimizer"),
     "optimizer.learning_rate": _unread("set finetune.learning_rate"),
+    "optimizer.beta1": _unread("set finetune.beta1"),
+    "optimizer.beta2": _unread("set finetune.beta2"),
+    "optimizer.epsilon": _unread("set finetune.epsilon"),
     "optimizer.weight_decay": _unread("set finetune.weight_decay"),
-    "optimizer.impl": _unread("fine-tuning has torch's", "torch", "auto"),
+    "optimizer.impl": READ,
     "optimizer.ema_decay": _unread("fine-tuning averages no weights", 0.0),
-    "optimizer.sharded": _unread("fine-tuning keeps the optimizer's whole state on each rank", False),
-    "schedule": _unread("set finetune.epochs or finetune.warmup_fraction"),
-    "clip.mode": _unread("fine-tuning clips the reduced gradient", "after"),
+    "optimizer.muon": ReadWhere(lambda s: s.finetune.optimizer == "muon", "finetune.optimizer muon"),
+    "optimizer.sharded": READ,
+    "schedule": _unread("set finetune.epochs, finetune.warmup_steps or finetune.warmup_fraction"),
+    "clip.mode": _unread("set finetune.clip"),
     "clip.max_norm": _unread("set finetune.max_norm"),
-    "clip.divisor": _unread("fine-tuning clips the reduced gradient", None),
-    "clip.parts": _unread("fine-tuning clips the reduced gradient", "sum"),
-    "communication": _unread("fine-tuning sums whole gradients in fp32"),
-    "communication.compression": _unread("fine-tuning sums gradients in fp32", "none"),
-    "communication.hierarchical": _unread("fine-tuning sums over all ranks at once", False),
-    "communication.bucket_mb": READ,
-    "communication.buckets": READ,
-    "sync": _unread("fine-tuning sums gradients in every step"),
-    "sync.method": _unread("fine-tuning sums gradients in every step", "every_step"),
+    "clip.divisor": _unread("fine-tuning divides finetune.max_norm by the root of the number of buckets", None),
+    "clip.parts": _unread("fine-tuning clips the sum of a batch's parts", "sum"),
     "evaluation": _unread("fine-tuning answers all questions of --dev after each epoch"),
     "evaluation.batch_size": READ,
     "checkpoint": _unread("fine-tuning takes no snapshots; it writes the model at its end"),
     "checkpoint.every_steps": _unread("fine-tuning takes no snapshots", None),
     "checkpoint.final_weights": _unread("fine-tuning writes the model at its end", True),
-    "precision.compute": ReadAs(("bf16", "fp32"), "fine-tuning has no loss scaling, and measures no format's speed"),
-    "precision.residual": _unread("fine-tuning keeps hidden states in fp32", "fp32"),
-    "precision.initial_loss_scale": _unread("fine-tuning has no loss scaling"),
+    "precision.compute": ReadAs(("bf16", "fp16", "fp32"), "fine-tuning measures no format's speed"),
     "compute.compile": _unread("fine-tuning compiles nothing", None, "none", "auto"),
     "compute.products": _unread("fine-tuning multiplies by torch's own products", "torch"),
-    "parallel": _unread("fine-tuning keeps the whole model on each rank", 1, False),
-    "parallel.schedule": _unread("fine-tuning keeps the whole model on each rank"),
 }
 _EVALUATE: Declaration = {
     "*": NO_EFFECT,
@@ -386,7 +383,7 @@ def unread_line(system: System, command: str) -> str | None:
 
 def _is_unread(declaration: Declaration, system: System, setting: str) -> bool:
     reading = reading_of(declaration, setting)
-    return isinstance(reading, Unread) and not reading.passes(value_of(system, setting))
+    return isinstance(reading, Unread) and not reading.passes(system.stated[setting])
 
 
 def value_of(system: System, setting: str) -> Any:

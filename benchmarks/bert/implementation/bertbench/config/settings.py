@@ -27,6 +27,9 @@ from bertbench.config.sections import (
 )
 from bertbench.model.options import unchecked_mode, wants_few_sizes
 
+PRE_TRAINING_SETTINGS = ("data.path", "optimizer.name", "optimizer.learning_rate", "schedule.max_steps")
+"""Settings without a default that a file with a section `finetune` may leave out: fine-tuning doesn't read them."""
+
 
 def nearest_multiples(number: int, divisor: int) -> str:
     """Return the multiples of `divisor` around a number that is none, for a message."""

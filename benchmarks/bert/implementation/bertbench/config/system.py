@@ -1,8 +1,8 @@
 """A whole system file, validated: one machine, one run."""
 
 import math
-from collections.abc import Iterable, Mapping
-from typing import Self
+from collections.abc import Mapping
+from typing import Any, Self
 
 from pydantic import PrivateAttr, model_validator
 
@@ -15,7 +15,7 @@ class System(Settings):
 
     _path: str | None = PrivateAttr(default=None)
     _given: dict[str, str] = PrivateAttr(default_factory=dict)
-    _stated: frozenset[str] = PrivateAttr(default=frozenset())
+    _stated: dict[str, Any] = PrivateAttr(default_factory=dict)
 
     @property
     def argument(self) -> str:
@@ -28,16 +28,16 @@ class System(Settings):
         return self._given
 
     @property
-    def stated(self) -> frozenset[str]:
-        """Dotted names of the settings that the system file or a file that it extends states."""
+    def stated(self) -> Mapping[str, Any]:
+        """Settings that the system file or a file that it extends states, by dotted name, each with its value."""
         return self._stated
 
-    def from_origins(self, path: str | None, given: Mapping[str, str], stated: Iterable[str]) -> Self:
+    def from_origins(self, path: str | None, given: Mapping[str, str], stated: Mapping[str, Any]) -> Self:
         """Return this system with where it comes from: its path, if it isn't shipped, and `given` and `stated`."""
         copy = self.model_copy()
         copy._path = path
         copy._given = dict(given)
-        copy._stated = frozenset(stated)
+        copy._stated = dict(stated)
         return copy
 
     @model_validator(mode="after")

@@ -1,10 +1,10 @@
-"""Assign a global batch of features to ranks, unpadded.
+"""Assign a global batch of features to ranks and their parts, unpadded.
 
 Shapes: T tokens in the batch, S sequences.
 """
 
-from collections.abc import Sequence
-from typing import NamedTuple
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 
 import numpy as np
 import torch
@@ -13,39 +13,49 @@ from torch import Tensor
 from bertbench.balance.assignment import assign_by_cost
 from bertbench.balance.cost import CostModel
 from bertbench.common.seeding import permuted
+from bertbench.config.layout import Layout
 from bertbench.data.store.columns import Columns, Integers
 from bertbench.finetune.features import Feature
 from bertbench.loading.batch import Batch, batch_of
+from bertbench.loading.loader import LoadedPart, LoadedStep
+from bertbench.loading.sampler import Part
 from bertbench.model.shape import BatchCounts
 
 
-class SpanBatch(NamedTuple):
-    """Sequences, and the places of their answers in the flat batch."""
+@dataclass(frozen=True)
+class SpanBatch(Batch):
+    """Sequences without masked tokens, and the places of their answers in the flat batch."""
 
-    batch: Batch
     starts_S: Tensor
     ends_S: Tensor
+    weight: float
+    """Factor on the sum of the sequences' losses; those of all parts of all ranks add up to the batch's mean."""
+
+    @classmethod
+    def of(cls, batch: Batch, starts_S: Tensor, ends_S: Tensor, weight: float) -> "SpanBatch":
+        """Return a batch with answers."""
+        return cls(
+            tokens_T=batch.tokens_T,
+            segments_T=batch.segments_T,
+            positions_T=batch.positions_T,
+            sequences=batch.sequences,
+            masked_at_M=batch.masked_at_M,
+            masked_labels_M=batch.masked_labels_M,
+            next_sentence_S=batch.next_sentence_S,
+            starts_S=starts_S,
+            ends_S=ends_S,
+            weight=weight,
+        )
 
     def to(self, device: torch.device) -> "SpanBatch":
         """Copy the batch to a device."""
-        return SpanBatch(self.batch.to(device), self.starts_S.to(device), self.ends_S.to(device))
+        if device.type == "cpu":
+            return self
+        return SpanBatch.of(super().to(device), self.starts_S.to(device), self.ends_S.to(device), self.weight)
 
 
-class Share(NamedTuple):
-    """One rank's part of a step."""
-
-    batch: SpanBatch
-    weight: float
-    """Weight of a sequence's loss: one over the global batch. A rank without features computes another rank's with
-    weight 0, because all ranks take part in every step."""
-    load_efficiency: float
-    """Mean cost of the ranks' shares over the largest."""
-    counts: BatchCounts
-    """Tokens of all ranks' shares."""
-
-
-def span_batch(features: Sequence[Feature]) -> SpanBatch:
-    """Return one flat batch of features, given longest first."""
+def span_batch(features: Sequence[Feature], weight: float = 0.0) -> SpanBatch:
+    """Return one flat batch of features, given longest first; a loss without weight counts nothing."""
     lengths_S = np.array([feature.length for feature in features])
     none_S, no_tokens = np.zeros(len(features), np.int64), np.zeros(0, np.int64)
     batch = batch_of(
@@ -60,26 +70,77 @@ def span_batch(features: Sequence[Feature]) -> SpanBatch:
         )
     )
     first_S = batch.sequences.cu_seqlens_S1[:-1].long()
-    return SpanBatch(
-        batch,
-        first_S + torch.tensor([feature.start for feature in features]),
-        first_S + torch.tensor([feature.end for feature in features]),
-    )
+    starts_S = first_S + torch.tensor([feature.start for feature in features])
+    ends_S = first_S + torch.tensor([feature.end for feature in features])
+    return SpanBatch.of(batch, starts_S, ends_S, weight)
 
 
-def share_of(features: Sequence[Feature], ids: Integers, cost: CostModel, rank: int, ranks: int) -> Share:
-    """Return this rank's share of the global batch `ids`, assigned by cost; every rank computes the same assignment."""
-    lengths = np.array([features[number].length for number in ids])
-    rank_of = assign_by_cost(lengths[None], ranks, cost.of_length, equal_counts=False)[0]
-    loads = np.bincount(rank_of, cost.of_length[lengths], minlength=ranks)
-    mine = ids[rank_of == rank]
-    chosen = ids_longest_first(features, mine if mine.size else ids[:1])
-    return Share(
-        span_batch([features[number] for number in chosen]),
-        1 / len(ids) if mine.size else 0.0,
-        float(loads.mean() / loads.max()),
-        BatchCounts.of_sequences(lengths, masked=0),
-    )
+def loaded(ids: Integers, batch: SpanBatch) -> LoadedPart:
+    """Return a batch as a trainer takes it: without masked tokens and sentence pairs, their losses have no weight."""
+    return LoadedPart(Part(ids, masked_lm_weight=0.0, next_sentence_weight=0.0), batch)
+
+
+@dataclass(frozen=True)
+class SpanSampler:
+    """Assigns a step's features to data-parallel ranks by cost, and a rank's share to its parts.
+
+    Every rank plans the same. A rank, or a part, without a feature computes another one with weight 0: all ranks take
+    part in every step, with equally many passes.
+    """
+
+    features: Sequence[Feature]
+    cost: CostModel
+    layout: Layout
+    parts: int
+    """Forward and backward passes of a step on each rank."""
+
+    def step(self, ids: Integers, rank: int) -> LoadedStep:
+        """Return data-parallel rank `rank`'s parts of the global batch `ids`, in main memory."""
+        lengths = self._lengths(ids)
+        rank_of = self._rank_of(ids)
+        loads = np.bincount(rank_of, self.cost.of_length[lengths], minlength=self.layout.data)
+        parts = []
+        for piece in self._pieces(ids, rank):
+            chosen = ids_longest_first(self.features, piece if piece.size else ids[:1])
+            weight = 1 / len(ids) if piece.size else 0.0
+            parts.append(loaded(chosen, span_batch([self.features[number] for number in chosen], weight)))
+        return LoadedStep(
+            parts,
+            float(loads.mean() / loads.max()),
+            load=float(loads[rank]),
+            counts=BatchCounts.of_sequences(lengths, masked=0),
+        )
+
+    def budget(self, steps: Iterable[Integers], rank: int) -> int:
+        """Return the tokens of a rank's largest part in these steps, which a pipeline fills every part up to.
+
+        0 without a pipeline: nothing needs it.
+        """
+        largest = 0
+        if self.layout.pipeline == 1:
+            return largest
+        for ids in steps:
+            for piece in self._pieces(ids, rank):
+                chosen = piece if piece.size else ids[:1]
+                largest = max(largest, int(self._lengths(chosen).sum()))
+        return largest
+
+    def _pieces(self, ids: Integers, rank: int) -> list[Integers]:
+        """Return the ids of each part of a rank; some may be empty."""
+        mine = ids[self._rank_of(ids) == rank]
+        if self.layout.pipeline == 1 or not mine.size:
+            return np.array_split(mine, self.parts)
+        lengths_1S = self._lengths(mine)[None]
+        tokens = np.arange(lengths_1S.max() + 1, dtype=np.float64)
+        (part_S,) = assign_by_cost(lengths_1S, self.parts, tokens, equal_counts=False)
+        return [mine[part_S == part] for part in range(self.parts)]
+
+    def _rank_of(self, ids: Integers) -> Integers:
+        (rank_of,) = assign_by_cost(self._lengths(ids)[None], self.layout.data, self.cost.of_length, equal_counts=False)
+        return rank_of
+
+    def _lengths(self, ids: Integers) -> Integers:
+        return np.array([self.features[number].length for number in ids])
 
 
 def ids_longest_first(features: Sequence[Feature], ids: Integers) -> Integers:

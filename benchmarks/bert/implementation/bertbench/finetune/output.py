@@ -10,7 +10,7 @@ from bertbench.common.errors import ConfigError, RunError
 from bertbench.common.system_faults import unwritable
 from bertbench.finetune.answers import Prediction
 from bertbench.finetune.squad_inputs import Inputs
-from bertbench.model.span import SpanBert
+from bertbench.model.bert import Bert
 from bertbench.results.files import ResultFiles
 
 
@@ -38,12 +38,12 @@ class FinetuneFiles(ResultFiles):
             with writing(path) as unfinished:
                 unfinished.write_text(json.dumps(content, indent=2) + "\n", encoding="utf-8")
 
-    def write_model(self, model: SpanBert, inputs: Inputs) -> None:
+    def write_model(self, model: Bert, inputs: Inputs) -> None:
         """Write the model as a weights file, with unchanged pre-training heads; raises CheckpointError."""
         write_weights(
             self.weights,
-            {name.removeprefix("bert."): tensor.cpu() for name, tensor in model.state_dict().items()},
-            model.bert.shape,
+            {name: tensor.cpu() for name, tensor in model.state_dict().items()},
+            model.shape,
             inputs.weights.real_vocab_size if inputs.weights else len(inputs.vocabulary),
             f"{inputs.start}; fine-tuned on {inputs.train_path.name}",
         )

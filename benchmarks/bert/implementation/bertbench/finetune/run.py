@@ -1,35 +1,41 @@
 """Fine-tune: initialise, start the clock, alternate an epoch of training and an evaluation, write."""
 
 from dataclasses import asdict
+from itertools import chain
 from time import perf_counter
+from typing import TYPE_CHECKING, NamedTuple
 
-import torch
 from mlperf_logging.mllog import constants
 
 from bertbench.common.errors import DataError
 from bertbench.common.progress import Progress
 from bertbench.common.seeding import derive
 from bertbench.config import System
-from bertbench.config.optimizer import LearningRate
+from bertbench.config.finetuning import with_steps
+from bertbench.config.optimizer import OptimizerName
+from bertbench.data.store.columns import Integers
 from bertbench.distributed.preemption import stop_at_once
 from bertbench.distributed.startup import Startup
 from bertbench.distributed.world import World
-from bertbench.finetune.batches import epoch_batches, share_of
+from bertbench.finetune.batches import SpanSampler, epoch_batches
 from bertbench.finetune.features import Feature, make_features
 from bertbench.finetune.output import FinetuneFiles
 from bertbench.finetune.span_evaluation import evaluate_spans
-from bertbench.finetune.span_trainer import SpanTrainer
+from bertbench.finetune.span_task import SpanTask
 from bertbench.finetune.squad_inputs import Inputs
-from bertbench.loading.loader import LoadedStep
+from bertbench.loading.loader import LoadedPart
 from bertbench.machine.peak_rate import PeakRate, peak_rate
-from bertbench.model.bert import Bert
-from bertbench.model.span import HEAD, SpanBert
 from bertbench.results.flop_rate import FlopRate
 from bertbench.results.mlperf_log import MlperfLog
 from bertbench.results.opening import open_run
+from bertbench.training.trainer import WholeTrainer
+
+if TYPE_CHECKING:
+    from bertbench.training.layout_trainer import LayoutTrainer
 
 BENCHMARK = "squad_fine_tuning"
 """The log's benchmark, which is not MLPerf's, so that no checker takes it for a result."""
+_LOGGED_NAMES: dict[OptimizerName, str] = {"adam": "adamw", "lamb": "lamb", "muon": "muon"}
 
 
 def finetune(
@@ -38,109 +44,137 @@ def finetune(
     """Train for `finetune.epochs` and return each one's scores.
 
     What a seed repeats, to the bit on a CPU and up to the order of atomic additions on CUDA: training/train.py.
+    `system` is one of `load_finetuning`; the trainer, and all that it chooses by the system, is that of pre-training.
 
     Rank 0 writes to `files`, which is None on other ranks. Raises RunError, DataError or CheckpointError; if the
     clock has started, the log then ends with `aborted`.
     """
     stop_at_once()
-    options = system.finetune
+    step = 0
     samples = 0
     epochs: list[dict[str, float | None]] = []
-    remedy = "lower finetune.learning_rate or raise finetune.warmup_fraction"
+    remedy = "lower finetune.learning_rate or lengthen the warm-up (finetune.warmup_steps)"
     with open_run(system, world, files, Startup(), remedy=remedy) as (log, metrics, clock):
         with clock.init():
-            features, dev_features, trainer = _prepared(system, world, seed, inputs)
-            metrics.flop_rate = FlopRate.of(system, _recorded_peak(trainer, world, files))
-            steps = trainer.schedule.decay_steps
-            _log_settings(log, system, seed, inputs, trainer.schedule, len(features))
-            without_token = len(inputs.train) - len({feature.question for feature in features})
+            built = _build(system, world, seed, inputs, files, log)
+            system = built.system
+            sampler = built.sampler
+            trainer = built.trainer
+            metrics.flop_rate = FlopRate.of(system, built.peak)
+            steps = system.max_steps
+            without_token = len(inputs.train) - len({feature.question for feature in sampler.features})
             for line in inputs.warnings(without_token):
                 progress.message(line)
             progress.message(
-                f"{len(inputs.train):,} questions, {len(features):,} features, {steps:,} steps; "
-                f"starts from {inputs.start}; computes in {trainer.precision}; optimizer: {trainer.arithmetic}"
+                f"{len(inputs.train):,} questions, {len(sampler.features):,} features, {steps:,} steps; "
+                f"starts from {inputs.start}\n{_layout_line(system)}{trainer.describe_step().text()}"
             )
 
         with clock.run(evaluation_samples=len(inputs.dev)) as run:
-            for epoch in range(options.epochs):
-                batches = epoch_batches(len(features), options.global_batch_size, derive(seed, "finetune", epoch))
-                with run.training(samples, len(features)):
-                    for step, ids in enumerate(batches, start=1 + epoch * len(batches)):
+            for epoch, batches in enumerate(built.batches_by_epoch):
+                with run.training(samples, len(sampler.features)):
+                    for ids in batches:
                         began = perf_counter()
-                        world.watchdog.at("training", step)
-                        share = share_of(features, ids, system.balance.cost, world.rank, world.size)
-                        report = trainer.step(step - 1, share)
+                        world.watchdog.at("training", step + 1)
+                        loaded = sampler.step(ids, built.rank)
+                        parts = [LoadedPart(part, batch.to(world.device)) for part, batch in loaded.parts]
+                        report = trainer.step(step, parts)
+                        step += 1
                         samples += len(ids)
                         step_ms = 1e3 * (perf_counter() - began)
-                        loaded = LoadedStep([], share.load_efficiency, counts=share.counts)
                         metrics.record(step, samples, report, step_ms, loaded)
                         progress.update(step, steps, f"step {step}/{steps}  loss {metrics.last_loss:.3f}")
                     metrics.flush()
-                with run.evaluation():
+                with run.evaluation(), trainer.evaluating():
                     world.watchdog.at("evaluating")
-                    evaluated = evaluate_spans(trainer.model, system, world, inputs, dev_features)
-                    exact = evaluated.scores["exact"]
-                    f1 = evaluated.scores["f1"]
-                    loss = evaluated.loss
-                    run.measured(f1)
-                epochs.append({"steps": step, "samples": samples, "exact": exact, "f1": f1, "loss": loss})
-                shown_loss = "unknown" if loss is None else f"{loss:.4f}"
-                text = f"exact {exact:.2f} %, F1 {f1:.2f} %, validation loss {shown_loss}"
-                progress.message(f"epoch {epoch + 1}/{options.epochs}: {text}")
+                    evaluated = evaluate_spans(trainer, system, world, inputs, built.dev_features)
+                    run.measured(evaluated.f1)
+                scores = {"exact": evaluated.exact, "f1": evaluated.f1, "loss": evaluated.loss}
+                epochs.append({"steps": step, "samples": samples, **scores})
+                progress.message(f"epoch {epoch + 1}/{system.finetune.epochs}: {evaluated.text()}")
             run.success()
-    if files:
-        scores = {"inputs": inputs.description(without_token), "epochs": epochs, "scores": evaluated.scores}
-        files.write_predictions(evaluated.predictions, scores)
-        files.write_model(trainer.model, inputs)
+        world.watchdog.at("writing the model")
+        with trainer.evaluating():
+            model = trainer.gather_model()
+            if files and model is not None:
+                description = inputs.description(without_token)
+                content = {"inputs": description, "epochs": epochs, "scores": evaluated.scores}
+                files.write_predictions(evaluated.predictions, content)
+                files.write_model(model, inputs)
+        world.barrier()  # a rank that exits stops its heartbeat, and rank 0 would report it lost
+        trainer.close()
     return epochs
 
 
-def _recorded_peak(trainer: SpanTrainer, world: World, files: FinetuneFiles | None) -> PeakRate:
-    """Return the peak of the run's devices, which peak.json keeps. Collective."""
-    peak = peak_rate(trainer.precision, world)
-    if files:
-        files.write("peak.json", asdict(peak))
-    return peak
+def _layout_line(system: System) -> str:
+    """Return a line about how ranks split the model; none where each has the whole."""
+    if not system.parallel.splits:
+        return ""
+    layout = system.layout
+    shards = ", fully sharded" if system.parallel.fully_shard else ""
+    return f"layout: data {layout.data} x tensor {layout.tensor} x pipeline {layout.pipeline}{shards}\n"
 
 
-def _prepared(
-    system: System, world: World, seed: int, inputs: Inputs
-) -> tuple[list[Feature], list[Feature], SpanTrainer]:
+class _Built(NamedTuple):
+    """This rank's parts of a fine-tuning."""
+
+    system: System
+    """The system with its number of steps."""
+    sampler: SpanSampler
+    rank: int
+    """This rank's number among those that see other samples."""
+    batches_by_epoch: list[list[Integers]]
+    dev_features: list[Feature]
+    trainer: "WholeTrainer | LayoutTrainer"
+    peak: PeakRate
+    """Of one device, in the number format of the run."""
+
+
+def _build(
+    system: System, world: World, seed: int, inputs: Inputs, files: FinetuneFiles | None, log: MlperfLog
+) -> _Built:
+    """Make features, plan all steps, describe the run, and build and warm up the trainer. Collective."""
     options = system.finetune
-    windows = options.windows(system.model.max_positions)
+    features, dev_features = _features(system, inputs)
+    batches_by_epoch = [
+        epoch_batches(len(features), options.global_batch_size, derive(seed, "finetune", epoch))
+        for epoch in range(options.epochs)
+    ]
+    system = with_steps(system, sum(map(len, batches_by_epoch)))
+    if files:
+        files.describe(system, seed, vocabulary=inputs.vocab_path)
+    _log_settings(log, system, seed, inputs, len(features))
+    sampler = SpanSampler(features, system.balance.cost, system.layout, system.parts)
+    rank = system.layout.coordinate(world.rank).data
+    trainer = _trainer(system, world, seed, inputs, sampler.budget(chain.from_iterable(batches_by_epoch), rank))
+    peak = peak_rate(system.precision.compute, world)
+    if files:
+        files.write("communication.json", asdict(trainer.describe_step()))
+        files.write("peak.json", asdict(peak))
+    return _Built(system, sampler, rank, batches_by_epoch, dev_features, trainer, peak)
+
+
+def _features(system: System, inputs: Inputs) -> tuple[list[Feature], list[Feature]]:
+    """Return the features to train on, and those of the development questions. Raises DataError without any."""
+    windows = system.finetune.windows(system.model.max_positions)
     features = make_features(inputs.train, inputs.vocabulary, windows)
-    dev_features = make_features(inputs.dev, inputs.vocabulary, windows)
     features = [feature for feature in features if feature.is_labelled]
     if not features:
         raise DataError(f"{inputs.train_path}: found no token for any answer; give another --train or --vocab")
-    steps = options.epochs * -(-len(features) // options.global_batch_size)
-    schedule = LearningRate(options.learning_rate, 0.0, int(options.warmup_fraction * steps), 0, steps)
-    trainer = SpanTrainer(system, world, starting_model(system, inputs, seed).to(world.device), schedule)
-    torch.manual_seed(derive(seed, "dropout", world.rank))
-    return features, dev_features, trainer
+    return features, make_features(inputs.dev, inputs.vocabulary, windows)
 
 
-def starting_model(system: System, inputs: Inputs, seed: int) -> SpanBert:
-    """Return the model before the first step; missing weights are drawn from the seed.
+def _trainer(system: System, world: World, seed: int, inputs: Inputs, tokens: int) -> "WholeTrainer | LayoutTrainer":
+    """Return the trainer of this rank's model, or of its part of one, warmed up; no part has more than `tokens`."""
+    task = SpanTask(inputs)
+    if not system.parallel.splits:
+        return WholeTrainer(system, world, seed, task=task)
+    from bertbench.training.layout_trainer import LayoutTrainer  # noqa: PLC0415 - of split models only
 
-    Raises CheckpointError if the weights can't be read.
-    """
-    bert = Bert(system.model.shape())
-    if inputs.weights is None:
-        bert.initialize(torch.Generator().manual_seed(derive(seed, "weights")))
-    else:
-        inputs.weights.put_into(bert)
-    model = SpanBert(bert)
-    model.initialize_head(torch.Generator().manual_seed(derive(seed, HEAD)))
-    if inputs.weights is not None and inputs.weights.has_span_head:
-        tensors = inputs.weights.read()
-        model.span.load_state_dict({name: tensors[f"{HEAD}.{name}"] for name in model.span.state_dict()})
-    return model
+    return LayoutTrainer(system, world, seed, tokens, task=task)
 
 
-def _log_settings(
-    log: MlperfLog, system: System, seed: int, inputs: Inputs, schedule: LearningRate, features: int
-) -> None:
+def _log_settings(log: MlperfLog, system: System, seed: int, inputs: Inputs, features: int) -> None:
     options, hardware = system.finetune, system.hardware
     settings = {
         constants.SUBMISSION_BENCHMARK: BENCHMARK,
@@ -149,10 +183,11 @@ def _log_settings(
         constants.SEED: seed,
         constants.GLOBAL_BATCH_SIZE: options.global_batch_size,
         constants.MAX_SEQUENCE_LENGTH: options.windows(system.model.max_positions).max_seq_length,
-        constants.OPT_NAME: "adamw",
+        constants.GRADIENT_ACCUMULATION_STEPS: system.parts,
+        constants.OPT_NAME: _LOGGED_NAMES[options.optimizer],
         constants.OPT_BASE_LR: options.learning_rate,
-        constants.OPT_LR_TRAINING_STEPS: schedule.decay_steps,
-        constants.OPT_LR_WARMUP_STEPS: schedule.warmup_steps,
+        constants.OPT_LR_TRAINING_STEPS: system.max_steps,
+        constants.OPT_LR_WARMUP_STEPS: system.schedule.warmup_steps,
         "initial_weights": inputs.weights.source if inputs.weights else "random",
         "train_features": features,
         "eval_metric": "SQuAD F1, percent",

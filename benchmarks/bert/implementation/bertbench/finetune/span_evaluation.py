@@ -1,8 +1,9 @@
-"""Answer and score the development questions; ranks share their windows."""
+"""Answer and score the development questions; data-parallel ranks share their windows."""
 
+import math
 from collections.abc import Sequence
 from itertools import chain
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 import torch
@@ -13,9 +14,12 @@ from bertbench.finetune.answers import Prediction, WindowSpans, predict, window_
 from bertbench.finetune.batches import ids_longest_first, span_batch
 from bertbench.finetune.features import Feature
 from bertbench.finetune.score import scores_by_group
-from bertbench.finetune.span_trainer import logits_of, span_losses
+from bertbench.finetune.span_loss import span_losses
 from bertbench.finetune.squad_inputs import Inputs
-from bertbench.model.span import SpanBert
+
+if TYPE_CHECKING:
+    from bertbench.training.layout_trainer import LayoutTrainer
+    from bertbench.training.trainer import WholeTrainer
 
 
 class Evaluated(NamedTuple):
@@ -28,24 +32,53 @@ class Evaluated(NamedTuple):
     loss: float | None
     """Mean over all windows whose answer has a known place; None without any."""
 
+    @property
+    def exact(self) -> float:
+        """Return exact match over all questions, in percent."""
+        return self.scores["exact"]
+
+    @property
+    def f1(self) -> float:
+        """Return F1 over all questions, in percent."""
+        return self.scores["f1"]
+
+    def text(self) -> str:
+        """Return scores and loss for people."""
+        loss = "unknown" if self.loss is None else f"{self.loss:.4f}"
+        return f"exact {self.exact:.2f} %, F1 {self.f1:.2f} %, validation loss {loss}"
+
 
 @torch.no_grad()
 def evaluate_spans(
-    model: SpanBert, system: System, world: World, inputs: Inputs, features: Sequence[Feature]
+    trainer: "WholeTrainer | LayoutTrainer",
+    system: System,
+    world: World,
+    inputs: Inputs,
+    features: Sequence[Feature],
 ) -> Evaluated:
     """Answer every development question once, from its features; every rank must call it."""
+    model = trainer.model
     model.eval()
     options = system.finetune
     size = system.evaluation.batch_size
-    mine = ids_longest_first(features, np.arange(len(features)))[world.rank :: world.size]
+    place = system.layout.coordinate(world.rank)
+    ranks = system.layout.data
+    order = ids_longest_first(features, np.arange(len(features)))
+    mine = order[place.data :: ranks]
+    # ranks that gather each other's weights must run equally many batches: an extra one doesn't count
+    most_windows = math.ceil(len(features) / ranks)
     windows: list[WindowSpans] = []
     loss = torch.zeros((), device=world.device)
     labelled = sum(feature.is_labelled for feature in features)
-    for start in range(0, len(mine), size):
+    for start in range(0, most_windows, size):
         world.watchdog.goes_on()
-        chosen = [features[number] for number in mine[start : start + size]]
+        ids = mine[start : start + size]
+        chosen = [features[number] for number in (ids if ids.size else order[-1:])]
         batch = span_batch(chosen).to(world.device)
-        logits_T2 = logits_of(model, batch, system.precision.compute, world.device)
+        scores = trainer.scores(batch)
+        if scores is None or place.tensor > 0 or not ids.size:  # another rank counts it, or it is an extra one
+            continue
+        logits_T2 = scores[: len(batch.tokens_T)].float()  # without the filler that ranks share tokens by
         counts_S = torch.tensor([feature.is_labelled for feature in chosen], device=world.device)
         loss += span_losses(logits_T2, batch)[counts_S].sum()
         parts = logits_T2.cpu().split([feature.length for feature in chosen])
@@ -56,5 +89,5 @@ def evaluate_spans(
     everyone = chain.from_iterable(world.from_all(windows))
     answered = predict(inputs.dev, everyone, options, inputs.may_abstain)
     predictions = {question.id: prediction for question, prediction in zip(inputs.dev, answered, strict=True)}
-    scores = scores_by_group(inputs.dev, {name: prediction.text for name, prediction in predictions.items()})
-    return Evaluated(predictions, scores, mean_loss)
+    scores_by_name = scores_by_group(inputs.dev, {name: prediction.text for name, prediction in predictions.items()})
+    return Evaluated(predictions, scores_by_name, mean_loss)

@@ -36,8 +36,6 @@ class Inputs:
 
         Raises DataError, CheckpointError or ConfigError for files that can't be read, are damaged or don't fit.
         """
-        if system.precision.compute == "fp16":  # as the file says; --set is refused before
-            raise ConfigError("precision.compute fp16: fine-tuning has no loss scaling; use bf16 or fp32")
         system.finetune.windows(system.model.max_positions)  # raises its errors
         vocabulary = Vocabulary.read(vocab)
         if len(vocabulary) > system.model.vocab_size:

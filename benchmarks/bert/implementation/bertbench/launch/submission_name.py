@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import NamedTuple, Self
 
 from bertbench.common.errors import ConfigError
-from bertbench.config import System, load_system, system_names
+from bertbench.config import System, load_system, pre_training_names
 from bertbench.launch.variables import BATCH_SETTINGS, SAMPLES_OF_A_ROW, SHAPE
 
 _NAME = re.compile(
@@ -130,7 +130,7 @@ def shipped_system(submission: SubmissionName) -> str:
     """
     families = {submission.family.lower(), f"dgx{submission.family.lower()}"}
     division = "open" if submission.open_division else "closed"
-    for name in system_names():
+    for name in pre_training_names():
         if _family(name) not in families:
             continue
         system = load_system(name)

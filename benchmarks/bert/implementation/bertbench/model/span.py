@@ -3,39 +3,46 @@
 Shapes: as in model/bert.py; G sequences of one length N.
 """
 
+from typing import Any
+
 import torch
 from torch import Tensor, nn
 
 from bertbench.model.bert import Bert
+from bertbench.model.loss import Labels
 from bertbench.model.sequences import Sequences
 from bertbench.model.shape import BertShape
 
 HEAD = "span"
 
 
-class SpanBert(nn.Module):
+class SpanBert(Bert):
     """The encoder of a Bert under one linear layer (Devlin et al. 2018); its pre-training heads stay as they are."""
 
-    def __init__(self, bert: Bert) -> None:
-        super().__init__()
-        self.bert = bert
-        for unused in (bert.masked_lm, bert.pooler, bert.next_sentence):
+    def __init__(self, shape: BertShape) -> None:
+        super().__init__(shape)
+        for unused in (self.masked_lm, self.pooler, self.next_sentence):
             unused.requires_grad_(False)
-        self.span = nn.Linear(bert.shape.hidden_size, 2)
+        self.span = nn.Linear(shape.hidden_size, 2)
 
     def initialize_head(self, generator: torch.Generator) -> None:
         """Draw the layer's matrix like `Bert.initialize`, and set biases to 0."""
-        deviation = self.bert.shape.initializer_range
+        deviation = self.shape.initializer_range
         nn.init.trunc_normal_(self.span.weight, 0.0, deviation, -2 * deviation, 2 * deviation, generator)
         nn.init.zeros_(self.span.bias)
 
-    def fused_parameters(self) -> dict[Tensor, int]:
-        """Return the parameters that stack query, key and value, as `Bert.fused_parameters` does."""
-        return self.bert.fused_parameters()
-
-    def forward(self, tokens_T: Tensor, segments_T: Tensor, positions_T: Tensor, sequences: Sequences) -> Tensor:
-        """Return logits of the answer's first and last token: [T, 2]."""
-        return self.span(self.bert.hidden(tokens_T, segments_T, positions_T, sequences))
+    def forward(
+        self,
+        tokens_T: Tensor,
+        segments_T: Tensor,
+        positions_T: Tensor,
+        sequences: Sequences,
+        masked_at_M: Tensor,
+        labels: Labels | None = None,
+    ) -> Any:
+        """Return logits of the answer's first and last token, [T, 2]; nothing is masked."""
+        del masked_at_M, labels
+        return self.span(self.hidden(tokens_T, segments_T, positions_T, sequences))
 
 
 def head_tensors(shape: BertShape) -> dict[str, tuple[int, ...]]:

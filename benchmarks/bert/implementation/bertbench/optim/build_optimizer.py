@@ -4,7 +4,6 @@ import importlib
 from collections.abc import Callable
 from functools import partial
 from types import ModuleType
-from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor, distributed, nn
@@ -18,9 +17,6 @@ from bertbench.model.logical_tensors import LogicalTensorFactory, LogicalTensors
 from bertbench.optim.adam import MultiTensorAdam, blocks_step, foreach_step, native_adam_step
 from bertbench.optim.optimizer import Optimizer, StepFunction
 
-if TYPE_CHECKING:
-    from bertbench.model.span import SpanBert
-
 # Above this, fusing saves seconds every hundred steps; below, it would not repay its 10 s of compiling.
 _FUSED_FROM = 20_000_000
 # Blocks take ten calls a tensor: for the demo's 0.4 million parameters 2.4 ms a step, multi-tensor operations 1.9 ms.
@@ -28,7 +24,7 @@ _BLOCKS_FROM = 2_000_000
 
 
 def build_optimizer(
-    model: "Bert | SpanBert",
+    model: Bert,
     options: OptimizerSettings,
     buckets: Buckets | None = None,
     product: torch.dtype = torch.float32,
@@ -42,7 +38,6 @@ def build_optimizer(
     parameters = [parameter for parameter in model.parameters() if parameter.requires_grad]
     fused = model.fused_parameters()
     if not options.is_adam_or_lamb:
-        assert isinstance(model, Bert), "fine-tuning takes Adam"
         from bertbench.optim.muon import build_muon  # noqa: PLC0415 - a run loads its own arithmetic, here and below
 
         muon, text = build_muon(model, options, tensor_factory(buckets), buckets, product)

@@ -52,7 +52,7 @@ def build_muon(
     fused = model.fused_parameters()
     encoder_matrices, _ = matrices_and_vectors(model.layers.parameters())
     taken = set(encoder_matrices)
-    others = [parameter for parameter in model.parameters() if parameter not in taken]
+    others = [parameter for parameter in model.parameters() if parameter.requires_grad and parameter not in taken]
     adam = MultiTensorAdam(others, options, fused, native_adam_step, tensor_factory=tensor_factory)
     matrices = LogicalTensors(encoder_matrices, fused)
     if buckets is not None:

@@ -1,18 +1,23 @@
 """One stage of BERT: some of its layers, with the embeddings before the first and the heads behind the last.
 
-Parameters keep their names, so that a state moves between layouts; query, key and value are three matrices here, so
-that each can be split. A stage can be fully sharded over ranks, and all stages can be gathered on rank 0.
+The heads are pre-training's; the stage of another task overrides the four methods that know them (`take_heads`,
+`words`, `outputs`, `loss`). Parameters keep their names, so that a state moves between layouts; query, key and value
+are three matrices here, so that each can be split. A stage can be fully sharded over ranks, and all stages can be
+gathered on rank 0.
 Shapes: as in model/bert.py; T is the same in every microbatch that goes through a pipeline.
 """
 
 from collections.abc import Mapping, Sequence
+from typing import Any
 
 import torch
 from torch import Tensor, distributed, nn
 from torch.distributed.device_mesh import DeviceMesh
 
 from bertbench.distributed.world import World
+from bertbench.loading.batch import Batch
 from bertbench.loading.loader import LoadedPart
+from bertbench.loading.sampler import Part
 from bertbench.model.arithmetic import computing
 from bertbench.model.bert import Bert, WithHeads
 from bertbench.model.compiled import compile_part
@@ -20,7 +25,6 @@ from bertbench.model.encoder import EncoderLayer
 from bertbench.model.logical_tensors import logical_weights, whole_tensor
 from bertbench.model.loss import weighted_loss
 from bertbench.model.options import PrecisionName
-from bertbench.model.shape import BertShape
 
 
 class Projection(nn.ModuleList):
@@ -58,11 +62,15 @@ class Stage(WithHeads):
         if self.is_first:
             self.embeddings: nn.Module = model.embeddings
         if self.is_last:
-            if not self.is_first:
-                self.embeddings = nn.ModuleDict({"word": model.embeddings.word})
-            self.masked_lm = model.masked_lm
-            self.pooler = model.pooler
-            self.next_sentence = model.next_sentence
+            self.take_heads(model)
+
+    def take_heads(self, model: Bert) -> None:
+        """Take the heads out of a model, for its last stage, with the word embeddings that they read."""
+        if not self.is_first:
+            self.embeddings = nn.ModuleDict({"word": model.embeddings.word})
+        self.masked_lm = model.masked_lm
+        self.pooler = model.pooler
+        self.next_sentence = model.next_sentence
 
     def fuse(self) -> None:
         """Compile everything but attention, and gather and split of weights; not for tensor-parallel layers.
@@ -100,16 +108,26 @@ class Stage(WithHeads):
                 hidden_TD = layer(hidden_TD, batch.sequences)
             if not self.is_last:
                 return hidden_TD.to(wire_format(self._precision))
-            words_VD = self.words
-            assert words_VD is not None
-            masked_MD = hidden_TD[batch.masked_at_M]
-            if not self.training:
-                return self.masked_lm(masked_MD, words_VD)
-            first_SD = hidden_TD[batch.sequences.cu_seqlens_S1[: len(batch.next_sentence_S)]]
-            scores = self.heads(masked_MD, first_SD, words_VD, batch.labels)
+            outputs = self.outputs(hidden_TD, batch)
+        if not self.training:
+            scores: Tensor = outputs
+            return scores
         # no view: FSDP2 and the pipeline change their inputs in place
-        loss = weighted_loss(scores, *batch.labels, part.masked_lm_weight, part.next_sentence_weight)
-        return torch.stack((loss,))
+        return torch.stack((self.loss(outputs, part, batch),))
+
+    def outputs(self, hidden_TD: Tensor, batch: Batch) -> Any:
+        """Return what `loss` takes, from the last layer's output; in evaluation mode the scores, one tensor."""
+        words_VD = self.words
+        assert words_VD is not None
+        masked_MD = hidden_TD[batch.masked_at_M]
+        if not self.training:
+            return self.masked_lm(masked_MD, words_VD)
+        first_SD = hidden_TD[batch.sequences.cu_seqlens_S1[: len(batch.next_sentence_S)]]
+        return self.heads(masked_MD, first_SD, words_VD, batch.labels)
+
+    def loss(self, outputs: Any, part: Part, batch: Batch) -> Tensor:
+        """Return the weighted loss of a part."""
+        return weighted_loss(outputs, *batch.labels, part.masked_lm_weight, part.next_sentence_weight)
 
 
 def wire_format(precision: str) -> torch.dtype:
@@ -141,18 +159,17 @@ def fully_shard_stage(stage: Stage, mesh: DeviceMesh) -> None:
             module.set_force_sum_reduction_for_comms(True)  # gloo supports only sums
 
 
-def gather_stages(shape: BertShape, parameters: Mapping[str, nn.Parameter], world: World) -> Bert | None:
-    """Return the model in rank 0's main memory, tensor by tensor from the ranks that hold it; None elsewhere.
+def gather_stages(model: Bert, parameters: Mapping[str, nn.Parameter], world: World) -> None:
+    """Fill rank 0's whole model, in its main memory, tensor by tensor from the ranks that hold them. Collective.
 
-    `parameters` are this rank's, by logical names. Collective.
+    `parameters` are this rank's, by logical names. What no rank holds, such as heads that nothing trains, stays.
     """
-    with torch.device("meta"):
-        model = Bert(shape)
-    if world.leads:
-        model = model.to_empty(device="cpu")
     names_by_rank = world.from_all(set(parameters))
+    held = set().union(*names_by_rank)
     # the same order on every rank, or ranks would wait for each other forever
     for name, gathered in logical_weights(model).items():
+        if name not in held:
+            continue
         world.watchdog.goes_on()
         tensor = whole_tensor(parameters[name].detach()) if name in parameters else None
         holder = next(rank for rank, names in enumerate(names_by_rank) if name in names)
@@ -163,4 +180,3 @@ def gather_stages(shape: BertShape, parameters: Mapping[str, nn.Parameter], worl
             gathered.copy_(tensor)
         elif world.rank == holder and tensor is not None:
             distributed.send(tensor.contiguous(), 0)
-    return model if world.leads else None

@@ -7,7 +7,7 @@ from typing import NamedTuple
 from bertbench.common.json_object import JsonObject
 from bertbench.common.section import Section
 from bertbench.config import System
-from bertbench.config.layout import Layout, Parallel
+from bertbench.config.layout import Layout, Parallel, bubble_share
 from bertbench.config.layout_rules import layout_fits
 from bertbench.plan.layout_time import StepSeconds, step_seconds, utilisation
 from bertbench.plan.memory import capacity_gb, needed_gb
@@ -26,6 +26,12 @@ class Outlook(NamedTuple):
     seconds: StepSeconds
     utilisation: float
     """Model FLOP utilisation."""
+
+    @property
+    def bubble(self) -> float:
+        """Return the share of the pipeline's time that ranks wait for other stages, if stages are equal."""
+        layout = self.system.layout
+        return bubble_share(layout.pipeline, self.system.parts, layout.virtual_stages)
 
     @property
     def fits(self) -> bool:
@@ -123,6 +129,7 @@ def _as_json(outlook: Outlook) -> JsonObject:
         "fits": outlook.fits,
         "step_ms": round(1e3 * outlook.seconds.total, 2),
         "seconds": {part: round(value, 5) for part, value in vars(outlook.seconds).items()},
+        "bubble": round(outlook.bubble, 4),
         "model_flop_utilisation": round(outlook.utilisation, 4),
     }
 
@@ -139,7 +146,7 @@ def _table(ranked: list[Outlook]) -> list[str]:
         table.append(
             f"{layout.data:>6}{layout.tensor:>8}{layout.pipeline:>10}{layout.virtual_stages:>9}"
             f"{outlook.system.parts:>7}  {', '.join(marks):<22}{outlook.memory_gb_per_gpu:>10.1f}"
-            f"{1e3 * seconds.total:>10.1f}{outlook.utilisation:>8.1%}{seconds.stage_wait / seconds.total:>9.1%}"
+            f"{1e3 * seconds.total:>10.1f}{outlook.utilisation:>8.1%}{outlook.bubble:>9.1%}"
             f"{'' if outlook.fits else '  too large'}"
         )
     return table

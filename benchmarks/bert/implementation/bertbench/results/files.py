@@ -34,16 +34,24 @@ class ResultFiles:
         self.vocabulary = folder / VOCAB_NAME  # the one that the model was trained with
         self.lost = folder / "lost.txt"  # lines of the log that were cut when the run went on from before them
 
-    def describe(self, system: System, seed: int, variables: Mapping[str, str] | None = None) -> None:
+    def describe(
+        self,
+        system: System,
+        seed: int,
+        variables: Mapping[str, str] | None = None,
+        vocabulary: Path | None = None,
+    ) -> None:
         """Write the resolved configuration, MLPerf's system description, what ran where, and the vocabulary.
 
-        `variables` are the environment variables that the run honoured.
+        `variables` are the environment variables that the run honoured; `vocabulary` defaults to the dataset's.
 
         Raises RunError if the folder can't be written.
         """
         with _writing(self.folder):
             self.folder.mkdir(exist_ok=True)
-            if (vocabulary := data_folder(system.data.path) / VOCAB_NAME).is_file():
+            if vocabulary is None:
+                vocabulary = data_folder(system.data.path) / VOCAB_NAME
+            if vocabulary.is_file():
                 shutil.copyfile(vocabulary, self.vocabulary)
         self.write(RUN_CONFIG, system.model_dump(mode="json", by_alias=True))
         self.write("system.json", with_software(system.hardware.description()))

@@ -198,7 +198,8 @@ def _build_view(
     decay = system.optimizer.ema_decay
     if not trains_alone and not decay:
         return None, EvaluationView(weights)
-    tensors = tensor_factory(sliced_buckets)(list(model.parameters()), model.fused_parameters())
+    trained = [parameter for parameter in model.parameters() if parameter.requires_grad]
+    tensors = tensor_factory(sliced_buckets)(trained, model.fused_parameters())
     if trains_alone:
         from bertbench.optim.outer_step import MeanView, OuterStep  # noqa: PLC0415
 

@@ -30,6 +30,7 @@ from bertbench.loading.filler import Bin, fill_to, size_of
 from bertbench.loading.loader import LoadedPart
 from bertbench.model.arithmetic import attends_by_flash
 from bertbench.model.linear import Products
+from bertbench.model.loss import weighted_loss
 from bertbench.model.products import Shape
 from bertbench.model.sequences import EqualLengths, Sequences
 from bertbench.results.metrics import StepReport
@@ -153,7 +154,8 @@ class GraphTrainer(WholeTrainer):
     def _part(self, slot: "_Slot", last: bool) -> Tensor:
         """Add one part's gradient; in a step's last part, update and return [loss, norm, rate, clipped]."""
         masked_lm_weight, next_sentence_weight = slot.weights_2.unbind()
-        loss = self._loss(slot.batch, masked_lm_weight, next_sentence_weight)
+        labels = slot.batch.labels
+        loss = weighted_loss(self._score(slot.batch, labels), *labels, masked_lm_weight, next_sentence_weight)
         with self._path.reducer.accumulating(last):
             loss.backward()
         self._loss_sum.add_(loss.detach())

@@ -6,7 +6,6 @@ ratios use whole tensors (docs/parallelism.md).
 
 from collections.abc import Sequence
 
-import numpy as np
 import torch
 from torch import Tensor, nn
 
@@ -14,9 +13,8 @@ from bertbench.common.phase_clock import BACKWARD, FORWARD, in_phase
 from bertbench.config import System
 from bertbench.distributed.startup import Startup
 from bertbench.distributed.world import World
-from bertbench.loading.batch import Batch, synthetic
+from bertbench.loading.batch import Batch
 from bertbench.loading.loader import LoadedPart
-from bertbench.loading.sampler import Part
 from bertbench.model.arithmetic import choose_mode, describe_compute
 from bertbench.model.bert import Bert
 from bertbench.model.encoder import recompute
@@ -27,7 +25,8 @@ from bertbench.parallel.stage import Stage, fully_shard_stage, gather_stages, lo
 from bertbench.parallel.stage_spans import StageSpan
 from bertbench.parallel.tensor_parallel import split_layers
 from bertbench.training.gradient_path import build_split_path
-from bertbench.training.trainer import Trainer, initial_model
+from bertbench.training.task import PRE_TRAINING, Task
+from bertbench.training.trainer import Trainer
 
 
 class LayoutTrainer(Trainer):
@@ -36,16 +35,26 @@ class LayoutTrainer(Trainer):
     `tokens` is the budget of a microbatch, if the layout has a pipeline.
     """
 
-    def __init__(self, system: System, world: World, seed: int, tokens: int, startup: Startup | None = None) -> None:
+    def __init__(
+        self,
+        system: System,
+        world: World,
+        seed: int,
+        tokens: int,
+        startup: Startup | None = None,
+        task: Task = PRE_TRAINING,
+    ) -> None:
         """Build and warm up; `startup` gets a mark at the end of each."""
         self._system = system
         self._world = world
+        self._seed = seed
+        self._task = task
         layout = system.layout
         self.groups = ProcessGroups(layout, world, system.parallel.fully_shard)
         # tensor-parallel layers have no compiled pieces (Stage.fuse); the configuration refuses to ask for them
         compile_mode = "none" if layout.tensor > 1 else system.compute.compile
         self._compile_mode, pieces = choose_mode(world.device, compile_mode)
-        stages = self._build_stages(initial_model(system, seed))
+        stages = self._build_stages(task.initial_model(system, seed))
         self._stages = nn.ModuleList(stages)
         self._model_arithmetic = describe_compute(world.device, system.precision.compute, system.model.shape(), pieces)
         # kept, because FSDP2 replaces the tensors while it computes
@@ -67,7 +76,7 @@ class LayoutTrainer(Trainer):
         parallel = system.parallel
         layout = system.layout
         numbers = range(self.groups.place.pipeline, layout.stages, layout.pipeline)
-        stages = [Stage(model, number, layout.stages, system.precision.compute) for number in numbers]
+        stages = [self._task.stage(model, number, layout.stages, system.precision.compute) for number in numbers]
         for stage in stages:
             if not parallel.fully_shard:  # FSDP2 moves one layer at a time and keeps its shard
                 stage.to(self._world.device)
@@ -125,8 +134,7 @@ class LayoutTrainer(Trainer):
         if self.pipeline is not None:
             length = min(length, self.pipeline.tokens)
             samples = self.pipeline.tokens // length
-        batch = synthetic(samples, length, system.model.vocab_size, generator)
-        part = Part(np.arange(samples), 1 / len(batch.masked_at_M), 1 / samples)
+        part, batch = self._task.synthetic_part(system, samples, length, generator)
         batch = batch.to(self._world.device)
         self.step(0, [LoadedPart(part, batch)] * system.parts)
         if self._compile_mode != "none":  # evaluation compiles separately
@@ -140,4 +148,6 @@ class LayoutTrainer(Trainer):
 
     def gather_model(self) -> Bert | None:
         """Gather the model's parts on rank 0; see `Trainer.gather_model`."""
-        return gather_stages(self._system.model.shape(), self._parameters_by_name, self._world)
+        model = self._task.gathering_model(self._system, self._seed, self._world.leads)
+        gather_stages(model, self._parameters_by_name, self._world)
+        return model if self._world.leads else None

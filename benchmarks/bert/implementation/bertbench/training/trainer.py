@@ -12,20 +12,17 @@ from itertools import islice
 from time import perf_counter
 from typing import Any
 
-import numpy as np
 import torch
 from torch import Tensor, nn
 
-from bertbench.common.paths import weights_file
 from bertbench.common.phase_clock import BACKWARD, FORWARD, OPTIMIZER, in_phase
-from bertbench.common.scalars import Scalar
 from bertbench.common.seeding import derive
 from bertbench.config import System
 from bertbench.distributed.startup import Startup
 from bertbench.distributed.world import World
 from bertbench.gradients.gradient_sum import bytes_per_step
 from bertbench.loading.batch import Batch, synthetic
-from bertbench.loading.filler import Bin, fill_of, fill_to
+from bertbench.loading.filler import Bin, fill_to
 from bertbench.loading.loader import LoadedPart
 from bertbench.loading.sampler import Part
 from bertbench.model.arithmetic import computing, set_arithmetic
@@ -33,8 +30,7 @@ from bertbench.model.bert import Bert
 from bertbench.model.encoder import recompute
 from bertbench.model.linear import Products
 from bertbench.model.logical_tensors import local, logical_weights
-from bertbench.model.loss import Labels, Scores, weighted_loss
-from bertbench.model.mimetic import imitate_training
+from bertbench.model.loss import Labels
 from bertbench.model.products import Shape, set_products
 from bertbench.model.shape import BertShape
 from bertbench.optim.optimizer import Optimizer
@@ -42,6 +38,7 @@ from bertbench.parallel.stage_spans import StageSpan
 from bertbench.results.metrics import StepReport
 from bertbench.results.step_description import StepDescription
 from bertbench.training.gradient_path import GradientPath, build_path
+from bertbench.training.task import PRE_TRAINING, Task
 
 WARMUP_STEPS = 2  # the first makes kernels and memory, the second finds them
 _SIZES_S = 2.0  # for passes over batches of other sizes: of a small model all, of a large one none
@@ -68,7 +65,7 @@ class Trainer(ABC):
         sync = self._system.sync
         clip = self._system.clip
         bucket_elements = self._path.reducer.elements
-        shapes = [parameter.shape for parameter in self._named_parameters().values()]
+        shapes = [parameter.shape for parameter in self._named_parameters().values() if parameter.requires_grad]
         return StepDescription(
             clip=clip.mode,
             compression=options.compression,
@@ -199,6 +196,7 @@ class WholeTrainer(Trainer):
         startup: Startup | None = None,
         products: dict[Shape, Products] | None = None,
         warm_up_sizes: Iterable[Bin] = (),
+        task: Task = PRE_TRAINING,
     ) -> None:
         """Build and warm up; `startup` gets a mark at the end of each. `products` defaults to torch's own.
 
@@ -208,8 +206,9 @@ class WholeTrainer(Trainer):
         self._system = system
         self._world = world
         self._warm_up_sizes = warm_up_sizes
+        self._task = task
         self._computing = computing(system.precision.compute, world.device)
-        self._model = initial_model(system, seed).to(world.device)
+        self._model = task.initial_model(system, seed).to(world.device)
         set_products(self._model, products or {})
         self._path = build_path(system, world, self._model, self._run_tiny_backward)
         self._model_arithmetic = set_arithmetic(
@@ -250,12 +249,14 @@ class WholeTrainer(Trainer):
         return total_loss
 
     def _part_loss(self, loaded: LoadedPart) -> Tensor:
-        return self._loss(loaded.batch, loaded.part.masked_lm_weight, loaded.part.next_sentence_weight)
+        """Return this rank's share of the loss: weighted sums over the part's samples."""
+        outputs = self._score(loaded.batch, loaded.batch.labels)
+        return self._task.loss(outputs, loaded.part, loaded.batch)
 
-    def _loss(self, batch: Batch, masked_lm_weight: Scalar, next_sentence_weight: Scalar) -> Tensor:
-        """Return this rank's share of the loss: weighted sums over the batch's masked tokens and sentence pairs."""
-        scores = self._score(batch, batch.labels)
-        return weighted_loss(scores, *batch.labels, masked_lm_weight, next_sentence_weight)
+    @torch.no_grad()
+    def scores(self, batch: Batch) -> Any:
+        """Return the model's outputs for a batch; expects evaluation mode."""
+        return self._score(batch)
 
     def _score(self, batch: Batch, labels: Labels | None = None) -> Any:
         with self._computing:
@@ -279,16 +280,10 @@ class WholeTrainer(Trainer):
         self._evaluate_once(loaded.batch)
 
     def _synthetic_part(self, generator: torch.Generator) -> LoadedPart:
-        """Return one pass's samples, of full length."""
+        """Return one pass's samples, of full length, on the device."""
         system = self._system
-        samples = system.samples_per_pass
-        batch = synthetic(samples, system.model.max_positions, system.model.vocab_size, generator)
-        part = Part(
-            ids=np.arange(samples),
-            masked_lm_weight=1 / len(batch.masked_at_M),
-            next_sentence_weight=1 / samples,
-        )
-        return LoadedPart(part, fill_of(system)(batch).to(self._world.device))
+        part, batch = self._task.synthetic_part(system, system.samples_per_pass, system.model.max_positions, generator)
+        return LoadedPart(part, batch.to(self._world.device))
 
     def _parts_of_sizes(self, part: Part, generator: torch.Generator) -> Iterator[LoadedPart]:
         """Yield a batch of each of the run's sizes, one short sample and filler, under the loss weights of `part`."""
@@ -309,28 +304,14 @@ class WholeTrainer(Trainer):
             self._part_loss(loaded).backward()
 
     def _run_tiny_backward(self) -> None:
-        tiny_backward(lambda batch: self._score(batch.to(self._world.device)), self._model.shape)
+        def score(batch: Batch) -> Any:
+            return self._score(batch.to(self._world.device))
+
+        tiny_backward(score, self._model.shape, self._task)
 
 
-def tiny_backward(score: Callable[[Batch], Scores], shape: BertShape) -> None:
+def tiny_backward(score: Callable[[Batch], Any], shape: BertShape, task: Task = PRE_TRAINING) -> None:
     """Run a backward pass on a few tokens, to find the order of its gradients."""
     tokens = min(8, shape.max_positions)
-    scores = score(synthetic(1, tokens, shape.vocab_size, torch.Generator().manual_seed(1)))
-    (scores.masked_lm_MV.sum() + scores.next_sentence_S2.sum()).backward()
-
-
-def initial_model(system: System, seed: int) -> Bert:
-    """Return the whole model with the system's checkpoint, or with weights drawn from the seed.
-
-    Raises CheckpointError if the checkpoint can't be read.
-    """
-    model = Bert(system.model.shape())
-    if system.model.checkpoint is None:
-        model.initialize(torch.Generator().manual_seed(derive(seed, "weights")))
-        if system.model.initial_weights == "mimetic":
-            imitate_training(model)
-    else:
-        from bertbench.checkpoint.run_weights import open_weights  # noqa: PLC0415 - only a run with a checkpoint reads one
-
-        open_weights(weights_file(system.model.checkpoint)).put_into(model)
-    return model
+    outputs = score(synthetic(1, tokens, shape.vocab_size, torch.Generator().manual_seed(1)))
+    task.sum_of_outputs(outputs).backward()

@@ -1,0 +1,38 @@
+"""A stage of a model that is fine-tuned: the span head stands behind the last layer."""
+
+from typing import Any
+
+from torch import Tensor, nn
+
+from bertbench.finetune.span_loss import weighted_span_loss
+from bertbench.loading.batch import Batch
+from bertbench.loading.sampler import Part
+from bertbench.model.bert import Bert
+from bertbench.model.span import SpanBert
+from bertbench.parallel.stage import Stage
+
+
+class SpanStage(Stage):
+    """Stage `number` of `stages` of a SpanBert: the last one returns [T, 2] logits, or their loss."""
+
+    span: nn.Linear
+
+    def take_heads(self, model: Bert) -> None:
+        """Take the span head; see `Stage`."""
+        assert isinstance(model, SpanBert), "its stages are those of a model with a span head"
+        self.span = model.span
+
+    @property
+    def words(self) -> nn.Parameter | None:
+        """None: no other stage than the first reads the word embeddings."""
+        return None
+
+    def outputs(self, hidden_TD: Tensor, batch: Batch) -> Any:
+        """Return logits of the answer's first and last token, [T, 2]; see `Stage`."""
+        del batch
+        return self.span(hidden_TD)
+
+    def loss(self, outputs: Any, part: Part, batch: Batch) -> Tensor:
+        """Return the weighted losses of the batch's answers; see `Stage`."""
+        del part
+        return weighted_span_loss(outputs, batch)

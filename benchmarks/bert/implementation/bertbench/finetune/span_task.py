@@ -1,0 +1,79 @@
+"""What fine-tuning learns: the first and the last token of an answer; the trainers of pre-training take its steps.
+
+Shapes: as in model/span.py.
+"""
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from bertbench.common.seeding import derive
+from bertbench.config import System
+from bertbench.finetune.batches import SpanBatch, loaded
+from bertbench.finetune.span_loss import weighted_span_loss
+from bertbench.finetune.squad_inputs import Inputs
+from bertbench.loading.batch import Batch, synthetic
+from bertbench.loading.loader import LoadedPart
+from bertbench.loading.sampler import Part
+from bertbench.model.bert import Bert
+from bertbench.model.options import PrecisionName
+from bertbench.model.span import HEAD, SpanBert
+from bertbench.training.task import Task
+
+if TYPE_CHECKING:
+    from bertbench.parallel.stage import Stage
+
+
+class SpanTask(Task):
+    """Find an answer in its context, from the weights that the inputs name; pre-training's heads aren't trained."""
+
+    def __init__(self, inputs: Inputs) -> None:
+        self._inputs = inputs
+
+    def initial_model(self, system: System, seed: int) -> SpanBert:
+        """Return the model before the first step; missing weights are drawn from the seed.
+
+        Raises CheckpointError if the weights can't be read.
+        """
+        model = SpanBert(system.model.shape())
+        model.initialize(torch.Generator().manual_seed(derive(seed, "weights")))
+        model.initialize_head(torch.Generator().manual_seed(derive(seed, HEAD)))
+        weights = self._inputs.weights
+        if weights is not None:
+            weights.check_fits(model.shape)
+            tensors = weights.read()
+            # a file has all of a model's tensors, and those of a span head if the model was fine-tuned
+            model.load_state_dict({name: tensors.get(name, drawn) for name, drawn in model.state_dict().items()})
+        return model
+
+    def gathering_model(self, system: System, seed: int, leads: bool) -> Bert:
+        """Return the initial model, since pre-training's heads keep their weights; see `Task`."""
+        if leads:
+            return self.initial_model(system, seed)
+        with torch.device("meta"):
+            return SpanBert(system.model.shape())
+
+    def stage(self, model: Bert, number: int, stages: int, precision: PrecisionName) -> "Stage":
+        """Return a stage whose last has the span head; see `Task`."""
+        from bertbench.finetune.span_stage import SpanStage  # noqa: PLC0415 - of split models only
+
+        return SpanStage(model, number, stages, precision)
+
+    def loss(self, outputs: Any, part: Part, batch: Batch) -> Tensor:
+        """Return the weighted losses of the batch's answers; see `Task`."""
+        del part
+        return weighted_span_loss(outputs, batch)
+
+    def sum_of_outputs(self, outputs: Any) -> Tensor:
+        """Return the sum of all logits; see `Task`."""
+        total: Tensor = outputs.sum()
+        return total
+
+    def synthetic_part(self, system: System, sequences: int, length: int, generator: torch.Generator) -> LoadedPart:
+        """Return random tokens, each sequence's answer its first one; one sequence where a rank may have none."""
+        count = max(1, sequences)
+        batch = synthetic(count, length, system.model.vocab_size, generator)
+        first_S = batch.sequences.cu_seqlens_S1[:-1].long()
+        return loaded(np.arange(count), SpanBatch.of(batch, first_S, first_S, 1 / count))

@@ -1,0 +1,110 @@
+"""What a model learns: its initial weights, its loss, and samples to warm up on.
+
+A trainer asks its task for these; the step from the loss to updated weights is the trainer's, whatever the task.
+`PreTraining` is one task, `finetune/span_task.py` has another. Shapes: as in model/bert.py.
+"""
+
+from abc import ABC, abstractmethod
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from bertbench.common.paths import weights_file
+from bertbench.common.seeding import derive
+from bertbench.config import System
+from bertbench.loading.batch import Batch, synthetic
+from bertbench.loading.filler import fill_of
+from bertbench.loading.loader import LoadedPart
+from bertbench.loading.sampler import Part
+from bertbench.model.bert import Bert
+from bertbench.model.loss import Scores, weighted_loss
+from bertbench.model.mimetic import imitate_training
+from bertbench.model.options import PrecisionName
+
+if TYPE_CHECKING:
+    from bertbench.parallel.stage import Stage
+
+
+class Task(ABC):
+    """A model with its heads, and the loss of their outputs."""
+
+    @abstractmethod
+    def initial_model(self, system: System, seed: int) -> Bert:
+        """Return the whole model before its first step, in main memory; the same on every rank."""
+
+    @abstractmethod
+    def gathering_model(self, system: System, seed: int, leads: bool) -> Bert:
+        """Return the whole model that rank 0, which `leads`, fills with trained weights; other ranks' has no memory."""
+
+    @abstractmethod
+    def stage(self, model: Bert, number: int, stages: int, precision: PrecisionName) -> "Stage":
+        """Take stage `number` of `stages` out of a whole model."""
+
+    @abstractmethod
+    def loss(self, outputs: Any, part: Part, batch: Batch) -> Tensor:
+        """Return a part's weighted loss from the whole model's outputs; those of all parts and ranks add up."""
+
+    @abstractmethod
+    def sum_of_outputs(self, outputs: Any) -> Tensor:
+        """Return the sum of all outputs, whose backward pass reaches every trained weight."""
+
+    @abstractmethod
+    def synthetic_part(self, system: System, sequences: int, length: int, generator: torch.Generator) -> LoadedPart:
+        """Return one pass's samples to warm up on, in main memory."""
+
+
+class PreTraining(Task):
+    """Predict masked tokens, and whether a sentence follows another (Devlin et al. 2018)."""
+
+    def initial_model(self, system: System, seed: int) -> Bert:
+        """Return the model of `initial_model`; see `Task`."""
+        return initial_model(system, seed)
+
+    def gathering_model(self, system: System, seed: int, leads: bool) -> Bert:
+        """Return a model of undefined weights, since all of them are trained; see `Task`."""
+        del seed
+        with torch.device("meta"):
+            model = Bert(system.model.shape())
+        return model.to_empty(device="cpu") if leads else model
+
+    def stage(self, model: Bert, number: int, stages: int, precision: PrecisionName) -> "Stage":
+        """Return a stage whose last has both pre-training heads; see `Task`."""
+        from bertbench.parallel.stage import Stage  # noqa: PLC0415 - of split models only
+
+        return Stage(model, number, stages, precision)
+
+    def loss(self, outputs: Any, part: Part, batch: Batch) -> Tensor:
+        """Return the weighted cross-entropies of masked tokens and sentence pairs; see `Task`."""
+        return weighted_loss(outputs, *batch.labels, part.masked_lm_weight, part.next_sentence_weight)
+
+    def sum_of_outputs(self, outputs: Scores) -> Tensor:
+        """Return the sum of both heads' scores; see `Task`."""
+        return outputs.masked_lm_MV.sum() + outputs.next_sentence_S2.sum()
+
+    def synthetic_part(self, system: System, sequences: int, length: int, generator: torch.Generator) -> LoadedPart:
+        """Return random tokens, every seventh one masked, at the sizes that the run fills its batches to."""
+        batch = synthetic(sequences, length, system.model.vocab_size, generator)
+        part = Part(np.arange(sequences), 1 / len(batch.masked_at_M), 1 / sequences)
+        return LoadedPart(part, fill_of(system)(batch))
+
+
+PRE_TRAINING = PreTraining()
+
+
+def initial_model(system: System, seed: int) -> Bert:
+    """Return the whole model with the system's checkpoint, or with weights drawn from the seed.
+
+    Raises CheckpointError if the checkpoint can't be read.
+    """
+    model = Bert(system.model.shape())
+    if system.model.checkpoint is None:
+        model.initialize(torch.Generator().manual_seed(derive(seed, "weights")))
+        if system.model.initial_weights == "mimetic":
+            imitate_training(model)
+    else:
+        from bertbench.checkpoint.run_weights import open_weights  # noqa: PLC0415 - only a run with a checkpoint reads one
+
+        open_weights(weights_file(system.model.checkpoint)).put_into(model)
+    return model

@@ -1,0 +1,290 @@
+"""`lab squad`: fine-tune one model on questions in several layouts, each compared with one rank at the same batch.
+
+Two things change between the rows of such a comparison: the layout, and the batch with its number of steps. Rows at the
+baseline's batch show the layout alone: their losses equal the baseline's. A row with a larger batch takes fewer steps
+of the same samples: what its scores lose is the batch's doing, and statistical efficiency predicts it.
+"""
+
+import argparse
+import json
+import resource
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Sequence
+from functools import partial
+from pathlib import Path
+from statistics import fmean
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+
+from bertbench.cli.arguments import add_path
+from bertbench.common.errors import ConfigError, RunError
+from bertbench.common.progress import Progress
+from bertbench.common.seeding import derive
+from bertbench.config import System
+from bertbench.config.finetuning import load_finetuning
+from bertbench.distributed.cores import available_cores
+from bertbench.finetune.batches import ids_longest_first, span_batch
+from bertbench.finetune.features import make_features
+from bertbench.finetune.score import scores_by_group
+from bertbench.finetune.span_loss import weighted_span_loss
+from bertbench.finetune.span_task import SpanTask
+from bertbench.finetune.squad_inputs import Inputs
+from bertbench.machine.processor import processor
+from bertbench.run_files.log_spans import evaluation_s
+from compliance.read.log import read_events
+from compliance.read.run import RunFacts
+from lab.bench.harness import BenchResult, command, in_turns, option, table_lines
+from lab.bench.made_questions import write_questions
+from lab.bench.means import geometric_mean
+from lab.bench.noise_scale import NoiseScale, noise_scale
+from lab.bench.whole_run import last_line
+
+_GRADIENTS = 16  # that a noise scale is estimated from
+_BETTER_BY = 10.0  # points of F1 over answering nothing, below which scores say nothing
+
+
+class Layout(NamedTuple):
+    """One row of the comparison."""
+
+    name: str
+    data: int = 1
+    pipeline: int = 1
+    batches: int = 1
+    """Its global batch, in those of the baseline."""
+
+    @property
+    def ranks(self) -> int:
+        """Return the ranks that it takes."""
+        return self.data * self.pipeline
+
+    def settings(self, batch: int) -> tuple[str, ...]:
+        """Return the overrides that make a system this layout, at its batch."""
+        stages = (f"parallel.pipeline={self.pipeline}", f"parallel.microbatches={self.pipeline}")
+        return (
+            f"launch.ranks_per_node={self.ranks}",
+            f"finetune.global_batch_size={self.batches * batch}",
+            *(stages if self.pipeline > 1 else ()),
+        )
+
+
+BASELINE = Layout("one rank")
+LAYOUTS = (
+    BASELINE,
+    Layout("data 2", data=2),
+    Layout("data 2, batch x 2", data=2, batches=2),
+    Layout("pipeline 2", pipeline=2),
+    Layout("data 2 x pipeline 2", data=2, pipeline=2),
+    Layout("pipeline 4", pipeline=4),
+)
+
+
+class Files(NamedTuple):
+    """The questions and the vocabulary of all runs."""
+
+    train: Path
+    dev: Path
+    vocab: Path
+
+
+def measure(arguments: argparse.Namespace, progress: Progress) -> BenchResult:
+    """Fine-tune in every layout, once per seed, in turns; estimate the noise scale after the baseline's first epoch."""
+    system = load_finetuning(arguments.system)
+    batch = system.finetune.global_batch_size
+    with tempfile.TemporaryDirectory() as folder:
+        files = _files(arguments, Path(folder))
+        inputs = _inputs(system, files)
+        runs = {
+            layout.name: partial(_train, arguments.system, files, layout.settings(batch), Path(folder), layout.name)
+            for layout in LAYOUTS
+            if system.launch.device == "cpu" or layout.ranks <= system.world_size
+        }
+        taken = in_turns(runs, arguments.seeds, progress=progress)
+        noise = [_noise(system, arguments.system, files, Path(folder), seed) for seed in range(arguments.seeds)]
+    nothing = scores_by_group(inputs.dev, {question.id: "" for question in inputs.dev})["f1"]
+    rows = [
+        _row(layout, seed, run, taken[BASELINE.name][seed], noise[seed], batch)
+        for layout in LAYOUTS
+        for seed, run in enumerate(taken.get(layout.name, ()))
+    ]
+    return BenchResult(rows, _lines(arguments, system, rows, noise, nothing), {"f1_of_no_answers": nothing})
+
+
+def _files(arguments: argparse.Namespace, folder: Path) -> Files:
+    paths = [arguments.train, arguments.dev, arguments.vocab]
+    if all(paths):
+        return Files(*paths)
+    if any(paths):
+        raise ConfigError("--train, --dev and --vocab belong together; give all three, or none for made questions")
+    return Files(*write_questions(folder, seed=1))
+
+
+def _inputs(system: System, files: Files, weights: Path | None = None) -> Inputs:
+    return Inputs.open(system, files.train, files.dev, files.vocab, weights)
+
+
+class Run(NamedTuple):
+    """What one fine-tuning took and gave."""
+
+    seconds: float
+    """From run_start to run_stop, without evaluations."""
+    samples: int
+    processor_s: float
+    """Processor time of all its processes, from their start."""
+    wall_s: float
+    losses: list[float]
+    scores: dict[str, float]
+    """`exact`, `f1` and validation `loss` after the last epoch."""
+
+
+def _train(system: str, files: Files, settings: Sequence[str], folder: Path, name: str, seed: int) -> Run:
+    """Fine-tune on this machine by `bertbench finetune squad`. Raises RunError if it fails."""
+    out = folder / f"{name}_{seed}"
+    words = ["-m", "bertbench", "finetune", "squad", "--system", system, "--out", str(out), "--seed", str(seed + 1)]
+    words += ["--train", str(files.train), "--dev", str(files.dev), "--vocab", str(files.vocab)]
+    words += [word for setting in settings for word in ("--set", setting)]
+    before, began = resource.getrusage(resource.RUSAGE_CHILDREN), time.perf_counter()
+    done = subprocess.run([sys.executable, *words], capture_output=True, text=True, check=False)
+    wall_s = time.perf_counter() - began
+    after = resource.getrusage(resource.RUSAGE_CHILDREN)
+    if done.returncode:
+        raise RunError(
+            f"{name}: the run failed, seed {seed + 1}, with code {done.returncode}: {last_line(done.stderr)}"
+        )
+    facts = RunFacts(read_events(out / "mlperf_log.txt"))
+    assert facts.time_to_train_s is not None, "a run that ends in order has a start and a stop"
+    steps = [json.loads(line) for line in (out / "metrics.jsonl").read_text().splitlines()]
+    last_epoch = json.loads((out / "scores.json").read_text())["epochs"][-1]
+    return Run(
+        seconds=facts.time_to_train_s - evaluation_s(facts),
+        samples=steps[-1]["samples"],
+        processor_s=after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime,
+        wall_s=wall_s,
+        losses=[step["loss"] for step in steps],
+        scores={name: last_epoch[name] for name in ("exact", "f1", "loss")},
+    )
+
+
+def _noise(system: System, name: str, files: Files, folder: Path, seed: int) -> NoiseScale:
+    """Estimate the noise scale at the weights of one epoch, from gradients of batches of the baseline's size."""
+    settings = (*BASELINE.settings(system.finetune.global_batch_size), "finetune.epochs=1")
+    _train(name, files, settings, folder, "one epoch", seed)
+    inputs = _inputs(system, files, folder / f"one epoch_{seed}" / "weights.safetensors")
+    model = SpanTask(inputs).initial_model(system, seed + 1)
+    features = make_features(inputs.train, inputs.vocabulary, system.finetune.windows(system.model.max_positions))
+    features = [feature for feature in features if feature.is_labelled]
+    size = max(1, min(system.finetune.global_batch_size, len(features) // _GRADIENTS))
+    order = np.random.default_rng(derive(seed, "noise")).permutation(len(features))
+    parameters = [parameter for parameter in model.parameters() if parameter.requires_grad]
+    gradients = []
+    for number in range(_GRADIENTS):
+        ids = ids_longest_first(features, order[number * size : (number + 1) * size])
+        batch = span_batch([features[place] for place in ids], weight=1 / size)
+        weighted_span_loss(model(*batch.inputs), batch).backward()
+        gradients.append(
+            torch.cat([parameter.grad.flatten() for parameter in parameters if parameter.grad is not None])
+        )
+        model.zero_grad()
+    return noise_scale(torch.stack(gradients), size)
+
+
+def _row(layout: Layout, seed: int, run: Run, baseline: Run, noise: NoiseScale, batch: int) -> dict[str, Any]:
+    """Return a row of the record: what a seed of a layout took, beside the baseline's of the same seed."""
+    rate = run.samples / run.seconds
+    efficiency = noise.efficiency(layout.batches * batch, batch)
+    difference = None
+    if len(run.losses) == len(baseline.losses):
+        pairs = zip(run.losses, baseline.losses, strict=True)
+        difference = max(abs(ours - theirs) for ours, theirs in pairs)
+    return {
+        "layout": layout.name,
+        "seed": seed + 1,
+        "ranks": layout.ranks,
+        "shares_cores": layout.ranks > available_cores(),
+        "global_batch_size": layout.batches * batch,
+        "seconds": round(run.seconds, 3),
+        "samples_per_s": rate,
+        "validation_loss": run.scores["loss"],
+        "exact": run.scores["exact"],
+        "f1": run.scores["f1"],
+        "largest_loss_difference": difference,
+        "processor_use": run.processor_s / (run.wall_s * min(layout.ranks, available_cores())),
+        "noise_scale": noise._asdict(),
+        "statistical_efficiency": efficiency,
+        "goodput": rate * efficiency,
+        "goodput_ratio": rate * efficiency / (baseline.samples / baseline.seconds),
+    }
+
+
+_COLUMNS = {
+    "layout": "{0[layout]}", "batch": "{0[batch]:,}", "samples/s": "{0[rate]:,.0f}", "loss": "{0[loss]:.3f}",
+    "exact": "{0[exact]:.1f}", "F1": "{0[f1]:.1f}", "loss differs by": "{0[difference]:.0e}",
+    "processor use": "{0[use]:.0%}", "efficiency": "{0[efficiency]:.0%}", "goodput of baseline's": "{0[goodput]:}",
+}  # fmt: skip
+
+
+def _lines(
+    arguments: argparse.Namespace,
+    system: System,
+    rows: Sequence[dict[str, Any]],
+    noise: Sequence[NoiseScale],
+    nothing: float,
+) -> list[str]:
+    """Return the table, and what its numbers can't show."""
+    shown = []
+    for layout in LAYOUTS:
+        seeds = [row for row in rows if row["layout"] == layout.name]
+        if seeds:
+            shown.append(_mean_row(seeds))
+    estimates = ", ".join(f"{scale.samples:,.0f} ({scale.low:,.0f} to {scale.high:,.0f})" for scale in noise)
+    lines = [
+        f"{arguments.system}, {system.finetune.epochs} epochs; means of {arguments.seeds} seeds on {available_cores()} "
+        f"cores of {processor()}; goodput with its 95 % interval.",
+        *table_lines(shown, _COLUMNS),
+        f"Noise scale after one epoch, a seed each, with 95 % intervals: {estimates} samples.",
+    ]
+    if any(row["shares_cores"] for row in rows):
+        lines.append("* more ranks than cores: they share cores, so their times say nothing about the layout")
+    best = fmean(row["f1"] for row in rows if row["layout"] == BASELINE.name)
+    if best < nothing + _BETTER_BY:
+        lines.append(
+            f"The baseline's F1, {best:.1f} %, is not {_BETTER_BY:.0f} points above that of no answers, "
+            f"{nothing:.1f} %: this shows speed only"
+        )
+    return lines
+
+
+def _mean_row(rows: Sequence[dict[str, Any]]) -> dict[str, Any]:
+    """Return the means of a layout's seeds, as the table shows them."""
+    first = rows[0]
+    differences = [row["largest_loss_difference"] for row in rows]
+    ratio, low, high = geometric_mean([row["goodput_ratio"] for row in rows])
+    interval = "" if low is None or high is None else f" ({low:.0%} to {high:.0%})"
+    losses = [row["validation_loss"] for row in rows]
+    return {
+        "layout": first["layout"] + ("*" if first["shares_cores"] else ""),
+        "batch": first["global_batch_size"],
+        "rate": fmean(row["samples_per_s"] for row in rows),
+        "loss": None if None in losses else fmean(losses),
+        "exact": fmean(row["exact"] for row in rows),
+        "f1": fmean(row["f1"] for row in rows),
+        "difference": None if None in differences else max(differences),
+        "use": fmean(row["processor_use"] for row in rows),
+        "efficiency": fmean(row["statistical_efficiency"] for row in rows),
+        "goodput": f"{ratio:.0%}{interval}",
+    }
+
+
+add_arguments, run = command(
+    measure, ("--seeds", 1, "runs of every layout"),
+    more=[
+        option("system", nargs="?", default="squad_cpu", metavar="SYSTEM", help="system to tune (default squad_cpu)"),
+        lambda parser: add_path(parser, "--train", "FILE", "questions to train on (default: made ones)"),
+        lambda parser: add_path(parser, "--dev", "FILE", "questions to answer"),
+        lambda parser: add_path(parser, "--vocab", "FILE", "the model's vocab.txt"),
+    ],
+)  # fmt: skip

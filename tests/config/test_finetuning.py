@@ -1,0 +1,149 @@
+"""A system file for fine-tuning needs nothing of pre-training, and passes the rules of every run."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+pytest.importorskip("pydantic", reason="loads systems")
+
+from bertbench.common.errors import ConfigError
+from bertbench.config import load_system, pre_training_names, system_names
+from bertbench.config.finetuning import left_out, load_finetuning, with_steps
+from tests.conftest import write_json
+from tests.tiny import TINY_SYSTEM
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from tests.conftest import Answer, Printed
+
+ALONE = {name: TINY_SYSTEM[name] for name in ("hardware", "launch", "model")} | {"finetune": {"learning_rate": 1e-3}}
+SQUAD = ("squad_a100_2gpu", "squad_a100_4gpu", "squad_cpu")
+
+
+@pytest.fixture
+def alone(tmp_path: Path) -> str:
+    """A file without data, optimizer and schedule."""
+    return write_json(tmp_path / "alone.json", ALONE)
+
+
+def refused(path: str, *overrides: str) -> str:
+    with pytest.raises(ConfigError) as caught:
+        load_finetuning(path, overrides)
+    return str(caught.value)
+
+
+def test_fine_tuning_needs_no_section_of_pre_training(alone: str) -> None:
+    system = load_finetuning(alone, ["finetune.global_batch_size=7", "finetune.clip=bucket", "finetune.beta2=0.98"])
+    assert (system.global_batch_size, system.clip.mode) == (7, "bucket")
+    assert (system.optimizer.name, system.optimizer.learning_rate, system.optimizer.beta2) == ("adam", 1e-3, 0.98)
+    assert left_out(load_system(alone)) == [
+        "data.path", "optimizer.name", "optimizer.learning_rate", "schedule.max_steps",
+    ]  # fmt: skip
+
+
+def test_the_studys_values_are_in_its_systems() -> None:
+    assert sorted(set(system_names()) - set(pre_training_names())) == list(SQUAD)
+    for name in SQUAD[:2]:
+        system = with_steps(load_finetuning(name), 5000)
+        optimizer = system.optimizer
+        assert (optimizer.name, optimizer.learning_rate, optimizer.weight_decay, optimizer.epsilon) == (
+            "adam", 3e-5, 0.01, 1e-6,
+        )  # fmt: skip
+        assert (system.global_batch_size, system.finetune.epochs, system.schedule.warmup_steps) == (16, 5, 500)
+        assert (system.model.hidden_size, system.model.layers) == (768, 12)
+        assert system.world_size == int(name[-4])
+
+
+@pytest.mark.parametrize("layout", [(2, 2), (4, 1), (4, 4)])
+def test_the_studys_systems_fit_its_pipelines(layout: tuple[int, int]) -> None:
+    ranks, stages = layout
+    words = [f"parallel.pipeline={stages}", f"parallel.microbatches={stages}"] if stages > 1 else []
+    assert load_finetuning(f"squad_a100_{ranks}gpu", words).layout.pipeline == stages
+
+
+def test_the_warm_up_is_given_in_steps_or_as_a_share(alone: str) -> None:
+    warm_up = [
+        with_steps(load_finetuning(alone, words), 50).schedule.warmup_steps
+        for words in ([], ["finetune.warmup_fraction=0.3"], ["finetune.warmup_steps=7"])
+    ]
+    assert warm_up == [5, 15, 7]
+    with pytest.raises(ConfigError, match=r"^finetune.warmup_steps 51 would end after the run, which takes 50 steps"):
+        with_steps(load_finetuning(alone, ["finetune.warmup_steps=51"]), 50)
+
+
+STAGES = ("parallel.pipeline=2", "parallel.microbatches=2")
+REFUSED = {
+    "finetune squad reads finetune.warmup_fraction only with no finetune.warmup_steps":
+        ("finetune.warmup_fraction=0.1", "finetune.warmup_steps=5"),
+    "finetune.clip bucket belongs to whole models, and parallel splits this one; set it to none or after":
+        (*STAGES, "finetune.clip=bucket"),
+    "finetune.optimizer muon belongs to whole models": (*STAGES, "finetune.optimizer=muon"),
+    "communication.compression bf16 belongs to whole models": (*STAGES, "communication.compression=bf16"),
+    "optimizer.sharded true belongs to whole models": ("parallel.tensor=2", "optimizer.sharded=true"),
+    "sync.method local_sgd belongs to whole models": (*STAGES, "sync.method=local_sgd"),
+    "precision.compute fp16 belongs to whole models": (*STAGES, "precision.compute=fp16"),
+    "a pipeline accumulates over its microbatches; leave it out, set parallel.microbatches":
+        (*STAGES, "finetune.gradient_accumulation_steps=2"),
+    "parallel.microbatches 1 is less than parallel.pipeline 2; 1f1b needs as many": ("parallel.pipeline=2",),
+    "doesn't divide model.layers 2; choose sizes whose product divides them":
+        ("launch.ranks_per_node=4", "parallel.pipeline=4", "parallel.microbatches=4"),
+    "parallel.tensor 2 doesn't divide model.feed_forward_size 23": ("parallel.tensor=2",),
+    "optimizer.sharded true": ("optimizer.sharded=true", "sync.method=diloco"),
+    "finetune squad reads sync.every_steps only with sync.method local_sgd or diloco": ("sync.every_steps=3",),
+    "reads precision.initial_loss_scale only with gradients in fp16": ("precision.initial_loss_scale=2",),
+    "finetune squad reads finetune.max_norm only with finetune.clip after, before or bucket":
+        ("finetune.clip=none", "finetune.max_norm=2"),
+    "finetune squad reads optimizer.muon.ns_steps only with finetune.optimizer muon": ("optimizer.muon.ns_steps=3",),
+    "finetune squad doesn't read data.local_batch; set finetune.global_batch_size": ("data.local_batch=3",),
+    "finetune squad doesn't read clip.mode; set finetune.clip": ("clip.mode=bucket",),
+    "finetune squad doesn't read optimizer.ema_decay; fine-tuning averages no weights": ("optimizer.ema_decay=0.9",),
+    "finetune squad doesn't read schedule.warmup_steps; set finetune.epochs, finetune.warmup_steps or":
+        ("schedule.warmup_steps=3",),
+    "data.balence: unknown key; did you mean balance?": ("data.balence=none",),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(("expected", "overrides"), REFUSED.items())
+def test_what_does_not_go_together_is_refused_by_the_names_of_fine_tuning(
+    alone: str, expected: str, overrides: tuple[str, ...]
+) -> None:
+    even = () if "feed_forward_size" in expected else ("model.feed_forward_size=22",)
+    assert expected in refused(alone, *even, *overrides)
+
+
+def test_sections_of_a_pre_training_file_do_not_count(tmp_path: Path) -> None:
+    pre_training: dict[str, Any] = {
+        "optimizer": {"name": "muon", "learning_rate": 0.5, "ema_decay": 0.9, "sharded": False},
+        "clip": {"mode": "bucket", "max_norm": 3.0},
+        "data": {**TINY_SYSTEM["data"], "balance": "packed", "cost": {"linear": 1.0, "quadratic": 2.0}},
+        "loss": {"normalize": "global"},
+        "checkpoint": {"every_steps": 3},
+    }
+    path = write_json(tmp_path / "both.json", {**TINY_SYSTEM, **pre_training})
+    system = load_finetuning(path, [*STAGES])  # muon and bucket would not go with a pipeline
+    assert (system.optimizer.name, system.optimizer.learning_rate, system.optimizer.ema_decay) == ("adam", 3e-5, 0.0)
+    assert (system.clip.mode, system.clip.max_norm, system.checkpoint.every_steps) == ("after", 1.0, None)
+    assert (system.data.balance, system.balance.cost.linear, system.balance.cost.quadratic) == ("planned", 1.0, 2.0)
+    assert load_finetuning("dgxa100_n1").hardware.division == "open"
+
+
+def test_a_command_that_pre_trains_refuses_a_file_for_fine_tuning(printed: Printed, answer: Answer) -> None:
+    for words in ("train squad_cpu", "launch squad_cpu --dry-run", "plan squad_cpu", "estimate squad_a100_2gpu"):
+        message = printed(*words.split(), code=2)
+        assert "needs data.path, optimizer.name, " in message
+        assert f"run `bertbench finetune squad --system {words.split()[1]}`" in message
+    assert json.loads(printed("config", "show", "squad_cpu"))["optimizer"]["learning_rate"] == 1e-3
+    (row,) = [row for row in answer("config", "list") if row["name"] == "squad_cpu"]
+    assert (row["trains"], row["global_batch_size"]) == ("finetune squad", 16)
+
+
+def test_pre_training_still_misses_what_it_needs(tmp_path: Path) -> None:
+    content = {name: section for name, section in TINY_SYSTEM.items() if name != "schedule"}
+    with pytest.raises(ConfigError, match="schedule: missing; add it"):
+        load_system(write_json(tmp_path / "file.json", content))
+    with pytest.raises(ConfigError, match="model: missing; add it"):
+        load_finetuning(write_json(tmp_path / "file.json", {name: ALONE[name] for name in ("hardware", "launch")}))
