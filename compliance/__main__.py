@@ -15,7 +15,7 @@ from typing import NoReturn
 
 from compliance import text
 from compliance.ask import TOPICS
-from compliance.judge import Judgement, Overall, compared, judge_log
+from compliance.judge import Judgement, Overall, judge_log, runs_compared
 from compliance.official import DEFAULT_RULESET
 from compliance.official.ruleset import accepted_rulesets, refused_ruleset
 from compliance.read.find import find_logs, is_package
@@ -88,7 +88,7 @@ def _logs(options: argparse.Namespace) -> int:
     worst = 0
     judgements: list[Judgement] = []
     for _, folder in groupby(_judged(options.paths, options), key=lambda judgement: judgement.path.parent):
-        of_folder = compared(folder, options.strict)
+        of_folder = runs_compared(folder, options.strict)
         judgements += of_folder
         said_of_all = _said_of_all(of_folder)
         for judgement in of_folder:
@@ -99,7 +99,7 @@ def _logs(options: argparse.Namespace) -> int:
             print(text.printed(text.not_applied(said_of_all)))
     if options.json:
         print(answer_json(_COMMAND, [judgement.as_json() for judgement in judgements]))
-    elif (last := text.summary(judgements)) is not None:
+    elif (last := text.summary_line(judgements)) is not None:
         print(printable(last))
     return worst
 

@@ -102,7 +102,7 @@ def judge_log(
 
 
 def _judge(path: Path, log: Log, by_ruleset: str | None, division: str | None, strict: bool) -> Judgement:
-    described = {} if path == STDIN else description.of_log(path)
+    described = {} if path == STDIN else description.fields_of_log(path)
     case = Case(log, by_ruleset or DEFAULT_RULESET, division, described)
     if by_ruleset is None:
         case.ruleset = ruleset_of_path(path) or ruleset_of_log(case) or DEFAULT_RULESET
@@ -142,11 +142,11 @@ def judge_logs(path: Path, ruleset: str | None, division: str | None, strict: bo
     singly = (judge_log(log, ruleset, division, strict).kept() for log in find_logs(path))
     judgements: list[Judgement] = []
     for _, of_folder in groupby(singly, key=lambda judgement: judgement.path.parent):
-        judgements += compared(of_folder, strict)
+        judgements += runs_compared(of_folder, strict)
     return judgements
 
 
-def compared(judgements: Iterable[Judgement], strict: bool) -> list[Judgement]:
+def runs_compared(judgements: Iterable[Judgement], strict: bool) -> list[Judgement]:
     """Return the judgements of one folder's logs, its runs with what is asked of them together; others come last."""
     runs: list[Judgement] = []
     other_logs: list[Judgement] = []
@@ -174,14 +174,14 @@ def seeds_compared(judgements: Sequence[Judgement], strict: bool) -> list[Judgem
         if judgement.facts and judgement.facts.division == "closed" and judgement.official.ruleset >= SEEDS_LOGGED_SINCE
     }
     equal = equal_seeds(closed)
-    compared = []
+    with_seeds = []
     for judgement in judgements:
         if judgement.facts is None or judgement.path.name not in equal:
-            compared.append(judgement)
+            with_seeds.append(judgement)
             continue
         reason = f"{equal[judgement.path.name]}, which the runs of a result may not; judge their package"
-        compared.append(_with_missing_evidence(judgement, SEEDS.unchecked(reason), strict))
-    return compared
+        with_seeds.append(_with_missing_evidence(judgement, SEEDS.unchecked(reason), strict))
+    return with_seeds
 
 
 def _with_missing_evidence(judgement: Judgement, missing: Unchecked, strict: bool) -> Judgement:

@@ -85,7 +85,7 @@ def _questions(questions: Sequence[tuple[str, Question]]) -> list[str]:
     return lines
 
 
-def summary(judgements: Sequence[Judgement]) -> str | None:
+def summary_line(judgements: Sequence[Judgement]) -> str | None:
     """Return the last line: how many logs have which verdict, which don't pass, and how many questions there are."""
     questions = sum(len(judgement.questions) for judgement in judgements)
     if len(judgements) < 2 and not questions:

@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from typing import Any
 
-from bertbench.report.page import page, paragraph, section, table
+from bertbench.report.page import html_table, page, paragraph, section
 
 
 def record_page(title: str, record: Mapping[str, Any]) -> str:
@@ -28,7 +28,7 @@ def _shown(value: Any, caption: str = "") -> list[str]:
     if not heads:
         return within
     cells = [[_cell(row.get(head)) for head in heads] for row in items]
-    return [table([*heads], cells, caption), *within]
+    return [html_table([*heads], cells, caption), *within]
 
 
 def _has_rows(value: Any) -> bool:

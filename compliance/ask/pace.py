@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 from compliance.ask.question import Question, Topic, deviations_from_median
 from compliance.read.case import Case
-from compliance.read.run import Evaluation
+from compliance.read.run import LoggedEvaluation
 
 PACE = Topic(
     "pace", "Does every interval between evaluations take its time?",
@@ -23,7 +23,7 @@ _LEAST_CUT_MS = 1_000.0
 class _Interval(NamedTuple):
     """What lies between two evaluations; `evaluation` ends it."""
 
-    evaluation: Evaluation
+    evaluation: LoggedEvaluation
     milliseconds: float
     samples: float
 

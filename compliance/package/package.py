@@ -86,7 +86,7 @@ def judge_package(root: Path, ruleset: str | None = None, strict: bool = False) 
             result = judge_result(logs, ruleset, str(logs.relative_to(root)))
             results.append(result)
             runs = [log.facts for log in result.logs if log.facts]
-            questions += system.ask_about_names(described, description.fields(root / described), runs)
+            questions += system.ask_about_names(described, description.fields_of_file(root / described), runs)
         findings += system.judge_description(root / described, described, ruleset or _ruleset_of(results))
         findings += _other_benchmarks(folder)
     questions += _copies_across(results)

@@ -12,7 +12,7 @@ from pathlib import Path
 from statistics import mean
 from typing import NamedTuple
 
-from compliance.read.power_file import EFFICIENCY, ESTIMATE, START, STOP, Readings, joules, read
+from compliance.read.power_file import EFFICIENCY, ESTIMATE, START, STOP, Readings, joules, read_power_file
 from compliance.read.run import RunFacts, as_integer
 from compliance.read.score import counted
 from compliance.read.source import CannotJudge
@@ -38,7 +38,7 @@ _READ = re.compile(r"(node|sw)_.*\.txt")
 Findings = list[Breach | Unchecked]
 
 
-class Power(NamedTuple):
+class ResultPower(NamedTuple):
     """What the power files of a result say.
 
     `noncompliant` are the findings of each run that power_checker refuses, by log name: one run of a result may fail.
@@ -55,10 +55,10 @@ class _RunPower(NamedTuple):
     energy_j: float | None
 
 
-def judge_power(folder: Path, name: str, runs: Mapping[str, RunFacts | None], described: dict[str, str]) -> Power:
+def judge_power(folder: Path, name: str, runs: Mapping[str, RunFacts | None], described: dict[str, str]) -> ResultPower:
     """Judge the power files of a result's runs, by log name, if there are any."""
     if not (folder / FOLDER).is_dir():
-        return Power([], {}, None)
+        return ResultPower([], {}, None)
     places = {log: folder / FOLDER / Path(log).stem for log in runs}
     files = {log: _names(place) for log, place in places.items()}
     refused = _refused_by_power_checker(files)
@@ -78,7 +78,7 @@ def judge_power(folder: Path, name: str, runs: Mapping[str, RunFacts | None], de
         if others:
             reason = f"{run}: other files aren't judged: {', '.join(others[:5])}"
             findings.append(POWER_FILES.unchecked(reason, asked=False))
-    return Power(findings, noncompliant, _mean_energy_j([*runs.values()], energies))
+    return ResultPower(findings, noncompliant, _mean_energy_j([*runs.values()], energies))
 
 
 def _mean_energy_j(runs: Sequence[RunFacts | None], energies: Sequence[float | None]) -> float | None:
@@ -108,7 +108,7 @@ def _run(folder: Path, name: str, names: Sequence[str], facts: RunFacts | None, 
     total: float | None = 0.0
     for file in readable:
         try:
-            readings = read(folder / file)
+            readings = read_power_file(folder / file)
         except CannotJudge as problem:
             findings.append(POWER_FILES.breach(f"{name}/{file}: {problem}", "a file that can be read"))
             total = None

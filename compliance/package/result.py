@@ -15,8 +15,8 @@ from typing import Any
 from compliance.judge import Judgement, asked_together, judge_log
 from compliance.official import DEFAULT_RULESET, tools
 from compliance.official.ruleset import ruleset_of_path
-from compliance.package.power import FOLDER, Power, judge_power
-from compliance.read.description import DIVISIONS, of_result
+from compliance.package.power import FOLDER, ResultPower, judge_power
+from compliance.read.description import DIVISIONS, fields_of_result
 from compliance.read.find import LOG_PATTERN
 from compliance.read.record import distinct, shown
 from compliance.read.run import Converged, RunFacts, number
@@ -90,7 +90,7 @@ def judge_result(folder: Path, ruleset: str | None = None, name: str | None = No
     if not folder.is_dir():
         raise CannotJudge(f"{folder}: found no such folder; give results/<system>/<benchmark>, with {LOG_PATTERN}")
     name = name or str(folder)
-    described = of_result(folder)
+    described = fields_of_result(folder)
     entries = sorted(folder.glob(LOG_PATTERN), key=lambda path: (len(path.name), path.name))
     paths = [path for path in entries if path.is_file()][:_MOST_RUNS]
     if ruleset is None:
@@ -236,7 +236,7 @@ def _failed(failed: Sequence[str], count: int) -> Findings:
     return [FAILED_RUNS.breach(f"{len(failed)} of {count} runs failed: {', '.join(failed)}")]
 
 
-def _power_findings(power: Power, failing: Sequence[str]) -> Findings:
+def _power_findings(power: ResultPower, failing: Sequence[str]) -> Findings:
     """Return the findings of the power files; the official checker counts a run that it refuses as a failed one."""
     noncompliant = [finding for findings in power.noncompliant.values() for finding in findings]
     if len(failing) > 1:

@@ -5,7 +5,7 @@ from itertools import pairwise
 from statistics import median
 
 from compliance.read.log import Log
-from compliance.read.run import Evaluation, RunFacts, alone, number, numeric
+from compliance.read.run import LoggedEvaluation, RunFacts, alone, number, numeric
 
 TRAINING_STEPS = "opt_learning_rate_training_steps"
 _LEAST_INTERVAL = 150_000 / 4
@@ -37,12 +37,12 @@ class Case(RunFacts):
         """Return the number that the first event of a key gives, or None."""
         return number(self.value(key))
 
-    def in_samples(self) -> list[tuple[Evaluation, float]]:
+    def in_samples(self) -> list[tuple[LoggedEvaluation, float]]:
         """Return evaluations with their samples by epoch_num; none if epoch_num counts otherwise.
 
         320 of 2,480 published logs count epochs or steps. These are closer together than samples are.
         """
-        counted: dict[float, Evaluation] = {}
+        counted: dict[float, LoggedEvaluation] = {}
         for evaluation in self.evaluations:
             if evaluation.samples is not None and evaluation.samples > 0:
                 counted[evaluation.samples] = evaluation

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from compliance.read.record import DEEPEST_RECORD, decoded, depth_of
+from compliance.read.record import DEEPEST_RECORD, decoded_json, depth_of
 from compliance.read.source import CannotJudge, read_plain
 
 _LARGEST = 1 << 20
@@ -31,7 +31,7 @@ def load(path: Path) -> tuple[dict[str, Any], Sequence[str]]:
         text = read_plain(path, _LARGEST).decode()
         if depth_of(text) > DEEPEST_RECORD:
             raise UnreadableDescription(f"is nested more than {DEEPEST_RECORD} deep")
-        content, repeated = decoded(text)
+        content, repeated = decoded_json(text)
     except CannotJudge as problem:
         raise UnreadableDescription(f"can't be read: {str(problem).removeprefix(f'{path}: ')}") from problem
     except (ValueError, RecursionError) as error:
@@ -41,22 +41,22 @@ def load(path: Path) -> tuple[dict[str, Any], Sequence[str]]:
     return content, repeated
 
 
-def of_log(log: Path) -> dict[str, str]:
+def fields_of_log(log: Path) -> dict[str, str]:
     """Return the fields of the description of a log's system; an empty dict if there is none that can be read.
 
     Runs of bertbench leave result_0/system.json, with the fields under `hardware`; in a package it is
     <org>/systems/<system>.json for <org>/results/<system>/<benchmark>/result_0.txt.
     """
-    return fields(log.with_suffix("") / "system.json", "hardware") or of_result(log.absolute().parent)
+    return fields_of_file(log.with_suffix("") / "system.json", "hardware") or fields_of_result(log.absolute().parent)
 
 
-def of_result(folder: Path) -> dict[str, str]:
+def fields_of_result(folder: Path) -> dict[str, str]:
     """Return the description's fields for <org>/results/<system>/<benchmark>; an empty dict if it can't be read."""
     system = folder.absolute().parent
-    return fields(system.parent.parent / "systems" / f"{system.name}.json")
+    return fields_of_file(system.parent.parent / "systems" / f"{system.name}.json")
 
 
-def fields(path: Path, section: str | None = None) -> dict[str, str]:
+def fields_of_file(path: Path, section: str | None = None) -> dict[str, str]:
     """Return a description's fields, or those of a section; an empty dict if it can't be read."""
     try:
         content, _ = load(path)

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any, BinaryIO, NamedTuple
 
 from compliance.read.record import RECORD_TOKEN, TOKEN, NoRecord, Record, parse_record, record_lines, weight
-from compliance.read.source import CannotJudge, kind_of, open_plain
+from compliance.read.source import CannotJudge, likely_kind, open_plain
 
 MOST_OF_A_KEY = 10_000  # events kept per key; in a real log 4,096 ranks each log init_start
 MOST_RECORDS = 1_000_000  # published logs have at most some thousands
@@ -104,7 +104,7 @@ class Log:
                     self._kept = None
         if not seen:
             self._stream.seek(0)
-            kind = kind_of(self._stream.read(4096))
+            kind = likely_kind(self._stream.read(4096))
             raise CannotJudge(f"{name}: found {kind}; expected an MLPerf log, text with {TOKEN} lines")
 
     def _weighed(self, line: int, text: str) -> int:

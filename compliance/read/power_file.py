@@ -52,7 +52,7 @@ def joules(node: Readings, time_to_train_ms: float) -> float | None:
     return node.efficiency * energy * time_to_train_ms / (end - node.start_ms) / 1e3
 
 
-def read(path: Path) -> Readings:
+def read_power_file(path: Path) -> Readings:
     """Return the content of a power file. Raises CannotJudge if it can't be read safely."""
     stated: dict[str, float] = {}
     readings: list[tuple[float, float]] = []

@@ -141,7 +141,7 @@ def parse_record(line: int, text: str) -> Record:
         raise CannotJudge(f"found a record nested more than {DEEPEST_RECORD} deep", line)
 
     try:
-        content, repeated = decoded(text[len(RECORD_TOKEN) :])
+        content, repeated = decoded_json(text[len(RECORD_TOKEN) :])
     except ValueError as error:
         raise NoRecord(f"not JSON: {error}") from error
     if not isinstance(content, dict):
@@ -157,7 +157,7 @@ def parse_record(line: int, text: str) -> Record:
     return Record(f"line {line}", time_ms, content["key"], value, line, odd, repeated)
 
 
-def decoded(text: str) -> tuple[Any, Sequence[str]]:
+def decoded_json(text: str) -> tuple[Any, Sequence[str]]:
     """Return a JSON text's content, and the names of fields that an object gives twice. Raises ValueError."""
     _twice_named.clear()
     return _DECODER.decode(text), tuple(sorted(_twice_named))

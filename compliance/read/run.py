@@ -9,7 +9,7 @@ from compliance.read.log import Event
 from compliance.read.record import shown
 
 
-class Evaluation(NamedTuple):
+class LoggedEvaluation(NamedTuple):
     """One measured accuracy: its training samples (MLPerf's epoch_num for BERT), its time and its line."""
 
     samples: float | None
@@ -43,7 +43,7 @@ class RunFacts:
         stop = self.first("run_stop")
         self.status = stop.metadata.get("status") if stop else None
         self.evaluations = [
-            Evaluation(number(event.metadata.get("epoch_num")), accuracy, event.time_ms, event.line)
+            LoggedEvaluation(number(event.metadata.get("epoch_num")), accuracy, event.time_ms, event.line)
             for event in self.all("eval_accuracy")
             if (accuracy := number(event.value)) is not None
         ]
@@ -94,7 +94,7 @@ class RunFacts:
         return [((measured.time_ms - self.started_ms) / 1e3, measured.accuracy) for measured in self.evaluations]
 
     @property
-    def best(self) -> Evaluation | None:
+    def best(self) -> LoggedEvaluation | None:
         """Return the evaluation with the highest accuracy, the first of equals."""
         return max(self.evaluations, key=lambda evaluation: evaluation.accuracy, default=None)
 

@@ -54,7 +54,7 @@ def read_plain(path: Path, largest: int) -> bytes:
         return stream.read()
 
 
-def kind_of(start: bytes) -> str:
+def likely_kind(start: bytes) -> str:
     """Return the likely kind of a file without MLPerf lines, from its first bytes."""
     for signature, kind in _SIGNATURES.items():
         if start.startswith(signature):

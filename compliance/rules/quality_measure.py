@@ -3,7 +3,7 @@
 from typing import Any, NamedTuple
 
 from compliance.read.case import TRAINING_STEPS, Case
-from compliance.read.run import Evaluation, alone, numeric
+from compliance.read.run import LoggedEvaluation, alone, numeric
 from compliance.rules.rule import LOG_CHECKER, OLDEST, TRAINING_RULES, Checked, Fault, Gap, Rule, Source, rule, unsound
 from compliance.rules.run_results import allowance_ms
 
@@ -17,7 +17,7 @@ _PACKED = 0.01
 class _Interval(NamedTuple):
     """The training samples before an evaluation, since the one before it, and `until` it in all."""
 
-    evaluation: Evaluation
+    evaluation: LoggedEvaluation
     samples: float
     until: float
 
@@ -35,11 +35,11 @@ def evaluation_interval(global_batch_size: float) -> int:
     return int(0.05 * (230.23 * global_batch_size + 3_000_000) / 25_000) * 25_000
 
 
-def _below_1(case: Case) -> list[Evaluation]:
+def _below_1(case: Case) -> list[LoggedEvaluation]:
     return [evaluation for evaluation in case.evaluations if evaluation.accuracy < 1]
 
 
-def _reaching(case: Case) -> list[Evaluation]:
+def _reaching(case: Case) -> list[LoggedEvaluation]:
     aim = target(case)
     return [evaluation for evaluation in _below_1(case) if evaluation.accuracy >= aim]
 
@@ -93,10 +93,10 @@ def target_is_reached_on_the_clock(case: Case) -> Checked:
         return
     skew_ms = allowance_ms(case)
 
-    def off_by_time(evaluation: Evaluation, allowed_ms: float) -> bool:
+    def off_by_time(evaluation: LoggedEvaluation, allowed_ms: float) -> bool:
         return not start.time_ms - allowed_ms <= evaluation.time_ms <= stop.time_ms + allowed_ms
 
-    def off_by_line_and_time(evaluation: Evaluation) -> bool:
+    def off_by_line_and_time(evaluation: LoggedEvaluation) -> bool:
         is_between_lines = start.line < evaluation.line < stop.line
         return not is_between_lines and off_by_time(evaluation, 0.0)
 

@@ -19,7 +19,7 @@ from bertbench.machine.processor import processor
 from bertbench.model.shape import SHAPES
 from bertbench.results.files import ResultFiles
 from lab.bench.gpu.product import write_system
-from lab.bench.harness import Found, command, in_turns, paired_ratio
+from lab.bench.harness import BenchResult, command, in_turns, paired_ratio
 from lab.bench.whole_run import ALIKE, steps_only, train_here
 
 METHODS = ("none", "planned")
@@ -31,7 +31,7 @@ _TWO_RANKS = (
 )  # fmt: skip
 
 
-def measure(arguments: argparse.Namespace, progress: Progress) -> Found:
+def measure(arguments: argparse.Namespace, progress: Progress) -> BenchResult:
     """Take `steps` steps with each method on CPU ranks, `batch` samples a rank, in each of three turns."""
     batch, steps = arguments.batch, arguments.steps
     with TemporaryDirectory() as folder:
@@ -52,7 +52,7 @@ def measure(arguments: argparse.Namespace, progress: Progress) -> Found:
         "simulated_ratio": simulated,
     }  # fmt: skip
     shown = ", ".join(f"{method} {milliseconds:,.0f} ms" for method, milliseconds in step_ms.items())
-    return Found(
+    return BenchResult(
         content,
         [
             f"small, 2 ranks x {batch} samples on {processor()}: {shown} a step",

@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from bertbench.balance.random_samples import length_shares, samples_of
+from bertbench.balance.random_samples import length_shares, samples_of_lengths
 from bertbench.data.store.columns import Columns
 
 _GROUPED_BATCHES = 50  # transformers sorts this many batches together
@@ -15,7 +15,7 @@ def wikipedia_batches(batch: int, count: int, seed: int) -> list[Columns]:
     for number in range(count):
         places = (np.arange(batch) + random.random(batch)) / batch
         lengths = np.searchsorted(cumulative, places * cumulative[-1]) + 1
-        batches.append(samples_of(lengths[::-1], seed + number))
+        batches.append(samples_of_lengths(lengths[::-1], seed + number))
     return batches
 
 
@@ -24,4 +24,4 @@ def grouped_batches(batch: int, count: int, seed: int) -> list[Columns]:
     many = np.concatenate([content.lengths for content in wikipedia_batches(batch, _GROUPED_BATCHES, seed)])
     sorted_batches = np.sort(many).reshape(_GROUPED_BATCHES, batch)
     places = ((np.arange(count) + 0.5) * _GROUPED_BATCHES / count).astype(int)
-    return [samples_of(sorted_batches[place][::-1], seed + int(place)) for place in places]
+    return [samples_of_lengths(sorted_batches[place][::-1], seed + int(place)) for place in places]

@@ -11,7 +11,7 @@ from typing import Any
 import torch
 import yaml
 
-from lab.kernels.certificate import Found
+from lab.kernels.certificate import PieceResources
 
 FILE = Path(__file__).with_name("budgets.yaml")
 
@@ -24,7 +24,7 @@ def budgets() -> dict[str, Any]:
     return pairs[max(oldest for oldest in pairs if oldest <= torch.__version__[:4])]
 
 
-def broken(found: Found, limits: dict[str, Any]) -> Iterator[str]:
+def broken_budgets(found: PieceResources, limits: dict[str, Any]) -> Iterator[str]:
     """Yield each limit that a piece breaks, as a sentence."""
     piece, kernel = limits["pieces"][found.piece], limits["every_kernel"]
     if found.optimizer == "triton":

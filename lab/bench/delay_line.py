@@ -21,7 +21,7 @@ MTU = 65_000
 """Few, large packets: the process takes about 20 us for each."""
 
 
-def obstacle() -> str | None:
+def missing_device() -> str | None:
     """Return why this machine can't delay packets; None if it can."""
     return None if _TUN.exists() else f"found no {_TUN}, which a delay needs; use --latency-ms 0"
 

@@ -5,7 +5,7 @@ from statistics import median
 from typing import Any
 
 from bertbench.cli.arguments import emit
-from bertbench.plan.calibrate import GROUPS, Comparison, leave_out, other_results
+from bertbench.plan.calibrate import GROUPS, HeldOutForecast, leave_out, other_results
 from bertbench.plan.forecast_errors import covered
 
 
@@ -40,7 +40,7 @@ def run(arguments: argparse.Namespace) -> int:
     return 0
 
 
-def _line(comparison: Comparison) -> str:
+def _line(comparison: HeldOutForecast) -> str:
     row = comparison.row
     return (
         f"  {row.rounds.split(';')[0]:<4}{row.submitter:<19}{row.system[:46]:<47}{row.accelerators:>5}"
@@ -48,7 +48,7 @@ def _line(comparison: Comparison) -> str:
     )
 
 
-def _comparison(comparison: Comparison) -> dict[str, Any]:
+def _comparison(comparison: HeldOutForecast) -> dict[str, Any]:
     return {
         "system": comparison.row.system,
         "submitter": comparison.row.submitter,

@@ -13,8 +13,8 @@ from pathlib import Path
 import torch
 
 from bertbench.common import children
-from lab.bench.gpu.child import Ended, run
-from lab.bench.gpu.parts import GROUPS, PARTS, Part
+from lab.bench.gpu.child import CommandEnd, run_within
+from lab.bench.gpu.parts import GROUPS, PARTS, CheckPart
 from lab.bench.gpu.report import Report
 
 _LACKS = {"found no GPU": "needs a GPU", "needs Triton": "needs Triton"}
@@ -54,15 +54,17 @@ def _list(names: tuple[str, ...] | list[str]) -> str:
     return ", ".join(names)
 
 
-def run_part(part: Part, report: Report) -> str:
+def run_part(part: CheckPart, report: Report) -> str:
     """Run one part in its own process, killed with all its children at its time limit; return how it ended."""
     began = time.monotonic()
     report.begin(part)
-    ended = run([sys.executable, "-m", *shlex.split(part.command)], lambda line: report.take(part, line), part.limit_s)
+    ended = run_within(
+        [sys.executable, "-m", *shlex.split(part.command)], lambda line: report.take(part, line), part.limit_s
+    )
     return report.end(part, *_judged(report, part, ended), round(time.monotonic() - began, 1))
 
 
-def _judged(report: Report, part: Part, ended: Ended) -> tuple[str, str]:
+def _judged(report: Report, part: CheckPart, ended: CommandEnd) -> tuple[str, str]:
     """Return a part's status and the reason for it."""
     rows, last = report.rows(part), f": {ended.last}" if ended.last else ""
     verdicts = [row["holds"] for row in rows if "holds" in row]

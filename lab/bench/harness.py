@@ -43,7 +43,7 @@ CPU = torch.device("cpu")
 
 
 @dataclass(frozen=True)
-class Found:
+class BenchResult:
     """What a bench found."""
 
     content: object
@@ -56,7 +56,7 @@ class Found:
 
 
 def command(
-    measure: Callable[[argparse.Namespace, Progress], Found | None],
+    measure: Callable[[argparse.Namespace, Progress], BenchResult | None],
     *numbers: Number,
     more: Sequence[Adder] = (),
     seeds: str = "",
@@ -111,7 +111,7 @@ def machine_name(device: torch.device) -> str:
     return torch.cuda.get_device_name() if device.type == "cuda" else processor()
 
 
-def _record(found: Found) -> dict[str, object]:
+def _record(found: BenchResult) -> dict[str, object]:
     """Return what --record writes: the command without --record, --out and --json, its origin, the results."""
     parser = argparse.ArgumentParser(add_help=False, allow_abbrev=False)
     parser.add_argument("--record")
@@ -166,7 +166,7 @@ def milliseconds(take: Callable[[], object], device: torch.device = CPU) -> floa
     return 1e3 * (time.perf_counter() - began)
 
 
-class Ratio(NamedTuple):
+class MedianRatio(NamedTuple):
     """A quotient with its 95 % interval; None where too few measurements give none."""
 
     ratio: float
@@ -178,10 +178,10 @@ class Ratio(NamedTuple):
         return f"{self.ratio:.2f} x" + ("" if self.low is None else f" ({self.low:.2f} to {self.high:.2f})")
 
 
-def paired_ratio(dividends: Sequence[float], divisors: Sequence[float]) -> Ratio:
+def paired_ratio(dividends: Sequence[float], divisors: Sequence[float]) -> MedianRatio:
     """Return the median of dividends over divisors, measured in pairs, one of each in a round, by the sign test."""
     ratios = [dividend / divisor for dividend, divisor in zip(dividends, divisors, strict=True)]
-    return Ratio(*median_interval(ratios))
+    return MedianRatio(*median_interval(ratios))
 
 
 def median_interval(values: Sequence[float], tests: int = 1) -> tuple[float, float | None, float | None]:
@@ -197,7 +197,7 @@ def median_interval(values: Sequence[float], tests: int = 1) -> tuple[float, flo
     return statistics.median(rounded), low, high
 
 
-def table(rows: Sequence[object], columns: Mapping[str, str]) -> list[str]:
+def table_lines(rows: Sequence[object], columns: Mapping[str, str]) -> list[str]:
     """Return a head and a line a row; a column maps its head to a format of the row `0`, as in `{0.name}`.
 
     The columns before the first number, whose format has a colon, are aligned to the left; a number that is None is

@@ -8,8 +8,8 @@ from bertbench.common.errors import ConfigError
 from bertbench.common.paths import shown_path
 from bertbench.common.progress import Progress
 from bertbench.model.options import ResidualName
-from lab.bench.budgets import FILE, broken, budgets
-from lab.bench.harness import Found, command, option, table
+from lab.bench.budgets import FILE, broken_budgets, budgets
+from lab.bench.harness import BenchResult, command, option, table_lines
 from lab.kernels.absent_gpu import GPUS, check_triton
 from lab.kernels.certificate import certificate
 from lab.kernels.step import TOKENS
@@ -24,22 +24,22 @@ _COLUMNS = {
 }  # fmt: skip
 
 
-def measure(arguments: argparse.Namespace, _: Progress) -> Found:
+def measure(arguments: argparse.Namespace, _: Progress) -> BenchResult:
     """Generate, count and compile; the exit code is 1 if a budget is broken."""
     archs = words_of(arguments.arch, "--arch", GPUS)
     if arguments.tokens < _FEWEST:
         raise ConfigError(f"--tokens {arguments.tokens}: expected at least {_FEWEST:,}")
     check_triton()
     pieces = certificate(archs, arguments.tokens, arguments.residual, optimizer=arguments.optimizer)
-    problems = [[*broken(piece, budgets())] for piece in pieces]
+    problems = [[*broken_budgets(piece, budgets())] for piece in pieces]
     rows = [
         {**{name: getattr(piece, name) for name in _FIELDS}, "within_budget": not own}
         for piece, own in zip(pieces, problems, strict=True)
     ]
     said = [problem for own in problems for problem in own]
     head = f"BERT-Large, bf16, {arguments.tokens:,} tokens, forward and backward; counted and compiled, not run"
-    text = [head, *table(pieces, _COLUMNS), *(said or [f"within the budgets of {shown_path(FILE)}"])]
-    return Found(rows, text, code=1 if said else 0)
+    text = [head, *table_lines(pieces, _COLUMNS), *(said or [f"within the budgets of {shown_path(FILE)}"])]
+    return BenchResult(rows, text, code=1 if said else 0)
 
 
 add_arguments, run = command(

@@ -18,9 +18,9 @@ from bertbench.config import System, load_system
 from bertbench.distributed.world import World
 from bertbench.loading.inputs import open_data
 from lab.bench import delay_line
-from lab.bench.harness import Found, command, option, table
-from lab.bench.network import limit_bandwidth, obstacle, on_two_hosts
-from lab.bench.whole_run import ALIKE, read_run, steps_only, train_quietly
+from lab.bench.harness import BenchResult, command, option, table_lines
+from lab.bench.network import limit_bandwidth, network_obstacle, on_two_hosts
+from lab.bench.whole_run import ALIKE, read_timed_run, steps_only, train_quietly
 
 RANKS = 2
 EVERY_STEP = "every_step"
@@ -58,10 +58,10 @@ class LinkRow:
     """From run_start to run_stop; with a fixed number of steps, without the final evaluation."""
 
 
-def measure(arguments: argparse.Namespace, progress: Progress) -> Found | None:
+def measure(arguments: argparse.Namespace, progress: Progress) -> BenchResult | None:
     """Run every method over every link; needs root."""
     mbits, latencies_ms = _numbers("--mbit", arguments.mbit, 0), _numbers("--latency-ms", arguments.latency_ms, -1)
-    if reason := obstacle() or (delay_line.obstacle() if any(latencies_ms) else None):
+    if reason := network_obstacle() or (delay_line.missing_device() if any(latencies_ms) else None):
         progress.message(f"skipped: {reason}")
         return None
     systems = {way: _system(arguments, way) for way in WAYS}
@@ -69,7 +69,7 @@ def measure(arguments: argparse.Namespace, progress: Progress) -> Found | None:
     for latency_ms in latencies_ms:
         given = systems, arguments.seed, arguments.steps is None, mbits, latency_ms
         rows += on_two_hosts(_on_rank, *given, latency_ms=latency_ms)
-    return Found(rows, table_of(rows))
+    return BenchResult(rows, links_table(rows))
 
 
 def _system(arguments: argparse.Namespace, way: str) -> System:
@@ -99,7 +99,7 @@ def _on_rank(
                 train_quietly(world, system, seed, log)
                 if not world.leads:
                     continue
-                run = read_run(log, to_target)
+                run = read_timed_run(log, to_target)
                 rate = round(run.samples / run.seconds, 1)
                 rows.append(LinkRow(way, mbit, latency_ms, rate, run.samples, run.reached, round(run.seconds, 3)))
                 progress.message(
@@ -108,7 +108,7 @@ def _on_rank(
     return rows
 
 
-def table_of(rows: Sequence[LinkRow]) -> list[str]:
+def links_table(rows: Sequence[LinkRow]) -> list[str]:
     """Return a head and a line a run; the last column is the speed relative to every_step on the same link.
 
     It has none where only one of the two reached the target. Without targets, all runs have the same samples.
@@ -120,7 +120,7 @@ def table_of(rows: Sequence[LinkRow]) -> list[str]:
         if base.reached == row.reached:
             times = base.seconds / row.seconds
         lines.append((row, *((row.samples, row.seconds) if row.reached else (None, None)), times))
-    return table(lines, _COLUMNS)
+    return table_lines(lines, _COLUMNS)
 
 
 def _numbers(option: str, text: str, above: float) -> list[float]:

@@ -25,7 +25,7 @@ from bertbench.data.store.dataset import Dataset
 from bertbench.data.store.shards import write_split
 from bertbench.loading.batch import SampleCheck, batch_of, gather
 from bertbench.machine.processor import processor
-from lab.bench.harness import Found, command, in_turns, table
+from lab.bench.harness import BenchResult, command, in_turns, table_lines
 
 _BATCH = 48
 _SAMPLES = 40_000  # 31 MB
@@ -38,13 +38,13 @@ Ids = Integers
 Reader = Callable[[Ids], object]
 
 
-def measure(arguments: argparse.Namespace, progress: Progress) -> Found:
+def measure(arguments: argparse.Namespace, progress: Progress) -> BenchResult:
     """Write the samples in every format, then read them."""
     with TemporaryDirectory() as folder:
         rates = _rates(Path(folder), arguments.seed, progress)
     columns = {"reader": "{0[name]}", "samples/s": "{0[samples_per_s]:,.0f}"}
     head = f"samples/s into unpadded batches of {_BATCH} drawn at random, one core of {processor()}"
-    return Found(rates, [head, *table(rates, columns)])
+    return BenchResult(rates, [head, *table_lines(rates, columns)])
 
 
 def _rates(folder: Path, seed: int, progress: Progress) -> list[dict[str, Any]]:

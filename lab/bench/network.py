@@ -26,7 +26,7 @@ _PORT = 29500  # always free: the namespace has no other processes
 _TRIAL = f"ip link add {DEVICE} type veth && tc qdisc add dev {DEVICE} root tbf rate 1mbit burst 64kb latency 50ms"
 
 
-def obstacle() -> str | None:
+def network_obstacle() -> str | None:
     """Return why this machine can't simulate two hosts; None if it can."""
     if missing := [tool for tool in ("ip", "tc", "unshare") if shutil.which(tool) is None]:
         return f"found no {', '.join(missing)}; install iproute2 and util-linux"

@@ -30,8 +30,8 @@ from bertbench.loading.sampler import Part
 from bertbench.machine.processor import processor
 from bertbench.model.shape import BertShape
 from bertbench.training.trainer import WholeTrainer
-from lab.bench.harness import Found, command, in_turns, median_interval, milliseconds, table
-from lab.bench.network import limit_bandwidth, obstacle, on_two_hosts
+from lab.bench.harness import BenchResult, command, in_turns, median_interval, milliseconds, table_lines
+from lab.bench.network import limit_bandwidth, network_obstacle, on_two_hosts
 from lab.bench.short_run import short_run
 
 MODES: tuple[ClipMode, ...] = get_args(ClipMode)
@@ -79,14 +79,14 @@ class Overlap:
     """Whether it exposes `less` or `more` than `before`, or `not decided`; None for `before`."""
 
 
-def measure(arguments: argparse.Namespace, progress: Progress) -> Found | None:
+def measure(arguments: argparse.Namespace, progress: Progress) -> BenchResult | None:
     """Take `rounds` steps of every mode at every bandwidth."""
-    if reason := obstacle():
+    if reason := network_obstacle():
         progress.message(f"skipped: {reason}")
         return None
     buckets, rows = on_two_hosts(_on_rank, arguments.rounds)
     head = f"{sum(buckets):,} gradients in {len(buckets)} buckets, 2 ranks on {processor()}"
-    return Found(rows, [head, *table(rows, _COLUMNS)])
+    return BenchResult(rows, [head, *table_lines(rows, _COLUMNS)])
 
 
 def _on_rank(world: World, rounds: int) -> tuple[tuple[int, ...], list[Overlap]]:
@@ -124,13 +124,13 @@ def _rows(world: World, steps: Steps, buckets: tuple[int, ...], bandwidth: float
         less = low = high = hidden = decided = None
         if mode != _NULL:
             less, low, high = median_interval((exposed[_NULL] - exposed[mode]).tolist(), tests=tests)
-            hidden, decided = round(less / all_reduce_ms, 3), verdict(low, high)
+            hidden, decided = round(less / all_reduce_ms, 3), overlap_verdict(low, high)
         own = step_ms, exposed_ms, less, low, high, hidden, decided
         rows.append(Overlap(mode, bandwidth, all_reduce_ms, *own))
     return rows
 
 
-def verdict(less_low_ms: float | None, less_high_ms: float | None) -> str:
+def overlap_verdict(less_low_ms: float | None, less_high_ms: float | None) -> str:
     """Return whether a mode exposes less than `before`, by the interval of what it exposes less."""
     if less_low_ms is not None and less_low_ms > 0:
         return "less"

@@ -16,7 +16,7 @@ from bertbench.config import load_system
 from bertbench.distributed.cores import available_cores
 from bertbench.loading.inputs import open_data
 from bertbench.machine.processor import processor
-from lab.bench.harness import Found, command, in_turns, option, paired_ratio, table
+from lab.bench.harness import BenchResult, command, in_turns, option, paired_ratio, table_lines
 from lab.bench.whole_run import ALIKE, Trained, steps_only, train_here
 
 _PARTS = 8  # in a step: twice the longest pipeline, so that the bubble is 3/11 of the time and doesn't hide all else
@@ -24,7 +24,7 @@ _LAYOUTS = {"data 1": (1, 1), "data 2": (2, 1), "data 4": (4, 1), "pipeline 2": 
 _COLUMNS = {"layout": "{0[0]}", "samples/s": "{0[1]:,.0f}", "over one rank": "{0[2]}"}
 
 
-def measure(arguments: argparse.Namespace, progress: Progress) -> Found:
+def measure(arguments: argparse.Namespace, progress: Progress) -> BenchResult:
     """Train in every layout that this machine has cores for, once per seed.
 
     Rates are of whole runs without their evaluation, accuracies of the evaluation at the end.
@@ -62,7 +62,7 @@ def measure(arguments: argparse.Namespace, progress: Progress) -> Found:
         f"{arguments.system} at equal global batch, each step in {_PARTS} parts; medians of {arguments.seeds} seeds on "
         f"{available_cores()} cores of {processor()}. Ranks communicate through main memory."
     )
-    return Found(rows, [head, *table(shown, _COLUMNS)])
+    return BenchResult(rows, [head, *table_lines(shown, _COLUMNS)])
 
 
 add_arguments, run = command(

@@ -17,8 +17,8 @@ from bertbench.distributed.spawn import on_ranks
 from bertbench.distributed.world import World
 from bertbench.machine.processor import processor
 from bertbench.results.pipeline_timeline import bubble_of_spans, seconds_of_steps
-from lab.bench.harness import Found, Ratio, command, in_turns, paired_ratio, table
-from lab.bench.pipeline_simulation import Pass, orders, simulate
+from lab.bench.harness import BenchResult, MedianRatio, command, in_turns, paired_ratio, table_lines
+from lab.bench.pipeline_simulation import Pass, orders, simulate_pipeline
 from lab.bench.sleeping_pipeline import SleepingPipeline
 
 SCHEDULES: dict[PipelineSchedule, int] = {"gpipe": 1, "1f1b": 1, "interleaved": 2}
@@ -41,7 +41,7 @@ _SIMULATED_COLUMNS = {
 
 
 @dataclass(frozen=True)
-class Measured:
+class MeasuredSchedule:
     """Medians of one schedule's steps."""
 
     schedule: PipelineSchedule
@@ -50,12 +50,12 @@ class Measured:
     by_formula: float
     simulated: float
     """With messages that take no time."""
-    gpipe_is: Ratio
+    gpipe_is: MedianRatio
     """How many times as long GPipe's step takes, in pairs."""
 
 
 @dataclass(frozen=True)
-class Simulated:
+class SimulatedSchedule:
     """One schedule on more ranks than cores."""
 
     schedule: PipelineSchedule
@@ -68,7 +68,7 @@ class Simulated:
     """How many times as long the step of 1F1B takes."""
 
 
-def measure(arguments: argparse.Namespace, progress: Progress) -> Found:
+def measure(arguments: argparse.Namespace, progress: Progress) -> BenchResult:
     """Measure on two ranks and simulate beyond."""
     forward_s = arguments.forward_ms / 1e3
     microbatches = arguments.microbatches
@@ -79,7 +79,7 @@ def measure(arguments: argparse.Namespace, progress: Progress) -> Found:
     for schedule, virtual_stages in SCHEDULES.items():
         seconds = [step_s for step_s, _ in steps[schedule]]
         measured.append(
-            Measured(
+            MeasuredSchedule(
                 schedule=schedule,
                 step_ms=round(1e3 * statistics.median(seconds), 3),
                 bubble=round(statistics.median(bubble for _, bubble in steps[schedule]), 4),
@@ -98,11 +98,11 @@ def measure(arguments: argparse.Namespace, progress: Progress) -> Found:
         f"simulated: {_MICROBATCHES_OF_A_RANK} microbatches for each rank, whose passes of one take {forward_ms:g} ms "
         f"forward and {_BACKWARD * forward_ms:g} backward"
     )
-    lines = [head, *table(measured, _COLUMNS), "", beyond, *table(simulated, _SIMULATED_COLUMNS)]
-    return Found({"measured": measured, "simulated": simulated}, lines)
+    lines = [head, *table_lines(measured, _COLUMNS), "", beyond, *table_lines(simulated, _SIMULATED_COLUMNS)]
+    return BenchResult({"measured": measured, "simulated": simulated}, lines)
 
 
-def simulate_beyond() -> Sequence[Simulated]:
+def simulate_beyond() -> Sequence[SimulatedSchedule]:
     """Simulate every schedule on more and more ranks, with messages of each latency."""
     rows = []
     for ranks in _SIMULATED_RANKS:
@@ -113,7 +113,7 @@ def simulate_beyond() -> Sequence[Simulated]:
                 bubble, step_s = _simulated(schedule, ranks, microbatches, message_us / 1e6, _SIMULATED_FORWARD_S)
                 by_formula = bubble_share(ranks, microbatches, virtual_stages)
                 rows.append(
-                    Simulated(
+                    SimulatedSchedule(
                         schedule=schedule,
                         ranks=ranks,
                         microbatches=microbatches,
@@ -137,7 +137,7 @@ def _simulated(
         return of_rank / virtual_stages
 
     order = orders(schedule, ranks, microbatches, virtual_stages)
-    step = simulate(order, seconds_of, message_s, ranks * virtual_stages)
+    step = simulate_pipeline(order, seconds_of, message_s, ranks * virtual_stages)
     return step.bubble, step.seconds
 
 

@@ -94,7 +94,7 @@ def at_once(_: Pass) -> float:
     return 0.0
 
 
-def simulate(
+def simulate_pipeline(
     orders_of_ranks: Sequence[Order],
     seconds_of: Callable[[Pass], float],
     message_s: float,

@@ -20,7 +20,7 @@ from bertbench.config.closed import EVALUATION_SAMPLES
 from bertbench.machine.gpu_peaks import DENSE_TFLOPS
 from bertbench.model.shape import BertShape, FlopTerms
 from bertbench.plan.calibrating_results import GPUS_OF_NODE
-from bertbench.plan.load_efficiency import mean_flops
+from bertbench.plan.load_efficiency import flops_per_sample
 from bertbench.plan.step_time import FORWARD_SHARE, HARDWARE, PARAMETERS, START_UP_S, Gpu, all_reduce_seconds
 from lab.kernels.absent_gpu import check_triton
 from lab.kernels.certificate import certificate
@@ -109,7 +109,7 @@ def step_time(stack: Stack) -> StepTime:
     terms, share = FlopTerms.of(shape), {term: one.share for term, one in EFFICIENCIES.items()}
     tokens = stack.samples * mean_length()
     encoder, head = terms.token * tokens, terms.masked * MASKED_SHARE * tokens
-    attention = stack.samples * mean_flops() - encoder - head
+    attention = stack.samples * flops_per_sample() - encoder - head
     rate16 = hardware.peak_flops * share["products_16bit"]
     encoder_rate = _PEAK_FP8 * share["products_fp8"] if stack.fp8 else rate16
     reduction = all_reduce_seconds(hardware, GPUS_OF_NODE, 1, 1.0, stack.gradient_bytes * PARAMETERS)

@@ -28,9 +28,9 @@ from bertbench.common.seeding import derive
 from bertbench.config import System
 from bertbench.config.finetuning import load_finetuning
 from bertbench.distributed.cores import available_cores
-from bertbench.finetune.batches import longest_first, span_batch
+from bertbench.finetune.batches import ids_longest_first, span_batch
 from bertbench.finetune.features import make_features
-from bertbench.finetune.score import summary
+from bertbench.finetune.score import scores_by_group
 from bertbench.finetune.span_loss import weighted_span_loss
 from bertbench.finetune.span_task import SpanTask
 from bertbench.finetune.squad_inputs import Inputs
@@ -38,7 +38,7 @@ from bertbench.machine.processor import processor
 from bertbench.run_files.log_spans import evaluation_s
 from compliance.read.log import read_events
 from compliance.read.run import RunFacts
-from lab.bench.harness import Found, command, in_turns, option, table
+from lab.bench.harness import BenchResult, command, in_turns, option, table_lines
 from lab.bench.made_questions import write_questions
 from lab.bench.means import geometric_mean
 from lab.bench.noise_scale import NoiseScale, noise_scale
@@ -91,7 +91,7 @@ class Files(NamedTuple):
     vocab: Path
 
 
-def measure(arguments: argparse.Namespace, progress: Progress) -> Found:
+def measure(arguments: argparse.Namespace, progress: Progress) -> BenchResult:
     """Fine-tune in every layout, once per seed, in turns; estimate the noise scale after the baseline's first epoch."""
     system = load_finetuning(arguments.system)
     batch = system.finetune.global_batch_size
@@ -105,13 +105,13 @@ def measure(arguments: argparse.Namespace, progress: Progress) -> Found:
         }
         taken = in_turns(runs, arguments.seeds, progress=progress)
         noise = [_noise(system, arguments.system, files, Path(folder), seed) for seed in range(arguments.seeds)]
-    nothing = summary(inputs.dev, {question.id: "" for question in inputs.dev})["f1"]
+    nothing = scores_by_group(inputs.dev, {question.id: "" for question in inputs.dev})["f1"]
     rows = [
         _row(layout, seed, run, taken[BASELINE.name][seed], noise[seed], batch)
         for layout in LAYOUTS
         for seed, run in enumerate(taken.get(layout.name, ()))
     ]
-    return Found(rows, _lines(arguments, system, rows, noise, nothing), {"f1_of_no_answers": nothing})
+    return BenchResult(rows, _lines(arguments, system, rows, noise, nothing), {"f1_of_no_answers": nothing})
 
 
 def _files(arguments: argparse.Namespace, folder: Path) -> Files:
@@ -182,7 +182,7 @@ def _noise(system: System, name: str, files: Files, folder: Path, seed: int) -> 
     parameters = [parameter for parameter in model.parameters() if parameter.requires_grad]
     gradients = []
     for number in range(_GRADIENTS):
-        ids = longest_first(features, order[number * size : (number + 1) * size])
+        ids = ids_longest_first(features, order[number * size : (number + 1) * size])
         batch = span_batch([features[place] for place in ids], weight=1 / size)
         weighted_span_loss(model(*batch.inputs), batch).backward()
         gradients.append(
@@ -244,7 +244,7 @@ def _lines(
     lines = [
         f"{arguments.system}, {system.finetune.epochs} epochs; means of {arguments.seeds} seeds on {available_cores()} "
         f"cores of {processor()}; goodput with its 95 % interval.",
-        *table(shown, _COLUMNS),
+        *table_lines(shown, _COLUMNS),
         f"Noise scale after one epoch, a seed each, with 95 % intervals: {estimates} samples.",
     ]
     if any(row["shares_cores"] for row in rows):

@@ -35,7 +35,17 @@ from bertbench.optim.adam import MultiTensorAdam, native_adam_step
 from lab.bench import stock
 from lab.bench.baselines import BASELINES, LEARNING_RATE, Baseline, build_baseline
 from lab.bench.batches import grouped_batches, wikipedia_batches
-from lab.bench.harness import Found, Ratio, add_device, command, in_turns, machine_name, option, paired_ratio, table
+from lab.bench.harness import (
+    BenchResult,
+    MedianRatio,
+    add_device,
+    command,
+    in_turns,
+    machine_name,
+    option,
+    paired_ratio,
+    table_lines,
+)
 from lab.bench.peak import square_flops
 from lab.bench.step_process import Step, StepProcess, Took
 
@@ -51,7 +61,7 @@ _COLUMNS = {
 
 
 @dataclass(frozen=True)
-class Measured:
+class MeasuredProgram:
     """One program at one size and number format: medians over the rounds, or sums if batches differ in kind."""
 
     size: str
@@ -69,18 +79,18 @@ class Measured:
     """Whether batches hold other samples than bertbench's: grouped by length, they aren't a random draw."""
     unpadded_or_trimmed: bool
     """Whether it is a strong baseline: heads on masked positions, batches padded to at most their longest."""
-    ours_is: Ratio
+    ours_is: MedianRatio
     """How many times as fast as this bertbench is, measured in pairs."""
 
 
-def measure(arguments: argparse.Namespace, progress: Progress) -> Found:
+def measure(arguments: argparse.Namespace, progress: Progress) -> BenchResult:
     """Measure every size in every number format."""
     on_gpu = arguments.device == "cuda"
     sizes = words_of(arguments.sizes, "--sizes", tuple(SHAPES))
     dtypes = words_of(arguments.dtypes or ("bf16" if on_gpu else "fp32,bf16"), "--dtypes", _DTYPES[arguments.device])
     arguments.batch = arguments.batch or (_GPU_BATCH if on_gpu else 8)
     torch.set_num_threads(arguments.threads)
-    if not stock.is_here():
+    if not stock.has_transformers():
         progress.message("transformers is not installed: measuring bertbench only; `make setup` installs it")
     device = torch.device(arguments.device)
     flops = {dtype: square_flops(operand_type(dtype), device) for dtype in dtypes}
@@ -91,13 +101,13 @@ def measure(arguments: argparse.Namespace, progress: Progress) -> Found:
     }  # fmt: skip
     best = ", ".join(f"{name} {rate:,.0f} GFLOP/s" for name, rate in machine["gemm_gflops"].items())
     head = f"{machine['name']}, {arguments.threads} threads; fastest matrix products: {best}"
-    lines = [f"{head}; batches of {arguments.batch}", *(line for own in results for line in ("", *table_of(own)))]
-    return Found({"machine": machine, "results": [*chain(*results)]}, lines)
+    lines = [f"{head}; batches of {arguments.batch}", *(line for own in results for line in ("", *program_table(own)))]
+    return BenchResult({"machine": machine, "results": [*chain(*results)]}, lines)
 
 
 def measure_size(
     size: str, dtype: PrecisionName, gemm_flops: float, arguments: argparse.Namespace, progress: Progress
-) -> list[Measured]:
+) -> list[MeasuredProgram]:
     """Measure ours and the baselines, if they are installed, at one size in one number format."""
     device, rounds, seed = torch.device(arguments.device), arguments.rounds, arguments.seed
     batches, grouped = (made(arguments.batch, rounds, seed) for made in (wikipedia_batches, grouped_batches))
@@ -115,14 +125,14 @@ def measure_size(
             beside, theirs = took[_OURS.name], took[kind.name]
             seconds = [[step.seconds for step in steps] for steps in (theirs, beside)]
             # batches by length have no pairs, but as many samples
-            ours_is = Ratio(sum(seconds[0]) / sum(seconds[1])) if kind.grouped else paired_ratio(*seconds)
+            ours_is = MedianRatio(sum(seconds[0]) / sum(seconds[1])) if kind.grouped else paired_ratio(*seconds)
             rows.append(measured(kind, own, theirs, ours_is))
             all_of_ours += beside
-    return [measured(_OURS, batches * (1 + len(rows)), all_of_ours, Ratio(1.0)), *rows]
+    return [measured(_OURS, batches * (1 + len(rows)), all_of_ours, MedianRatio(1.0)), *rows]
 
 
 def _baselines(compiled: bool, device: torch.device) -> list[Baseline]:
-    if not stock.is_here():
+    if not stock.has_transformers():
         return []
     return [
         baseline for baseline in BASELINES if (compiled or not baseline.compiled) and device.type in baseline.devices
@@ -133,11 +143,11 @@ def _visits(program: StepProcess, batches: list[Columns]) -> Callable[[int], Too
     return lambda number: program.step(batches[number % len(batches)])
 
 
-def table_of(results: Sequence[Measured]) -> list[str]:
+def program_table(results: Sequence[MeasuredProgram]) -> list[str]:
     """Return the table of a size and number format, and how much faster ours is than the fastest unbiased baselines."""
     ours, *others = results
     rows = [(result.name + " (biased)" * result.biased, result) for result in results]
-    lines = table(rows, {f"{ours.size}, {ours.dtype}": "{0[0]}", **_COLUMNS})
+    lines = table_lines(rows, {f"{ours.size}, {ours.dtype}": "{0[0]}", **_COLUMNS})
     unbiased = [result for result in others if not result.biased]
     if unbiased:
         strongest = min(unbiased, key=_lead)
@@ -149,14 +159,14 @@ def table_of(results: Sequence[Measured]) -> list[str]:
     return lines
 
 
-def _lead(result: Measured) -> float:
+def _lead(result: MeasuredProgram) -> float:
     return result.ours_is.ratio
 
 
 def _measured(
-    kind: Baseline, batches: list[Columns], took: list[Took], ours_is: Ratio,
+    kind: Baseline, batches: list[Columns], took: list[Took], ours_is: MedianRatio,
     size: str, dtype: PrecisionName, gemm_flops: float,
-) -> Measured:  # fmt: skip
+) -> MeasuredProgram:  # fmt: skip
     shape = SHAPES[size]
     work = np.array(
         [
@@ -169,7 +179,7 @@ def _measured(
         tokens, samples, flops = work.sum(0) / seconds.sum()
     else:
         tokens, samples, flops = (statistics.median(column / seconds) for column in work.T)
-    return Measured(
+    return MeasuredProgram(
         size=size,
         dtype=dtype,
         name=kind.name,

@@ -18,7 +18,7 @@ from bertbench.model.shape import BertShape
 PaddedBatch = dict[str, Tensor]
 
 
-def is_here() -> bool:
+def has_transformers() -> bool:
     """Return whether transformers can be imported."""
     return importlib.util.find_spec("transformers") is not None
 

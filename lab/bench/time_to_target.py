@@ -31,7 +31,7 @@ from bertbench.distributed.cores import available_cores
 from bertbench.distributed.spawn import environments_of
 from bertbench.loading.inputs import open_data
 from bertbench.machine.processor import processor
-from lab.bench.harness import Found, command, in_turns, option
+from lab.bench.harness import BenchResult, command, in_turns, option
 from lab.bench.train_result import OURS, lines_of, result
 from lab.bench.whole_run import SetUp, Trained, last_line, steps_only, train_here
 from lab.journal import Journal
@@ -62,14 +62,14 @@ class Program(NamedTuple):
         return OURS if self.setup.ours else _OURS_PLAIN
 
 
-class Definition(Section):
+class CommonSettings(Section):
     """What a journal's runs have in common; another needs a folder of its own."""
 
     system: dict[str, Any]
     steps: int | None
 
 
-def measure(arguments: argparse.Namespace, progress: Progress) -> Found:
+def measure(arguments: argparse.Namespace, progress: Progress) -> BenchResult:
     """Train every program once per seed; the record keeps each run's evaluations. Raises RunError if one fails."""
     if not all(importlib.util.find_spec(name) for name in ("transformers", "accelerate")):
         raise ConfigError(
@@ -79,7 +79,7 @@ def measure(arguments: argparse.Namespace, progress: Progress) -> Found:
     for values in combinations(arguments.rival_sweeps):
         load_system(arguments.system, (*arguments.overrides, *values))
     open_data(system)  # report bad data before minutes of training
-    definition = Definition(system=system.model_dump(mode="json"), steps=arguments.steps)
+    definition = CommonSettings(system=system.model_dump(mode="json"), steps=arguments.steps)
     with tempfile.TemporaryDirectory() as folder:
         comparison = _Comparison(arguments, Journal(arguments.out or Path(folder), definition), progress)
         programs = comparison.programs()
@@ -92,7 +92,7 @@ def measure(arguments: argparse.Namespace, progress: Progress) -> Found:
         lines.append(f"runs of {len(origins)} commits or machines, which the record lists")
     settings = {program.name: program.overrides for program in programs}
     tuning = [record for record in records if record["kind"] != "comparison"]
-    return Found(results, lines, {"settings": settings, "courses": courses, "tuning": tuning, "origins": origins})
+    return BenchResult(results, lines, {"settings": settings, "courses": courses, "tuning": tuning, "origins": origins})
 
 
 class _Comparison:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from scipy import stats
 
-from lab.bench.harness import Ratio, table
+from lab.bench.harness import MedianRatio, table_lines
 from lab.bench.whole_run import Trained
 
 OURS = "bertbench"
@@ -18,7 +18,7 @@ _COLUMNS = {
 
 
 @dataclass(frozen=True)
-class Result:
+class ProgramResult:
     """One program over all seeds."""
 
     name: str
@@ -31,9 +31,9 @@ class Result:
     reached: bool
     """Whether every run reached the target."""
     runs: int
-    times_ours: Ratio | None
+    times_ours: MedianRatio | None
     """Its seconds over ours, and the ends of the 95 % interval; None without both."""
-    rate_ours: Ratio | None
+    rate_ours: MedianRatio | None
     """Our samples/s over its, with its optimizer; None without runs of ours with that."""
 
     @property
@@ -42,7 +42,7 @@ class Result:
         return str(self.times_ours or "-")
 
 
-def result(name: str, runs: Sequence[Trained], ours: Sequence[Trained], alike: Sequence[Trained]) -> Result:
+def result(name: str, runs: Sequence[Trained], ours: Sequence[Trained], alike: Sequence[Trained]) -> ProgramResult:
     """Return the row of a program beside ours, and beside ours with the same optimizer."""
     reached = all(run.reached for run in runs)
     ours_reached = all(run.reached for run in ours)
@@ -50,7 +50,7 @@ def result(name: str, runs: Sequence[Trained], ours: Sequence[Trained], alike: S
     samples = [run.samples for run in runs]
     rates = [run.rate for run in runs]
     rates_alike = [run.rate for run in alike]
-    return Result(
+    return ProgramResult(
         name,
         seconds_to_target=round(statistics.mean(seconds), 3) if reached else None,
         samples_to_target=statistics.mean(samples) if reached else None,
@@ -62,7 +62,7 @@ def result(name: str, runs: Sequence[Trained], ours: Sequence[Trained], alike: S
     )
 
 
-def ratio_of_means(above: Sequence[float], below: Sequence[float]) -> Ratio:
+def ratio_of_means(above: Sequence[float], below: Sequence[float]) -> MedianRatio:
     """Return the ratio of two independent geometric means, and its 95 % interval by Welch's t-test of the logarithms.
 
     No ends with fewer than 2 values a side.
@@ -71,14 +71,14 @@ def ratio_of_means(above: Sequence[float], below: Sequence[float]) -> Ratio:
     logs_below = [math.log(value) for value in below]
     ratio = round(math.exp(statistics.mean(logs_above) - statistics.mean(logs_below)), 4)
     if min(len(above), len(below)) < 2:
-        return Ratio(ratio)
+        return MedianRatio(ratio)
     interval = stats.ttest_ind(logs_above, logs_below, equal_var=False).confidence_interval()
-    return Ratio(ratio, *(round(math.exp(end), 4) for end in interval))
+    return MedianRatio(ratio, *(round(math.exp(end), 4) for end in interval))
 
 
-def lines_of(results: Sequence[Result]) -> list[str]:
+def lines_of(results: Sequence[ProgramResult]) -> list[str]:
     """Return the table, and how much sooner ours is at the target than the Trainer, and how much faster its step."""
-    lines, ours = table(results, _COLUMNS), results[0]
+    lines, ours = table_lines(results, _COLUMNS), results[0]
     baselines = [row for row in results if not row.name.startswith(OURS)]
     rates = [
         f"{baseline.rate_ours} the samples/s of {baseline.name}, with the same optimizer"

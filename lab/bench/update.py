@@ -14,14 +14,14 @@ import torch
 from bertbench.common.progress import Progress
 from bertbench.config.optimizer import OptimizerSettings
 from bertbench.model.bert import Bert
-from bertbench.model.compiled import obstacle
+from bertbench.model.compiled import compiler_obstacle
 from bertbench.model.shape import BertShape
 from bertbench.optim.adam import MultiTensorAdam
 from bertbench.optim.build_optimizer import build_optimizer, plain_lamb
 from bertbench.optim.fused import FusedStep
 from bertbench.optim.optimizer import Optimizer
 from lab.bench.harness import (
-    Found,
+    BenchResult,
     add_device,
     command,
     in_turns,
@@ -29,7 +29,7 @@ from lab.bench.harness import (
     milliseconds,
     option,
     paired_ratio,
-    table,
+    table_lines,
 )
 from lab.bench.peak import peak_bytes
 
@@ -37,7 +37,7 @@ _RATE = 1e-4
 _WARM_UP = 2  # the first steps fault in memory pages
 
 
-def measure(arguments: argparse.Namespace, progress: Progress) -> Found:
+def measure(arguments: argparse.Namespace, progress: Progress) -> BenchResult:
     """Time the optimizers that the options name."""
     device = torch.device(arguments.device)
     with torch.device("meta"):
@@ -59,8 +59,8 @@ def measure(arguments: argparse.Namespace, progress: Progress) -> Found:
         for name, taken in times.items()
     ]
     head = f"{parameters:,} parameters on {where}; peak memory {peak_gb:.2f} GB"
-    lines = table(rows, {"optimizer": "{0[0]}", "ms": "{0[1]:,.1f}", "over AdamW": "{0[2]}"})
-    return Found(content, [head, *lines])
+    lines = table_lines(rows, {"optimizer": "{0[0]}", "ms": "{0[1]:,.1f}", "over AdamW": "{0[2]}"})
+    return BenchResult(content, [head, *lines])
 
 
 def step_times(
@@ -97,7 +97,7 @@ def _lamb(model: Bert, total: int, device: torch.device) -> tuple[Optimizer, str
         return build_optimizer(model, OptimizerSettings(name="lamb", learning_rate=_RATE, impl="triton"))
     options = OptimizerSettings(name="lamb", learning_rate=_RATE)
     lamb = MultiTensorAdam(list(model.parameters()), options, model.fused_parameters())
-    if reason := obstacle(device):
+    if reason := compiler_obstacle(device):
         lamb.matrix_step, plain = plain_lamb(total, device)
         return lamb, f"{plain} ({reason})"
     lamb.matrix_step = FusedStep(device)

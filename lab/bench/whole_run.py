@@ -80,7 +80,7 @@ def train_here(system: str, settings: Iterable[str], seed: int, log: Path, to_ta
     done = subprocess.run([sys.executable, *words], capture_output=True, text=True, check=False)
     if done.returncode not in (0, 3):
         raise RunError(f"{log}: the run failed, seed {seed}, with code {done.returncode}: {last_line(done.stderr)}")
-    return read_run(log, to_target)
+    return read_timed_run(log, to_target)
 
 
 def last_line(text: str) -> str:
@@ -96,7 +96,7 @@ def train_quietly(world: World, system: System, seed: int, log: Path) -> None:
     train(system, world, seed, files, RunProgress(system, enabled=False))
 
 
-def read_run(log: Path, to_target: bool) -> Trained:
+def read_timed_run(log: Path, to_target: bool) -> Trained:
     """Read the log of a run that ended in order."""
     facts = RunFacts(read_events(log))
     assert facts.time_to_train_s is not None, "a run that ends in order has a start and a stop"

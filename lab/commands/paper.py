@@ -5,7 +5,7 @@ import argparse
 from bertbench.cli.arguments import emit, write_file
 from bertbench.common.progress import Progress
 from bertbench.machine.provenance import provenance
-from lab.bench.harness import table
+from lab.bench.harness import table_lines
 from lab.commands.study import add_folder_arguments, check_optuna, study_folder
 from lab.record_page import record_page
 from lab.study.paper import PARTS, SOURCES, published_rows, rows_of, run_parts
@@ -39,6 +39,6 @@ def run(arguments: argparse.Namespace) -> int:
     }
     page = folder / "study.html"
     write_file(page, record_page("The paper, answered", content), "--out")
-    lines = table(asked, {"part": "{0.name}", "question": "{0.asks}", "command": "bertbench {0.command}"})
+    lines = table_lines(asked, {"part": "{0.name}", "question": "{0.asks}", "command": "bertbench {0.command}"})
     emit(arguments.json, content, SOURCES, *lines, f"all answers: {page}")
     return 0

@@ -12,7 +12,7 @@ from bertbench.cli.arguments import add_number, emit, write_file
 from bertbench.common.errors import ConfigError
 from bertbench.common.paths import runs_folder
 from bertbench.common.progress import Progress
-from lab.bench.harness import Command, table
+from lab.bench.harness import Command, table_lines
 from lab.record_page import record_page
 from lab.study.definition import STUDIES, Configuration, Definition, Values, read_definition
 from lab.study.engine import Study, TrialOutcome
@@ -89,9 +89,9 @@ def run_study(arguments: argparse.Namespace, name: str, definition: Definition) 
     write_file(folder / _PAGE, record_page(f"Study: {name}", shown), "--out")
     compared = [{"values_of": "each its own", **pair} for pair in (*record["comparisons"], *record["at_equal_values"])]
     lines = [
-        *table(record["arms"], _CONFIGURATIONS),
+        *table_lines(record["arms"], _CONFIGURATIONS),
         "",
-        *table(compared, _COMPARISONS),
+        *table_lines(compared, _COMPARISONS),
         "",
         f"all of it: {folder / _PAGE}",
     ]

@@ -18,7 +18,7 @@ from lab.kernels.absent_gpu import GPUS
 from lab.kernels.step import PIECES
 
 
-class Found(NamedTuple):
+class PieceResources(NamedTuple):
     """Resources that a piece takes."""
 
     arch: str
@@ -41,7 +41,7 @@ def certificate(
     residual: ResidualName = "fp32",
     wanted: Sequence[str] = PIECES,
     optimizer: Implementation = "torch",
-) -> list[Found]:
+) -> list[PieceResources]:
     """Count and compile pieces of BERT-Large's step of `tokens` tokens, by architecture and piece.
 
     Raises RunError if one can't be compiled.
@@ -57,7 +57,7 @@ def certificate(
 
 def count_and_compile(
     arch: str, tokens: int, residual: ResidualName, wanted: Sequence[str], optimizer: Implementation
-) -> list[Found]:
+) -> list[PieceResources]:
     """Count and compile in this process, which must not have compiled for another architecture."""
     from lab.kernels.machine_code import Resources, compiled  # noqa: PLC0415 - Triton, which is optional
     from lab.kernels.step import count_pieces  # noqa: PLC0415 - torch's compiler takes seconds
@@ -70,7 +70,7 @@ def count_and_compile(
         taken = [Resources(0, 0, 0), *(resources[kernel.source] for kernel in kernels[name])]
         spilled, registers, shared = map(max, zip(*taken, strict=True))
         found.append(
-            Found(
+            PieceResources(
                 arch=arch,
                 piece=name,
                 tokens=tokens,

@@ -20,7 +20,7 @@ from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.nn import functional
 from torch.overrides import TorchFunctionMode
 
-from bertbench.balance.random_samples import draw_lengths, samples_of
+from bertbench.balance.random_samples import draw_lengths, samples_of_lengths
 from bertbench.config.optimizer import Implementation, OptimizerSettings
 from bertbench.gradients.buckets import Buckets, bucket_table
 from bertbench.gradients.clip import after_coefficient, gradient_norm
@@ -89,7 +89,7 @@ def batch_of_tokens(tokens: int) -> Batch:
     count = int(np.searchsorted(np.cumsum(lengths), tokens)) + 1
     lengths = lengths[:count]
     lengths[-1] -= lengths.sum() - tokens
-    return filled(batch_of(samples_of(np.sort(lengths)[::-1], _SEED)))
+    return filled(batch_of(samples_of_lengths(np.sort(lengths)[::-1], _SEED)))
 
 
 def count_pieces(

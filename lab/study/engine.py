@@ -23,9 +23,9 @@ from lab.study.intervals import (
     Comparison,
     Row,
     Rows,
-    compare,
+    compare_configurations,
     holm,
-    samples_of,
+    samples_by_seed,
     verdict,
 )
 from lab.study.search import search
@@ -180,8 +180,8 @@ class Study:
         return compared
 
     def _compared(self, rows: Rows, configuration: Configuration, against: str) -> Comparison | None:
-        samples = compare(rows, configuration.name, against, SAMPLES)
-        seconds = compare(rows, configuration.name, against, SECONDS)
+        samples = compare_configurations(rows, configuration.name, against, SAMPLES)
+        seconds = compare_configurations(rows, configuration.name, against, SECONDS)
         if samples is None or seconds is None:
             return None
         return {
@@ -208,8 +208,8 @@ class Study:
 
     def _summary(self, configuration: Configuration, rows: Rows) -> dict[str, Any]:
         rows_of_it = [row for row in rows if row["arm"] == configuration.name]
-        samples = list(samples_of(rows, configuration.name, SAMPLES).values())
-        seconds = list(samples_of(rows, configuration.name, SECONDS).values())
+        samples = list(samples_by_seed(rows, configuration.name, SAMPLES).values())
+        seconds = list(samples_by_seed(rows, configuration.name, SECONDS).values())
         return {
             "arm": configuration.name,
             **configuration.cell,

@@ -17,22 +17,22 @@ SECONDS = "seconds_to_target"
 RATIOS = ("ratio", "ratio_low", "ratio_high")
 
 Comparison = dict[str, Any]
-"""A configuration and its reference in one measure, as `compare` describes it; `arm` is the configuration's name."""
+"""What `compare_configurations` returns; `arm` is the configuration's name."""
 Row = Mapping[str, Any]
 """One seed of one configuration, as in a record's JSON: its name as `arm`, `seed`, `samples_to_target` (None if the
 target was missed), and more."""
 Rows = Sequence[Row]
 
 
-def compare(rows: Rows, configuration: str, against: str, measure: str = SAMPLES) -> Comparison | None:
+def compare_configurations(rows: Rows, configuration: str, against: str, measure: str = SAMPLES) -> Comparison | None:
     """Compare a configuration with its reference; None for fewer than 2 seeds with which both reached the target.
 
     `difference` is its samples less the reference's with the same seed, mean and 95 % interval; `ratio` is the same
     over `reference`, the reference's mean, plus 1. `missed` counts the seeds with which one of the two missed the
     target. `p` is the probability of such a difference between equal configurations, by the paired t-test.
     """
-    samples = samples_of(rows, configuration, measure)
-    reference_samples = samples_of(rows, against, measure)
+    samples = samples_by_seed(rows, configuration, measure)
+    reference_samples = samples_by_seed(rows, against, measure)
     seeds = sorted(samples.keys() & reference_samples.keys())
     differences = [samples[seed] - reference_samples[seed] for seed in seeds]
     half = half_interval(differences)
@@ -75,7 +75,7 @@ def verdict(pair: Comparison, corrected: float) -> str:
     return "more samples" if pair["difference"]["mean"] > 0 else "fewer samples"
 
 
-def samples_of(rows: Rows, configuration: str, measure: str) -> dict[int, float]:
+def samples_by_seed(rows: Rows, configuration: str, measure: str) -> dict[int, float]:
     """Return a configuration's samples to target by seed, where it was reached."""
     reached = [row for row in rows if row["arm"] == configuration and row[measure] is not None]
     return {row["seed"]: row[measure] for row in reached}

@@ -35,13 +35,13 @@ from bertbench.optim.build_optimizer import build_optimizer
 from bertbench.training.trainer import tiny_backward
 from lab.study.engine import TrialOutcome
 from lab.study.language import Language
-from lab.study.virtual_ranks import Reduced, VirtualRanks, add_gradients
+from lab.study.virtual_ranks import ReducedGradients, VirtualRanks, add_gradients
 
 _EVALUATION_SEED = 0  # the same for every run, so that all are scored on the same samples
 _START_SEED = 500  # comparisons count from 1, tuning from 1000
 _NEVER = 1e15  # samples
 
-Reduce = Callable[[Sequence[LoadedPart]], Reduced]
+Reduce = Callable[[Sequence[LoadedPart]], ReducedGradients]
 """Leaves the sum of the gradients of all ranks' shares in every parameter's `grad`."""
 
 
@@ -66,7 +66,7 @@ class Start(Section):
     max_samples: Count
 
 
-class Setting(Section):
+class LanguageSetting(Section):
     """What one run trains."""
 
     model: Model
@@ -123,7 +123,7 @@ class Setting(Section):
         return self.language().shares(draws, self.words.held_out, 1)[0].batch
 
 
-def read_setting(shared: dict[str, Any], changes: Mapping[str, Any]) -> Setting:
+def read_setting(shared: dict[str, Any], changes: Mapping[str, Any]) -> LanguageSetting:
     """Return the shared setting with changes, named as in --set. Raises ConfigError if they aren't one."""
     content = deepcopy(shared)
     for name, value in changes.items():
@@ -133,12 +133,12 @@ def read_setting(shared: dict[str, Any], changes: Mapping[str, Any]) -> Setting:
             inner = inner.setdefault(section, {})
         inner[last] = value
     try:
-        return Setting.model_validate(content)
+        return LanguageSetting.model_validate(content)
     except ValidationError as error:
         raise ConfigError(f"setting: {first_problem(error)}; correct it in the definition") from error
 
 
-def run_setting(setting: Setting, seed: int, most_samples: float = math.inf) -> TrialOutcome:
+def run_setting(setting: LanguageSetting, seed: int, most_samples: float = math.inf) -> TrialOutcome:
     """Train until the target, the end or `most_samples`; a seed fixes weights and data of all configurations.
 
     Raises ConfigError if `bucket_mb` doesn't make `buckets` buckets.
@@ -146,7 +146,7 @@ def run_setting(setting: Setting, seed: int, most_samples: float = math.inf) -> 
     if setting.compression is not None:
         outcome: TrialOutcome = on_ranks(setting.ranks, run_on_ranks, setting, seed, most_samples)
         return outcome
-    model = initial_model(setting, seed)
+    model = initial_language_model(setting, seed)
     ranks = VirtualRanks(model, setting.mode, setting.max_norm, setting.ranks, setting.bucket_mb, setting.exponent)
     buckets = len(ranks.buckets)
     if setting.buckets not in (None, buckets):
@@ -157,14 +157,14 @@ def run_setting(setting: Setting, seed: int, most_samples: float = math.inf) -> 
     return to_target(setting, model, ranks.reduce, seed, most_samples)
 
 
-def run_on_ranks(world: World, setting: Setting, seed: int, most_samples: float) -> TrialOutcome:
+def run_on_ranks(world: World, setting: LanguageSetting, seed: int, most_samples: float) -> TrialOutcome:
     """Do `run_setting` with gradients that real ranks sum. Collective."""
     torch.set_num_threads(1)
-    model = initial_model(setting, seed)
+    model = initial_language_model(setting, seed)
     return to_target(setting, model, real_ranks(world, setting, model), seed, most_samples)
 
 
-def real_ranks(world: World, setting: Setting, model: Bert) -> Reduce:
+def real_ranks(world: World, setting: LanguageSetting, model: Bert) -> Reduce:
     """Return what clips, compresses and sums the gradients of real ranks."""
     order = ready_order(model, lambda: tiny_backward(lambda batch: model(*batch.inputs), model.shape))
     buckets = Buckets(bucket_table(order, setting.bucket_mb))
@@ -173,16 +173,18 @@ def real_ranks(world: World, setting: Setting, model: Bert) -> Reduce:
     gradient_sum = sum_class(options.compression)(options, Exchange())
     reducer = GradientReducer(buckets, clip, gradient_sum, partial(gradient_norm, list(model.parameters())))
 
-    def reduce(shares: Sequence[LoadedPart]) -> Reduced:
+    def reduce(shares: Sequence[LoadedPart]) -> ReducedGradients:
         reducer.drop()
         loss = add_gradients(model, [shares[world.rank]])
         reduced = reducer.finish()
-        return Reduced(world.sum(loss), reduced.clipped, reduced.factor)
+        return ReducedGradients(world.sum(loss), reduced.clipped, reduced.factor)
 
     return reduce
 
 
-def to_target(setting: Setting, model: Bert, reduce: Reduce, seed: int, most_samples: float = math.inf) -> TrialOutcome:
+def to_target(
+    setting: LanguageSetting, model: Bert, reduce: Reduce, seed: int, most_samples: float = math.inf
+) -> TrialOutcome:
     """Train a model on batches that ranks share; samples to target are interpolated between evaluations."""
     language = setting.language()
     held_out = setting.held_out()
@@ -225,7 +227,7 @@ def to_target(setting: Setting, model: Bert, reduce: Reduce, seed: int, most_sam
     )
 
 
-def initial_model(setting: Setting, seed: int) -> Bert:
+def initial_language_model(setting: LanguageSetting, seed: int) -> Bert:
     """Return a model of random weights that the seed fixes, or of the weights of `start`, the same for all seeds."""
     model = Bert(setting.model.shape())
     if setting.start is None:
@@ -239,11 +241,11 @@ def initial_model(setting: Setting, seed: int) -> Bert:
 def _trained(shape: Model, words: Words, start: Start) -> dict[str, Tensor]:
     """Return the weights of a start. Raises ConfigError if its training doesn't reach the accuracy asked for."""
     adam = OptimizerSettings(name="adam", learning_rate=start.learning_rate, epsilon=1e-8)
-    setting = Setting(
+    setting = LanguageSetting(
         model=shape, words=words, optimizer=adam, decay_samples=_NEVER, warmup=0.0, max_samples=start.max_samples,
         global_batch_size=start.batch, evaluation=Evaluation(target=start.accuracy, interval_samples=start.batch),
     )  # fmt: skip
-    model = initial_model(setting, _START_SEED)
+    model = initial_language_model(setting, _START_SEED)
     one_rank = VirtualRanks(model, mode="none", max_norm=1.0, ranks=1, bucket_mb=None)
     if to_target(setting, model, one_rank.reduce, _START_SEED).samples is not None:
         return model.state_dict()

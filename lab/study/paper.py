@@ -30,7 +30,7 @@ Json = Mapping[str, Any]
 """Answers by name, or an object within one."""
 
 
-class Part(NamedTuple):
+class PaperPart(NamedTuple):
     """One command of the study."""
 
     name: str
@@ -43,20 +43,20 @@ class Part(NamedTuple):
 
 
 PARTS = (
-    Part(
+    PaperPart(
         "batch", "Do strata and a sort in the node balance as a global sort does? Snake or raster? 2 or 4 samples?",
         f"{_BALANCE} --batch 2,4,8,16,48 "
         "--methods none,stratified,stratified_presort,stratified_presort_raster,global_exchange,planned",
     ),
     *(
-        Part(
+        PaperPart(
             f"strata_{number}", "How many strata?",
             f"{_BALANCE} --batch 16 --methods stratified,stratified_presort --strata-edges {edges}",
         )
         for number, edges in _EDGES.items()
     ),
     *(
-        Part(
+        PaperPart(
             f"quotas_{gpus}", "What do the published quotas of strata change?",
             f"balance --steps 50 --gpus {gpus} --batch {batch} --methods {_STRATIFIED},planned "
             f"--strata-quotas {quotas}",
@@ -64,29 +64,29 @@ PARTS = (
         for gpus, batch, quotas in _QUOTAS
     ),
     *(
-        Part(
+        PaperPart(
             f"node_{number}", "How many GPUs in a node?",
             f"{_BALANCE} --batch 16 --methods presort,stratified_presort --gpus-per-node {number}",
         )
         for number in _NODES
     ),
-    Part("causal", "A causal model's cost?", f"{_BALANCE} {_OTHERS} --causal"),
-    Part("corpus_data", "", "data prepare --system cpu_demo"),
-    Part(
+    PaperPart("causal", "A causal model's cost?", f"{_BALANCE} {_OTHERS} --causal"),
+    PaperPart("corpus_data", "", "data prepare --system cpu_demo"),
+    PaperPart(
         "corpus", "Other lengths: the demo's corpus, up to 32 tokens?",
         f"{_BALANCE} {_OTHERS} --lengths data/cpu_demo --strata-edges 8,16,24,32",
     ),
-    Part("all_ideas", "How long would all ideas take on 1,024 A100s, at a batch of 16,384?", _OPEN),
-    Part("without_balance", "Without strata and sort?", f"{_OPEN} --set data.balance=none"),
-    Part("without_bucket", "With clipping before the sum?", f"{_OPEN} --set clip.mode=before"),
-    Part(
+    PaperPart("all_ideas", "How long would all ideas take on 1,024 A100s, at a batch of 16,384?", _OPEN),
+    PaperPart("without_balance", "Without strata and sort?", f"{_OPEN} --set data.balance=none"),
+    PaperPart("without_bucket", "With clipping before the sum?", f"{_OPEN} --set clip.mode=before"),
+    PaperPart(
         "without_adam", "With LAMB in place of ADAM?",
         f"{_OPEN} --set optimizer.name=lamb --set optimizer.learning_rate=0.002",
     ),
-    Part("planned", "Dealt by cost, as ours?", f"{_OPEN} --set data.balance=planned"),
-    Part("overlap", "How much communication is hidden, by clip mode and bandwidth?", "lab overlap"),
-    Part("buckets", "Why divide the threshold by the root of the number of buckets?", "lab buckets", True),
-    Part(
+    PaperPart("planned", "Dealt by cost, as ours?", f"{_OPEN} --set data.balance=planned"),
+    PaperPart("overlap", "How much communication is hidden, by clip mode and bandwidth?", "lab overlap"),
+    PaperPart("buckets", "Why divide the threshold by the root of the number of buckets?", "lab buckets", True),
+    PaperPart(
         "clip", "Does clipping before the sum need fewer samples, and does clipping by bucket keep that gain?",
         "lab clip --ranks 2,16,64", True,
     ),
@@ -101,7 +101,7 @@ SOURCES = (
 )
 
 
-def run_parts(folder: Path, parts: Sequence[Part], progress: Progress) -> dict[str, Any]:
+def run_parts(folder: Path, parts: Sequence[PaperPart], progress: Progress) -> dict[str, Any]:
     """Run the parts whose answers `folder` lacks, and return all answers by name.
 
     Raises RunError if a command fails; finished answers stay.

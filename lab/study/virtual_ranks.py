@@ -25,7 +25,7 @@ from bertbench.model.loss import Scores, weighted_loss
 from bertbench.training.trainer import tiny_backward
 
 
-class Reduced(NamedTuple):
+class ReducedGradients(NamedTuple):
     """Results of a reduction, besides the gradients."""
 
     loss: Tensor
@@ -71,20 +71,20 @@ class VirtualRanks:
     def _scores(self, batch: Batch) -> Scores:
         return self._model(*batch.inputs)
 
-    def reduce(self, shares: Sequence[LoadedPart]) -> Reduced:
+    def reduce(self, shares: Sequence[LoadedPart]) -> ReducedGradients:
         """Set every parameter's `grad` as the all-reduce would; `shares` has each rank's part of the batch."""
         if self._mode in ("none", "after"):
             self._model.zero_grad()
             summed = add_gradients(self._model, shares)
             factor, active = self._clip.reduced(gradient_norm(list(self._parameters.values())))
-            return Reduced(summed, active, factor)
+            return ReducedGradients(summed, active, factor)
         gradients, losses_R = self._gradients(shares)
         decisions = []
         for names, factor_R, active_R in self._factors(gradients):
             decisions.append(active_R)
             for name in names:
                 self._parameters[name].grad = torch.tensordot(factor_R, gradients[name], 1)
-        return Reduced(losses_R.sum(), torch.cat(decisions).mean(), None)
+        return ReducedGradients(losses_R.sum(), torch.cat(decisions).mean(), None)
 
     def _gradients(self, shares: Sequence[LoadedPart]) -> tuple[dict[str, Tensor], Tensor]:
         """Return the gradients of all shares, by parameter [R, ...], and their losses [R]."""

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from bertbench.checkpoint.resumption import Resumption, continue_run, find, restore_files
+from bertbench.checkpoint.resumption import Resumption, continue_run, find_resumption, restore_files
 from bertbench.checkpoint.snapshot_folder import Meta, partial_folder, publish, step_folder, verified
 from bertbench.cli.main import main
 from bertbench.common.errors import CheckpointError, ConfigError
@@ -39,7 +39,7 @@ def interrupted(tiny: Tiny, tmp_path: Path) -> Resumption:
 
 
 def found_by(resume: str, folder: Path) -> Resumption:
-    found = find(resume, None, folder)
+    found = find_resumption(resume, None, folder)
     assert found is not None
     return found
 
@@ -57,7 +57,7 @@ def test_a_newest_snapshot_that_the_system_can_t_read_is_not_passed_over_for_an_
     damaged.unlink()
     damaged.mkdir()
     with pytest.raises(CheckpointError, match=r"__0_0\.distcp: cannot be read \(Is a directory\).*name an older"):
-        find("auto", None, files.log.parent)
+        find_resumption("auto", None, files.log.parent)
     assert found_by(str(step_folder(files.snapshots, 4)), files.log.parent).meta.step == 4
 
 
@@ -66,7 +66,7 @@ def test_a_log_that_the_system_can_t_read_is_not_taken_for_a_run_that_never_star
     log.unlink()
     log.mkdir()
     with pytest.raises(CheckpointError, match=r"result_0\.txt: cannot be read \(Is a directory\)"):
-        find("auto", None, log.parent)
+        find_resumption("auto", None, log.parent)
 
 
 def test_only_a_whole_snapshot_is_chosen(interrupted: Resumption, capsys: Captured) -> None:
@@ -77,26 +77,26 @@ def test_only_a_whole_snapshot_is_chosen(interrupted: Resumption, capsys: Captur
     assert (found.meta.step, found.meta.evaluations) == (4, ((36, 0.25),))
     assert "step_6: changed since they were written: __0_0.distcp" in capsys.readouterr().err
     with pytest.raises(CheckpointError, match="changed since they were written"):
-        find(str(step_folder(files.snapshots, 6)), None, files.log.parent)
+        find_resumption(str(step_folder(files.snapshots, 6)), None, files.log.parent)
     with pytest.raises(CheckpointError, match="is not a whole snapshot"):
-        find(str(partial_folder(files.snapshots, 8)), None, files.log.parent)
+        find_resumption(str(partial_folder(files.snapshots, 8)), None, files.log.parent)
 
 
 def test_auto_goes_on_only_with_a_run_that_was_interrupted(interrupted: Resumption) -> None:
     files = interrupted.files
     folder = files.log.parent
-    assert find("never", None, folder) is None
+    assert find_resumption("never", None, folder) is None
     for resume in ("auto", str(files.log), str(files.folder), str(step_folder(files.snapshots, 6))):
         found = found_by(resume, folder)
         assert (found.log, found.meta.step) == (files.log, 6)
     with files.log.open("a") as log:
         log.write(mlperf_line("run_stop", status="aborted", interrupted=True))
-    assert find("auto", None, folder) is not None
+    assert find_resumption("auto", None, folder) is not None
     with files.log.open("a") as log:
         log.write(mlperf_line("run_stop", status="success"))
-    assert find("auto", None, folder) is None
+    assert find_resumption("auto", None, folder) is None
     with pytest.raises(CheckpointError, match="found no started run"):
-        find(str(folder / "result_7.txt"), None, folder)
+        find_resumption(str(folder / "result_7.txt"), None, folder)
 
 
 def test_a_run_without_a_whole_snapshot_goes_on_from_its_run_start(interrupted: Resumption, tiny: Tiny) -> None:
@@ -117,11 +117,11 @@ def test_a_run_without_a_whole_snapshot_goes_on_from_its_run_start(interrupted: 
     assert (resumed.value, resumed.metadata["step"], resumed.metadata["after"]) == (1, 0, "rank 1: stopped")
     assert files.metrics.read_text() == ""
     files.log.write_text(mlperf_line("init_start"))
-    assert find("auto", None, files.log.parent) is None  # it never started
+    assert find_resumption("auto", None, files.log.parent) is None  # it never started
     files.log.write_text(begun)
     (files.folder / "config.json").unlink()
     with pytest.raises(CheckpointError, match="put it back, or start a new run"):
-        find("auto", None, files.log.parent)
+        find_resumption("auto", None, files.log.parent)
 
 
 def test_where_ranks_train_alone_as_many_must_go_on(interrupted: Resumption, tiny: Tiny) -> None:

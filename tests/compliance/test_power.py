@@ -13,7 +13,7 @@ from mlperf_logging.result_summarizer import result_summarizer
 
 from compliance import judge_package, package_text
 from compliance.package.package import PackageJudgement
-from compliance.read.power_file import Readings, joules, read
+from compliance.read.power_file import Readings, joules, read_power_file
 from tests.compliance.packages import START, line, write_package
 
 RUN_S = 100  # run_start is 1 s after START
@@ -88,7 +88,7 @@ def test_the_official_checker_and_summarizer_agree(power: Path, tmp_path: Path) 
     (power / "result_0" / "sw_0.txt").write_text(line("interconnect_power_est", 40))
     log = power.parent / "result_0.txt"
     official = result_summarizer._compute_total_power(str(power.parent), str(log), 1e3 * RUN_S, "5.0.0")
-    ours = joules(read(power / "result_0" / "node_0.txt"), 1e3 * RUN_S)
+    ours = joules(read_power_file(power / "result_0" / "node_0.txt"), 1e3 * RUN_S)
     assert ours is not None
     assert ours + 40 * RUN_S == pytest.approx(official, rel=1e-12)
 
@@ -198,7 +198,7 @@ def test_every_node_is_measured_and_so_is_what_connects_them(power: Path, tmp_pa
 def test_readings_come_in_order_of_time(tmp_path: Path) -> None:
     file = tmp_path / "node_0.txt"
     file.write_text("\n".join(line("power_reading", 1, time) for time in (9, 3, 5)))
-    assert [time - START for time, _ in read(file).readings] == [3, 5, 9]
+    assert [time - START for time, _ in read_power_file(file).readings] == [3, 5, 9]
 
 
 @pytest.mark.parametrize("watts", [lambda _: 300.0, lambda second: 290.0 + second % 5, lambda _: 0.3, lambda _: 9e5])

@@ -17,7 +17,7 @@ from bertbench.data.store import columns
 from bertbench.data.store.dataset import Dataset, MappedShard
 from bertbench.data.store.shards import write_shard
 from bertbench.data.text.prepare import Texts, prepare
-from bertbench.loading.batch import gather, read
+from bertbench.loading.batch import gather, read_samples
 from tests.damage import cut
 from tests.data.datasets import QUIET, written
 from tests.data.published import SAMPLES
@@ -52,7 +52,7 @@ def test_a_batch_is_its_samples_one_after_the_other_longest_first(tmp_path: Path
 
 def test_samples_are_read_in_the_order_of_their_ids_from_all_shards(tmp_path: Path) -> None:
     dataset = written(tmp_path, SAMPLES, 2)
-    found = read(dataset.map_samples(), np.array([2, 0, 1, 0]))
+    found = read_samples(dataset.map_samples(), np.array([2, 0, 1, 0]))
     assert samples_of(found) == [SAMPLES[2], SAMPLES[0], SAMPLES[1], SAMPLES[0]]
     for name, values in vars(columns_of(SAMPLES)).items():
         field = getattr(found, name)
@@ -65,11 +65,11 @@ def test_a_shard_is_opened_when_its_first_sample_is_read(tmp_path: Path) -> None
     samples, shards = dataset.map_samples(), [tmp_path / "train" / shard.name for shard in dataset.split.shards]
     assert samples.shards_of(np.array([2, 0, 1])).tolist() == [1, 0, 0]
     shards[1].unlink()
-    assert read(samples, np.array([1, 0])).lengths.tolist() == [7, 5]
+    assert read_samples(samples, np.array([1, 0])).lengths.tolist() == [7, 5]
     shards[0].unlink()
-    assert read(samples, np.array([0])).lengths.tolist() == [5]  # it is open
+    assert read_samples(samples, np.array([0])).lengths.tolist() == [5]  # it is open
     with pytest.raises(DataError, match="prepare the data again"):
-        read(samples, np.array([2]))
+        read_samples(samples, np.array([2]))
 
 
 def test_shards_carry_mlperfs_fields_and_types(tiny_folder: Path) -> None:

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from bertbench.checkpoint.resumption import find, restore_files
+from bertbench.checkpoint.resumption import find_resumption, restore_files
 from bertbench.checkpoint.snapshot_folder import newest
 from bertbench.common.errors import RunError
 from bertbench.results.files import ResultFiles
@@ -69,7 +69,7 @@ def test_a_full_disk_costs_snapshots_first_and_then_ends_the_run_with_one_messag
     assert told.startswith("bertbench: rank 0: ")
     assert "cannot be written (No space left on device); make room there" in told
     (disk / "filler").unlink()
-    found = find("auto", None, log.parent)
+    found = find_resumption("auto", None, log.parent)
     kept = newest(files.snapshots)
     assert found.meta.step == kept[1].step
     restore_files(files, found.meta)  # log and metrics are whole up to there

@@ -27,7 +27,7 @@ def unharmed(world: World) -> None:
 
 
 @pytest.mark.faults
-@pytest.mark.skipif(bool(network.obstacle()), reason=str(network.obstacle()))
+@pytest.mark.skipif(bool(network.network_obstacle()), reason=str(network.network_obstacle()))
 def test_a_node_whose_network_is_gone_is_named_by_those_that_stay(tiny: Tiny, tmp_path: Path) -> None:
     system = tiny("schedule.max_steps=100000", "evaluation.interval_samples=600000",
                   f"launch.stall_timeout_s={SILENT_S}")  # fmt: skip

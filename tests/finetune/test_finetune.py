@@ -15,7 +15,7 @@ from bertbench.common.progress import Progress
 from bertbench.config import System
 from bertbench.distributed.spawn import environments_of
 from bertbench.distributed.world import World
-from bertbench.finetune.output import reserve
+from bertbench.finetune.output import reserve_folder
 from bertbench.finetune.run import finetune
 from bertbench.finetune.span_task import SpanTask
 from bertbench.finetune.squad_inputs import Inputs
@@ -29,7 +29,7 @@ from tests.ranks import answers_of, run_command, run_ranks
 
 def tuned(world: World, system: System, inputs: Inputs, out: Path) -> list[tuple[float, float]]:
     """F1 and validation loss after each epoch."""
-    files = reserve(out) if world.leads else None
+    files = reserve_folder(out) if world.leads else None
     return [(epoch["f1"], epoch["loss"]) for epoch in finetune(system, world, 7, inputs, files, Progress(False))]
 
 

@@ -9,7 +9,7 @@ from bertbench.checkpoint.weights_file import Weights
 from bertbench.common.progress import Progress
 from bertbench.config import System
 from bertbench.distributed.world import World
-from bertbench.finetune.output import reserve
+from bertbench.finetune.output import reserve_folder
 from bertbench.finetune.run import finetune
 from bertbench.finetune.squad_inputs import Inputs
 from tests.conftest import Tiny
@@ -26,7 +26,7 @@ SHAPE = ("finetune.epochs=4", "finetune.warmup_steps=3", "finetune.learning_rate
 
 def course(world: World, system: System, inputs: Inputs, out: Any) -> dict[str, Any]:
     """Return each step's loss and gradient norm, each epoch's scores, and the trained weights."""
-    files = reserve(out) if world.leads else None
+    files = reserve_folder(out) if world.leads else None
     epochs = finetune(system, world, 7, inputs, files, Progress(False))
     if not files:
         return {"epochs": epochs}

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from bertbench.cli.main import main
-from bertbench.finetune.score import marks, normalized, score, summary
+from bertbench.finetune.score import marks, normalized_answer, score, scores_by_group
 from bertbench.finetune.squad import Answer, SquadQuestion
 from tests.conftest import Captured, Printed
 
@@ -25,7 +25,7 @@ def ask(name: str, *answers: str) -> SquadQuestion:
     ],
 )
 def test_texts_are_compared_without_case_punctuation_articles_and_spacing(text: str, expected: str) -> None:
-    assert normalized(text) == expected
+    assert normalized_answer(text) == expected
 
 
 @pytest.mark.parametrize(
@@ -50,7 +50,7 @@ def test_a_prediction_earns(answers: list[str], prediction: str, expected: tuple
 
 def test_a_score_is_the_mean_in_percent_and_tells_questions_without_answers_apart() -> None:
     questions = [ask("a", "Virgin Mary"), ask("b", "1871"), ask("c")]
-    found = summary(questions, {"a": "Virgin Mary of Lourdes", "b": "1871", "c": ""})
+    found = scores_by_group(questions, {"a": "Virgin Mary of Lourdes", "b": "1871", "c": ""})
     assert found == pytest.approx({
         "exact": 200 / 3, "f1": 800 / 9, "total": 3,
         "HasAns_exact": 50, "HasAns_f1": 250 / 3, "HasAns_total": 2,

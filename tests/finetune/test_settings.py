@@ -10,7 +10,7 @@ import pytest
 from bertbench.common.progress import Progress
 from bertbench.config import System
 from bertbench.distributed.world import World
-from bertbench.finetune.output import reserve
+from bertbench.finetune.output import reserve_folder
 from bertbench.finetune.run import finetune
 from bertbench.finetune.squad_inputs import Inputs
 from tests.conftest import Tiny
@@ -61,7 +61,7 @@ CHANGES: tuple[Change, ...] = (
 
 def evidence(world: World, system: System, inputs: Inputs, out: Path) -> dict[str, Any]:
     """Return what a fine-tuning did, without what only repeats its configuration."""
-    files = reserve(out) if world.leads else None
+    files = reserve_folder(out) if world.leads else None
     epochs = finetune(system, world, 7, inputs, files, Progress(False))
     if not files:
         return {}

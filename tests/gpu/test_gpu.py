@@ -7,7 +7,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from bertbench.balance.random_samples import samples_of
+from bertbench.balance.random_samples import samples_of_lengths
 from bertbench.gradients.clip import after_coefficient, gradient_norm
 from bertbench.loading.batch import Batch, batch_of
 from bertbench.loading.filler import filled
@@ -61,7 +61,7 @@ def test_dropout_in_flash_attention_is_unbiased_and_the_same_forward_and_backwar
 def made_up(seed: int) -> Batch:
     """A batch with Wikipedia's share of masked tokens, of a size of its own."""
     lengths = np.sort(np.random.default_rng(seed).integers(20, 512, 13))[::-1]
-    return batch_of(samples_of(lengths, seed, SMALL.vocab_size))
+    return batch_of(samples_of_lengths(lengths, seed, SMALL.vocab_size))
 
 
 class Training:

@@ -9,7 +9,7 @@ from torch import distributed, nn
 
 from bertbench.config.optimizer import Communication
 from bertbench.distributed.world import World
-from bertbench.gradients.error_feedback import decoded, encoded
+from bertbench.gradients.error_feedback import decoded_rows, encoded
 from bertbench.gradients.gradient_sum import bytes_per_step
 from tests.gradients.reducing import reducer_of
 from tests.ranks import run_ranks
@@ -78,13 +78,13 @@ def test_a_block_is_rounded_to_127ths_of_its_largest_element() -> None:
     row = torch.zeros(2, 600)
     row[0, :4] = torch.tensor([127.0, -63.4, 0.4, 0.6])
     row[0, 512:514] = torch.tensor([-2.54, 1.0])  # another block: scale 0.02
-    got = decoded(encoded(row), 600)
+    got = decoded_rows(encoded(row), 600)
     assert encoded(row).shape == (2, 600 + 2 * 4)
     assert got[0, :4].tolist() == [127, -63, 0, 1]
     assert got[0, 512:514].tolist() == pytest.approx([-2.54, 1.0], abs=1e-6)
     assert not got[1].any()
     row[1, 3] = math.inf
-    assert not decoded(encoded(row), 600)[1, :512].isfinite().any()
+    assert not decoded_rows(encoded(row), 600)[1, :512].isfinite().any()
 
 
 @pytest.mark.parametrize("name", WAYS)

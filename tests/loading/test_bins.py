@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import torch
 
-from bertbench.balance.random_samples import draw_lengths, samples_of
+from bertbench.balance.random_samples import draw_lengths, samples_of_lengths
 from bertbench.loading.batch import Batch, batch_of
 from bertbench.loading.bins import Bins, BinSampler
 from bertbench.loading.filler import fill_to, size_of
@@ -21,11 +21,11 @@ COUNT = 16
 
 def drawn(seed: int) -> Batch:
     lengths = Random(seed).choices(LENGTHS, k=COUNT)
-    return batch_of(samples_of(np.sort(lengths)[::-1], seed))
+    return batch_of(samples_of_lengths(np.sort(lengths)[::-1], seed))
 
 
 def of_length(length: int, count: int) -> Batch:
-    return batch_of(samples_of(np.full(count, length), 0))
+    return batch_of(samples_of_lengths(np.full(count, length), 0))
 
 
 BINS = Bins([size_of(drawn(seed)) for seed in range(200)], longest=512)

@@ -10,7 +10,7 @@ from bertbench.config import System
 from bertbench.data.store.columns import pack
 from bertbench.data.store.dataset import Dataset
 from bertbench.distributed.world import World
-from bertbench.loading.batch import read
+from bertbench.loading.batch import read_samples
 from bertbench.loading.loader import make_exchange
 from bertbench.training.build import make_sampler
 from tests.conftest import Tiny
@@ -29,8 +29,8 @@ def check_exchange(world: World, system: System, folder: Path, group: int) -> li
     assert exchange is not None
     for step in range(3):
         plan = sampler.planner.plan(step)
-        ids, content = exchange.gathered(plan, read(samples, plan.drawn.of(world.rank)))
-        assert samples_of(content) == samples_of(read(samples, ids))
+        ids, content = exchange.gathered(plan, read_samples(samples, plan.drawn.of(world.rank)))
+        assert samples_of(content) == samples_of(read_samples(samples, ids))
         assert set(plan.assigned.of(world.rank)) <= set(ids)
     assert len(ids) == group * 3
     return sorted(ids.tolist())

@@ -89,7 +89,7 @@ def test_the_loading_thread_takes_its_rank_s_gpu_before_it_loads(
     monkeypatch.setattr(torch.cuda, "Stream", lambda device: device)
     loader = Loader(sampler(), 0, torch.device("cuda", 3))
     monkeypatch.setattr(loader, "_load", lambda step, first: len(taken))
-    monkeypatch.setattr(loader, "_wait_for", lambda loading, step: loading.result())
+    monkeypatch.setattr(loader, "_wait_for", lambda loading: loading.loaded.result())
     assert list(loader.steps(range(2))) == [1, 1]
     ((thread, device),) = taken
     assert device == torch.device("cuda", 3)

@@ -35,7 +35,7 @@ def test_a_file_that_promises_gpus_that_are_not_there_is_an_error() -> None:
     missing = int(describe.accelerators().get("accelerators_per_node", "0")) + 1
     promised = load_system("dgxa100_n1").hardware.model_copy(update={"accelerators_per_node": missing})
     with pytest.raises(RunError, match=f"found {missing - 1} GPUs, the system file promises {missing} a node"):
-        describe.differences(promised)
+        describe.hardware_differences(promised)
 
 
 def test_another_processor_is_told_and_a_fuller_name_is_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -44,8 +44,8 @@ def test_another_processor_is_told_and_a_fuller_name_is_the_same(monkeypatch: py
     named = Hardware(
         division="open", status="Preview", system_name="x", number_of_nodes=1, host_processor_model_name="AMD EPYC 7742"
     )
-    assert describe.differences(named) == []
-    (line,) = describe.differences(named.model_copy(update={"host_processor_model_name": "Intel Xeon"}))
+    assert describe.hardware_differences(named) == []
+    (line,) = describe.hardware_differences(named.model_copy(update={"host_processor_model_name": "Intel Xeon"}))
     assert (
         "found host_processor_model_name 'AMD EPYC 7742 64-Core Processor', the system file says 'Intel Xeon'" in line
     )

@@ -8,7 +8,7 @@ import pytest
 
 from bertbench.machine import describe, meters, provenance
 from bertbench.machine import gpus as machine_gpus
-from bertbench.machine.meters import Meter, find
+from bertbench.machine.meters import Meter, find_meters
 from tests.conftest import Program
 
 RANGE_UJ = 262_143_328_850
@@ -74,8 +74,8 @@ def zone(root: Path, path: str, name: str, microjoules: int) -> Path:
     return folder / "energy_uj"
 
 
-def only(found: meters.Found) -> Meter:
-    (meter,) = found.meters
+def only(found: meters.NodeMeters) -> Meter:
+    (meter,) = found.usable
     return meter
 
 
@@ -88,7 +88,7 @@ def test_rapl_counts_packages_and_their_memory_once_and_survives_a_counter_that_
     zone(tmp_path, "intel-rapl:0:0", "core", 3)  # a part of package-0
     zone(tmp_path, "intel-rapl:2", "psys", 3)  # both packages once more
     zone(tmp_path, "intel-rapl-mmio:0", "package-0", 3)
-    meter = only(find(tmp_path))
+    meter = only(find_meters(tmp_path))
     assert meter.watts() == {}
     first.write_text("101000000")
     second.write_text("50000000")
@@ -99,7 +99,7 @@ def test_rapl_counts_packages_and_their_memory_once_and_survives_a_counter_that_
 
 def test_gpus_count_energy(tmp_path: Path, seconds: list[float], gpus: Gpus) -> None:
     gpus.millijoules = [5_000_000, 0]
-    meter = only(find(tmp_path))
+    meter = only(find_meters(tmp_path))
     assert meter.watts() == {}
     gpus.millijoules = [5_350_000, 90_000]
     seconds[0] += 0.5
@@ -111,15 +111,15 @@ def test_ipmi_tells_the_power_of_the_whole_node(tmp_path: Path, program: Program
         "ipmitool",
         '[ "$*" = "dcmi power reading" ] && echo "    Instantaneous power reading:       314 Watts"',
     )
-    assert only(find(tmp_path)).watts() == {"node": 314.0}
+    assert only(find_meters(tmp_path)).watts() == {"node": 314.0}
 
 
 def test_a_meter_that_can_t_be_read_is_one_clear_line_each(tmp_path: Path, program: Program) -> None:
     program("ipmitool", 'echo "Could not open device at /dev/ipmi0" >&2; exit 1')
     counter = zone(tmp_path, "intel-rapl:0", "package-0", 1)
     counter.unlink()
-    found = find(tmp_path)
-    assert found.meters == []
+    found = find_meters(tmp_path)
+    assert found.usable == []
     assert found.absent == ["NVML: found no GPU"]
     assert found.faulty == [
         f"RAPL: {counter} can't be read (No such file or directory); only root may, unless `chmod a+r` lets others",
@@ -138,29 +138,29 @@ def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_what_no_node_draws_is_no_reading_of_ipmi(tmp_path: Path, program: Program, impatient: None, said: str) -> None:
     program("ipmitool", f'echo "    Instantaneous power reading:     {said}"\necho "    Minimum:      314 Watts"')
     zone(tmp_path, "intel-rapl:0", "package-0", 1_000_000)
-    found = find(tmp_path)
-    assert [meter.name for meter in found.meters] == ["rapl"], "it doesn't displace good meters"
+    found = find_meters(tmp_path)
+    assert [meter.name for meter in found.usable] == ["rapl"], "it doesn't displace good meters"
     assert found.faulty[0].startswith("IPMI: ")
 
 
 @pytest.mark.parametrize(("said", "watts"), [("314 Watts", 314), ("314.5 W", 314.5), ("271000 mW", 271)])
 def test_ipmi_may_state_power_in_other_units(tmp_path: Path, program: Program, said: str, watts: float) -> None:
     program("ipmitool", f'echo "    Instantaneous power reading:     {said}"')
-    assert only(find(tmp_path)).watts() == {"node": watts}
+    assert only(find_meters(tmp_path)).watts() == {"node": watts}
 
 
 def test_ipmi_that_is_busy_at_first_is_found(tmp_path: Path, program: Program, impatient: None) -> None:
     busy = tmp_path / "busy"
     busy.touch()
     program("ipmitool", f'[ -e {busy} ] && rm {busy} && exit 1; echo "Instantaneous power reading: 9 Watts"')
-    assert only(find(tmp_path)).watts() == {"node": 9}
+    assert only(find_meters(tmp_path)).watts() == {"node": 9}
 
 
 def test_a_counter_that_stands_still_is_counted_from_before_that(
     tmp_path: Path, seconds: list[float], gpus: Gpus
 ) -> None:
     gpus.millijoules = [5_000_000, 7_000]
-    meter = only(find(tmp_path))
+    meter = only(find_meters(tmp_path))
     meter.watts()
     gpus.millijoules = [5_100_000, 7_000]
     seconds[0] += 1
@@ -173,7 +173,7 @@ def test_a_counter_that_stands_still_is_counted_from_before_that(
 
 def test_a_counter_that_begins_anew_misses_one_reading(tmp_path: Path, seconds: list[float], gpus: Gpus) -> None:
     gpus.millijoules = [5_000_000]
-    meter = only(find(tmp_path))
+    meter = only(find_meters(tmp_path))
     meter.watts()
     gpus.millijoules = [3_000]  # the driver was loaded again
     seconds[0] += 1
@@ -188,7 +188,7 @@ def test_a_counter_that_fails_once_counts_the_energy_of_that_time_afterwards(
     tmp_path: Path, seconds: list[float]
 ) -> None:
     counter = zone(tmp_path, "intel-rapl:0", "package-0", 1_000_000)
-    meter = only(find(tmp_path))
+    meter = only(find_meters(tmp_path))
     meter.watts()
     seconds[0] += 1
     counter.write_text("na\n")

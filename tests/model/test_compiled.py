@@ -10,7 +10,7 @@ import torch
 from torch._dynamo.testing import CompileCounter
 
 from bertbench.model.bert import Bert, Embeddings
-from bertbench.model.compiled import compile_pieces, configure_compiler, obstacle
+from bertbench.model.compiled import compile_pieces, compiler_obstacle, configure_compiler
 from bertbench.model.loss import LossSums, Scores
 from tests.compiling import compiled_by
 from tests.model.test_compiled_layer import SHAPE, batch_of
@@ -60,7 +60,7 @@ def test_the_compiler_is_set_up_before_it_is_tried(monkeypatch: pytest.MonkeyPat
             return function
 
         monkeypatch.setattr(torch, "compile", tried)
-        assert obstacle(torch.device("cpu")) is None
+        assert compiler_obstacle(torch.device("cpu")) is None
         assert seen == [1], "32 compiling processes on every rank"
 
 
@@ -76,7 +76,7 @@ def test_inductor_gets_one_program_where_cxx_names_two(tmp_path: Path, monkeypat
 
 def test_an_option_that_torch_dropped_is_an_obstacle_and_no_crash(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(torch._dynamo, "config", object())
-    reason = obstacle(torch.device("cpu"))
+    reason = compiler_obstacle(torch.device("cpu"))
     assert reason
     assert reason.startswith("'object' object has no attribute 'recompile_limit'")  # Python 3.13 adds to it
 

@@ -155,7 +155,7 @@ def test_gelu_s_gradient_comes_with_its_sums_over_blocks_of_rows() -> None:
 
 def errors_of_kernel(world: World) -> list[float]:
     """The largest differences of the kernel, in Triton's interpreter, from torch's operations."""
-    from bertbench.model.gelu_kernel import run  # noqa: PLC0415 - Triton, which is optional
+    from bertbench.model.gelu_kernel import run_kernel  # noqa: PLC0415 - Triton, which is optional
 
     del world
     torch.manual_seed(6)
@@ -166,7 +166,7 @@ def errors_of_kernel(world: World) -> list[float]:
         bias = torch.randn(300)
         expected = gelu_gradient(gradient, product, bias)
         found = [torch.full_like(tensor, torch.nan) for tensor in expected]
-        run(gradient, product, bias, *found, ROWS)
+        run_kernel(gradient, product, bias, *found, ROWS)
         errors += [(a.float() - b.float()).abs().max().item() for a, b in zip(expected, found, strict=True)]
     return errors
 

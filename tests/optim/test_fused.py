@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from torch._dynamo.testing import CompileCounter
 
 import bertbench.optim.adam
-from bertbench.model.compiled import obstacle
+from bertbench.model.compiled import compiler_obstacle
 from bertbench.optim.adam import MultiTensorAdam, blocks_step, foreach_step, native_adam_step
 from bertbench.optim.fused import FusedStep
 from bertbench.optim.optimizer import StepFunction, StepScalars, StepTensors
@@ -25,7 +25,7 @@ def test_fused_passes_do_what_the_multi_tensor_ones_do(name: str, monkeypatch: p
     # the largest tensor has a rest, the smallest none
     monkeypatch.setattr(bertbench.optim.adam, "BLOCK_PER_THREAD", 10)
     options = adam(**OPTIONS.model_dump(include={"beta1", "beta2", "weight_decay"})) if name == "adam" else OPTIONS
-    if name == "lamb" and (reason := obstacle(torch.device("cpu"))):
+    if name == "lamb" and (reason := compiler_obstacle(torch.device("cpu"))):
         pytest.skip(reason)
     fused_step: StepFunction = {"lamb in blocks": blocks_step, "adam": native_adam_step}.get(name) or FusedStep(
         torch.device("cpu")
@@ -106,5 +106,5 @@ def test_blocks_give_the_same_bits_wherever_a_tensor_lies_in_memory() -> None:
 def test_without_a_compiler_that_is_said_in_a_line() -> None:
     torch._dynamo.reset()
     with torch._inductor.config.patch({"cpp.cxx": (None, "/nowhere/g++"), "fx_graph_cache": False}):
-        found = obstacle(torch.device("cpu"))
+        found = compiler_obstacle(torch.device("cpu"))
     assert re.fullmatch(r"[^\n]*No working C[+][+] compiler found[^\n]*", found or "")

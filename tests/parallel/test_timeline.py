@@ -14,7 +14,7 @@ from bertbench.distributed.world import World
 from bertbench.parallel.stage_spans import StageSpan
 from bertbench.results.pipeline_timeline import PipelineTimeline, add_to_trace, bubble_of_phases, bubble_of_spans, waits
 from bertbench.run_files.straggler import rank_times
-from lab.bench.pipeline_simulation import Pass, orders, simulate
+from lab.bench.pipeline_simulation import Pass, orders, simulate_pipeline
 from lab.bench.sleeping_pipeline import SleepingPipeline
 from tests.conftest import Answer, Printed, Tiny
 from tests.ranks import run_ranks
@@ -31,7 +31,7 @@ def test_a_simulated_bubble_of_equal_stages_is_the_formula_s(
     schedule: PipelineSchedule, ranks: int, microbatches: int, virtual_stages: int
 ) -> None:
     order = orders(schedule, ranks, microbatches, virtual_stages)
-    step = simulate(order, lambda taken: 1.0 if taken.kind == "forward" else 2.0, 0.0, ranks * virtual_stages)
+    step = simulate_pipeline(order, lambda taken: 1.0 if taken.kind == "forward" else 2.0, 0.0, ranks * virtual_stages)
     assert step.bubble == pytest.approx(bubble_share(ranks, microbatches, virtual_stages))
     assert len(step.times) == 2 * ranks * virtual_stages * microbatches
 
@@ -175,7 +175,9 @@ def simulated_bubble(of_step: list[list[StageSpan]]) -> float:
             ready = max((source.ended for source in sources if source), default=after.began)
             handovers_s[after.kind, after.stage, after.microbatch] = after.began - ready
     order = [[Pass(s.kind, s.stage, s.microbatch) for s in of_rank] for of_rank in passes]
-    return simulate(order, lambda taken: times[taken].ended - times[taken].began, 0.0, 2, handovers_s.get).bubble
+    return simulate_pipeline(
+        order, lambda taken: times[taken].ended - times[taken].began, 0.0, 2, handovers_s.get
+    ).bubble
 
 
 def test_passes_that_were_not_timed_show_no_straggler(tmp_path: Path, answer: Answer) -> None:

@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 from torch.overrides import TorchFunctionMode
 
-from bertbench.balance.random_samples import samples_of
+from bertbench.balance.random_samples import samples_of_lengths
 from bertbench.config import System
 from bertbench.data.store.columns import Integers
 from bertbench.loading.batch import Batch, batch_of
@@ -83,4 +83,4 @@ def saved_by_flash(qkv_T3HK: Tensor, sequences: Sequences, dropout: float) -> Te
 
 def batch_of_lengths(lengths_S: Integers) -> Batch:
     """Return sequences of these lengths with Wikipedia's share of masked tokens; content doesn't matter."""
-    return batch_of(samples_of(np.sort(lengths_S)[::-1], seed=1, vocabulary=6))
+    return batch_of(samples_of_lengths(np.sort(lengths_S)[::-1], seed=1, vocabulary=6))

@@ -12,7 +12,7 @@ from bertbench.plan.calibrate import calibration, leave_out, other_results
 from bertbench.plan.calibrating_results import Method, calibrating, forecast_results
 from bertbench.plan.convergence import reference_points, samples_to_converge
 from bertbench.plan.forecast import forecast_run
-from bertbench.plan.load_efficiency import flops, load_efficiency, mean_flops
+from bertbench.plan.load_efficiency import flops, flops_per_sample, load_efficiency
 from bertbench.plan.step_time import (
     HARDWARE,
     Calibration,
@@ -69,7 +69,7 @@ def test_samples_to_converge_between_reference_points_are_interpolated() -> None
 def test_the_work_of_a_sample_is_that_of_bert_large_unpadded() -> None:
     # 6 FLOPs a weight and token in training; 24 layers of 12.6 M weights: 1,812 MFLOP a token; the head on 14.93 % of
     # the tokens adds 6 x 0.1493 x (1024^2 + 1024 x 30,528); a pair of tokens takes 12 x 24 x 1024
-    assert mean_flops() == pytest.approx(500e9, rel=0.005)
+    assert flops_per_sample() == pytest.approx(500e9, rel=0.005)
     assert flops(np.array([1]))[0] == pytest.approx(1_811_939_328 + 0.1493 * 193_855_488 + 294_912)
 
 

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from bertbench.report.side_process import SHARE, Side
+from bertbench.report.side_process import SHARE, SideWork
 from tests.docs.listing import REPOSITORY
 from tests.report.test_trackers import Kept
 from tests.report.written import write_run
@@ -30,7 +30,7 @@ def test_a_tracker_gets_a_small_share_of_a_processor_and_what_it_missed_when_the
     monkeypatch.setattr(time, "monotonic", lambda: now)
     log = write_run(tmp_path / "toy" / "bert", steps=40, status=None)
     (log.with_suffix("") / "metrics.jsonl").rename(tmp_path / "later.jsonl")
-    side = Side(log, tmp_path, ["tensorboard"])
+    side = SideWork(log, tmp_path, ["tensorboard"])
     (tmp_path / "later.jsonl").rename(log.with_suffix("") / "metrics.jsonl")
     for seconds, passed_on in ((5, 10), (15, 10), (25, 20)):  # ten steps take 50 ms, which is the share of 25 s
         now += seconds

@@ -18,7 +18,7 @@ import pytest
 from bertbench.common.errors import ConfigError
 from bertbench.distributed.spawn import free_port
 from bertbench.report.openmetrics import address
-from bertbench.report.side_process import Side
+from bertbench.report.side_process import SideWork
 from tests.conftest import Captured, Printed
 from tests.faults.test_left_behind import read
 from tests.report.test_trackers import Kept
@@ -149,7 +149,7 @@ def test_a_tracker_that_fails_for_a_while_gets_every_step_later_and_is_warned_of
     monkeypatch.setattr("bertbench.report.side_process.open_tracker", lambda *_: tracker)
     monkeypatch.setattr("bertbench.report.side_process._earned_s", iter(range(10**6)).__next__)  # always more
     log = write_run(tmp_path / "toy" / "bert", steps=2, status=None)
-    side = Side(log, tmp_path, ["mlflow"])
+    side = SideWork(log, tmp_path, ["mlflow"])
     tracker.cut_off = True
     for steps in (3, 4, 5):
         write_run(log.parent, steps=steps, status=None)
@@ -170,7 +170,7 @@ def test_a_tracker_that_fails_to_the_end_is_named_with_what_to_do(
 ) -> None:
     tracker = Failing()
     monkeypatch.setattr("bertbench.report.side_process.open_tracker", lambda *_: tracker)
-    side = Side(write_run(tmp_path / "toy" / "bert"), tmp_path, ["mlflow"])
+    side = SideWork(write_run(tmp_path / "toy" / "bert"), tmp_path, ["mlflow"])
     tracker.cut_off = True
     side._feeds["mlflow"]._unsent = tracker.points[:1]
     side.close()

@@ -4,8 +4,8 @@ import xml.etree.ElementTree as ET
 
 import pytest
 
-from bertbench.report.charts import Axis, lines, number, scatter, ticks
-from bertbench.report.page import page, paragraph, section, table
+from bertbench.report.charts import Axis, axis_number, lines, scatter, ticks
+from bertbench.report.page import html_table, page, paragraph, section
 
 
 def places(figure: str, kind: str, *names: str) -> list[list[float]]:
@@ -30,7 +30,7 @@ def test_ticks_are_round_and_cover_the_range() -> None:
 
 def test_numbers_are_short() -> None:
     texts = {0.72: "0.72", 1234: "1,234", 12_800: "12.8k", 2_414_421: "2.414M", 0: "0", 3e9: "3G", -0.5: "-0.5"}
-    assert {value: number(value) for value in texts} == texts
+    assert {value: axis_number(value) for value in texts} == texts
 
 
 def test_a_point_stands_where_its_axes_say() -> None:
@@ -51,7 +51,7 @@ def test_few_and_equal_points_are_drawn_and_no_others(points: list[tuple[float, 
 def test_text_from_a_log_is_never_markup() -> None:
     evil = '<script>alert(1)</script>"&'
     figure = lines(evil, {evil: [(1, 2), (2, 3)]}, Axis(evil), Axis(evil), (evil, 3))
-    assert "<script" not in page(evil, section(evil, paragraph(evil), figure, table([evil], [[evil]], evil)))
+    assert "<script" not in page(evil, section(evil, paragraph(evil), figure, html_table([evil], [[evil]], evil)))
     ET.fromstring(figure)
 
 
@@ -83,7 +83,12 @@ def test_an_axis_label_is_never_clipped(label: str) -> None:
 
 def test_no_two_of_thirty_series_look_alike() -> None:
     names = [f"method {number}" for number in range(30)]
-    figure = lines("t", {name: [(0, number), (1, number)] for number, name in enumerate(names)}, Axis("x"), Axis("y"))
+    figure = lines(
+        "t",
+        {name: [(0, number), (1, number)] for number, name in enumerate(names)},
+        Axis("x"),
+        Axis("y"),
+    )
     looks = {drawn.get("class") for drawn in ET.fromstring(figure).iter("path") if drawn.find("title") is not None}
     assert len(looks) == 30
     assert len({drawn.get("class") for drawn in ET.fromstring(figure).iter("i")}) == 30

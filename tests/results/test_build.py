@@ -80,7 +80,7 @@ def test_each_system_has_a_folder_with_what_makes_its_runs_again(package: Path) 
 def test_a_closed_systems_scripts_make_mlperfs_data_and_weights(tmp_path: Path) -> None:
     config = load_system("dgxa100_n1").model_dump(mode="json", by_alias=True)
     runs = [{"seed": 7, "commit": "abc"}]
-    implementation.write(tmp_path / "it", "dgxa100_n1", config, config["hardware"], runs, "abc")
+    implementation.write_folder(tmp_path / "it", "dgxa100_n1", config, config["hardware"], runs, "abc")
     datasets = tmp_path / "it/init_datasets.sh"
     subprocess.run([Path(sys.executable).with_name("shellcheck"), datasets], check=True)
     text = datasets.read_text()

@@ -17,17 +17,17 @@ def main() -> None:
     source, target = map(Path, sys.argv[1:])
     project = tomllib.loads((source / "pyproject.toml").read_text(encoding="utf-8"))
     needed = [*project["project"]["dependencies"], *project["build-system"]["requires"]]
-    (ours,) = [one for one in needed if one.startswith("torch>")]
+    (ours,) = [requirement for requirement in needed if requirement.startswith("torch>")]
     oldest, untested = (_minor(bound) for bound in re.findall(r"[\d.]+", ours))
     torch = _torch()
     if torch >= oldest:
         needed.remove(ours)
-    found = {_plain(name): base.version for base in distributions() if (name := base.metadata["Name"])}
+    installed = {_plain(name): base.version for base in distributions() if (name := base.metadata["Name"])}
     pins = (source / "constraints.txt").read_text(encoding="utf-8").splitlines()
-    free = [pin for pin in pins if _plain(pin.partition("==")[0]) not in found]
+    free = [pin for pin in pins if _plain(pin.partition("==")[0]) not in installed]
     (target / "requirements.txt").write_text("\n".join(needed) + "\n", encoding="utf-8")
     (target / "constraints.txt").write_text("\n".join(free) + "\n", encoding="utf-8")
-    brought = ", ".join(f"{name} {found[name]}" for name in ("torch", "numpy") if name in found)
+    brought = ", ".join(f"{name} {installed[name]}" for name in ("torch", "numpy") if name in installed)
     print(f"the base brings {brought or 'neither torch nor numpy'}; {_apex()}")
     if torch >= untested:
         print(f"the base's torch is untested: pyproject.toml asks for {ours}; see docs/compatibility.md")

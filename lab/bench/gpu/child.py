@@ -12,7 +12,7 @@ _DRAIN_S = 5.0
 _OURS = "bertbench: "
 
 
-class Ended(NamedTuple):
+class CommandEnd(NamedTuple):
     """How a command ended."""
 
     code: int | None
@@ -21,12 +21,12 @@ class Ended(NamedTuple):
     """Why it failed: the last line of its standard error that begins with our name, or the last that isn't empty."""
 
 
-def run(
+def run_within(
     command: Sequence[str],
     take_line: Callable[[str], None],
     limit_s: float | None = None,
     environment: Mapping[str, str] | None = None,
-) -> Ended:
+) -> CommandEnd:
     """Call `take_line` with each line of standard output as it comes; at the limit, kill the command's whole group."""
     process = subprocess.Popen(
         command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=limit_s is not None,
@@ -54,7 +54,7 @@ def run(
         process.wait()
     for reader in readers:
         reader.join(_DRAIN_S)  # what it left behind may still hold the pipe
-    return Ended(code, last[0])
+    return CommandEnd(code, last[0])
 
 
 def _read(stream: IO[str] | None, take_line: Callable[[str], None]) -> None:

@@ -8,10 +8,10 @@ from collections.abc import Callable
 from pkgutil import resolve_name
 from typing import NamedTuple
 
-from lab.bench.gpu.stand import Unfit, say
+from lab.bench.gpu.stand import Unfit, print_row
 
 
-class Part(NamedTuple):
+class CheckPart(NamedTuple):
     """One part of the check."""
 
     name: str
@@ -24,38 +24,38 @@ class Part(NamedTuple):
 
 
 PARTS = (
-    Part(
+    CheckPart(
         "demo", "product", "run_and_time.sh trains the demo to its target on one GPU", 180,
         "lab.bench.gpu.parts product.demo",
     ),
-    Part(
+    CheckPart(
         "large", "product", "200 steps of BERT-Large by run_and_time.sh, fast and plain", 390,
         "lab.bench.gpu.parts product.large",
     ),
-    Part(
+    CheckPart(
         "tests", "correct", "flash attention's error, half precision, recompiles, read-backs", 150,
         "pytest -q -p lab.bench.gpu.pytest_rows tests/gpu/test_gpu.py",
     ),
-    Part(
+    CheckPart(
         "capture", "correct", "whole steps as CUDA graphs: legal, and the same losses", 290,
         "lab.bench.gpu.parts training.capture",
     ),
-    Part(
+    CheckPart(
         "trainer", "correct", "every optimizer in the trainer, on one rank and on all", 140,
         "lab.bench.gpu.parts training.optimizers",
     ),
-    Part(
+    CheckPart(
         "step", "speed", "samples/s beside transformers, flash attention among them", 360,
         "bertbench lab step --json --device cuda --sizes large --no-compile",
     ),
-    Part(
+    CheckPart(
         "optim", "speed", "LAMB beside torch's fused AdamW", 60, "bertbench lab update --json --device cuda"
     ),
-    Part(
+    CheckPart(
         "computed", "speed", "the steps that kernels' bytes and launches predict, to read beside those timed", 150,
         "bertbench lab roofline --json",
     ),
-    Part(
+    CheckPart(
         "trace", "profile", "where the time of a step of BERT-Large goes", 210, "lab.bench.gpu.parts product.profile"
     ),
 )  # fmt: skip
@@ -69,7 +69,7 @@ def main(function: str) -> None:
     try:
         run()
     except Unfit as reason:
-        say({"not_reached": str(reason)})
+        print_row({"not_reached": str(reason)})
 
 
 if __name__ == "__main__":

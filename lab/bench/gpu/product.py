@@ -17,8 +17,8 @@ from bertbench.common.paths import SCRIPTS_HOME
 from bertbench.data.store.manifest import Manifest, Tokenizer
 from bertbench.data.store.shards import write_split
 from bertbench.model.shape import SHAPES, BertShape
-from lab.bench.gpu.child import run
-from lab.bench.gpu.stand import Row, Unfit, attempt, say
+from lab.bench.gpu.child import run_within
+from lab.bench.gpu.stand import Row, Unfit, attempt, print_row
 from lab.bench.gpu.text import learnable
 from lab.bench.short_run import model_section
 
@@ -38,7 +38,7 @@ def demo() -> None:
     with _folder():
         words = [sys.executable, "-m", "bertbench", "data", "prepare", "--system", "cpu_demo"]
         subprocess.run(words, check=True, stdout=sys.stderr)
-        say(trained("cpu_demo", _ONE_GPU))
+        print_row(trained("cpu_demo", _ONE_GPU))
 
 
 def large() -> None:
@@ -50,7 +50,7 @@ def large() -> None:
 
 
 def _say_trained(choice: str, system: str, settings: Sequence[str]) -> None:
-    say({"choice": choice, **trained(system, settings, (_TARGET_REACHED, _TARGET_MISSED))})
+    print_row({"choice": choice, **trained(system, settings, (_TARGET_REACHED, _TARGET_MISSED))})
 
 
 def profile() -> None:
@@ -58,7 +58,7 @@ def profile() -> None:
     with _folder() as folder:
         system = write_system(folder, SHAPES["large"], _BATCH, _STEPS)
         log = Path(_run([str(system), "--profile", "--set", "compute.compile=default"])["log"])
-        say({**json.loads((log.with_suffix("") / "profile.json").read_text()), "holds": True})
+        print_row({**json.loads((log.with_suffix("") / "profile.json").read_text()), "holds": True})
 
 
 def trained(system: str, settings: Sequence[str], codes: Collection[int] = (_TARGET_REACHED,)) -> Row:
@@ -120,7 +120,7 @@ def _run(words: list[str], codes: Collection[int] = (_TARGET_REACHED,)) -> dict[
     path = os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]])
     output: list[str] = []
     command = [str(SCRIPTS_HOME / "run_and_time.sh"), *words, "--json"]
-    ended = run(command, output.append, environment={**os.environ, "PATH": path})
+    ended = run_within(command, output.append, environment={**os.environ, "PATH": path})
     if ended.code not in codes:
         raise Unfit("needs a GPU") if _NO_GPU in ended.last else RuntimeError(f"ended with {ended.code}: {ended.last}")
     found: dict[str, Any] = json.loads("".join(output))[0]

@@ -2,7 +2,7 @@
 
 import pytest
 
-from lab.bench.gpu.stand import Row, say
+from lab.bench.gpu.stand import Row, print_row
 
 
 def pytest_runtest_logreport(report: pytest.TestReport) -> None:
@@ -12,9 +12,9 @@ def pytest_runtest_logreport(report: pytest.TestReport) -> None:
     print()  # pytest's dots have no line of their own
     row: Row = {"test": report.nodeid.partition("::")[2]}
     if report.skipped:
-        say(row | {"not_reached": str(report.longrepr[2]) if isinstance(report.longrepr, tuple) else "skipped"})
+        print_row(row | {"not_reached": str(report.longrepr[2]) if isinstance(report.longrepr, tuple) else "skipped"})
     elif report.failed:
         message = getattr(getattr(report.longrepr, "reprcrash", None), "message", str(report.longrepr))
-        say(row | {"holds": False, "error": message.partition("\n")[0]})
+        print_row(row | {"holds": False, "error": message.partition("\n")[0]})
     else:
-        say(row | {"holds": True} | dict(report.user_properties))
+        print_row(row | {"holds": True} | dict(report.user_properties))

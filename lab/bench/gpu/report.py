@@ -10,7 +10,7 @@ import torch
 
 from bertbench.common.atomic import new_file
 from bertbench.machine.provenance import commit
-from lab.bench.gpu.parts import Part
+from lab.bench.gpu.parts import CheckPart
 from lab.bench.gpu.stand import Row
 from lab.record_page import record_page
 
@@ -21,7 +21,7 @@ _CUT_OFF = "the command ended while it ran"
 class Report:
     """The results so far, of this command's parts and of those that earlier commands left in the folder."""
 
-    def __init__(self, folder: Path, chosen: Sequence[Part]) -> None:
+    def __init__(self, folder: Path, chosen: Sequence[CheckPart]) -> None:
         self._folder, self._chosen = folder, chosen
         self._output = ""  # of the part that runs, since its last row
         folder.mkdir(parents=True, exist_ok=True)
@@ -32,12 +32,12 @@ class Report:
             self._parts[part.name] = {"name": part.name, "shows": part.shows, "rows": []}
             self.end(part, "not reached")
 
-    def begin(self, part: Part) -> None:
+    def begin(self, part: CheckPart) -> None:
         """Count a part as failed until it has ended, so that a kill leaves the truth."""
         self._output = ""
         self.end(part, "failed", _CUT_OFF)
 
-    def take(self, part: Part, line: str) -> None:
+    def take(self, part: CheckPart, line: str) -> None:
         """Take a line of a part's output: a row, or a piece of one JSON text that is its only one."""
         self._output += line
         try:
@@ -49,18 +49,18 @@ class Report:
         self.rows(part).append(found if is_row else {"found": found, "holds": True})
         self._write()
 
-    def end(self, part: Part, status: str, reason: str = "", seconds: float = 0.0) -> str:
+    def end(self, part: CheckPart, status: str, reason: str = "", seconds: float = 0.0) -> str:
         """Note how a part ended, one of STATUSES, with the reason if it did not hold; return both as text."""
         self._parts[part.name].update(status=status, reason=reason, seconds=seconds)
         self._write()
         return f"{status} {reason}".rstrip()
 
-    def rows(self, part: Part) -> list[Row]:
+    def rows(self, part: CheckPart) -> list[Row]:
         """Return a part's rows so far."""
         rows: list[Row] = self._parts[part.name]["rows"]
         return rows
 
-    def broken(self, part: Part) -> str:
+    def broken(self, part: CheckPart) -> str:
         """Return which rows don't hold: their first value, which names them, and their error."""
         broken = [row for row in self.rows(part) if not row.get("holds", True)]
         return "; ".join(": ".join([str(next(iter(row.values()))), row.get("error", "doesn't hold")]) for row in broken)

@@ -50,7 +50,7 @@ def stand() -> Stand:
     return Stand("cuda", torch.cuda.device_count(), dropless, 32, 6)
 
 
-def say(row: Row) -> None:
+def print_row(row: Row) -> None:
     """Print a result at once, one line of JSON: what was measured before a kill is kept."""
     print(json.dumps(row), flush=True)
 
@@ -64,4 +64,4 @@ def attempt(choice: str, work: Callable[[], object]) -> None:
     except Exception as error:  # noqa: BLE001 - anything may fail in code that never ran on this machine
         traceback.print_exc()
         lines = str(error).strip().splitlines() or [""]
-        say({"choice": choice, "holds": False, "error": f"{type(error).__name__}: {lines[-1]}"})
+        print_row({"choice": choice, "holds": False, "error": f"{type(error).__name__}: {lines[-1]}"})

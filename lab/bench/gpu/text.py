@@ -5,8 +5,8 @@ from dataclasses import replace
 import numpy as np
 import torch
 
-from bertbench.balance.random_samples import draw_lengths, samples_of
-from bertbench.data.store.columns import Columns, spans
+from bertbench.balance.random_samples import draw_lengths, samples_of_lengths
+from bertbench.data.store.columns import Columns, places_of_spans
 from bertbench.loading.batch import batch_of
 from bertbench.loading.filler import Fill
 from bertbench.loading.loader import LoadedPart
@@ -21,10 +21,10 @@ _SHORTEST = 5
 def learnable(shape: BertShape, samples: int, seed: int) -> Columns:
     """Return samples of Wikipedia's lengths, longest first: token i + 1 is twice token i modulo 61, 15 % masked."""
     lengths = np.sort(np.clip(draw_lengths(samples, seed), _SHORTEST, shape.max_positions))[::-1]
-    content = samples_of(lengths, seed)
+    content = samples_of_lengths(lengths, seed)
     powers = np.array([pow(2, place, _WORDS) for place in range(shape.max_positions)])
     starts = np.repeat(np.random.default_rng(seed).integers(1, _WORDS, samples), lengths)
-    tokens = _FIRST + starts * powers[spans(np.zeros(samples, np.int64), lengths)] % _WORDS
+    tokens = _FIRST + starts * powers[places_of_spans(np.zeros(samples, np.int64), lengths)] % _WORDS
     at = content.masked_lm_positions + np.repeat(np.cumsum(lengths) - lengths, content.masked)
     labels = tokens[at]
     tokens[at] = _MASK

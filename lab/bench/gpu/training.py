@@ -16,7 +16,7 @@ from bertbench.loading.bins import Bins
 from bertbench.loading.filler import Bin, Fill, fill_of, fill_to, size_of
 from bertbench.training.graph_trainer import GraphTrainer
 from bertbench.training.trainer import WholeTrainer
-from lab.bench.gpu.stand import Row, Stand, Unfit, attempt, say, stand
+from lab.bench.gpu.stand import Row, Stand, Unfit, attempt, print_row, stand
 from lab.bench.gpu.text import learnable, part_of
 from lab.bench.short_run import short_run
 
@@ -35,7 +35,7 @@ Choice = tuple[str, ...]
 """The settings in which one of the check's trainers differs from a plain one, as in --set."""
 
 
-def system_of(choice: Choice, here: Stand, ranks: int) -> System:
+def system_of_choice(choice: Choice, here: Stand, ranks: int) -> System:
     """Return the system of a run with a choice."""
     return short_run(here.shape, here.batch, ranks, here.device, here.steps, (*_PLAIN, *choice))
 
@@ -69,19 +69,19 @@ def capture() -> None:
         raise Unfit("needs a GPU")
     for choice in recorded():
         plain = *plain_of(choice), "precision.compute=bf16", "compute.compile=default"
-        compare(here, plain, choice, _RECORDED_TOLERANCE)
+        compare_choices(here, plain, choice, _RECORDED_TOLERANCE)
 
 
 def optimizers() -> None:
     """Take the same steps with every optimizer, on one rank and on all: losses must agree with torch's in fp32."""
     here = stand()
     for choice in choices(here.device):
-        system = system_of(choice, here, 1)
+        system = system_of_choice(choice, here, 1)
         if system.optimizer.impl != "apex" or _has_apex():
             allowed = _TOLERANCE if system.precision.compute == "fp32" else _HALF_TOLERANCE
-            compare(here, plain_of(choice), choice, allowed)
+            compare_choices(here, plain_of(choice), choice, allowed)
         else:
-            say({"choice": " ".join(choice), "not_reached": "not installed"})
+            print_row({"choice": " ".join(choice), "not_reached": "not installed"})
 
 
 def plain_of(choice: Choice) -> Choice:
@@ -97,7 +97,7 @@ def _has_apex() -> bool:
         return False
 
 
-def compare(here: Stand, plain: Choice, choice: Choice, allowed: float) -> None:
+def compare_choices(here: Stand, plain: Choice, choice: Choice, allowed: float) -> None:
     """Take the same steps with both, on one rank and on all: losses differ by at most the share `allowed`.
 
     A process for each choice: an error on the device, or a failed recording, breaks all that its process does later.
@@ -114,7 +114,7 @@ def compare_on_rank(world: World, here: Stand, plain: Choice, choice: Choice, al
     expected, took = (take(world, here, one) for one in (plain, choice))
     apart = max(abs(loss - exact) / abs(exact) for loss, exact in zip(took["losses"], expected["losses"], strict=True))
     if world.leads:
-        say({**took, "plain_step_ms": expected["step_ms"], "from_plain": round(apart, 6), "allowed": allowed,
+        print_row({**took, "plain_step_ms": expected["step_ms"], "from_plain": round(apart, 6), "allowed": allowed,
              "holds": apart <= allowed})  # fmt: skip
 
 
@@ -138,7 +138,7 @@ def take(world: World, here: Stand, choice: Choice) -> Row:
 
     Returns losses of the global batch, and the median step without the first two; every step is synchronized.
     """
-    system = system_of(choice, here, world.size)
+    system = system_of_choice(choice, here, world.size)
     parts = system.data.gradient_accumulation_steps
     trainer: WholeTrainer
     fill: Fill

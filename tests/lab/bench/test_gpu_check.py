@@ -18,9 +18,9 @@ import torch
 from bertbench.distributed.world import World
 from bertbench.model.shape import BertShape
 from lab.bench.gpu import product, training
-from lab.bench.gpu.parts import GROUPS, PARTS, Part
+from lab.bench.gpu.parts import GROUPS, PARTS, CheckPart
 from lab.bench.gpu.report import Report
-from lab.bench.gpu.stand import Stand, attempt, say, stand
+from lab.bench.gpu.stand import Stand, attempt, print_row, stand
 from lab.bench.gpu_check import run_part
 from tests.conftest import Captured
 from tests.ranks import run_ranks
@@ -87,7 +87,7 @@ def test_a_part_ends_as_its_rows_and_its_exit_say(
     (tmp_path / "speaker.py").write_text(SPEAKER.replace("{}", row, 1).replace("{}", then))
     monkeypatch.setenv("PYTHONPATH", str(tmp_path))
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
-    part = Part("made up", "product", "", 1 if "sleep" in then else 60, command="speaker")
+    part = CheckPart("made up", "product", "", 1 if "sleep" in then else 60, command="speaker")
     report = Report(tmp_path, [part])
     assert run_part(part, report) == f"{status} {reason}".rstrip()
     assert report.failed == (status == "failed")
@@ -149,7 +149,7 @@ def test_a_choice_that_fails_says_so_and_leaves_the_others(capsys: Captured) -> 
         raise RuntimeError("traceback\nno such kernel\n")
 
     attempt("one", fail)
-    attempt("two", lambda: say({"choice": "two"}))
+    attempt("two", lambda: print_row({"choice": "two"}))
     assert [json.loads(line) for line in capsys.readouterr().out.splitlines()] == [
         {"choice": "one", "holds": False, "error": "RuntimeError: no such kernel"}, {"choice": "two"},
     ]  # fmt: skip
@@ -165,9 +165,9 @@ def test_a_choice_takes_the_same_steps_as_the_plain_one() -> None:
 @pytest.mark.parametrize("gpus", [1, 8])
 def test_every_choice_is_a_system_that_the_device_may_run(gpus: int) -> None:
     here, there = (stand()._replace(device=device, gpus=gpus) for device in ("cpu", "cuda"))
-    assert all(training.system_of(choice, here, 1) for choice in training.choices(here.device))
+    assert all(training.system_of_choice(choice, here, 1) for choice in training.choices(here.device))
     for choice in (*training.choices(there.device), *training.recorded()):
-        assert training.system_of(choice, there, gpus).world_size == gpus
+        assert training.system_of_choice(choice, there, gpus).world_size == gpus
 
 
 @pytest.mark.slow
@@ -209,7 +209,7 @@ def test_tests_say_how_they_end_one_by_one(tmp_path: Path) -> None:
         "def test_c(): assert 3 == 4\n"
     )
     pytest_words = next(part.command for part in PARTS if part.name == "tests").replace("tests/gpu/test_gpu.py", "")
-    part = Part("made up", "product", "", 300, f"{pytest_words} -c/dev/null {tmp_path}")
+    part = CheckPart("made up", "product", "", 300, f"{pytest_words} -c/dev/null {tmp_path}")
     report = Report(tmp_path, [part])
     ended = run_part(part, report)
     one, skipped, wrong = report.rows(part)

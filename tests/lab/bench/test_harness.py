@@ -9,7 +9,7 @@ from typing import NamedTuple
 import pytest
 
 from bertbench.common.progress import Progress
-from lab.bench.harness import Found, command, in_turns, median_interval, paired_ratio, table
+from lab.bench.harness import BenchResult, command, in_turns, median_interval, paired_ratio, table_lines
 from tests.conftest import Captured
 
 
@@ -51,16 +51,18 @@ class Row(NamedTuple):
 
 def test_a_table_aligns_its_first_words_left_and_numbers_right_and_shows_what_is_missing() -> None:
     rows = [Row("long name", 1234.5), Row("b", None)]
-    assert table(rows, {"program": "{0.name}", "seconds": "{0.seconds:,.1f}"}) == [
+    assert table_lines(rows, {"program": "{0.name}", "seconds": "{0.seconds:,.1f}"}) == [
         "program    seconds",
         "long name  1,234.5",
         "b                -",
     ]
 
 
-def measured(arguments: argparse.Namespace, _: Progress) -> Found | None:
+def measured(arguments: argparse.Namespace, _: Progress) -> BenchResult | None:
     return (
-        None if arguments.seed == 9 else Found([arguments.steps], ["a table", "of two lines"], {"kept": True}, code=1)
+        None
+        if arguments.seed == 9
+        else BenchResult([arguments.steps], ["a table", "of two lines"], {"kept": True}, code=1)
     )
 
 

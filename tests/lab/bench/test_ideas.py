@@ -5,17 +5,17 @@ import torch
 
 from bertbench.model.linear import onednn_multiplies
 from bertbench.model.shape import BertShape
-from lab.bench.ideas import IDEAS, Setting, Trial, compare, rows_of
+from lab.bench.ideas import IDEAS, Trial, TrialInputs, rows_of_idea, timed_pair
 from tests.conftest import Answer
 
 TINY = BertShape(vocab_size=61, hidden_size=6, layers=2, attention_heads=2, feed_forward_size=7, max_positions=96)
-SETTING = Setting(TINY, seed=1, sequences=2)
+SETTING = TrialInputs(TINY, seed=1, sequences=2)
 ROWS = {"attention": 3 if onednn_multiplies(torch.bfloat16) else 2}
 
 
 @pytest.mark.parametrize("idea", IDEAS)
 def test_an_idea_agrees_with_its_plain_alternative_and_is_timed(idea: str) -> None:
-    rows = rows_of(idea, SETTING, 2)
+    rows = rows_of_idea(idea, SETTING, 2)
     assert len(rows) == ROWS.get(idea, 1)
     for row in rows:
         assert row["idea"] == idea
@@ -27,7 +27,7 @@ def test_what_disagrees_is_not_timed() -> None:
     ours = iter([1.0002])  # a second call would raise StopIteration
     trial = Trial("plain code", "a number", (lambda: (torch.ones(1),), lambda: (torch.full((1,), next(ours)),)))
     with pytest.raises(AssertionError, match="not close"):
-        compare(trial, 3)
+        timed_pair(trial, 3)
 
 
 def test_the_command_prints_the_rows_of_all_ideas(answer: Answer) -> None:

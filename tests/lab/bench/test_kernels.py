@@ -10,9 +10,10 @@ import pytest
 import torch
 
 from lab.bench import kernels
-from lab.bench.budgets import Found, broken, budgets
+from lab.bench.budgets import broken_budgets, budgets
 from lab.kernels import absent_gpu
 from lab.kernels.absent_gpu import GPUS
+from lab.kernels.certificate import PieceResources
 from lab.kernels.certificate import certificate as certify
 from lab.kernels.codegen import Kernel, graph_of
 from lab.kernels.launches import multi_tensor_launches
@@ -25,13 +26,13 @@ needs_triton = pytest.mark.skipif(
 FIELDS = ["arch", "piece", "kernels", "launches", "megabytes", "registers_max", "spill_bytes", "within_budget"]
 
 
-def found(piece: str = "attention", **values: float) -> Found:
+def found(piece: str = "attention", **values: float) -> PieceResources:
     plain: dict[str, Any] = {
         "tokens": 1000, "optimizer": "torch", "kernels": 0, "launches": 1, "megabytes": 1,
         "megabytes_beside_products": 1, "registers_max": 0, "shared_bytes_max": 0, "spill_bytes": 0,
         "elements_of_one_block": 0,
     }  # fmt: skip
-    return Found("sm_90", piece, **{**plain, **values})
+    return PieceResources("sm_90", piece, **{**plain, **values})
 
 
 def shown_counts(title: str, kernels: int, launches: int, megabytes: float) -> bool:
@@ -52,7 +53,7 @@ def test_pieces_keep_their_budgets_in_hopper_s_machine_code() -> None:
     pieces = certify(["sm_90"], 8192, wanted=wanted, optimizer="triton")  # one process compiles all of them
     attention, layer, head, optimizer = pieces
     assert [piece.piece for piece in pieces] == wanted
-    assert [problem for piece in pieces for problem in broken(piece, budgets())] == []
+    assert [problem for piece in pieces for problem in broken_budgets(piece, budgets())] == []
     assert attention.kernels == 0
     assert 10 < layer.kernels <= 24
     assert layer.launches >= layer.kernels + 12, "four linear layers are three products each"
@@ -111,9 +112,9 @@ def test_bytes_may_grow_with_the_batch_and_launches_may_not() -> None:
     limit = limits["pieces"]["attention"]["megabytes"]
     at_8000 = limit["fixed"] + 8 * limit["per_1000_tokens"]
     most = {"megabytes": at_8000, "megabytes_beside_products": at_8000}
-    assert list(broken(found(tokens=8000, **most), limits)) == []
-    assert len(list(broken(found(tokens=7000, **most), limits))) == 2
-    assert len(list(broken(found(launches=limits["pieces"]["attention"]["launches"] + 1), limits))) == 1
+    assert list(broken_budgets(found(tokens=8000, **most), limits)) == []
+    assert len(list(broken_budgets(found(tokens=7000, **most), limits))) == 2
+    assert len(list(broken_budgets(found(launches=limits["pieces"]["attention"]["launches"] + 1), limits))) == 1
 
 
 def test_without_triton_the_command_says_how_to_get_it(monkeypatch: pytest.MonkeyPatch, printed: Printed) -> None:

@@ -12,11 +12,11 @@ import torch
 from bertbench.cli.main import main
 from bertbench.distributed.world import World
 from lab.bench import delay_line
-from lab.bench.links import LinkRow, table_of
-from lab.bench.network import DEVICE, limit_bandwidth, obstacle, on_two_hosts
+from lab.bench.links import LinkRow, links_table
+from lab.bench.network import DEVICE, limit_bandwidth, network_obstacle, on_two_hosts
 from tests.conftest import Answer, Captured, Printed
 
-_REASON = obstacle() or delay_line.obstacle()
+_REASON = network_obstacle() or delay_line.missing_device()
 needs_root = pytest.mark.skipif(_REASON is not None, reason=_REASON or "")
 
 
@@ -53,7 +53,7 @@ def test_every_way_trains_over_the_link(tiny_file: str, answer: Answer) -> None:
 
 def test_ways_are_compared_with_every_step_if_both_reached_the_target_or_both_had_none() -> None:
     def shown(base: LinkRow, way: LinkRow) -> list[str]:
-        return table_of([base, way])[2].split()[-4:]
+        return links_table([base, way])[2].split()[-4:]
 
     base = LinkRow("every_step", 10, 0, 20, 1000, True, 50)
     assert shown(base, replace(base, way="diloco", seconds=20)) == ["20", "1,000", "20.0", "2.50"]

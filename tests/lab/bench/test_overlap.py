@@ -2,18 +2,24 @@
 
 import pytest
 
-from lab.bench.network import obstacle
-from lab.bench.overlap import MODES, verdict
+from lab.bench.network import network_obstacle
+from lab.bench.overlap import MODES, overlap_verdict
 from tests.conftest import Answer
 
 
 def test_a_mode_exposes_less_only_if_its_whole_interval_says_so() -> None:
     ends = ((1.0, 9.0), (-9.0, -1.0), (-1.0, 9.0), (0.0, 9.0), (None, None))
-    assert [verdict(*interval) for interval in ends] == ["less", "more", "not decided", "not decided", "not decided"]
+    assert [overlap_verdict(*interval) for interval in ends] == [
+        "less",
+        "more",
+        "not decided",
+        "not decided",
+        "not decided",
+    ]
 
 
 @pytest.mark.slow
-@pytest.mark.skipif(obstacle() is not None, reason=obstacle() or "")
+@pytest.mark.skipif(network_obstacle() is not None, reason=network_obstacle() or "")
 def test_bucket_hides_communication_that_before_exposes(answer: Answer) -> None:
     rows = answer("lab", "overlap", "--rounds", 9)
     bandwidths = sorted({row["bandwidth_mbit"] for row in rows})

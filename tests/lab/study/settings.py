@@ -4,7 +4,7 @@ import json
 from typing import Any
 
 from lab.study.definition import Definition
-from lab.study.language_run import Setting, read_setting
+from lab.study.language_run import LanguageSetting, read_setting
 
 SETTING: dict[str, Any] = {
     "model": {
@@ -40,6 +40,6 @@ def defined(**changes: object) -> Definition:
     return Definition.model_validate_json(json.dumps({**STUDY, **changes}))
 
 
-def setting(**changes: object) -> Setting:
+def setting(**changes: object) -> LanguageSetting:
     """Return the setting with changes; `__` stands for a dot."""
     return read_setting(SETTING, {name.replace("__", "."): value for name, value in changes.items()})

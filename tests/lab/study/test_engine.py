@@ -16,7 +16,7 @@ from lab.bench.means import geometric_mean, half_interval
 from lab.commands.study import check_configurations
 from lab.study.definition import STUDIES, Configuration, Values, read_definition
 from lab.study.engine import Study, TrialOutcome
-from lab.study.intervals import compare, holm, verdict
+from lab.study.intervals import compare_configurations, holm, verdict
 from tests.conftest import Answer, Printed
 from tests.lab.study.settings import SETTING, STUDY, defined
 
@@ -45,7 +45,7 @@ def test_a_difference_is_taken_seed_by_seed_with_students_interval() -> None:
     assert half_interval([10, 12, 14]) == pytest.approx(T_OF_2 * 2 / math.sqrt(3), rel=1e-6)
     assert half_interval([20]) is None
     rows = rows_of(a=[10, 12, 14], b=[30, 34, 35], c=[None, 20, None], d=[9, 12, None])
-    pair = compare(rows, "a", "b")
+    pair = compare_configurations(rows, "a", "b")
     assert pair is not None
     half = T_OF_2 / math.sqrt(3)  # -20, -22, -21: standard deviation 1
     assert [pair["difference"][end] for end in ("mean", "low", "high")] == pytest.approx([-21, -21 - half, -21 + half])
@@ -53,9 +53,9 @@ def test_a_difference_is_taken_seed_by_seed_with_students_interval() -> None:
     assert (pair["reference"], pair["seeds"], pair["missed"]) == (33, 3, 0)
     # t = 21 sqrt(3); of 2 degrees of freedom p = 1 - t / sqrt(2 + t^2)
     assert pair["p"] == pytest.approx(1 - 21 * 3**0.5 / (2 + 3 * 21**2) ** 0.5)
-    assert compare(rows, "a", "c") is None, "c reached the target with one seed only"
+    assert compare_configurations(rows, "a", "c") is None, "c reached the target with one seed only"
     assert (verdict(pair, 0.049), verdict(pair, 0.051)) == ("fewer samples", "no difference shown")
-    missed = compare(rows, "a", "d")
+    missed = compare_configurations(rows, "a", "d")
     assert missed is not None
     assert verdict(missed, 0.0) == "not decided: 1 of 3 seeds missed the target"
 

@@ -10,7 +10,7 @@ from bertbench.common.errors import ConfigError
 from bertbench.distributed.world import World
 from lab.study.engine import TrialOutcome
 from lab.study.language import Language
-from lab.study.language_run import initial_model, masked_accuracy, run_on_ranks, run_setting
+from lab.study.language_run import initial_language_model, masked_accuracy, run_on_ranks, run_setting
 from tests.lab.study.settings import setting
 from tests.ranks import run_ranks
 
@@ -78,15 +78,15 @@ def compressed(world: World) -> list[TrialOutcome]:
 def test_all_seeds_start_from_one_checkpoint() -> None:
     start = {"learning_rate": 0.01, "batch": 8, "accuracy": 0.15, "max_samples": 400}
     from_it = setting(start=start)
-    first, second = (initial_model(from_it, seed) for seed in (1, 2))
+    first, second = (initial_language_model(from_it, seed) for seed in (1, 2))
     run_setting(from_it, 3)
-    third = initial_model(from_it, 3)
+    third = initial_language_model(from_it, 3)
     for others in zip(first.parameters(), second.parameters(), third.parameters(), strict=True):
         assert torch.equal(others[0], others[1])
         assert torch.equal(others[0], others[2]), "a run trains a copy"
     assert masked_accuracy(first, from_it.held_out()) >= 0.15
     with pytest.raises(ConfigError, match=r"no accuracy of 0\.9 within 400 samples at width 8"):
-        initial_model(setting(start={**start, "accuracy": 0.9}), 1)
+        initial_language_model(setting(start={**start, "accuracy": 0.9}), 1)
 
 
 def test_a_run_goes_on_at_the_floor_after_its_decay() -> None:

@@ -7,14 +7,14 @@ import pytest
 
 from bertbench.common.errors import RunError
 from bertbench.common.progress import Progress
-from lab.study.paper import PARTS, Part, run_parts
+from lab.study.paper import PARTS, PaperPart, run_parts
 from tests.conftest import Answer, Printed
 
 QUIET = Progress(False)
 
 
 def test_a_part_is_asked_once_and_a_failure_keeps_what_ended(tmp_path: Path) -> None:
-    parts = (Part("there", "", "config list"), Part("wrong", "", "config show nosuch"))
+    parts = (PaperPart("there", "", "config list"), PaperPart("wrong", "", "config show nosuch"))
     for _ in range(2):
         with pytest.raises(RunError, match=r"`bertbench config show nosuch` ended with code 2"):
             run_parts(tmp_path, parts, QUIET)

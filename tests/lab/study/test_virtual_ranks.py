@@ -11,7 +11,7 @@ from bertbench.distributed.world import World
 from bertbench.gradients.clip import contribution_limit, gradient_norm
 from bertbench.loading.loader import LoadedPart
 from bertbench.model.bert import Bert
-from lab.study.language_run import Reduce, initial_model, real_ranks
+from lab.study.language_run import Reduce, initial_language_model, real_ranks
 from lab.study.virtual_ranks import VirtualRanks
 from tests.lab.study.settings import setting
 from tests.ranks import run_ranks
@@ -28,7 +28,7 @@ def limits_of(ranks: int) -> dict[ClipMode, float]:
     """Return a norm for each mode: half the whole gradient's, or one that some ranks' exceed and some don't."""
     norms = []
     for some in (shares_of(ranks), *([share] for share in shares_of(ranks))):
-        model = initial_model(setting(), 1)
+        model = initial_language_model(setting(), 1)
         VirtualRanks(model, "none", 1.0, ranks, None).reduce(some)
         norms.append(gradient_norm(list(model.parameters())).item())
     whole, *own = norms
@@ -48,7 +48,7 @@ def reduced_by_real_ones(world: World, limits: dict[ClipMode, float]) -> list[tu
     """For each mode: the gradient of the second of two equal steps, and this rank's share of clipping."""
     found = []
     for mode in MODES:
-        model = initial_model(setting(), 1)
+        model = initial_language_model(setting(), 1)
         reduce = real_ranks(world, setting(mode=mode, max_norm=limits[mode], bucket_mb=BUCKET_MB), model)
         reduce(shares_of(world.size))
         found.append(reduced(model, reduce, shares_of(world.size)))
@@ -59,7 +59,7 @@ def reduced_by_real_ones(world: World, limits: dict[ClipMode, float]) -> list[tu
 def test_virtual_ranks_reduce_as_real_ones_do_in_every_clip_mode(ranks: int) -> None:
     limits, norms = limits_of(ranks), {}
     for mode, real in zip(MODES, zip(*run_ranks(ranks, reduced_by_real_ones, limits), strict=True), strict=True):
-        model = initial_model(setting(), 1)
+        model = initial_language_model(setting(), 1)
         virtual = VirtualRanks(model, mode, limits[mode], ranks, BUCKET_MB)
         gradient, clipped = reduced(model, virtual.reduce, shares_of(ranks))
         assert gradient == pytest.approx(real[0][0], rel=1e-4, abs=1e-7)  # sums in another order
@@ -76,7 +76,7 @@ def test_virtual_ranks_reduce_as_real_ones_do_in_every_clip_mode(ranks: int) -> 
 def test_the_limit_of_a_bucket_falls_with_their_number(exponent: float, limit: float) -> None:
     assert contribution_limit(6.0, 3, 4, exponent) == limit  # 6 / 3 = 2, over 1, 2 and 4
     assert contribution_limit(6.0, 3, 1, exponent) == 2.0, "one bucket has the whole threshold"
-    model = initial_model(setting(), 1)
+    model = initial_language_model(setting(), 1)
     ranks = VirtualRanks(model, "bucket", 6e-3, 1, BUCKET_MB, exponent)
     ranks.reduce(shares_of(1))
     gradients = {name: parameter.grad for name, parameter in model.named_parameters()}

@@ -33,7 +33,7 @@ from bertbench.distributed.world import World, join
 from bertbench.launch.local import close_log
 from bertbench.launch.rank import SEED_BITS
 from bertbench.loading.inputs import open_data, recipe_differences
-from bertbench.machine.describe import differences
+from bertbench.machine.describe import hardware_differences
 from bertbench.results.files import ResultFiles
 from bertbench.results.power import power_sampled
 from bertbench.results.run_progress import RunProgress
@@ -113,7 +113,7 @@ def _notes(system: System, data: Path) -> Iterator[str]:
     """Yield what the caller should know before the run. Raises RunError if the machine lacks the system's GPU."""
     if unread := unread_line(system, _COMMAND):
         yield unread
-    for warning in differences(system.hardware):
+    for warning in hardware_differences(system.hardware):
         yield f"warning: {warning}"
     if differs := recipe_differences(system, data):
         yield f"warning: {data} was made by another data.recipe than the system's: {'; '.join(differs)}"

@@ -97,4 +97,7 @@ def find_log(path: Path) -> Path:
 def _columns(rows: list[dict[str, Any]]) -> dict[str, tuple[Any, ...]]:
     """Return rows by column, in the order in which the names first occur."""
     names = dict.fromkeys(name for row in rows for name in row)
-    return {name: tuple(row.get(name) for row in rows) for name in names}
+    columns = {}
+    for name in names:
+        columns[name] = tuple(row.get(name) for row in rows)
+    return columns

@@ -7,7 +7,7 @@ import numpy as np
 
 from bertbench.common.errors import DataError
 from bertbench.common.system_faults import unreadable
-from bertbench.data.store.columns import Columns, Floats, Integers, spans
+from bertbench.data.store.columns import Columns, Floats, Integers, places_of_spans
 
 WIKIPEDIA = Path(__file__).with_name("wikipedia_lengths.json")
 _LENGTHS_PER_PREDICTION = 0.15
@@ -53,21 +53,23 @@ def predictions(lengths: Integers) -> Integers:
 
 def wikipedia_like(samples: int, seed: int) -> Columns:
     """Return random tokens in samples of Wikipedia's lengths, 15 % masked."""
-    return samples_of(draw_lengths(samples, seed), seed)
+    return samples_of_lengths(draw_lengths(samples, seed), seed)
 
 
-def samples_of(lengths: np.ndarray, seed: int, vocabulary: int = VOCABULARY) -> Columns:
+def samples_of_lengths(lengths: np.ndarray, seed: int, vocabulary: int = VOCABULARY) -> Columns:
     """Return random tokens in samples of these lengths, at least 5 each, 15 % masked."""
     random = np.random.default_rng(seed)
     samples = len(lengths)
     lengths = np.maximum(lengths, _SHORTEST)
     masked = predictions(lengths)
-    within = spans(np.zeros(samples, np.int64), masked)
+    within = places_of_spans(np.zeros(samples, np.int64), masked)
     return Columns(
         lengths=lengths,
         masked=masked,
         input_ids=random.integers(5, vocabulary, lengths.sum()).astype(np.int16),
-        segment_ids=(spans(np.zeros(samples, np.int64), lengths) >= np.repeat(lengths // 2, lengths)).astype(np.int8),
+        segment_ids=(places_of_spans(np.zeros(samples, np.int64), lengths) >= np.repeat(lengths // 2, lengths)).astype(
+            np.int8
+        ),
         masked_lm_positions=(within * np.repeat(lengths, masked) // np.repeat(masked, masked)).astype(np.int16),
         masked_lm_ids=random.integers(5, vocabulary, masked.sum()).astype(np.int16),
         next_sentence_labels=random.integers(0, 2, samples).astype(np.int8),

@@ -93,7 +93,7 @@ class Resumption:
             )
 
 
-def find(resume: str, result: Path | None, folder: Path) -> Resumption | None:
+def find_resumption(resume: str, result: Path | None, folder: Path) -> Resumption | None:
     """Return the run that `--resume` names, or None to begin a new one.
 
     `auto` means the run of `result`, or else the latest in `folder`, if it had started and was interrupted. A run

@@ -76,13 +76,13 @@ class SnapshotWeights(Weights):
 
     def read(self) -> dict[str, Tensor]:
         """Return all tensors, on the CPU, from any saved layout."""
-        from bertbench.checkpoint.state_files import read  # noqa: PLC0415 - few weights are snapshots
+        from bertbench.checkpoint.state_files import read_state  # noqa: PLC0415 - few weights are snapshots
 
         with torch.device("meta"):
             model = Bert(self.shape)
         model.to_empty(device="cpu")
         state = {f"{self.evaluated}.{name}": tensor for name, tensor in logical_weights(model).items()}
-        read(state, self.path, None)
+        read_state(state, self.path, None)
         return dict(model.state_dict())
 
     @property

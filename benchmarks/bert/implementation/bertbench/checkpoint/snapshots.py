@@ -127,13 +127,13 @@ class Snapshots:
 
         Raises CheckpointError if it doesn't fit the model and the optimizer.
         """
-        from bertbench.checkpoint.state_files import read  # noqa: PLC0415
+        from bertbench.checkpoint.state_files import read_state  # noqa: PLC0415
 
         random = self._random_state()
         # a snapshot of an older version lacks options that came later: it was taken with their defaults
         parallel = {**Parallel().model_dump(), **meta.config.get("parallel", {})}
         same_ranks = meta.ranks == self._world.size and parallel == self._system.parallel.model_dump()
-        read({**trainer.state(), **(random if same_ranks else {})}, path, self._group)
+        read_state({**trainer.state(), **(random if same_ranks else {})}, path, self._group)
         trainer.resume(meta.step)
         if self._speeds:
             self._speeds.restore(meta.rank_speeds)

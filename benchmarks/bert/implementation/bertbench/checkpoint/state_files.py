@@ -52,7 +52,7 @@ def end_write(written: "Future[object]") -> None:
         raise CheckpointError(_reason(error)) from error
 
 
-def read(state: dict[str, Tensor], folder: Path, group: ProcessGroup | None) -> None:
+def read_state(state: dict[str, Tensor], folder: Path, group: ProcessGroup | None) -> None:
     """Fill the state; collective in `group`, and alone without one.
 
     Raises CheckpointError if a file isn't a snapshot's, or doesn't fit the state.

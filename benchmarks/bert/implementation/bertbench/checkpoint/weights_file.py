@@ -72,13 +72,15 @@ class Weights:
     def check_fits(self, shape: BertShape) -> None:
         """Raise CheckpointError if a model of that shape can't take these weights."""
         sizes = {name: size for name, size in asdict(shape).items() if isinstance(size, int)}  # rates may differ
-        found = ", ".join(
+        differing_sizes = ", ".join(
             f"{name} {getattr(self.shape, name)} (the model has {size})"
             for name, size in sizes.items()
             if getattr(self.shape, name) != size
         )
-        if found:
-            raise CheckpointError(f"{self.path}: found {found}; set model.* to the file's sizes, or name another file")
+        if differing_sizes:
+            raise CheckpointError(
+                f"{self.path}: found {differing_sizes}; set model.* to the file's sizes, or name another file"
+            )
 
     def read(self) -> dict[str, Tensor]:
         """Return all tensors, on the CPU."""

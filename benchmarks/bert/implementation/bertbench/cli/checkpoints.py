@@ -46,9 +46,11 @@ def import_checkpoint(arguments: argparse.Namespace) -> int:
     from bertbench.checkpoint.hugging_face import open_hugging_face
     from bertbench.checkpoint.tensorflow.reader import open_tensorflow
 
-    if (arguments.from_tf is None) != (arguments.config is None):
+    from_tensorflow = arguments.from_tf is not None
+    has_config = arguments.config is not None
+    if from_tensorflow != has_config:
         raise ConfigError("--config needs --from-tf: it names the checkpoint's bert_config.json")
-    if arguments.from_tf is not None:
+    if from_tensorflow:
         prefix: Path = arguments.from_tf
         origin = open_tensorflow(prefix.with_name(prefix.name.removesuffix(".index")), arguments.config)
     else:
@@ -97,8 +99,10 @@ def show(arguments: argparse.Namespace) -> int:
         "parameters": weights.parameters,
         "tensors": weights.tensors,
     }
-    lines = [
-        *(f"{name:<40} {' x '.join(f'{size:,}' for size in shape)}" for name, shape in weights.tensors.items()),
+    lines = []
+    for name, sizes in weights.tensors.items():
+        lines.append(f"{name:<40} {' x '.join(f'{size:,}' for size in sizes)}")
+    lines += [
         f"{len(weights.tensors)} tensors, {weights.parameters:,} parameters, from {weights.source}",
         f"vocabulary of {weights.real_vocab_size:,}, padded to {weights.shape.vocab_size:,} rows",
     ]

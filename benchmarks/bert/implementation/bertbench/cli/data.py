@@ -102,7 +102,9 @@ def _from_published(arguments: argparse.Namespace, progress: "Progress") -> Made
 
     if arguments.text or arguments.wiki or arguments.out is None:
         raise ConfigError("published samples: give --out DIR, and neither --text nor --wiki")
-    if (arguments.vocab_size is None) == (arguments.vocab is None):
+    has_size = arguments.vocab_size is not None
+    has_file = arguments.vocab is not None
+    if has_size == has_file:
         raise ConfigError("expected one of --vocab-size N and --vocab FILE: ids are checked against it; give one")
     file_format: Format = "hdf5" if arguments.from_hdf5 else "tfrecord"
     vocabulary = Vocabulary.read(arguments.vocab) if arguments.vocab else None
@@ -282,7 +284,8 @@ def export(arguments: argparse.Namespace) -> int:
     from bertbench.data.formats.export import export_hdf5
     from bertbench.data.store.dataset import Dataset
 
-    if arguments.size_only != (arguments.layout == "tfrecord"):
+    needs_size_only = arguments.layout == "tfrecord"
+    if arguments.size_only != needs_size_only:
         raise ConfigError("expected --layout varlength with --out DIR, or --layout tfrecord with --size-only; give one")
     dataset = Dataset.open(arguments.folder, arguments.split)
     if arguments.size_only:

@@ -64,7 +64,7 @@ def squad(arguments: argparse.Namespace) -> int:
     if missing:
         arguments.usage_error(f"the following arguments are required: {', '.join(missing)}")
     system = system_of(arguments)
-    from bertbench.finetune.output import reserve
+    from bertbench.finetune.output import reserve_folder
     from bertbench.launch.local import check_startable, run_once
     from bertbench.launch.rank import ranks_of
 
@@ -73,7 +73,7 @@ def squad(arguments: argparse.Namespace) -> int:
         return _squad_rank(system, ranks, arguments)
     check_startable(system, "fine-tuning runs on one; add --set hardware.number_of_nodes=1")
     _squad_inputs(system, arguments)  # report bad inputs once, not on every rank
-    files = reserve(arguments.out)
+    files = reserve_folder(arguments.out)
     say_unread(system, arguments)
     words = passed_on(arguments, "system", "train", "dev", "vocab", "weights", "out", "seed")
     code = run_once(system, ["finetune", "squad", *words], files)
@@ -85,14 +85,14 @@ def squad(arguments: argparse.Namespace) -> int:
 
 def _squad_rank(system: "System", ranks: "Ranks", arguments: argparse.Namespace) -> int:
     from bertbench.common.progress import Progress
-    from bertbench.finetune.output import reserve
+    from bertbench.finetune.output import reserve_folder
     from bertbench.finetune.run import finetune
     from bertbench.launch.rank import agreed_seed, as_rank
 
     with as_rank(system, ranks) as world:
         inputs = _squad_inputs(system, arguments)
         run_seed = agreed_seed(world, arguments.seed)
-        files = reserve(arguments.out) if world.leads else None
+        files = reserve_folder(arguments.out) if world.leads else None
         with Progress(enabled=world.leads) as progress:
             progress.message(f"{system.name}: ranks {world.size}, seed {run_seed}, log {files and files.log}")
             finetune(system, world, run_seed, inputs, files, progress)
@@ -111,7 +111,7 @@ def _score(arguments: argparse.Namespace) -> int:
     if training or arguments.overrides:
         raise ConfigError(f"--score trains nothing; leave {', '.join(training or ['--set'])} out")
     from bertbench.common.json_object import read_as
-    from bertbench.finetune.score import summary
+    from bertbench.finetune.score import scores_by_group
     from bertbench.finetune.squad import read_squad
 
     questions = read_squad(arguments.dev)
@@ -119,7 +119,7 @@ def _score(arguments: argparse.Namespace) -> int:
     predictions: dict[str, str] = read_as(arguments.score, dict[str, str], DataError, remedy)
     if missing := {question.id for question in questions} - predictions.keys():
         say(f"warning: {arguments.score}: no prediction for {len(missing):,} questions, which count as wrong")
-    scores = summary(questions, predictions)
+    scores = scores_by_group(questions, predictions)
     emit(arguments.json, scores, *_score_lines(scores))
     return 0
 

@@ -2,6 +2,10 @@
 
 A command makes one folder for temporary files and puts its path into TMPDIR. Every process that it starts, directly or
 not, inherits the variable, so TMPDIR also tells who its descendants are. `watcher.py` cleans up once it has ended.
+
+Exit handlers and context managers can't do this: none runs after SIGKILL, by which Slurm and the kernel short of memory
+end commands. A rank that is left holds its GPU's memory and its port, and the next run fails for it. The kernel's own
+PR_SET_PDEATHSIG reaches direct children only; the descendants here are also workers of pools, compilers and launchers.
 """
 
 import atexit

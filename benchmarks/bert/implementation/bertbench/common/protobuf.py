@@ -36,7 +36,7 @@ def varint(data: bytes, at: int, end: int | None = None) -> tuple[int, int]:
     raise ValueError(f"a number of more than {MAX_VARINT_BYTES} bytes")
 
 
-def spans(message: bytes, start: int, end: int) -> Iterator[tuple[int, int, int, int]]:
+def field_spans(message: bytes, start: int, end: int) -> Iterator[tuple[int, int, int, int]]:
     """Yield number, wire type, start and end of the value of each field between two places of a message.
 
     Raises ValueError if the message is damaged.
@@ -67,7 +67,7 @@ def fields(message: bytes) -> Iterator[tuple[int, int | bytes]]:
 
     Raises ValueError if the message is damaged.
     """
-    for number, wire, start, end in spans(message, 0, len(message)):
+    for number, wire, start, end in field_spans(message, 0, len(message)):
         content = message[start:end]
         if wire == BYTES:
             yield number, content

@@ -33,8 +33,8 @@ def _descendants(folder: bytes) -> Iterator[int]:
     for process in Path("/proc").glob("[0-9]*"):
         with suppress(OSError):  # it has ended, or is another user's
             entries = (process / "environ").read_bytes().split(b"\0")
-            named = any(entry.partition(folder)[:2] == (b"TMPDIR=", folder) for entry in entries)
-            if named and _TRACKER not in (process / "cmdline").read_bytes():
+            inherits_folder = any(entry.partition(folder)[:2] == (b"TMPDIR=", folder) for entry in entries)
+            if inherits_folder and _TRACKER not in (process / "cmdline").read_bytes():
                 yield int(process.name)
 
 

@@ -5,14 +5,14 @@ from collections.abc import Iterator
 from bertbench.config.batch_rules import BATCH_RULES, RANK_SPEED_RULES, batch_is_given
 from bertbench.config.closed import CLOSED_RULES
 from bertbench.config.layout_rules import LAYOUT_RULES
-from bertbench.config.rules import Rule, allow_only, broken
+from bertbench.config.rules import Rule, allow_only, broken_rules
 from bertbench.config.settings import Settings
 from bertbench.config.step_rules import GRAPH_RULES, SYNC_RULES
 
 
 def problems(settings: Settings) -> Iterator[str]:
     """Yield everything in which settings don't go together."""
-    return broken(RULES, settings)
+    return broken_rules(RULES, settings)
 
 
 def _heads_divide_the_hidden_size(settings: Settings) -> str | None:

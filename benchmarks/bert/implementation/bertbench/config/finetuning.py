@@ -15,7 +15,7 @@ from bertbench.config.load import load_system
 from bertbench.config.optimizer import Clip
 from bertbench.config.partial import partial
 from bertbench.config.reads import DECLARATIONS, Unread, check_given, reading_of, setting_names, value_of
-from bertbench.config.rules import broken
+from bertbench.config.rules import broken_rules
 from bertbench.config.sections import Compute, Schedule
 from bertbench.config.settings import PRE_TRAINING_SETTINGS
 from bertbench.config.system import System
@@ -134,7 +134,7 @@ def _in_place(system: System) -> System:
         }
     )
     rules = [rule for rule in RULES if rule not in EQUAL_SHARE_RULES]
-    if problems := [_for_finetuning(problem) for problem in broken(rules, in_place)]:
+    if problems := [_for_finetuning(problem) for problem in broken_rules(rules, in_place)]:
         raise ConfigError("\n".join(f"{system.argument}: {problem}" for problem in problems))
     return in_place
 

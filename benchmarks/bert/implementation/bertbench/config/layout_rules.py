@@ -1,7 +1,7 @@
 """The rules about how ranks share a model and a batch: `parallel`, and what the sections that it splits may say."""
 
 from bertbench.config.batch_rules import batch_divides, can_be_laid_out
-from bertbench.config.rules import Rule, allow_only, broken
+from bertbench.config.rules import Rule, allow_only, broken_rules
 from bertbench.config.settings import Settings
 from bertbench.config.step_rules import NOT_FP16
 
@@ -10,7 +10,7 @@ _SHARED_BALANCE = ("none", "stratified", "planned")  # whose samples depend on t
 
 def layout_fits(settings: Settings) -> bool:
     """Return whether ranks can share the model and the batch as `parallel` says."""
-    return not any(broken(LAYOUT_RULES, settings))
+    return not any(broken_rules(LAYOUT_RULES, settings))
 
 
 def _model_ranks_divide_all_ranks(settings: Settings) -> str | None:
@@ -107,7 +107,8 @@ def _interleaved_stages_are_virtual(settings: Settings) -> str | None:
     has_virtual_stages = parallel.virtual_stages > 1
     if has_virtual_stages and parallel.pipeline == 1:
         return None  # they need a pipeline first
-    if has_virtual_stages == (parallel.schedule == "interleaved"):
+    needs_virtual_stages = parallel.schedule == "interleaved"
+    if has_virtual_stages == needs_virtual_stages:
         return None
     return (
         f"parallel.virtual_stages {parallel.virtual_stages} doesn't go with parallel.schedule "

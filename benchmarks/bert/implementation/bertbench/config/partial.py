@@ -38,7 +38,7 @@ def partial(kind: type[SectionT], content: JsonObject) -> SectionT:
     return cast(SectionT, constructed)  # model_construct is typed as of the base
 
 
-def known_settings(kind: type[Section], content: JsonObject) -> JsonObject:
+def without_unknown(kind: type[Section], content: JsonObject) -> JsonObject:
     """Return the content of an older version without settings that a section no longer has."""
     kept = {}
     for name, field in kind.model_fields.items():
@@ -47,7 +47,7 @@ def known_settings(kind: type[Section], content: JsonObject) -> JsonObject:
             continue
         value = content[key]
         if section is not None and isinstance(value, dict):
-            value = known_settings(section, value)
+            value = without_unknown(section, value)
         kept[key] = value
     return kept
 

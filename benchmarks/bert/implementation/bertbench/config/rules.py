@@ -63,7 +63,7 @@ def _shown(value: object) -> str:
     return value if isinstance(value, str) else json.dumps(value)
 
 
-def broken(rules: Iterable[Rule], settings: Settings) -> Iterator[str]:
+def broken_rules(rules: Iterable[Rule], settings: Settings) -> Iterator[str]:
     """Yield what any of the rules finds wrong; each runs alone, so that a file with five mistakes gets five messages.
 
     A rule says nothing where a setting has no valid value, because that has its own message.

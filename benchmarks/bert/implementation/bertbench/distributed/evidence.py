@@ -44,7 +44,7 @@ def collective() -> str:
     return f"{name} {first.get('collective_seq_id')} of {' '.join(map(str, first.get('process_group', [])[1:]))}"
 
 
-def write(folder: Path, rank: int) -> None:
+def write_stacks(folder: Path, rank: int) -> None:
     """Write this rank's stacks to rank_<k>.txt and its collectives, the last some thousand, to rank_<k>.json."""
     names = {thread.ident: thread.name for thread in threading.enumerate()}
     stacks = [

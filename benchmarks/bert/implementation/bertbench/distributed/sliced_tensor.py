@@ -64,11 +64,12 @@ class SlicedTensor(Tensor):
         del types
         held, *others = args
         if func is _ATEN.copy_.default:
-            for own, other in zip(held.rectangles, others[0].rectangles, strict=True):
-                own.tensor.copy_(other.tensor)
+            for rectangle, source in zip(held.rectangles, others[0].rectangles, strict=True):
+                rectangle.tensor.copy_(source.tensor)
             return held
         if func in (_ATEN.detach.default, _ATEN.zeros_like.default):
-            copies = [Rectangle(own.offsets, func(own.tensor, **(kwargs or {}))) for own in held.rectangles]
+            keywords = kwargs or {}
+            copies = [Rectangle(rectangle.offsets, func(rectangle.tensor, **keywords)) for rectangle in held.rectangles]
             return cls(held.size(), copies)
         raise NotImplementedError(f"{func} of a tensor that is spread over ranks")
 

@@ -45,8 +45,11 @@ class Startup:
     def gathered(self, world: World) -> dict[str, dict[str, float]]:
         """Return rank 0's pieces, and each piece's longest over all ranks. Every rank must call it, off the clock."""
         everyone = world.from_all(self.seconds())
-        slowest = {piece: max(seconds[piece] for seconds in everyone) for piece in everyone[0]}
-        return {"seconds": everyone[0], "slowest": slowest}
+        leader = everyone[0]
+        slowest = {}
+        for piece in leader:
+            slowest[piece] = max(seconds[piece] for seconds in everyone)
+        return {"seconds": leader, "slowest": slowest}
 
 
 def process_started() -> float:

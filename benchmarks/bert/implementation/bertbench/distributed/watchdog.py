@@ -53,6 +53,29 @@ class Place(NamedTuple):
         return f"{self.doing} (step {self.step})" if self.step else self.doing
 
 
+class _Heartbeat(NamedTuple):
+    """What a rank's thread writes to the store."""
+
+    answers: int
+    """Of the store so far: each heartbeat of a rank that lives differs from the last."""
+    ended: bool
+    """Whether the rank has ended in order."""
+    host: str
+    place: Place
+    line: str
+    """Of our code, at which the main thread is."""
+
+    def encoded(self) -> str:
+        """Return it as text for the store."""
+        return json.dumps(self)
+
+    @classmethod
+    def read(cls, content: bytes) -> "_Heartbeat":
+        """Read the output of `encoded`."""
+        answers, ended, host, place, line = json.loads(content)
+        return cls(answers, ended, host, Place(*place), line)
+
+
 class Watchdog:
     """One rank's watchdog, on a connection to the store that it shares with its failure report only."""
 
@@ -63,7 +86,8 @@ class Watchdog:
         self._limits = limits
         self._interval = min(READ_EVERY_S, limits.silent_s / _LEAST_ROUNDS)
         self._rounds = round(limits.silent_s / self._interval)
-        self._place, self._since = Place(), time.monotonic()
+        self._place = Place()
+        self._since = time.monotonic()
         self._watched = range(ranks.size) if ranks.rank == 0 else range(1)
         self._answers = 0
         self._cause = ""
@@ -76,7 +100,8 @@ class Watchdog:
 
     def at(self, doing: str, step: int = 0) -> None:
         """Record that the main thread begins something that all ranks do, in step `step` if any."""
-        self._place, self._since = Place(self._place.number + 1, doing, step), time.monotonic()
+        self._since = time.monotonic()  # first: `_judge` must not see the new place with the old one's time
+        self._place = Place(self._place.number + 1, doing, step)
 
     def around(self, batches: Iterator[Batch], steps_taken: int) -> Iterator[Batch]:
         """Yield the batches; the place is "loading samples" before each one and "training" after it."""
@@ -97,7 +122,8 @@ class Watchdog:
     @contextmanager
     def closing_log(self, close: Callable[[str], None]) -> Iterator[None]:
         """In the body, let a verdict call `close` with the cause before this process ends."""
-        before, self._close_log = self._close_log, close
+        before = self._close_log
+        self._close_log = close
         yield
         self._close_log = before
 
@@ -114,8 +140,8 @@ class Watchdog:
 
     def _show(self, ended: bool = False) -> None:
         line = evidence.place_of(threading.main_thread())
-        beat = (self._answers, ended, socket.gethostname(), self._place, line)
-        self._store.set(_key(self._ranks.rank), json.dumps(beat))
+        beat = _Heartbeat(self._answers, ended, socket.gethostname(), self._place, line)
+        self._store.set(_key(self._ranks.rank), beat.encoded())
 
     def _beat(self) -> None:
         keys = [FAILURE_KEY, *map(_key, self._watched)]
@@ -129,7 +155,8 @@ class Watchdog:
             self._show(ended=True)
 
     def _judge(self) -> None:
-        heard, unanswered = 0, 0
+        heard = 0
+        unanswered = 0
         seen: list[bytes] = [b""] * len(self._watched)
         silent = [0] * len(self._watched)
         while not self._closed.wait(self._interval):
@@ -141,70 +168,72 @@ class Watchdog:
                     silence = self._silence(" of it or its store")
                     self._end(f"rank 0 of {self._ranks.size}: {silence}", store_lives=False)
                 continue
-            heard, unanswered = self._answers, 0
+            heard = self._answers
+            unanswered = 0
             for rank, beat in zip(self._watched, self._beats, strict=True):
-                silent[rank] = silent[rank] + 1 if beat == seen[rank] and not _read(beat)[0] else 0
+                is_silent = beat == seen[rank] and not _Heartbeat.read(beat).ended
+                silent[rank] = silent[rank] + 1 if is_silent else 0
                 seen[rank] = beat
             if max(silent) >= self._rounds:
                 # one round less for neighbours: a lost node falls silent within a round
-                self._end_for([rank for rank in self._watched if silent[rank] >= self._rounds - 1], self._silence())
-            if (
-                self._ranks.rank == 0
-                and self._place.number
-                and time.monotonic() - self._since >= self._limits.progress_s
-            ):
-                reached = [_read(beat)[2].number for beat in self._beats]
-                behind = [rank for rank in self._watched if reached[rank] == min(reached)]
+                silent_ranks = [rank for rank in self._watched if silent[rank] >= self._rounds - 1]
+                self._end_for(silent_ranks, self._silence())
+            if self._ranks.rank == 0 and self._is_stuck():
+                reached = [_Heartbeat.read(beat).place.number for beat in self._beats]
+                ranks_behind = [rank for rank in self._watched if reached[rank] == min(reached)]
                 self._end_for(
-                    behind,
+                    ranks_behind,
                     f"no progress for {self._limits.progress_s:g} s; look at its disk, its GPU and what else runs "
                     "there, or raise launch.progress_timeout_s",
                 )
 
-    def _silence(self, of: str = "") -> str:
-        return f"no sign of life{of} for {self._limits.silent_s:g} s; stopped, or lost with its node or network"
+    def _is_stuck(self) -> bool:
+        """Return whether this rank's main thread has been at one place for too long."""
+        has_begun = self._place.number > 0
+        return has_begun and time.monotonic() - self._since >= self._limits.progress_s
+
+    def _silence(self, of_what: str = "") -> str:
+        return f"no sign of life{of_what} for {self._limits.silent_s:g} s; stopped, or lost with its node or network"
 
     def _end_for(self, ranks: list[int], cause: str) -> NoReturn:
-        hosts = sorted({_read(self._beats[rank])[1] for rank in ranks})
-        place = _read(self._beats[ranks[0]])[2]
+        beats = [_Heartbeat.read(self._beats[rank]) for rank in ranks]
+        hosts = sorted({beat.host for beat in beats})
         where = f"{ranks_text(ranks, self._ranks.size)} on {', '.join(hosts[:_NAMED_HOSTS])}"
-        self._end(f"{where}, while {place}: {cause}{self._seen(ranks)}", lost=len(ranks))
+        self._end(f"{where}, while {beats[0].place}: {cause}{self._seen(ranks)}", lost=len(ranks))
 
     def _seen(self, ranks: list[int]) -> str:
         """Return the last line of the first of the ranks, this rank's collective, and the folder of the evidence."""
-        line, waits = _read(self._beats[ranks[0]])[3], evidence.collective()
-        return "".join(
-            (
-                f"; last seen in {line}" if line else "",
-                f"; rank {self._ranks.rank} waits in {waits}" if waits and self._ranks.rank not in ranks else "",
-                f"; the stacks of living ranks are in {self._evidence}" if self._evidence else "",
-            )
-        )
+        line = _Heartbeat.read(self._beats[ranks[0]]).line
+        collective = evidence.collective()
+        text = ""
+        if line:
+            text += f"; last seen in {line}"
+        if collective and self._ranks.rank not in ranks:
+            text += f"; rank {self._ranks.rank} waits in {collective}"
+        if self._evidence:
+            text += f"; the stacks of living ranks are in {self._evidence}"
+        return text
 
     def _end(self, cause: str, store_lives: bool = True, lost: int = 0) -> NoReturn:
         if self._evidence:  # in a thread: the disk may be what hangs
-            writing = threading.Thread(target=evidence.write, args=(self._evidence, self._ranks.rank), daemon=True)
+            writing = threading.Thread(
+                target=evidence.write_stacks, args=(self._evidence, self._ranks.rank), daemon=True
+            )
             writing.start()
             writing.join(_GRACE_S)
-        mine = self._failure.begin(_GRACE_S)
-        first = self._ranks.local_rank == 0
+        is_first_here = self._failure.begin(_GRACE_S)
+        prints = self._ranks.local_rank == 0
         if store_lives:
-            first = self._failure.report(cause)
+            prints = self._failure.report(cause)
             cause = self._failure.reported() or cause
-        if mine:
+        if is_first_here:
             with suppress(BertbenchError):  # a full disk: the cause is printed all the same
                 self._close_log(cause)
         if store_lives:
             self._failure.let_others_read(lost)
         report_to_launcher(cause)
-        end_process(cause if first else None, RunError.exit_code)
+        end_process(cause if prints else None, RunError.exit_code)
 
 
 def _key(rank: int) -> str:
     return f"{_BEAT_KEY}/{rank}"
-
-
-def _read(beat: bytes) -> tuple[bool, str, Place, str]:
-    """Parse a heartbeat: whether the rank has ended, its host, its place, and its line of our code."""
-    _, ended, host, place, line = json.loads(beat)
-    return ended, host, Place(*place), line

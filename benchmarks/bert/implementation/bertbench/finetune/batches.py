@@ -101,7 +101,7 @@ class SpanSampler:
         loads = np.bincount(rank_of, self.cost.of_length[lengths], minlength=self.layout.data)
         parts = []
         for piece in self._pieces(ids, rank):
-            chosen = longest_first(self.features, piece if piece.size else ids[:1])
+            chosen = ids_longest_first(self.features, piece if piece.size else ids[:1])
             weight = 1 / len(ids) if piece.size else 0.0
             parts.append(loaded(chosen, span_batch([self.features[number] for number in chosen], weight)))
         return LoadedStep(
@@ -143,7 +143,7 @@ class SpanSampler:
         return np.array([self.features[number].length for number in ids])
 
 
-def longest_first(features: Sequence[Feature], ids: Integers) -> Integers:
+def ids_longest_first(features: Sequence[Feature], ids: Integers) -> Integers:
     """Return the ids by falling length of their features."""
     return ids[np.argsort([-features[number].length for number in ids], kind="stable")]
 

@@ -39,10 +39,11 @@ def fill_mask(weights: Weights, vocabulary: Vocabulary, text: str, top: int) -> 
     with torch.no_grad():
         scores = model(*batch.inputs)
     best = scores.masked_lm_MV[:, : len(vocabulary)].softmax(dim=-1).topk(min(top, len(vocabulary)))
-    return [
-        [{"token": vocabulary.tokens[token], "probability": share} for token, share in zip(*row, strict=True)]
-        for row in zip(best.indices.tolist(), best.values.tolist(), strict=True)
-    ]
+    candidates = []
+    for tokens, shares in zip(best.indices.tolist(), best.values.tolist(), strict=True):
+        of_mask = zip(tokens, shares, strict=True)
+        candidates.append([{"token": vocabulary.tokens[token], "probability": share} for token, share in of_mask])
+    return candidates
 
 
 def _batch(text: str, vocabulary: Vocabulary, max_positions: int) -> Batch:

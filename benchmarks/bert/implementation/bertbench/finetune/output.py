@@ -49,7 +49,7 @@ class FinetuneFiles(ResultFiles):
         )
 
 
-def reserve(out: Path) -> FinetuneFiles:
+def reserve_folder(out: Path) -> FinetuneFiles:
     """Reserve the folder of a fine-tuning by an empty log.
 
     Raises ConfigError if it holds anything but an empty log, RunError if it can't be written.

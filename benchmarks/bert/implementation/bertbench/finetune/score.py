@@ -25,15 +25,15 @@ class Marks(NamedTuple):
     f1: float
 
 
-def normalized(text: str) -> str:
+def normalized_answer(text: str) -> str:
     """Return the text in the form in which answers are compared."""
     return " ".join(_ARTICLES.sub(" ", text.lower().translate(_PUNCTUATION)).split())
 
 
 def marks(question: SquadQuestion, prediction: str) -> Marks:
     """Return the marks of a question's prediction."""
-    golds = [text for answer in question.answers if (text := normalized(answer.text))] or [""]
-    predicted = normalized(prediction)
+    golds = [text for answer in question.answers if (text := normalized_answer(answer.text))] or [""]
+    predicted = normalized_answer(prediction)
     return Marks(
         exact=max(float(gold == predicted) for gold in golds),
         f1=max(_f1(gold, predicted) for gold in golds),
@@ -63,7 +63,7 @@ def score(questions: Iterable[SquadQuestion], predictions: Mapping[str, str]) ->
     return {"exact": exact, "f1": f1, "total": len(earned)}
 
 
-def summary(questions: Sequence[SquadQuestion], predictions: Mapping[str, str]) -> dict[str, float]:
+def scores_by_group(questions: Sequence[SquadQuestion], predictions: Mapping[str, str]) -> dict[str, float]:
     """Return the scores of all, answerable and unanswerable questions, under SQuAD 2.0's names."""
     scores = score(questions, predictions)
     for name, answerable in (("HasAns", True), ("NoAns", False)):

@@ -11,9 +11,9 @@ import torch
 from bertbench.config import System
 from bertbench.distributed.world import World
 from bertbench.finetune.answers import Prediction, WindowSpans, predict, window_spans
-from bertbench.finetune.batches import longest_first, span_batch
+from bertbench.finetune.batches import ids_longest_first, span_batch
 from bertbench.finetune.features import Feature
-from bertbench.finetune.score import summary
+from bertbench.finetune.score import scores_by_group
 from bertbench.finetune.span_loss import span_losses
 from bertbench.finetune.squad_inputs import Inputs
 
@@ -63,7 +63,7 @@ def evaluate_spans(
     size = system.evaluation.batch_size
     place = system.layout.coordinate(world.rank)
     ranks = system.layout.data
-    order = longest_first(features, np.arange(len(features)))
+    order = ids_longest_first(features, np.arange(len(features)))
     mine = order[place.data :: ranks]
     # ranks that gather each other's weights must run equally many batches: an extra one doesn't count
     most_windows = math.ceil(len(features) / ranks)
@@ -89,5 +89,5 @@ def evaluate_spans(
     everyone = chain.from_iterable(world.from_all(windows))
     answered = predict(inputs.dev, everyone, options, inputs.may_abstain)
     predictions = {question.id: prediction for question, prediction in zip(inputs.dev, answered, strict=True)}
-    scores_by_name = summary(inputs.dev, {name: prediction.text for name, prediction in predictions.items()})
+    scores_by_name = scores_by_group(inputs.dev, {name: prediction.text for name, prediction in predictions.items()})
     return Evaluated(predictions, scores_by_name, mean_loss)

@@ -87,7 +87,10 @@ def bucket_table(
         remaining = iter(parameters)
         return [list(islice(remaining, count)) for count in split_evenly(_sizes(parameters), buckets)]
     numbers_by_bucket, _ = distributed._compute_bucket_assignment_by_size(list(parameters), bucket_limits(bucket_mb))
-    return [[parameters[number] for number in numbers] for numbers in numbers_by_bucket]
+    table = []
+    for numbers in numbers_by_bucket:
+        table.append([parameters[number] for number in numbers])
+    return table
 
 
 def split_evenly(sizes: Sequence[int], groups: int) -> list[int]:

@@ -94,7 +94,7 @@ class Int8Sum(ErrorFeedback):
         length = int8_slice(bucket.gradients.numel(), self._ranks)
         rows_RL = self._with_gradient(bucket, self._ranks * length, factor).view(self._ranks, length)
         message = encoded(rows_RL)
-        rows_RL -= decoded(message, length)
+        rows_RL -= decoded_rows(message, length)
         received = torch.empty_like(message)
         work = distributed.all_to_all_single(received.view(-1), message.view(-1), async_op=True)
         self._started.append(_Started(bucket, received, work))
@@ -107,15 +107,15 @@ class Int8Sum(ErrorFeedback):
             started.work.wait()
             length = int8_slice(started.bucket.gradients.numel(), self._ranks)
             slice_sum_L = self._error("slice_error", started.bucket, length)
-            slice_sum_L += decoded(started.received, length).sum(dim=0)
+            slice_sum_L += decoded_rows(started.received, length).sum(dim=0)
             message = encoded(slice_sum_L.view(1, -1))
-            slice_sum_L -= decoded(message, length).reshape(-1)  # what the message leaves out is the next error
+            slice_sum_L -= decoded_rows(message, length).reshape(-1)  # what the message leaves out is the next error
             gathers.append(all_gather(started.received.view(-1), message.view(-1), async_op=True))
         for started, gather in zip(all_started, gathers, strict=True):
             gather.wait()
             gradients = started.bucket.gradients
             elements = gradients.numel()
-            sums_RL = decoded(started.received, int8_slice(elements, self._ranks))
+            sums_RL = decoded_rows(started.received, int8_slice(elements, self._ranks))
             gradients.copy_(sums_RL.reshape(-1)[:elements])
 
 
@@ -173,7 +173,7 @@ def encoded(rows_RL: Tensor) -> Tensor:
     return torch.cat((codes_RL.view(torch.uint8), scales_RB.view(torch.uint8)), dim=1)
 
 
-def decoded(message: Tensor, length: int) -> Tensor:
+def decoded_rows(message: Tensor, length: int) -> Tensor:
     """Return the rows [R, L] that bytes encode, each of `length` elements."""
     rows = message.shape[0]
     scales_RB = message[:, length:].clone(memory_format=torch.contiguous_format).view(torch.float32)

@@ -13,7 +13,7 @@ from typing import NamedTuple, get_args
 from bertbench.common.errors import ConfigError
 from bertbench.common.paths import LAUNCH, SCRIPTS_HOME, data_folder, runs_folder
 from bertbench.config import System
-from bertbench.launch.image import SlurmStarter, image_for, is_here, starters_of
+from bertbench.launch.image import SlurmStarter, can_start, image_for, starters_of
 from bertbench.launch.variables import RECORD, SPARE_MINUTES, Variables
 
 SLURM_SCRIPT = (LAUNCH / "run.sub").resolve()  # in a checkout, a link to the one beside the configuration files
@@ -142,7 +142,7 @@ def _starter_here(image: str) -> SlurmStarter:
     """
     starters = starters_of(image)
     for starter in starters:
-        if is_here(starter):
+        if can_start(starter):
             return starter
     if "pyxis" not in starters:
         raise ConfigError(f"CONT is {image} and CONTAINER isn't set; set CONTAINER to apptainer or charliecloud")

@@ -39,8 +39,8 @@ from bertbench.launch.variables import (
     TIME_LIMITS,
     VARIABLES,
     Exported,
-    Setting,
     Variables,
+    VariableSetting,
     minutes_of,
     whole_number,
 )
@@ -227,7 +227,7 @@ class _Honouring:
             self.variables.words += ["--seed", seed]
             self.arguments.seed = int(seed)
 
-    def _setting(self, exported: Exported, setting: Setting) -> None:
+    def _setting(self, exported: Exported, setting: VariableSetting) -> None:
         if exported.name == "EVALDIR" and self.place == "kubernetes":
             self.problems.append(
                 f"{exported}: no pod sees a folder of this machine; unset it, put the samples into the volume of "

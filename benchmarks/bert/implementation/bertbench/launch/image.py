@@ -38,7 +38,7 @@ def starters_of(image: str) -> tuple[SlurmStarter, ...]:
     return ("pyxis", "apptainer", "docker")
 
 
-def is_here(starter: SlurmStarter) -> bool:
+def can_start(starter: SlurmStarter) -> bool:
     """Return whether this machine has what starts an image."""
     match starter:
         case "pyxis":  # a plug-in, whose options srun lists

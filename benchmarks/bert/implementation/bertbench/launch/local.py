@@ -21,7 +21,7 @@ from torch.distributed.elastic.multiprocessing import SignalException
 from torch.distributed.elastic.multiprocessing.errors import ChildFailedError, ProcessFailure
 from torch.distributed.launcher.api import LaunchConfig, elastic_launch
 
-from bertbench.checkpoint.resumption import PUT_BACK, Resumption, continue_run, ended, find
+from bertbench.checkpoint.resumption import PUT_BACK, Resumption, continue_run, ended, find_resumption
 from bertbench.common.children import LAUNCHER, obeyed
 from bertbench.common.errors import TARGET_MISSED, BertbenchError, RunError, StoppedError, system_reason
 from bertbench.common.system_faults import unreadable
@@ -29,7 +29,7 @@ from bertbench.config import System
 from bertbench.distributed import loopback
 from bertbench.distributed.cores import threads_per_rank
 from bertbench.distributed.preemption import SIGNALS
-from bertbench.machine.describe import differences
+from bertbench.machine.describe import hardware_differences
 from bertbench.machine.gpu_support import check_gpus
 from bertbench.machine.oom import oom_kills
 from bertbench.results.files import ResultFiles
@@ -165,7 +165,7 @@ def _attempts(system: System, words: list[str], files: ResultFiles, resumption: 
             times = f"{ENOUGH} times without a step after {last_step}"
             return Ended(attempt.code, f"{attempt.reason}, {times}: not started again")
         close_log(files, attempt.reason, again=True)
-        resumption = find("auto", files.log, files.log.parent)
+        resumption = find_resumption("auto", files.log, files.log.parent)
         again = f"resumes after step {resumption.meta.step}" if resumption else "restarts from step 0"
         restarts_left -= 1
         print(f"{attempt.reason}; {again}, restarts left: {restarts_left}", file=sys.stderr)
@@ -250,7 +250,7 @@ def check_startable(system: System, elsewhere: str = "") -> None:
             "--dry-run prints"
         )
         raise RunError(f"{system.name} has {nodes} nodes and this is one; {elsewhere}")
-    differences(system.hardware)  # raises if GPUs are missing; each node warns of the rest when it runs
+    hardware_differences(system.hardware)  # raises if GPUs are missing; each node warns of the rest when it runs
     check_gpus(system)
     if system.launch.port:
         _check_port(system.launch.port)

@@ -26,7 +26,7 @@ from bertbench.common.system_faults import unreadable, unwritable
 from bertbench.config import System
 from bertbench.data.store.manifest import MANIFEST_NAME
 from bertbench.distributed.world import World
-from bertbench.machine.describe import differences
+from bertbench.machine.describe import hardware_differences
 from bertbench.machine.gpu_support import check_gpus
 from bertbench.machine.gpus import gpus_and_problems
 from bertbench.machine.provenance import provenance
@@ -68,7 +68,7 @@ def this_node(system: System, ranks: list[int]) -> Node:
     """Describe the node of this process; `ranks` are those that run on it."""
     problems: list[str] = []
     try:
-        differences(system.hardware)
+        hardware_differences(system.hardware)
         check_gpus(system)
     except RunError as error:
         problems.append(str(error))

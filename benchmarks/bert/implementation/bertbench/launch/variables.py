@@ -86,7 +86,7 @@ def _folder(text: str) -> str:
     return str(Path(text).absolute())
 
 
-class Setting(NamedTuple):
+class VariableSetting(NamedTuple):
     """The setting that a variable changes."""
 
     name: str
@@ -95,21 +95,21 @@ class Setting(NamedTuple):
 
 
 SETTINGS = {
-    "BATCHSIZE": Setting("data.local_batch", whole_number(1)),
-    "GRADIENT_STEPS": Setting("data.gradient_accumulation_steps", whole_number(1)),
-    "LR": Setting("optimizer.learning_rate", _positive),
-    "OPT_LAMB_BETA_1": Setting("optimizer.beta1", _fraction),
-    "OPT_LAMB_BETA_2": Setting("optimizer.beta2", _fraction),
-    "WEIGHT_DECAY_RATE": Setting("optimizer.weight_decay", _fraction),
-    "MAX_STEPS": Setting("schedule.max_steps", whole_number(1)),
-    "WARMUP_STEPS": Setting("schedule.warmup_steps", whole_number(0)),
-    "START_WARMUP_STEP": Setting("schedule.start_warmup_step", _signed),
-    "MAX_SAMPLES_TERMINATION": Setting("evaluation.max_samples", whole_number(1)),
-    "EVAL_ITER_SAMPLES": Setting("evaluation.interval_samples", whole_number(1)),
-    "TARGET_MLM_ACCURACY": Setting("evaluation.target", _fraction),
-    "EVALDIR": Setting("data.eval_path", _folder),
-    "MLPERF_SUBMISSION_ORG": Setting("hardware.submitter", _text),
-    "MLPERF_SUBMISSION_PLATFORM": Setting("hardware.system_name", _text),
+    "BATCHSIZE": VariableSetting("data.local_batch", whole_number(1)),
+    "GRADIENT_STEPS": VariableSetting("data.gradient_accumulation_steps", whole_number(1)),
+    "LR": VariableSetting("optimizer.learning_rate", _positive),
+    "OPT_LAMB_BETA_1": VariableSetting("optimizer.beta1", _fraction),
+    "OPT_LAMB_BETA_2": VariableSetting("optimizer.beta2", _fraction),
+    "WEIGHT_DECAY_RATE": VariableSetting("optimizer.weight_decay", _fraction),
+    "MAX_STEPS": VariableSetting("schedule.max_steps", whole_number(1)),
+    "WARMUP_STEPS": VariableSetting("schedule.warmup_steps", whole_number(0)),
+    "START_WARMUP_STEP": VariableSetting("schedule.start_warmup_step", _signed),
+    "MAX_SAMPLES_TERMINATION": VariableSetting("evaluation.max_samples", whole_number(1)),
+    "EVAL_ITER_SAMPLES": VariableSetting("evaluation.interval_samples", whole_number(1)),
+    "TARGET_MLM_ACCURACY": VariableSetting("evaluation.target", _fraction),
+    "EVALDIR": VariableSetting("data.eval_path", _folder),
+    "MLPERF_SUBMISSION_ORG": VariableSetting("hardware.submitter", _text),
+    "MLPERF_SUBMISSION_PLATFORM": VariableSetting("hardware.system_name", _text),
 }
 SHAPE = {"DGXNNODES": "hardware.number_of_nodes", "DGXNGPU": "launch.ranks_per_node"}
 TIME_LIMITS = ("WALLTIME", "WALLTIME_MINUTES")

@@ -91,13 +91,13 @@ def gather(samples: MappedSamples, ids: Integers, lengths: Integers, check: Samp
     `check` checks them; raises DataError as it does.
     """
     longest_first = ids[np.argsort(-lengths, kind="stable")]
-    content = read(samples, longest_first)
+    content = read_samples(samples, longest_first)
     if check is not None:
         content = check.ensured(longest_first, content)
     return batch_of(content)
 
 
-def read(samples: MappedSamples, ids: Integers) -> Columns:
+def read_samples(samples: MappedSamples, ids: Integers) -> Columns:
     """Read samples by id, in the order of the ids.
 
     Each sample's field is copied as one slice: MLPerf has thousands of shards, and nearly every sample of a batch comes

@@ -16,7 +16,7 @@ from bertbench.config import System
 from bertbench.data.store.columns import Array, Integers
 from bertbench.distributed.startup import Startup
 from bertbench.distributed.world import World
-from bertbench.loading.batch import Batch, SampleCheck, batch_of, gather, read
+from bertbench.loading.batch import Batch, SampleCheck, batch_of, gather, read_samples
 from bertbench.loading.filler import Bin, Fill, fill_to, unfilled
 from bertbench.loading.sampler import Part, RankStep, Sampler
 from bertbench.model.shape import BatchCounts
@@ -54,6 +54,13 @@ class LoadedStep(NamedTuple):
     """Tokens of all ranks' samples; None where the step's operations aren't counted."""
 
 
+class _LoadingStep(NamedTuple):
+    """A step, and what its loading in the thread will return."""
+
+    step: int
+    loaded: Future[LoadedStep]
+
+
 class Loader:
     """Read one rank's batches ahead of its steps, in a thread.
 
@@ -85,14 +92,14 @@ class Loader:
     def steps(self, steps: range) -> Iterator[LoadedStep]:
         """Yield each of `steps` in order. Raises errors of reading, DataError for an invalid sample."""
         with ThreadPoolExecutor(1, "loader", use_device, (self._device,)) as thread:
-            ahead: deque[tuple[Future[LoadedStep], int]] = deque()
+            ahead: deque[_LoadingStep] = deque()
             for step in steps:
                 is_first = step == steps.start
-                ahead.append((thread.submit(self._load, step, is_first), step))
+                ahead.append(_LoadingStep(step, thread.submit(self._load, step, is_first)))
                 if len(ahead) > STEPS_AHEAD:
-                    yield self._wait_for(*ahead.popleft())
+                    yield self._wait_for(ahead.popleft())
             while ahead:
-                yield self._wait_for(*ahead.popleft())
+                yield self._wait_for(ahead.popleft())
 
     def _load(self, step: int, is_first: bool) -> LoadedStep:
         """Plan a step, read this rank's samples and send them to the device, in the thread."""
@@ -108,8 +115,9 @@ class Loader:
             batches = self._read_exchanged(planned, self._exchange)
         with torch.cuda.stream(self._copy_stream):  # does nothing on a CPU
             on_device = [batch.to(self._device) for batch in self._filled(batches, planned.sizes)]
+        parts_and_batches = zip(planned.parts, on_device, strict=True)
         return LoadedStep(
-            parts=[LoadedPart(part, batch) for part, batch in zip(planned.parts, on_device, strict=True)],
+            parts=[LoadedPart(part, batch) for part, batch in parts_and_batches],
             load_efficiency=planned.efficiency,
             skipped=self._check.skipped - skipped_before,
             load=planned.load,
@@ -120,7 +128,10 @@ class Loader:
         """Fill batches up to their planned sizes, or, where none are planned, as the run's code needs it."""
         if sizes is None:
             return [self._fill(batch) for batch in batches]
-        return [batch if size is None else fill_to(batch, size) for batch, size in zip(batches, sizes, strict=True)]
+        filled = []
+        for batch, size in zip(batches, sizes, strict=True):
+            filled.append(batch if size is None else fill_to(batch, size))
+        return filled
 
     def _open_shards(self, planned: RankStep) -> None:
         """Open the files that this rank's first samples lie in."""
@@ -137,7 +148,7 @@ class Loader:
     def _read_exchanged(self, planned: RankStep, exchange: "SampleExchange") -> list[Batch]:
         """Read the samples that this rank has drawn, and gather the samples assigned to it from its group."""
         drawn_ids = planned.plan.drawn.of(self._rank)
-        drawn = self._check.ensured(drawn_ids, read(self._samples, drawn_ids))
+        drawn = self._check.ensured(drawn_ids, read_samples(self._samples, drawn_ids))
         ids, content = exchange.gathered(planned.plan, drawn)
         row_by_id = np.argsort(ids)
         batches = []
@@ -146,16 +157,16 @@ class Loader:
             batches.append(batch_of(content.take(rows_longest_first(rows, content.lengths))))
         return batches
 
-    def _wait_for(self, loading: Future[LoadedStep], step: int) -> LoadedStep:
+    def _wait_for(self, loading: _LoadingStep) -> LoadedStep:
         """Wait for a loaded step, in the training thread, and warn of a slow disk."""
         began = time.monotonic()
         with in_phase(DATA_WAIT):
-            loaded = loading.result()
+            loaded = loading.loaded.result()
         wait_s = time.monotonic() - began
         if wait_s > _LONG_WAIT_S and time.monotonic() >= self._next_warning:
             self._next_warning = time.monotonic() + _WARN_EVERY_S
             print(
-                f"warning: rank {self._rank}: step {step + 1} waited {wait_s:.1f} s for its samples; "
+                f"warning: rank {self._rank}: step {loading.step + 1} waited {wait_s:.1f} s for its samples; "
                 "its disk or its cores are too slow",
                 file=sys.stderr,
                 flush=True,

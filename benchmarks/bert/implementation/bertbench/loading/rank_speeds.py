@@ -1,4 +1,7 @@
-"""Measure ranks' speeds during warm-up and the run; `planned` assigns each rank work in proportion to its speed."""
+"""Measure ranks' speeds during warm-up and the run; `planned` assigns each rank work in proportion to its speed.
+
+Steps wait for the slowest rank: with equal work, one rank at half speed doubles every step.
+"""
 
 import sys
 import time

@@ -16,7 +16,7 @@ import torch
 from bertbench.common.paths import cache_folder
 from bertbench.config import System
 from bertbench.config.optimizer import Implementation
-from bertbench.config.rules import broken
+from bertbench.config.rules import broken_rules
 from bertbench.config.step_rules import GRAPH_RULES
 from bertbench.distributed.world import World
 from bertbench.machine.measurements import read_measurements, remember_measurement
@@ -80,12 +80,19 @@ class Arithmetic:
     @classmethod
     def of(cls, record: dict[str, Any], source: str) -> "Arithmetic":
         """Read the output of `record`; raises KeyError or TypeError for other content."""
-        products = tuple(
-            ((one["outputs"], one["inputs"]), Products(one["forward"], one["to_input"], one["to_weight"]))
-            for one in record["products"]
+        products = []
+        for layer in record["products"]:
+            shape = layer["outputs"], layer["inputs"]
+            products.append((shape, Products(layer["forward"], layer["to_input"], layer["to_weight"])))
+        return cls(
+            precision=record["precision"],
+            products=tuple(products),
+            source=source,
+            compile=record.get("compile"),
+            impl=record.get("impl"),
+            checked=tuple(record.get("checked", ())),
+            refused=tuple(record.get("refused", ())),
         )
-        checked, refused = (tuple(record.get(name, ())) for name in ("checked", "refused"))
-        return cls(record["precision"], products, source, record.get("compile"), record.get("impl"), checked, refused)
 
 
 def choose_arithmetic(system: System, world: World, resumed: Path | None) -> Arithmetic:
@@ -122,7 +129,7 @@ def with_fastest_paths(system: System, arithmetic: Arithmetic) -> Arithmetic:
     mode = unchecked_mode(asked, system.launch.device)
     if asked == "auto" and on_gpu:
         replayed = replace(arithmetic, compile="graphs", impl=impl).applied(system)
-        if not list(broken(GRAPH_RULES, replayed)):
+        if not list(broken_rules(GRAPH_RULES, replayed)):
             mode = "graphs"
     return replace(arithmetic, compile=mode, impl=impl)
 

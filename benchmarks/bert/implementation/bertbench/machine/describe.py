@@ -30,7 +30,7 @@ def describe() -> dict[str, str]:
     return {name: fields.get(name, "") for name in names} | {"number_of_nodes": "1"}
 
 
-def differences(promised: Hardware) -> list[str]:
+def hardware_differences(promised: Hardware) -> list[str]:
     """Return where this node contradicts its system file, a line each.
 
     Raises RunError if there are fewer GPUs than promised: the run couldn't match its file.
@@ -59,12 +59,13 @@ _COMPARED = {
 }  # fmt: skip
 
 
-def _alike(one: str, other: str) -> bool:
+def _alike(first: str, second: str) -> bool:
     """Return whether two names match: one may add to the other, such as `64-Core Processor` or a wattage."""
-    one, other = one.lower(), other.lower()
-    if one.isdigit() or other.isdigit():
-        return one == other
-    return one in other or other in one
+    first = first.lower()
+    second = second.lower()
+    if first.isdigit() or second.isdigit():
+        return first == second
+    return first in second or second in first
 
 
 def _processors() -> dict[str, str]:

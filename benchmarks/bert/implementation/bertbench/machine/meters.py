@@ -47,27 +47,27 @@ class _AbsentError(OSError):
     """The node has no such meter."""
 
 
-class Found(NamedTuple):
+class NodeMeters(NamedTuple):
     """The meters of a node, and why others can't be used, a line each."""
 
-    meters: list[Meter]
+    usable: list[Meter]
     absent: list[str]
     """Those that the node doesn't have."""
     faulty: list[str]
     """Those that it has, but that give no reading."""
 
 
-def find(root: Path = Path("/")) -> Found:
+def find_meters(root: Path = Path("/")) -> NodeMeters:
     """Return the meters that the node has and this user may read; `root` is the root of the file system."""
-    found = Found([], [], [])
-    for meter in (partial(_rapl, root / _POWERCAP), _gpus, _ipmi):
+    meters = NodeMeters([], [], [])
+    for open_meter in (partial(_rapl, root / _POWERCAP), _gpus, _ipmi):
         try:
-            found.meters.append(meter())
+            meters.usable.append(open_meter())
         except _AbsentError as error:
-            found.absent.append(str(error))
+            meters.absent.append(str(error))
         except OSError as error:
-            found.faulty.append(str(error))
-    return found
+            meters.faulty.append(str(error))
+    return meters
 
 
 def _counter(name: str, joules: Callable[[], dict[str, float]], largest: Mapping[str, float]) -> Meter:

@@ -19,7 +19,7 @@ from typing import IO
 
 from bertbench.common.children import die_with_parent
 from bertbench.common.errors import system_reason
-from bertbench.machine.meters import IPMI, Meter, find
+from bertbench.machine.meters import IPMI, Meter, find_meters
 
 _FIRST_S = 0.1  # over which counters are read for the first time
 _ATTEMPTS = 5  # of a first reading, and of the two that enclose a run
@@ -28,7 +28,7 @@ READY = "ready"
 """The process prints it once it takes readings."""
 
 
-class Sampler:
+class PowerSampler:
     """Appends readings of meters to a file; the first failure is a warning."""
 
     def __init__(self, file: IO[str], meters: Sequence[Meter]) -> None:
@@ -88,18 +88,18 @@ def main(name: str, hz: str, parent: str) -> int:
     die_with_parent(int(parent))
     stopped: list[int] = []
     signal.signal(signal.SIGTERM, lambda number, _: stopped.append(number))
-    found = find()
-    meters, faulty = _tried(found.meters)
-    faulty += found.faulty
+    of_node = find_meters()
+    meters, faulty = _tried(of_node.usable)
+    faulty += of_node.faulty
     if not meters:
-        print(f"{node()} has no power meter: {'; '.join((*faulty, *found.absent))}", flush=True)
+        print(f"{node()} has no power meter: {'; '.join((*faulty, *of_node.absent))}", flush=True)
         return 1
     names = [meter.name for meter in meters]
     if faulty and IPMI not in names:
         _warn(f"{'; '.join(faulty)}; power is measured by {' and '.join(names)} alone")
     try:
         with Path(name).open("a", encoding="utf-8") as file:
-            sampler = Sampler(file, meters)
+            sampler = PowerSampler(file, meters)
             for attempts in _moments(1 / float(hz), stopped):
                 sampler.take(attempts)
             sampler.close()

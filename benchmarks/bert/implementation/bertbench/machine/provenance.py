@@ -80,7 +80,7 @@ def software() -> dict[str, str]:
         stack += [f"CUDA {torch.version.cuda}", f"cuDNN {torch.backends.cudnn.version()}"]
     if torch.cuda.is_available():
         stack.append("NCCL " + ".".join(map(str, torch.cuda.nccl.version())))
-    libraries = (f"{name} {found.version}" for name in _LIBRARIES for found in list(distributions(name=name))[:1])
+    libraries = (f"{name} {package.version}" for name in _LIBRARIES for package in list(distributions(name=name))[:1])
     container = os.environ.get("NVIDIA_PYTORCH_VERSION")  # set in NVIDIA's containers, for example 22.09
     return {
         "framework": f"PyTorch {torch.__version__}{f', NVIDIA Release {container}' if container else ''}",

@@ -37,9 +37,9 @@ def choose_mode(device: torch.device, asked: CompileMode | None) -> tuple[Compil
     mode = unchecked_mode(asked, device.type)
     if mode == "none":
         return mode, loops.described() if device.type == "cpu" else "not compiled"
-    from bertbench.model.compiled import obstacle  # noqa: PLC0415
+    from bertbench.model.compiled import compiler_obstacle  # noqa: PLC0415
 
-    reason = obstacle(device)
+    reason = compiler_obstacle(device)
     if reason and by_name:
         raise ConfigError(f"compute.compile {asked}: torch.compile can't work here ({reason}); set it to none")
     if reason:

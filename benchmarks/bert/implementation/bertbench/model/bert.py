@@ -132,7 +132,11 @@ class Bert(WithHeads):
 
     def fused_parameters(self) -> dict[Tensor, int]:
         """Return parameters that stack several logical tensors along their first dimension: query, key and value."""
-        return {parameter: 3 for layer in self.encoder_layers() for parameter in layer.qkv.parameters()}
+        stacked: dict[Tensor, int] = {}
+        for layer in self.encoder_layers():
+            for parameter in layer.qkv.parameters():
+                stacked[parameter] = 3
+        return stacked
 
     def keep_residual(self, residual: ResidualName) -> None:
         """Pass hidden states from layer to layer in this format; LayerNorms still compute in fp32."""
@@ -183,7 +187,8 @@ class Bert(WithHeads):
         The heads read a seventh of the tokens, and the last layer returns only those: this saves 5 % of the matrix
         products in base's encoder, 3 % in large's.
         """
-        if self.sum_losses:  # compiled; on a GPU one gradient for both uses would save 0.25 of 168 GB (computed)
+        is_compiled = self.sum_losses is not None
+        if is_compiled:  # on a GPU one gradient for both uses of the words would save 0.25 of 168 GB (computed)
             hidden_TD = self.embeddings(tokens_T, segments_T, positions_T)
             word_VD = self.embeddings.word.weight
         else:

@@ -120,7 +120,7 @@ def _known(options: Mapping[str, object]) -> dict[str, Any]:
     return {name: value for name, value in options.items() if hasattr(torch._inductor.config, name)}
 
 
-def obstacle(device: torch.device) -> str | None:
+def compiler_obstacle(device: torch.device) -> str | None:
     """Return, in a line, why torch.compile can't work for this device; None if it can."""
     try:
         configure_compiler()

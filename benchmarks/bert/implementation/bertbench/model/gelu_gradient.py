@@ -31,8 +31,8 @@ def _described(gradient_TF: Tensor, product_TF: Tensor, bias_F: Tensor) -> tuple
 
 @gelu_gradient.register_kernel("cuda")
 def _by_triton(gradient_TF: Tensor, product_TF: Tensor, bias_F: Tensor) -> tuple[Tensor, Tensor]:
-    from bertbench.model.gelu_kernel import run  # noqa: PLC0415 - Triton, which is optional
+    from bertbench.model.gelu_kernel import run_kernel  # noqa: PLC0415 - Triton, which is optional
 
     result_TF, sums_BF = _described(gradient_TF, product_TF, bias_F)
-    run(gradient_TF.contiguous(), product_TF.contiguous(), bias_F, result_TF, sums_BF, ROWS)
+    run_kernel(gradient_TF.contiguous(), product_TF.contiguous(), bias_F, result_TF, sums_BF, ROWS)
     return result_TF, sums_BF

@@ -34,7 +34,7 @@ def gelu_gradient_blocks(
     tl.store(sums + tl.program_id(0) * width + column, tl.sum(total, 0), is_column)
 
 
-def run(
+def run_kernel(
     gradient_TF: Tensor,
     product_TF: Tensor,
     bias_F: Tensor,

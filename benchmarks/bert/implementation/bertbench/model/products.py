@@ -78,7 +78,10 @@ def _measure_product(multiply: Callable[[Library], Tensor], libraries: tuple[Lib
 def fastest(seconds: Tensor) -> list[Products]:
     """Return the fastest library of each product; torch's unless another one is clearly faster."""
     weighed = torch.cat((_CLEARLY * seconds[..., :1], seconds[..., 1:]), -1)
-    return [Products(*(_FOR_WEIGHTS[library] for library in layer)) for layer in weighed.argmin(-1).tolist()]
+    chosen = []
+    for forward, to_input, to_weight in weighed.argmin(-1).tolist():
+        chosen.append(Products(_FOR_WEIGHTS[forward], _FOR_WEIGHTS[to_input], _FOR_WEIGHTS[to_weight]))
+    return chosen
 
 
 def fastest_products(shape: BertShape, tokens: int, dtype: torch.dtype, agree: Agree) -> dict[Shape, Products]:

@@ -110,10 +110,10 @@ def _triton() -> ModuleType:
 
 def _fused_lamb(elements: int, device: torch.device) -> tuple[StepFunction, str]:
     """Return LAMB's step for weights of `elements` elements, fused if every rank has a compiler. Collective."""
-    from bertbench.model.compiled import obstacle  # noqa: PLC0415
+    from bertbench.model.compiled import compiler_obstacle  # noqa: PLC0415
     from bertbench.optim.fused import FusedStep  # noqa: PLC0415
 
-    reason = obstacle(device)
+    reason = compiler_obstacle(device)
     all_compile = torch.tensor(reason is None, dtype=torch.int32, device=device)
     # mixed arithmetic would let the replicas' weights diverge
     distributed.all_reduce(all_compile, distributed.ReduceOp.MIN)

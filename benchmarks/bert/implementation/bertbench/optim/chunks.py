@@ -18,7 +18,7 @@ _ALIGNED_BYTES = 16  # the widest load of a GPU
 _ALIGNED_ELEMENTS = 4
 
 
-class Launch(NamedTuple):
+class KernelLaunch(NamedTuple):
     """One launch of a kernel over some of the chunks."""
 
     first_chunk: int
@@ -72,7 +72,10 @@ class Chunks:
         )
 
         aligned_chunks = int(chunks_T[aligned_T].sum())
-        launches = (Launch(0, aligned_chunks, True), Launch(aligned_chunks, self.count - aligned_chunks, False))
+        launches = (
+            KernelLaunch(0, aligned_chunks, True),
+            KernelLaunch(aligned_chunks, self.count - aligned_chunks, False),
+        )
         self.launches = tuple(launch for launch in launches if launch.chunks)
         self._one = torch.ones((), device=self._device)
 

@@ -24,7 +24,7 @@ class FusedStep:
     """Take the step of `adam.foreach_step` with a trust ratio; the first step compiles for about 10 s.
 
     The compiler chooses the number of GPU blocks that add up a norm from the first tensor that it sees, for all sizes:
-    so the largest tensor goes first. model/compiled.py's `obstacle` says whether the device has a compiler.
+    so the largest tensor goes first. model/compiled.py's `compiler_obstacle` says whether the device has a compiler.
     """
 
     def __init__(self, device: torch.device) -> None:

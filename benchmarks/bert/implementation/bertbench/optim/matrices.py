@@ -51,7 +51,9 @@ class DistributedMatrices(LogicalTensors):
         """Elements of gradients that this rank sends to each rank, and whose updates it gets back."""
         for owner, elements in zip(owners_M, elements_RM[rank], strict=True):
             self._sent_R[owner] += elements
-        self._received_RO = [[elements_M[number] for number in self._owned] for elements_M in elements_RM]
+        self._received_RO = []
+        for elements_M in elements_RM:
+            self._received_RO.append([elements_M[number] for number in self._owned])
         """Elements of each owned matrix that this rank gets from each rank."""
         self._received_R = [sum(elements_O) for elements_O in self._received_RO]
         self.shapes = [self.shapes[number] for number in self._owned]

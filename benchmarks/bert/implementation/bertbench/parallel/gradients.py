@@ -79,8 +79,12 @@ class SplitReducer(Reducer):
             if groups.place.pipeline > 0:  # the first stage counts them
                 number = [parameter is self._words for parameter in parameters].index(True)
                 self._norm_shares[number] = 0.0
-        elements = [sum(local(parameter).numel() for parameter in bucket) for bucket in self.buckets]
-        super().__init__(parameters, elements or [sum(parameter.numel() for parameter in parameters)])
+        elements = []
+        for bucket in self.buckets:
+            elements.append(sum(local(parameter).numel() for parameter in bucket))
+        if not self.buckets:
+            elements.append(sum(parameter.numel() for parameter in parameters))
+        super().__init__(parameters, elements)
         self._sums: list[_StartedSum] = []
         self._countdown = BucketCountdown(gradients_of_buckets, self._send)
         self._reduces = groups.layout.data > 1 and not fully_shard

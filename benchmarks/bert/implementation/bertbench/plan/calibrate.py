@@ -20,7 +20,7 @@ _ROUNDS = 12
 _STEP = 1e-6  # share of a number by which it is changed to find a slope
 
 
-class Comparison(NamedTuple):
+class HeldOutForecast(NamedTuple):
     """A published time compared with a forecast that used neither its row nor others left out with it."""
 
     row: PublishedResult
@@ -35,9 +35,11 @@ class Comparison(NamedTuple):
 
 def _compared(
     row: PublishedResult, gpu: Gpu, calibrated: Calibration, left_out: Collection[PublishedResult]
-) -> Comparison:
+) -> HeldOutForecast:
     samples = samples_to_converge(row.global_batch_size, row.hyper_parameters, _without(left_out)).number
-    return Comparison(row, calibrated, run_seconds(_workload(row, gpu)._replace(samples=samples), calibrated).total)
+    return HeldOutForecast(
+        row, calibrated, run_seconds(_workload(row, gpu)._replace(samples=samples), calibrated).total
+    )
 
 
 def fit_calibration(left_out: Collection[PublishedResult] = ()) -> Calibration:
@@ -84,13 +86,13 @@ GROUPS: tuple[Group, ...] = get_args(Group)
 
 
 @cache
-def leave_out(group: Group) -> list[Comparison]:
+def leave_out(group: Group) -> list[HeldOutForecast]:
     """Return the rows that calibrate, each with a forecast that uses neither times nor convergence of its group."""
 
     def key(row: PublishedResult) -> object:
         return {"row": row, "submitter": row.submitter, "scale": row.accelerators}[group]
 
-    comparisons: list[Comparison] = []
+    comparisons: list[HeldOutForecast] = []
     rows = calibrating()
     for name in dict.fromkeys(map(key, rows)):
         left_out = [row for row in forecast_results() if key(row) == name]
@@ -100,7 +102,7 @@ def leave_out(group: Group) -> list[Comparison]:
 
 
 @cache
-def other_results(gpu: Gpu) -> list[Comparison]:
+def other_results(gpu: Gpu) -> list[HeldOutForecast]:
     """Forecast the results of a kind of GPU that don't calibrate forecasts.
 
     A100s (PCIe, other nodes) count as if on a DGX A100; another GPU's peak share is that of its other results.

@@ -27,7 +27,11 @@ class Method(NamedTuple):
 @cache
 def forecast_results() -> tuple[PublishedResult, ...]:
     """Return all rows that forecasts use, in the file's order."""
-    return tuple(row for row in published_results() if any(kind in row.accelerator for kind in _ACCELERATORS))
+    return tuple(row for row in published_results() if _is_forecast(row.accelerator))
+
+
+def _is_forecast(accelerator: str) -> bool:
+    return any(kind in accelerator for kind in _ACCELERATORS)
 
 
 @cache

@@ -39,10 +39,11 @@ def count_rank(system: System, rank: int) -> CountedRank:
         if system.parallel.fully_shard:
             held //= system.layout.data
         return CountedRank(held, (held,), 2 * _NUMBER * held, GRADIENT_BYTES * held)
-    communication, ranks, sync = system.communication, system.world_size, system.sync
+    communication = system.communication
+    ranks = system.world_size
     buckets = _buckets(system)
     shapes = [shape for bucket in buckets for shape in bucket]
-    elements = [[math.prod(shape) for shape in bucket] for bucket in buckets]
+    elements = [list(map(math.prod, bucket)) for bucket in buckets]
     bucket_elements = tuple(map(sum, elements))
     sharing = ranks if system.optimizer.sharded else 1
     slice_number = rank % sharing
@@ -52,8 +53,8 @@ def count_rank(system: System, rank: int) -> CountedRank:
     return CountedRank(
         parameters=parameters,
         bucket_elements=bucket_elements,
-        optimizer_bytes=state + carried_bytes(parameters, communication, sync, ranks),
-        bytes_per_step=bytes_per_step(communication, shapes, bucket_elements, ranks, sync),
+        optimizer_bytes=state + carried_bytes(parameters, communication, system.sync, ranks),
+        bytes_per_step=bytes_per_step(communication, shapes, bucket_elements, ranks, system.sync),
     )
 
 
@@ -74,8 +75,10 @@ def _buckets(system: System) -> list[list[tuple[int, ...]]]:
 
     in_full: dict[nn.Parameter, nn.Parameter] = dict(zip(narrow.parameters(), full.parameters(), strict=True))
     order = [in_full[parameter] for parameter in backward_order(narrow, backward)]
-    buckets = bucket_table(order, system.communication.bucket_mb, system.communication.buckets)
-    return [[tuple(gradient.shape) for gradient in bucket] for bucket in buckets]
+    shapes = []
+    for bucket in bucket_table(order, system.communication.bucket_mb, system.communication.buckets):
+        shapes.append([tuple(parameter.shape) for parameter in bucket])
+    return shapes
 
 
 def state_bytes(options: OptimizerSettings, shape: BertShape, held: int, place: tuple[int, int] = (0, 1)) -> int:

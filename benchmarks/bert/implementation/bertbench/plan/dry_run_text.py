@@ -20,7 +20,9 @@ _CLIPPED: dict[ClipMode, str] = {
 
 def dry_run_json(plan: DryRun) -> dict[str, Any]:
     """Return a dry run for --json: memory in GB, tokens and bytes of a step, and the problems found."""
-    system, counted, steps = plan.system, plan.counted, plan.steps
+    system = plan.system
+    counted = plan.counted
+    steps = plan.steps
     layout = system.layout
     return {
         "system": system.name,
@@ -55,7 +57,9 @@ def dry_run_json(plan: DryRun) -> dict[str, Any]:
 
 def dry_run_lines(plan: DryRun) -> list[str]:
     """Return a dry run for people, a line or more for each subject."""
-    system, counted, steps = plan.system, plan.counted, plan.steps
+    system = plan.system
+    counted = plan.counted
+    steps = plan.steps
     memory = ", ".join(f"{part.replace('_', ' ')} {gb:.2f}" for part, gb in plan.memory_gb.items())
     evaluations = ", ".join(map(str, plan.evaluation_steps[:_SHOWN_EVALUATIONS]))
     if len(plan.evaluation_steps) > _SHOWN_EVALUATIONS:

@@ -73,7 +73,7 @@ def machine_kind(gpu: Gpu, accelerator: str, gpus: int, nodes: int) -> MachineKi
 
 def range_of(system: System, gpu: Gpu, minutes: float, card: str | None = None) -> TimeRange:
     """Return the range of a forecast of `minutes`, from errors on the results most similar to the system."""
-    errors, results = _nearest(kind_of(system, gpu, card))
+    errors, results = _nearest(machine_of(system, gpu, card))
     low, high = _middle(errors)
     # error is forecast / published - 1
     return TimeRange(
@@ -102,7 +102,7 @@ def _middle(errors: Sequence[float]) -> tuple[float, float]:
 
 def calibration_warnings(system: System, gpu: Gpu, card: str | None = None) -> Iterator[str]:
     """Yield how a system differs from the calibration, and how such published results differed from forecasts."""
-    kind = kind_of(system, gpu, card)
+    kind = machine_of(system, gpu, card)
     errors, results = _nearest(kind)
     if kind.pcie:
         longer = sorted(1 / (1 + error) - 1 for error in errors)
@@ -123,7 +123,7 @@ def calibration_warnings(system: System, gpu: Gpu, card: str | None = None) -> I
         yield f"no published result is of this kind ({kind}): the range is taken from {results}"
 
 
-def kind_of(system: System, gpu: Gpu, card: str | None = None) -> MachineKind:
+def machine_of(system: System, gpu: Gpu, card: str | None = None) -> MachineKind:
     """Return the kind of a system's machine; `card` says the form of a GPU that isn't the system's own."""
     name = card or system.hardware.accelerator_model_name
     if gpu.upper() not in name.upper():

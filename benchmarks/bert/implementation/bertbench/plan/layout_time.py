@@ -104,7 +104,9 @@ def _pipeline_seconds(system: System, rates: GpuRates, tokens: int) -> float:
 
 def _data_seconds(system: System, rates: GpuRates, calibrated: Calibration, compute: float) -> float:
     """Return the seconds that data-parallel ranks wait for gradients; ranks of a node are neighbours."""
-    layout, shape, parallel = system.layout, system.model.shape(), system.parallel
+    layout = system.layout
+    shape = system.model.shape()
+    parallel = system.parallel
     if layout.data == 1:
         return 0.0
     nodes = max(1, layout.data * layout.tensor // system.launch.ranks_per_node)

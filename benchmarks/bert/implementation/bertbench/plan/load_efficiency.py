@@ -27,7 +27,7 @@ def flops(lengths: np.ndarray) -> np.ndarray:
 
 
 @cache
-def mean_flops() -> float:
+def flops_per_sample() -> float:
     """Return the training FLOPs of an average Wikipedia sample."""
     shares = length_shares()
     return float(shares @ flops(np.arange(1, len(shares) + 1)))
@@ -37,7 +37,7 @@ def mean_flops() -> float:
 def load_efficiency(batching: str, gpus: int, samples_per_gpu: int) -> float:
     """Simulate a variant of `bertbench balance` on Wikipedia's lengths; padded samples take 512 tokens each."""
     if batching == "padded":
-        return mean_flops() / float(flops(np.array([512]))[0])
+        return flops_per_sample() / float(flops(np.array([512]))[0])
     nodes = gpus // GPUS_OF_NODE if gpus % GPUS_OF_NODE == 0 else 1
     batch = gpus * samples_per_gpu
     planner = Planner(_index(), VARIANTS[batching], batch, 1, nodes, gpus // nodes)

@@ -38,7 +38,9 @@ def memory_gb(system: System, largest: Microbatch | None = None) -> dict[str, fl
 
 def _memory(system: System, stage: int, largest: Microbatch) -> dict[str, float]:
     """Return bytes / 10^9 of rank `stage` of the pipeline, by what they hold."""
-    layout, shape, parallel = system.layout, system.model.shape(), system.parallel
+    layout = system.layout
+    shape = system.model.shape()
+    parallel = system.parallel
     parameters = theory.stage_parameters(shape, layout, stage)
     gathered: dict[str, float] = {}
     if parallel.fully_shard:

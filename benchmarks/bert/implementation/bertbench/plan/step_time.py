@@ -18,7 +18,7 @@ from bertbench.config.optimizer import GRADIENT_BYTES, bucket_limits
 from bertbench.config.system import System
 from bertbench.machine.gpu_peaks import DENSE_TFLOPS
 from bertbench.plan.calibrating_results import Method
-from bertbench.plan.load_efficiency import load_efficiency, mean_flops
+from bertbench.plan.load_efficiency import flops_per_sample, load_efficiency
 
 Gpu = Literal["a100", "h100", "h200"]
 
@@ -173,7 +173,7 @@ def gradient_traffic(system: System) -> GradientTraffic:
 def run_seconds(work: Workload, calibration: Calibration) -> RunSeconds:
     """Return the parts of the run's time."""
     rates, method = HARDWARE[work.gpu], work.method
-    rate = rates.peak_flops * calibration.compute_share / mean_flops()  # samples/s of a GPU
+    rate = rates.peak_flops * calibration.compute_share / flops_per_sample()  # samples/s of a GPU
     per_gpu = work.global_batch_size / work.gpus
     balanced = per_gpu / rate
     slowest = balanced / load_efficiency(method.batching, work.gpus, max(1, round(per_gpu)))

@@ -106,7 +106,7 @@ scatter = partial(lines, joined=False)
 """Draw points without lines."""
 
 
-def number(value: float) -> str:
+def axis_number(value: float) -> str:
     """Format a number for an axis: 12.8k, 1.5M, 0.72."""
     for factor, least, suffix in ((1e9, 1e9, "G"), (1e6, 1e6, "M"), (1e3, 1e4, "k")):
         if abs(value) >= least:
@@ -140,7 +140,7 @@ class _Scale:
         if axis.log2:  # in full, because 16.38k is no power of two
             self._labels = [(2.0**power, f"{2.0**power:,.6g}") for power in ticks(low, high, least_step=1.0)]
         else:
-            self._labels = [(tick, number(tick)) for tick in ticks(low, high)]
+            self._labels = [(tick, axis_number(tick)) for tick in ticks(low, high)]
         self._lowest = self._linear(self._labels[0][0])
         self._highest = self._linear(self._labels[-1][0])
 

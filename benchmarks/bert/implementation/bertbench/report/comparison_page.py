@@ -41,8 +41,8 @@ def comparison_page(comparison: Comparison) -> str:
     return page.page(
         "A and B",
         page.section("Which runs", *map(page.paragraph, [*_who(comparison), comparison.conclusion])),
-        page.section("Measures", page.table(_MEASURES_HEADER, _measure_rows(comparison), _MEANS)),
-        page.section("Settings", page.table(_SETTINGS_HEADER, settings) if settings else same),
+        page.section("Measures", page.html_table(_MEASURES_HEADER, _measure_rows(comparison), _MEANS)),
+        page.section("Settings", page.html_table(_SETTINGS_HEADER, settings) if settings else same),
         page.section("Curves", page.panels(*curves)),
     )
 

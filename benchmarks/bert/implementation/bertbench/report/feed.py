@@ -8,7 +8,7 @@ from bertbench.report.run_state import phases
 from bertbench.report.trackers import TrackedStep, Tracker
 from bertbench.run_files.flop_rates import flops_of
 from bertbench.run_files.sample_counts import sample_counts, samples_per_s, samples_to_end
-from compliance.read.run import Evaluation
+from compliance.read.run import LoggedEvaluation
 
 
 class Feed:
@@ -56,7 +56,7 @@ class Feed:
         }
         self._tracker.close(status, {name: value for name, value in summary.items() if value is not None})
 
-    def _due_evaluations(self) -> list[tuple[int, Evaluation]]:
+    def _due_evaluations(self) -> list[tuple[int, LoggedEvaluation]]:
         """Return the evaluations up to the last step that are not passed on yet, with their steps."""
         batch = self._run.batch
         due = []
@@ -69,7 +69,7 @@ class Feed:
             self._evaluations += 1
         return due
 
-    def _evaluation_values(self, evaluation: Evaluation) -> dict[str, float]:
+    def _evaluation_values(self, evaluation: LoggedEvaluation) -> dict[str, float]:
         """Return an evaluation's accuracy, and the seconds of each phase so far."""
         assert evaluation.samples is not None, "only evaluations at a known step are due"
         values = {"eval/accuracy": evaluation.accuracy}

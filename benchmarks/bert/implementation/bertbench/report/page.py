@@ -1,7 +1,7 @@
 """Make report pages: one file, without scripts or loaded resources, in the reader's light or dark mode.
 
-A page is `page(title, section(heading, part, ...), ...)`; parts are HTML: `paragraph`, `table`, `panels` of charts from
-`bertbench.report.charts`. Every function escapes its text, except arguments documented as HTML.
+A page is `page(title, section(heading, part, ...), ...)`; parts are HTML: `paragraph`, `html_table`, `panels` of
+charts from `bertbench.report.charts`. Every function escapes its text, except arguments documented as HTML.
 """
 
 from collections.abc import Sequence
@@ -95,7 +95,9 @@ def panels(*charts: str) -> str:
     return f'<div class="panels">{"".join(charts)}</div>\n'
 
 
-def table(header: Sequence[str], rows: Sequence[Sequence[str]], caption: str = "", links: Sequence[str] = ()) -> str:
+def html_table(
+    header: Sequence[str], rows: Sequence[Sequence[str]], caption: str = "", links: Sequence[str] = ()
+) -> str:
     """Return a table, all but its first column right-aligned; its first column stays if it scrolls.
 
     `links` are addresses, one a row, that the first column leads to.

@@ -41,7 +41,7 @@ def report_page(groups: Sequence[RunGroup], summaries: Sequence[GroupSummary], f
 def _section(group: RunGroup, summary: GroupSummary, folder: Path) -> str:
     name = group_title(group.name, group.settings)
     log, facts = _first_readable(group.runs)
-    fields = description.of_log(log)
+    fields = description.fields_of_log(log)
     all_pass = all(run.verdict == "pass" for run in summary.runs) and not summary.findings
     links = [_link(log, folder) for log, _ in group.runs]
     return page.section(
@@ -66,7 +66,7 @@ def _first_readable(runs: Runs) -> tuple[Path, RunFacts]:
 
 
 def _html_table(table: Table, links: Sequence[str] = ()) -> str:
-    return page.table(table.header, table.rows, table.caption, links)
+    return page.html_table(table.header, table.rows, table.caption, links)
 
 
 def _charts(runs: Runs, target: float | None) -> Iterator[str]:
@@ -192,7 +192,7 @@ def published_table(name: str, accelerators: int | None, minutes: float) -> str:
     rows = [[label, division, f"{time:.2f}"] for time, label, division in results]
     caption = f"Published MLPerf results with {machines}: the fastest of each kind"
     note = page.paragraph("Times are comparable if model, data and target are MLPerf's.", "soft")
-    return page.table(["system", "division", "minutes to train"], rows, caption) + note
+    return page.html_table(["system", "division", "minutes to train"], rows, caption) + note
 
 
 def _label(result: PublishedResult) -> str:

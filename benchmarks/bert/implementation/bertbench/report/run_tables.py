@@ -11,7 +11,7 @@ from typing import Any
 from bertbench.common.evaluation import accuracy_text
 from bertbench.common.markup import aligned, cell
 from bertbench.report.run_groups import GroupSummary, RunSummary
-from bertbench.run_files.flop_rates import mean_flops
+from bertbench.run_files.flop_rates import mean_flop_rates
 from bertbench.run_files.run_settings import group_title
 from bertbench.run_files.sample_counts import EPOCH_NUM
 from bertbench.run_files.verdicts import finding_text, no_log_text
@@ -168,7 +168,7 @@ def _flop_rates(runs: Sequence[RunSummary]) -> Iterator[str]:
     rated = [run for run in runs if run.tflops_per_device is not None]
     peaks = {(run.flops.peak_tflops, run.flops.peak_source, run.flops.number_format) for run in rated}
     if len(rated) > 1 and len(peaks) == 1:
-        yield mean_flops([run.flops for run in rated]).text()
+        yield mean_flop_rates([run.flops for run in rated]).text()
         return
     for run in rated:
         text = run.flops.text()

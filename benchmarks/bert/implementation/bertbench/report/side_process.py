@@ -80,7 +80,7 @@ def main(log: str, runs: str, port: str, *track: str) -> int:
     _step_aside()
     try:
         check_side_work(track, port)
-        side = Side(Path(log), Path(runs), track, port)
+        side = SideWork(Path(log), Path(runs), track, port)
     except Exception as error:  # noqa: BLE001 - each tracker raises errors of its own kind
         reason = str(error) if isinstance(error, BertbenchError) else f"--track: {error!r}"[:_LONGEST_REASON]
         print(" ".join(reason.split()), flush=True)
@@ -126,7 +126,7 @@ def _children(pid: int) -> list[int]:
     return [int(child) for text in lists for child in text.split()]
 
 
-class Side:
+class SideWork:
     """The work of the side process: follow a run's files, serve and track."""
 
     def __init__(self, log: Path, runs: Path, track: Sequence[str], port: str = "") -> None:

@@ -84,7 +84,7 @@ class ResultFiles:
             self.timeline.write_bytes(timeline)
 
 
-def reserve(runs: Path, system: str, short: str | None = None) -> ResultFiles:
+def reserve_number(runs: Path, system: str, short: str | None = None) -> ResultFiles:
     """Take the next free number under runs/<system>/bert, or under that of a short run; the log exists then, empty.
 
     Raises RunError if the folder can't be written.

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from bertbench.config.partial import known_settings
+from bertbench.config.partial import without_unknown
 from bertbench.config.settings import Settings
 
 NAME = "bertbench"
@@ -65,7 +65,7 @@ configuration, seeds and commits, and the commit of the sources in `../{name}`; 
 """
 
 
-def write(
+def write_folder(
     folder: Path,
     system: str,
     config: dict[str, Any],
@@ -91,7 +91,7 @@ def write(
     }
     words = _words(content, description["system_name"])
     folder.mkdir(parents=True)
-    for name, described in ((f"{system}_{NAME}.json", content), (f"{system}.json", known_settings(Settings, config))):
+    for name, described in ((f"{system}_{NAME}.json", content), (f"{system}.json", without_unknown(Settings, config))):
         (folder / name).write_text(json.dumps(described, indent=2) + "\n", encoding="utf-8")
     (folder / "README.md").write_text(_README.format(**words), encoding="utf-8")
     for name, purpose, body in (

@@ -122,9 +122,9 @@ class Metrics:
         all_summed = self._world.sum(torch.cat((table.flatten(), times.flatten().to(table))))
         summed = all_summed[: table.numel()].view_as(table)
         ranks_ms = all_summed[table.numel() :].view_as(times)
-        rates, norms, scales = (
-            _read([getattr(report, name) for report in reports]) for name in ("rate", "norm", "loss_scale")
-        )
+        rates = _read([report.rate for report in reports])
+        norms = _read([report.norm for report in reports])
+        scales = _read([report.loss_scale for report in reports])
         lines = []
         fault = None
         for taken, (loss, clipped, wait_ms, skipped), rate, norm, scale in zip(
@@ -202,8 +202,10 @@ class Metrics:
 
 def _by_phase(ranks_ms: Tensor) -> dict[str, dict[str, list[float]]]:
     """Return a list by rank for each phase, rounded to 0.01 ms, of [ranks, phases]."""
-    by_phase = zip(PHASES, ranks_ms.T.tolist(), strict=True)
-    return {RANKS_MS: {phase: [round(ms, 2) for ms in of_ranks] for phase, of_ranks in by_phase}}
+    by_phase = {}
+    for phase, ms_of_ranks in zip(PHASES, ranks_ms.T.tolist(), strict=True):
+        by_phase[phase] = [round(ms, 2) for ms in ms_of_ranks]
+    return {RANKS_MS: by_phase}
 
 
 def _read(values: list[Any]) -> list[Any]:

@@ -68,7 +68,7 @@ def build(
                 write_power(logs, unfinished / "results" / system / "bert", config)
                 folder = unfinished / _IMPLEMENTATIONS / system
                 runs = [_read(log.with_suffix("") / "run.json") for log in logs]
-                implementation.write(folder, system, config, description, runs, commit())
+                implementation.write_folder(folder, system, config, description, runs, commit())
             judgement = judge_package(unfinished, ruleset)
             if judgement.verdict != "pass":
                 text = package_text(judgement).replace(str(unfinished), str(out))

@@ -11,7 +11,9 @@ from torch.profiler import ProfilerActivity, profile, schedule
 from bertbench.distributed.world import World
 from bertbench.results.pipeline_timeline import TRACE_FILE, add_to_trace
 
-_WAIT, _WARM_UP, _ACTIVE = 5, 2, 5
+_WAIT = 5
+_WARM_UP = 2
+_ACTIVE = 5
 PROFILED_STEPS = _WAIT + _WARM_UP + _ACTIVE
 
 
@@ -22,7 +24,9 @@ class Profiler:
         if on:
             os.environ.setdefault("KINETO_LOG_LEVEL", "99")  # torch's tracer prints four lines a rank otherwise
         self._cuda = world.device.type == "cuda"
-        activities = [ProfilerActivity.CPU, *([ProfilerActivity.CUDA] if self._cuda else [])]
+        activities = [ProfilerActivity.CPU]
+        if self._cuda:
+            activities.append(ProfilerActivity.CUDA)
         phases = schedule(wait=_WAIT, warmup=_WARM_UP, active=_ACTIVE, repeat=1)
         self._profile = profile(activities=activities, schedule=phases, acc_events=True) if on else None
         self._steps = 0

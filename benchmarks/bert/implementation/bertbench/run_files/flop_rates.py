@@ -51,7 +51,7 @@ def flops_of(log: Path) -> RunFlops:
     )
 
 
-def mean_flops(runs: Sequence[RunFlops]) -> RunFlops:
+def mean_flop_rates(runs: Sequence[RunFlops]) -> RunFlops:
     """Return the mean rates of runs on devices of one peak."""
     return replace(
         runs[0],

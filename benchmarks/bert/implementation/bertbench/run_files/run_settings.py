@@ -105,10 +105,11 @@ def grouped_by_settings(name: str, runs: Runs) -> list[RunGroup]:
             groups.append(_SameSettings(settings, [run]))
     differing = differing_keys([group.settings for group in groups])
     groups.sort(key=lambda group: min(group.members))
-    return [
-        RunGroup(name, [runs[run] for run in sorted(group.members)], _distinguishing(group.settings, differing))
-        for group in groups
-    ]
+    run_groups = []
+    for group in groups:
+        members = [runs[run] for run in sorted(group.members)]
+        run_groups.append(RunGroup(name, members, _distinguishing(group.settings, differing)))
+    return run_groups
 
 
 def _distinguishing(settings: Settings, differing: Sequence[tuple[str, str]]) -> Values:
@@ -130,7 +131,7 @@ def known_settings(log: Path, facts: RunFacts) -> Settings:
 
 def stated_settings(log: Path, facts: RunFacts) -> Settings:
     """Return a run's known settings, all else that its log says of its set-up, and its system's description."""
-    settings = {**known_settings(log, facts), _SYSTEM: description.of_log(log)}
+    settings = {**known_settings(log, facts), _SYSTEM: description.fields_of_log(log)}
     logged: Values = {}
     for key in facts.keys() - LOGGED:
         if key.startswith(_SET_UP) and facts.value(key) is not None:

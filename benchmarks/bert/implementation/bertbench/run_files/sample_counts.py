@@ -11,7 +11,7 @@ from statistics import median
 
 from bertbench.common.evaluation import mlperf_evaluation_interval
 from bertbench.run_files.json_files import Points
-from compliance.read.run import Evaluation, RunFacts, number
+from compliance.read.run import LoggedEvaluation, RunFacts, number
 
 EPOCH_NUM = "epoch_num"
 _SAMPLES_FIELDS = ("samples_count", "train_samples_since_beginning")
@@ -20,7 +20,7 @@ _LATE = 0.6  # accuracy: a run whose first evaluation is above it didn't evaluat
 _SHORTEST_INTERVAL = 0.5  # times MLPerf's interval between evaluations
 _LONGEST_INTERVAL = 3.0  # the same: it was longer in round 0.7
 _TOO_CLOSE = 0.25  # the same: counts that are nearer to each other than this are of steps
-Counts = list[Evaluation]
+Counts = list[LoggedEvaluation]
 
 
 @dataclass(frozen=True)
@@ -114,7 +114,8 @@ def _by_steps(facts: RunFacts) -> Counts:
     gap = _typical_gap(steps) * batch
     if not _SHORTEST_INTERVAL * interval <= gap <= _LONGEST_INTERVAL * interval:
         return []
-    return _with_samples(facts, [(evaluation.samples or 0.0) * batch for evaluation in facts.evaluations])
+    logged_steps = [evaluation.samples or 0.0 for evaluation in facts.evaluations]
+    return _with_samples(facts, [count * batch for count in logged_steps])
 
 
 def _by_train_samples(facts: RunFacts) -> Counts:

@@ -80,7 +80,11 @@ def mean_times(lines: Iterable[RankTimes]) -> RankTimes:
         return {}
     ranks = _ranks(known[-1])
     same = [line for line in known if _ranks(line) == ranks]
-    return {phase: [mean(line[phase][rank] for line in same) for rank in range(ranks)] for phase in OWN}
+    means = {}
+    for phase in OWN:
+        ms_by_rank = zip(*(line[phase] for line in same), strict=True)
+        means[phase] = [mean(ms_of_rank) for ms_of_rank in ms_by_rank]
+    return means
 
 
 def _ranks(line: RankTimes) -> int:

@@ -106,19 +106,19 @@ def build_run(
     sampler = make_sampler(system, training, seed, speeds)
     rank = system.layout.coordinate(world.rank).data
     warm_up_sizes: Iterable[Bin] = ()
-    if world.device.type == "cpu" and system.fills_batches and system.compute.compile != "graphs":
-        warm_up_sizes = planned_sizes(sampler, rank, range(min(system.max_steps, _WARMED_STEPS)))
+    records_graphs = system.compute.compile == "graphs"
+    if world.device.type == "cpu" and system.fills_batches and not records_graphs:
+        first_steps = range(min(system.max_steps, _WARMED_STEPS))
+        warm_up_sizes = planned_sizes(sampler, rank, first_steps)
     trainer = make_trainer(system, world, seed, sampler, startup, arithmetic, warm_up_sizes)
     sample_check = SampleCheck.of(training, options.on_bad_sample, world.rank)
     exchange = make_exchange(system, sampler, world)
-    loader: Loader | RebalancingLoader = Loader(
-        sampler, rank, world.device, exchange, sample_check, fill_of(system), startup
-    )
+    loader = Loader(sampler, rank, world.device, exchange, sample_check, fill_of(system), startup)
+    run_loader: Loader | RebalancingLoader = loader
     if speeds:
         from bertbench.loading.rank_speeds import at_measured_speeds  # noqa: PLC0415 - of few runs, here and below
 
-        assert isinstance(loader, Loader)
-        loader = at_measured_speeds(loader, system, world, speeds, trainer.passes_per_s, phases)
+        run_loader = at_measured_speeds(loader, system, world, speeds, trainer.passes_per_s, phases)
     if resumption is None:
         log.point("bertbench_clip", trainer.describe_step().logged_clipping())
     snapshots = Snapshots(system, configuration, world, seed, files, speeds)
@@ -133,7 +133,7 @@ def build_run(
         trainer=trainer,
         evaluator=evaluator,
         snapshots=snapshots,
-        loader=loader,
+        loader=run_loader,
         planner=sampler.planner,
         peak=peak,
     )

@@ -108,18 +108,20 @@ def build_split_path(
         for stage in stages:
             parameters_of_token_shares += norm_parameters(stage)
     reducer = SplitReducer(
-        parameters,
-        words,
-        groups,
-        make_clip(system.clip.mode, system.clip.max_norm, groups.world.size, buckets=1),
-        system.parallel.fully_shard,
-        system.parts,
-        parameters_of_token_shares,
+        parameters=parameters,
+        words=words,
+        groups=groups,
+        clip=make_clip(system.clip.mode, system.clip.max_norm, groups.world.size, buckets=1),
+        fully_shard=system.parallel.fully_shard,
+        parts=system.parts,
+        parameters_of_token_shares=parameters_of_token_shares,
     )
     weights = ModelWeights()
-    view = EvaluationView(weights)
-    if system.optimizer.ema_decay:
-        view = AverageView(weights, LogicalTensors(parameters, {}), system.optimizer.ema_decay)
+    decay = system.optimizer.ema_decay
+    if decay:
+        view: EvaluationView = AverageView(weights, LogicalTensors(parameters, {}), decay)
+    else:
+        view = EvaluationView(weights)
     return GradientPath(
         scale=FixedScale(system.learning_rate, system.max_steps),
         reducer=reducer,
@@ -139,10 +141,12 @@ def shared_memory(system: System, world: World) -> SharedMemory | None:
     """
     sums_elements = system.communication.compression in ELEMENT_SUMS
     by_node = system.communication.hierarchical
+    sums_slices = system.optimizer.sharded
+    delayed = system.sync.delay > 0
     recorded = system.compute.compile == "graphs"
-    if not sums_elements or by_node or system.sync.delay or recorded or system.optimizer.sharded:
+    if by_node or sums_slices or delayed or recorded:
         return None
-    return world.shared
+    return world.shared if sums_elements else None
 
 
 def _build_scale(system: System, world: World) -> FixedScale:

@@ -13,7 +13,7 @@ from pathlib import Path
 
 from mlperf_logging.mllog import constants
 
-from bertbench.checkpoint.resumption import Resumption, continue_run, ended, find, restored_by_launcher
+from bertbench.checkpoint.resumption import Resumption, continue_run, ended, find_resumption, restored_by_launcher
 from bertbench.common.errors import TARGET_MISSED, ConfigError, RunError
 from bertbench.common.paths import runs_folder, shown_path
 from bertbench.common.terminal import shell_word
@@ -27,9 +27,9 @@ from bertbench.distributed.world import World
 from bertbench.launch.rank import agreed_seed, as_rank
 from bertbench.launch.variables import Variables, differing
 from bertbench.loading.inputs import open_split
-from bertbench.machine.describe import differences
+from bertbench.machine.describe import hardware_differences
 from bertbench.machine.gpu_support import check_gpus
-from bertbench.results.files import ResultFiles, reserve
+from bertbench.results.files import ResultFiles, reserve_number
 from bertbench.results.mlperf_log import Run
 from bertbench.results.power import power_sampled
 from bertbench.results.profiling import Profiler
@@ -77,7 +77,7 @@ def resumption_of(system: System, options: RunOptions) -> Resumption | None:
     """
     if options.resume != "never" and options.short:
         raise ConfigError(f"--{options.short} takes a few steps of a new run; leave --resume out")
-    resumption = find(options.resume, options.result, runs_folder() / system.name / "bert")
+    resumption = find_resumption(options.resume, options.result, runs_folder() / system.name / "bert")
     if resumption is None:
         return None
     if options.result is not None and options.result.absolute() != resumption.log.absolute():
@@ -100,7 +100,7 @@ def new_files(system: System, options: RunOptions) -> ResultFiles:
     Raises ConfigError for a name that only results have, RunError if an earlier run left snapshots under the name.
     """
     if options.result is None:
-        return reserve(runs_folder(), system.name, options.short)
+        return reserve_number(runs_folder(), system.name, options.short)
     files = ResultFiles(options.result)
     if options.short and files.log.match(LOG_PATTERN):
         raise ConfigError(
@@ -223,7 +223,7 @@ def _say_first(system: System, ranks: Ranks, unread: Callable[[], None]) -> None
     if ranks.local_rank == 0:
         check_gpus(system)
         withheld = withheld_cores(os.environ, ranks, available_cores(), os.cpu_count() or 1)
-        for warning in (withheld, *differences(system.hardware)):
+        for warning in (withheld, *hardware_differences(system.hardware)):
             if warning:
                 print(f"warning: {warning}", file=sys.stderr)
 

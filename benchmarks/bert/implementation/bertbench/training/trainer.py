@@ -4,6 +4,7 @@
 `gradient_path.py` chooses the parts that a step passes through. Shapes: as in model/bert.py.
 """
 
+import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager
@@ -241,9 +242,10 @@ class WholeTrainer(Trainer):
     def _accumulate(self, parts: Sequence[LoadedPart]) -> Tensor:
         total_loss = torch.zeros((), device=self._world.device)
         for number, loaded in enumerate(parts, start=1):
+            is_last = number == len(parts)
             with in_phase(FORWARD):
                 loss = self._part_loss(loaded)
-            with in_phase(BACKWARD), self._path.reducer.accumulating(last=number == len(parts)):
+            with in_phase(BACKWARD), self._path.reducer.accumulating(last=is_last):
                 self._path.scale.backward(loss)
             total_loss += loss.detach()
         return total_loss
@@ -269,7 +271,8 @@ class WholeTrainer(Trainer):
             began = perf_counter()
             self.step(system.sync.delay, [loaded] * system.data.gradient_accumulation_steps)
             step_s = perf_counter() - began
-        for sized in islice(self._parts_of_sizes(loaded.part, generator), int(_SIZES_S / step_s)):
+        passes_in_time = int(_SIZES_S / step_s)
+        for sized in islice(self._parts_of_sizes(loaded.part, generator), passes_in_time):
             self._pass(sized)
         if system.launch.rank_speeds == "auto":
             from bertbench.loading.rank_speeds import passes_per_s  # noqa: PLC0415 - of few runs
@@ -287,7 +290,7 @@ class WholeTrainer(Trainer):
     def _parts_of_sizes(self, part: Part, generator: torch.Generator) -> Iterator[LoadedPart]:
         """Yield a batch of each of the run's sizes, one short sample and filler, under the loss weights of `part`."""
         for size in self._warm_up_sizes:
-            length = -(-size.tokens // size.sequences)
+            length = math.ceil(size.tokens / size.sequences)
             batch = synthetic(1, length, self._system.model.vocab_size, generator)
             yield LoadedPart(part, fill_to(batch, size).to(self._world.device))
 

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from bertbench.common.protobuf import BYTES, MAX_VARINT_BYTES, VARINT, spans
+from bertbench.common.protobuf import BYTES, MAX_VARINT_BYTES, VARINT, field_spans
 from bertbench.data.formats.rows import Rows
 
 _KINDS = {1: "bytes", 2: "floats", 3: "integers"}
@@ -21,12 +21,12 @@ def feature_bytes(record: bytes) -> dict[str, tuple[str, bytes]]:
     Raises ValueError if the bytes are no such message.
     """
     features = {}
-    for number, wire, start, end in spans(record, 0, len(record)):
+    for number, wire, start, end in field_spans(record, 0, len(record)):
         if (number, wire) != (1, BYTES):
             raise ValueError(f"field {number} of wire type {wire} outside Features")
-        for _, _, entry_start, entry_end in spans(record, start, end):
+        for _, _, entry_start, entry_end in field_spans(record, start, end):
             name, feature = b"", (0, 0)
-            for key, _, at, until in spans(record, entry_start, entry_end):
+            for key, _, at, until in field_spans(record, entry_start, entry_end):
                 if key == 1:
                     name = record[at:until]
                 elif key == 2:
@@ -58,9 +58,9 @@ def integers(chunks: Sequence[bytes]) -> Rows:
 
 def _feature(record: bytes, start: int, end: int) -> tuple[str, bytes]:
     kind, values = _KINDS[1], b""
-    for number, _, list_start, list_end in spans(record, start, end):
+    for number, _, list_start, list_end in field_spans(record, start, end):
         kind = _KINDS.get(number, _KINDS[1])
-        for _, wire, at, until in spans(record, list_start, list_end):
+        for _, wire, at, until in field_spans(record, list_start, list_end):
             if kind == "integers" and wire not in (BYTES, VARINT):
                 raise ValueError(f"wire type {wire} in a list of {kind}")
             values += record[at:until]

@@ -9,7 +9,7 @@ from collections.abc import Mapping
 import numpy as np
 
 from bertbench.data.formats.rows import Block, FilePlace, Rows
-from bertbench.data.store.columns import Columns, Flags, offsets, spans
+from bertbench.data.store.columns import Columns, Flags, offsets, places_of_spans
 
 MAX_PACKED = 3  # sequences in a packed row of the published files
 RowsByField = Mapping[str, Rows]
@@ -95,7 +95,7 @@ def unpacked(fields: RowsByField, place: FilePlace) -> Block:
 
 def _require_padding(place: FilePlace, rows: Rows, kept_T: Flags, hole: str, value: str) -> None:
     """Raise DataError unless values that aren't kept are 0 and end their row; `hole` and `value` name the faults."""
-    place_in_row_T = spans(np.zeros_like(rows.counts), rows.counts)
+    place_in_row_T = places_of_spans(np.zeros_like(rows.counts), rows.counts)
     kept_in_row_T = np.repeat(rows.count_where(kept_T), rows.counts)
     should_be_kept_T = place_in_row_T < kept_in_row_T
     place.refuse(rows.any_where(kept_T != should_be_kept_T), lambda row: f"{hole}, expected padding at the end only")

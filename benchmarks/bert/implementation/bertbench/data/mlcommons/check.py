@@ -188,7 +188,8 @@ def _of_published(file: CheckedFile, twin: str | None, right: str | None) -> Fil
         return FileVerdict(state, False, f"{right} is right", "remove this one")
     if file.detail or file.bytes is None:
         return FileVerdict("unreadable", True, file.detail, file.remedy or "make it readable, or get it again")
-    if file.bytes < (file.expected_bytes or 1):
+    least_bytes = file.expected_bytes or 1
+    if file.bytes < least_bytes:
         expected = f"{file.expected_bytes:,}" if file.expected_bytes else "more"
         return FileVerdict("truncated", True, f"found {file.bytes:,} bytes, expected {expected}", _AGAIN)
     if file.expected_bytes and file.bytes > file.expected_bytes:

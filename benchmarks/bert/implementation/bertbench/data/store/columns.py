@@ -79,8 +79,8 @@ class Columns:
 
     def take(self, rows: Integers) -> "Columns":
         """Return the samples at these rows, in this order."""
-        tokens = spans((np.cumsum(self.lengths) - self.lengths)[rows], self.lengths[rows])
-        masked = spans((np.cumsum(self.masked) - self.masked)[rows], self.masked[rows])
+        tokens = places_of_spans((np.cumsum(self.lengths) - self.lengths)[rows], self.lengths[rows])
+        masked = places_of_spans((np.cumsum(self.masked) - self.masked)[rows], self.masked[rows])
         return self._picked(rows, tokens, masked)
 
     def split(self, samples: int) -> Iterator["Columns"]:
@@ -141,7 +141,7 @@ def offsets(lengths: Array) -> Integers:
     return np.concatenate(([0], np.cumsum(lengths, dtype=np.int64)))
 
 
-def spans(starts: Array, lengths: Array) -> Integers:
+def places_of_spans(starts: Array, lengths: Array) -> Integers:
     """Return the places start, start + 1, ... start + length - 1 of every item, one item after the other."""
     counts = lengths.astype(np.int64)
     ends = np.cumsum(counts)
