@@ -11,7 +11,7 @@ INSTALL = $(BIN)/python -m pip install --quiet --no-compile --disable-pip-versio
 # pip would compile on one processor. Packages hold some files for a newer Python, which fail here.
 COMPILE = $(BIN)/python -m compileall -qq -j 0 $(VENV)/lib || true
 
-.PHONY: help demo test test-faults test-track test-floor test-newest test-all image image-test bench docs setup wheels lint format types clean
+.PHONY: help demo test test-faults test-track test-floor test-newest test-all image image-test bench docs release-check setup wheels lint format types clean
 
 demo: $(VENV)/.run-ready ## prepare data, train to the target, check the log, print the table
 	@echo "using $(VENV)"
@@ -62,6 +62,9 @@ bench: $(VENV)/.dev-ready ## the training step beside transformers' BERT, at a s
 
 docs: $(VENV)/.dev-ready ## the site of all pages in site/, links checked
 	$(BIN)/mkdocs build --strict --quiet
+
+release-check: ## what stands in the way of a release: RELEASING.md
+	$(PYTHON) docs/site/release.py
 
 setup: $(VENV)/.dev-ready ## everything for development
 

@@ -148,6 +148,13 @@ def _ruleset(word: str) -> str:
 
 
 def _parsed(arguments: list[str], program: str) -> argparse.Namespace:
+    parser = argument_parser(program)
+    parser.asks_for_json = "--json" in arguments
+    return parser.parse_args(arguments)
+
+
+def argument_parser(program: str) -> _Parser:
+    """Return the parser of the judge's arguments; `program` is its name in help."""
     rounds = accepted_rulesets()
     parser = _Parser(
         prog=program,
@@ -167,8 +174,7 @@ def _parsed(arguments: list[str], program: str) -> argparse.Namespace:
     parser.add_argument("--division", choices=("closed", "open"), help="division that the logs must have")
     parser.add_argument("--strict", action="store_true", help="fail where evidence is missing that the rules ask for")
     parser.add_argument("--json", action="store_true", help="print one JSON array with an object per log")
-    parser.asks_for_json = "--json" in arguments
-    return parser.parse_args(arguments)
+    return parser
 
 
 def _judged(paths: Sequence[Path], options: argparse.Namespace) -> Iterator[Judgement]:

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from bertbench.common.errors import BertbenchError
     from bertbench.config.system import System
 
-__version__ = "0.1.0"
+__version__ = "0.2.0"
 __all__ = [
     "BertbenchError",
     "MeasuredAccuracy",

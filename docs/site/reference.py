@@ -1,0 +1,284 @@
+"""Write docs/configuration.md from the schema of system files, and docs/commands.md from the commands' parsers.
+
+`python docs/site/reference.py` rewrites both; a test finds old ones. A setting's text is its docstring in config/, an
+option's text its help in cli/: change them there.
+"""
+
+import argparse
+import json
+import re
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+_REPOSITORY = Path(__file__).parents[2]
+sys.path.insert(0, str(_REPOSITORY))  # lab/ is never installed
+
+from bertbench.cli.commands import GROUPS, Command  # noqa: E402
+from bertbench.config.closed import CLOSED_RULES  # noqa: E402
+from bertbench.config.load import schema  # noqa: E402
+from bertbench.config.reads import DECLARATIONS, ReadWhere  # noqa: E402
+from bertbench.config.rules import AllowedValues  # noqa: E402
+from compliance.__main__ import argument_parser  # noqa: E402
+from lab.commands import COMMANDS as LAB_COMMANDS  # noqa: E402
+
+_CONFIGURATION = """\
+# Configuration reference: every setting of a system file
+
+A system file describes a machine, a model and a recipe. This page lists all its settings, in the order of its sections.
+It is generated from the code (`python docs/site/reference.py`).
+
+**Change a setting** for one command with `--set`. The command prints the system with all settings resolved:
+
+```
+bertbench config show cpu_demo --set schedule.max_steps=100
+```
+
+**Keep a change** in a file. A file that extends a system states only what differs:
+
+```json
+{
+  "$schema": "schema.json",
+  "extends": "cpu_demo",
+  "description": "the demo with a larger batch",
+  "data": {"global_batch_size": 64},
+  "optimizer": {"learning_rate": 0.02}
+}
+```
+
+Every command that takes a SYSTEM takes the path of such a file. `bertbench config schema` prints the JSON schema, with
+which an editor completes names and checks values. A misspelt name, a value of another type, and settings that don't go
+together are refused, each with one message.
+
+**How to read the tables.** "required" stands where a setting has no default; most files inherit it by `extends`. The
+closed division of MLPerf fixes some settings: the column "closed division" lists the values that it allows. Where that
+column says "any", both divisions allow every value. The open division allows all values. "Only with" names the
+settings without which a run doesn't read this one.
+"""
+
+_COMMANDS = """\
+# Command reference: every command and option
+
+This page is generated from the commands' own help (`python docs/site/reference.py`). In a terminal, `--help` after a
+command prints its part of this page.
+
+- SYSTEM is the name of a system (`bertbench config list`), the path of a system file, or a run, whose configuration it
+  then reads.
+- `--set NAME=VALUE` overrides one [setting](configuration.md), and may be repeated.
+- Every command takes `--json` and then prints [JSON](json.md) on standard output.
+
+| exit code | meaning |
+| --- | --- |
+| 0 | done; a run reached its target; all logs pass |
+| 1 | a run failed; a check or a verdict failed |
+| 2 | a mistake in the command, the system file or the input; a log can't be judged |
+| 3 | a run ended without reaching its target |
+| 74 | standard output is full |
+| 75 | a run stopped on a signal, with a snapshot to resume from |
+| 128 + n | another command was stopped by signal n |
+"""
+
+_RULES_OF_TWO_SETTINGS = {
+    "_checkpoint_is_mlperfs": ("model.checkpoint", "MLPerf's phase-1 checkpoint"),
+    "_decay_lasts_all_steps": ("schedule.decay_steps", "`schedule.max_steps`"),
+    "_evaluations_come_at_mlperfs_interval": ("evaluation.interval_samples", "MLPerf's formula"),
+}
+"""By the name of its rule: the setting that a rule of the closed division fixes, and to what."""
+_PAGE = re.compile(r"docs/(\w+)\.md")
+_BOUNDS = {"minimum": "at least", "exclusiveMinimum": "above", "maximum": "at most", "exclusiveMaximum": "below"}
+
+Schema = dict[str, Any]
+"""JSON schema of a section or of a setting."""
+
+
+def configuration() -> str:
+    """Return docs/configuration.md."""
+    root = json.loads(schema())
+    sections = dict(_sections(root, root["$defs"]))
+    settings = {name: value for name, value in root["properties"].items() if name not in sections}
+    text = [_CONFIGURATION, "## The file itself\n", _settings_table(settings, "", [])]
+    for name, section in sections.items():
+        required = section.get("required", [])
+        text += [
+            f"## `{name}`\n",
+            f"{_one_line(section['description'])}\n",
+            _settings_table(section["properties"], f"{name}.", required),
+        ]
+    return "\n".join(text)
+
+
+def commands() -> str:
+    """Return docs/commands.md."""
+    text = [_COMMANDS]
+    for group, members in GROUPS.items():
+        text.append(f"## {group.capitalize()}\n")
+        for command in members:
+            text += _command(command)
+    text.append("## Laboratory\n")
+    text.append(
+        "Benches and studies, for developers. They need a checkout; `--help` after a command lists its options.\n"
+    )
+    text.append(_table(["command", "what it does"], [[f"`{lab.name}`", _sentence(lab.help)] for lab in LAB_COMMANDS]))
+    return "\n".join(text)
+
+
+PAGES: dict[str, Callable[[], str]] = {"configuration.md": configuration, "commands.md": commands}
+"""What writes each page of docs/."""
+
+
+def _sections(section: Schema, definitions: Schema, prefix: str = "") -> Iterator[tuple[str, Schema]]:
+    """Yield the dotted name and the schema of every section in a section, in the order of the file."""
+    for name, value in section["properties"].items():
+        reference = _referred(value)
+        if reference is not None:
+            yield f"{prefix}{name}", definitions[reference]
+            yield from _sections(definitions[reference], definitions, f"{prefix}{name}.")
+
+
+def _referred(value: Schema) -> str | None:
+    """Return the name of the section that a setting is; None for a plain value."""
+    for choice in [value, *value.get("anyOf", [])]:
+        if "$ref" in choice:
+            return str(choice["$ref"]).rpartition("/")[2]
+    return None
+
+
+def _settings_table(properties: Schema, prefix: str, required: list[str]) -> str:
+    """Return the table of a section's settings; settings of MLPerf's description without a text share a line."""
+    documented = {name: value for name, value in properties.items() if "description" in value}
+    undocumented = [name for name in properties if name not in documented and _referred(properties[name]) is None]
+    rows = [
+        [
+            f"`{prefix}{name}`",
+            _kind(value),
+            "required" if name in required else _default(value),
+            _allowed_in_closed().get(f"{prefix}{name}", "any"),
+            " ".join([_one_line(value["description"]), *_condition(f"{prefix}{name}")]),
+        ]
+        for name, value in documented.items()
+        if _referred(value) is None
+    ]
+    table = _table(["setting", "type", "default", "closed division", "what it does, and when to change it"], rows)
+    if undocumented:
+        names = ", ".join(f"`{name}`" for name in undocumented)
+        table += f"\nThese fields are text, empty by default, under MLPerf's names: {names}.\n"
+    return table
+
+
+def _kind(value: Schema) -> str:
+    """Return a setting's type in words."""
+    if "anyOf" in value:
+        return " or ".join(_kind(choice) for choice in value["anyOf"] if choice.get("type") != "null")
+    if "enum" in value:
+        return ", ".join(f"`{choice}`" for choice in value["enum"])
+    if "const" in value:
+        return f"`{value['const']}`"
+    if value["type"] == "array":
+        return f"list: {_kind(value['items'])}"
+    name = {"integer": "whole number", "number": "number", "string": "text", "boolean": "true or false"}[value["type"]]
+    bounds = [f"{words} {value[bound]:g}" for bound, words in _BOUNDS.items() if bound in value]
+    return ", ".join([name, *bounds])
+
+
+def _default(value: Schema) -> str:
+    default = value.get("default")
+    return "not given" if default is None else f"`{json.dumps(default, ensure_ascii=False)}`"
+
+
+def _allowed_in_closed() -> dict[str, str]:
+    """Return the values that the closed division allows, by setting."""
+    allowed = {}
+    for rule in CLOSED_RULES:
+        if isinstance(rule, AllowedValues):
+            allowed[rule.setting] = " or ".join(_shown(value) for value in rule.values)
+        else:
+            setting, values = _RULES_OF_TWO_SETTINGS[rule.__name__]
+            allowed[setting] = values
+    return allowed
+
+
+def _shown(value: object) -> str:
+    if value is None:
+        return "not given"
+    return f"`{value}`" if isinstance(value, str) else f"`{json.dumps(value)}`"
+
+
+def _condition(setting: str) -> list[str]:
+    reading = DECLARATIONS["train"].get(setting)
+    return [f"Only with {reading.needs}."] if isinstance(reading, ReadWhere) else []
+
+
+def _command(command: Command) -> Iterator[str]:
+    """Yield the parts of a command's entry: heading, usage, what it does, arguments and options."""
+    parser = argparse.ArgumentParser(prog=f"bertbench {command.name}", add_help=False)
+    command.add_arguments(parser)
+    if command.reads_words:
+        parser = argument_parser(parser.prog)
+    actions = [action for action in parser._actions if argparse.SUPPRESS not in (action.help, action.dest)]
+    actions = [action for action in actions if action.dest not in ("json", "help")]
+    positional = [action for action in actions if not action.option_strings]
+    words = " ".join([parser.prog, *map(_usage, positional), *["[options]"] * (len(actions) > len(positional))])
+    yield f"### `bertbench {command.name}`\n"
+    yield f"{_sentence(command.help)}\n"
+    yield f"    {words}\n"
+    if actions:
+        options = [action for action in actions if action.option_strings]
+        formatter = argparse.HelpFormatter(parser.prog)
+        rows = [
+            [f"`{_spelling(action)}`", _sentence(formatter._expand_help(action))] for action in [*positional, *options]
+        ]
+        yield _table(["argument", "meaning"], rows)
+
+
+def _usage(positional: argparse.Action) -> str:
+    name = _metavar(positional)
+    match positional.nargs:
+        case "+":
+            return f"{name} ..."
+        case "*":
+            return f"[{name} ...]"
+        case "?":
+            return f"[{name}]"
+    return name
+
+
+def _spelling(action: argparse.Action) -> str:
+    """Return an argument as one types it."""
+    if not action.option_strings:
+        return _metavar(action)
+    option = action.option_strings[-1]
+    if action.nargs == 0:
+        return option
+    return f"{option} [{_metavar(action)}]" if action.nargs == "?" else f"{option} {_metavar(action)}"
+
+
+def _metavar(action: argparse.Action) -> str:
+    if isinstance(action.metavar, str):
+        return "{" + action.metavar.replace("|", ",") + "}" if "|" in action.metavar else action.metavar
+    if isinstance(action.metavar, tuple):
+        return " ".join(action.metavar)
+    return "{" + ",".join(map(str, action.choices)) + "}" if action.choices else action.dest.upper()
+
+
+def _sentence(text: str) -> str:
+    """Return a line of help as a sentence of a page."""
+    text = _one_line(text)
+    if text.split()[0].strip(",;:").isalpha():  # not the name of a file
+        text = f"{text[:1].upper()}{text[1:]}"
+    return text if text.endswith(".") else f"{text}."
+
+
+def _one_line(text: str) -> str:
+    """Return a text in one line, with links to the pages that it names."""
+    return _PAGE.sub(r"[\1](\1.md)", " ".join(text.split()))
+
+
+def _table(heads: list[str], rows: list[list[str]]) -> str:
+    lines = [heads, ["---"] * len(heads), *rows]
+    return "".join(f"| {' | '.join(cell.replace('|', '&#124;') for cell in line)} |\n" for line in lines)
+
+
+if __name__ == "__main__":
+    for name, page in PAGES.items():
+        (_REPOSITORY / "docs" / name).write_text(page())
