@@ -7,7 +7,7 @@ from tests.docs.listing import REPOSITORY
 
 PAGE = (REPOSITORY / "docs" / "paper.md").read_text()
 SIMULATED = json.loads((REPOSITORY / "results" / "simulated" / "balance.json").read_text())
-QUESTION = re.compile(r"^## (\d+)[.] .+[?]$\n(.*?)(?=^## |\Z)", re.MULTILINE | re.DOTALL)
+QUESTION = re.compile(r"^## (\d+)[.] [^\n]+[?]$\n(.*?)(?=^## |\Z)", re.MULTILINE | re.DOTALL)
 FORM = re.compile(
     r"\n[*][*].+?[*][*]\n\n- Figure: .+?\n- Command: `bertbench .+?\n- Evidence: (?P<evidence>.+?)\n\n.*?^Reasons: ",
     re.MULTILINE | re.DOTALL,
