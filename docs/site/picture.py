@@ -2,6 +2,7 @@
 
 - demo.svg: accuracy against time of bertbench and of the fastest Trainer, runs of the record that README's table shows
 - balance.svg: simulated load efficiency of 1,024 GPUs, by method
+- scaling.svg: efficiency over ranks, by `bertbench lab scaling`
 - packages.svg: the packages of bertbench by layer, from pyproject.toml and the packages' own docstrings
 
 A test finds old ones, and pages that describe a picture in other words.
@@ -10,6 +11,7 @@ A test finds old ones, and pages that describe a picture in other words.
 import ast
 import json
 import re
+import sys
 import textwrap
 import tomllib
 from collections.abc import Callable, Mapping
@@ -20,6 +22,7 @@ from xml.sax.saxutils import escape
 from bertbench.report.charts import Axis, Series, lines, scatter
 
 _REPOSITORY = Path(__file__).parents[2]
+sys.path.insert(0, str(_REPOSITORY))  # lab/ is never installed
 _RESULTS = _REPOSITORY / "results"
 _PACKAGE = _REPOSITORY / "benchmarks" / "bert" / "implementation" / "bertbench"
 _TARGET = 0.4
@@ -81,6 +84,20 @@ def balance() -> Picture:
     efficiency = Axis("load efficiency: mean load / largest load", high=1.0)
     figure = lines(description, series, Axis("samples a GPU", log2=True), efficiency)
     return Picture(_alone(figure, series, 140), description)
+
+
+def scaling() -> Picture:
+    """Return efficiency by ranks, a line a series; the published rows are one series."""
+    from lab.bench.scaling import scalings  # noqa: PLC0415 - needs the path above
+
+    series: dict[str, list[tuple[float, float]]] = {}
+    for row in scalings():
+        name = f"computed, {row.series}" if row.evidence == "computed" else row.evidence
+        series.setdefault(name, []).append((row.ranks, row.efficiency))
+    description = "Efficiency against ranks: two CPU ranks measured, DGX A100s computed and published"
+    efficiency = Axis("rate of a rank / rate of a rank in the smallest run", low=0.0, high=1.0)
+    figure = lines(description, series, Axis("ranks", log2=True), efficiency)
+    return Picture(_alone(figure, series, 40), description)
 
 
 def packages() -> Picture:
@@ -145,7 +162,12 @@ def _alone(figure: str, series: Series, top: int) -> str:
     return f"{opened}<style>{_STYLE}</style>{''.join(names)}</svg>\n"
 
 
-PICTURES: dict[str, Callable[[], Picture]] = {"demo.svg": demo, "balance.svg": balance, "packages.svg": packages}
+PICTURES: dict[str, Callable[[], Picture]] = {
+    "demo.svg": demo,
+    "balance.svg": balance,
+    "scaling.svg": scaling,
+    "packages.svg": packages,
+}
 """What draws each file of docs/."""
 
 

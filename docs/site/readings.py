@@ -13,6 +13,7 @@ from scipy import stats
 
 from bertbench.cli import renamed
 from bertbench.common.evaluation import accuracy_text
+from bertbench.plan.step_time import exposed_seconds
 from bertbench.report.scores import mean_of
 from bertbench.run_files.sample_counts import samples_to_end
 from compliance import judge_log
@@ -24,6 +25,9 @@ from compliance.rules.fixed_values import FIXED
 from lab.study.intervals import holm
 
 _RESULTS = Path(__file__).parents[2] / "results"
+_SIMULATED = _RESULTS / "simulated" / "balance.json"
+_MEAN_TOKENS = 255.8  # of a Wikipedia sample, by balance/wikipedia_lengths.json
+_MEAN_MASKED = 38.2
 _STUDIES = {"clip_ranks": "clip --ranks 2,16,64", "buckets": "buckets", "compression": "compression"}
 """Studies of paired differences in samples, and the `bertbench lab` command of each."""
 _RACE = _RESULTS / "studies" / "optimizer.json"
@@ -139,10 +143,79 @@ def balance() -> str:
             f"`{command}`", f"`{row['method']}`", f"{row['gpus']:,} x {row['batch']}", f"{row['efficiency']:.4f}",
             f"{row['bytes_per_rank_per_step'] / 1e3:,.0f}",
         ]
-        for command, of in _read(_RESULTS / "simulated" / "balance.json").items()
+        for command, of in _read(_SIMULATED).items()
         for row in of
     ]  # fmt: skip
     return _table(["command", "method", "GPUs x samples", "efficiency", "KB"], rows)
+
+
+def strata() -> str:
+    """Return the simulated efficiency of 1,024 GPUs x 16 samples by number of strata, with the sort in the node."""
+    efficiencies = {}
+    for command, simulated in _read(_SIMULATED).items():
+        if "--strata-edges" in command and "--lengths" not in command:
+            edges = command.split("--strata-edges ")[1].split()[0]
+            efficiencies[edges] = simulated[0]["efficiency"]
+    rows = []
+    for edges, efficiency in efficiencies.items():
+        rows.append([str(edges.count(",") + 1), edges.replace(",", ", "), f"{efficiency:.4f}", f"{1 - efficiency:.1%}"])
+    return _table(["strata", "up to this many tokens", "efficiency", "idle"], rows)
+
+
+def node_sizes() -> str:
+    """Return what a node's gather and sort cost and bring, by its number of GPUs."""
+    words = 1.5 * _MEAN_TOKENS + 2 * _MEAN_MASKED + 0.5  # ids, half a word of segments; places and labels; pair label
+    rows = []
+    for command, simulated in _read(_SIMULATED).items():
+        if "--gpus-per-node" not in command:
+            continue
+        gpus = int(command.split("--gpus-per-node ")[1])
+        row = simulated[0]
+        samples = gpus * row["batch"]
+        at_least = (gpus - 1) * row["batch"] * 2 * words
+        rows.append(
+            [
+                str(gpus), f"{row['efficiency']:.4f}", f"{row['bytes_per_rank_per_step'] / 1e3:,.0f}",
+                f"{at_least / 1e3:,.0f}", f"{samples * math.log2(samples):,.0f}",
+            ]
+        )  # fmt: skip
+    heads = ["GPUs of a node", "efficiency", "KB received a GPU and step", "KB by the formula", "comparisons"]
+    return _table(heads, rows)
+
+
+def clip_modes() -> str:
+    """Return what each clip mode exposed in the record with intervals, beside the least that the formula allows."""
+    record = _read(_RESULTS / "bench" / "amd_epyc" / "overlap.json")
+    buckets = int(re.findall(r"in (\d+) buckets", record["printed"][0])[0])
+    by_rate: dict[float, dict[str, Any]] = {}
+    for row in record["results"]:
+        by_rate.setdefault(row["bandwidth_mbit"], {})[row["mode"]] = row
+    rows = []
+    for rate, modes in by_rate.items():
+        reduction = modes["before"]["exposed_ms"]  # all of it
+        computing = statistics.median(row["step_ms"] - row["exposed_ms"] for row in modes.values())
+        least = exposed_seconds(reduction, computing, buckets)
+        exposed = [f"{modes[mode]['exposed_ms']:.0f}" for mode in ("before", "after", "bucket")]
+        interval = f"{modes['bucket']['less_low_ms']:.0f} to {modes['bucket']['less_high_ms']:.0f}"
+        rows.append([f"{rate:,.0f}", *exposed, interval, f"{least:.0f}"])
+    heads = ["Mbit/s", "`before`", "`after`", "`bucket`", "`bucket` less than `before`", "least by the formula"]
+    return _table(heads, rows)
+
+
+def adam_values() -> str:
+    """Return the tuned values of ADAM in each cell of the study of optimizers."""
+    rows = []
+    for arm in _read(_RACE)["arms"]:
+        if arm["arm"].startswith("adam"):
+            _, start, batch = arm["arm"].split("_")
+            values = arm["values"]
+            rows.append(
+                [
+                    start, batch.removeprefix("b"), f"{values['optimizer.learning_rate']:.4f}",
+                    f"{values['optimizer.beta1']:.2f}", f"{values['optimizer.beta2']:.4f}",
+                ]
+            )  # fmt: skip
+    return _table(["start", "batch", "learning rate", "beta1", "beta2"], rows)
 
 
 def preparation() -> str:
@@ -317,8 +390,8 @@ def _table(heads: list[str], rows: list[list[str]]) -> str:
 READINGS = {
     reading.__name__: reading
     for reading in (
-        *(demo, demo_times, like_for_like, sizes),
-        *(claims, steps, rules, fixed_values, questions, balance, preparation),
+        demo, demo_times, like_for_like, sizes, claims, steps, rules, fixed_values, questions, balance, strata,
+        node_sizes, clip_modes, adam_values, preparation,
     )
-}
+}  # fmt: skip
 """What a page may show, by name."""

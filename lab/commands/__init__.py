@@ -15,6 +15,8 @@ _BENCHES = {
     "kernels": "count and compile the GPU step's kernels without a GPU",
     "roofline": "compute a step's time from its kernels, beside published results",
     "forecast": "measure the errors of forecasts of published results",
+    "ablation": "compute what each method of the paper saves on 1,024 A100s",
+    "scaling": "show speed-up and efficiency over ranks, measured, computed and published",
     "update": "measure the optimizers' update of the weights",
     "overlap": "measure communication hidden behind the backward pass",
     "links": "compare methods of training over slow links",

@@ -1,0 +1,142 @@
+"""`bertbench lab scaling`: speed-up and efficiency over ranks: measured, computed, and of published results.
+
+Efficiency is the rate of one rank divided by that of one rank in the smallest run of the same series; speed-up is
+efficiency times ranks. Measured rows are of the records in results/, computed ones of the model behind `bertbench
+estimate`, published ones of MLPerf's logs (common/published_results.py).
+"""
+
+import argparse
+import json
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from bertbench.cli.arguments import emit
+from bertbench.common.published_results import PublishedResult
+from bertbench.plan.calibrate import calibration
+from bertbench.plan.calibrating_results import GPUS_OF_NODE, Method, calibrating
+from bertbench.plan.step_time import Workload, run_seconds
+from lab.bench.harness import table
+
+_BENCHES = Path(__file__).parents[2] / "results" / "bench"
+_NODES = (1, 2, 4, 8, 16, 32, 64, 128, 256, 512)
+_SAMPLES_OF_GPU = 16  # in the paper's run on 1,024 GPUs
+_GLOBAL_BATCH = 16_384
+_METHOD = Method("planned", overlap=True)  # the default of data.balance, and clipping that overlaps
+_RANKS_OF_OVERLAP = 2
+
+_COLUMNS = {
+    "evidence": "{0.evidence}",
+    "series": "{0.series}",
+    "ranks": "{0.ranks:,}",
+    "samples/s": "{0.samples_per_s:,.0f}",
+    "speed-up": "{0.speed_up:,.1f}",
+    "efficiency": "{0.efficiency:.1%}",
+}
+_NOTES = (
+    "measured: CPU ranks on virtual hosts of one machine; a step without its sums over one with them",
+    "computed: steps of BERT-Large on DGX A100s with `planned` balance, calibrated by the published rows",
+    "published: the fastest result for each number of A100s, whole runs; their methods and batches differ",
+)
+
+
+@dataclass(frozen=True)
+class Scaling:
+    """One number of ranks of a series."""
+
+    evidence: str
+    """measured, computed or published."""
+    series: str
+    """What stays the same, or whose run it is."""
+    ranks: int
+    samples_per_s: float | None
+    """Of all ranks; None where the record has only times of steps."""
+    efficiency: float
+    source: str
+    """A record, a command, or a round with its submitter."""
+
+    @property
+    def speed_up(self) -> float:
+        """Return how many times as fast as one rank."""
+        return self.efficiency * self.ranks
+
+
+def scalings() -> list[Scaling]:
+    """Return the rows of all series, measured ones first."""
+    return [*_measured(), *_weak(), *_strong(), *_published()]
+
+
+def _measured() -> Iterator[Scaling]:
+    """Yield two ranks of each recorded bandwidth: `lab overlap` takes each step with and without its sums."""
+    for path in sorted(_BENCHES.glob("*/overlap.json")):
+        record = json.loads(path.read_text(encoding="utf-8"))
+        for row in record["results"]:
+            if "less_ms" not in row:  # an old record, of five steps without intervals
+                continue
+            if row["mode"] in ("before", "bucket"):
+                efficiency = 1 - row["exposed_ms"] / row["step_ms"]
+                series = f"clip.mode {row['mode']}, {row['bandwidth_mbit']:,.0f} Mbit/s"
+                source = f"results/bench/{path.parent.name}/{path.name}"
+                yield Scaling("measured", series, _RANKS_OF_OVERLAP, None, efficiency, source)
+
+
+def _weak() -> Iterator[Scaling]:
+    batches = {nodes: _SAMPLES_OF_GPU * GPUS_OF_NODE * nodes for nodes in _NODES}
+    return _computed(f"weak: {_SAMPLES_OF_GPU} samples a GPU", batches)
+
+
+def _strong() -> Iterator[Scaling]:
+    return _computed(f"strong: batch {_GLOBAL_BATCH:,}", dict.fromkeys(_NODES, _GLOBAL_BATCH))
+
+
+def _computed(series: str, batches: dict[int, int]) -> Iterator[Scaling]:
+    """Yield a row for each number of nodes; `batches` has the global batch of each."""
+    rates = {nodes: _rate(nodes, batch) for nodes, batch in batches.items()}
+    for nodes, rate in rates.items():
+        efficiency = rate / (nodes * rates[1])
+        yield Scaling("computed", series, GPUS_OF_NODE * nodes, rate, efficiency, "bertbench estimate")
+
+
+def _rate(nodes: int, global_batch_size: int) -> float:
+    """Return the samples/s of a step, without start-up and evaluations."""
+    work = Workload(
+        gpu="a100",
+        gpus=GPUS_OF_NODE * nodes,
+        nodes=nodes,
+        global_batch_size=global_batch_size,
+        samples=global_batch_size,
+        method=_METHOD,
+    )
+    parts = run_seconds(work, calibration())
+    return global_batch_size / (parts.compute + parts.imbalance + parts.communication + parts.waiting)
+
+
+def _published() -> Iterator[Scaling]:
+    """Yield the fastest A100 result, nodes of 8, for each number of GPUs."""
+    fastest: dict[int, PublishedResult] = {}
+    for row in calibrating():
+        assert row.accelerators is not None
+        best = fastest.get(row.accelerators)
+        if best is None or _run_rate(row) > _run_rate(best):
+            fastest[row.accelerators] = row
+    of_one_node = _run_rate(fastest[GPUS_OF_NODE]) / GPUS_OF_NODE
+    for gpus, row in sorted(fastest.items()):
+        rate = _run_rate(row)
+        series = f"{row.submitter}, batch {row.global_batch_size:,}"
+        yield Scaling("published", series, gpus, rate, rate / (gpus * of_one_node), f"{row.rounds}, {row.system}")
+
+
+def _run_rate(row: PublishedResult) -> float:
+    return row.samples_to_converge / row.seconds
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Add no arguments."""
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Print the table."""
+    rows = scalings()
+    content = [{**vars(row), "speed_up": row.speed_up} for row in rows]
+    emit(arguments.json, content, *table(rows, _COLUMNS), *_NOTES)
+    return 0
