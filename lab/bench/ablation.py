@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from bertbench.cli.arguments import emit
 from bertbench.config import load_system
 from bertbench.plan.forecast import RunForecast, forecast_run
-from lab.bench.harness import table
+from lab.bench.harness import table_lines
 
 _SYSTEM = "dgxa100_n128_open"
 # NVIDIA's hyper-parameters at this batch, of round 2.0 on 4,096 A100s.
@@ -103,5 +103,5 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(arguments: argparse.Namespace) -> int:
     """Compute and print the table."""
     rows = ablations()
-    emit(arguments.json, rows, *table(rows, _COLUMNS), *_NOTES)
+    emit(arguments.json, rows, *table_lines(rows, _COLUMNS), *_NOTES)
     return 0

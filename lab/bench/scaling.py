@@ -16,7 +16,7 @@ from bertbench.common.published_results import PublishedResult
 from bertbench.plan.calibrate import calibration
 from bertbench.plan.calibrating_results import GPUS_OF_NODE, Method, calibrating
 from bertbench.plan.step_time import Workload, run_seconds
-from lab.bench.harness import table
+from lab.bench.harness import table_lines
 
 _BENCHES = Path(__file__).parents[2] / "results" / "bench"
 _NODES = (1, 2, 4, 8, 16, 32, 64, 128, 256, 512)
@@ -138,5 +138,5 @@ def run(arguments: argparse.Namespace) -> int:
     """Print the table."""
     rows = scalings()
     content = [{**vars(row), "speed_up": row.speed_up} for row in rows]
-    emit(arguments.json, content, *table(rows, _COLUMNS), *_NOTES)
+    emit(arguments.json, content, *table_lines(rows, _COLUMNS), *_NOTES)
     return 0

@@ -7,11 +7,8 @@ of the same samples: what its scores lose is the batch's doing, and statistical 
 
 import argparse
 import json
-import resource
-import subprocess
 import sys
 import tempfile
-import time
 from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
@@ -38,6 +35,7 @@ from bertbench.machine.processor import processor
 from bertbench.run_files.log_spans import evaluation_s
 from compliance.read.log import read_events
 from compliance.read.run import RunFacts
+from lab.bench.device_use import gpu_use, processor_use, run_sampled
 from lab.bench.harness import BenchResult, command, in_turns, option, table_lines
 from lab.bench.made_questions import write_questions
 from lab.bench.means import geometric_mean
@@ -99,12 +97,12 @@ def measure(arguments: argparse.Namespace, progress: Progress) -> BenchResult:
         files = _files(arguments, Path(folder))
         inputs = _inputs(system, files)
         runs = {
-            layout.name: partial(_train, arguments.system, files, layout.settings(batch), Path(folder), layout.name)
+            layout.name: partial(_train, system, files, layout, layout.settings(batch), Path(folder) / layout.name)
             for layout in LAYOUTS
             if system.launch.device == "cpu" or layout.ranks <= system.world_size
         }
         taken = in_turns(runs, arguments.seeds, progress=progress)
-        noise = [_noise(system, arguments.system, files, Path(folder), seed) for seed in range(arguments.seeds)]
+        noise = [_noise(system, files, Path(folder) / "one epoch", seed) for seed in range(arguments.seeds)]
     nothing = scores_by_group(inputs.dev, {question.id: "" for question in inputs.dev})["f1"]
     rows = [
         _row(layout, seed, run, taken[BASELINE.name][seed], noise[seed], batch)
@@ -133,47 +131,50 @@ class Run(NamedTuple):
     seconds: float
     """From run_start to run_stop, without evaluations."""
     samples: int
-    processor_s: float
-    """Processor time of all its processes, from their start."""
-    wall_s: float
+    device_use: float | None
+    """Share of the time from run_start to run_stop that its GPUs, or else its cores, were busy; None if not known."""
     losses: list[float]
     scores: dict[str, float]
     """`exact`, `f1` and validation `loss` after the last epoch."""
 
 
-def _train(system: str, files: Files, settings: Sequence[str], folder: Path, name: str, seed: int) -> Run:
+def _train(system: System, files: Files, layout: Layout, settings: Sequence[str], folder: Path, seed: int) -> Run:
     """Fine-tune on this machine by `bertbench finetune squad`. Raises RunError if it fails."""
-    out = folder / f"{name}_{seed}"
-    words = ["-m", "bertbench", "finetune", "squad", "--system", system, "--out", str(out), "--seed", str(seed + 1)]
+    out = folder / f"seed_{seed + 1}"
+    words = ["-m", "bertbench", "finetune", "squad", "--system", system.argument, "--out", str(out)]
+    words += ["--seed", str(seed + 1)]
     words += ["--train", str(files.train), "--dev", str(files.dev), "--vocab", str(files.vocab)]
     words += [word for setting in settings for word in ("--set", setting)]
-    before, began = resource.getrusage(resource.RUSAGE_CHILDREN), time.perf_counter()
-    done = subprocess.run([sys.executable, *words], capture_output=True, text=True, check=False)
-    wall_s = time.perf_counter() - began
-    after = resource.getrusage(resource.RUSAGE_CHILDREN)
+    on_gpus = system.launch.device == "cuda"
+    done, samples = run_sampled([sys.executable, *words], gpus=layout.ranks if on_gpus else 0)
     if done.returncode:
         raise RunError(
-            f"{name}: the run failed, seed {seed + 1}, with code {done.returncode}: {last_line(done.stderr)}"
+            f"{layout.name}: the run failed, seed {seed + 1}, with code {done.returncode}: {last_line(done.stderr)}"
         )
     facts = RunFacts(read_events(out / "mlperf_log.txt"))
-    assert facts.time_to_train_s is not None, "a run that ends in order has a start and a stop"
+    began_ms = facts.started_ms
+    ended_ms = facts.stopped_ms
+    assert began_ms is not None and ended_ms is not None, "a run that ends in order has a start and a stop"
+    if on_gpus:
+        device_use = gpu_use(samples, began_ms, ended_ms)
+    else:
+        device_use = processor_use(samples, began_ms, ended_ms, cores=min(layout.ranks, available_cores()))
     steps = [json.loads(line) for line in (out / "metrics.jsonl").read_text().splitlines()]
     last_epoch = json.loads((out / "scores.json").read_text())["epochs"][-1]
     return Run(
-        seconds=facts.time_to_train_s - evaluation_s(facts),
+        seconds=(ended_ms - began_ms) / 1e3 - evaluation_s(facts),
         samples=steps[-1]["samples"],
-        processor_s=after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime,
-        wall_s=wall_s,
+        device_use=device_use,
         losses=[step["loss"] for step in steps],
         scores={name: last_epoch[name] for name in ("exact", "f1", "loss")},
     )
 
 
-def _noise(system: System, name: str, files: Files, folder: Path, seed: int) -> NoiseScale:
+def _noise(system: System, files: Files, folder: Path, seed: int) -> NoiseScale:
     """Estimate the noise scale at the weights of one epoch, from gradients of batches of the baseline's size."""
     settings = (*BASELINE.settings(system.finetune.global_batch_size), "finetune.epochs=1")
-    _train(name, files, settings, folder, "one epoch", seed)
-    inputs = _inputs(system, files, folder / f"one epoch_{seed}" / "weights.safetensors")
+    _train(system, files, BASELINE, settings, folder, seed)
+    inputs = _inputs(system, files, folder / f"seed_{seed + 1}" / "weights.safetensors")
     model = SpanTask(inputs).initial_model(system, seed + 1)
     features = make_features(inputs.train, inputs.vocabulary, system.finetune.windows(system.model.max_positions))
     features = [feature for feature in features if feature.is_labelled]
@@ -212,7 +213,7 @@ def _row(layout: Layout, seed: int, run: Run, baseline: Run, noise: NoiseScale, 
         "exact": run.scores["exact"],
         "f1": run.scores["f1"],
         "largest_loss_difference": difference,
-        "processor_use": run.processor_s / (run.wall_s * min(layout.ranks, available_cores())),
+        "device_use": run.device_use,
         "noise_scale": noise._asdict(),
         "statistical_efficiency": efficiency,
         "goodput": rate * efficiency,
@@ -223,7 +224,7 @@ def _row(layout: Layout, seed: int, run: Run, baseline: Run, noise: NoiseScale, 
 _COLUMNS = {
     "layout": "{0[layout]}", "batch": "{0[batch]:,}", "samples/s": "{0[rate]:,.0f}", "loss": "{0[loss]:.3f}",
     "exact": "{0[exact]:.1f}", "F1": "{0[f1]:.1f}", "loss differs by": "{0[difference]:.0e}",
-    "processor use": "{0[use]:.0%}", "efficiency": "{0[efficiency]:.0%}", "goodput of baseline's": "{0[goodput]:}",
+    "device use": "{0[use]:.0%}", "efficiency": "{0[efficiency]:.0%}", "goodput of baseline's": "{0[goodput]:}",
 }  # fmt: skip
 
 
@@ -265,6 +266,7 @@ def _mean_row(rows: Sequence[dict[str, Any]]) -> dict[str, Any]:
     ratio, low, high = geometric_mean([row["goodput_ratio"] for row in rows])
     interval = "" if low is None or high is None else f" ({low:.0%} to {high:.0%})"
     losses = [row["validation_loss"] for row in rows]
+    uses = [row["device_use"] for row in rows]
     return {
         "layout": first["layout"] + ("*" if first["shares_cores"] else ""),
         "batch": first["global_batch_size"],
@@ -273,7 +275,7 @@ def _mean_row(rows: Sequence[dict[str, Any]]) -> dict[str, Any]:
         "exact": fmean(row["exact"] for row in rows),
         "f1": fmean(row["f1"] for row in rows),
         "difference": None if None in differences else max(differences),
-        "use": fmean(row["processor_use"] for row in rows),
+        "use": None if None in uses else fmean(uses),
         "efficiency": fmean(row["statistical_efficiency"] for row in rows),
         "goodput": f"{ratio:.0%}{interval}",
     }

@@ -38,7 +38,7 @@ def present_gpus() -> list[PresentGpu]:
     it is lost.
     """
     present = []
-    for gpu in _visible(nvidia_gpus()):
+    for gpu in visible_gpus():
         memory = ask_driver(pynvml.nvmlDeviceGetMemoryInfo, gpu)
         capability = ask_driver(pynvml.nvmlDeviceGetCudaComputeCapability, gpu)
         if memory is not None and capability is not None:
@@ -48,8 +48,12 @@ def present_gpus() -> list[PresentGpu]:
     return present
 
 
-def _visible(gpus: list[Any]) -> list[Any]:
-    """Return the GPUs that CUDA_VISIBLE_DEVICES leaves: it names numbers or identifiers, up to one that isn't there."""
+def visible_gpus() -> list[Any]:
+    """Return the library's handle of each GPU that CUDA_VISIBLE_DEVICES leaves.
+
+    It names numbers or identifiers, up to one that isn't there.
+    """
+    gpus = nvidia_gpus()
     names = os.environ.get("CUDA_VISIBLE_DEVICES")
     if names is None:
         return gpus

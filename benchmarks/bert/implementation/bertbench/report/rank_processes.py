@@ -63,3 +63,23 @@ def _candidate(process: Path, log: Path) -> _Candidate | None:
 def process_stat(process: Path) -> list[str]:
     """Return the fields of proc(5)'s stat behind the name, which may hold blanks: state, parent and so on."""
     return (process / "stat").read_text().rpartition(")")[2].split()
+
+
+def processor_s(pid: int) -> float:
+    """Return the processor time of a process since it began, of all its threads; 0 of one that has ended."""
+    try:
+        stat = process_stat(Path("/proc", str(pid)))
+    except OSError:
+        return 0.0
+    user_ticks = int(stat[11])
+    system_ticks = int(stat[12])
+    return (user_ticks + system_ticks) / os.sysconf("SC_CLK_TCK")
+
+
+def children(pid: int) -> list[int]:
+    """Return the processes that a process has started: from Linux's list of them, which costs no look at all others."""
+    try:
+        lists = [path.read_text() for path in Path(f"/proc/{pid}/task").glob("*/children")]
+    except OSError:
+        return []
+    return [int(child) for text in lists for child in text.split()]

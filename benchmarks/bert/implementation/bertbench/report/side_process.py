@@ -21,7 +21,7 @@ from bertbench.common.errors import BertbenchError, ConfigError
 from bertbench.report.feed import Feed
 from bertbench.report.followed_run import FollowedRun
 from bertbench.report.openmetrics import address, check_free, serve
-from bertbench.report.rank_processes import process_stat
+from bertbench.report.rank_processes import children, processor_s
 from bertbench.report.run_list import status
 from bertbench.report.run_state import RunState, earlier_runs, state_of
 from bertbench.report.trackers import check_installed, check_packages, folder_of, open_tracker
@@ -103,27 +103,7 @@ def _step_aside() -> None:
 
 def _earned_s() -> float:
     """Return the share of the time so far, less the processor time that this process and its children have used."""
-    return SHARE * time.monotonic() - time.process_time() - sum(map(_processor_s, _children(os.getpid())))
-
-
-def _processor_s(pid: int) -> float:
-    """Return the processor time of a process since it began, of all its threads; 0 of one that has ended."""
-    try:
-        stat = process_stat(Path("/proc", str(pid)))
-    except OSError:
-        return 0.0
-    user_ticks = int(stat[11])
-    system_ticks = int(stat[12])
-    return (user_ticks + system_ticks) / os.sysconf("SC_CLK_TCK")
-
-
-def _children(pid: int) -> list[int]:
-    """Return the processes that a process has started: from Linux's list of them, which costs no look at all others."""
-    try:
-        lists = [path.read_text() for path in Path(f"/proc/{pid}/task").glob("*/children")]
-    except OSError:
-        return []
-    return [int(child) for text in lists for child in text.split()]
+    return SHARE * time.monotonic() - time.process_time() - sum(map(processor_s, children(os.getpid())))
 
 
 class SideWork:

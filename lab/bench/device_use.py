@@ -1,0 +1,76 @@
+"""Sample how busy the devices of a run are: its processes' time on CPUs, NVML's utilisation on GPUs.
+
+A sample is taken every 0.2 s while the run's program lasts. A use is that between two times, such as a log's run_start
+and run_stop, so that imports and warm-up don't count.
+"""
+
+import subprocess
+import time
+from collections.abc import Sequence
+from statistics import fmean
+from typing import NamedTuple
+
+import pynvml
+
+from bertbench.machine.gpus import ask_driver, visible_gpus
+from bertbench.report.rank_processes import children, processor_s
+
+_EVERY_S = 0.2
+
+
+class UseSample(NamedTuple):
+    """What a run's processes had used at one time."""
+
+    at_ms: float
+    """Since 1970, as times in logs."""
+    processor_s: dict[int, float]
+    """Processor time by process, from its start."""
+    gpu_busy: float | None = None
+    """Share of the last sampling period (1 s or less) in which a GPU ran a kernel, mean of the GPUs; None without."""
+
+
+def run_sampled(words: Sequence[str], gpus: int) -> tuple[subprocess.CompletedProcess[str], list[UseSample]]:
+    """Run a program to its end; return how it ended, and samples of its processes and of the first `gpus` GPUs."""
+    samples = []
+    handles = visible_gpus()[:gpus] if gpus else []
+    with subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
+        while True:
+            try:
+                output, errors = process.communicate(timeout=_EVERY_S)
+                break
+            except subprocess.TimeoutExpired:
+                busy = [ask_driver(pynvml.nvmlDeviceGetUtilizationRates, gpu) for gpu in handles]
+                percents = [rates.gpu for rates in busy if rates is not None]
+                gpu_busy = fmean(percents) / 100 if percents else None
+                samples.append(UseSample(1e3 * time.time(), _processor_times(process.pid), gpu_busy))
+    return subprocess.CompletedProcess(words, process.returncode, output, errors), samples
+
+
+def processor_use(samples: Sequence[UseSample], began_ms: float, ended_ms: float, cores: int) -> float | None:
+    """Return processor time over the time of `cores` cores between two times; None without two samples there."""
+    inside = _between(samples, began_ms, ended_ms)
+    if len(inside) < 2:
+        return None
+    first = inside[0]
+    last = inside[-1]
+    used_s = sum(seconds - first.processor_s.get(pid, 0.0) for pid, seconds in last.processor_s.items())
+    elapsed_s = (last.at_ms - first.at_ms) / 1e3
+    return used_s / (elapsed_s * cores)
+
+
+def gpu_use(samples: Sequence[UseSample], began_ms: float, ended_ms: float) -> float | None:
+    """Return the mean share of time in which GPUs ran a kernel between two times; None if NVML gave none there."""
+    busy = [sample.gpu_busy for sample in _between(samples, began_ms, ended_ms) if sample.gpu_busy is not None]
+    return fmean(busy) if busy else None
+
+
+def _between(samples: Sequence[UseSample], began_ms: float, ended_ms: float) -> list[UseSample]:
+    return [sample for sample in samples if began_ms <= sample.at_ms <= ended_ms]
+
+
+def _processor_times(pid: int) -> dict[int, float]:
+    """Return the processor time of a process and of all that descend from it."""
+    times = {pid: processor_s(pid)}
+    for child in children(pid):
+        times |= _processor_times(child)
+    return times
