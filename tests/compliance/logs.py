@@ -24,6 +24,8 @@ RULESETS = ("0.7.0", "1.0.0", "1.1.0", "2.0.0", "2.1.0", "3.0.0", "3.1.0", "4.0.
 _BATCH, _STEPS_BETWEEN = 448, 335
 
 Record = dict[str, Any]
+Line = Record | str
+"""A record, or a line of a log that is none."""
 
 
 @cache
@@ -94,15 +96,15 @@ def with_own_keys(records: list[Record]) -> list[Record]:
     return [*records[:index], *keys, *records[index:]]
 
 
-def line(record: Record) -> str:
-    return ":::MLLOG " + json.dumps(record)
+def line(record: Line) -> str:
+    return record if isinstance(record, str) else ":::MLLOG " + json.dumps(record)
 
 
-def text(records: Iterable[Record]) -> str:
+def text(records: Iterable[Line]) -> str:
     return "".join(line(record) + "\n" for record in records)
 
 
-def write(path: Path, content: str | bytes | Iterable[Record]) -> Path:
+def write(path: Path, content: str | bytes | Iterable[Line]) -> Path:
     path.parent.mkdir(parents=True, exist_ok=True)
     if isinstance(content, bytes):
         path.write_bytes(content)
@@ -111,7 +113,7 @@ def write(path: Path, content: str | bytes | Iterable[Record]) -> Path:
     return path
 
 
-def judged(folder: Path, content: str | bytes | Iterable[Record], ruleset: str = "5.0.0", **options: Any) -> Judgement:
+def judged(folder: Path, content: str | bytes | Iterable[Line], ruleset: str = "5.0.0", **options: Any) -> Judgement:
     """Judge a log that is written into a folder."""
     return judge_log(write(folder / "result_0.txt", content), ruleset, **options)
 
@@ -142,4 +144,5 @@ def compliance(*arguments: str, stdin: bytes = b"") -> "subprocess.CompletedProc
     return subprocess.run(command, input=stdin, capture_output=True, check=False, timeout=60)
 
 
-Mutation = Callable[[list[Record]], list[Record]]
+Mutation = Callable[[list[Any]], list[Any]]
+"""Changes the lines of a log, in place or not, and returns them."""

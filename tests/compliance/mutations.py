@@ -1,26 +1,29 @@
-"""Ways to change the records of a log: each is a function of records, or makes one."""
+"""Ways to change the records of a log: each is a function of records, or makes one.
+
+`nth` counts the records of a key from 0; -1 is the last.
+"""
 
 import json
 from collections.abc import Callable
 from functools import wraps
 from typing import Any
 
-from tests.compliance.logs import Mutation, Record, at
+from tests.compliance.logs import Line, Mutation, Record, at, line
 
 
-def mutation(change: Callable[..., list[Record] | None]) -> Callable[..., Mutation]:
-    """Turn a function of records and more into a maker of functions of records, which it may change in place."""
+def mutation(change: Callable[..., None]) -> Callable[..., Mutation]:
+    """Turn a function that changes records in place into a maker of mutations, whose names tests show."""
 
     @wraps(change)
-    def make(*arguments: Any, **named: Any) -> Mutation:
-        return lambda records: change(records, *arguments, **named) or records
+    def make(*arguments: Any, **options: Any) -> Mutation:
+        def mutated(records: list[Any]) -> list[Any]:
+            change(records, *arguments, **options)
+            return records
+
+        mutated.__name__ = " ".join(map(str, [change.__name__, *arguments, *options.values()]))
+        return mutated
 
     return make
-
-
-@mutation
-def _with(records: list[Record], at_key: str, nth: int, **fields: Any) -> None:
-    records[at(records, at_key, nth)].update(fields)
 
 
 def both(*changes: Callable[[Any], Any]) -> Callable[[Any], Any]:
@@ -34,16 +37,58 @@ def both(*changes: Callable[[Any], Any]) -> Callable[[Any], Any]:
     return change
 
 
-def setting(key: str, value: Any, nth: int = 0) -> Mutation:
-    return _with(key, nth, value=value)
+@mutation
+def setting(records: list[Record], key: str, value: Any, nth: int = 0) -> None:
+    """Give a record another value."""
+    records[at(records, key, nth)]["value"] = value
 
 
-def timed(key: str, time_ms: Any, nth: int = 0) -> Mutation:
-    return _with(key, nth, time_ms=time_ms)
+@mutation
+def field_of(records: list[Record], key: str, field: str, value: Any) -> None:
+    """Give a field of a record's value, an object, another value."""
+    records[at(records, key)]["value"][field] = value
 
 
-def renamed(key: str, name: Any, nth: int = 0, **fields: Any) -> Mutation:
-    return _with(key, nth, key=name, **fields)
+@mutation
+def metadata_of(records: list[Record], key: str, field: str, value: Any, nth: int = 0) -> None:
+    """Give a field of a record's metadata another value."""
+    records[at(records, key, nth)]["metadata"][field] = value
+
+
+@mutation
+def timed(records: list[Record], key: str, time_ms: Any, nth: int = 0) -> None:
+    """Give a record another time."""
+    records[at(records, key, nth)]["time_ms"] = time_ms
+
+
+@mutation
+def renamed(records: list[Record], key: str, name: Any, nth: int = 0, **fields: Any) -> None:
+    """Give a record another key, and other fields if any are named."""
+    records[at(records, key, nth)].update(fields, key=name)
+
+
+@mutation
+def added(
+    records: list[Line], before: str, time_ms: int, key: str, value: Any = None, metadata: Record | None = None
+) -> None:
+    """Add a record before the first one of the key `before`."""
+    record = {"time_ms": time_ms, "key": key, "value": value, "metadata": metadata or {}}
+    records.insert(at(records, before), record)
+
+
+@mutation
+def added_line(records: list[Line], before: str, content: str) -> None:
+    """Add a line that is no record before the first record of a key."""
+    records.insert(at(records, before), content)
+
+
+@mutation
+def damaged(records: list[Line], key: str, old: str, new: str) -> None:
+    """Replace a part of the line of a key's first record."""
+    place = at(records, key)
+    content = line(records[place])
+    assert content.count(old) == 1, (key, old)
+    records[place] = content.replace(old, new)
 
 
 @mutation

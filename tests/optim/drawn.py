@@ -1,7 +1,7 @@
 """Parameters and gradients drawn from seeds, and the section of an optimizer."""
 
 from functools import partial
-from typing import Any, get_args
+from typing import Any
 
 import torch
 from torch import nn
@@ -28,4 +28,6 @@ def settings(name: OptimizerName, **fields: Any) -> OptimizerSettings:
     return OptimizerSettings(name=name, learning_rate=1.0, **fields)
 
 
-adam, lamb, muon = (partial(settings, name) for name in get_args(OptimizerName))
+adam = partial(settings, "adam")
+lamb = partial(settings, "lamb")
+muon = partial(settings, "muon")
