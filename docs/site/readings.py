@@ -5,6 +5,7 @@ import math
 import re
 import statistics
 from collections.abc import Iterator
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -51,6 +52,41 @@ def demo() -> str:
         *(f"  not applied: {unchecked.rule}: {unchecked.reason}" for unchecked in judge_log(log).not_applied),
     ]  # fmt: skip
     return fenced(*lines)
+
+
+def demo_times() -> str:
+    """Return how long the demo takes to reach its target, by processor: a row for each record of runs."""
+    logs = sorted((_RESULTS / "cpu_demo" / "bert").glob("result_*.txt"))
+    started = datetime.fromtimestamp(RunFacts(read_events(logs[0])).events()[0].time_ms / 1000, UTC)
+    tracked = _read(logs[0].with_suffix("") / "run.json") | {"measured": f"{started:%Y-%m-%d}"}
+    rows = [_times_row(tracked, [RunFacts(read_events(log)).time_to_train_s or 0 for log in logs])]
+    raced = _read(_RESULTS / "bench" / "intel_xeon_amx" / "train.json")
+    rows.append(_times_row(raced, [course[-1][0] for course in raced["courses"]["bertbench"]]))
+    alone = first_run()
+    rows.append(_times_row(alone, [alone["seconds_to_target"]]))
+    return _table(["processor, two cores", "measured", "runs", "seconds to the target"], rows)
+
+
+def sizes() -> str:
+    """Return the measured sizes of an environment for CPUs and of the demo's data."""
+    record = first_run()
+    rows = [
+        ["environment with the CPU build of PyTorch", f"{record['environment_mb'] / 1e3:.1f} GB"],
+        ["the demo's dataset", f"{record['dataset_mb']} MB"],
+    ]
+    return _table(["what", "size"], rows)
+
+
+def like_for_like() -> str:
+    """Return bertbench against the Trainer with the same optimizer in both."""
+    record = _read(_RESULTS / "bench" / "intel_xeon_amx" / "train.json")
+    muon, adamw, trainer, trainer_muon = record["results"]
+    rows = [
+        _ratio_row("samples per second, AdamW", adamw, trainer, "samples_per_s", trainer["rate_ours"]),
+        _ratio_row("samples per second, Muon", muon, trainer_muon, "samples_per_s", trainer_muon["rate_ours"]),
+        _ratio_row("seconds to the target, Muon", muon, trainer_muon, "seconds_to_target", trainer_muon["times_ours"]),
+    ]
+    return _table(["measured, with the same optimizer", "bertbench", "Trainer", "ratio (95 % interval)"], rows)
 
 
 def claims() -> str:
@@ -120,6 +156,24 @@ def preparation() -> str:
         disk = f"{step['bytes'] * record['all_tokens'] / step['tokens'][1] / 1e9:,.0f} GB" if "bytes" in step else ""
         rows.append([name, hours, disk, f"{step['memory_mb'] / 1e3:.1f} GB"])
     return _table(["step", "hours of one core", "disk", "memory"], rows)
+
+
+def first_run() -> Any:
+    """Return the record of the tutorial's commands: what they printed, and where."""
+    return _read(_RESULTS / "first_run.json")
+
+
+def _times_row(record: dict[str, Any], seconds: list[float]) -> list[str]:
+    """Return a row of demo_times: the record's machine, and the range of its runs' seconds."""
+    spread = f"{min(seconds):.1f} to {max(seconds):.1f}" if len(seconds) > 1 else f"{seconds[0]:.1f}"
+    processor = f"{record['processor']} ({record['instructions']})"
+    return [processor, record["measured"], str(len(seconds)), spread]
+
+
+def _ratio_row(what: str, ours: dict[str, Any], theirs: dict[str, Any], key: str, ratio: list[float]) -> list[str]:
+    form = ",.0f" if key == "samples_per_s" else ".1f"
+    middle, low, high = ratio
+    return [what, f"{ours[key]:{form}}", f"{theirs[key]:{form}}", f"{middle:.2f}x ({low:.2f} to {high:.2f})"]
 
 
 def _demo_claims() -> Rows:
@@ -261,6 +315,10 @@ def _table(heads: list[str], rows: list[list[str]]) -> str:
 
 
 READINGS = {
-    reading.__name__: reading for reading in (demo, claims, steps, rules, fixed_values, questions, balance, preparation)
+    reading.__name__: reading
+    for reading in (
+        *(demo, demo_times, like_for_like, sizes),
+        *(claims, steps, rules, fixed_values, questions, balance, preparation),
+    )
 }
 """What a page may show, by name."""

@@ -2,7 +2,8 @@
 
 A line `<!-- shown: SOURCE -->` stands before a fenced block, or before lines up to the next blank one. SOURCE is a
 record of results/bench/ (a pattern means the newest), a command of bertbench or the judge, of whose output ` ... 5`
-takes the last five lines, or a name of readings.py.
+takes the last five lines, `first run: COMMAND` for what a command printed in results/first_run.json, or a name of
+readings.py.
 `python docs/site/shown.py` rewrites the blocks, `python docs/site/picture.py` the picture; a test finds old ones.
 """
 
@@ -38,6 +39,9 @@ def _block(source: str) -> str:
         record = max(records, key=lambda record: record["measured"])
         made = f"{record['measured']}, commit {record['commit'][:7]}, torch {record['torch']}"
         return _READINGS["fenced"](f"$ {_READINGS['command_of'](record)}    # {made}", *record["printed"])
+    if source.startswith("first run: "):
+        command = source.removeprefix("first run: ")
+        return _READINGS["fenced"](f"$ {command}", *_READINGS["first_run"]()["printed"][command])
     if source.startswith(("bertbench ", "python ")):
         command, _, last = source.partition(" ... ")
         lines = _printed(command).splitlines()

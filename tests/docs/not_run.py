@@ -37,9 +37,13 @@ NOT_RUN = {
         "bertbench fill-mask *",
     ),
     "trains for minutes; tests/training/test_run.py trains a small model": (
-        "./run_and_time.sh cpu_demo --runs 2",
+        "./run_and_time.sh cpu_demo",
         "bertbench train cpu_demo --metrics-port 9100",
         "bertbench train cpu_demo --track *",
+    ),
+    "reads the reader's own run; tests/test_cli.py judges and reports others": (
+        "bertbench judge runs/cpu_demo/*",
+        "bertbench report runs/cpu_demo",
     ),
     "goes on with a run that the reader interrupted; tests/checkpoint/test_interrupted.py interrupts one": (
         "bertbench train SYSTEM --resume *",
@@ -52,6 +56,7 @@ NOT_RUN = {
     ),
     "needs Docker; tests/launch/test_launchers.py reads the command that is started": (
         "bertbench launch dgxa100_n1 --on docker --runs 10",
+        "docker run *",
     ),
     "needs a cluster; tests/slurm starts the same on two virtual hosts": (
         "srun *",
