@@ -56,6 +56,7 @@ NOT_RUN = {
     ),
     "needs Docker; tests/launch/test_launchers.py reads the command that is started": (
         "bertbench launch dgxa100_n1 --on docker --runs 10",
+        "docker run *",
     ),
     "needs a cluster; tests/slurm starts the same on two virtual hosts": (
         "srun *",
