@@ -133,6 +133,8 @@ class Run(NamedTuple):
     samples: int
     device_use: float | None
     """Share of the time from run_start to run_stop that its GPUs, or else its cores, were busy; None if not known."""
+    bubble: float | None
+    """Share of the steps' time that the ranks of a pipeline wait for other stages; None without a pipeline."""
     losses: list[float]
     scores: dict[str, float]
     """`exact`, `f1` and validation `loss` after the last epoch."""
@@ -160,11 +162,13 @@ def _train(system: System, files: Files, layout: Layout, settings: Sequence[str]
     else:
         device_use = processor_use(samples, began_ms, ended_ms, cores=min(layout.ranks, available_cores()))
     steps = [json.loads(line) for line in (out / "metrics.jsonl").read_text().splitlines()]
+    bubbles = [step["bubble"] for step in steps if "bubble" in step]
     last_epoch = json.loads((out / "scores.json").read_text())["epochs"][-1]
     return Run(
         seconds=(ended_ms - began_ms) / 1e3 - evaluation_s(facts),
         samples=steps[-1]["samples"],
         device_use=device_use,
+        bubble=fmean(bubbles) if bubbles else None,
         losses=[step["loss"] for step in steps],
         scores={name: last_epoch[name] for name in ("exact", "f1", "loss")},
     )
@@ -214,6 +218,7 @@ def _row(layout: Layout, seed: int, run: Run, baseline: Run, noise: NoiseScale, 
         "f1": run.scores["f1"],
         "largest_loss_difference": difference,
         "device_use": run.device_use,
+        "bubble": run.bubble,
         "noise_scale": noise._asdict(),
         "statistical_efficiency": efficiency,
         "goodput": rate * efficiency,
@@ -224,7 +229,8 @@ def _row(layout: Layout, seed: int, run: Run, baseline: Run, noise: NoiseScale, 
 _COLUMNS = {
     "layout": "{0[layout]}", "batch": "{0[batch]:,}", "samples/s": "{0[rate]:,.0f}", "loss": "{0[loss]:.3f}",
     "exact": "{0[exact]:.1f}", "F1": "{0[f1]:.1f}", "loss differs by": "{0[difference]:.0e}",
-    "device use": "{0[use]:.0%}", "efficiency": "{0[efficiency]:.0%}", "goodput of baseline's": "{0[goodput]:}",
+    "device use": "{0[use]:.0%}", "bubble": "{0[bubble]:.0%}", "efficiency": "{0[efficiency]:.0%}",
+    "goodput of baseline's": "{0[goodput]:}",
 }  # fmt: skip
 
 
@@ -267,6 +273,7 @@ def _mean_row(rows: Sequence[dict[str, Any]]) -> dict[str, Any]:
     interval = "" if low is None or high is None else f" ({low:.0%} to {high:.0%})"
     losses = [row["validation_loss"] for row in rows]
     uses = [row["device_use"] for row in rows]
+    bubbles = [row["bubble"] for row in rows]
     return {
         "layout": first["layout"] + ("*" if first["shares_cores"] else ""),
         "batch": first["global_batch_size"],
@@ -276,6 +283,7 @@ def _mean_row(rows: Sequence[dict[str, Any]]) -> dict[str, Any]:
         "f1": fmean(row["f1"] for row in rows),
         "difference": None if None in differences else max(differences),
         "use": None if None in uses else fmean(uses),
+        "bubble": None if None in bubbles else fmean(bubbles),
         "efficiency": fmean(row["statistical_efficiency"] for row in rows),
         "goodput": f"{ratio:.0%}{interval}",
     }

@@ -34,6 +34,7 @@ def course(world: World, system: System, inputs: Inputs, out: Any) -> dict[str, 
     return {
         "loss": [step["loss"] for step in steps],
         "norm": [step["grad_norm"] for step in steps],
+        "bubbles": [step["bubble"] for step in steps if "bubble" in step],
         "epochs": epochs,
         "weights": {name: tensor.numpy() for name, tensor in Weights.open(files.weights).read().items()},
     }
@@ -72,6 +73,8 @@ def check_layouts(
     results, *others = courses(tiny, inputs, tmp_path, ranks, *layouts)
     for layout, split in zip(layouts, results, strict=True):
         check_equal(split, alone[LAMB if LAMB[0] in layout else ()])
+        assert all(0 < bubble < 1 for bubble in split["bubbles"])
+        assert bool(split["bubbles"]) == (STAGES[0] in layout), "pipelines measure theirs, other layouts have none"
     for answers in others:
         assert [answer["epochs"] for answer in answers] == [split["epochs"] for split in results]
 

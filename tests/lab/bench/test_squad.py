@@ -33,8 +33,8 @@ def test_every_row_is_a_system_that_fine_tuning_takes() -> None:
 
 
 def test_goodput_is_throughput_times_the_efficiency_of_the_batch() -> None:
-    baseline = Run(10.0, 1000, 0.5, [2.0, 1.5], {"exact": 50.0, "f1": 60.0, "loss": 1.0})
-    larger = Run(4.0, 1000, 0.5, [1.9], {"exact": 40.0, "f1": 50.0, "loss": 1.2})
+    baseline = Run(10.0, 1000, 0.5, None, [2.0, 1.5], {"exact": 50.0, "f1": 60.0, "loss": 1.0})
+    larger = Run(4.0, 1000, 0.5, None, [1.9], {"exact": 40.0, "f1": 50.0, "loss": 1.2})
     row = _row(Layout("twice", data=2, batches=2), 0, larger, baseline, NoiseScale(16.0, 8.0, 24.0), 16)
     assert row["samples_per_s"] == 250.0
     assert row["statistical_efficiency"] == pytest.approx(32 / 48)
@@ -57,6 +57,7 @@ def test_layouts_of_one_batch_lose_alike_and_rows_that_share_cores_are_marked(
         if row["global_batch_size"] == 16:
             assert row["largest_loss_difference"] < 1e-5
             assert row["f1"] == rows[0]["f1"]
+        assert (row["bubble"] is not None) == ("pipeline" in row["layout"])
         assert 0 < row["device_use"] <= 1.1  # ticks of 10 ms, and threads beside the ranks
         assert row["goodput"] == pytest.approx(row["samples_per_s"] * row["statistical_efficiency"])
         assert row["noise_scale"]["low"] <= row["noise_scale"]["samples"] <= row["noise_scale"]["high"]

@@ -61,6 +61,7 @@ def finetune(
             sampler = built.sampler
             trainer = built.trainer
             metrics.flop_rate = FlopRate.of(system, built.peak)
+            metrics.layout = system.layout if system.layout.pipeline > 1 else None
             steps = system.max_steps
             without_token = len(inputs.train) - len({feature.question for feature in sampler.features})
             for line in inputs.warnings(without_token):
