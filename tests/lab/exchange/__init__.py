@@ -1,0 +1,1 @@
+"""Test the ways in which gradients meet."""
