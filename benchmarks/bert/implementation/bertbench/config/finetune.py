@@ -26,9 +26,9 @@ class Finetune(Section):
     """Fine-tuning on SQuAD (docs/finetuning.md); model, precision, ranks and layout are those of the other sections."""
 
     epochs: Count = 2
-    """Times that every feature is trained on."""
+    """Times that every feature is trained on. 2 to 4 are usual."""
     global_batch_size: Count = 32
-    """Features of one optimizer step over all ranks."""
+    """Features of one optimizer step over all ranks. A larger one wants a higher learning rate."""
     gradient_accumulation_steps: Count = 1
     """Parts in which a rank works through its features of one step; a pipeline has `parallel.microbatches` instead."""
     optimizer: OptimizerName = "adam"
@@ -41,9 +41,13 @@ class Finetune(Section):
     warmup_steps: NonNegativeInt | None = None
     """Steps in which the rate rises from 0, in place of `warmup_fraction`."""
     beta1: Fraction = 0.9
+    """Share of the mean gradient that each step keeps."""
     beta2: Fraction = 0.999
+    """Share of the mean squared gradient that each step keeps."""
     epsilon: PositiveFloat = 1e-6
+    """Added to the root of the mean squared gradient."""
     weight_decay: NonNegativeFloat = 0.01
+    """Decay of the matrices, as a factor of the learning rate; biases and LayerNorms have none."""
     clip: ClipMode = "after"
     """Gradient clipping, as `clip.mode` in pre-training: none, after, before or bucket."""
     max_norm: PositiveFloat = 1.0
@@ -57,9 +61,9 @@ class Finetune(Section):
     """Tokens of a question, the rest is cut off; where it isn't given, 64, or half of max_seq_length if that is
     less."""
     max_answer_length: Count = 30
-    """Tokens of an answer."""
+    """Most tokens of an answer. Raise it for questions with long answers."""
     n_best: Count = 20
-    """Answers of a question that are kept."""
+    """Answers of a question that are kept in the file of candidates."""
     null_score_threshold: float = 0.0
     """A question is left unanswered if the empty answer's score is above the best other's by more than this."""
     lower_case: bool = True

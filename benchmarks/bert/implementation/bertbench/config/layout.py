@@ -83,24 +83,27 @@ class Parallel(Section):
     """How the model is split; data parallelism takes the rest of the ranks (docs/parallelism.md)."""
 
     tensor: Count = 1
-    """Ranks that share every layer's heads and feed-forward columns; at most those of a node."""
+    """Ranks that share every layer's heads and feed-forward columns; at most those of a node. Set it where one layer is
+    too large for a GPU."""
     sequence: bool = False
     """Split LayerNorms, dropout and residuals of every layer by tokens over the ranks of `tensor`: activations shrink,
-    and what ranks send stays as much."""
+    and what ranks send stays as much. Set it with `tensor` above 1."""
     pipeline: Count = 1
-    """Ranks that share the layers, one after the other."""
+    """Ranks that share the layers, one after the other. Set it where a model doesn't fit in a node's GPUs."""
     schedule: PipelineSchedule = "1f1b"
     """Order of forward and backward passes: `gpipe` all forward first; `1f1b` in turn, which keeps the activations of
     `pipeline` microbatches instead of all; `interleaved` the same with `virtual_stages` on each rank."""
     virtual_stages: Count = 1
-    """Stages on each rank of an interleaved pipeline."""
+    """Stages on each rank of an interleaved pipeline. More shrink the bubble, and send more."""
     microbatches: Count = 1
-    """Parts of one size in tokens that a rank's samples of a step go through the pipeline in."""
+    """Parts of one size in tokens that a rank's samples of a step go through the pipeline in. More shrink the bubble;
+    each needs at least one sample."""
     recompute: bool = False
-    """Keep only the input of every layer, and compute the layer again in the backward pass."""
+    """Activation checkpointing: keep only the input of every layer, and compute the layer again in the backward pass.
+    Set it where activations don't fit; a step takes about a third longer."""
     fully_shard: bool = False
     """FSDP2: every rank keeps its share of weights, gradients and optimizer state, and gathers a layer's weights when
-    it needs them."""
+    it needs them. Set it where weights and optimizer state don't fit."""
 
     @property
     def splits(self) -> bool:

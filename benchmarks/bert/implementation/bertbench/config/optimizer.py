@@ -28,21 +28,28 @@ class MuonSettings(Section):
     """What `optimizer.name` muon does to the encoder's matrices; Adam updates embeddings, heads and vectors."""
 
     momentum: Fraction = 0.95
+    """Share of the last update's direction that the next one keeps."""
     nesterov: bool = True
+    """Whether the momentum is Nesterov's."""
     ns_steps: Annotated[int, Field(ge=1, le=100)] = 5
-    """Newton-Schulz iterations of one update."""
+    """Newton-Schulz iterations of one update. Fewer are faster and less exact."""
 
 
 class OptimizerSettings(Section):
     """The optimiser; the closed division allows LAMB only."""
 
     name: OptimizerName
+    """Update rule (docs/optimizers.md): `lamb` for large batches, `adam` for small ones, `muon` for fewest samples."""
     learning_rate: PositiveFloat
-    """Rate at the end of warm-up."""
+    """Rate at the end of warm-up. Change it with the global batch, or let `scale_from_batch` do so."""
     beta1: Fraction = 0.9
+    """Share of the mean gradient that each step keeps."""
     beta2: Fraction = 0.999
+    """Share of the mean squared gradient that each step keeps. Lower it for runs of few steps."""
     epsilon: PositiveFloat = 1e-6
+    """Added to the root of the mean squared gradient. Raise it where updates of rare weights are too large."""
     weight_decay: NonNegativeFloat = 0.01
+    """Decay of the matrices, as a factor of the learning rate; biases and LayerNorms have none."""
     impl: Implementation = "torch"
     """`triton`: kernels of ours for CUDA, few launches for all tensors (tried on no GPU yet); `apex`: NVIDIA apex's
     FusedLAMB or FusedAdam, which their PyTorch container brings; `auto`: triton on cuda, if it is installed and passes
@@ -53,7 +60,7 @@ class OptimizerSettings(Section):
     muon: MuonSettings = MuonSettings()
     sharded: bool = False
     """Every rank sums, updates and keeps the state of its slice of every gradient bucket only (ZeRO's first stage);
-    the result is the same, but for rounding."""
+    the result is the same, but for rounding. Set it where memory is short, and on many nodes."""
 
     @property
     def is_adam_or_lamb(self) -> bool:
@@ -73,6 +80,7 @@ class Clip(Section):
     """`after`: the reduced gradient, by its global norm; `before`: every rank's whole gradient, before the all-reduce;
     `bucket`: every rank's gradient bucket by bucket, each just before its all-reduce (formulas in docs/clipping.md)."""
     max_norm: PositiveFloat = 1.0
+    """Largest norm of a gradient. Lower it where the loss jumps; `watch` shows the share that is clipped."""
     divisor: Count | None = None
     """Number B in the largest norm of a bucket, max_norm / sqrt(B) (bucket); where it isn't given, the number of
     buckets. A smaller one no longer bounds the whole gradient by max_norm."""
@@ -101,17 +109,19 @@ class Communication(Section):
     """`fp16`, `bf16`: half the bytes; `int8`: a quarter; `topk`: the largest elements and their places; `powersgd`:
     low-rank factors of each gradient matrix. The last three carry what they leave out into the next step."""
     topk_share: Annotated[float, Field(gt=0, le=1)] = 0.01
-    """Share of a bucket's gradients that topk sends."""
+    """Share of a bucket's gradients that topk sends. Lower it for slower links."""
     powersgd_rank: Count = 4
-    """Rank of PowerSGD's factors."""
+    """Rank of PowerSGD's factors. A lower one sends less and keeps less of a gradient."""
     powersgd_start_step: Annotated[int, Field(ge=2)] = 10
-    """Steps that are summed in full before PowerSGD starts."""
+    """Steps that are summed in full before PowerSGD starts. Raise it where the first steps diverge."""
     bucket_mb: PositiveFloat | None = None
-    """Size of a gradient bucket in MiB; where it isn't given, torch's own: 1 for the first, 25 for the rest."""
+    """Size of a gradient bucket in MiB; where it isn't given, torch's own: 1 for the first, 25 for the rest.
+    Larger ones are fewer messages, and start later."""
     buckets: Count | None = None
-    """Number of gradient buckets, of sizes as equal as whole tensors allow, in place of `bucket_mb`."""
+    """Number of gradient buckets, of sizes as equal as whole tensors allow, in place of `bucket_mb`. Set it where the
+    number matters, as for `clip.mode` bucket."""
     hierarchical: bool = False
-    """Sum within each node first, then across nodes."""
+    """Sum within each node first, then across nodes. Set it where links between nodes are much slower than inside."""
 
 
 def bucket_limits(bucket_mb: float | None) -> list[int]:
@@ -129,11 +139,11 @@ class Sync(Section):
     weights every `every_steps`. `diloco`: like local_sgd, but the mean's change is the gradient of an outer SGD with
     Nesterov's momentum."""
     every_steps: Count = 32
-    """Steps that a rank takes alone (local_sgd, diloco)."""
+    """Steps that a rank takes alone (local_sgd, diloco). More send less, and may need more samples."""
     outer_learning_rate: PositiveFloat = 0.7
-    """Of diloco's outer SGD."""
+    """Learning rate of diloco's outer SGD."""
     outer_momentum: Fraction = 0.9
-    """Of diloco's outer SGD."""
+    """Momentum of diloco's outer SGD."""
 
     delay_steps: NonNegativeInt = 1
     """Age of the gradients that a step applies (delayed); 0 is every_step."""

@@ -23,10 +23,16 @@ class Hardware(Section):
     """
 
     submitter: str = "bertbench"
+    """Your organisation. Set it before the ten runs of a result: the log carries it."""
     division: Literal["closed", "open"]
+    """MLPerf's division. closed fixes model, data and most of the recipe, so that results compare; take open to change
+    what closed refuses."""
     status: Status
+    """MLPerf's word for whether others can buy or rent the machine."""
     system_name: str
+    """Name of the machine, as a table of results shows it."""
     number_of_nodes: Count
+    """Machines of the run. Change it with the size of your allocation; `config scale` adapts the batch, too."""
     host_processors_per_node: str = ""
     host_processor_model_name: str = ""
     host_processor_core_count: str = ""
@@ -41,7 +47,9 @@ class Hardware(Section):
     host_networking_topology: str = ""
     host_memory_configuration: str = ""
     accelerators_per_node: NonNegativeInt = 0
+    """GPUs of each machine; 0 for a machine of CPUs."""
     accelerator_model_name: str = ""
+    """Name of the GPU. Forecasts follow from it."""
     accelerator_host_interconnect: str = ""
     accelerator_frequency: str = ""
     accelerator_on_chip_memories: str = Field(default="", alias="accelerator_on-chip_memories")
@@ -65,61 +73,76 @@ class Launch(Section):
     """How processes start on the machine."""
 
     ranks_per_node: Count
-    """Processes on each node: one a GPU, or a few on a CPU."""
+    """Processes on each node: one for each GPU, or a few on a CPU. On a CPU, try one for every few cores."""
     device: Literal["cpu", "cuda"]
-    """Where tensors live; the communication backend follows: gloo on cpu, nccl on cuda."""
+    """Where tensors live. Gradients are summed by NCCL on cuda, and by gloo or shared memory on cpu."""
     port: int = Field(default=0, ge=0, le=65535)
-    """Port of the rendezvous on the first node; 0 takes any free one (single node only)."""
+    """Port of the rendezvous on the first node; 0 takes any free one, on a single node only. Set it where a firewall
+    opens only some ports."""
     clear_caches: bool = False
-    """Drop the operating system's page cache before a run (needs root), as MLPerf asks of submissions."""
+    """Drop the operating system's page cache before a run, as MLPerf asks of submissions. It needs root; set it for
+    results that you submit."""
     timeout_s: Count = 120
-    """Seconds within which all ranks must meet."""
+    """Seconds within which all ranks must meet. Raise it where nodes of a job start minutes apart."""
     stall_timeout_s: Count = 60
-    """Seconds without a sign of life after which a rank counts as stopped, or lost with its node, and the run ends."""
+    """Seconds without a sign of life after which a rank counts as stopped, or lost with its node, and the run ends.
+    Raise it where processes are suspended for long."""
     progress_timeout_s: Count = 600
-    """Seconds that a living rank may spend on a step, an evaluation batch or a snapshot before the run ends."""
+    """Seconds that a living rank may spend on a step, an evaluation batch or a snapshot before the run ends. Raise it
+    for steps of minutes; lower it to end a hung job sooner."""
     bind_cores: bool = False
-    """Keep each rank to its own cores: those near its GPU, or its part of the CPU. Linux only."""
+    """Keep each rank to its own cores: those near its GPU, or its part of the CPU. Linux only. Leave it off where a
+    launcher binds ranks already."""
     walltime_minutes: Count = 60
-    """Minutes that Slurm or Kubernetes grants a run, its initialisation included."""
+    """Minutes that Slurm or Kubernetes grants a run, its initialisation included. `estimate` says how long a run
+    takes."""
     max_restarts: NonNegativeInt = 0
-    """How often ranks are started again, from the last snapshot, after one died (docs/reliability.md)."""
+    """How often ranks are started again, from the last snapshot, after one died (docs/reliability.md). Set it for runs
+    of hours, together with `checkpoint.every_steps`."""
 
     rank_speeds: Literal["auto"] | tuple[PositiveFloat, ...] | None = None
     """Relative speed of each rank, by which `data.balance` planned gives it work; `auto` measures them before a run
-    (docs/balance.md). Equal where it isn't given."""
+    (docs/balance.md). Equal where it isn't given. Set it where devices of one run differ in speed."""
     rebalance_every_steps: Count | None = None
-    """Steps after which the speeds are measured again, from those steps."""
+    """Steps after which the speeds are measured again, from those steps. Set it where speeds change during a run, as on
+    shared machines."""
 
 
 class Power(Section):
     """The energy of a run, measured beside it (docs/running.md)."""
 
     measure: bool = False
-    """Sample RAPL, NVML and IPMI on every node, where they are."""
+    """Sample RAPL, NVML and IPMI on every node that has them. Set it to report energy."""
     hz: Annotated[float, Field(ge=1, le=100)] = 2.0
-    """Readings a second; MLPerf asks for at least one."""
+    """Readings per second; MLPerf asks for at least one. Raise it for runs of seconds."""
     conversion_efficiency: Annotated[float, Field(gt=0, le=1)] = 1.0
-    """Of the power supply, where the meter is on its AC side; readings are multiplied by it."""
+    """Efficiency of the power supply. Readings are multiplied by it; set it where the meter is on the AC side."""
     interconnect_watts: NonNegativeFloat | None = None
-    """Largest power of the interconnect that the run uses, which MLPerf lets a submission estimate."""
+    """Largest power of the interconnect that the run uses. Set it for a submission with power: MLPerf lets it be
+    estimated."""
 
 
 class Model(Section):
     """Sizes of BERT."""
 
     vocab_size: Count
-    """Rows of the embedding matrix; at least the tokenizer's entries, a multiple of 8 is faster on GPUs."""
+    """Rows of the embedding matrix: at least the tokenizer's entries. A multiple of 8 is faster on GPUs."""
     hidden_size: Count
+    """Width of a token's hidden state; a multiple of `attention_heads`. 1,024 in BERT-Large, 768 in BERT-Base."""
     layers: Count
+    """Encoder layers. 24 in BERT-Large, 12 in BERT-Base."""
     attention_heads: Count
+    """Heads of each layer. 16 in BERT-Large, 12 in BERT-Base."""
     feed_forward_size: Count
+    """Width inside a layer's feed-forward part. 4,096 in BERT-Large, 3,072 in BERT-Base."""
     max_positions: Annotated[int, Field(ge=8, le=512)]
-    """Longest sequence."""
+    """Tokens of the longest sequence. The dataset must be made for it."""
     hidden_dropout: Fraction = 0.1
+    """Share of the hidden states that dropout sets to 0. 0 is faster, and open division only."""
     attention_dropout: Fraction = 0.1
+    """Share of the attention weights that dropout sets to 0. 0 is faster, and open division only."""
     initializer_range: PositiveFloat = 0.02
-    """Standard deviation of initial matrices."""
+    """Standard deviation of initial matrices. Lower it for deep models that diverge in their first steps."""
     initial_weights: Literal["random", "mimetic"] = "random"
     """`mimetic`: heads first attend to tokens at fixed distances, the token before, the one after and so on, and the
     masked-LM head starts as the identity (model/mimetic.py); `random`: drawn as in BERT."""
@@ -136,22 +159,27 @@ class Recipe(Section):
     """How text becomes samples; only `data prepare` reads it."""
 
     vocab_size: Count
-    """Entries of the vocabulary that is trained when no --vocab is given."""
+    """Entries of the vocabulary that is trained when no --vocab is given. Fewer suit a small corpus."""
     dupe_factor: Count = 10
-    """Number of times that each document is used, with new masks each time."""
+    """Number of times that each document is used, with new masks each time. Lower it for a quick try: the dataset
+    shrinks with it."""
     short_seq_prob: Fraction = 0.1
-    """Share of the sequences whose target length is drawn at random."""
+    """Share of the sequences whose target length is drawn at random. Raise it for more short sequences."""
     masked_lm_prob: Share = 0.15
     """Share of the tokens that are predicted."""
     max_predictions_per_seq: Annotated[int, Field(ge=1, le=127)] = 76
+    """Most predicted tokens of a sequence: about `masked_lm_prob` times the longest sequence."""
     cut_to_target: bool = False
     """Cut a sequence to its target length, where the MLPerf reference cuts to the maximum only."""
     held_out_fraction: Share
-    """Share of the documents kept for evaluation, whole."""
+    """Share of the documents that are kept for evaluation. No part of them is trained on."""
     held_out_samples: Count
-    """Evaluation samples made of them."""
+    """Evaluation samples that are made of the held-out documents. More make an accuracy more exact, and an evaluation
+    longer."""
     shard_samples: Count = 65_536
+    """Samples in a file of the dataset. Lower it for smaller files."""
     seed: NonNegativeInt = 12345
+    """Seed of masks, lengths and of the held-out documents. Another one makes another dataset."""
 
     def options(self, max_seq_length: int) -> "SampleOptions":
         """Return the part that sample creation takes."""
@@ -171,7 +199,9 @@ class Cost(Section):
     """Cost of a sequence of n tokens, linear * n + quadratic * n^2, in any unit."""
 
     linear: PositiveFloat
+    """Cost of one token, without attention. Take both numbers from `estimate --calibrate`."""
     quadratic: NonNegativeFloat
+    """Cost of attention for a pair of tokens."""
 
 
 OnBadSample = Literal["fail", "skip"]
@@ -186,14 +216,17 @@ class Data(Section):
     eval_path: str | None = None
     """Folder that holds the evaluation samples, where `path` doesn't."""
     global_batch_size: Count | None = None
-    """Samples of one optimizer step over all ranks. Give this or `local_batch`."""
+    """Samples of one optimizer step over all ranks. Give this or `local_batch`. This one keeps the recipe when the
+    number of ranks changes."""
     local_batch: Count | None = None
-    """Samples of one optimizer step on one rank, or where `parallel` splits the model, on one data-parallel rank."""
+    """Samples of one optimizer step on one rank, or where `parallel` splits the model, on one data-parallel rank. Give
+    it where the batch grows with the machine."""
     gradient_accumulation_steps: Count = 1
-    """Parts in which a rank works through its samples of one step."""
+    """Parts in which a rank works through its samples of one step. Raise it where memory is short: the global batch
+    stays as it is."""
     balance: Method = "planned"
     """How a global batch is drawn and assigned to ranks (docs/balance.md): `planned` assigns it by cost and exchanges
-    nothing; `none` assigns consecutive samples of the random order."""
+    nothing; `none` assigns consecutive samples of the random order. Change it to compare methods."""
     equal_counts: bool = False
     """Keep the same number of samples on every rank, as the mean of the ranks' means needs (planned, planned_local)."""
     deal: RowOrder = "snake"
@@ -223,7 +256,8 @@ class Schedule(Section):
     """Learning rate over steps (formula in config/optimizer.py)."""
 
     max_steps: Count
-    """Steps after which the run gives up."""
+    """Steps after which the run gives up. The learning rate falls to its end by then, unless `decay_steps` says
+    otherwise, so change both with the batch."""
     decay_steps: Count | None = None
     """Steps until the rate has reached its end; `max_steps` where it isn't given."""
     decay_from: Literal["step_0", "warmup_steps"] = "step_0"
@@ -234,34 +268,38 @@ class Schedule(Section):
     """Number of the first step in the formula. 0: the step counted s from 0 takes rate(s), as in the MLPerf reference.
     1: it takes rate(s + 1), as in the published runs of NVIDIA and of arXiv 2402.02447."""
     warmup_steps: NonNegativeInt = 0
+    """Steps in which the rate rises from 0. Raise it where the first steps diverge."""
     start_warmup_step: int = 0
     """Step at which warm-up starts; may be negative."""
     end_learning_rate: NonNegativeFloat = 0.0
+    """Rate after the last step of the decay."""
 
 
 class Evaluation(Section):
     """When a run evaluates, and when it is done."""
 
     target: Share = 0.72
-    """Masked-LM accuracy at which the run stops; MLPerf's is 0.720."""
+    """Masked-LM accuracy at which the run stops; MLPerf's is 0.720. Lower it for a small model, or for a short try."""
     interval_samples: Count | None = None
-    """Training samples between evaluations; MLPerf's formula where it isn't given."""
+    """Training samples between evaluations; MLPerf's formula where it isn't given. Lower it to find the end of a short
+    run more exactly."""
     batch_size: Count = 16
-    """Samples of one evaluation batch on one rank."""
+    """Samples of one evaluation batch on one rank. Raise it as far as memory allows: it changes no accuracy."""
     max_samples: Count | None = None
-    """Training samples after which the run gives up, if it hasn't reached `schedule.max_steps` before."""
+    """Training samples after which the run gives up, if it hasn't reached `schedule.max_steps` before. Set it to limit
+    runs of several batch sizes alike."""
 
 
 class Checkpoint(Section):
     """Snapshots that resume an interrupted run (docs/reliability.md), and the final weights."""
 
     every_steps: Count | None = None
-    """Steps between snapshots; none are taken if it isn't given."""
+    """Steps between snapshots; none are taken if it isn't given. Set it for runs that may be interrupted."""
     keep: Count = 2
-    """Number of newest snapshots to keep."""
+    """Number of newest snapshots to keep. With LAMB or ADAM, each takes about three times the room of the weights."""
     final_weights: bool = True
     """Write the model when the run has ended, off the clock: weights.safetensors in the run's folder
-    (docs/checkpoint.md)."""
+    (docs/checkpoint.md). Switch it off where ten runs would fill the disk."""
 
 
 class Precision(Section):
@@ -269,7 +307,8 @@ class Precision(Section):
 
     compute: PrecisionName = "fp32"
     """Format of matrix products and activations; weights, gradients and optimizer state stay fp32. `auto` measures
-    whether bf16 is faster than fp32 on this processor."""
+    whether bf16 is faster than fp32 on this processor. Take bf16 on GPUs from compute capability 8.0 on, fp16 on older
+    ones."""
     residual: ResidualName = "fp32"
     """Format of the hidden states between layers. `bf16` moves 8 % fewer bytes a layer on a GPU, and wants
     `compute` bf16."""

@@ -48,7 +48,7 @@ class Settings(Section):
     """Where the hyper-parameters come from: a published result, or a reference convergence point."""
     scale_from_batch: Count | None = None
     """Global batch that `optimizer` and `schedule` were tuned at; they are scaled to this system's
-    (config/system.py)."""
+    (config/system.py). State it where the file changes the batch of a recipe."""
     hardware: Hardware
     launch: Launch
     power: Power = Power()

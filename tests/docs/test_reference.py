@@ -1,0 +1,79 @@
+"""docs/configuration.md and docs/commands.md are what the schema and the parsers say today, and leave nothing out."""
+
+import argparse
+import json
+import re
+import runpy
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from bertbench.cli.commands import COMMANDS
+from bertbench.config import load_system
+from bertbench.config.load import schema
+from bertbench.config.reads import setting_names
+from tests.docs.listing import REPOSITORY
+
+REFERENCE: dict[str, Any] = runpy.run_path(str(REPOSITORY / "docs" / "site" / "reference.py"))
+CONFIGURATION, COMMAND_PAGE = ((REPOSITORY / "docs" / name).read_text() for name in ("configuration.md", "commands.md"))
+
+
+def row_of(setting: str) -> list[str]:
+    """The cells of a setting: name, type, default, closed division, text."""
+    (line,) = [line for line in CONFIGURATION.splitlines() if line.startswith(f"| `{setting}` |")]
+    return [cell.strip() for cell in line.strip("|").split(" | ")]
+
+
+@pytest.mark.parametrize("page", REFERENCE["PAGES"])
+def test_a_reference_page_is_what_the_code_says(page: str) -> None:
+    written = (REPOSITORY / "docs" / page).read_text()
+    assert REFERENCE["PAGES"][page]() == written, "run python docs/site/reference.py"
+
+
+def test_the_page_has_every_setting() -> None:
+    for setting in setting_names():
+        if setting != "name":  # the file's name says it
+            name = setting.removeprefix("hardware.")
+            assert f"`{setting}`" in CONFIGURATION or (name != setting and f"`{name}`" in CONFIGURATION), setting
+
+
+def test_every_setting_has_a_text_but_for_the_fields_of_mlperfs_description() -> None:
+    definitions = json.loads(schema())["$defs"]
+    without = {
+        f"{section}.{name}"
+        for section, content in definitions.items()
+        for name, value in content.get("properties", {}).items()
+        if section != "Hardware" and "description" not in value and "$ref" not in str(value)
+    }
+    assert without == set()
+
+
+def test_a_row_has_type_default_and_what_the_closed_division_allows() -> None:
+    assert row_of("optimizer.name")[1:4] == ["`adam`, `lamb`, `muon`", "required", "`lamb`"]
+    assert row_of("checkpoint.keep")[1:4] == ["whole number, at least 1", "`2`", "any"]
+    assert row_of("schedule.decay_steps")[1:4] == [
+        "whole number, at least 1", "not given", "`schedule.max_steps`",
+    ]  # fmt: skip
+    assert row_of("sync.outer_momentum")[4].endswith("Only with sync.method diloco.")
+
+
+def test_the_example_of_a_file_loads(tmp_path: Path) -> None:
+    (example,) = re.findall(r"^```json\n(.*?)^```$", CONFIGURATION, re.MULTILINE | re.DOTALL)
+    file = tmp_path / "mine.json"
+    file.write_text(example)
+    assert load_system(str(file)).global_batch_size == json.loads(example)["data"]["global_batch_size"]
+
+
+def test_the_page_has_every_command_with_every_option() -> None:
+    entries = dict(re.findall(r"^### `bertbench (.*?)`\n(.*?)(?=^##|\Z)", COMMAND_PAGE, re.MULTILINE | re.DOTALL))
+    assert list(entries) == [command.name for command in COMMANDS]
+    for command in COMMANDS:
+        parser = argparse.ArgumentParser(add_help=False)
+        command.add_arguments(parser)
+        shown = {action.option_strings[-1] for action in parser._actions if action.option_strings and action.help}
+        hidden = {action.option_strings[-1] for action in parser._actions if action.help == argparse.SUPPRESS}
+        listed = set(re.findall(r"^\| `(--[a-z0-9-]+)", entries[command.name], re.MULTILINE))
+        assert listed >= shown - hidden, command.name
+        assert not listed & hidden
+    assert "| `--strict` |" in entries["judge"]
