@@ -76,7 +76,7 @@ REFUSED = {
     "optimizer.sharded=true communication.compression=powersgd": "powersgd carries errors from step to step",
     f"{ON_GPUS} optimizer.sharded=true optimizer.impl=apex": "optimizer.impl apex works on whole gradients",
     "optimizer=lion": "found 'lion', expected a section; set one of optimizer.name, optimizer.learning_rate",
-    "optimizer.name=lam": "input should be 'adam', 'lamb' or 'muon'",
+    "optimizer.name=lam": "input should be 'adam', 'lamb'",
     "schedule.warmup_steps=10 schedule.start_warmup_step=-3": "set schedule.warmup_steps to at most 9",
     f"{DELAYED} communication.compression=powersgd": "can't be delayed",
     f"{DELAYED} communication.compression=fp16": "communication.compression fp16 exchanges twice in a step",
