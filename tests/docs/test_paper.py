@@ -31,3 +31,10 @@ def test_every_efficiency_of_the_page_is_a_simulated_one() -> None:
     figures = set(re.findall(r"\b0[.]\d{4}\b", prose))
     assert len(figures) > 10
     assert figures - simulated == {bound}
+
+
+def test_every_interval_of_the_page_is_one_of_the_claims() -> None:
+    intervals = re.findall(r"[+-]?\d+[.]\d+(?: %)? \([+-]?\d+[.]\d+ to [+-]?\d+[.]\d+\)", PAGE)
+    claims = (REPOSITORY / "results" / "README.md").read_text()
+    assert len(intervals) == 4
+    assert [interval for interval in intervals if interval not in claims] == []

@@ -1,0 +1,22 @@
+"""The layouts that docs/parallelism.md compares take the time and memory that `estimate` computes."""
+
+from typing import Any
+
+from tests.conftest import Answer
+from tests.docs.listing import REPOSITORY
+
+PAGE = (REPOSITORY / "docs" / "parallelism.md").read_text().replace("\n", " ")
+
+
+def test_the_three_ways_to_split_a_model_take_the_page_s_milliseconds_and_gigabytes(answer: Answer) -> None:
+    layouts = answer("estimate", "bert10b_n128", "--layouts")["layouts"]
+
+    def figures(between: str, **split: Any) -> str:
+        (row,) = [row for row in layouts if split.items() <= row.items()]
+        return f"{row['step_ms']:,.0f} ms{between}{row['memory_gb_per_gpu']:.0f} GB"
+
+    assert figures(" a step and ", tensor=8, pipeline=1) in PAGE
+    assert figures(" and ", tensor=2, pipeline=8, fits=True) in PAGE
+    assert figures(" and ", fully_shard=True) in PAGE
+    assert layouts[0]["tensor"] == 2, "the page calls it the fastest"
+    assert layouts[0]["pipeline"] == 8, "the page calls it the fastest"
