@@ -27,7 +27,9 @@ def _shown(value: Any, caption: str = "") -> list[str]:
                 heads[name] = None
     if not heads:
         return within
-    cells = [[_cell(row.get(head)) for head in heads] for row in items]
+    cells = []
+    for row in items:
+        cells.append([_cell(row.get(head)) for head in heads])
     return [html_table([*heads], cells, caption), *within]
 
 

@@ -17,11 +17,14 @@ def run(arguments: argparse.Namespace) -> int:
     """Forecast published results, each by a calibration without it, and print the errors."""
     comparisons = leave_out("row")
     other_a100s = other_results("a100")
-    errors = {group: [abs(comparison.error) for comparison in leave_out(group)] for group in GROUPS}
-    left_out = {
-        group: {"median_error": round(median(of_group), 4), "worst_error": round(max(of_group), 4)}
-        for group, of_group in errors.items()
-    }
+    left_out = {}
+    errors_lines = []
+    for group in GROUPS:
+        errors = [abs(comparison.error) for comparison in leave_out(group)]
+        middle = median(errors)
+        worst = max(errors)
+        left_out[group] = {"median_error": round(middle, 4), "worst_error": round(worst, 4)}
+        errors_lines.append(f"  their {group:<10} median{100 * middle:>5.1f} %, worst{100 * worst:>5.1f} %")
     in_range = covered([comparison.error for comparison in comparisons])
     content = {
         **left_out["row"],
@@ -33,8 +36,7 @@ def run(arguments: argparse.Namespace) -> int:
     lines = ["each forecast without its own row:", *map(_line, comparisons)]
     lines += ["other A100s, as if DGX A100:", *map(_line, other_a100s)]
     lines.append(f"{len(comparisons)} results, errors of forecasts without")
-    for group, of_group in errors.items():
-        lines.append(f"  their {group:<10} median{100 * median(of_group):>5.1f} %, worst{100 * max(of_group):>5.1f} %")
+    lines += errors_lines
     lines.append(f"  a range of nine tenths of the other rows' errors holds {in_range} of {len(comparisons)}")
     emit(arguments.json, content, *lines)
     return 0

@@ -108,12 +108,17 @@ def timed_pair(trial: Trial, rounds: int) -> dict[str, Any]:
         return milliseconds(side)
 
     times = in_turns({place: partial(timed, side) for place, side in enumerate(trial.sides)}, rounds, warm_up=1)
-    plain_ms, ours_ms = (round(statistics.median(own), 4) for own in times.values())
-    ratio, low, high = paired_ratio(*times.values())
+    plain_times, our_times = times.values()
+    ratio = paired_ratio(plain_times, our_times)
     return {
-        "plain": trial.plain, "size": trial.size, "plain_ms": plain_ms, "ours_ms": ours_ms, "ratio": ratio,
-        "ratio_low": low, "ratio_high": high,
-    }  # fmt: skip
+        "plain": trial.plain,
+        "size": trial.size,
+        "plain_ms": round(statistics.median(plain_times), 4),
+        "ours_ms": round(statistics.median(our_times), 4),
+        "ratio": ratio.ratio,
+        "ratio_low": ratio.low,
+        "ratio_high": ratio.high,
+    }
 
 
 def _size_of(text: str, batch: Batch) -> str:

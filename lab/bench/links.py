@@ -60,15 +60,16 @@ class LinkRow:
 
 def measure(arguments: argparse.Namespace, progress: Progress) -> BenchResult | None:
     """Run every method over every link; needs root."""
-    mbits, latencies_ms = _numbers("--mbit", arguments.mbit, 0), _numbers("--latency-ms", arguments.latency_ms, -1)
+    mbits = _numbers("--mbit", arguments.mbit, 0)
+    latencies_ms = _numbers("--latency-ms", arguments.latency_ms, -1)
     if reason := network_obstacle() or (delay_line.missing_device() if any(latencies_ms) else None):
         progress.message(f"skipped: {reason}")
         return None
     systems = {way: _system(arguments, way) for way in WAYS}
     rows: list[LinkRow] = []
+    to_target = arguments.steps is None
     for latency_ms in latencies_ms:
-        given = systems, arguments.seed, arguments.steps is None, mbits, latency_ms
-        rows += on_two_hosts(_on_rank, *given, latency_ms=latency_ms)
+        rows += on_two_hosts(_on_rank, systems, arguments.seed, to_target, mbits, latency_ms, latency_ms=latency_ms)
     return BenchResult(rows, links_table(rows))
 
 
@@ -90,7 +91,8 @@ def _system(arguments: argparse.Namespace, way: str) -> System:
 def _on_rank(
     world: World, systems: Mapping[str, System], seed: int, to_target: bool, mbits: Sequence[float], latency_ms: float
 ) -> list[LinkRow]:
-    rows, progress = [], Progress(enabled=world.leads)
+    rows = []
+    progress = Progress(enabled=world.leads)
     with tempfile.TemporaryDirectory() as folder:
         for mbit in mbits:
             limit_bandwidth(mbit)
@@ -116,10 +118,11 @@ def links_table(rows: Sequence[LinkRow]) -> list[str]:
     plain = {(row.mbit, row.latency_ms): row for row in rows if row.way == EVERY_STEP}
     lines = []
     for row in rows:
-        base, times = plain[row.mbit, row.latency_ms], None
-        if base.reached == row.reached:
-            times = base.seconds / row.seconds
-        lines.append((row, *((row.samples, row.seconds) if row.reached else (None, None)), times))
+        base = plain[row.mbit, row.latency_ms]
+        samples = row.samples if row.reached else None
+        seconds = row.seconds if row.reached else None
+        times = base.seconds / row.seconds if base.reached == row.reached else None
+        lines.append((row, samples, seconds, times))
     return table_lines(lines, _COLUMNS)
 
 

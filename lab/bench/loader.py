@@ -63,16 +63,19 @@ def _rates(folder: Path, seed: int, progress: Progress) -> list[dict[str, Any]]:
     else:
         progress.message("Hugging Face datasets is not installed (`make setup` installs it): skipped")
     ids = permuted(np.arange(_SAMPLES), _SAMPLES, seed)
-    found = in_turns(
+    rates = in_turns(
         {name: partial(_rate, reader, ids) for name, reader in readers.items()}, _ROUNDS, progress=progress
     )
-    return [{"name": name, "samples_per_s": statistics.median(values)} for name, values in found.items()]
+    return [{"name": name, "samples_per_s": statistics.median(values)} for name, values in rates.items()]
 
 
 def _rate(reader: Reader, ids: Ids, _: int) -> float:
     """Return samples a second over whole batches for `_ROUND_S` seconds."""
-    done, began, seconds = 0, time.perf_counter(), 0.0
-    for batch in cycle(ids[: len(ids) // _BATCH * _BATCH].reshape(-1, _BATCH)):
+    in_batches = len(ids) // _BATCH * _BATCH
+    done = 0
+    seconds = 0.0
+    began = time.perf_counter()
+    for batch in cycle(ids[:in_batches].reshape(-1, _BATCH)):
         reader(batch)
         done += _BATCH
         seconds = time.perf_counter() - began

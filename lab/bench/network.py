@@ -65,13 +65,13 @@ def limit_bandwidth(mbit: float) -> None:
 def become_host(rank: int, ends: tuple[Connection, Connection]) -> None:
     """Make this process the host of one of two ranks, with a cable to the other; `ends` are a pipe's."""
     _unshare_network()
-    own = ends[rank]
+    other_rank = ends[rank]
     if rank == 1:  # rank 0 lays the cable once both namespaces are there
-        own.send(os.getpid())
-        own.recv()
+        other_rank.send(os.getpid())
+        other_rank.recv()
     else:
-        _run(f"ip link add {DEVICE} type veth peer name {DEVICE} netns {own.recv()}")
-        own.send(None)
+        _run(f"ip link add {DEVICE} type veth peer name {DEVICE} netns {other_rank.recv()}")
+        other_rank.send(None)
     _set_up(rank)
 
 

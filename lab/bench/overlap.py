@@ -10,7 +10,7 @@ import argparse
 import statistics
 from collections.abc import Callable
 from contextlib import nullcontext
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from itertools import product
 from typing import get_args
@@ -68,14 +68,14 @@ class Overlap:
     step_ms: float
     exposed_ms: float
     """Time that the sum over the ranks adds to the step."""
-    less_ms: float | None
+    less_ms: float | None = None
     """What `before` exposes in the same turn, less this; None for `before`."""
-    less_low_ms: float | None
-    less_high_ms: float | None
+    less_low_ms: float | None = None
+    less_high_ms: float | None = None
     """The intervals of all rows hold together at 95 % (sign test, Bonferroni); None where turns are too few."""
-    hidden: float | None
+    hidden: float | None = None
     """`less_ms` as a share of `all_reduce_ms`."""
-    verdict: str | None
+    verdict: str | None = None
     """Whether it exposes `less` or `more` than `before`, or `not decided`; None for `before`."""
 
 
@@ -116,17 +116,30 @@ def _on_rank(world: World, rounds: int) -> tuple[tuple[int, ...], list[Overlap]]
 
 def _rows(world: World, steps: Steps, buckets: tuple[int, ...], bandwidth: float, rounds: int) -> list[Overlap]:
     """Return a row a mode."""
-    all_reduce_ms, times, rows = round(_all_reduce_ms(world, buckets), 1), in_turns(steps, rounds), []
+    all_reduce_ms = round(_all_reduce_ms(world, buckets), 1)
+    times = in_turns(steps, rounds)
     exposed = {mode: np.subtract(times[mode, True], times[mode, False]) for mode in MODES}
     tests = (len(MODES) - 1) * len(_BANDWIDTHS)
+    rows = []
     for mode in MODES:
-        step_ms, exposed_ms = (round(statistics.median(of), 1) for of in (times[mode, True], exposed[mode]))
-        less = low = high = hidden = decided = None
+        row = Overlap(
+            mode=mode,
+            bandwidth_mbit=bandwidth,
+            all_reduce_ms=all_reduce_ms,
+            step_ms=round(statistics.median(times[mode, True]), 1),
+            exposed_ms=round(statistics.median(exposed[mode]), 1),
+        )
         if mode != _NULL:
             less, low, high = median_interval((exposed[_NULL] - exposed[mode]).tolist(), tests=tests)
-            hidden, decided = round(less / all_reduce_ms, 3), overlap_verdict(low, high)
-        own = step_ms, exposed_ms, less, low, high, hidden, decided
-        rows.append(Overlap(mode, bandwidth, all_reduce_ms, *own))
+            row = replace(
+                row,
+                less_ms=less,
+                less_low_ms=low,
+                less_high_ms=high,
+                hidden=round(less / all_reduce_ms, 3),
+                verdict=overlap_verdict(low, high),
+            )
+        rows.append(row)
     return rows
 
 

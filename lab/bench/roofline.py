@@ -105,10 +105,12 @@ def tokens_of(samples: int) -> int:
 
 def step_time(stack: Stack) -> StepTime:
     """Return the time of a step on each of eight GPUs."""
-    hardware, shape = HARDWARE[stack.gpu], BertShape()
-    terms, share = FlopTerms.of(shape), {term: one.share for term, one in EFFICIENCIES.items()}
+    hardware = HARDWARE[stack.gpu]
+    terms = FlopTerms.of(BertShape())
+    share = {term: efficiency.share for term, efficiency in EFFICIENCIES.items()}
     tokens = stack.samples * mean_length()
-    encoder, head = terms.token * tokens, terms.masked * MASKED_SHARE * tokens
+    encoder = terms.token * tokens
+    head = terms.masked * MASKED_SHARE * tokens
     attention = stack.samples * flops_per_sample() - encoder - head
     rate16 = hardware.peak_flops * share["products_16bit"]
     encoder_rate = _PEAK_FP8 * share["products_fp8"] if stack.fp8 else rate16

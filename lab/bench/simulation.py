@@ -54,7 +54,7 @@ def page_of(
         paragraph(scoring),
         section(
             "Efficiency by method",
-            panels(*(_efficiencies([outcome for outcome in outcomes if outcome.batch == batch]) for batch in batches)),
+            panels(*(_efficiencies(outcomes, batch) for batch in batches)),
         ),
         section(
             "One step",
@@ -64,18 +64,20 @@ def page_of(
     )
 
 
-def _efficiencies(outcomes: Sequence[SimulatedBalance]) -> str:
+def _efficiencies(outcomes: Sequence[SimulatedBalance], batch: int) -> str:
     series: dict[str, list[tuple[float, float]]] = {}
     for outcome in outcomes:
-        series.setdefault(outcome.method, []).append((outcome.gpus, outcome.efficiency))
-    return lines(f"{outcomes[0].batch} samples a GPU", series, Axis("GPUs", log2=True), Axis("efficiency", high=1.0))
+        if outcome.batch == batch:
+            series.setdefault(outcome.method, []).append((outcome.gpus, outcome.efficiency))
+    return lines(f"{batch} samples a GPU", series, Axis("GPUs", log2=True), Axis("efficiency", high=1.0))
 
 
 def _one_step(
     outcomes: Sequence[SimulatedBalance], entries_N: Index, gpus_per_node: int, seed: int, cost: CostModel
 ) -> list[str]:
     """Plot every GPU's load, dealt as drawn and by cost, in the smallest and the largest world."""
-    worlds, batches = (sorted({getattr(outcome, name) for outcome in outcomes}) for name in ("gpus", "batch"))
+    worlds = sorted({outcome.gpus for outcome in outcomes})
+    batches = sorted({outcome.batch for outcome in outcomes})
     batch = batches[len(batches) // 2]
     figures = []
     for gpus in dict.fromkeys((worlds[0], worlds[-1])):

@@ -101,7 +101,9 @@ def measure(arguments: argparse.Namespace, progress: Progress) -> BenchResult:
     }  # fmt: skip
     best = ", ".join(f"{name} {rate:,.0f} GFLOP/s" for name, rate in machine["gemm_gflops"].items())
     head = f"{machine['name']}, {arguments.threads} threads; fastest matrix products: {best}"
-    lines = [f"{head}; batches of {arguments.batch}", *(line for own in results for line in ("", *program_table(own)))]
+    lines = [f"{head}; batches of {arguments.batch}"]
+    for results_of_size in results:
+        lines += ["", *program_table(results_of_size)]
     return BenchResult({"machine": machine, "results": [*chain(*results)]}, lines)
 
 
@@ -109,9 +111,13 @@ def measure_size(
     size: str, dtype: PrecisionName, gemm_flops: float, arguments: argparse.Namespace, progress: Progress
 ) -> list[MeasuredProgram]:
     """Measure ours and the baselines, if they are installed, at one size in one number format."""
-    device, rounds, seed = torch.device(arguments.device), arguments.rounds, arguments.seed
-    batches, grouped = (made(arguments.batch, rounds, seed) for made in (wikipedia_batches, grouped_batches))
-    where, built = (arguments.threads, device), (SHAPES[size], dtype, seed)
+    device = torch.device(arguments.device)
+    rounds = arguments.rounds
+    seed = arguments.seed
+    batches = wikipedia_batches(arguments.batch, rounds, seed)
+    grouped = grouped_batches(arguments.batch, rounds, seed)
+    where = arguments.threads, device
+    built = SHAPES[size], dtype, seed
     turns = partial(in_turns, rounds=rounds, warm_up=rounds, progress=progress, what=f"{size}, {dtype}: ")
     measured = partial(_measured, size=size, dtype=dtype, gemm_flops=gemm_flops)
     rows = []
@@ -119,15 +125,19 @@ def measure_size(
         ours = {_OURS.name: _visits(our_program, batches)}
         all_of_ours = turns(ours)[_OURS.name]
         for kind in _baselines(arguments.compile, device):
-            own = grouped if kind.grouped else batches
+            its_batches = grouped if kind.grouped else batches
             with StepProcess(kind.name, build_baseline, *where, kind, *built) as program:
-                took = turns({**ours, kind.name: _visits(program, own)})
-            beside, theirs = took[_OURS.name], took[kind.name]
-            seconds = [[step.seconds for step in steps] for steps in (theirs, beside)]
-            # batches by length have no pairs, but as many samples
-            ours_is = MedianRatio(sum(seconds[0]) / sum(seconds[1])) if kind.grouped else paired_ratio(*seconds)
-            rows.append(measured(kind, own, theirs, ours_is))
-            all_of_ours += beside
+                steps = turns({**ours, kind.name: _visits(program, its_batches)})
+            our_steps = steps[_OURS.name]
+            its_steps = steps[kind.name]
+            our_seconds = [step.seconds for step in our_steps]
+            its_seconds = [step.seconds for step in its_steps]
+            if kind.grouped:  # batches by length have no pairs, but as many samples
+                ours_is = MedianRatio(sum(its_seconds) / sum(our_seconds))
+            else:
+                ours_is = paired_ratio(its_seconds, our_seconds)
+            rows.append(measured(kind, its_batches, its_steps, ours_is))
+            all_of_ours += our_steps
     return [measured(_OURS, batches * (1 + len(rows)), all_of_ours, MedianRatio(1.0)), *rows]
 
 

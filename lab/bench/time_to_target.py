@@ -84,14 +84,18 @@ def measure(arguments: argparse.Namespace, progress: Progress) -> BenchResult:
         comparison = _Comparison(arguments, Journal(arguments.out or Path(folder), definition), progress)
         programs = comparison.programs()
         runs = in_turns({program.name: partial(comparison.run, program) for program in programs}, arguments.seeds)
-    results = [result(one.name, runs[one.name], runs[OURS], runs.get(one.alike, [])) for one in programs]
-    courses = {name: [run.course for run in done] for name, done in runs.items()}
+    results = []
+    courses = {}
+    for program in programs:
+        its_runs = runs[program.name]
+        results.append(result(program.name, its_runs, runs[OURS], runs.get(program.alike, [])))
+        courses[program.name] = [run.course for run in its_runs]
     lines = [f"{system.name} on {processor()}; means of {arguments.seeds} seeds each", *lines_of(results)]
-    origins, records = comparison.journal.origins, comparison.journal.records
+    origins = comparison.journal.origins
     if len(origins) > 1:
         lines.append(f"runs of {len(origins)} commits or machines, which the record lists")
     settings = {program.name: program.overrides for program in programs}
-    tuning = [record for record in records if record["kind"] != "comparison"]
+    tuning = [record for record in comparison.journal.records if record["kind"] != "comparison"]
     return BenchResult(results, lines, {"settings": settings, "courses": courses, "tuning": tuning, "origins": origins})
 
 
@@ -99,24 +103,27 @@ class _Comparison:
     """The runs of one command, finished ones from its journal."""
 
     def __init__(self, arguments: argparse.Namespace, journal: Journal, progress: Progress) -> None:
-        self._arguments, self.journal, self._progress = arguments, journal, progress
+        self._arguments = arguments
+        self.journal = journal
+        self._progress = progress
 
     def programs(self) -> list[Program]:
         """Return what runs in turns; tune the Trainer first."""
-        steps, given = self._arguments.steps, tuple(self._arguments.overrides)
-        ours = Program(OURS, given, steps=steps)
-        screened = {setup: Program(setup.name, given, setup, steps or _SCREENED_STEPS) for setup in set_ups()}
+        steps = self._arguments.steps
+        overrides = tuple(self._arguments.overrides)
+        ours = Program(OURS, overrides, steps=steps)
+        screened = {setup: Program(setup.name, overrides, setup, steps or _SCREENED_STEPS) for setup in set_ups()}
         if steps is not None:
             return [ours, *screened.values()]
         rates = {setup: self._trial("set-up", program, _TUNED_ON[0]).rate for setup, program in screened.items()}
         strongest = max(rates, key=rates.__getitem__)
-        tuned = (*given, *self._swept(strongest, given))
+        tuned = (*overrides, *self._swept(strongest, overrides))
         equipped = strongest._replace(ours=True)
         return [
             ours,
             Program(_OURS_PLAIN, (*tuned, *_PLAIN_ADAM)),
             Program(strongest.name, tuned, strongest),
-            Program(equipped.name, given, equipped),
+            Program(equipped.name, overrides, equipped),
         ]
 
     def _swept(self, setup: SetUp, overrides: Settings) -> Settings:
@@ -175,10 +182,10 @@ def _trained(system: str, program: Program, seed: int) -> Trained:
 
 
 def _ours(system: str, steps: int | None, overrides: Settings, seed: int) -> Trained:
-    batch = load_system(system, overrides).global_batch_size
-    own = () if steps is None else steps_only(steps, batch)
+    if steps is not None:
+        overrides = (*overrides, *steps_only(steps, load_system(system, overrides).global_batch_size))
     with tempfile.TemporaryDirectory() as folder:
-        return train_here(system, (*overrides, *own), seed, Path(folder) / "run_0.txt", to_target=steps is None)
+        return train_here(system, overrides, seed, Path(folder) / "run_0.txt", to_target=steps is None)
 
 
 def _baseline(system: str, steps: int | None, setup: SetUp, overrides: Settings, seed: int) -> Trained:

@@ -58,8 +58,8 @@ def train_baseline(system: System, seed: int, steps: int | None, setup: SetUp) -
             compute_metrics=_accuracy,
         )
         trainer.train()
-    samples = (steps or trainer.state.global_step) * system.global_batch_size
-    return Trained(watch.ended - watch.began, samples, watch.reached, watch.course)
+    steps_taken = steps or trainer.state.global_step
+    return Trained(watch.ended - watch.began, steps_taken * system.global_batch_size, watch.reached, watch.course)
 
 
 def _arguments(

@@ -7,6 +7,7 @@ import os
 from collections.abc import Sequence
 from concurrent.futures import ProcessPoolExecutor
 from functools import partial
+from itertools import chain
 from multiprocessing import get_context
 from typing import NamedTuple
 
@@ -50,7 +51,7 @@ def certificate(
     workers = max(1, (os.cpu_count() or 1) // 2)
     try:
         with ProcessPoolExecutor(workers, get_context("spawn"), max_tasks_per_child=1) as pool:
-            return [found for several in pool.map(count, archs) for found in several]
+            return list(chain.from_iterable(pool.map(count, archs)))
     except Exception as error:  # Inductor, Triton and a worker that dies raise errors of many kinds
         raise RunError(f"{', '.join(archs)}: compiling the kernels failed ({error!r})") from error
 
@@ -63,13 +64,15 @@ def count_and_compile(
     from lab.kernels.step import count_pieces  # noqa: PLC0415 - torch's compiler takes seconds
 
     pieces = count_pieces(GPUS[arch], BertShape(), tokens, residual, wanted, optimizer)
-    kernels = {name: [kernel for run in piece.runs for kernel in run.kernels] for name, piece in pieces.items()}
-    resources = compiled(GPUS[arch], (kernel for several in kernels.values() for kernel in several))
-    found = []
+    kernels = {}
     for name, piece in pieces.items():
-        taken = [Resources(0, 0, 0), *(resources[kernel.source] for kernel in kernels[name])]
-        spilled, registers, shared = map(max, zip(*taken, strict=True))
-        found.append(
+        kernels[name] = list(chain.from_iterable(run.kernels for run in piece.runs))
+    resources = compiled(GPUS[arch], chain.from_iterable(kernels.values()))
+    rows = []
+    for name, piece in pieces.items():
+        resources_of_kernels = [Resources(0, 0, 0), *(resources[kernel.source] for kernel in kernels[name])]
+        spilled, registers, shared = map(max, zip(*resources_of_kernels, strict=True))
+        rows.append(
             PieceResources(
                 arch=arch,
                 piece=name,
@@ -85,4 +88,4 @@ def count_and_compile(
                 elements_of_one_block=max((kernel.elements_of_one_block for kernel in kernels[name]), default=0),
             )
         )
-    return found
+    return rows

@@ -98,7 +98,7 @@ def _compiled(gpu: Gpu, module: torch.fx.GraphModule, inputs: list[Any], options
     """Generate the code of one graph."""
     from torch._inductor import compile_fx, config, graph, scheduler  # noqa: PLC0415
 
-    found: list[Graph] = []
+    graphs: list[Graph] = []
 
     def keep(lowering: graph.GraphLowering, code: Any) -> SimpleNamespace:
         library = [
@@ -106,18 +106,19 @@ def _compiled(gpu: Gpu, module: torch.fx.GraphModule, inputs: list[Any], options
             for node in lowering.scheduler.nodes
             if isinstance(node, scheduler.ExternKernelSchedulerNode) and not _is_own(node)
         ]
-        found.append(graph_of(code.value, lowering.count_bytes()[0], sum(library)))
+        graphs.append(graph_of(code.value, lowering.count_bytes()[0], sum(library)))
         return SimpleNamespace(call=lambda values: values, __file__="", __path__="")  # the module that would run it
 
     mode = torch._guards.detect_fake_mode(inputs)
-    moved, arguments = _on_gpu(mode, module), [_moved(mode, value) for value in inputs]
+    moved = _on_gpu(mode, module)
+    arguments = [_moved(mode, value) for value in inputs]
     with (
         seen_by_compiler(gpu),
         config.patch(force_disable_caches=True, compile_threads=1),
         mock.patch.object(graph.GraphLowering, "_compile_to_module_lines", keep),
     ):
         compile_fx.compile_fx_inner(moved, arguments, **options)
-    return found[0]
+    return graphs[0]
 
 
 def graph_of(code: str, all_bytes: int, product_bytes: int) -> Graph:

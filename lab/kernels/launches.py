@@ -76,14 +76,17 @@ def _launches(name: str, arguments: Sequence[Any]) -> int:
 
 def multi_tensor_launches(sizes: Sequence[int], lists: int) -> int:
     """Return the launches of a torch multi-tensor operation on `lists` lists of tensors of these sizes."""
-    most, launches, tensors, blocks = _TENSORS[min(lists, 5)], 0, 0, 0
+    most_tensors = _TENSORS[min(lists, 5)]
+    launches = 0
+    tensors = 0  # of the launch that is being filled, as are `blocks`
+    blocks = 0
     for place, size in enumerate(sizes):
         tensors += 1
         chunks = -(-size // _CHUNK)
         for chunk in range(chunks):
             blocks += 1
             last = chunk == chunks - 1
-            full = blocks == _BLOCKS or (tensors == most and last)
+            full = blocks == _BLOCKS or (tensors == most_tensors and last)
             if full or (last and place == len(sizes) - 1):
                 launches += 1
                 blocks = 0

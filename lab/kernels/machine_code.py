@@ -35,7 +35,7 @@ def compiled(gpu: Gpu, kernels: Iterable[Kernel]) -> dict[str, Resources]:
     from torch._inductor import config  # noqa: PLC0415 - torch's compiler takes seconds
     from torch._inductor.runtime import triton_helpers  # noqa: PLC0415
 
-    found = {}
+    resources = {}
     with (
         tempfile.TemporaryDirectory() as folder,
         seen_by_compiler(gpu),
@@ -45,11 +45,11 @@ def compiled(gpu: Gpu, kernels: Iterable[Kernel]) -> dict[str, Resources]:
     ):
         for number, kernel in enumerate({kernel.source: kernel for kernel in kernels}.values()):
             autotuner = _loaded(Path(folder) / f"kernel_{number}.py", kernel)
-            found[kernel.source] = min(
+            resources[kernel.source] = min(
                 usage(autotuner._precompile_config(launch).kernel.asm["cubin"], Path(folder))
                 for launch in autotuner.configs
             )
-    return found
+    return resources
 
 
 def _loaded(path: Path, kernel: Kernel) -> Any:

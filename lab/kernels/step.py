@@ -101,7 +101,9 @@ def count_pieces(
     optimizer: Implementation,
 ) -> dict[str, Counted]:
     """Run and count each piece on fake tensors, with code generated for `gpu`; `layer` needs `attention` too."""
-    eager, ran, chunked = EagerOperations(), list[Graph](), ChunkedKernels()
+    eager = EagerOperations()
+    ran: list[Graph] = []
+    chunked = ChunkedKernels()
     mode = FakeTensorMode(allow_non_fake_inputs=True)
     batch = _fake(mode, batch_of_tokens(tokens))
     with ExitStack() as stack:
@@ -122,9 +124,10 @@ def count_pieces(
             eager_bytes = eager.bytes + chunked.bytes
             counted[name] = Counted(tuple(ran), Counter(eager.launches), eager_bytes, Counter(chunked.launches))
     if "layer" in counted:
-        whole, attention = counted["layer"], counted["attention"]  # which runs outside compiled graphs
-        counted["layer"] = whole._replace(
-            eager=whole.eager - attention.eager, eager_bytes=whole.eager_bytes - attention.eager_bytes
+        layer = counted["layer"]
+        attention = counted["attention"]  # which runs outside compiled graphs
+        counted["layer"] = layer._replace(
+            eager=layer.eager - attention.eager, eager_bytes=layer.eager_bytes - attention.eager_bytes
         )
     return counted
 
@@ -197,8 +200,8 @@ class _Step:
         for tensor in (*self._parameters, *inputs):
             tensor.grad = None
         with torch.autocast("cpu", _PRODUCTS):
-            found = forward()
-        outputs = found if isinstance(found, tuple) else (found,)
+            result = forward()
+        outputs = result if isinstance(result, tuple) else (result,)
         torch.autograd.backward(outputs, [torch.empty_like(output) for output in outputs])
 
     def _loss(self, scores: Any) -> Tensor:

@@ -128,7 +128,10 @@ def rows_of(answer: Any) -> list[Json]:
     rows = answer if isinstance(answer, list) else [answer]
     if "comparisons" in rows[0]:
         rows = [*answer["comparisons"], *answer["at_equal_values"]]
-    return [{name: value for name, value in row.items() if name not in _OF_EVERY_ANSWER} for row in rows]
+    cleaned: list[Json] = []
+    for row in rows:
+        cleaned.append({name: value for name, value in row.items() if name not in _OF_EVERY_ANSWER})
+    return cleaned
 
 
 def published_rows() -> list[Json]:

@@ -65,8 +65,10 @@ class VirtualRanks:
         self._parameters = dict(model.named_parameters())
         names = {parameter: name for name, parameter in self._parameters.items()}
         order = backward_order(model, lambda: tiny_backward(self._scores, model.shape))
-        self.buckets = [[names[parameter] for parameter in bucket] for bucket in bucket_table(order, bucket_mb)]
+        self.buckets: list[list[str]] = []
         """Names of the parameters of each bucket, in the order of their reduction."""
+        for bucket in bucket_table(order, bucket_mb):
+            self.buckets.append([names[parameter] for parameter in bucket])
 
     def _scores(self, batch: Batch) -> Scores:
         return self._model(*batch.inputs)

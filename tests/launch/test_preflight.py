@@ -15,7 +15,8 @@ import pytest
 
 from bertbench.cli.main import main
 from bertbench.distributed.spawn import environments_of
-from bertbench.launch.preflight import Node, add_problems
+from bertbench.launch.allocation import add_problems
+from bertbench.launch.preflight import Node
 from tests.conftest import Captured, write_json
 from tests.ranks import answers_of
 

@@ -60,7 +60,10 @@ PARTS = (
     ),
 )  # fmt: skip
 
-GROUPS = {part.group: tuple(one.name for one in PARTS if one.group == part.group) for part in PARTS}
+GROUPS: dict[str, tuple[str, ...]] = {}
+"""The names of each group's parts, in running order."""
+for _part in PARTS:
+    GROUPS[_part.group] = (*GROUPS.get(_part.group, ()), _part.name)
 
 
 def main(function: str) -> None:

@@ -64,14 +64,15 @@ def profile() -> None:
 def trained(system: str, settings: Sequence[str], codes: Collection[int] = (_TARGET_REACHED,)) -> Row:
     """Return how a run by run_and_time.sh ended, and its rate after the first steps."""
     overrides = [word for setting in settings for word in ("--set", setting)]
-    found = _run([system, "--seed", "7", *overrides], codes)
-    beside = Path(found["log"]).with_suffix("")
+    answer = _run([system, "--seed", "7", *overrides], codes)
+    beside = Path(answer["log"]).with_suffix("")
     steps = [json.loads(line) for line in (beside / "metrics.jsonl").read_text().splitlines()]
     losses = [step["loss"] for step in steps]
-    samples, milliseconds = steps[0]["samples"], statistics.fmean(step["step_ms"] for step in steps[_WARM_UP:])
+    samples = steps[0]["samples"]
+    milliseconds = statistics.fmean(step["step_ms"] for step in steps[_WARM_UP:])
     arithmetic = json.loads((beside / "communication.json").read_text())
     return {
-        **found,
+        **answer,
         "steps": len(steps),
         "samples_per_s": round(1e3 * samples / milliseconds, 1),
         "first_loss": losses[0],
@@ -123,5 +124,5 @@ def _run(words: list[str], codes: Collection[int] = (_TARGET_REACHED,)) -> dict[
     ended = run_within(command, output.append, environment={**os.environ, "PATH": path})
     if ended.code not in codes:
         raise Unfit("needs a GPU") if _NO_GPU in ended.last else RuntimeError(f"ended with {ended.code}: {ended.last}")
-    found: dict[str, Any] = json.loads("".join(output))[0]
-    return found
+    answer: dict[str, Any] = json.loads("".join(output))[0]
+    return answer

@@ -41,12 +41,12 @@ class Report:
         """Take a line of a part's output: a row, or a piece of one JSON text that is its only one."""
         self._output += line
         try:
-            found = json.loads(line if line.startswith("{") else self._output)
+            content = json.loads(line if line.startswith("{") else self._output)
         except json.JSONDecodeError:
             return
         self._output = ""
-        is_row = isinstance(found, dict) and found.keys() & {"holds", "not_reached"}
-        self.rows(part).append(found if is_row else {"found": found, "holds": True})
+        is_row = isinstance(content, dict) and content.keys() & {"holds", "not_reached"}
+        self.rows(part).append(content if is_row else {"found": content, "holds": True})
         self._write()
 
     def end(self, part: CheckPart, status: str, reason: str = "", seconds: float = 0.0) -> str:
@@ -75,10 +75,12 @@ class Report:
         return "; ".join(f"{status}: {', '.join(names) or 'none'}" for status, names in self._by_status().items())
 
     def _by_status(self) -> dict[str, list[str]]:
-        return {
-            status: [part.name for part in self._chosen if self._parts[part.name]["status"] == status]
-            for status in STATUSES
-        }
+        names: dict[str, list[str]] = {status: [] for status in STATUSES}
+        for part in self._chosen:
+            status = self._parts[part.name]["status"]
+            if status in names:
+                names[status].append(part.name)
+        return names
 
     def text(self) -> str:
         """Return the report as JSON."""

@@ -58,7 +58,9 @@ def choices(device: str) -> list[Choice]:
 def recorded() -> list[Choice]:
     """Return the trainers whose steps are recorded."""
     graphs = "precision.compute=bf16", "compute.compile=graphs"
-    triton, parts, sharded = "optimizer.impl=triton", "data.gradient_accumulation_steps=2", "optimizer.sharded=true"
+    triton = "optimizer.impl=triton"
+    parts = "data.gradient_accumulation_steps=2"
+    sharded = "optimizer.sharded=true"
     return [graphs, (*graphs, triton), (*graphs, parts), (*graphs, sharded), ("clip.mode=bucket", *graphs)]
 
 
@@ -111,7 +113,8 @@ def compare_choices(here: Stand, plain: Choice, choice: Choice, allowed: float) 
 
 def compare_on_rank(world: World, here: Stand, plain: Choice, choice: Choice, allowed: float) -> None:
     """Take the same steps with both on this rank; rank 0 says the row."""
-    expected, took = (take(world, here, one) for one in (plain, choice))
+    expected = take(world, here, plain)
+    took = take(world, here, choice)
     apart = max(abs(loss - exact) / abs(exact) for loss, exact in zip(took["losses"], expected["losses"], strict=True))
     if world.leads:
         print_row({**took, "plain_step_ms": expected["step_ms"], "from_plain": round(apart, 6), "allowed": allowed,
@@ -149,7 +152,9 @@ def take(world: World, here: Stand, choice: Choice) -> Row:
     else:
         trainer = WholeTrainer(system, world, _SEED)
         fill = fill_of(system)
-    losses, times, rows = [], [], np.arange(here.batch)
+    rows = np.arange(here.batch)
+    losses = []
+    times = []
     for number in range(here.steps):
         content = learnable(here.shape, here.batch, _SEED + number * world.size + world.rank)
         loaded = [

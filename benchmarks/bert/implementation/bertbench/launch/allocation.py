@@ -1,18 +1,27 @@
-"""Check an allocation before a run: every node's facts, the all-reduce of all ranks, and what is wrong where."""
+"""Check an allocation before a run: gather every node's facts and the all-reduce of all ranks, and find what is wrong.
 
+`launch/preflight.py` describes and measures the nodes. `add_problems` judges their facts without I/O or communication.
+"""
+
+from collections import Counter
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, replace
-from typing import Any
+from typing import Any, NamedTuple
 
 from bertbench.config import System
 from bertbench.distributed.world import World
 from bertbench.launch.preflight import (
     Node,
-    add_problems,
     all_reduce_gbit,
     clock_offsets_s,
     neighbours_gbit,
     this_node,
 )
+
+_LEAST_DISK_GB = 1.0
+"""Logs and metrics of ten runs take some 10 MB; snapshots take more."""
+_MOST_CLOCK_MS = 500.0
+"""People compare times in ranks' logs; NTP keeps clocks within some 10 ms."""
 
 
 @dataclass(frozen=True)
@@ -76,9 +85,70 @@ def check_allocation(system: System, world: World, least_gbit: float) -> Allocat
     led_here = next((ranks for ranks in ranks_of_nodes if ranks[0] == world.rank), None)
     described = world.from_all(this_node(system, led_here) if led_here else None)
     bandwidths = world.from_all(with_neighbours or of_all)
-    nodes = [
-        replace(node, clock_offset_ms=1e3 * offsets[node.ranks[0]], all_reduce_gbit=bandwidths[node.ranks[0]])
-        for node in described
-        if node is not None
-    ]
+    nodes = []
+    for node in described:
+        if node is not None:
+            first = node.ranks[0]
+            nodes.append(replace(node, clock_offset_ms=1e3 * offsets[first], all_reduce_gbit=bandwidths[first]))
     return Allocation(system, of_all, add_problems(nodes, least_gbit))
+
+
+class _SharedFact(NamedTuple):
+    """What all nodes of an allocation must have in common."""
+
+    difference: str
+    value: Callable[[Node], str]
+    remedy: str
+
+
+def _gpu_counts(node: Node) -> str:
+    counts = Counter(node.gpus)
+    return "; ".join(f"{count}x {kind}" for kind, count in counts.items()) or "none"
+
+
+_SHARED_FACTS = (
+    _SharedFact(
+        "code differs", lambda node: node.code, "check out the same commit, and the same system file, everywhere"
+    ),
+    _SharedFact("data differ", lambda node: node.data, "copy the same data and checkpoint everywhere"),
+    _SharedFact("GPUs differ", _gpu_counts, "ask for nodes of one kind"),
+)
+
+
+def add_problems(nodes: Sequence[Node], least_gbit: float) -> list[Node]:
+    """Return the nodes with all their problems: their own, exceeded bounds, and differences from most other nodes."""
+    judged = []
+    for node in nodes:
+        problems = [*node.problems, *_exceeded_bounds(node, least_gbit), *_unlike_others(node, nodes)]
+        judged.append(replace(node, problems=problems))
+    return judged
+
+
+def _exceeded_bounds(node: Node, least_gbit: float) -> list[str]:
+    problems = []
+    if node.disk_free_gb < _LEAST_DISK_GB:
+        problems.append(f"{node.disk_free_gb:.2f} GB are free where the run would write, {_LEAST_DISK_GB:g} are needed")
+    if abs(node.clock_offset_ms) > _MOST_CLOCK_MS:
+        problems.append(
+            f"its clock is {node.clock_offset_ms:+,.0f} ms off rank 0's, {_MOST_CLOCK_MS:g} are allowed; "
+            "start NTP there"
+        )
+    if node.all_reduce_gbit is not None and node.all_reduce_gbit < least_gbit:
+        problems.append(
+            f"all-reduce reaches {node.all_reduce_gbit:.2f} Gbit/s, the floor is {least_gbit:g}; look at its network "
+            "cards (NCCL_DEBUG=INFO tells which are used), or set --min-gbit"
+        )
+    return problems
+
+
+def _unlike_others(node: Node, nodes: Sequence[Node]) -> list[str]:
+    problems = []
+    for fact in _SHARED_FACTS:
+        counts = Counter(fact.value(other) for other in nodes)
+        usual, count = counts.most_common(1)[0]  # of equally many, the first node's
+        value = fact.value(node)
+        if value != usual:
+            problems.append(
+                f"its {fact.difference} from {count} of {len(nodes)} nodes: {value}, not {usual}; {fact.remedy}"
+            )
+    return problems

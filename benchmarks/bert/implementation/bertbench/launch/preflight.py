@@ -1,19 +1,16 @@
-"""Check an allocation before a run: describe each node, measure its clock and network, and find what is wrong.
+"""Describe and measure the nodes of an allocation before a run; `launch/allocation.py` finds what is wrong with them.
 
-Three steps: `this_node` describes a node; `clock_offsets_s`, `all_reduce_gbit` and `neighbours_gbit` measure between
-nodes with the run's own backend; `add_problems` finds problems in the facts of all nodes, without I/O or
-communication.
+`this_node` describes a node; `clock_offsets_s`, `all_reduce_gbit` and `neighbours_gbit` measure between nodes with the
+run's own backend.
 """
 
 import hashlib
 import shutil
 import socket
 import time
-from collections import Counter
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import NamedTuple
 
 import torch
 from torch import distributed
@@ -40,11 +37,6 @@ _REDUCED_BYTES = {"cuda": 512 << 20, "cpu": 8 << 20}
 _BYTES_PER_ELEMENT = 4
 _REPEATS = 5
 _CLOCK_REPEATS = 5
-
-LEAST_DISK_GB = 1.0
-"""Logs and metrics of ten runs take some 10 MB; snapshots take more."""
-MOST_CLOCK_MS = 500.0
-"""People compare times in ranks' logs; NTP keeps clocks within some 10 ms."""
 
 
 @dataclass(frozen=True)
@@ -187,62 +179,3 @@ def neighbours_gbit(world: World, nodes: list[list[int]]) -> float | None:
             if measured is not None:
                 bandwidths.append(measured)
     return max(bandwidths, default=None)
-
-
-class _SharedFact(NamedTuple):
-    """What all nodes of an allocation must have in common."""
-
-    difference: str
-    value: Callable[[Node], str]
-    remedy: str
-
-
-def _gpu_counts(node: Node) -> str:
-    counts = Counter(node.gpus)
-    return "; ".join(f"{count}x {kind}" for kind, count in counts.items()) or "none"
-
-
-_SHARED_FACTS = (
-    _SharedFact(
-        "code differs", lambda node: node.code, "check out the same commit, and the same system file, everywhere"
-    ),
-    _SharedFact("data differ", lambda node: node.data, "copy the same data and checkpoint everywhere"),
-    _SharedFact("GPUs differ", _gpu_counts, "ask for nodes of one kind"),
-)
-
-
-def add_problems(nodes: Sequence[Node], least_gbit: float) -> list[Node]:
-    """Return the nodes with all their problems: their own, exceeded bounds, and differences from most other nodes."""
-    return [
-        replace(node, problems=[*node.problems, *_exceeded_bounds(node, least_gbit), *_unlike_others(node, nodes)])
-        for node in nodes
-    ]
-
-
-def _exceeded_bounds(node: Node, least_gbit: float) -> list[str]:
-    problems = []
-    if node.disk_free_gb < LEAST_DISK_GB:
-        problems.append(f"{node.disk_free_gb:.2f} GB are free where the run would write, {LEAST_DISK_GB:g} are needed")
-    if abs(node.clock_offset_ms) > MOST_CLOCK_MS:
-        problems.append(
-            f"its clock is {node.clock_offset_ms:+,.0f} ms off rank 0's, {MOST_CLOCK_MS:g} are allowed; start NTP there"
-        )
-    if node.all_reduce_gbit is not None and node.all_reduce_gbit < least_gbit:
-        problems.append(
-            f"all-reduce reaches {node.all_reduce_gbit:.2f} Gbit/s, the floor is {least_gbit:g}; look at its network "
-            "cards (NCCL_DEBUG=INFO tells which are used), or set --min-gbit"
-        )
-    return problems
-
-
-def _unlike_others(node: Node, nodes: Sequence[Node]) -> list[str]:
-    problems = []
-    for fact in _SHARED_FACTS:
-        counts = Counter(fact.value(other) for other in nodes)
-        usual, count = counts.most_common(1)[0]  # of equally many, the first node's
-        value = fact.value(node)
-        if value != usual:
-            problems.append(
-                f"its {fact.difference} from {count} of {len(nodes)} nodes: {value}, not {usual}; {fact.remedy}"
-            )
-    return problems

@@ -86,7 +86,11 @@ class PreTraining(Task):
     def synthetic_part(self, system: System, sequences: int, length: int, generator: torch.Generator) -> LoadedPart:
         """Return random tokens, every seventh one masked, at the sizes that the run fills its batches to."""
         batch = synthetic(sequences, length, system.model.vocab_size, generator)
-        part = Part(np.arange(sequences), 1 / len(batch.masked_at_M), 1 / sequences)
+        part = Part(
+            ids=np.arange(sequences),
+            masked_lm_weight=1 / len(batch.masked_at_M),
+            next_sentence_weight=1 / sequences,
+        )
         return LoadedPart(part, fill_of(system)(batch))
 
 
