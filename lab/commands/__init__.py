@@ -2,6 +2,7 @@
 
 import argparse
 import importlib
+from collections.abc import Callable
 
 from bertbench.cli.commands import Command
 
@@ -26,27 +27,40 @@ _BENCHES = {
 }
 _STUDIES = {
     "buckets": "compare numbers of buckets and thresholds of bucket clipping",
-    "clip": "compare clip modes by samples to target",
     "compression": "compare compressed gradients by samples to target",
     "optimizer": "compare optimizers by samples and seconds to target",
+}
+"""Each runs lab/commands/study.py with the definition of its name."""
+_OTHER_STUDIES = {
+    "clip": "compare clip modes by samples to target",
     "paper": "check the paper's claims one by one",
 }
+"""Each has a module of its own."""
 
 
-def _command(name: str, text: str, module: str) -> Command:
-    """Return the command whose module has `add_arguments` and `run`."""
+def _command(name: str, text: str, module: str, study: str | None = None) -> Command:
+    """Return the command whose module has `add_arguments` and `run`, or makes them for `study`."""
+
+    def functions() -> tuple[Callable[[argparse.ArgumentParser], None], Callable[[argparse.Namespace], int]]:
+        loaded = importlib.import_module(module)
+        if study is None:
+            return loaded.add_arguments, loaded.run
+        add_arguments, run = loaded.study_command(study)
+        return add_arguments, run
 
     def add_arguments(parser: argparse.ArgumentParser) -> None:
-        importlib.import_module(module).add_arguments(parser)
+        add, _ = functions()
+        add(parser)
 
     def run(arguments: argparse.Namespace) -> int:
-        code: int = importlib.import_module(module).run(arguments)
-        return code
+        _, run_command = functions()
+        return run_command(arguments)
 
     return Command(f"lab {name}", text, add_arguments, run)
 
 
 COMMANDS = (
     *(_command(name, text, f"lab.bench.{name.replace('-', '_')}") for name, text in _BENCHES.items()),
-    *(_command(name, text, f"lab.commands.{name}") for name, text in _STUDIES.items()),
+    *(_command(name, text, "lab.commands.study", study=name) for name, text in _STUDIES.items()),
+    *(_command(name, text, f"lab.commands.{name}") for name, text in _OTHER_STUDIES.items()),
 )
