@@ -97,7 +97,7 @@ def scaling() -> Picture:
     description = "Efficiency against ranks: two CPU ranks measured, DGX A100s computed and published"
     efficiency = Axis("rate of a rank / rate of a rank in the smallest run", low=0.0, high=1.0)
     figure = lines(description, series, Axis("ranks", log2=True), efficiency)
-    return Picture(_alone(figure, series, 40), description)
+    return Picture(_alone(figure, series, 158, right=240), description)
 
 
 def packages() -> Picture:
@@ -151,11 +151,11 @@ def _fastest_trainer(record: Mapping[str, Any]) -> str:
     return min((name for name in reached if "Trainer" in name and " our " not in name), key=reached.__getitem__)
 
 
-def _alone(figure: str, series: Series, top: int) -> str:
-    """Return a chart of a page as a file of its own, with the series' names in it from `top` downwards."""
+def _alone(figure: str, series: Series, top: int, right: int = 392) -> str:
+    """Return a chart of a page as a file of its own; the series' names begin at `top` and end at `right`."""
     drawing = figure[figure.index("<svg") : figure.index("</svg>")]
     names = [
-        f'<text x="392" y="{top + 15 * number}" class="end fill-{number}">{name}</text>'
+        f'<text x="{right}" y="{top + 15 * number}" class="end fill-{number}">{name}</text>'
         for number, name in enumerate(series)
     ]
     opened = drawing.replace("<svg", '<svg xmlns="http://www.w3.org/2000/svg"')

@@ -1,15 +1,21 @@
 """The layouts that docs/parallelism.md compares take the time and memory that `estimate` computes."""
 
+import json
 from typing import Any
 
-from tests.conftest import Answer
+import pytest
+
+from bertbench.cli.main import main
+from tests.conftest import Captured
 from tests.docs.listing import REPOSITORY
 
 PAGE = (REPOSITORY / "docs" / "parallelism.md").read_text().replace("\n", " ")
 
 
-def test_the_three_ways_to_split_a_model_take_the_page_s_milliseconds_and_gigabytes(answer: Answer) -> None:
-    layouts = answer("estimate", "bert10b_n128", "--layouts")["layouts"]
+@pytest.mark.slow  # ten seconds
+def test_the_three_ways_to_split_a_model_take_the_page_s_milliseconds_and_gigabytes(capsys: Captured) -> None:
+    main(["estimate", "bert10b_n128", "--layouts", "--json"])
+    layouts = json.loads(capsys.readouterr().out)["layouts"]
 
     def figures(between: str, **split: Any) -> str:
         (row,) = [row for row in layouts if split.items() <= row.items()]
