@@ -102,6 +102,7 @@ class AllReduce:
     traffic: Callable[[int, int], Formula] | None = None
     """Of so many workers and a gradient of so many bytes."""
     servers: int = 0
+    in_step: bool = True
 
     def formula(self, elements: int) -> Formula | None:
         """Return a step's traffic."""
