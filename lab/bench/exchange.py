@@ -40,6 +40,7 @@ from lab.exchange.all_reduce import (
 from lab.exchange.gossip import Gossip
 from lab.exchange.least_squares import LeastSquares, compute_seconds
 from lab.exchange.server import Asynchronous, Bounded, FirstOfStep, ParameterServer, Shard
+from lab.exchange.sizes import sizes
 from lab.exchange.variant import Variant
 from lab.exchange.wire import Wire
 
@@ -60,6 +61,11 @@ _COLUMNS = {
     "model ms": "{0.model_ms:,.1f}", "staleness": "{0.staleness:.2f}", "at most": "{0.most_stale:,}",
     "samples to target": "{0.samples:,}", "seconds": "{0.seconds:.2f}", "times all_reduce": "{0.samples_ratio:.2f}",
     "ranks": "{0.ranks:}{0.mark:}",
+}  # fmt: skip
+_CODED_ELEMENTS = 100_000
+_SHARE, _THRESHOLD = 0.01, 2.5  # top-k's share of a gradient; root mean squares
+_SIZE_COLUMNS = {
+    "gradient as": "{0.form}", "elements": "{0.elements_sent:,}", "bytes": "{0.bytes:,}", "of fp32": "{0.of_fp32:.1%}",
 }  # fmt: skip
 
 
@@ -166,7 +172,10 @@ def measure(arguments: argparse.Namespace, progress: Progress) -> Found | None:
     else:
         start = partial(on_two_hosts, latency_ms=latency_ms, hosts=HOSTS)
     rows = started(start, on_rank, settings)
-    return Found(rows, lines_of(rows))
+    gradient = torch.randn(_CODED_ELEMENTS, generator=torch.Generator().manual_seed(arguments.seed))
+    coded = sizes(gradient, _SHARE, _THRESHOLD)
+    lines = [*lines_of(rows), "", *table(coded, _SIZE_COLUMNS)]
+    return Found({"variants": rows, "sizes": coded}, lines)
 
 
 def started(start: Callable[..., Any], function: Callable[..., Any], *arguments: Any) -> Any:
