@@ -36,6 +36,6 @@ class Gossip:
         return (rank + (1 if to_the_right else -1)) % self.workers
 
     def serve(self, wire: Wire, server: int, elements: int, rate: float, steps: int) -> list[int]:
-        """Do nothing: nobody serves."""
+        """Do nothing: this variant has no server."""
         del wire, server, elements, rate, steps
         return []

@@ -125,7 +125,7 @@ class FirstOfStep:
 
 
 MakeShard = Callable[[int, float, int], Shard]
-"""Make a shard of so many elements, at a rate, for so many steps of each worker."""
+"""Make a shard from its elements, the rate, and the steps of each worker."""
 
 
 @dataclass(frozen=True)
