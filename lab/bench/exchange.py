@@ -166,7 +166,7 @@ def measure(arguments: argparse.Namespace, progress: Progress) -> Found | None:
     )
     if arguments.mbit is None and latency_ms == 0:
         start = partial(on_ranks, len(HOSTS))
-    elif reason := obstacle() or delay_line.obstacle():
+    elif reason := obstacle() or (delay_line.obstacle() if latency_ms else None):
         progress.message(f"skipped: {reason}")
         return None
     else:
