@@ -8,10 +8,11 @@ import ctypes
 import os
 import shutil
 import subprocess
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 from multiprocessing.connection import Connection
 from multiprocessing.reduction import send_handle
+from pathlib import Path
 from typing import Any
 
 from torch import multiprocessing
@@ -37,20 +38,25 @@ def network_obstacle() -> str | None:
     return None
 
 
-def on_two_hosts(function: Callable[..., Any], *arguments: Any, latency_ms: float = 0.0) -> Any:
-    """Call function(world, *arguments) on two CPU ranks, one per virtual host, and return rank 0's result.
+def on_two_hosts(
+    function: Callable[..., Any], *arguments: Any, latency_ms: float = 0.0, hosts: Sequence[int] = (0, 1)
+) -> Any:
+    """Call function(world, *arguments) on CPU ranks of two virtual hosts, and return rank 0's result.
 
-    Packets take `latency_ms` from one host to the other.
+    `hosts` has each rank's host, 0 for rank 0 and 1 for another. Packets take `latency_ms` from one host to the other.
     """
     os.environ["TORCH_CPP_LOG_LEVEL"] = "ERROR"  # read when ranks load torch; stops warnings of hosts without names
     context = multiprocessing.get_context("spawn")
+    founders = context.SimpleQueue(), context.SimpleQueue()
     if not latency_ms:
-        return on_ranks(2, function, *arguments, prepare=partial(become_host, ends=context.Pipe()))
+        prepare = partial(become_host, ends=context.Pipe())
+        return on_ranks(len(hosts), function, *arguments, prepare=partial(_settle, prepare, hosts, founders))
     (first, first_end), (second, second_end) = context.Pipe(), context.Pipe()
     delaying = context.Process(target=relay, args=((first, second), latency_ms / 1e3), daemon=True)
     delaying.start()
     try:
-        return on_ranks(2, function, *arguments, prepare=partial(_become_far_host, ends=(first_end, second_end)))
+        prepare = partial(_become_far_host, ends=(first_end, second_end))
+        return on_ranks(len(hosts), function, *arguments, prepare=partial(_settle, prepare, hosts, founders))
     finally:
         delaying.kill()
         delaying.join()
@@ -60,6 +66,18 @@ def limit_bandwidth(mbit: float) -> None:
     """Limit this host's sending rate to `mbit` megabits a second from now on."""
     burst = int(65_536 + mbit * 1e6 / 8 * 0.001)  # bytes sent at once: a packet of 64 KiB and a millisecond's worth
     _run(f"tc qdisc replace dev {DEVICE} root tbf rate {mbit * 1e3:.0f}kbit burst {burst} latency 100ms")
+
+
+def _settle(become: Callable[[int], None], hosts: Sequence[int], founders: Sequence[Any], rank: int) -> None:
+    """Make this process its host, by `become`, if it is the host's first rank; let it join that host if not."""
+    host = hosts[rank]
+    if rank == hosts.index(host):
+        become(host)
+        for _ in range(hosts.count(host) - 1):
+            founders[host].put(os.getpid())
+    else:
+        _join_network(founders[host].get())
+    _set_environment(rank, len(hosts))
 
 
 def become_host(rank: int, ends: tuple[Connection, Connection]) -> None:
@@ -73,6 +91,7 @@ def become_host(rank: int, ends: tuple[Connection, Connection]) -> None:
         _run(f"ip link add {DEVICE} type veth peer name {DEVICE} netns {other_rank.recv()}")
         other_rank.send(None)
     _set_up(rank)
+    _set_environment(rank, len(_ADDRESSES))
 
 
 def _become_far_host(rank: int, ends: tuple[Connection, Connection]) -> None:
@@ -89,15 +108,25 @@ def _unshare_network() -> None:
         raise OSError(ctypes.get_errno(), "unshare")
 
 
-def _set_up(rank: int) -> None:
+def _join_network(process: int) -> None:
+    """Enter the network namespace of another process."""
+    with Path(f"/proc/{process}/ns/net").open() as namespace:
+        if ctypes.CDLL(None, use_errno=True).setns(namespace.fileno(), _CLONE_NEWNET):
+            raise OSError(ctypes.get_errno(), "setns")
+
+
+def _set_up(host: int) -> None:
     for command in (
         "ip link set lo up",
-        f"ip addr add {_ADDRESSES[rank]}/24 dev {DEVICE}",
+        f"ip addr add {_ADDRESSES[host]}/24 dev {DEVICE}",
         f"ip link set {DEVICE} up",
     ):
         _run(command)
+
+
+def _set_environment(rank: int, ranks: int) -> None:
     os.environ.update(
-        RANK=str(rank), WORLD_SIZE="2", LOCAL_RANK=str(rank), LOCAL_WORLD_SIZE="2",
+        RANK=str(rank), WORLD_SIZE=str(ranks), LOCAL_RANK=str(rank), LOCAL_WORLD_SIZE=str(ranks),
         MASTER_ADDR=_ADDRESSES[0], MASTER_PORT=str(_PORT), GLOO_SOCKET_IFNAME=DEVICE,
     )  # fmt: skip
 

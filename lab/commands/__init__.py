@@ -21,6 +21,7 @@ _BENCHES = {
     "update": "measure the optimizers' update of the weights",
     "overlap": "measure communication hidden behind the backward pass",
     "links": "compare methods of training over slow links",
+    "exchange": "compare ways in which gradients meet: all-reduces, servers, gossip",
     "parallel": "compare parallel layouts by time",
     "pipeline": "compare pipeline schedules at equal work",
     "squad": "fine-tune on questions in several layouts, and compare speed, scores and goodput",

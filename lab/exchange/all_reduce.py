@@ -100,8 +100,9 @@ class AllReduce:
     workers: int
     reduce: Callable[[Wire, Tensor], None]
     traffic: Callable[[int, int], Formula] | None = None
-    """Of so many workers and a gradient of so many bytes."""
+    """From the number of workers and the bytes of a gradient."""
     servers: int = 0
+    in_step: bool = True
 
     def formula(self, elements: int) -> Formula | None:
         """Return a step's traffic."""
@@ -114,6 +115,6 @@ class AllReduce:
         weights.sub_(gradient, alpha=rate / self.workers)
 
     def serve(self, wire: Wire, server: int, elements: int, rate: float, steps: int) -> list[int]:
-        """Do nothing: nobody serves."""
+        """Do nothing: this variant has no server."""
         del wire, server, elements, rate, steps
         return []

@@ -42,8 +42,12 @@ class Variant(Protocol):
     def servers(self) -> int:
         """Return how many ranks after the workers keep weights."""
 
+    @property
+    def in_step(self) -> bool:
+        """Return whether no worker begins a step before those whose gradients it needs have ended the last."""
+
     def formula(self, elements: int) -> Formula | None:
-        """Return a step's traffic for so many weights; None where a library sends and can't be counted."""
+        """Return the traffic of a step for `elements` weights; None where a library sends and can't be counted."""
 
     def step(self, wire: Wire, weights: Tensor, gradient: Tensor, rate: float, number: int) -> None:
         """Do a worker's part of step `number`, from 0: change its weights in place by the gradients that met."""
