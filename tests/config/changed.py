@@ -101,6 +101,7 @@ SEEN_IN_A_RUN = (
     Change("precision.residual", "bf16", ("precision.compute=bf16",)),
     Change("precision.initial_loss_scale", "16", ("precision.compute=fp16",)),
     Change("scale_from_batch", "6"),
+    Change("scale_rule", "linear", ("scale_from_batch=6",)),
 )
 """Settings of a run whose effect metrics.jsonl, the evaluations, communication.json or the run's files show."""
 

@@ -142,6 +142,25 @@ def test_scaled_files_say_untested_and_follow_the_square_root_rule(name: str, ba
     assert scaled_to_its_batch(system) is system  # a configuration that a run wrote down isn't scaled again
 
 
+def test_the_linear_rule_scales_the_rate_by_the_batch_and_leaves_betas_epsilon_and_decay() -> None:
+    root = load_system("dgxa100_n8_open")
+    linear = load_system("dgxa100_n8_open", ["scale_rule=linear"])
+    paper = load_system("dgxa100_n128_open")
+    ratio = 3072 / 16384
+    assert linear.optimizer.learning_rate == pytest.approx(paper.optimizer.learning_rate * ratio)
+    assert linear.schedule.end_learning_rate == pytest.approx(paper.schedule.end_learning_rate * ratio)
+    rate = {"learning_rate": None}
+    assert linear.optimizer.model_copy(update=rate) == paper.optimizer.model_copy(update=rate)
+    assert linear.schedule.model_copy(update={"end_learning_rate": root.schedule.end_learning_rate}) == root.schedule
+    assert scaled_to_its_batch(linear) is linear
+    assert load_system("dgxa100_n8_open", ["scale_rule=root"]).optimizer == root.optimizer
+    beyond_what_the_root_rules_betas_allow = ["data.local_batch=16384", "data.strata_quotas=null"]
+    far = load_system("dgxa100_n1_open", ["scale_rule=linear", *beyond_what_the_root_rules_betas_allow])
+    assert far.optimizer.beta1 == paper.optimizer.beta1
+    with pytest.raises(ConfigError, match="nothing to scale without scale_from_batch"):
+        load_system("dgxa100_n128_open", ["scale_rule=linear"])
+
+
 def test_scaling_lamb_or_beyond_what_betas_allow_is_refused() -> None:
     with pytest.raises(ConfigError, match="holds for adam only"):
         load_system("dgxa100_n8", ["scale_from_batch=448"])

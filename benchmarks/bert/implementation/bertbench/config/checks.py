@@ -70,9 +70,20 @@ def _only_adam_is_scaled(settings: Settings) -> str | None:
     return "scale_from_batch: the scaling rule holds for adam only; remove it, or use adam"
 
 
+def _a_scale_rule_has_a_batch_to_scale_from(settings: Settings) -> str | None:
+    if settings.scale_rule is None or settings.scale_from_batch is not None:
+        return None
+    return (
+        f"scale_rule {settings.scale_rule}: there is nothing to scale without scale_from_batch; set that to the batch "
+        "that optimizer and schedule were tuned at, or remove scale_rule"
+    )
+
+
 def _scaled_betas_stay_positive(settings: Settings) -> str | None:
     tuned_at, optimizer = settings.scale_from_batch, settings.optimizer
     if tuned_at is None or optimizer.name != "adam" or not batch_is_given(settings):
+        return None
+    if settings.scale_rule == "linear":  # it leaves the betas as they are
         return None
     largest = int(tuned_at / (1 - min(optimizer.beta1, optimizer.beta2)))
     if settings.global_batch_size <= largest:
@@ -169,6 +180,7 @@ RULES: tuple[Rule, ...] = (
     _warm_up_ends_within_the_run,
     _decay_lasts_beyond_its_start,
     _only_adam_is_scaled,
+    _a_scale_rule_has_a_batch_to_scale_from,
     _scaled_betas_stay_positive,
     _every_gpu_has_one_rank,
     *allow_only(

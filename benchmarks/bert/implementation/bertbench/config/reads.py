@@ -167,6 +167,7 @@ _FINETUNE: Declaration = {
         if name.startswith(("communication.", "sync.", "precision.", "parallel."))
     },
     "scale_from_batch": _unread("set finetune.learning_rate"),
+    "scale_rule": _unread("set finetune.learning_rate"),
     "hardware.division": _unread("MLPerf's divisions are for pre-training", "open"),
     "finetune.warmup_fraction": ReadWhere(lambda s: s.finetune.warmup_steps is None, "no finetune.warmup_steps"),
     "finetune.max_norm": ReadWhere(lambda s: s.finetune.clip != "none", "finetune.clip after, before or bucket"),
@@ -226,7 +227,7 @@ _EVALUATE: Declaration = {
 _NOT_FORECAST = _unread("the forecast doesn't depend on it; leave it out")
 _ESTIMATE: Declaration = {
     "*": _NOT_FORECAST,
-    **dict.fromkeys(("name", "description", "source", "hardware", "scale_from_batch"), READ),
+    **dict.fromkeys(("name", "description", "source", "hardware", "scale_from_batch", "scale_rule"), READ),
     **dict.fromkeys(("launch.ranks_per_node", "launch.device", "model", "parallel"), READ),
     **dict.fromkeys(("data.global_batch_size", "data.local_batch", "data.gradient_accumulation_steps"), READ),
     **dict.fromkeys(("data.balance", "data.equal_counts", "clip.mode"), READ),

@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Iterator
+from typing import Literal
 
 from pydantic import Field
 
@@ -49,6 +50,9 @@ class Settings(Section):
     scale_from_batch: Count | None = None
     """Global batch that `optimizer` and `schedule` were tuned at; they are scaled to this system's
     (config/system.py). State it where the file changes the batch of a recipe."""
+    scale_rule: Literal["root", "linear"] | None = None
+    """How `scale_from_batch` scales the learning rate: by the square root of the batches' ratio (also without this
+    setting), or by the ratio."""
     hardware: Hardware
     launch: Launch
     power: Power = Power()

@@ -51,33 +51,36 @@ class System(Settings):
 def scaled_to_its_batch(system: System) -> System:
     """Return the system with hyper-parameters tuned at `scale_from_batch`, if given, carried over to its own batch.
 
-    The square-root rule for Adam: with k = batch / batch they were tuned at, rate times sqrt(k), 1 - beta times k,
-    epsilon over sqrt(k) (Malladi et al. 2022, "On the SDEs and Scaling Rules for Adaptive Gradient Algorithms", arXiv
-    2205.10287). Steps are divided by k, so that the schedule spans the same samples, and weight decay is multiplied by
-    sqrt(k), so that rate * decay summed over the run stays the same: these two are ours.
+    With k = batch / batch they were tuned at, both rules divide steps by k: the schedule spans the same samples.
+
+    - `root`, for Adam: rate times sqrt(k), 1 - beta times k, epsilon over sqrt(k) (Malladi et al. 2022, "On the SDEs
+      and Scaling Rules for Adaptive Gradient Algorithms", arXiv 2205.10287). Weight decay times sqrt(k), so that
+      rate * decay summed over the run stays the same: this and the steps are ours.
+    - `linear`, derived for SGD: rate times k (Goyal et al. 2017, arXiv 1706.02677), which keeps that sum, too.
     """
     if system.scale_from_batch is None:
         return system
     ratio = system.global_batch_size / system.scale_from_batch
-    root = math.sqrt(ratio)
     tuned, schedule = system.optimizer, system.schedule
-    optimizer = tuned.model_copy(
-        update={
-            "learning_rate": tuned.learning_rate * root,
+    if system.scale_rule == "linear":
+        rate_ratio = ratio
+        scaled = {}
+    else:
+        rate_ratio = math.sqrt(ratio)
+        scaled = {
             "beta1": 1 - (1 - tuned.beta1) * ratio,
             "beta2": 1 - (1 - tuned.beta2) * ratio,
-            "epsilon": tuned.epsilon / root,
-            "weight_decay": tuned.weight_decay * root,
+            "epsilon": tuned.epsilon / rate_ratio,
+            "weight_decay": tuned.weight_decay * rate_ratio,
         }
-    )
+    optimizer = tuned.model_copy(update={"learning_rate": tuned.learning_rate * rate_ratio, **scaled})
     steps = {
         "max_steps": round(schedule.max_steps / ratio),
         "decay_steps": round((schedule.decay_steps or schedule.max_steps) / ratio),
         "warmup_steps": round(schedule.warmup_steps / ratio),
         "start_warmup_step": round(schedule.start_warmup_step / ratio),
-        "end_learning_rate": schedule.end_learning_rate * root,
+        "end_learning_rate": schedule.end_learning_rate * rate_ratio,
     }
     # Done once: the configuration that a run writes down is the one that it used.
-    return system.model_copy(
-        update={"optimizer": optimizer, "schedule": schedule.model_copy(update=steps), "scale_from_batch": None}
-    )
+    used_up = {"scale_from_batch": None, "scale_rule": None}
+    return system.model_copy(update={"optimizer": optimizer, "schedule": schedule.model_copy(update=steps), **used_up})
