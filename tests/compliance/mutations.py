@@ -8,7 +8,7 @@ from collections.abc import Callable
 from functools import wraps
 from typing import Any
 
-from tests.compliance.logs import Line, Mutation, Record, at, line
+from tests.compliance.logs import Mutation, Record, at, line
 
 
 def mutation(change: Callable[..., None]) -> Callable[..., Mutation]:
@@ -69,7 +69,7 @@ def renamed(records: list[Record], key: str, name: Any, nth: int = 0, **fields: 
 
 @mutation
 def added(
-    records: list[Line], before: str, time_ms: int, key: str, value: Any = None, metadata: Record | None = None
+    records: list[Any], before: str, time_ms: int, key: str, value: Any = None, metadata: Record | None = None
 ) -> None:
     """Add a record before the first one of the key `before`."""
     record = {"time_ms": time_ms, "key": key, "value": value, "metadata": metadata or {}}
@@ -77,13 +77,13 @@ def added(
 
 
 @mutation
-def added_line(records: list[Line], before: str, content: str) -> None:
+def added_line(records: list[Any], before: str, content: str) -> None:
     """Add a line that is no record before the first record of a key."""
     records.insert(at(records, before), content)
 
 
 @mutation
-def damaged(records: list[Line], key: str, old: str, new: str) -> None:
+def damaged(records: list[Any], key: str, old: str, new: str) -> None:
     """Replace a part of the line of a key's first record."""
     place = at(records, key)
     content = line(records[place])

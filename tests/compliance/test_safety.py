@@ -48,6 +48,13 @@ def test_what_is_no_file_cannot_be_judged(tmp_path: Path, make: Any, found: str)
     assert found in judgement.breaches[0].found
 
 
+def test_a_log_of_more_than_10_000_keys_cannot_be_judged(tmp_path: Path) -> None:
+    records = closed()
+    flood = [{**records[0], "key": f"key {number}"} for number in range(10_001)]
+    judgement = judged(tmp_path, [*flood, *records])
+    assert (judgement.verdict, judgement.breaches[0].found) == ("cannot-judge", "found more than 10,000 keys")
+
+
 def test_a_folder_with_specials_and_loops_is_judged_to_its_end(tmp_path: Path) -> None:
     write(tmp_path / "a" / "result_0.txt", closed())
     os.mkfifo(tmp_path / "a" / "result_1.txt")
@@ -69,9 +76,10 @@ def test_a_log_comes_from_standard_input() -> None:
     assert compliance("-", stdin=b"\x1f\x8b\x08").returncode == 2
 
 
+@pytest.mark.parametrize("keys_before", [0, 9_000])  # what is remembered of a log is bounded, what is checked is not
 @pytest.mark.parametrize("key", ["submission_division", "submission_benchmark"])
 def test_a_value_of_a_log_never_becomes_a_path_of_a_rule_file(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, key: str
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, key: str, keys_before: int
 ) -> None:
     """A rule file outside the package, which a log names: the official checker would run it."""
     ran = tmp_path / "ran"
@@ -88,10 +96,10 @@ def test_a_value_of_a_log_never_becomes_a_path_of_a_rule_file(
         return io.open(path, *arguments, **options)  # noqa: UP020 - `open` is this function
 
     monkeypatch.setattr("builtins.open", noting)  # the official checker opens rule files by it
-    # Many other keys first: what is remembered of a log is bounded, what is checked of it is not.
-    flood = [{**records[0], "key": f"key {number}"} for number in range(12_000)]
+    flood = [{**records[0], "key": f"key {number}"} for number in range(keys_before)]
     judgement = judged(tmp_path, [*flood, *records])
     assert judgement.official.verdict == "error"
+    assert judgement.official.messages[0].line == keys_before + at(records, key) + 1
     assert not any("evil" in path for path in opened)
     assert not ran.exists()
 

@@ -33,7 +33,7 @@ def test_a_heartbeat_that_fails_is_sent_again() -> None:
     watchdog = Watchdog(store, ranks, FailureReport(store, ranks), Limits(3.0, 60.0))  # ten rounds of 0.3 s
     watchdog.start()
     try:
-        wait_for(lambda: watchdog._answers > 0, 5)
+        wait_for(lambda: watchdog._answers > 0, 5)  # a heartbeat that is answered shows nowhere else
         store.left_to_refuse = 1
         wait_for(lambda: store.refused == 1, 5)
         before = watchdog._answers

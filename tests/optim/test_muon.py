@@ -105,7 +105,8 @@ def sliced(world: World) -> tuple[bool, int, list[str]]:
     filler = nn.Parameter(torch.zeros(101))
     filler.grad = torch.zeros(101)
     buckets = Buckets([[*ours, filler]], True, world.size, world.rank)
-    optimizer = muon_on(DistributedMatrices(buckets, ours, {}), muon())
+    held = DistributedMatrices(buckets, ours, {})
+    optimizer = muon_on(held, muon())
     expected = optimizer_of(whole, decay=0.01)
     for step in range(3):
         draw_gradients(whole, step)
@@ -119,7 +120,7 @@ def sliced(world: World) -> tuple[bool, int, list[str]]:
         for rank, piece in enumerate(pieces):
             distributed.broadcast(piece, rank)
     same = all(torch.equal(mine, theirs) for mine, theirs in zip(ours, whole, strict=True))
-    return same, len(optimizer._matrices.weights), list(optimizer.moments({ours[0]: "large", ours[1]: "small"}))
+    return same, len(held.weights), list(optimizer.moments({ours[0]: "large", ours[1]: "small"}))
 
 
 def test_matrices_in_slices_take_the_steps_of_whole_ones_to_the_bit() -> None:

@@ -170,9 +170,10 @@ def test_a_tracker_that_fails_to_the_end_is_named_with_what_to_do(
 ) -> None:
     tracker = Failing()
     monkeypatch.setattr("bertbench.report.side_process.open_tracker", lambda *_: tracker)
-    side = SideWork(write_run(tmp_path / "toy" / "bert"), tmp_path, ["mlflow"])
+    log = write_run(tmp_path / "toy" / "bert", steps=2, status=None)
+    side = SideWork(log, tmp_path, ["mlflow"])
     tracker.cut_off = True
-    side._feeds["mlflow"]._unsent = tracker.points[:1]
+    write_run(log.parent)
     side.close()
     assert "the run continues, and `bertbench track` records it afterwards" in capsys.readouterr().err
 

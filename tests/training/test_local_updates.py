@@ -39,6 +39,7 @@ def trained(world: World, system: System, sgd: bool, evaluates: bool = False) ->
     losses = []
     with whole_trainer(system, world) as trainer:
         if sgd:
+            # no system file asks for plain SGD, whose mean over ranks can be computed by hand
             trainer._path = trainer._path._replace(optimizer=PlainSgd(list(trainer.model.parameters())))
         for number, step in enumerate(loaded(world, system, STEPS)):
             losses.append(world.sum(trainer.step(number, step.parts).loss).item())

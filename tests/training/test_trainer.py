@@ -140,7 +140,7 @@ def sizes(world: World, system: System) -> tuple[list[Bin], list[Bin], list[Bin]
     planned = list(planned_sizes(sampler_of(system), 0, steps))
     batches = [step.parts for step in loaded(world, system, len(steps), fill=filled)]
 
-    class Passing(WholeTrainer):
+    class Passing(WholeTrainer):  # the sizes of warm-up leave nothing else to see
         def _pass(self, loaded: LoadedPart) -> None:
             passed.append(size_of(loaded.batch))
             super()._pass(loaded)

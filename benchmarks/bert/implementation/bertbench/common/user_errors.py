@@ -30,7 +30,7 @@ def user_errors() -> Iterator[None]:
     """In the body, or in a function that this decorates, raise BertbenchError for all that a person can mend."""
     try:
         yield
-    except Exception as error:
+    except Exception as error:  # a library raises what it likes; an unexplained error is raised again
         explained = user_error(error)
         if explained is None or explained is error:
             raise

@@ -202,7 +202,7 @@ class Clock:
                 yield run
                 if self.not_a_result:
                     run.aborted(f"--{self.not_a_result} takes a few steps: no result")
-            except BaseException as error:
+            except BaseException as error:  # also Ctrl+C: the log gets its end, then the error is raised again
                 self.world.failure.begin()
                 ending[INTERRUPTED] = True  # first: a signal may end the next line
                 run.aborted(self.world.account_for_failure(error))
