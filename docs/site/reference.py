@@ -29,7 +29,7 @@ _CONFIGURATION = """\
 A system file describes a machine, a model and a recipe. This page lists all its settings, in the order of its sections.
 It is generated from the code (`python docs/site/reference.py`).
 
-**Change a setting** for one command with `--set`. The command prints the system with all settings resolved:
+**Change a setting** for one command with `--set`. `config show` prints the system with all settings resolved:
 
 ```
 bertbench config show cpu_demo --set schedule.max_steps=100
@@ -51,10 +51,9 @@ Every command that takes a SYSTEM takes the path of such a file. `bertbench conf
 which an editor completes names and checks values. A misspelt name, a value of another type, and settings that don't go
 together are refused, each with one message.
 
-**How to read the tables.** "required" stands where a setting has no default; most files inherit it by `extends`. The
-closed division of MLPerf fixes some settings: the column "closed division" lists the values that it allows. Where that
-column says "any", both divisions allow every value. The open division allows all values. "Only with" names the
-settings without which a run doesn't read this one.
+**How to read the tables.** "required" marks a setting without a default; most files inherit it by `extends`. The closed
+division of MLPerf fixes some settings: the column "closed division" lists the values that it allows, or says "any". The
+open division allows every value. "Only with" names the settings without which a run doesn't read this one.
 """
 
 _COMMANDS = """\
