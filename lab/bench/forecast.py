@@ -35,7 +35,8 @@ def run(arguments: argparse.Namespace) -> int:
     lines.append(f"{len(comparisons)} results, errors of forecasts without")
     for group, of_group in errors.items():
         lines.append(f"  their {group:<10} median{100 * median(of_group):>5.1f} %, worst{100 * max(of_group):>5.1f} %")
-    lines.append(f"  a range of nine tenths of the other rows' errors holds {in_range} of {len(comparisons)}")
+    held_out = f"{in_range} of {len(comparisons)} held-out results"
+    lines.append(f"  the 90 % interval of the other rows' errors covered {held_out}")
     emit(arguments.json, content, *lines)
     return 0
 
