@@ -37,7 +37,8 @@ def run(arguments: argparse.Namespace) -> int:
     lines += ["other A100s, as if DGX A100:", *map(_line, other_a100s)]
     lines.append(f"{len(comparisons)} results, errors of forecasts without")
     lines += errors_lines
-    lines.append(f"  a range of nine tenths of the other rows' errors holds {in_range} of {len(comparisons)}")
+    held_out = f"{in_range} of {len(comparisons)} held-out results"
+    lines.append(f"  the 90 % interval of the other rows' errors covered {held_out}")
     emit(arguments.json, content, *lines)
     return 0
 
