@@ -25,8 +25,8 @@ from bertbench.distributed.cores import available_cores
 from bertbench.distributed.spawn import on_ranks
 from bertbench.distributed.world import World, lost_contact
 from lab.bench import delay_line
-from lab.bench.harness import Found, command, option, table
-from lab.bench.network import limit_bandwidth, obstacle, on_two_hosts
+from lab.bench.harness import BenchResult, command, option, table_lines
+from lab.bench.network import limit_bandwidth, network_obstacle, on_two_hosts
 from lab.exchange.all_reduce import (
     AllReduce,
     gloo,
@@ -158,7 +158,7 @@ class Trace(NamedTuple):
     began_s: float
 
 
-def measure(arguments: argparse.Namespace, progress: Progress) -> Found | None:
+def measure(arguments: argparse.Namespace, progress: Progress) -> BenchResult | None:
     """Run every variant once; with --mbit or --latency-ms, on two virtual hosts, which need root."""
     latency_ms = 0.0 if arguments.latency_ms is None else arguments.latency_ms
     settings = Settings(
@@ -166,7 +166,7 @@ def measure(arguments: argparse.Namespace, progress: Progress) -> Found | None:
     )
     if arguments.mbit is None and latency_ms == 0:
         start = partial(on_ranks, len(HOSTS))
-    elif reason := obstacle() or (delay_line.obstacle() if latency_ms else None):
+    elif reason := network_obstacle() or (delay_line.missing_device() if latency_ms else None):
         progress.message(f"skipped: {reason}")
         return None
     else:
@@ -174,8 +174,8 @@ def measure(arguments: argparse.Namespace, progress: Progress) -> Found | None:
     rows = started(start, on_rank, settings)
     gradient = torch.randn(_CODED_ELEMENTS, generator=torch.Generator().manual_seed(arguments.seed))
     coded = sizes(gradient, _SHARE, _THRESHOLD)
-    lines = [*lines_of(rows), "", *table(coded, _SIZE_COLUMNS)]
-    return Found({"variants": rows, "sizes": coded}, lines)
+    lines = [*lines_of(rows), "", *table_lines(coded, _SIZE_COLUMNS)]
+    return BenchResult({"variants": rows, "sizes": coded}, lines)
 
 
 def started(start: Callable[..., Any], function: Callable[..., Any], *arguments: Any) -> Any:
@@ -308,7 +308,7 @@ def _samples(variant: Variant, traces: Sequence[Trace], reached: int) -> int:
 
 def lines_of(rows: Sequence[ExchangeRow]) -> list[str]:
     """Return the table, and what its star means."""
-    lines = table(rows, _COLUMNS)
+    lines = table_lines(rows, _COLUMNS)
     if any(row.ranks_exceed_cores for row in rows):
         lines.append(f"* more ranks than the {available_cores()} cores: its times say nothing")
     return lines
