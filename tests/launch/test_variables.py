@@ -98,7 +98,7 @@ def test_a_number_that_follows_from_the_batch_is_compared_with_the_changed_batch
     assert arguments.overrides == ["data.local_batch=72"]
     drawn_by_share = ["data.strata_quotas=null"]  # the file's quotas are for 16 samples a rank
     opened = honoured(exported, system="dgxa100_n128_open", overrides=list(drawn_by_share))
-    assert opened.overrides == [*drawn_by_share, "data.local_batch=72", "evaluation.interval_samples=175000"]
+    assert opened.overrides == ["data.local_batch=72", "evaluation.interval_samples=175000", *drawn_by_share]
 
 
 @pytest.mark.parametrize(

@@ -9,9 +9,9 @@ import pytest
 import torch
 
 from bertbench.common.phases import BACKWARD, FORWARD, PHASES, STAGE_WAIT
+from bertbench.common.stage_spans import StageSpan
 from bertbench.config.layout import Layout, PipelineSchedule, bubble_share
 from bertbench.distributed.world import World
-from bertbench.parallel.stage_spans import StageSpan
 from bertbench.results.pipeline_timeline import PipelineTimeline, add_to_trace, bubble_of_phases, bubble_of_spans, waits
 from bertbench.run_files.straggler import rank_times
 from lab.bench.pipeline_simulation import Pass, orders, simulate_pipeline

@@ -10,6 +10,7 @@ import torch
 from torch import Tensor, distributed
 
 from bertbench.common.phase_clock import STAGE_WAIT, in_phase
+from bertbench.common.stage_spans import StageRecorder
 from bertbench.config import System
 from bertbench.loading.batch import Batch
 from bertbench.loading.loader import LoadedPart
@@ -17,7 +18,6 @@ from bertbench.loading.sampler import Part
 from bertbench.parallel.microbatches import filled_to
 from bertbench.parallel.process_groups import ProcessGroups
 from bertbench.parallel.stage import Stage, wire_format
-from bertbench.parallel.stage_spans import StageRecorder
 
 RECORDED_STEPS = range(3, 6)
 """Steps of a run whose passes are recorded one by one, counted from 1: the warm-up takes step 0."""

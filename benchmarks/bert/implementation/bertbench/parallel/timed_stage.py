@@ -10,7 +10,7 @@ from torch.distributed import P2POp
 from torch.distributed.pipelining import PipelineStage
 
 from bertbench.common.phase_clock import BACKWARD, FORWARD, in_phase
-from bertbench.parallel.stage_spans import Kind, StageRecorder
+from bertbench.common.stage_spans import Kind, StageRecorder
 
 
 class TimedStage(PipelineStage):

@@ -16,10 +16,10 @@ from typing import Any
 from torch import Tensor
 
 from bertbench.common.phases import BACKWARD, FORWARD, PHASES, STAGE_WAIT
+from bertbench.common.stage_spans import StageSpan
 from bertbench.config import System
 from bertbench.config.layout import Layout, bubble_share
 from bertbench.distributed.world import World
-from bertbench.parallel.stage_spans import StageSpan
 from bertbench.results.files import ResultFiles
 
 PIPELINE_FILE = "pipeline.json"

@@ -10,6 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from bertbench.common.phase_clock import BACKWARD, FORWARD, in_phase
+from bertbench.common.stage_spans import StageSpan
 from bertbench.config import System
 from bertbench.distributed.startup import Startup
 from bertbench.distributed.world import World
@@ -22,7 +23,6 @@ from bertbench.parallel.microbatches import filled_to_multiple
 from bertbench.parallel.pipeline import Pipeline, unweighted
 from bertbench.parallel.process_groups import ProcessGroups
 from bertbench.parallel.stage import Stage, fully_shard_stage, gather_stages, logical_name
-from bertbench.parallel.stage_spans import StageSpan
 from bertbench.parallel.tensor_parallel import split_layers
 from bertbench.training.gradient_path import build_split_path
 from bertbench.training.task import PRE_TRAINING, Task

@@ -40,7 +40,7 @@ from bertbench.training.gradient_path import GradientPath, build_path
 from bertbench.training.task import PRE_TRAINING, Task
 
 if TYPE_CHECKING:
-    from bertbench.parallel.stage_spans import StageSpan
+    from bertbench.common.stage_spans import StageSpan
 
 WARMUP_STEPS = 2  # the first makes kernels and memory, the second finds them
 _SIZES_S = 2.0  # for passes over batches of other sizes: of a small model all, of a large one none

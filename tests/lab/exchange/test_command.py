@@ -1,0 +1,12 @@
+"""The command runs every variant on real processes and prints their rows."""
+
+import pytest
+
+from lab.bench.exchange import VARIANTS
+from tests.conftest import Answer
+
+
+@pytest.mark.slow
+def test_the_command_runs_every_variant_and_counts_what_the_formulas_say(answer: Answer) -> None:
+    rows = answer("lab", "exchange", "--steps", 3)["variants"]
+    assert [row["variant"] for row in rows] == list(VARIANTS)
