@@ -43,4 +43,4 @@ def test_a_tracker_gets_a_small_share_of_a_processor_and_what_it_missed_when_the
 
 def test_the_page_says_the_share_that_trackers_get() -> None:
     page = (REPOSITORY / "docs" / "watching.md").read_text()
-    assert f"Trackers get {100 * SHARE:g} % of a processor during a run" in page
+    assert f"trackers may use {100 * SHARE:g} % of a processor" in page
