@@ -7,9 +7,9 @@ import torch
 from torch import Tensor, nn
 from torch.distributed.pipelining import Schedule1F1B, ScheduleGPipe, ScheduleInterleaved1F1B
 
+from bertbench.common.stage_spans import StageRecorder, StageSpan
 from bertbench.config.layout import PipelineSchedule
 from bertbench.distributed.world import World
-from bertbench.common.stage_spans import StageRecorder, StageSpan
 from bertbench.parallel.timed_stage import TimedStage
 
 _NUMBERS = 8  # of a message: as good as none
