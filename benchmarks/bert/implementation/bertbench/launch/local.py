@@ -139,10 +139,19 @@ def _exit_code(files: ResultFiles, attempts: Callable[[], Ended]) -> int:
         code = PREEMPTED if stopped.sigval in SIGNALS else 128 + stopped.sigval.value
         last = Ended(code, f"the launcher was stopped by {stopped.sigval.name}")
     finally:
-        close_log(files, last.reason)
+        _close_log_after(last, files)
     if last.reason:
         print("all ranks stopped" if last.reported else f"{last.reason}; all ranks stopped", file=sys.stderr)
     return last.code
+
+
+def _close_log_after(last: Ended, files: ResultFiles) -> None:
+    """Close the log. Raises RunError if that fails, unless a rank has printed why: on a full disk, both fail alike."""
+    try:
+        close_log(files, last.reason)
+    except RunError:
+        if not last.reported:
+            raise
 
 
 def _attempts(system: System, words: list[str], files: ResultFiles, resumption: Resumption | None) -> Ended:
