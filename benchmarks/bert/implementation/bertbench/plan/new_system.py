@@ -152,7 +152,7 @@ def _finished(content: JsonObject, path: Path, notes: list[str]) -> NewSystem:
     system = system_from(path, content)
     division = system.hardware.division
     if division == "closed":
-        reason = "LAMB, whole, at the batch that it is known for"
+        reason = "LAMB, no model parallelism, a published batch size"
     elif system.source.startswith("UNTESTED"):
         reason = "no published result or reference point has this batch"
     else:
