@@ -44,10 +44,12 @@ def demo() -> str:
     run = RunFacts(read_events(log))
     target = next(event.value for event in run.events() if event.key.endswith("target"))
     said = [
-        f"after {one.samples:,.0f} samples: accuracy {accuracy_text(one.accuracy, target)} (target {target})"
-        for one in run.evaluations
+        f"after {evaluation.samples:,.0f} samples: "
+        f"accuracy {accuracy_text(evaluation.accuracy, target)} (target {target})"
+        for evaluation in run.evaluations
     ]
-    best, name = max(one.accuracy for one in run.evaluations), f"runs/cpu_demo/bert/{log.name}"
+    best = max(evaluation.accuracy for evaluation in run.evaluations)
+    name = f"runs/cpu_demo/bert/{log.name}"
     lines = [
         "$ make demo", "...", f"cpu_demo: ranks 2, seed {run.seed}, log {name}", "...", said[0], "...",
         said[len(said) // 2], "...", said[-1], "success: target reached", f"PASS         {name}",

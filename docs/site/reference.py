@@ -217,10 +217,12 @@ def _command(command: Command) -> Iterator[str]:
     actions = [action for action in parser._actions if argparse.SUPPRESS not in (action.help, action.dest)]
     actions = [action for action in actions if action.dest not in ("json", "help")]
     positional = [action for action in actions if not action.option_strings]
-    words = " ".join([parser.prog, *map(_usage, positional), *["[options]"] * (len(actions) > len(positional))])
+    usage = [parser.prog, *map(_usage, positional)]
+    if len(actions) > len(positional):
+        usage.append("[options]")
     yield f"### `bertbench {command.name}`\n"
     yield f"{_sentence(command.help)}\n"
-    yield f"    {words}\n"
+    yield f"    {' '.join(usage)}\n"
     if actions:
         options = [action for action in actions if action.option_strings]
         formatter = argparse.HelpFormatter(parser.prog)

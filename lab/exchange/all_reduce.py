@@ -41,7 +41,12 @@ def tree(wire: Wire, tensor: Tensor) -> None:
     while distance < wire.workers:
         partner = wire.rank ^ distance
         lower, upper = segment.tensor_split(2)
-        kept, handed_over = (lower, upper) if wire.rank < partner else (upper, lower)
+        if wire.rank < partner:
+            kept = lower
+            handed_over = upper
+        else:
+            kept = upper
+            handed_over = lower
         kept += wire.swap(handed_over, partner, kept, partner)
         levels.append((partner, kept, handed_over))
         segment = kept

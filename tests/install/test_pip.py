@@ -17,28 +17,22 @@ import pytest
 import bertbench
 from bertbench.common.paths import REPOSITORY
 from tests.compliance.packages import write_package
+from tests.install.sources import WITHOUT_NETWORK, copied_sources
 
 pytestmark = pytest.mark.slow
 
-SOURCES = ("LICENSE", "README.md", "benchmarks", "compliance", "lab", "pyproject.toml", "run_and_time.sh", "setup.py")
 BUILT = {"wheel": "bertbench-*.whl", "sdist": "bertbench-*.tar.gz"}
 
 
 @pytest.fixture(scope="module")
 def distributions(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A folder with both, built as `python -m build` does: the wheel from the source distribution."""
-    assert REPOSITORY is not None
     folder = tmp_path_factory.mktemp("distributions")
-    sources = folder / "sources"  # setuptools builds in place, where an older build may lie
-    sources.mkdir()
-    for name in SOURCES:
-        copy = shutil.copytree if (REPOSITORY / name).is_dir() else shutil.copy2
-        copy(REPOSITORY / name, sources / name)
+    sources = copied_sources(folder / "sources")
     hook = f"from setuptools import build_meta; build_meta.build_sdist({str(folder)!r})"
     subprocess.run([sys.executable, "-c", hook], cwd=sources, check=True, capture_output=True)
     (sdist,) = folder.glob(BUILT["sdist"])
-    build = [sys.executable, "-m", "pip", "wheel", "--quiet", "--no-deps", "--no-build-isolation", "--no-index"]
-    subprocess.run([*build, "--wheel-dir", str(folder), str(sdist)], check=True)
+    subprocess.run([*WITHOUT_NETWORK, "--wheel-dir", str(folder), str(sdist)], check=True)
     return folder
 
 

@@ -17,10 +17,8 @@ from bertbench.common import paths
 from bertbench.common.paths import REPOSITORY
 from tests.compliance.packages import write_package
 from tests.conftest import Captured
+from tests.install.sources import WITHOUT_NETWORK, copied_sources
 
-BUILT_FROM = (
-    "LICENSE", "README.md", "benchmarks", "compliance", "lab", "pyproject.toml", "run_and_time.sh", "setup.py",
-)  # fmt: skip
 CARRIED = {"systems": "benchmarks/bert/systems", "launch": "benchmarks/bert/launch"}
 SCRIPTS = {"run.sub", "run_with_docker.sh"}
 
@@ -28,13 +26,8 @@ SCRIPTS = {"run.sub", "run_with_docker.sh"}
 @pytest.fixture(scope="module")
 def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """An installed wheel's folder. It lies in a repository of somebody else's, as a virtual environment may."""
-    assert REPOSITORY is not None
     folder = tmp_path_factory.mktemp("wheel")
-    sources = folder / "sources"  # setuptools builds in place, where an older build may lie
-    sources.mkdir()
-    for name in BUILT_FROM:
-        copy = shutil.copytree if (REPOSITORY / name).is_dir() else shutil.copy2
-        copy(REPOSITORY / name, sources / name)
+    sources = copied_sources(folder / "sources")
     enclosing = folder / "enclosing"
     subprocess.run(["git", "init", "--quiet", str(enclosing)], check=True)
     author = ["-c", "user.name=A", "-c", "user.email=a@b"]
@@ -51,8 +44,7 @@ def judge_alone(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def unpacked_wheel(sources: Path, folder: Path) -> Path:
-    wheel = [sys.executable, "-m", "pip", "wheel", "--quiet", "--no-deps", "--no-build-isolation", "--no-index"]
-    subprocess.run([*wheel, "--wheel-dir", str(folder), str(sources)], check=True)
+    subprocess.run([*WITHOUT_NETWORK, "--wheel-dir", str(folder), str(sources)], check=True)
     (built,) = folder.glob("*.whl")
     with zipfile.ZipFile(built) as archive:
         archive.extractall(folder)

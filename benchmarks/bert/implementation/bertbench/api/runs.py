@@ -1,4 +1,4 @@
-"""Read what a run left behind: its log, and the metrics and settings in the folder beside it."""
+"""Read a run's files: its log, and the metrics and settings in the log's folder."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -57,7 +57,7 @@ class RunResult:
 
 @user_errors()
 def read_run(run: str | Path) -> RunResult:
-    """Read a run by its log, by the folder beside the log, or by its name without .txt. It isn't judged.
+    """Read a run, given its log, the log's folder, or the log's name without .txt; `judge_log` judges it.
 
     Logs of other programs can be read, too: they have no metrics and no settings.
 

@@ -181,7 +181,7 @@ def add_fill_mask_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the text and the model."""
     parser.add_argument("text", metavar="TEXT", help='text with [MASK] at words to predict: "The [MASK] of the list"')
     add_path(parser, "--weights", "PATH", f"{WEIGHTS_HELP} (default: the newest run)")
-    add_path(parser, "--vocab", "FILE", "the model's vocab.txt (default: the one beside the weights)")
+    add_path(parser, "--vocab", "FILE", "the model's vocab.txt (default: vocab.txt in the folder of the weights)")
     add_number(parser, "--top", "N", "predictions for each word (default 5)", default=5)
 
 

@@ -109,7 +109,7 @@ class Launch(Section):
 
 
 class Power(Section):
-    """The energy of a run, measured beside it (docs/running.md)."""
+    """Measurement of a run's energy while it trains (docs/running.md)."""
 
     measure: bool = False
     """Sample RAPL, NVML and IPMI on every node that has them. Set it to report energy."""

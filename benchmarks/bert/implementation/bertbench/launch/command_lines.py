@@ -16,7 +16,7 @@ from bertbench.config import System
 from bertbench.launch.image import SlurmStarter, can_start, image_for, starters_of
 from bertbench.launch.variables import RECORD, SPARE_MINUTES, Variables
 
-SLURM_SCRIPT = (LAUNCH / "run.sub").resolve()  # in a checkout, a link to the one beside the configuration files
+SLURM_SCRIPT = (LAUNCH / "run.sub").resolve()  # in a checkout, a link to the script in benchmarks/bert/
 DOCKER_SCRIPT = LAUNCH / "run_with_docker.sh"
 _RUN_SCRIPT = SCRIPTS_HOME / "run_and_time.sh"
 

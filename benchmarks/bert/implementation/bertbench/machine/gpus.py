@@ -34,8 +34,8 @@ class PresentGpu(NamedTuple):
 def present_gpus() -> list[PresentGpu]:
     """Return the GPUs that a run on this machine may use; none without a driver.
 
-    CUDA_VISIBLE_DEVICES limits them. A GPU of which the driver doesn't know memory or compute capability is left out:
-    it is lost.
+    CUDA_VISIBLE_DEVICES limits them. A GPU is left out if the driver can't tell its memory or compute capability: the
+    driver has lost it.
     """
     present = []
     for gpu in visible_gpus():

@@ -46,8 +46,8 @@ MEASURES: dict[str, Callable[[Path, RunFacts], float | None]] = {
     "evaluation, s": lambda _, facts: evaluation_s(facts),
     "start-up, s": lambda _, facts: startup_s(facts),
 }
-"""What is compared of a run that reached its target, of its log and the files beside it; the first decides the
-conclusion."""
+"""Measures by which runs that reached their target are compared, each read from a log and its folder; the first one
+decides the conclusion."""
 
 
 @dataclass(frozen=True)
