@@ -30,7 +30,9 @@ def measure(arguments: argparse.Namespace, _: Progress) -> BenchResult:
     if arguments.tokens < _FEWEST:
         raise ConfigError(f"--tokens {arguments.tokens}: expected at least {_FEWEST:,}")
     check_triton()
-    pieces = certificate(archs, arguments.tokens, arguments.residual, optimizer=arguments.optimizer)
+    pieces = certificate(
+        archs, arguments.tokens, arguments.residual, optimizer=arguments.optimizer, precision=arguments.precision
+    )
     problems: list[str] = []
     rows = []
     for piece in pieces:
@@ -38,7 +40,8 @@ def measure(arguments: argparse.Namespace, _: Progress) -> BenchResult:
         problems += problems_of_piece
         row = {name: getattr(piece, name) for name in _FIELDS}
         rows.append({**row, "within_budget": not problems_of_piece})
-    head = f"BERT-Large, bf16, {arguments.tokens:,} tokens, forward and backward; counted and compiled, not run"
+    size = f"{arguments.precision}, {arguments.tokens:,} tokens"
+    head = f"BERT-Large, {size}, forward and backward; counted and compiled, not run"
     text = [head, *table_lines(pieces, _COLUMNS), *(problems or [f"within the budgets of {shown_path(FILE)}"])]
     return BenchResult(rows, text, code=1 if problems else 0)
 
@@ -53,6 +56,9 @@ add_arguments, run = command(
         option(
             "--residual", choices=get_args(ResidualName), default="fp32",
             help="format of hidden states between layers, like precision.residual (default fp32)",
+        ),
+        option(
+            "--precision", choices=("bf16", "fp8"), default="bf16", help="like precision.compute (default bf16)"
         ),
         option("--optimizer", choices=("torch", "triton"), default="torch", help="like optimizer.impl (default torch)"),
     ],

@@ -308,10 +308,12 @@ class Precision(Section):
     compute: PrecisionName = "fp32"
     """Format of matrix products and activations; weights, gradients and optimizer state stay fp32. `auto` measures
     whether bf16 is faster than fp32 on this processor. Take bf16 on GPUs from compute capability 8.0 on, fp16 on older
-    ones."""
+    ones. `fp8` multiplies the encoder layers' activations, weights and gradients in 8 bits with delayed scaling, and
+    leaves the rest in bf16 (docs/performance.md): for GPUs from compute capability 8.9 on, tried on none yet; on a CPU
+    it is slower than bf16, for studies."""
     residual: ResidualName = "fp32"
     """Format of the hidden states between layers. `bf16` moves 8 % fewer bytes a layer on a GPU, and wants
-    `compute` bf16."""
+    `compute` bf16 or fp8."""
     initial_loss_scale: PositiveFloat = 4096.0
     """First factor on the loss where gradients pass through fp16, as MLPerf's published runs count it: for the mean of
     the ranks' means. Too high, and the first steps overflow and are skipped."""

@@ -24,7 +24,7 @@ from bertbench.machine.processor import instructions, processor
 from bertbench.model.arithmetic import autocast_type, computing
 from bertbench.model.encoder import EncoderLayer
 from bertbench.model.linear import Products
-from bertbench.model.options import CompileMode, PrecisionName, unchecked_mode
+from bertbench.model.options import CompileMode, PrecisionName, unchecked_mode, without_fp8
 from bertbench.model.products import Agree, Shape, fastest_products, layer_shapes
 from bertbench.model.sequences import Sequences
 
@@ -53,7 +53,7 @@ class Arithmetic:
 
     def applied(self, system: System) -> System:
         """Return the system with these choices."""
-        residual = system.precision.residual if self.precision == "bf16" else "fp32"
+        residual = system.precision.residual if without_fp8(self.precision) == "bf16" else "fp32"
         changes = {
             "precision": {"compute": self.precision, "residual": residual},
             "compute": {"compile": self.compile or system.compute.compile},

@@ -22,6 +22,7 @@ from bertbench.gradients.gradient_sum import ELEMENT_SUMS, GradientSum, OwnGradi
 from bertbench.gradients.reducer import GradientReducer, PartwiseReducer, Reducer
 from bertbench.model.bert import Bert
 from bertbench.model.logical_tensors import LogicalTensors
+from bertbench.model.options import without_fp8
 from bertbench.optim.average import AverageView, EvaluationView
 from bertbench.optim.build_optimizer import build_norm, build_optimizer, tensor_factory
 from bertbench.optim.optimizer import Optimizer
@@ -177,7 +178,7 @@ def _records_accumulation(system: System) -> bool:
 
 def _product_format(system: System, world: World) -> torch.dtype:
     """Return the format of Muon's products: bf16 where the model's products show that it is faster."""
-    if world.device.type == "cuda" or system.precision.compute == "bf16":
+    if world.device.type == "cuda" or without_fp8(system.precision.compute) == "bf16":
         return torch.bfloat16
     return torch.float32
 
