@@ -26,6 +26,7 @@ class PieceResources(NamedTuple):
     piece: str
     tokens: int
     optimizer: Implementation
+    precision: PrecisionName
     kernels: int
     launches: int
     megabytes: float
@@ -91,6 +92,7 @@ def count_and_compile(
                 piece=name,
                 tokens=tokens,
                 optimizer=optimizer,
+                precision=precision,
                 kernels=piece.triton_launches,
                 launches=piece.launches,
                 megabytes=round(piece.bytes / 1e6, 1),
