@@ -14,18 +14,8 @@ from bertbench.cli.commands import COMMANDS
 from bertbench.common.errors import ConfigError
 from bertbench.config import load_system, system_names
 from bertbench.config.load import Override
-from bertbench.config.reads import (
-    DECLARATIONS,
-    ReadAs,
-    ReadWhere,
-    Unread,
-    check_given,
-    check_overrides,
-    reading_of,
-    setting_names,
-    unread_line,
-    value_of,
-)
+from bertbench.config.reads import DECLARATIONS, ReadAs, ReadWhere, Unread
+from bertbench.config.unread import check_given, check_overrides, reading_of, setting_names, unread_line, value_of
 from bertbench.results.files import ResultFiles
 from bertbench.results.run_progress import RunProgress
 from bertbench.training.train import train

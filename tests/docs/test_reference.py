@@ -12,7 +12,7 @@ import pytest
 from bertbench.cli.commands import COMMANDS
 from bertbench.config import load_system
 from bertbench.config.load import schema
-from bertbench.config.reads import setting_names
+from bertbench.config.unread import setting_names
 from tests.docs.listing import REPOSITORY
 
 REFERENCE: dict[str, Any] = runpy.run_path(str(REPOSITORY / "docs" / "site" / "reference.py"))
