@@ -71,6 +71,7 @@ def test_the_page_has_every_command_with_every_option() -> None:
     for command in COMMANDS:
         parser = argparse.ArgumentParser(add_help=False)
         command.add_arguments(parser)
+        # argparse lists a parser's options nowhere else
         shown = {action.option_strings[-1] for action in parser._actions if action.option_strings and action.help}
         hidden = {action.option_strings[-1] for action in parser._actions if action.help == argparse.SUPPRESS}
         listed = set(re.findall(r"^\| `(--[a-z0-9-]+)", entries[command.name], re.MULTILINE))
