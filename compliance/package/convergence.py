@@ -64,9 +64,7 @@ def _by_train_samples(facts: RunFacts, end: int) -> list[float | None]:
     return [number(event.value) for event in facts.all("train_samples") if event.line < end]
 
 
-def judge_convergence(
-    folder: Path, verdict: tools.Convergence, runs: Sequence[Converged]
-) -> list[Breach | Unchecked]:
+def judge_convergence(folder: Path, verdict: tools.Convergence, runs: Sequence[Converged]) -> list[Breach | Unchecked]:
     """Report the official verdict on the runs in a folder; its bypass, which the review decides on, leaves a gap."""
     if verdict.passed:
         return []  # the result's scaling says if it converges sooner than the reference
@@ -103,5 +101,7 @@ def judge_scaling(folder: Path, expected: float) -> list[Breach | Unchecked]:
         return [SCALING.breach(f"{SCALING_FILE}: factor {shown(factor)}", "a number")]
     if abs(stated - expected) <= 1e-6 * expected:
         return []
-    reason = f"{SCALING_FILE}: factor {shown(factor)}, by the official RCP checker {expected:.6f}; the review may set it"
+    reason = (
+        f"{SCALING_FILE}: factor {shown(factor)}, by the official RCP checker {expected:.6f}; the review may set it"
+    )
     return [SCALING.unchecked(reason, asked=False)]

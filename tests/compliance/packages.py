@@ -1,4 +1,4 @@
-"""Write a small submission package, change its files, and judge it, by our judge and by the official package checker."""
+"""Write a small submission package, change it, and judge it by our judge and by the official package checker."""
 
 import json
 import random

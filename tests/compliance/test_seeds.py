@@ -4,16 +4,15 @@ from pathlib import Path
 
 import pytest
 
+from compliance import judge_package
 from tests.compliance.packages import (
     breached_rules,
     give_seed,
-    judged,
     lacking_evidence,
     official_package_checker,
     rewrite,
     write_package,
 )
-from compliance import judge_package
 
 PLACE = '"metadata": {"file": "x.py", "lineno": 1}'
 

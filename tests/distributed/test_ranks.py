@@ -68,7 +68,9 @@ IN_A_TERMINAL = "import pty, sys; pty.spawn(sys.argv[1:])"
 def test_only_a_shell_with_a_terminal_is_that_of_srun_pty(
     in_terminal: bool, first: str, expected: Ranks | None
 ) -> None:
-    code = f"import os; from bertbench.distributed.ranks import launched_ranks; {first}print(launched_ranks(os.environ))"
+    code = (
+        f"import os; from bertbench.distributed.ranks import launched_ranks; {first}print(launched_ranks(os.environ))"
+    )
     command = [sys.executable, "-c", code]
     if in_terminal:
         command = [sys.executable, "-c", IN_A_TERMINAL, *command]
