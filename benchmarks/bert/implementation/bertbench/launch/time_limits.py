@@ -23,7 +23,7 @@ class TimeLimits:
         self._job_minutes = self._read(job_limit, minutes_of)
         run_minutes = self._read(run_limit, _whole_minutes)
         self._needed = None if run_minutes is None else runs * run_minutes + SPARE_MINUTES
-        """Minutes of a job of so many runs."""
+        """Minutes that a job of all runs takes."""
 
     def __str__(self) -> str:
         return " and ".join(str(limit) for limit in (self._job_limit, self._run_limit) if limit is not None)
