@@ -109,9 +109,9 @@ def test_all_missing_inputs_are_named_at_once_each_with_whole_commands(
         program, *words = shlex.split(command)
         assert (program, main(words)) == ("bertbench", 2)  # the inputs are missing; argparse refuses no word of it
         assert capsys.readouterr().err.startswith("bertbench: ")
-    told = " ".join(commands)
-    assert ("--select-eval 10000" in told) == ("wiki_eval" in names)
-    assert ("data shuffle" in told) == ("wiki" in names)
+    all_words = " ".join(commands)
+    assert ("--select-eval 10000" in all_words) == ("wiki_eval" in names)
+    assert ("data shuffle" in all_words) == ("wiki" in names)
 
 
 @pytest.mark.parametrize(

@@ -10,7 +10,7 @@ from unittest import mock
 
 import pytest
 import torch
-from torch import Tensor
+from torch import Tensor, distributed
 from torch._dynamo.testing import CompileCounter
 from torch.utils._python_dispatch import _disable_current_modes
 
@@ -57,19 +57,32 @@ def as_on_a_gpu() -> Iterator[None]:
         mock.patch.object(attention, "kernel_for", lambda *_: dense_attention),
         mock.patch.object(torch.compiler, "is_compiling", lambda: True),
         mock.patch.object(torch, "compile", lambda function, **_: function),
-        mock.patch.object(exchange, "_wait", _wait_unseen),
+        mock.patch.object(distributed, "all_reduce", unseen(distributed.all_reduce)),
+        mock.patch.object(exchange, "reduce_scatter", unseen(exchange.reduce_scatter)),
+        mock.patch.object(exchange, "all_gather", unseen(exchange.all_gather)),
     ):
         yield
 
 
-def _wait_unseen(work: Any) -> Callable[[], None]:
+class UnseenWait:
     """Wait as for NCCL, whose kernels write where they shall; gloo's wait copies from memory of its own."""
 
-    def wait() -> None:
-        with _disable_current_modes():
-            work.wait()
+    def __init__(self, work: distributed.Work) -> None:
+        self._work = work
 
-    return wait
+    def wait(self) -> None:
+        with _disable_current_modes():
+            self._work.wait()
+
+
+def unseen(collective: Callable[..., Any]) -> Callable[..., Any]:
+    """Return a collective whose wait, if it has one, watches of operations don't see."""
+
+    def start(*arguments: Any, **options: Any) -> UnseenWait | None:
+        work = collective(*arguments, **options)
+        return None if work is None else UnseenWait(work)
+
+    return start
 
 
 def losses(world: World, trainer: WholeTrainer, system: System) -> list[float]:

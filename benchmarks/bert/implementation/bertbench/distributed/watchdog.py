@@ -124,8 +124,10 @@ class Watchdog:
         """In the body, let a verdict call `close` with the cause before this process ends."""
         before = self._close_log
         self._close_log = close
-        yield
-        self._close_log = before
+        try:
+            yield
+        finally:
+            self._close_log = before
 
     def start(self) -> None:
         """Begin to watch; call it after a barrier, so that every rank has sent a heartbeat."""
