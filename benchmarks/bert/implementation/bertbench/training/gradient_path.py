@@ -78,7 +78,8 @@ def build_path(system: System, world: World, model: Bert, backward: Callable[[],
         in_place = _records_accumulation(system)
         reducer = GradientReducer(buckets, clip, gradient_sum, norm, scale.factor, in_place)
     optimizer, arithmetic = build_optimizer(model, system.optimizer, sliced_buckets, _product_format(system, world))
-    weights = _build_weights(model, sliced_buckets, exchange)
+    recorded = system.compute.compile == "graphs"
+    weights = _build_weights(model, sliced_buckets, exchange, recorded)
     outer_step, view = _build_view(system, model, weights, sliced_buckets, exchange)
     return GradientPath(
         scale=scale,
@@ -182,11 +183,15 @@ def _product_format(system: System, world: World) -> torch.dtype:
     return torch.float32
 
 
-def _build_weights(model: Bert, sliced_buckets: Buckets | None, exchange: Exchange) -> ModelWeights:
+def _build_weights(
+    model: Bert, sliced_buckets: Buckets | None, exchange: Exchange, recorded: bool
+) -> ModelWeights:
     if sliced_buckets is None:
         return ModelWeights()
-    from bertbench.gradients.slices import SlicedWeights  # noqa: PLC0415
+    from bertbench.gradients.slices import LateWeights, SlicedWeights  # noqa: PLC0415
 
+    if recorded:
+        return LateWeights(model, sliced_buckets, exchange)
     return SlicedWeights(model, sliced_buckets, exchange)
 
 
