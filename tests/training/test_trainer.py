@@ -1,6 +1,8 @@
 """The step on real gloo processes: what must not depend on how the work is split."""
 
 import math
+import threading
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -12,6 +14,7 @@ from torch.nn.utils import parameters_to_vector
 from bertbench.common.seeding import derive
 from bertbench.config import System
 from bertbench.distributed.world import World
+from bertbench.loading.batch import Batch, gather
 from bertbench.loading.bins import planned_sizes
 from bertbench.loading.filler import Bin, filled, size_of
 from bertbench.loading.inputs import open_data
@@ -19,6 +22,7 @@ from bertbench.loading.loader import LoadedPart, Loader
 from bertbench.loading.sampler import Sampler
 from bertbench.model.bert import Bert
 from bertbench.optim.adam import MultiTensorAdam
+from bertbench.training import evaluator as evaluator_module
 from bertbench.training import trainer as trainer_module
 from bertbench.training.evaluator import Evaluator
 from bertbench.training.trainer import WholeTrainer
@@ -108,6 +112,37 @@ def test_the_same_seed_gives_the_same_losses_and_another_seed_others(tiny: Tiny)
 def test_accuracy_counts_every_held_out_sample_once_on_any_number_of_ranks(tiny: Tiny) -> None:
     answers = {ranks: run_ranks(ranks, accuracy, tiny(f"launch.ranks_per_node={ranks}")) for ranks in (1, 2, 3)}
     assert len({value for values in answers.values() for value in values}) == 1
+
+
+def test_beside_a_gpu_a_thread_reads_the_evaluation_samples_and_the_accuracy_is_the_same(tiny: Tiny) -> None:
+    ((expected, found, readers),) = run_ranks(1, accuracies, tiny("launch.ranks_per_node=1"))
+    assert found == expected
+    assert len(readers) == 3, "13 samples in batches of 5"
+    assert all(name.startswith("evaluation") for name in readers)
+
+
+def accuracies(world: World, system: System) -> tuple[float, float, list[str]]:
+    """Accuracy of samples that are read at the evaluation and ahead of it, and the threads that read the latter."""
+    readers: list[str] = []
+
+    def noted(*arguments: Any) -> Batch:
+        readers.append(threading.current_thread().name)
+        return gather(*arguments)
+
+    samples = open_data(system)[1]
+    as_a_gpu = replace(world, device=torch.device("cuda"))
+    with whole_trainer(system, world) as trainer:
+        expected = Evaluator(samples, 5, world).accuracy(trainer.model, "fp32")
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(evaluator_module, "gather", noted)
+            patch.setattr(evaluator_module, "use_device", lambda _: None)
+            patch.setattr(Batch, "to", lambda batch, _: batch)
+            evaluator = Evaluator(samples, 5, as_a_gpu)
+            for _ in range(2):  # after every step
+                evaluator.read_ahead()
+            evaluator._world = world  # the model is on the CPU
+            found = evaluator.accuracy(trainer.model, "fp32")
+    return expected, found, readers
 
 
 def test_warm_up_leaves_weights_and_optimizer_as_they_were(tiny: Tiny) -> None:

@@ -69,6 +69,7 @@ def train(
                         step_ms = 1e3 * (perf_counter() - began)
                         metrics.record(step + 1, (step + 1) * batch_size, report, step_ms, loaded)
                         startup.mark("first step")
+                        built.evaluator.read_ahead()
                         snapshots.save_if_due(trainer, step + 1, run.evaluations, metrics)
                         progress.trained(step + 1, stop, metrics.last_loss, metrics.last_flops)
                         profiler.step()
