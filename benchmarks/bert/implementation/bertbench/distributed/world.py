@@ -174,7 +174,8 @@ def join(
     device_steps = DeviceSteps.on(device) if device_kind == "cuda" else None
     watchdog = Watchdog(own_store, ranks, failure, limits, device_steps)
     world = World(ranks, device, store, timeout, failure, watchdog, shared)
-    with _settings_named(_BACKENDS[device_kind], set_by_hand):  # NCCL connects at the first collective
+    # NCCL connects here. With `device_id`, torch would connect above, and split each further group off at once.
+    with _settings_named(_BACKENDS[device_kind], set_by_hand):
         world.barrier()
     world.watchdog.start()
     try:
@@ -234,7 +235,8 @@ def _device(kind: str, local_rank: int) -> torch.device:
         )
     torch.cuda.set_device(local_rank)
     if not any(name in os.environ for name in _ALLOCATOR_VARIABLES):
-        # batches differ in size, and blocks of fixed size would leave holes
+        # Batches differ in size, and blocks of fixed size would leave holes. torch has no public call: its variable
+        # would pass on to every process that this one starts.
         torch._C._accelerator_setAllocatorSettings("expandable_segments:True")
     return torch.device("cuda", local_rank)
 

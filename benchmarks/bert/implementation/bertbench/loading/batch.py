@@ -58,6 +58,7 @@ class Batch:
         if device.type == "cpu":
             return self
 
+        # Seven small copies in the loader's thread, two steps ahead of the device; 0.6 MB for 24,576 tokens.
         def copied(tensor: Tensor) -> Tensor:
             return tensor.pin_memory().to(device, non_blocking=True)
 
