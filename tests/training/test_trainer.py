@@ -2,10 +2,12 @@
 
 import math
 import threading
+from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from torch.nn import functional
@@ -13,6 +15,7 @@ from torch.nn.utils import parameters_to_vector
 
 from bertbench.common.seeding import derive
 from bertbench.config import System
+from bertbench.data.store.columns import Integers
 from bertbench.distributed.world import World
 from bertbench.loading.batch import Batch, gather
 from bertbench.loading.bins import planned_sizes
@@ -22,6 +25,7 @@ from bertbench.loading.loader import LoadedPart, Loader
 from bertbench.loading.sampler import Sampler
 from bertbench.model.bert import Bert
 from bertbench.optim.adam import MultiTensorAdam
+from bertbench.results.metrics import StepReport
 from bertbench.training import evaluator as evaluator_module
 from bertbench.training import trainer as trainer_module
 from bertbench.training.evaluator import Evaluator
@@ -159,6 +163,28 @@ def check_untouched(world: World, system: System) -> None:
         assert optimizer.steps == 0
         assert not any(moment.any() for name, moment in trainer.state().items() if name.startswith("optimizer."))
         assert all(parameter.grad is None for parameter in trainer.model.parameters())
+
+
+def test_warm_up_computes_the_lengths_that_it_gets_and_a_larger_step_trains_as_ever(tiny: Tiny) -> None:
+    ((sizes_met, ours, plain),) = run_ranks(1, warmed_up_on, tiny("launch.ranks_per_node=1"), np.array([7, 3, 1]))
+    assert sizes_met == [Bin(tokens=11, masked=2, sequences=3)] * 2  # every seventh token is masked
+    assert ours == plain
+
+
+def warmed_up_on(world: World, system: System, lengths_S: Integers) -> tuple[list[Bin], list[float], list[float]]:
+    """The sizes of the warm-up's steps, and the losses of larger steps after it and after one of full sequences."""
+    met: list[Bin] = []
+
+    class Noting(WholeTrainer):
+        def step(self, number: int, parts: Sequence[LoadedPart]) -> StepReport:
+            met.extend(size_of(part.batch) for part in parts)
+            return super().step(number, parts)
+
+    trainers = Noting(system, world, SEED, warm_up_lengths_S=lengths_S), WholeTrainer(system, world, SEED)
+    sizes_met = list(met)
+    batches = [step.parts for step in loaded(world, system, 3)]
+    ours, plain = ([trainer.step(at, batches[at]).loss.item() for at in range(3)] for trainer in trainers)
+    return sizes_met, ours, plain
 
 
 def test_warm_up_passes_through_every_size_of_the_run_and_leaves_nothing(tiny: Tiny) -> None:
