@@ -41,6 +41,11 @@ def test_a_dry_run_rank_has_the_buckets_and_the_optimizer_state_of_the_real_one(
     assert real[0][1] != real[1][1]
 
 
+def test_a_rank_keeps_the_rounded_gradients_that_it_sends(tiny: Tiny) -> None:
+    whole, rounded = (count_rank(tiny(f"communication.compression={kind}"), 0) for kind in ("none", "bf16"))
+    assert rounded.optimizer_bytes - whole.optimizer_bytes == 2 * whole.parameters
+
+
 @pytest.mark.parametrize(
     "communication",
     ["hierarchical=true", "compression=powersgd", "compression=bf16", "compression=int8", "compression=topk"],

@@ -6,7 +6,7 @@ import re
 from bertbench.config import System
 from bertbench.plan import parallel_theory as theory
 from bertbench.plan.activations import embedding_bytes, head_bytes, layer_bytes
-from bertbench.plan.counted_rank import state_bytes
+from bertbench.plan.counted_rank import carried_bytes, state_bytes
 from bertbench.plan.step_load import Microbatch, largest_part, load_of
 
 _GB = 1e9
@@ -50,6 +50,8 @@ def _memory(system: System, stage: int, largest: Microbatch) -> dict[str, float]
         gathered["gathered"] = 3 * _WEIGHT_BYTES * max(ends, theory.layer_parameters(shape)) / _GB
     ranks = layout.data if system.optimizer.sharded else 1
     state = state_bytes(system.optimizer, shape, parameters // ranks, (0, ranks))
+    if not parallel.splits:
+        state += carried_bytes(parameters, system.communication, system.sync, system.world_size)
     weights = _WEIGHT_BYTES * parameters / _GB
     held = {"weights": weights, "gradients": weights, "optimizer": state / _GB, **gathered}
     if system.clipped_parts > 1:
