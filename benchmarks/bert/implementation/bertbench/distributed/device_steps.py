@@ -47,6 +47,7 @@ class DeviceSteps:
     def launched(self, step: int) -> None:
         """Note that all work of a step, counted from 1, is launched."""
         if not self._unfinished:
+            self.finished = step - 1
             self._since = time.monotonic()  # first: a look must not take the new step for as old as the last one
         self._unfinished.append(_Launched(step, self._record()))
 
