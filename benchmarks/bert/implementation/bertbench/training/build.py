@@ -196,9 +196,7 @@ def make_trainer(
         return GraphTrainer(system, world, seed, sampler.bins, startup, products)
     if not system.parallel.splits:
         lengths_S = longest_part(sampler, first_steps)
-        return WholeTrainer(
-            system, world, seed, startup, products, warm_up_sizes, warm_up_lengths_S=lengths_S
-        )
+        return WholeTrainer(system, world, seed, startup, products, warm_up_sizes, warm_up_lengths_S=lengths_S)
     from bertbench.parallel.microbatches import TokenSampler  # noqa: PLC0415
     from bertbench.training.layout_trainer import LayoutTrainer  # noqa: PLC0415
 

@@ -195,9 +195,7 @@ def _product_format(system: System, world: World) -> torch.dtype:
     return torch.float32
 
 
-def _build_weights(
-    model: Bert, sliced_buckets: Buckets | None, exchange: Exchange, recorded: bool
-) -> ModelWeights:
+def _build_weights(model: Bert, sliced_buckets: Buckets | None, exchange: Exchange, recorded: bool) -> ModelWeights:
     if sliced_buckets is None:
         return ModelWeights()
     from bertbench.gradients.slices import LateWeights, SlicedWeights  # noqa: PLC0415

@@ -43,9 +43,7 @@ _REPEATED = 1e-6  # of a loss: a forward pass adds nothing atomically, so the sa
 _UPDATE = 0.1  # Adam's first update is a gradient's sign, which rounding flips where the gradient is almost 0
 
 
-def masks_problem(
-    system: System, world: World, products: dict[Shape, Products], record: "Record | None" = None
-) -> str:
+def masks_problem(system: System, world: World, products: dict[Shape, Products], record: "Record | None" = None) -> str:
     """Return what is wrong with the dropout masks of a recorded step; empty if nothing is. Collective.
 
     At a learning rate of 0, replays of one batch differ in their masks alone. Each must have new ones, and those that
