@@ -358,11 +358,12 @@ def _lines(rows: list[dict[str, Any]]) -> list[str]:
         for term, efficiency in EFFICIENCIES.items()
     ]
     lines += [
-        f"  assumed: a launch outside a CUDA graph takes the host {HOST_US:g} us, a kernel inside one {NODE_US:g} us more",
+        f"  assumed: a launch outside a CUDA graph takes the host {HOST_US:g} us, a gap inside one {NODE_US:g} us",
         "",
         f"all times are computed {'ms of a step':>66}{'samples/s a GPU':>35}",
-        f"{'GPU':<5}{'GPUs':>4}{'batch':>6}{'filler':>7}{'GB':>5} {'':<9}{'launches':>8}{'products':>9}{'attention':>10}"
-        f"{'memory':>7}{'sent':>6}{'gaps':>6}{'host':>6}{'step':>7}  {'limit':<10}{'computed':>8}{'published':>10}",
+        f"{'GPU':<5}{'GPUs':>4}{'batch':>6}{'filler':>7}{'GB':>5} {'':<9}{'launches':>8}{'products':>9}"
+        f"{'attention':>10}{'memory':>7}{'sent':>6}{'gaps':>6}{'host':>6}{'step':>7}  "
+        f"{'limit':<10}{'computed':>8}{'published':>10}",
     ]
     for row in rows:
         ms = row["ms"]
@@ -371,7 +372,8 @@ def _lines(rows: list[dict[str, Any]]) -> list[str]:
         lines.append(
             f"{row['gpu']:<5}{row['gpus']:>4}{row['samples_a_gpu']:>6}{row['filler']:>7.1%}{row['gigabytes']:>5.0f} "
             f"{row['bytes_and_launches_are']:<9}{row['launches']:>8,}{ms['products']:>9.1f}{ms['attention']:>10.1f}"
-            f"{ms['memory']:>7.1f}{ms['communication']:>6.1f}{ms['gaps']:>6.1f}{ms['host']:>6.1f}{row['step_ms']:>7.1f}  "
-            f"{row['limit']:<10}{row['samples_per_s_computed']:>8,.0f}{compared:>10}  {row['stack']}"
+            f"{ms['memory']:>7.1f}{ms['communication']:>6.1f}{ms['gaps']:>6.1f}{ms['host']:>6.1f}"
+            f"{row['step_ms']:>7.1f}  {row['limit']:<10}{row['samples_per_s_computed']:>8,.0f}{compared:>10}  "
+            f"{row['stack']}"
         )
     return lines

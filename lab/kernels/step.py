@@ -60,7 +60,7 @@ class Counted(NamedTuple):
     """Launches of operations outside compiled graphs, by name."""
     eager_bytes: float
     attention_bytes: float
-    """Those of `eager_bytes` that attention's own kernels move; gradients that they write apart are stacked by others."""
+    """Those of `eager_bytes` that attention's own kernels move, without those that stack its gradients."""
     chunked: Counter[str]
     """Launches of the optimizer's own Triton kernels; `eager_bytes` includes their bytes."""
 

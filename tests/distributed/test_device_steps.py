@@ -62,6 +62,7 @@ def test_a_pause_between_steps_is_no_wait_for_the_next_one() -> None:
     assert steps.waiting_s() < 0.05
 
 
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExceptionWarning")  # the verdict ends its thread
 def test_a_device_that_finishes_no_step_ends_the_run_with_the_last_finished_one(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:

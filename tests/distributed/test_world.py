@@ -216,7 +216,7 @@ def cores_when_bound() -> list[int]:
     earlier.start()
     with join("cpu", timeout_s=20, bind_cores=True) as world:
         world.barrier()
-        cores = {tuple(sorted(os.sched_getaffinity(int(task)))) for task in os.listdir("/proc/self/task")}
+        cores = {tuple(sorted(os.sched_getaffinity(int(task.name)))) for task in Path("/proc/self/task").iterdir()}
     stop.set()
     (of_all_threads,) = cores
     return list(of_all_threads)

@@ -172,7 +172,8 @@ def test_every_system_can_be_planned_at_its_true_size(name: str, answer: Answer)
     assert plan["load_efficiency"] > 0.9
     assert plan["memory_gb_per_gpu"] > 16e-9 * plan["parameters"]  # weights, gradients, two moments
     if system.launch.device == "cuda":  # `estimate` warns by a sum that needs no dry run
-        assert needed_gb(system) == pytest.approx(plan["memory_gb_per_gpu"], rel=0.05)
+        # which takes ranks of any balance method for planned ones: strata make the largest part smaller
+        assert 0.95 < needed_gb(system) / plan["memory_gb_per_gpu"] < 1.1
     assert not [problem for problem in plan["problems"] if "data.balance" in problem or "expected" in problem]
 
 

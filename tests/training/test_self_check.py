@@ -109,7 +109,9 @@ DROPPING = ("launch.ranks_per_node=1", "compute.compile=graphs", "data.equal_cou
 
 
 @pytest.mark.parametrize(("record", "says"), [
-    (sound, ""), (stale, "dropout drops the same numbers in every replay"), (unseeded, "dropout doesn't follow the seed"),
+    (sound, ""),
+    (stale, "dropout drops the same numbers in every replay"),
+    (unseeded, "dropout doesn't follow the seed"),
 ])  # fmt: skip
 def test_replays_need_new_masks_that_follow_the_seed(
     record: Callable[[Recorded], Recorded], says: str, tiny: Tiny

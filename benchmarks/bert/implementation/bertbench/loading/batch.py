@@ -153,7 +153,7 @@ def batch_of(content: Columns) -> Batch:
     )
 
 
-def positions_of(lengths_S: Integers) -> Tensor:
+def positions_of(lengths_S: Array) -> Tensor:
     """Return each token's position in its own sequence: [T]."""
     starts_S = np.cumsum(lengths_S) - lengths_S
     positions_T = np.arange(lengths_S.sum()) - np.repeat(starts_S, lengths_S)

@@ -14,7 +14,7 @@ from bertbench.config import System
 from bertbench.data.store.columns import Floats, Index, Integers, pack
 from bertbench.data.store.dataset import Dataset
 from bertbench.loading.sampler import make_planner
-from bertbench.plan.step_load import Microbatch
+from bertbench.plan.step_load import RANKS, Microbatch
 
 STEPS = 40  # the mean load efficiency moves by less than 0.005 from 40 to 400
 _SEED = 1  # a run draws its own: what is printed here depends on it in the third digit
@@ -31,7 +31,7 @@ class FirstSteps(NamedTuple):
     tokens: Integers
     """Tokens of the rank's share, by step."""
     largest_part: Microbatch
-    """The rank's largest forward and backward pass of a run of such steps."""
+    """The largest forward and backward pass of any rank in a run of such steps."""
     strata_shares: Floats | None
     """Samples of each stratum that a rank's batch would hold by their shares of the dataset; None without strata."""
     problems: list[str]
@@ -43,15 +43,17 @@ def first_steps(system: System, rank: int, training: Dataset | None) -> FirstSte
     planner = make_planner(system, entries, _SEED)
     data_rank = system.layout.coordinate(rank).data
     efficiencies, shares = [], []
+    parts: list[Integers] = []
     problems: list[str] = []
     for step in range(STEPS):
         plan = planner.plan(step)
         if not problems:  # those of the first step that has any
             problems = _wrong(system, step, plan.assigned)
         efficiencies.append(efficiency(planner.loads(plan)))
-        start, stop = plan.assigned.bounds_R1[data_rank : data_rank + 2]
-        shares.append(planner.lengths(plan.assigned)[start:stop])
-    parts = [part for share in shares for part in in_parts(share, system.parts)]
+        lengths_of_ranks = np.split(planner.lengths(plan.assigned), plan.assigned.bounds_R1[1:-1])
+        shares.append(lengths_of_ranks[data_rank])
+        for share in lengths_of_ranks[:RANKS]:
+            parts += in_parts(share, system.parts)
     return FirstSteps(
         source=source,
         load_efficiency=float(np.mean(efficiencies)),

@@ -15,7 +15,8 @@ from bertbench.data.store.columns import Integers
 from bertbench.model.shape import training_flops
 
 _STEPS = 20  # simulated steps
-_RANKS = 16  # of whose parts the largest is taken: all are assigned alike
+RANKS = 16
+"""Of whose parts the largest is taken: all are assigned alike."""
 _SEED = 1
 
 
@@ -27,16 +28,21 @@ class Microbatch(NamedTuple):
     """Pairs of tokens in the same sequence: the sum of squared lengths."""
 
     @classmethod
+    def of_lengths(cls, lengths: Integers) -> "Microbatch":
+        """Return the size of sequences of these lengths."""
+        return cls(float(lengths.sum()), float(np.square(lengths, dtype=np.float64).sum()))
+
+    @classmethod
     def largest_of(cls, parts: Sequence[Integers], longest: int) -> "Microbatch":
         """Return the size of the largest part of a run, given the lengths of some parts' sequences.
 
         It is four standard deviations above the mean, but no more than if all sequences had `longest` tokens.
         """
-        most_sequences = max(len(part) for part in parts)
-        tokens = largest_size([float(part.sum()) for part in parts])
-        tokens = min(tokens, most_sequences * longest)
-        pairs = largest_size([float(np.square(part, dtype=np.float64).sum()) for part in parts])
-        return cls(tokens, min(pairs, tokens * longest))
+        sizes = [cls.of_lengths(part) for part in parts]
+        most_tokens = max(len(part) for part in parts) * longest
+        tokens = min(largest_size([size.tokens for size in sizes]), most_tokens)
+        pairs = min(largest_size([size.pairs for size in sizes]), tokens * longest)
+        return cls(tokens, pairs)
 
     @property
     def masked(self) -> float:
@@ -86,7 +92,7 @@ def _largest_of_ranks(samples: int, ranks: int, parts: int, longest: int) -> Mic
     for step in range(_STEPS):
         lengths = np.minimum(draw_lengths(samples, _SEED + step), longest)
         (rank_S,) = assign_by_cost(lengths[None], ranks, np.arange(longest + 1, dtype=np.float64), equal_counts=False)
-        for rank in range(min(ranks, _RANKS)):
+        for rank in range(min(ranks, RANKS)):
             parts_of_steps += in_parts(lengths[rank_S == rank], parts)
     return Microbatch.largest_of(parts_of_steps, longest)
 
