@@ -261,7 +261,7 @@ class WholeTrainer(Trainer):
         return self._task.loss(outputs, loaded.part, loaded.batch)
 
     @torch.no_grad()
-    def scores(self, batch: Batch) -> Any:
+    def outputs(self, batch: Batch) -> Any:
         """Return the model's outputs for a batch; expects evaluation mode."""
         return self._score(batch)
 
