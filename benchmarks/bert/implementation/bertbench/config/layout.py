@@ -73,12 +73,16 @@ class Layout(NamedTuple):
         """Draw the grid for people: a line for every stage of the pipeline and dimension."""
         lines = []
         for pipeline in range(self.pipeline):
-            size = self.data * self.tensor
-            begins = range(pipeline * size, (pipeline + 1) * size, self.tensor)
-            rows = [f"{rank}" if self.tensor == 1 else f"{rank}-{rank + self.tensor - 1}" for rank in begins]
-            shown = rows if len(rows) <= _SHOWN else [*rows[: _SHOWN - 1], "...", rows[-1]]
-            lines.append(f"stage {pipeline}: {' | '.join(shown)}")
+            ranks_of_stage = self.data * self.tensor
+            first_ranks = range(pipeline * ranks_of_stage, (pipeline + 1) * ranks_of_stage, self.tensor)
+            groups = [self._tensor_parallel_ranks(first) for first in first_ranks]
+            if len(groups) > _SHOWN:
+                groups = [*groups[: _SHOWN - 1], "...", groups[-1]]
+            lines.append(f"stage {pipeline}: {' | '.join(groups)}")
         return lines
+
+    def _tensor_parallel_ranks(self, first: int) -> str:
+        return f"{first}" if self.tensor == 1 else f"{first}-{first + self.tensor - 1}"
 
 
 _SHOWN = 6
