@@ -14,18 +14,8 @@ from bertbench.cli.commands import COMMANDS
 from bertbench.common.errors import ConfigError
 from bertbench.config import load_system, system_names
 from bertbench.config.load import Override
-from bertbench.config.reads import (
-    DECLARATIONS,
-    ReadAs,
-    ReadWhere,
-    Unread,
-    check_given,
-    check_overrides,
-    reading_of,
-    setting_names,
-    unread_line,
-    value_of,
-)
+from bertbench.config.reads import DECLARATIONS, ReadAs, ReadWhere, Unread
+from bertbench.config.unread import check_given, check_overrides, reading_of, setting_names, unread_line, value_of
 from bertbench.results.files import ResultFiles
 from bertbench.results.run_progress import RunProgress
 from bertbench.training.train import train
@@ -50,7 +40,9 @@ def test_every_command_that_takes_settings_declares_what_it_reads() -> None:
         if not command.reads_words:
             parser = argparse.ArgumentParser()
             command.add_arguments(parser)
-            taking |= {command.name} if any(action.dest == "overrides" for action in parser._actions) else set()
+            options = {action.dest for action in parser._actions}  # argparse lists them nowhere else
+            if "overrides" in options:
+                taking.add(command.name)
     of_commands = {name for name in DECLARATIONS if " --" not in name} - {"run_training"}  # Python's
     assert taking - {"launch"} == of_commands
 

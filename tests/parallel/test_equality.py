@@ -20,6 +20,7 @@ from bertbench.distributed.world import World
 from bertbench.loading.inputs import open_data
 from bertbench.loading.loader import LoadedStep, Loader
 from bertbench.model.logical_tensors import local, logical
+from bertbench.parallel.stage import logical_name
 from bertbench.plan import parallel_theory as theory
 from bertbench.training.build import make_evaluator, make_trainer
 from bertbench.training.layout_trainer import LayoutTrainer
@@ -140,8 +141,9 @@ def expected_bytes(system: System, trainer: LayoutTrainer, step: LoadedStep) -> 
 def _gradients(trainer: Trainer) -> dict[str, Tensor]:
     if isinstance(trainer, LayoutTrainer):
         return {
-            name: parameter.grad
-            for name, parameter in trainer._named_parameters().items()
+            logical_name(name): parameter.grad
+            for stage in trainer.model.children()
+            for name, parameter in stage.named_parameters()
             if parameter.grad is not None
         }
     fused = trainer.model.fused_parameters()

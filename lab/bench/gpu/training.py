@@ -7,7 +7,6 @@ from functools import partial
 from importlib import import_module
 
 import numpy as np
-import torch
 
 from bertbench.common.phase_clock import wait_for_device
 from bertbench.config import System
@@ -17,6 +16,7 @@ from bertbench.loading.batch import Batch, batch_of
 from bertbench.loading.bins import Bins
 from bertbench.loading.filler import Bin, Fill, fill_of, fill_to, size_of
 from bertbench.training.graph_trainer import GraphTrainer
+from bertbench.training.self_check import masks_problem
 from bertbench.training.trainer import WholeTrainer
 from lab.bench.gpu.stand import Row, Stand, Unfit, attempt, print_row, stand
 from lab.bench.gpu.text import learnable, part_of
@@ -74,7 +74,7 @@ def capture() -> None:
 
 
 def dropout() -> None:
-    """Replay one batch again and again under weights that stay: dropout must draw other masks, and repeat its seeds."""
+    """Replay one batch under weights that stay: dropout must draw new masks, which follow the seed."""
     here = stand()
     if here.device != "cuda":
         raise Unfit("needs a GPU")
@@ -83,24 +83,10 @@ def dropout() -> None:
 
 
 def dropout_on_rank(world: World, here: Stand) -> None:
-    """Say the losses of two replays of one batch, after one seed, after the same again, and after another."""
+    """Say what is wrong with the masks of a recorded step, as the check of a run's fast paths finds it."""
     graphs, *_ = recorded()
-    system = system_of_choice((*graphs, "optimizer.learning_rate=1e-30"), here, world.size)  # too little for a weight
-    bins = bins_of(here, here.batch)
-    trainer = GraphTrainer(system, world, _SEED, bins)
-    part = part_of(learnable(here.shape, here.batch, _SEED), world.size, 1, bins.fill, world.device)
-
-    def losses_after(seed: int) -> list[float]:
-        torch.manual_seed(seed)
-        return [trainer.step(number, [part]).loss.item() for number in range(2)]
-
-    first = losses_after(3)
-    again = losses_after(3)
-    other = losses_after(4)
-    trainer.close()
-    differ = len({*first, *other}) == len(first) + len(other)
-    print_row({"choice": "dropout in a graph", "losses": first, "same_seed": again, "other_seed": other,
-               "holds": differ and first == again})  # fmt: skip
+    problem = masks_problem(system_of_choice(graphs, here, world.size), world, {})
+    print_row({"choice": "dropout in a graph", "holds": not problem, "error": problem})
 
 
 def optimizers() -> None:

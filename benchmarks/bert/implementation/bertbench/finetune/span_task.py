@@ -11,10 +11,11 @@ from torch import Tensor
 
 from bertbench.common.seeding import derive
 from bertbench.config import System
+from bertbench.data.store.columns import Integers
 from bertbench.finetune.batches import SpanBatch, loaded
 from bertbench.finetune.span_loss import weighted_span_loss
 from bertbench.finetune.squad_inputs import Inputs
-from bertbench.loading.batch import Batch, synthetic
+from bertbench.loading.batch import Batch, synthetic_of_lengths
 from bertbench.loading.loader import LoadedPart
 from bertbench.loading.sampler import Part
 from bertbench.model.bert import Bert
@@ -71,9 +72,9 @@ class SpanTask(Task):
         total: Tensor = outputs.sum()
         return total
 
-    def synthetic_part(self, system: System, sequences: int, length: int, generator: torch.Generator) -> LoadedPart:
-        """Return random tokens, each sequence's answer its first one; one sequence where a rank may have none."""
-        count = max(1, sequences)
-        batch = synthetic(count, length, system.model.vocab_size, generator)
+    def synthetic_part(self, system: System, lengths_S: Integers, generator: torch.Generator) -> LoadedPart:
+        """Return random tokens, each sequence's answer its first one."""
+        count = len(lengths_S)
+        batch = synthetic_of_lengths(lengths_S, system.model.vocab_size, generator)
         first_S = batch.sequences.cu_seqlens_S1[:-1].long()
         return loaded(np.arange(count), SpanBatch.of(batch, first_S, first_S, 1 / count))

@@ -106,7 +106,7 @@ def carried_bytes(parameters: int, options: Communication, sync: Sync, ranks: in
     """Return the bytes that a rank keeps between steps besides weights, gradients and optimizer state.
 
     With local updates, a rank keeps the weights of the last outer step and its velocity; with delayed gradients, a ring
-    of buffers; with int8 and top-k, the errors.
+    of buffers; with bf16 and fp16, the rounded gradient; with int8 and top-k, the errors.
     """
     copies: float = 0
     if sync.outer is not None:
@@ -114,6 +114,8 @@ def carried_bytes(parameters: int, options: Communication, sync: Sync, ranks: in
         copies = 2 if momentum else 1
     elif sync.delay:
         copies = sync.delay + 1
+    elif options.compression in ("bf16", "fp16"):
+        copies = 1 / 2  # what is sent
     elif options.compression == "topk":
         copies = 1
     elif options.compression == "int8":

@@ -16,7 +16,7 @@ from bertbench.plan.first_steps import FirstSteps, first_steps
 from bertbench.plan.forecast import RunForecast, forecast_run
 from bertbench.plan.memory import capacity_gb, memory_gb
 from bertbench.plan.parallel_theory import sent_bytes
-from bertbench.plan.step_load import Microbatch, load_of
+from bertbench.plan.step_load import load_of
 
 _GB = 1e9
 
@@ -66,8 +66,7 @@ def dry_run(system: System, rank: int) -> DryRun:
         memory = memory_gb(system, largest)
         sent_tokens = round(system.parts * largest.tokens)
     else:
-        largest = Microbatch.of_lengths(steps.longest_part)
-        memory = memory_gb(system, largest) | {"optimizer": counted.optimizer_bytes / _GB}
+        memory = memory_gb(system, steps.largest_part) | {"optimizer": counted.optimizer_bytes / _GB}
         sent_tokens = 0  # ranks with whole models send gradients alone
     forecast = None
     with suppress(ConfigError):  # for BERT-Large on GPUs of a known kind only

@@ -1,16 +1,19 @@
 """Compute masked-LM accuracy over the whole evaluation set: each sample once, on any number of ranks."""
 
 import math
+from concurrent.futures import Future, ThreadPoolExecutor
 from typing import TYPE_CHECKING
 
 import numpy as np
 import torch
 from torch import Tensor, nn
 
+from bertbench.data.store.columns import Integers
 from bertbench.data.store.dataset import Dataset
 from bertbench.distributed.world import World
 from bertbench.loading.batch import Batch, SampleCheck, gather
 from bertbench.loading.filler import Fill, unfilled
+from bertbench.loading.loader import use_device
 from bertbench.model.arithmetic import computing
 from bertbench.model.loss import IGNORED
 from bertbench.model.options import PrecisionName
@@ -20,7 +23,7 @@ if TYPE_CHECKING:
 
 
 class Evaluator:
-    """The evaluation samples of one rank, read at first use and kept on the device."""
+    """The evaluation samples of one rank, read once the clock runs and kept on the device."""
 
     def __init__(
         self,
@@ -39,14 +42,27 @@ class Evaluator:
         # Samples of similar length share a batch: fewer different lengths, less work; the sums don't depend on order.
         ids = ids[np.argsort(dataset.lengths(ids), kind="stable")]
         self._batch_ids = [ids[start : start + batch_size] for start in range(0, len(ids), batch_size)]
+        self._samples = dataset.map_samples()
         self._batches: list[Batch] = []
+        self._reading: list[Future[Batch]] = []
         self._check = SampleCheck.of(dataset)
+
+    def read_ahead(self) -> None:
+        """Begin to read the samples in a thread, if a GPU computes meanwhile; call it after every step.
+
+        On a CPU a thread would take cores from the steps.
+        """
+        if self._world.device.type == "cpu" or self._reading or self._batches:
+            return
+        thread = ThreadPoolExecutor(1, "evaluation", use_device, (self._world.device,))
+        self._reading = [thread.submit(self._read, ids) for ids in self._batch_ids]
+        thread.shutdown(wait=False)  # it ends with the last batch
 
     def accuracy(self, model: nn.Module, precision: PrecisionName) -> float:
         """Return correct predictions over all masked tokens of the set, the same number on every rank."""
         self._world.watchdog.at("evaluating")
         if not self._batches:
-            self._read()
+            self._finish_reading()
         totals_3 = torch.zeros(3, dtype=torch.float64, device=self._world.device)  # exact for counts to 2^53
         model.eval()
         with torch.no_grad(), computing(precision, self._world.device):
@@ -66,12 +82,16 @@ class Evaluator:
         masked_lm_MV: Tensor = model(*batch.inputs).masked_lm_MV
         return masked_lm_MV
 
-    def _read(self) -> None:
-        samples = self.dataset.map_samples()
-        for ids in self._batch_ids:
+    def _finish_reading(self) -> None:
+        """Wait for the samples that a thread reads, or read them here. Raises DataError as `gather` does."""
+        for number, ids in enumerate(self._batch_ids):
             self._world.watchdog.goes_on()
-            batch = gather(samples, ids, self.dataset.lengths(ids), self._check)
-            self._batches.append(self._fill(batch).to(self._world.device))
+            self._batches.append(self._reading[number].result() if self._reading else self._read(ids))
+        self._reading = []
+
+    def _read(self, ids: Integers) -> Batch:
+        batch = gather(self._samples, ids, self.dataset.lengths(ids), self._check)
+        return self._fill(batch).to(self._world.device)
 
 
 class LayoutEvaluator(Evaluator):

@@ -6,12 +6,14 @@ ratios use whole tensors (docs/parallelism.md).
 
 from collections.abc import Sequence
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 
 from bertbench.common.phase_clock import BACKWARD, FORWARD, in_phase
 from bertbench.common.stage_spans import StageSpan
 from bertbench.config import System
+from bertbench.data.store.columns import Integers
 from bertbench.distributed.startup import Startup
 from bertbench.distributed.world import World
 from bertbench.loading.batch import Batch
@@ -26,7 +28,7 @@ from bertbench.parallel.stage import Stage, fully_shard_stage, gather_stages, lo
 from bertbench.parallel.tensor_parallel import split_layers
 from bertbench.training.gradient_path import build_split_path
 from bertbench.training.task import PRE_TRAINING, Task
-from bertbench.training.trainer import Trainer
+from bertbench.training.trainer import Trainer, full_lengths
 
 
 class LayoutTrainer(Trainer):
@@ -43,12 +45,18 @@ class LayoutTrainer(Trainer):
         tokens: int,
         startup: Startup | None = None,
         task: Task = PRE_TRAINING,
+        warm_up_lengths_S: Integers | None = None,
     ) -> None:
-        """Build and warm up; `startup` gets a mark at the end of each."""
+        """Build and warm up; `startup` gets a mark at the end of each.
+
+        Without a pipeline, the warm-up takes samples of `warm_up_lengths_S`, the same on all ranks; by default all
+        have full length.
+        """
         self._system = system
         self._world = world
         self._seed = seed
         self._task = task
+        self._warm_up_lengths_S = full_lengths(system) if warm_up_lengths_S is None else warm_up_lengths_S
         layout = system.layout
         self.groups = ProcessGroups(layout, world, system.parallel.fully_shard)
         # tensor-parallel layers have no compiled pieces (Stage.fuse); the configuration refuses to ask for them
@@ -129,12 +137,11 @@ class LayoutTrainer(Trainer):
 
     def _take_warm_up_steps(self, generator: torch.Generator) -> None:
         system = self._system
-        length = system.model.max_positions
-        samples = system.samples_per_pass
+        lengths_S = self._warm_up_lengths_S
         if self.pipeline is not None:
-            length = min(length, self.pipeline.tokens)
-            samples = self.pipeline.tokens // length
-        part, batch = self._task.synthetic_part(system, samples, length, generator)
+            length = min(system.model.max_positions, self.pipeline.tokens)
+            lengths_S = np.full(self.pipeline.tokens // length, length)
+        part, batch = self._task.synthetic_part(system, lengths_S, generator)
         batch = batch.to(self._world.device)
         self.step(0, [LoadedPart(part, batch)] * system.parts)
         if self._compile_mode != "none":  # evaluation compiles separately

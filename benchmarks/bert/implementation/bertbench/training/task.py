@@ -14,7 +14,8 @@ from torch import Tensor
 from bertbench.common.paths import weights_file
 from bertbench.common.seeding import derive
 from bertbench.config import System
-from bertbench.loading.batch import Batch, synthetic
+from bertbench.data.store.columns import Integers
+from bertbench.loading.batch import Batch, synthetic_of_lengths
 from bertbench.loading.filler import fill_of
 from bertbench.loading.loader import LoadedPart
 from bertbench.loading.sampler import Part
@@ -51,8 +52,8 @@ class Task(ABC):
         """Return the sum of all outputs, whose backward pass reaches every trained weight."""
 
     @abstractmethod
-    def synthetic_part(self, system: System, sequences: int, length: int, generator: torch.Generator) -> LoadedPart:
-        """Return one pass's samples to warm up on, in main memory."""
+    def synthetic_part(self, system: System, lengths_S: Integers, generator: torch.Generator) -> LoadedPart:
+        """Return one pass's samples to warm up on, in main memory: S sequences of these lengths, longest first."""
 
 
 class PreTraining(Task):
@@ -83,13 +84,13 @@ class PreTraining(Task):
         """Return the sum of both heads' scores; see `Task`."""
         return outputs.masked_lm_MV.sum() + outputs.next_sentence_S2.sum()
 
-    def synthetic_part(self, system: System, sequences: int, length: int, generator: torch.Generator) -> LoadedPart:
+    def synthetic_part(self, system: System, lengths_S: Integers, generator: torch.Generator) -> LoadedPart:
         """Return random tokens, every seventh one masked, at the sizes that the run fills its batches to."""
-        batch = synthetic(sequences, length, system.model.vocab_size, generator)
+        batch = synthetic_of_lengths(lengths_S, system.model.vocab_size, generator)
         part = Part(
-            ids=np.arange(sequences),
+            ids=np.arange(len(lengths_S)),
             masked_lm_weight=1 / len(batch.masked_at_M),
-            next_sentence_weight=1 / sequences,
+            next_sentence_weight=1 / len(lengths_S),
         )
         return LoadedPart(part, fill_of(system)(batch))
 
