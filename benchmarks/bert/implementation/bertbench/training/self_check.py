@@ -104,6 +104,7 @@ FAST_PATHS = (
         "torch.compile", "torch's own operations", True, lambda chosen: chosen.compile != "none", {"compile": "none"}
     ),
     FastPath("Triton optimizer", "torch's optimizer", False, lambda chosen: chosen.impl == "triton", {"impl": "torch"}),
+    FastPath("apex's optimizer", "torch's optimizer", False, lambda chosen: chosen.impl == "apex", {"impl": "torch"}),
     FastPath(
         "CUDA graphs",
         "steps that are launched one by one",
