@@ -13,13 +13,13 @@ from bertbench.model.fp8_scaling import HISTORY
 from bertbench.model.linear import Products
 from bertbench.model.products import Shape
 from bertbench.training.self_check import StepResult, take_step
-from tests.checkpoint.test_exact import DROPOUT, EVERY, TAKEN
+from tests.checkpoint.test_exact import DROPOUT, EVERY, TAKEN, trained
 from tests.checkpoint.test_exact import both as whole_and_resumed
 from tests.conftest import Tiny
 from tests.ranks import run_ranks
 from tests.training.steps import SEED, losses_of, whole_trainer
 from tests.training.test_graphs import both as plain_and_replayed
-from tests.training.test_self_check import arithmetic, checked
+from tests.training.test_self_check import DROPPING, arithmetic, checked, masks_of, sound
 
 SIZES = ("model.hidden_size=16", "model.feed_forward_size=32")
 FP8 = (*SIZES, "precision.compute=fp8")
@@ -79,6 +79,14 @@ def test_going_on_from_a_snapshot_is_exact(tiny: Tiny, tmp_path: Path, choices: 
         assert weights_on == weights
 
 
+def test_another_number_of_ranks_goes_on_with_the_same_scales(tiny: Tiny, tmp_path: Path) -> None:
+    on_two, on_one = (tiny(EVERY, *FP8, f"launch.ranks_per_node={ranks}") for ranks in (2, 1))
+    ((losses, _), _), *_ = run_ranks(2, whole_and_resumed, [on_two], tmp_path)[0]
+    ((losses_on, _),) = run_ranks(1, trained, on_one, tmp_path / "result_0.txt", True)
+    # sums in another order move a number to its neighbour in fp8
+    assert losses_on == pytest.approx(losses[TAKEN:], abs=0.02)
+
+
 def test_a_step_s_scales_are_replayed_from_a_tape(tiny: Tiny) -> None:
     common = (*FP8, "data.equal_counts=true")
     for plain, replayed in run_ranks(2, plain_and_replayed, tiny(*common), tiny(*common, "compute.compile=graphs")):
@@ -111,6 +119,10 @@ def test_where_it_fails_or_is_off_the_run_continues_in_bf16(tiny: Tiny, problem:
     assert found.precision == "bf16"
     (refusal,) = found.refused
     assert refusal.startswith("fp8 refused: ") and says in refusal and refusal.endswith("; bf16 instead")
+
+
+def test_scales_that_move_between_replays_are_not_taken_for_masks_that_follow_no_seed(tiny: Tiny) -> None:
+    assert run_ranks(1, masks_of, tiny(*DROPPING, *FP8), sound) == [""]
 
 
 def test_a_run_says_that_a_cpu_is_slow_at_it(tiny: Tiny) -> None:

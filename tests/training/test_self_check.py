@@ -1,9 +1,9 @@
 """A run's fast paths, checked before its clock starts: sound ones stay, and one that computes wrongly is refused."""
 
-import sys
 from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
+from typing import Any
 from unittest import mock
 
 import pytest
@@ -15,9 +15,12 @@ from bertbench.distributed.world import World
 from bertbench.machine.arithmetic import Arithmetic, with_fastest_paths
 from bertbench.model.linear import Products
 from bertbench.model.products import Shape
-from bertbench.training.self_check import StepResult, check_fast_paths, length_of, take_step
+from bertbench.training import graph_trainer
+from bertbench.training.self_check import StepResult, check_fast_paths, length_of, masks_problem, take_step
 from tests.conftest import Tiny
+from tests.optim import apex_like
 from tests.ranks import run_ranks
+from tests.training.test_graphs import as_on_a_gpu
 
 ONEDNN = Products("onednn", "onednn", "onednn")
 
@@ -75,15 +78,90 @@ def test_a_wrong_path_is_refused_by_all_ranks_in_one_line_and_the_others_stay(
         assert graphs == "CUDA graphs refused: it needs torch.compile; steps that are launched one by one instead"
 
 
-def test_apex_without_moments_to_show_is_no_obstacle(tiny: Tiny) -> None:
-    (found,) = run_ranks(1, check_beside_apex, tiny("launch.ranks_per_node=1"))
-    assert (found.checked, found.refused, found.impl) == (("bf16",), (), "apex")
+Recorded = Callable[[], torch.Tensor]
 
 
-def check_beside_apex(world: World, system: System) -> Arithmetic:
-    """Check bf16 in a run whose optimizer is apex's; torch's stands for it here."""
+def sound(work: Recorded) -> Recorded:
+    return work
+
+
+def stale(work: Recorded) -> Recorded:
+    """A recording whose seed stays that of the moment it was made."""
+    state = torch.get_rng_state()
+
+    def replay() -> torch.Tensor:
+        torch.set_rng_state(state)
+        return work()
+
+    return replay
+
+
+def unseeded(work: Recorded) -> Recorded:
+    """A recording whose masks no seed decides."""
+
+    def replay() -> torch.Tensor:
+        torch.seed()
+        return work()
+
+    return replay
+
+
+DROPPING = ("launch.ranks_per_node=1", "compute.compile=graphs", "data.equal_counts=true", "model.hidden_dropout=0.1")
+
+
+@pytest.mark.parametrize(("record", "says"), [
+    (sound, ""),
+    (stale, "dropout drops the same numbers in every replay"),
+    (unseeded, "dropout doesn't follow the seed"),
+])  # fmt: skip
+def test_replays_need_new_masks_that_follow_the_seed(
+    record: Callable[[Recorded], Recorded], says: str, tiny: Tiny
+) -> None:
+    (found,) = run_ranks(1, masks_of, tiny(*DROPPING), record)
+    assert found.startswith(says)
+    assert bool(found) == bool(says)
+
+
+def masks_of(world: World, system: System, record: Callable[[Recorded], Recorded]) -> str:
+    with as_on_a_gpu():
+        return masks_problem(system, world, {}, record)
+
+
+def test_graphs_with_stale_masks_are_refused(tiny: Tiny) -> None:
+    (found,) = run_ranks(1, check_stale, tiny(*DROPPING))
+    (refused,) = found.refused
+    assert refused.startswith("CUDA graphs refused: dropout drops the same numbers in every replay: the loss of one")
+    assert found.compile == "default"
+
+
+def check_stale(world: World, system: System) -> Arithmetic:
+    """Check graphs of a trainer whose recordings are stale; all steps without dropout give the same loss."""
+    with as_on_a_gpu(), mock.patch.object(graph_trainer, "_recorder", lambda _: stale):
+        wanted = arithmetic(precision="bf16", compile="graphs")
+        return check_fast_paths(system, world, wanted, lambda *_: {"loss": torch.ones(())})
+
+
+def test_apexs_optimizer_is_checked_beside_torchs(tiny: Tiny) -> None:
+    system = tiny("launch.ranks_per_node=1")
+    (found,) = run_ranks(1, check_beside_apex, system, 1.0)
+    assert (found.checked, found.refused, found.impl) == (("bf16", "apex's optimizer"), (), "apex")
+    (found,) = run_ranks(1, check_beside_apex, system, 1.3)
+    (refusal,) = found.refused
+    assert refusal.startswith("apex's optimizer refused: ") and refusal.endswith("; torch's optimizer instead")
+    assert found.impl == "torch"
+
+
+def check_beside_apex(world: World, system: System, rate_factor: float) -> Arithmetic:
+    """Check a run whose optimizer is apex's, which stands in with a rate that is wrong by a factor."""
     optimizer = system.optimizer.model_copy(update={"impl": "apex"})
-    with mock.patch.dict(sys.modules, {"apex": mock.Mock(), "apex.optimizers": mock.Mock(FusedAdam=torch.optim.AdamW)}):
+    original = apex_like.FusedAdam.step
+
+    def step(adam: apex_like.FusedAdam, closure: Any = None) -> None:
+        for group in adam.param_groups:
+            group["lr"] *= rate_factor
+        original(adam, closure)
+
+    with apex_like.apex_installed(), mock.patch.object(apex_like.FusedAdam, "step", step):
         wanted = arithmetic(precision="bf16", impl="apex")
         return check_fast_paths(system.model_copy(update={"optimizer": optimizer}), world, wanted)
 

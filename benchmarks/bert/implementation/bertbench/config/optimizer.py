@@ -51,8 +51,8 @@ class OptimizerSettings(Section):
     weight_decay: NonNegativeFloat = 0.01
     """Decay of the matrices, as a factor of the learning rate; biases and LayerNorms have none."""
     impl: Implementation = "torch"
-    """`triton`: kernels of ours for CUDA, few launches for all tensors (tried on no GPU yet); `apex`: NVIDIA apex's
-    FusedLAMB or FusedAdam, which their PyTorch container brings; `auto`: triton on cuda, if it is installed and passes
+    """`triton`: kernels of ours for CUDA, few launches for all tensors; `apex`: NVIDIA apex's FusedLAMB or FusedAdam,
+    which their PyTorch container brings (tried on no GPU yet); `auto`: triton on cuda, if it is installed and passes
     the check of a run's fast paths, else torch."""
     ema_decay: Fraction = 0.0
     """Evaluate an exponential moving average of the weights, which keeps this share of itself at each step; 0: the
@@ -60,7 +60,8 @@ class OptimizerSettings(Section):
     muon: MuonSettings = MuonSettings()
     sharded: bool = False
     """Every rank sums, updates and keeps the state of its slice of every gradient bucket only (ZeRO's first stage);
-    the result is the same, but for rounding. Set it where memory is short, and on many nodes."""
+    the result is the same, but for rounding. Set it where memory is short, where NVLink joins the GPUs, and on many
+    nodes."""
 
     @property
     def is_adam_or_lamb(self) -> bool:
