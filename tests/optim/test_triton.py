@@ -5,6 +5,7 @@ import math
 import multiprocessing
 import re
 from functools import partial
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -91,6 +92,31 @@ def test_the_trust_ratio_is_one_where_a_norm_is_zero(alone: dict[str, Any]) -> N
     still, grows = alone["zero norms"]
     assert still == [1.0] * 4
     assert grows == pytest.approx([-0.1, 0.1, -0.1, 0.1])
+
+
+def copies_of_weights(options: OptimizerSettings, dtype: torch.dtype) -> tuple[int, bool]:
+    """Elements of copies that aren't their rounded weights; whether weights are those of a step without copies."""
+    ours, without = matrices(*SHAPES), matrices(*SHAPES)
+    copied = {ours[at]: torch.zeros(SHAPES[at], dtype=dtype) for at in (0, 1, 3)}
+    fused: dict[torch.Tensor, int] = {ours[1]: 2, without[1]: 2}
+    step = step_of()
+    optimizers = (
+        MultiTensorAdam(ours, options, fused, step, step, rounded=copied),
+        MultiTensorAdam(without, options, fused, step_of(), step_of()),
+    )
+    for number in range(2):
+        for optimizer, its in zip(optimizers, (ours, without), strict=True):
+            draw_gradients(its, number)
+            optimizer.step(0.03)
+    wrong = sum(int((weight.detach().to(dtype) != copy).sum()) for weight, copy in copied.items())
+    same = all(torch.equal(one, other) for one, other in zip(ours, without, strict=True))
+    return wrong, same
+
+
+def test_copies_are_the_new_weights_rounded_and_change_no_weight(alone: dict[str, Any]) -> None:
+    assert len(alone["copies"]) == 4
+    for case, found in alone["copies"].items():
+        assert found == (0, True), case
 
 
 def slices_beside_plain_ones(world: World, options: OptimizerSettings) -> float:
@@ -226,6 +252,7 @@ def on_ranks(world: World) -> dict[str, Any]:
         "zero norms": zero_norms(),
         "launches and bytes": [launches_and_bytes(count) for count in (1, 4)],
         "norms": norms(),
+        "copies": {case: copies_of_weights(*case) for case in product(BOTH, (torch.bfloat16, torch.float16))},
     }
 
 
@@ -262,12 +289,17 @@ _SIGNATURES = {
 
 
 @pytest.mark.parametrize("arch", [80, 90])
+@pytest.mark.parametrize("copies", [False, True])
 @pytest.mark.parametrize("name", _SIGNATURES)
-def test_machine_code_has_no_spills_and_loads_16_bytes_at_a_time(name: str, arch: int, tmp_path: Path) -> None:
+def test_machine_code_has_no_spills_and_loads_16_bytes_at_a_time(
+    name: str, copies: bool, arch: int, tmp_path: Path
+) -> None:
     module = kernels()
     constants: dict[str, Any] = {"ALIGNED": True, "CHUNK": module.CHUNK, "BLOCK": module.BLOCK}
     if name == "update_chunks":
         constants["LAMB"] = True
+    if name != "square_chunks":
+        constants["ROUNDED"] = triton.language.bfloat16 if copies else None
     ptx, used = machine_code(getattr(module, name), _SIGNATURES[name], constants, arch, tmp_path)
     wide = sum(".v4." in load for load in re.findall(r"ld\.global\S*", ptx))
     assert wide >= {"update_chunks": 8, "apply_chunks": 4, "square_chunks": 2}[name], "a thread's 8 elements: 2 loads"

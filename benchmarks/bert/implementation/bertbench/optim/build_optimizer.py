@@ -14,6 +14,7 @@ from bertbench.gradients.buckets import Buckets
 from bertbench.gradients.clip import gradient_norm
 from bertbench.model.bert import Bert
 from bertbench.model.logical_tensors import LogicalTensorFactory, LogicalTensors
+from bertbench.model.rounded_weights import RoundedWeights
 from bertbench.optim.adam import MultiTensorAdam, blocks_step, foreach_step, native_adam_step
 from bertbench.optim.optimizer import Optimizer, StepFunction
 
@@ -28,11 +29,13 @@ def build_optimizer(
     options: OptimizerSettings,
     buckets: Buckets | None = None,
     product: torch.dtype = torch.float32,
+    rounded: RoundedWeights | None = None,
 ) -> tuple[Optimizer, str]:
     """Return the optimizer of a model, already on its device, and a text that describes its arithmetic.
 
-    With `buckets` it updates this rank's slices of them; Muon multiplies in `product`. Collective: all ranks choose
-    the same arithmetic. Raises ConfigError if `options.impl` is not installed.
+    With `buckets` it updates this rank's slices of them; Muon multiplies in `product`; if it `writes_rounded`, it
+    writes the copies `rounded`. Collective: all ranks choose the same arithmetic. Raises ConfigError if `options.impl`
+    is not installed.
     """
     suffix = ", on this rank's slice of every bucket, weights gathered behind the next forward pass" if buckets else ""
     parameters = [parameter for parameter in model.parameters() if parameter.requires_grad]
@@ -52,8 +55,14 @@ def build_optimizer(
         from bertbench.gradients.slices import norms_over_slices  # noqa: PLC0415
 
         whole_norms = norms_over_slices(buckets, fused)
-    adam = MultiTensorAdam(parameters, options, fused, step, vector_step, tensor_factory(buckets), whole_norms)
+    copies = rounded.copies if rounded and writes_rounded(options) else None
+    adam = MultiTensorAdam(parameters, options, fused, step, vector_step, tensor_factory(buckets), whole_norms, copies)
     return adam, text + suffix
+
+
+def writes_rounded(options: OptimizerSettings) -> bool:
+    """Return whether the optimizer writes 16-bit copies of weights together with the weights."""
+    return options.is_adam_or_lamb and options.impl == "triton"
 
 
 def tensor_factory(buckets: Buckets | None) -> LogicalTensorFactory:

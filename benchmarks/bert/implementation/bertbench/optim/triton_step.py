@@ -2,8 +2,8 @@
 
 LAMB reads g, m, v, w and writes m, v, u; adds up the chunks' squares per tensor; reads u, w and writes w: 40 bytes a
 parameter in at most 5 launches. The gradient's norm takes 4 more bytes and 4 more launches; Adam takes 28 bytes and 2
-launches. Kernels load the clipping coefficient, the loss scale and the skip flag from device memory, so that a CUDA
-graph can replay them.
+launches. For 2 bytes more, both write 16-bit copies of the weights that products read. Kernels load the clipping
+coefficient, the loss scale and the skip flag from device memory, so that a CUDA graph can replay them.
 """
 
 from collections.abc import Callable, Sequence
@@ -16,7 +16,7 @@ from torch import Tensor, nn
 
 from bertbench.config.optimizer import OptimizerSettings
 from bertbench.model.logical_tensors import gradients_of
-from bertbench.optim.chunks import Chunks
+from bertbench.optim.chunks import Chunks, Companions
 from bertbench.optim.optimizer import StepScalars, StepTensors
 
 CHUNK = 8192  # elements of one program: 41,000 programs for BERT-Large, so that the last wave is short
@@ -48,13 +48,24 @@ def _pointer(table, row, tensor, tensors, ALIGNED: tl.constexpr):
 
 
 @triton.jit
+def _copy(table, tensor, tensors, ROUNDED: tl.constexpr, ALIGNED: tl.constexpr):
+    """Return a pointer to the tensor's copy in the format ROUNDED, and whether it has one."""
+    address = tl.load(table + 5 * tensors + tensor)
+    pointer = address.to(tl.pointer_type(ROUNDED))
+    return tl.multiple_of(pointer, 16) if ALIGNED else pointer, address != 0
+
+
+@triton.jit
 def update_chunks(
     table, chunk_tensors, chunk_numbers, first_chunk, tensors, chunks,
     rate, correction1, correction2, coefficient, taken,
     share1, keep2, share2, epsilon, decay, squares,
-    LAMB: tl.constexpr, ALIGNED: tl.constexpr, CHUNK: tl.constexpr, BLOCK: tl.constexpr,
+    LAMB: tl.constexpr, ROUNDED: tl.constexpr, ALIGNED: tl.constexpr, CHUNK: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
-    """Advance the moments; Adam updates weights, LAMB stores updates in the gradients, and squares of each chunk."""
+    """Advance the moments; Adam updates weights, LAMB stores updates in the gradients, and squares of each chunk.
+
+    ROUNDED is the format of the weights' copies, None if the table has none.
+    """
     chunk = first_chunk + tl.program_id(0)
     tensor, start, size = _begin(table, chunk_tensors, chunk_numbers, chunk, CHUNK)
     weights = _pointer(table, 1, tensor, tensors, ALIGNED)
@@ -66,6 +77,8 @@ def update_chunks(
     c1 = tl.load(correction1)
     c2 = tl.load(correction2)
     lr = tl.load(rate)
+    if ROUNDED is not None:
+        copies, has_copy = _copy(table, tensor, tensors, ROUNDED, ALIGNED)
     weight_squares = tl.zeros([BLOCK], tl.float32)
     update_squares = tl.zeros([BLOCK], tl.float32)
     for offset in range(0, CHUNK, BLOCK):
@@ -85,7 +98,10 @@ def update_chunks(
             weight_squares += weight * weight
             update_squares += tl.where(inside, update * update, 0.0)
         else:
-            tl.store(weights + place, weight - lr * update, inside)
+            weight = weight - lr * update
+            tl.store(weights + place, weight, inside)
+            if ROUNDED is not None:
+                tl.store(copies + place, weight.to(ROUNDED), inside & has_copy)
     if LAMB:
         tl.store(squares + chunk, tl.sum(weight_squares, 0))
         tl.store(squares + chunks + chunk, tl.sum(update_squares, 0))
@@ -94,7 +110,7 @@ def update_chunks(
 @triton.jit
 def apply_chunks(
     table, chunk_tensors, chunk_numbers, first_chunk, tensors, rate, norms,
-    ALIGNED: tl.constexpr, CHUNK: tl.constexpr, BLOCK: tl.constexpr,
+    ROUNDED: tl.constexpr, ALIGNED: tl.constexpr, CHUNK: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
     """LAMB's second pass: weights -= rate * |weights| / |updates| * updates, which the gradients hold."""
     chunk = first_chunk + tl.program_id(0)
@@ -105,11 +121,16 @@ def apply_chunks(
     update_norm = tl.load(norms + tensors + tensor)
     known = (weight_norm > 0) & (update_norm > 0)
     factor = tl.load(rate) * tl.where(known, tl.div_rn(weight_norm, tl.where(known, update_norm, 1.0)), 1.0)
+    if ROUNDED is not None:
+        copies, has_copy = _copy(table, tensor, tensors, ROUNDED, ALIGNED)
     for offset in range(0, CHUNK, BLOCK):
         place, inside = _places(start + offset, size, BLOCK, ALIGNED)
         weight = tl.load(weights + place, inside, 0.0)
         update = tl.load(updates + place, inside, 0.0)
-        tl.store(weights + place, weight - factor * update, inside)
+        weight = weight - factor * update
+        tl.store(weights + place, weight, inside)
+        if ROUNDED is not None:
+            tl.store(copies + place, weight.to(ROUNDED), inside & has_copy)
 
 
 @triton.jit
@@ -156,11 +177,16 @@ class TritonStep:
         options: OptimizerSettings,
         scalars: StepScalars,
         whole_norms: Callable[[Tensor], Tensor] = lambda norms: norms,
+        rounded: Companions = (),
     ) -> None:
-        """Update weights and moments as `adam.foreach_step` does; it overwrites the gradients."""
+        """Update weights and moments as `adam.foreach_step` does; it overwrites the gradients.
+
+        `rounded` are copies of the weights in 16 bits, None for a weight without: the step writes them, too.
+        """
         address = tensors.weights[0].data_ptr()
-        if address not in self._plans or not self._plans[address].chunks.are_of(tensors):
-            self._plans[address] = _planned(tensors, rows=2)
+        if address not in self._plans or not self._plans[address].chunks.are_of(tensors, rounded):
+            self._plans[address] = _planned(tensors, 2, rounded)
+        copy_format = _format_of(rounded)
         chunks, squares, norms = self._plans[address]
         if self._scalars is not scalars:
             self._scalars = scalars
@@ -176,7 +202,8 @@ class TritonStep:
             update_chunks[(count,)](
                 *chunks.tables, first, chunks.size, chunks.count, *self._numbers,
                 1 - options.beta1, options.beta2, 1 - options.beta2, options.epsilon, options.weight_decay,
-                squares, LAMB=options.trust_ratio, ALIGNED=aligned, CHUNK=CHUNK, BLOCK=BLOCK,
+                squares,
+                LAMB=options.trust_ratio, ROUNDED=copy_format, ALIGNED=aligned, CHUNK=CHUNK, BLOCK=BLOCK,
             )  # fmt: skip
         if not options.trust_ratio:
             return
@@ -184,8 +211,9 @@ class TritonStep:
         tensor_norms = whole_norms(norms)
         for first, count, aligned in chunks.launches:
             apply_chunks[(count,)](
-                *chunks.tables, first, chunks.size, rate, tensor_norms, ALIGNED=aligned, CHUNK=CHUNK, BLOCK=BLOCK
-            )
+                *chunks.tables, first, chunks.size, rate, tensor_norms,
+                ROUNDED=copy_format, ALIGNED=aligned, CHUNK=CHUNK, BLOCK=BLOCK,
+            )  # fmt: skip
 
 
 class TritonNorm:
@@ -199,7 +227,7 @@ class TritonNorm:
         """Return the norm on the device; every parameter has a gradient."""
         gradients = [gradients_of(self._parameters)]
         if self._plan is None or not self._plan.chunks.are_of(gradients):
-            self._plan = _planned(gradients, rows=1)
+            self._plan = _planned(gradients, 1)
         chunks, squares, norms = self._plan
         for first, count, aligned in chunks.launches:
             square_chunks[(count,)](
@@ -219,8 +247,14 @@ class _Plan(NamedTuple):
     """Of each tensor, [rows, tensors]."""
 
 
-def _planned(lists: Sequence[Sequence[Tensor]], rows: int) -> _Plan:
-    chunks = Chunks(lists, CHUNK)
+def _format_of(rounded: Companions) -> tl.dtype | None:
+    """Return Triton's type of the copies, None if there are none."""
+    formats = {torch.bfloat16: tl.bfloat16, torch.float16: tl.float16}
+    return next((formats[copy.dtype] for copy in rounded if copy is not None), None)
+
+
+def _planned(lists: Sequence[Sequence[Tensor]], rows: int, companions: Companions = ()) -> _Plan:
+    chunks = Chunks(lists, CHUNK, companions)
     return _Plan(chunks, chunks.new(rows, chunks.count), chunks.new(rows, chunks.size))
 
 

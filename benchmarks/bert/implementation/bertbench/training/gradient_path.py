@@ -20,10 +20,13 @@ from bertbench.gradients.clip import make_clip
 from bertbench.gradients.exchange import Exchange, choose_exchange
 from bertbench.gradients.gradient_sum import ELEMENT_SUMS, GradientSum, OwnGradient, sum_class
 from bertbench.gradients.reducer import GradientReducer, PartwiseReducer, Reducer
+from bertbench.model.arithmetic import autocast_type
 from bertbench.model.bert import Bert
 from bertbench.model.logical_tensors import LogicalTensors
+from bertbench.model.options import unchecked_mode
+from bertbench.model.rounded_weights import RoundedWeights, rounded_layers
 from bertbench.optim.average import AverageView, EvaluationView
-from bertbench.optim.build_optimizer import build_norm, build_optimizer, tensor_factory
+from bertbench.optim.build_optimizer import build_norm, build_optimizer, tensor_factory, writes_rounded
 from bertbench.optim.optimizer import Optimizer
 from bertbench.optim.step_scale import FixedScale, LossScaler, RecordedScale
 
@@ -77,8 +80,13 @@ def build_path(system: System, world: World, model: Bert, backward: Callable[[],
     else:
         in_place = _records_accumulation(system)
         reducer = GradientReducer(buckets, clip, gradient_sum, norm, scale.factor, in_place)
-    optimizer, arithmetic = build_optimizer(model, system.optimizer, sliced_buckets, _product_format(system, world))
-    weights = _build_weights(model, sliced_buckets, exchange)
+    rounded = _round_weights(system, world, model)
+    product = _product_format(system, world)
+    optimizer, arithmetic = build_optimizer(model, system.optimizer, sliced_buckets, product, rounded)
+    if sliced_buckets is None:
+        weights = ModelWeights(rounded, writes_rounded(system.optimizer))
+    else:
+        weights = _slice_weights(model, sliced_buckets, exchange)
     outer_step, view = _build_view(system, model, weights, sliced_buckets, exchange)
     return GradientPath(
         scale=scale,
@@ -182,9 +190,20 @@ def _product_format(system: System, world: World) -> torch.dtype:
     return torch.float32
 
 
-def _build_weights(model: Bert, sliced_buckets: Buckets | None, exchange: Exchange) -> ModelWeights:
-    if sliced_buckets is None:
-        return ModelWeights()
+def _round_weights(system: System, world: World, model: Bert) -> RoundedWeights | None:
+    """Return copies of the weights that compiled products read in 16 bits; None where they would have to travel.
+
+    Sharded weights arrive in fp32 behind the next forward pass, and ranks that train alone replace theirs by a mean.
+    """
+    dtype = autocast_type(system.precision.compute)
+    is_compiled = unchecked_mode(system.compute.compile, world.device.type) != "none"
+    stays_here = not system.optimizer.sharded and system.sync.outer is None
+    if dtype is None or not is_compiled or not stays_here:
+        return None
+    return RoundedWeights(rounded_layers(model), dtype)
+
+
+def _slice_weights(model: Bert, sliced_buckets: Buckets, exchange: Exchange) -> ModelWeights:
     from bertbench.gradients.slices import SlicedWeights  # noqa: PLC0415
 
     return SlicedWeights(model, sliced_buckets, exchange)
