@@ -7,6 +7,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from itertools import chain
 from typing import Any
 from unittest import mock
 
@@ -48,7 +49,7 @@ class ChunkedKernels:
             # in a run, gradients stay in their buckets
             plan.are_of = lambda lists, companions=(): True  # type: ignore[method-assign]
             table = id(plan.tables[0])
-            copies = [copy for copy in companions if copy is not None]
+            copies = [copy for copy in chain.from_iterable(companions) if copy is not None]
             self._elements[table] = sum(tensor.numel() for tensor in lists[0]) / plan.count
             self._bytes_of_copies[table] = sum(copy.nbytes for copy in copies) / plan.count
             return plan

@@ -119,6 +119,34 @@ def test_copies_are_the_new_weights_rounded_and_change_no_weight(alone: dict[str
         assert found == (0, True), case
 
 
+def with_summed_gradients(options: OptimizerSettings) -> tuple[bool, bool]:
+    """Whether norms, and weights after two steps, are those of the same gradients in float32."""
+    ours, plain = matrices(*SHAPES), matrices(*SHAPES)
+    summed = {weight: torch.empty_like(weight, dtype=torch.bfloat16, requires_grad=False) for weight in ours}
+    step, plain_step = step_of(), step_of()
+    optimizers = (
+        MultiTensorAdam(ours, options, None, step, step, summed=summed),
+        MultiTensorAdam(plain, options, None, plain_step, plain_step),
+    )
+    norms_of = kernels().TritonNorm(ours, summed), kernels().TritonNorm(plain)
+    same_norms = True
+    for number in range(2):
+        draw_gradients(plain, number)
+        for weight, other in zip(ours, plain, strict=True):
+            summed[weight].copy_(other.grad)
+            other.grad = summed[weight].float()
+            weight.grad = torch.full_like(weight, math.nan)  # what the updates overwrite
+        found, expected = (norm() for norm in norms_of)
+        same_norms = same_norms and torch.equal(found, expected)
+        for optimizer in optimizers:
+            optimizer.step(0.03, torch.tensor(0.5))
+    return same_norms, all(torch.equal(one, other) for one, other in zip(ours, plain, strict=True))
+
+
+def test_gradients_summed_in_16_bits_are_read_as_they_are(alone: dict[str, Any]) -> None:
+    assert alone["summed"] == {options: (True, True) for options in BOTH}
+
+
 def slices_beside_plain_ones(world: World, options: OptimizerSettings) -> float:
     """How far two ranks' slices are from the plain optimizer, after three steps."""
     plain, sliced = matrices(*SHAPES), matrices(*SHAPES)
@@ -252,6 +280,7 @@ def on_ranks(world: World) -> dict[str, Any]:
         "zero norms": zero_norms(),
         "launches and bytes": [launches_and_bytes(count) for count in (1, 4)],
         "norms": norms(),
+        "summed": {options: with_summed_gradients(options) for options in BOTH},
         "copies": {case: copies_of_weights(*case) for case in product(BOTH, (torch.bfloat16, torch.float16))},
     }
 
@@ -289,17 +318,21 @@ _SIGNATURES = {
 
 
 @pytest.mark.parametrize("arch", [80, 90])
-@pytest.mark.parametrize("copies", [False, True])
+@pytest.mark.parametrize("halves", [False, True])
 @pytest.mark.parametrize("name", _SIGNATURES)
 def test_machine_code_has_no_spills_and_loads_16_bytes_at_a_time(
-    name: str, copies: bool, arch: int, tmp_path: Path
+    name: str, halves: bool, arch: int, tmp_path: Path
 ) -> None:
     module = kernels()
     constants: dict[str, Any] = {"ALIGNED": True, "CHUNK": module.CHUNK, "BLOCK": module.BLOCK}
-    if name == "update_chunks":
-        constants["LAMB"] = True
-    if name != "square_chunks":
-        constants["ROUNDED"] = triton.language.bfloat16 if copies else None
+    half = triton.language.bfloat16 if halves else None
+    match name:
+        case "update_chunks":
+            constants |= {"LAMB": True, "ROUNDED": half, "SUMMED": half}
+        case "apply_chunks":
+            constants |= {"ROUNDED": half}
+        case "square_chunks":
+            constants |= {"FORMAT": half or triton.language.float32}
     ptx, used = machine_code(getattr(module, name), _SIGNATURES[name], constants, arch, tmp_path)
     wide = sum(".v4." in load for load in re.findall(r"ld\.global\S*", ptx))
     assert wide >= {"update_chunks": 8, "apply_chunks": 4, "square_chunks": 2}[name], "a thread's 8 elements: 2 loads"

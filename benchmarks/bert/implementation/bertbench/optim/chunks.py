@@ -13,7 +13,8 @@ from torch import Tensor
 
 from bertbench.common.scalars import Scalar, scalar_tensor
 
-Companions = Sequence[Tensor | None]
+Companions = Sequence[Sequence[Tensor | None]]
+"""More lists, with None for tensors that have no companion."""
 
 _MOST_ELEMENTS = 2**31
 _ALIGNED_BYTES = 16  # the widest load of a GPU
@@ -33,7 +34,7 @@ class ChunkTables(NamedTuple):
     """What a kernel reads to find its chunk, on the tensors' device."""
 
     sizes_and_addresses: Tensor
-    """[1 + lists, tensors], and one row more for companions."""
+    """[1 + lists + companions, tensors]."""
     tensor_of_chunk: Tensor
     """For each chunk, the number of its tensor."""
     number_in_tensor: Tensor
@@ -43,9 +44,8 @@ class ChunkTables(NamedTuple):
 class Chunks:
     """Equally long lists of flat tensors; tensors at the same index have the same size.
 
-    `companions` are one more list, with None for those that have none: the table holds 0 for their address. The plan
-    reorders tensors, aligned ones first; `norms` that a kernel reads or writes keep the lists' order. All is on the
-    tensors' device.
+    The table holds 0 for the address of a companion that is None. The plan reorders tensors, aligned ones first;
+    `norms` that a kernel reads or writes keep the lists' order. All is on the tensors' device.
     """
 
     def __init__(self, lists: Sequence[Sequence[Tensor]], chunk: int, companions: Companions = ()) -> None:
@@ -99,7 +99,4 @@ class Chunks:
 
 
 def _addresses(lists: Sequence[Sequence[Tensor]], companions: Companions) -> list[list[int]]:
-    addresses = [[tensor.data_ptr() for tensor in tensors] for tensors in lists]
-    if companions:
-        addresses.append([0 if tensor is None else tensor.data_ptr() for tensor in companions])
-    return addresses
+    return [[0 if tensor is None else tensor.data_ptr() for tensor in tensors] for tensors in (*lists, *companions)]

@@ -2,11 +2,12 @@
 
 LAMB reads g, m, v, w and writes m, v, u; adds up the chunks' squares per tensor; reads u, w and writes w: 40 bytes a
 parameter in at most 5 launches. The gradient's norm takes 4 more bytes and 4 more launches; Adam takes 28 bytes and 2
-launches. For 2 bytes more, both write 16-bit copies of the weights that products read. Kernels load the clipping
-coefficient, the loss scale and the skip flag from device memory, so that a CUDA graph can replay them.
+launches. For 2 bytes more, both write 16-bit copies of the weights that products read; gradients that were summed in 16
+bits take 2 bytes less a read. Kernels load the clipping coefficient, the loss scale and the skip flag from device
+memory, so that a CUDA graph can replay them.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple
 
 import torch
@@ -42,17 +43,14 @@ def _places(start, size, BLOCK: tl.constexpr, ALIGNED: tl.constexpr):
 
 
 @triton.jit
-def _pointer(table, row, tensor, tensors, ALIGNED: tl.constexpr):
-    pointer = tl.load(table + row * tensors + tensor).to(tl.pointer_type(tl.float32))
+def _pointer(table, row, tensor, tensors, ALIGNED: tl.constexpr, FORMAT: tl.constexpr = tl.float32):
+    pointer = tl.load(table + row * tensors + tensor).to(tl.pointer_type(FORMAT))
     return tl.multiple_of(pointer, 16) if ALIGNED else pointer
 
 
 @triton.jit
-def _copy(table, tensor, tensors, ROUNDED: tl.constexpr, ALIGNED: tl.constexpr):
-    """Return a pointer to the tensor's copy in the format ROUNDED, and whether it has one."""
-    address = tl.load(table + 5 * tensors + tensor)
-    pointer = address.to(tl.pointer_type(ROUNDED))
-    return tl.multiple_of(pointer, 16) if ALIGNED else pointer, address != 0
+def _exists(table, row, tensor, tensors):
+    return tl.load(table + row * tensors + tensor) != 0
 
 
 @triton.jit
@@ -60,11 +58,13 @@ def update_chunks(
     table, chunk_tensors, chunk_numbers, first_chunk, tensors, chunks,
     rate, correction1, correction2, coefficient, taken,
     share1, keep2, share2, epsilon, decay, squares,
-    LAMB: tl.constexpr, ROUNDED: tl.constexpr, ALIGNED: tl.constexpr, CHUNK: tl.constexpr, BLOCK: tl.constexpr,
+    LAMB: tl.constexpr, ROUNDED: tl.constexpr, SUMMED: tl.constexpr, ALIGNED: tl.constexpr, CHUNK: tl.constexpr,
+    BLOCK: tl.constexpr,
 ):  # fmt: skip
     """Advance the moments; Adam updates weights, LAMB stores updates in the gradients, and squares of each chunk.
 
-    ROUNDED is the format of the weights' copies, None if the table has none.
+    ROUNDED is the format of the weights' copies, SUMMED that of gradients that are read in place of those in fp32; None
+    if the table has none.
     """
     chunk = first_chunk + tl.program_id(0)
     tensor, start, size = _begin(table, chunk_tensors, chunk_numbers, chunk, CHUNK)
@@ -78,13 +78,17 @@ def update_chunks(
     c2 = tl.load(correction2)
     lr = tl.load(rate)
     if ROUNDED is not None:
-        copies, has_copy = _copy(table, tensor, tensors, ROUNDED, ALIGNED)
+        copies = _pointer(table, 5, tensor, tensors, ALIGNED, ROUNDED)
+        has_copy = _exists(table, 5, tensor, tensors)
+    summed = gradients
+    if SUMMED is not None:
+        summed = _pointer(table, 6, tensor, tensors, ALIGNED, SUMMED)
     weight_squares = tl.zeros([BLOCK], tl.float32)
     update_squares = tl.zeros([BLOCK], tl.float32)
     for offset in range(0, CHUNK, BLOCK):
         place, inside = _places(start + offset, size, BLOCK, ALIGNED)
         weight = tl.load(weights + place, inside, 0.0)
-        gradient = tl.load(gradients + place, inside, 0.0) * factor
+        gradient = tl.load(summed + place, inside, 0.0).to(tl.float32) * factor
         first = tl.load(firsts + place, inside, 0.0)
         second = tl.load(seconds + place, inside, 0.0)
         # a skipped step's gradient may be NaN: select instead of multiplying by 0
@@ -122,7 +126,8 @@ def apply_chunks(
     known = (weight_norm > 0) & (update_norm > 0)
     factor = tl.load(rate) * tl.where(known, tl.div_rn(weight_norm, tl.where(known, update_norm, 1.0)), 1.0)
     if ROUNDED is not None:
-        copies, has_copy = _copy(table, tensor, tensors, ROUNDED, ALIGNED)
+        copies = _pointer(table, 5, tensor, tensors, ALIGNED, ROUNDED)
+        has_copy = _exists(table, 5, tensor, tensors)
     for offset in range(0, CHUNK, BLOCK):
         place, inside = _places(start + offset, size, BLOCK, ALIGNED)
         weight = tl.load(weights + place, inside, 0.0)
@@ -136,16 +141,16 @@ def apply_chunks(
 @triton.jit
 def square_chunks(
     table, chunk_tensors, chunk_numbers, first_chunk, tensors, squares,
-    ALIGNED: tl.constexpr, CHUNK: tl.constexpr, BLOCK: tl.constexpr,
+    FORMAT: tl.constexpr, ALIGNED: tl.constexpr, CHUNK: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
-    """Add up the squares of each chunk."""
+    """Add up the squares of each chunk, of numbers in FORMAT."""
     chunk = first_chunk + tl.program_id(0)
     tensor, start, size = _begin(table, chunk_tensors, chunk_numbers, chunk, CHUNK)
-    numbers = _pointer(table, 1, tensor, tensors, ALIGNED)
+    numbers = _pointer(table, 1, tensor, tensors, ALIGNED, FORMAT)
     total = tl.zeros([BLOCK], tl.float32)
     for offset in range(0, CHUNK, BLOCK):
         place, inside = _places(start + offset, size, BLOCK, ALIGNED)
-        number = tl.load(numbers + place, inside, 0.0)
+        number = tl.load(numbers + place, inside, 0.0).to(tl.float32)
         total += number * number
     tl.store(squares + chunk, tl.sum(total, 0))
 
@@ -177,15 +182,19 @@ class TritonStep:
         options: OptimizerSettings,
         scalars: StepScalars,
         whole_norms: Callable[[Tensor], Tensor] = lambda norms: norms,
-        rounded: Companions = (),
+        rounded: Sequence[Tensor | None] = (),
+        summed: Sequence[Tensor | None] = (),
     ) -> None:
         """Update weights and moments as `adam.foreach_step` does; it overwrites the gradients.
 
-        `rounded` are copies of the weights in 16 bits, None for a weight without: the step writes them, too.
+        `rounded` are copies of the weights in 16 bits, None for a weight without: the step writes them, too. `summed`
+        are gradients in 16 bits to read in place of the given ones.
         """
+        none = [None] * len(tensors.weights)
+        companions = (rounded or none, summed or none) if rounded or summed else ()
         address = tensors.weights[0].data_ptr()
-        if address not in self._plans or not self._plans[address].chunks.are_of(tensors, rounded):
-            self._plans[address] = _planned(tensors, 2, rounded)
+        if address not in self._plans or not self._plans[address].chunks.are_of(tensors, companions):
+            self._plans[address] = _planned(tensors, 2, companions)
         copy_format = _format_of(rounded)
         chunks, squares, norms = self._plans[address]
         if self._scalars is not scalars:
@@ -202,8 +211,8 @@ class TritonStep:
             update_chunks[(count,)](
                 *chunks.tables, first, chunks.size, chunks.count, *self._numbers,
                 1 - options.beta1, options.beta2, 1 - options.beta2, options.epsilon, options.weight_decay,
-                squares,
-                LAMB=options.trust_ratio, ROUNDED=copy_format, ALIGNED=aligned, CHUNK=CHUNK, BLOCK=BLOCK,
+                squares, LAMB=options.trust_ratio, ROUNDED=copy_format, SUMMED=_format_of(summed),
+                ALIGNED=aligned, CHUNK=CHUNK, BLOCK=BLOCK,
             )  # fmt: skip
         if not options.trust_ratio:
             return
@@ -219,20 +228,26 @@ class TritonStep:
 class TritonNorm:
     """Compute the norm of all parameters' gradients, in at most 3 launches of ours and one of torch's."""
 
-    def __init__(self, parameters: Sequence[nn.Parameter]) -> None:
+    def __init__(self, parameters: Sequence[nn.Parameter], summed: Mapping[Tensor, Tensor] | None = None) -> None:
+        """Take the parameters, and their gradients if those are kept in 16 bits."""
         self._parameters = parameters
+        self._summed = summed or {}
         self._plan: _Plan | None = None
 
     def __call__(self) -> Tensor:
         """Return the norm on the device; every parameter has a gradient."""
-        gradients = [gradients_of(self._parameters)]
+        if self._summed:
+            gradients = [[self._summed[parameter] for parameter in self._parameters]]
+        else:
+            gradients = [gradients_of(self._parameters)]
         if self._plan is None or not self._plan.chunks.are_of(gradients):
             self._plan = _planned(gradients, 1)
         chunks, squares, norms = self._plan
         for first, count, aligned in chunks.launches:
             square_chunks[(count,)](
-                *chunks.tables, first, chunks.size, squares, ALIGNED=aligned, CHUNK=CHUNK, BLOCK=BLOCK
-            )
+                *chunks.tables, first, chunks.size, squares,
+                FORMAT=_format_of(gradients[0]), ALIGNED=aligned, CHUNK=CHUNK, BLOCK=BLOCK,
+            )  # fmt: skip
         _norms(chunks, squares, norms)
         return torch.linalg.vector_norm(norms)
 
@@ -247,10 +262,10 @@ class _Plan(NamedTuple):
     """Of each tensor, [rows, tensors]."""
 
 
-def _format_of(rounded: Companions) -> tl.dtype | None:
-    """Return Triton's type of the copies, None if there are none."""
-    formats = {torch.bfloat16: tl.bfloat16, torch.float16: tl.float16}
-    return next((formats[copy.dtype] for copy in rounded if copy is not None), None)
+def _format_of(tensors: Sequence[Tensor | None]) -> tl.dtype | None:
+    """Return Triton's type of the tensors, None if there are none."""
+    formats = {torch.float32: tl.float32, torch.bfloat16: tl.bfloat16, torch.float16: tl.float16}
+    return next((formats[tensor.dtype] for tensor in tensors if tensor is not None), None)
 
 
 def _planned(lists: Sequence[Sequence[Tensor]], rows: int, companions: Companions = ()) -> _Plan:
