@@ -42,9 +42,7 @@ class ChunkedKernels:
         """Let kernels count instead of running, and let plans accept fake tensors."""
         from bertbench.optim import chunks, triton_step  # noqa: PLC0415 - Triton, which is optional
 
-        def planned(
-            lists: Sequence[Sequence[Tensor]], chunk: int, companions: chunks.Companions = ()
-        ) -> chunks.Chunks:
+        def planned(lists: Sequence[Sequence[Tensor]], chunk: int, companions: chunks.Companions = ()) -> chunks.Chunks:
             plan = chunks.Chunks(lists, chunk, companions)
             # in a run, gradients stay in their buckets
             plan.are_of = lambda lists, companions=(): True  # type: ignore[method-assign]

@@ -108,9 +108,16 @@ def copies_of_weights(options: OptimizerSettings, dtype: torch.dtype) -> tuple[i
         for optimizer, its in zip(optimizers, (ours, without), strict=True):
             draw_gradients(its, number)
             optimizer.step(0.03)
-    wrong = sum(int((weight.detach().to(dtype) != copy).sum()) for weight, copy in copied.items())
+    wrong = sum(int((by_interpreter_in(dtype, weight.detach()) != copy).sum()) for weight, copy in copied.items())
     same = all(torch.equal(one, other) for one, other in zip(ours, without, strict=True))
     return wrong, same
+
+
+def by_interpreter_in(dtype: torch.dtype, weight: torch.Tensor) -> torch.Tensor:
+    """The numbers in 16 bits: Triton's interpreter cuts off what bf16 can't hold, where a GPU rounds (see below)."""
+    if dtype == torch.bfloat16:
+        weight = (weight.view(torch.int32) >> 16 << 16).view(torch.float32)
+    return weight.to(dtype)
 
 
 def test_copies_are_the_new_weights_rounded_and_change_no_weight(alone: dict[str, Any]) -> None:
@@ -144,7 +151,7 @@ def with_summed_gradients(options: OptimizerSettings) -> tuple[bool, bool]:
 
 
 def test_gradients_summed_in_16_bits_are_read_as_they_are(alone: dict[str, Any]) -> None:
-    assert alone["summed"] == {options: (True, True) for options in BOTH}
+    assert alone["summed"] == dict.fromkeys(BOTH, (True, True))
 
 
 def slices_beside_plain_ones(world: World, options: OptimizerSettings) -> float:
@@ -334,8 +341,14 @@ def test_machine_code_has_no_spills_and_loads_16_bytes_at_a_time(
         case "square_chunks":
             constants |= {"FORMAT": half or triton.language.float32}
     ptx, used = machine_code(getattr(module, name), _SIGNATURES[name], constants, arch, tmp_path)
-    wide = sum(".v4." in load for load in re.findall(r"ld\.global\S*", ptx))
-    assert wide >= {"update_chunks": 8, "apply_chunks": 4, "square_chunks": 2}[name], "a thread's 8 elements: 2 loads"
+    loads = re.findall(r"ld\.global\S*", ptx)
+    # a thread's 8 elements are 2 loads of 16 bytes, or of 8 bytes in bf16
+    in_half = 2 if halves and name != "apply_chunks" else 0
+    assert sum(".v2." in load for load in loads) >= in_half
+    wide = {"update_chunks": 8, "apply_chunks": 4, "square_chunks": 2}[name] - in_half
+    assert sum(".v4." in load for load in loads) >= wide
+    if halves and name == "apply_chunks":
+        assert "cvt.rn.bf16" in ptx, "rounds to the nearest"
     assert used.spill_bytes == 0
     assert used.registers <= 96, "5 blocks of 128 threads on a multiprocessor"
 

@@ -85,8 +85,9 @@ class _AllocatedFrom(TorchDispatchMode):
     def __torch_dispatch__(
         self, function: Any, types: Any, arguments: Sequence[Any] = (), options: dict[str, Any] | None = None
     ) -> Any:
-        if function is torch.ops.aten.empty_like.default and not options:
+        options = options or {}
+        if function is torch.ops.aten.empty_like.default and not any(options.values()):
             given = self._memory.pop(arguments[0].data_ptr(), None)
             if given is not None:
                 return given
-        return function(*arguments, **(options or {}))
+        return function(*arguments, **options)
