@@ -49,7 +49,7 @@ def recorded(clone: Path, other_load: str) -> dict[str, Any]:
         "other_load": other_load,
         "seed": facts.seed,
         "seconds_to_target": round(facts.time_to_train_s or 0, 1),
-        "samples_to_target": facts.samples,
+        "samples_to_target": int(facts.samples or 0),
         "dataset_mb": _megabytes(clone / "data" / "cpu_demo"),
         "environment_mb": _megabytes(clone / ".venv"),
         "printed": printed,
