@@ -292,12 +292,12 @@ def on_ranks(world: World) -> dict[str, Any]:
     }
 
 
-def by_interpreter(count: int, function: Any) -> list[Any]:
+def by_interpreter(count: int, function: Any, *arguments: Any) -> list[Any]:
     """What each rank answers, in new processes: Triton reads once, when it is imported, whether it is to interpret."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("TRITON_INTERPRET", "1")
         patch.setattr(ranks, "CONTEXT", multiprocessing.get_context("spawn"))
-        return ranks.run_ranks(count, function)
+        return ranks.run_ranks(count, function, *arguments)
 
 
 @pytest.fixture(scope="module")

@@ -73,7 +73,8 @@ class Arithmetic:
             f"{by_onednn} of {3 * len(self.products)} products by oneDNN" if self.products else "torch's products"
         )
         checked = f"; checked beside plain arithmetic: {', '.join(self.checked)}" if self.checked else ""
-        line = f"arithmetic: {self.precision}, {libraries} ({self.source}){checked}"
+        narrow = ", bf16 between layers" if self.precision == "bf16" and self.residual == "bf16" else ""
+        line = f"arithmetic: {self.precision}{narrow}, {libraries} ({self.source}){checked}"
         return "\n".join([line, *(f"warning: {refusal}" for refusal in self.refused)])
 
     def record(self) -> dict[str, Any]:
