@@ -99,6 +99,7 @@ def test_an_old_name_exits_2_with_the_new_one_which_exists(old: str, capsys: Cap
     assert command is not None
     parser = argparse.ArgumentParser()
     command.add_arguments(parser)
+    # argparse lists a parser's options nowhere else
     assert {word for word in new.split() if word.startswith("--")} <= parser._option_string_actions.keys()
 
 

@@ -4,10 +4,7 @@ The rules ask of the runs together: their number, at most one failure, one syste
 converge than the reference.
 """
 
-import io
-import json
-import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -15,20 +12,17 @@ from typing import Any
 from compliance.judge import Judgement, asked_together, judge_log
 from compliance.official import DEFAULT_RULESET, tools
 from compliance.official.ruleset import ruleset_of_path
+from compliance.package.checker_options import OPTIONS_FILE, SEED_CHECKER_BYPASS, checker_options
+from compliance.package.convergence import SCALING_FILE, judge_convergence, judge_scaling, samples_to_converge
 from compliance.package.power import FOLDER, ResultPower, judge_power
 from compliance.read.description import DIVISIONS, fields_of_result
 from compliance.read.find import LOG_PATTERN
 from compliance.read.record import distinct, shown
-from compliance.read.run import Converged, RunFacts, number
+from compliance.read.run import RunFacts
 from compliance.read.score import olympic_mean
-from compliance.read.source import CannotJudge, read_plain
+from compliance.read.source import CannotJudge
 from compliance.rules.benchmark_results import FAILED_RUNS, RUNS, SAME_SYSTEM
-from compliance.rules.convergence_points import (
-    CONVERGENCE,
-    SCALING,
-    TRAIN_SAMPLES_SINCE,
-    evaluations_report_training_samples,
-)
+from compliance.rules.convergence_points import CONVERGENCE
 from compliance.rules.divisions import BELONGS
 from compliance.rules.random_numbers import (
     SEEDS,
@@ -40,10 +34,6 @@ from compliance.rules.random_numbers import (
 from compliance.rules.rule import Breach, Unchecked
 from compliance.rules.run_results import run_is_a_result
 
-_PARAMETERS = "package_checker_params"
-_SCALING = "scaling.json"
-_LARGEST_NOTE = 1 << 16
-"""Bytes of the two files above; published ones have some tens."""
 _MOST_RUNS = 50
 """Runs that are judged; ten make a result."""
 
@@ -115,10 +105,10 @@ def judge_result(folder: Path, ruleset: str | None = None, name: str | None = No
         findings += _seeds(folder, ruleset, unreadable, runs)
     convergence = None
     if closed and ruleset >= CONVERGENCE.since and len(logs) == tools.runs_per_result(folder.name) and runs:
-        converged = _samples_to_converge(logs, ruleset)
+        converged = samples_to_converge(logs, ruleset)
         convergence = tools.convergence(converged, ruleset)
-        findings += _convergence(folder, convergence, converged)
-    findings += _scaling(folder, convergence.scaling if convergence else 1.0)
+        findings += judge_convergence(folder, convergence, converged)
+    findings += judge_scaling(folder, convergence.scaling if convergence else 1.0)
     all_findings = [_with_result_named(finding, name) for finding in findings]
     all_findings += _power_findings(power, failing)
     times = [log.facts.time_to_train_s if _converged(log) and log.facts else None for log in logs]
@@ -176,53 +166,12 @@ def _has_unreadable_record(log: Judgement) -> bool:
     return any(breach.rule.id == "record" for breach in log.breaches)
 
 
-def _samples_to_converge(logs: Sequence[Judgement], ruleset: str) -> list[Converged]:
-    """Return each run's samples to converge, as the official checker reads them.
-
-    It takes the last epoch_num, or the last train_samples of all runs if the submitter gives --rcp-bert-train-samples
-    ("Benchmark Specific Rules"). A package doesn't say if; we take train_samples where epoch_num counts no samples.
-    """
-    by_epoch_num = [_to_converge(log.facts, _by_epoch_num) for log in logs]
-    if ruleset < TRAIN_SAMPLES_SINCE or not any(_counts_no_samples(log) for log in logs):
-        return by_epoch_num
-    by_train_samples = [_to_converge(log.facts, _by_train_samples) for log in logs]
-    for epoch, train in zip(by_epoch_num, by_train_samples, strict=True):
-        if epoch.samples is not None and train.samples is None:
-            return by_epoch_num  # the option would be of no use: a run doesn't log them
-    return by_train_samples
-
-
-def _counts_no_samples(log: Judgement) -> bool:
-    """Return whether the judge of the log found that its epoch_num counts epochs or steps."""
-    return any(unchecked.rule == evaluations_report_training_samples.id for unchecked in log.not_applied)
-
-
-def _to_converge(facts: RunFacts | None, counts: Callable[[RunFacts, int], list[float | None]]) -> Converged:
-    """Return a run's batch and its last count of samples before the line of run_stop; None if the run failed."""
-    if facts is None:
-        return Converged(None, None)
-    batch = number(facts.global_batch_size)
-    stop = facts.first("run_stop")
-    if stop is None or facts.status != "success":
-        return Converged(batch, None)
-    counts_before = counts(facts, stop.line)
-    return Converged(batch, counts_before[-1] if counts_before else None)
-
-
-def _by_epoch_num(facts: RunFacts, end: int) -> list[float | None]:
-    return [evaluation.samples for evaluation in facts.evaluations if evaluation.line < end]
-
-
-def _by_train_samples(facts: RunFacts, end: int) -> list[float | None]:
-    return [number(event.value) for event in facts.all("train_samples") if event.line < end]
-
-
 def _number_of_runs(folder: Path, entries: Sequence[Path], paths: Sequence[Path]) -> Findings:
     findings: Findings = []
     expected = tools.runs_per_result(folder.name)
     if len(paths) != expected:
         findings.append(RUNS.breach(f"{len(entries)} {LOG_PATTERN}", f"exactly {expected} that are files"))
-    known = {*paths, *(folder / name for name in (_PARAMETERS, _SCALING, FOLDER))}
+    known = {*paths, *(folder / name for name in (OPTIONS_FILE, SCALING_FILE, FOLDER))}
     others = sorted({*folder.iterdir()} - known)
     if others:
         reason = f"other entries aren't judged: {', '.join(path.name for path in others[:5])}"
@@ -288,18 +237,6 @@ def _shown_values(facts: RunFacts, key: str) -> str:
     return shown(distinct(event.value for event in facts.all(key)), 40)
 
 
-def parameters(folder: Path) -> list[str]:
-    """Return the lines of package_checker_params, with their line ends, as the official checker reads them."""
-    lines: list[str] = []
-    for path in (folder / _PARAMETERS, folder.parent / _PARAMETERS):
-        try:
-            content = read_plain(path, _LARGEST_NOTE)
-        except CannotJudge:
-            continue
-        lines += io.StringIO(content.decode(errors="replace"), newline=None).readlines()
-    return lines
-
-
 def _seeds(folder: Path, ruleset: str, unreadable: Sequence[str], runs: Mapping[str, RunFacts]) -> Findings:
     """Apply the official seed checker; its bypass, which the review decides on, leaves a gap.
 
@@ -307,7 +244,7 @@ def _seeds(folder: Path, ruleset: str, unreadable: Sequence[str], runs: Mapping[
     """
     equal = [SEEDS.breach(pair, "a seed of its own in every run") for pair in equal_seeds(runs).values()]
     others = [*unreadable_for_seeds(unreadable), *seeds_of_runs(runs)]
-    if "seed-checker-bypass" not in parameters(folder):
+    if SEED_CHECKER_BYPASS not in checker_options(folder):
         return [*equal, *others]
     if ruleset >= SEEDS_LOGGED_SINCE:
         return [*equal, *(_bypassed(breach) for breach in others)]
@@ -315,38 +252,4 @@ def _seeds(folder: Path, ruleset: str, unreadable: Sequence[str], runs: Mapping[
 
 
 def _bypassed(breach: Breach) -> Unchecked:
-    return SEEDS.unchecked(f"seed-checker-bypass: {breach.found}")
-
-
-def _convergence(folder: Path, verdict: tools.Convergence, runs: Sequence[Converged]) -> Findings:
-    if verdict.passed:
-        return []  # the result's scaling says if it converges sooner than the reference
-    text = "samples to converge"
-    if verdict.mean is not None:
-        text = f"mean samples to converge {verdict.mean:,.0f}"
-    if any(run.samples and run.global_batch_size and run.samples < run.global_batch_size for run in runs):
-        text += ": epoch_num counts no samples, as which the official checker takes it"
-    expected = "agreement with the reference convergence points"
-    if verdict.least_mean is not None:
-        expected = f"at least {verdict.least_mean:,.0f}, by the reference convergence points"
-    if "rcp-bypass" in parameters(folder):
-        return [CONVERGENCE.unchecked(f"rcp-bypass: {text}: {verdict.message}; expected {expected}")]
-    return [CONVERGENCE.breach(f"{text}: {verdict.message}", expected)]
-
-
-def _scaling(folder: Path, expected: float) -> Findings:
-    """Read scaling.json, by which the official summary multiplies the score; the review may have set any factor."""
-    path = folder / _SCALING
-    if not os.path.lexists(path):
-        return []
-    try:
-        factor = json.loads(read_plain(path, _LARGEST_NOTE).decode())["scaling_factor"]
-    except (CannotJudge, ValueError, TypeError, KeyError, OverflowError, RecursionError) as problem:
-        return [SCALING.breach(f"{_SCALING} can't be read ({problem})", "a JSON object with scaling_factor")]
-    stated = number(factor)
-    if stated is None:
-        return [SCALING.breach(f"{_SCALING}: factor {shown(factor)}", "a number")]
-    if abs(stated - expected) <= 1e-6 * expected:
-        return []
-    reason = f"{_SCALING}: factor {shown(factor)}, by the official RCP checker {expected:.6f}; the review may set it"
-    return [SCALING.unchecked(reason, asked=False)]
+    return SEEDS.unchecked(f"{SEED_CHECKER_BYPASS}: {breach.found}")

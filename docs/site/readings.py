@@ -1,46 +1,30 @@
 """Read the records of results/ into the tables that shown.py writes into pages."""
 
-import json
 import math
 import re
 import statistics
-from collections.abc import Iterator
 from datetime import UTC, datetime
-from pathlib import Path
 from typing import Any
 
-from scipy import stats
-
-from bertbench.cli import renamed
 from bertbench.common.evaluation import accuracy_text
 from bertbench.plan.step_time import exposed_seconds
-from bertbench.report.scores import mean_of
-from bertbench.run_files.sample_counts import samples_to_end
 from compliance import judge_log
 from compliance.ask import TOPICS
 from compliance.read.log import read_events
 from compliance.read.run import RunFacts
 from compliance.rules import RULES
 from compliance.rules.fixed_values import FIXED
-from lab.study.intervals import holm
+from docs.site.claims import OPTIMIZER_STUDY, claims
+from docs.site.tables import RESULTS, fenced, read, table
 
-_RESULTS = Path(__file__).parents[2] / "results"
-_SIMULATED = _RESULTS / "simulated" / "balance.json"
+_SIMULATED = RESULTS / "simulated" / "balance.json"
 _MEAN_TOKENS = 255.8  # of a Wikipedia sample, by balance/wikipedia_lengths.json
 _MEAN_MASKED = 38.2
-_STUDIES = {"clip_ranks": "clip --ranks 2,16,64", "buckets": "buckets", "compression": "compression"}
-"""Studies of paired differences in samples, and the `bertbench lab` command of each."""
-_RACE = _RESULTS / "studies" / "optimizer.json"
-_OPTIMIZERS = {"lamb": "LAMB", "muon": "Muon"}
-_STARTS = {"start random": "from random weights", "start checkpoint": "from a checkpoint"}
-
-Rows = Iterator[list[str]]
-"""The cells of each line of a table."""
 
 
 def demo() -> str:
     """Return what `make demo` printed in the first recorded run, shortened."""
-    log = sorted((_RESULTS / "cpu_demo" / "bert").glob("result_*.txt"))[0]
+    log = sorted((RESULTS / "cpu_demo" / "bert").glob("result_*.txt"))[0]
     run = RunFacts(read_events(log))
     target = next(event.value for event in run.events() if event.key.endswith("target"))
     said = [
@@ -62,15 +46,15 @@ def demo() -> str:
 
 def demo_times() -> str:
     """Return how long the demo takes to reach its target, by processor: a row for each record of runs."""
-    logs = sorted((_RESULTS / "cpu_demo" / "bert").glob("result_*.txt"))
+    logs = sorted((RESULTS / "cpu_demo" / "bert").glob("result_*.txt"))
     started = datetime.fromtimestamp(RunFacts(read_events(logs[0])).events()[0].time_ms / 1000, UTC)
-    tracked = _read(logs[0].with_suffix("") / "run.json") | {"measured": f"{started:%Y-%m-%d}"}
+    tracked = read(logs[0].with_suffix("") / "run.json") | {"measured": f"{started:%Y-%m-%d}"}
     rows = [_times_row(tracked, [RunFacts(read_events(log)).time_to_train_s or 0 for log in logs])]
-    raced = _read(_RESULTS / "bench" / "intel_xeon_amx" / "train.json")
+    raced = read(RESULTS / "bench" / "intel_xeon_amx" / "train.json")
     rows.append(_times_row(raced, [course[-1][0] for course in raced["courses"]["bertbench"]]))
     alone = first_run()
     rows.append(_times_row(alone, [alone["seconds_to_target"]]))
-    return _table(["processor, two cores", "measured", "runs", "seconds to the target"], rows)
+    return table(["processor, two cores", "measured", "runs", "seconds to the target"], rows)
 
 
 def sizes() -> str:
@@ -80,41 +64,29 @@ def sizes() -> str:
         ["environment with the CPU build of PyTorch", f"{record['environment_mb'] / 1e3:.1f} GB"],
         ["the demo's dataset", f"{record['dataset_mb']} MB"],
     ]
-    return _table(["what", "size"], rows)
+    return table(["what", "size"], rows)
 
 
 def like_for_like() -> str:
     """Return bertbench against the Trainer with the same optimizer in both."""
-    record = _read(_RESULTS / "bench" / "intel_xeon_amx" / "train.json")
+    record = read(RESULTS / "bench" / "intel_xeon_amx" / "train.json")
     muon, adamw, trainer, trainer_muon = record["results"]
     rows = [
         _ratio_row("samples per second, AdamW", adamw, trainer, "samples_per_s", trainer["rate_ours"]),
         _ratio_row("samples per second, Muon", muon, trainer_muon, "samples_per_s", trainer_muon["rate_ours"]),
         _ratio_row("seconds to the target, Muon", muon, trainer_muon, "seconds_to_target", trainer_muon["times_ours"]),
     ]
-    return _table(["measured, with the same optimizer", "bertbench", "Trainer", "ratio (95 % interval)"], rows)
-
-
-def claims() -> str:
-    """Return the claims that rest on records of the demo, the benches and the studies."""
-    rows = [
-        *_demo_claims(),
-        *_bench_claims(),
-        *_overlap_claims(),
-        *(row for name in _STUDIES for row in _study_claims(name)),
-    ]
-    heads = ["claim", "figure (95 % interval)", "seeds", "shown", "command", "record"]
-    return _table(heads, [*rows, *_optimizer_claims()])
+    return table(["measured, with the same optimizer", "bertbench", "Trainer", "ratio (95 % interval)"], rows)
 
 
 def steps() -> str:
     """Return how many times as fast ours took a step: the strongest unbiased rival, and stock transformers."""
     lines = []
-    for path in sorted((_RESULTS / "bench").glob("*/step.json")):
-        record = _read(path)
-        for table in "\n".join(record["printed"]).split("\n\n")[1:]:
-            rival, stock = re.findall(r"([\d.]+ x(?: \(.*?\))?) as fast", table)
-            lines.append(f"{record['processor']:<30} {table.split('  ')[0]:<14} {rival:>21} {stock:>22}")
+    for path in sorted((RESULTS / "bench").glob("*/step.json")):
+        record = read(path)
+        for size in "\n".join(record["printed"]).split("\n\n")[1:]:
+            rival, stock = re.findall(r"([\d.]+ x(?: \(.*?\))?) as fast", size)
+            lines.append(f"{record['processor']:<30} {size.split('  ')[0]:<14} {rival:>21} {stock:>22}")
     return fenced(f"{'':<45} {'strongest rival':>21} {'best unbiased stock':>22}", *lines)
 
 
@@ -123,19 +95,19 @@ def rules() -> str:
     rows = [
         [f"`{rule.id}`", rule.source.document, f"`{rule.source.section}`", rule.rounds, rule.says] for rule in RULES
     ]
-    return _table(["rule", "document", "section", "rounds", "what it says"], rows)
+    return table(["rule", "document", "section", "rounds", "what it says"], rows)
 
 
 def fixed_values() -> str:
     """Return the values that the closed division fixes, with the section of training_rules.adoc that does."""
     rows = [[f"`{fixed.key}`", fixed.expected, fixed.section] for fixed in FIXED]
-    return _table(["key", "fixed value", "section of training_rules.adoc"], rows)
+    return table(["key", "fixed value", "section of training_rules.adoc"], rows)
 
 
 def questions() -> str:
     """Return what the judge asks."""
     rows = [[f"`{topic.id}`", topic.asks, topic.usual] for topic in TOPICS]
-    return _table(["question", "what is asked", "what is usual"], rows)
+    return table(["question", "what is asked", "what is usual"], rows)
 
 
 def balance() -> str:
@@ -145,30 +117,30 @@ def balance() -> str:
             f"`{command}`", f"`{row['method']}`", f"{row['gpus']:,} x {row['batch']}", f"{row['efficiency']:.4f}",
             f"{row['bytes_per_rank_per_step'] / 1e3:,.0f}",
         ]
-        for command, of in _read(_SIMULATED).items()
+        for command, of in read(_SIMULATED).items()
         for row in of
     ]  # fmt: skip
-    return _table(["command", "method", "GPUs x samples", "efficiency", "KB"], rows)
+    return table(["command", "method", "GPUs x samples", "efficiency", "KB"], rows)
 
 
 def strata() -> str:
     """Return the simulated efficiency of 1,024 GPUs x 16 samples by number of strata, with the sort in the node."""
     efficiencies = {}
-    for command, simulated in _read(_SIMULATED).items():
+    for command, simulated in read(_SIMULATED).items():
         if "--strata-edges" in command and "--lengths" not in command:
             edges = command.split("--strata-edges ")[1].split()[0]
             efficiencies[edges] = simulated[0]["efficiency"]
     rows = []
     for edges, efficiency in efficiencies.items():
         rows.append([str(edges.count(",") + 1), edges.replace(",", ", "), f"{efficiency:.4f}", f"{1 - efficiency:.1%}"])
-    return _table(["strata", "up to this many tokens", "efficiency", "idle"], rows)
+    return table(["strata", "up to this many tokens", "efficiency", "idle"], rows)
 
 
 def node_sizes() -> str:
     """Return what a node's gather and sort cost and bring, by its number of GPUs."""
     words = 1.5 * _MEAN_TOKENS + 2 * _MEAN_MASKED + 0.5  # ids, half a word of segments; places and labels; pair label
     rows = []
-    for command, simulated in _read(_SIMULATED).items():
+    for command, simulated in read(_SIMULATED).items():
         if "--gpus-per-node" not in command:
             continue
         gpus = int(command.split("--gpus-per-node ")[1])
@@ -182,12 +154,12 @@ def node_sizes() -> str:
             ]
         )  # fmt: skip
     heads = ["GPUs of a node", "efficiency", "KB received a GPU and step", "KB by the formula", "comparisons"]
-    return _table(heads, rows)
+    return table(heads, rows)
 
 
 def clip_modes() -> str:
     """Return what each clip mode exposed in the record with intervals, beside the least that the formula allows."""
-    record = _read(_RESULTS / "bench" / "amd_epyc" / "overlap.json")
+    record = read(RESULTS / "bench" / "amd_epyc" / "overlap.json")
     buckets = int(re.findall(r"in (\d+) buckets", record["printed"][0])[0])
     by_rate: dict[float, dict[str, Any]] = {}
     for row in record["results"]:
@@ -201,13 +173,13 @@ def clip_modes() -> str:
         interval = f"{modes['bucket']['less_low_ms']:.0f} to {modes['bucket']['less_high_ms']:.0f}"
         rows.append([f"{rate:,.0f}", *exposed, interval, f"{least:.0f}"])
     heads = ["Mbit/s", "`before`", "`after`", "`bucket`", "`bucket` less than `before`", "least by the formula"]
-    return _table(heads, rows)
+    return table(heads, rows)
 
 
 def adam_values() -> str:
     """Return the tuned values of ADAM in each cell of the study of optimizers."""
     rows = []
-    for arm in _read(_RACE)["arms"]:
+    for arm in read(OPTIMIZER_STUDY)["arms"]:
         if arm["arm"].startswith("adam"):
             _, start, batch = arm["arm"].split("_")
             values = arm["values"]
@@ -217,12 +189,12 @@ def adam_values() -> str:
                     f"{values['optimizer.beta1']:.2f}", f"{values['optimizer.beta2']:.4f}",
                 ]
             )  # fmt: skip
-    return _table(["start", "batch", "learning rate", "beta1", "beta2"], rows)
+    return table(["start", "batch", "learning rate", "beta1", "beta2"], rows)
 
 
 def preparation() -> str:
     """Return what each step of preparing MLPerf's data takes: extrapolated from a part, by tokens and by samples."""
-    record = _read(_RESULTS / "preparation.json")
+    record = read(RESULTS / "preparation.json")
     rows = []
     for name, step in record["steps"].items():
         seconds = step["seconds"][1] - step["seconds"][0]
@@ -230,12 +202,12 @@ def preparation() -> str:
         hours = " to ".join(f"{seconds * times / 3600:.1f}" for times in by)
         disk = f"{step['bytes'] * record['all_tokens'] / step['tokens'][1] / 1e9:,.0f} GB" if "bytes" in step else ""
         rows.append([name, hours, disk, f"{step['memory_mb'] / 1e3:.1f} GB"])
-    return _table(["step", "hours of one core", "disk", "memory"], rows)
+    return table(["step", "hours of one core", "disk", "memory"], rows)
 
 
 def first_run() -> Any:
     """Return the record of the tutorial's commands: what they printed, and where."""
-    return _read(_RESULTS / "first_run.json")
+    return read(RESULTS / "first_run.json")
 
 
 def _times_row(record: dict[str, Any], seconds: list[float]) -> list[str]:
@@ -249,144 +221,6 @@ def _ratio_row(what: str, ours: dict[str, Any], theirs: dict[str, Any], key: str
     form = ",.0f" if key == "samples_per_s" else ".1f"
     middle, low, high = ratio
     return [what, f"{ours[key]:{form}}", f"{theirs[key]:{form}}", f"{middle:.2f}x ({low:.2f} to {high:.2f})"]
-
-
-def _demo_claims() -> Rows:
-    logs = sorted((_RESULTS / "cpu_demo" / "bert").glob("result_*.txt"))
-    runs = [RunFacts(read_events(log)) for log in logs]
-    seconds = [run.time_to_train_s or 0 for run in runs]
-    samples = [samples_to_end(run) or 0 for run in runs]
-    for claim, values, form in (("seconds", seconds, ".1f"), ("samples", samples, ",.0f")):
-        figure = f"{mean_of(values):{form}} (range {min(values):{form}} to {max(values):{form}})"
-        command = f"./run_and_time.sh cpu_demo --runs {len(runs)}"
-        yield [
-            f"The demo's {claim} to its target",
-            figure,
-            str(len(runs)),
-            "mean and range",
-            command,
-            _link(logs[0].parent),
-        ]
-
-
-def _bench_claims() -> Rows:
-    for path in sorted((_RESULTS / "bench").glob("*/*.json")):
-        record = _read(path)
-        seeds = str(record["results"][0].get("runs", 1)) if path.stem == "train" else "-"
-        for table in "\n".join(record["printed"]).split("\n\n"):
-            size = table.split("  ")[0] + ": " if path.stem == "step" else ""
-            for line in re.findall(
-                r"^.*(?:\d x (?:\(.*\) )?(?:as fast|the samples/s)|times the samples/s|95 % interval ).*",
-                table,
-                re.MULTILINE,
-            ):
-                found = re.search(r"([-+]?\d+\.\d+) (x|times|%)(?: \((?:95 % interval )?(\S+) to (\S+).*?\))?", line)
-                assert found, line
-                figure, unit, low, high = found.groups()
-                interval = f" ({low} to {high})" if low else ""
-                shown = _shown(float(low) <= (unit != "%") <= float(high)) if low else "no interval recorded"
-                claim = " ".join(f"{path.stem}: {size}{line.replace(found[0], '...', 1)}".split())
-                yield [claim, f"{figure} {unit}{interval}", seeds, shown, command_of(record), _link(path)]
-
-
-def _overlap_claims() -> Rows:
-    """Yield what each mode exposes less than `before`; a record's intervals hold together at 95 %."""
-    for path in sorted((_RESULTS / "bench").glob("*/overlap.json")):
-        record = _read(path)
-        for row in record["results"]:
-            if row.get("less_ms") is None:  # `before` itself, or a record without intervals
-                continue
-            low, high, where = row["less_low_ms"], row["less_high_ms"], f"{row['bandwidth_mbit']:,.0f} Mbit/s"
-            yield [
-                f"overlap: milliseconds that `{row['mode']}` exposes less than `before`, {where}",
-                f"{row['less_ms']:.0f} ({low:.0f} to {high:.0f})", "-", _shown(low <= 0 <= high), command_of(record),
-                _link(path),
-            ]  # fmt: skip
-
-
-def _study_claims(name: str) -> Rows:
-    path = _RESULTS / "studies" / f"{name}.json"
-    found = _read(path)
-    for pair in (*found["comparisons"], *found["at_equal_values"]):
-        arm, against = (pair["difference"][end] for end in ("arm", "against"))
-        mean, low, high = (100 * pair["difference"][end] / pair["reference"] for end in ("mean", "low", "high"))
-        values = f"both at the values of `{pair['values_of']}`" if "values_of" in pair else "each at its own values"
-        ranks = f", {pair['ranks']} ranks, {values}" if "ranks" in pair else ""
-        yield [
-            f"Samples of `{arm}` less `{against}`{ranks}",
-            f"{mean:+.1f} % ({low:+.1f} to {high:+.1f})",
-            str(pair["seeds"]),
-            _shown(pair["holm_p"] > 0.05 or pair["missed"] > 0),
-            f"bertbench lab {_STUDIES[name]}",
-            _link(path),
-        ]
-
-
-def _optimizer_claims() -> Rows:
-    study = _read(_RACE)
-    arms, batches = {arm["arm"]: arm for arm in study["arms"]}, study["definition"]["cells"]["batch"]
-    seeds, where = study["arms"][0]["seeds"], ("bertbench lab optimizer", _link(_RACE))
-    pairs = {(pair["arm"], pair["cells"]): pair for pair in study["pooled"]}
-    chosen = [pairs[arm, cells] for arm in _OPTIMIZERS for cells in _STARTS]
-    for pair, p_value in zip(chosen, holm([*map(_p_value, chosen)]), strict=True):
-        samples, seconds = (
-            f"{pair[mean]:.2f} ({pair[low]:.2f} to {pair[high]:.2f})"
-            for mean, low, high in (("samples", "low", "high"), ("seconds", "seconds_low", "seconds_high"))
-        )
-        claim = f"Samples of {_OPTIMIZERS[pair['arm']]} over ADAM's, {_STARTS[pair['cells']]}"
-        shown = _shown(p_value > 0.05 or pair["verdict"].startswith("not decided"))
-        yield [claim, f"{samples}; seconds {seconds}", f"{seeds} x {pair['counted']} cells", shown, *where]
-    places = sorted(
-        row["samples_to_target"] / arms[row["arm"]]["values"]["decay_samples"]
-        for row in study["rows"]
-        if row["reached"]
-    )
-    tenth, *_, last = statistics.quantiles(places, n=10)
-    figure = f"{statistics.median(places):.2f} (eight of ten runs: {tenth:.2f} to {last:.2f})"
-    yield ["Optimizers: samples to the target over those of the decay", figure, str(seeds), "median", *where]
-    evaluations = min(
-        arm["samples_to_target"] / batches[arm["batch"]]["evaluation.interval_samples"] for arm in arms.values()
-    )
-    yield ["Optimizers: evaluations to the target", f"{evaluations:.0f}", str(seeds), "least mean of an arm", *where]
-    edges = sum(len(of["at_edge"]) for of in study["tuned"])
-    values = sum(len(arm["values"]) for arm in arms.values())
-    yield ["Optimizers: tuned values at the edge of their range", f"{edges} of {values}", "-", "counted", *where]
-
-
-def _p_value(pair: dict[str, Any]) -> float:
-    """Return the two-sided p-value of a mean over cells, from its 95 % interval by Student's t."""
-    freedom, mean = pair["counted"] - 1, math.log(pair["samples"])
-    error = (mean - math.log(pair["low"])) / stats.t.ppf(0.975, freedom)
-    return float(2 * stats.t.sf(abs(mean) / error, freedom))
-
-
-def _shown(undecided: bool) -> str:
-    return "not decided here" if undecided else "yes"
-
-
-def _read(path: Path) -> Any:
-    return json.loads(path.read_text())
-
-
-def command_of(record: dict[str, Any]) -> str:
-    """Return a record's command by its name today."""
-    command = str(record["command"]).replace("bertbench bench ", "bertbench lab ")
-    for old, new in renamed.COMMANDS.items():
-        command = re.sub(rf"^bertbench {old}\b", f"bertbench {new}", command)
-    return command
-
-
-def fenced(*lines: str) -> str:
-    """Return lines as a block of a page."""
-    return "\n".join(["```", *lines, "```"])
-
-
-def _link(path: Path) -> str:
-    return f"[{path.parent.name}{'/' + path.stem if path.suffix else ''}]({path.relative_to(_RESULTS)})"
-
-
-def _table(heads: list[str], rows: list[list[str]]) -> str:
-    return "\n".join(f"| {' | '.join(cells)} |" for cells in [heads, ["---"] * len(heads), *rows])
 
 
 READINGS = {

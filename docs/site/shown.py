@@ -10,16 +10,17 @@ readings.py.
 import json
 import os
 import re
-import runpy
 import subprocess
 import sys
 from pathlib import Path
-from typing import Any
 
 _REPOSITORY = Path(__file__).parents[2]
+sys.path.insert(0, str(_REPOSITORY))  # neither lab/ nor this folder is installed
+
+from docs.site.readings import READINGS, first_run  # noqa: E402
+from docs.site.tables import command_of, fenced  # noqa: E402
+
 _SHOWN = re.compile(r"(<!-- shown: (.+?) -->\n+)(```\n.*?^```$|.+?(?=\n\n|\n*\Z))", re.MULTILINE | re.DOTALL)
-sys.path.insert(0, str(_REPOSITORY))  # lab/ is never installed
-_READINGS: dict[str, Any] = runpy.run_path(str(Path(__file__).with_name("readings.py")))
 
 
 def current(page: str) -> str:
@@ -38,15 +39,17 @@ def _block(source: str) -> str:
         records = (json.loads(path.read_text()) for path in _REPOSITORY.glob(source))
         record = max(records, key=lambda record: record["measured"])
         made = f"{record['measured']}, commit {record['commit'][:7]}, torch {record['torch']}"
-        return _READINGS["fenced"](f"$ {_READINGS['command_of'](record)}    # {made}", *record["printed"])
+        return fenced(f"$ {command_of(record)}    # {made}", *record["printed"])
     if source.startswith("first run: "):
         command = source.removeprefix("first run: ")
-        return _READINGS["fenced"](f"$ {command}", *_READINGS["first_run"]()["printed"][command])
+        return fenced(f"$ {command}", *first_run()["printed"][command])
     if source.startswith(("bertbench ", "python ")):
         command, _, last = source.partition(" ... ")
         lines = _printed(command).splitlines()
-        return _READINGS["fenced"](f"$ {command}", *(["...", *lines[-int(last) :]] if last else lines))
-    return _READINGS["READINGS"][source]()
+        if last:
+            lines = ["...", *lines[-int(last) :]]
+        return fenced(f"$ {command}", *lines)
+    return READINGS[source]()
 
 
 def _printed(command: str) -> str:

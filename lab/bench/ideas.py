@@ -23,7 +23,7 @@ from torch.nn import functional
 
 from bertbench.balance.random_samples import samples_of_lengths
 from bertbench.common.progress import Progress
-from bertbench.distributed.memory import keep_freed_memory
+from bertbench.distributed.device import keep_freed_memory
 from bertbench.loading.batch import Batch, batch_of
 from bertbench.machine.processor import processor
 from bertbench.model import loops

@@ -28,10 +28,10 @@ from bertbench.machine.processor import processor
 from lab.bench.harness import BenchResult, command, in_turns, table_lines
 
 _BATCH = 48
-_SAMPLES = 40_000  # 31 MB
+SAMPLES = 40_000  # 31 MB
 _SHARDS = 8
 _ROUNDS = 3
-_ROUND_S = 2.0
+ROUND_S = 2.0
 _FIELDS = ("input_ids", "segment_ids", "masked_lm_positions", "masked_lm_ids")
 
 Ids = Integers
@@ -50,8 +50,8 @@ def measure(arguments: argparse.Namespace, progress: Progress) -> BenchResult:
 def _rates(folder: Path, seed: int, progress: Progress) -> list[dict[str, Any]]:
     """Read every format in turns; report a missing baseline and skip it."""
     torch.set_num_threads(1)
-    content = wikipedia_like(_SAMPLES, seed)
-    split = write_split(folder / "train", content.split(8_192), -(-_SAMPLES // _SHARDS))
+    content = wikipedia_like(SAMPLES, seed)
+    split = write_split(folder / "train", content.split(8_192), -(-SAMPLES // _SHARDS))
     dataset = Dataset(folder, "train", split, np.load(folder / "train" / "index.npy", mmap_mode="r"))
     mapped, check = dataset.map_samples(), SampleCheck(dataset, VOCABULARY)
     readers: dict[str, Reader] = {
@@ -59,10 +59,10 @@ def _rates(folder: Path, seed: int, progress: Progress) -> list[dict[str, Any]]:
     }
     if importlib.util.find_spec("datasets"):
         progress.message("writing Arrow for Hugging Face datasets")
-        readers["datasets"] = _arrow(content)
+        readers["datasets"] = arrow_reader(content)
     else:
         progress.message("Hugging Face datasets is not installed (`make setup` installs it): skipped")
-    ids = permuted(np.arange(_SAMPLES), _SAMPLES, seed)
+    ids = permuted(np.arange(SAMPLES), SAMPLES, seed)
     rates = in_turns(
         {name: partial(_rate, reader, ids) for name, reader in readers.items()}, _ROUNDS, progress=progress
     )
@@ -70,7 +70,7 @@ def _rates(folder: Path, seed: int, progress: Progress) -> list[dict[str, Any]]:
 
 
 def _rate(reader: Reader, ids: Ids, _: int) -> float:
-    """Return samples a second over whole batches for `_ROUND_S` seconds."""
+    """Return samples a second over whole batches for `ROUND_S` seconds."""
     in_batches = len(ids) // _BATCH * _BATCH
     done = 0
     seconds = 0.0
@@ -79,12 +79,12 @@ def _rate(reader: Reader, ids: Ids, _: int) -> float:
         reader(batch)
         done += _BATCH
         seconds = time.perf_counter() - began
-        if seconds >= _ROUND_S:
+        if seconds >= ROUND_S:
             break
     return done / seconds
 
 
-def _arrow(content: Columns) -> Reader:
+def arrow_reader(content: Columns) -> Reader:
     """Read Hugging Face datasets over Arrow, a batch of rows at a time as numpy."""
     from datasets import Dataset as ArrowDataset  # noqa: PLC0415 - an optional baseline
 
@@ -98,12 +98,16 @@ def _arrow(content: Columns) -> Reader:
         rows = table[ids.tolist()]
         lengths = np.array([len(row) for row in rows["input_ids"]])
         order = np.argsort(-lengths, kind="stable")
+
+        def in_order(name: str) -> Any:
+            return np.concatenate([rows[name][row] for row in order])
+
         return batch_of(
             Columns(
                 lengths=lengths[order],
                 masked=np.array([len(row) for row in rows["masked_lm_ids"]])[order],
                 next_sentence_labels=np.array(rows["next_sentence_labels"], np.int8)[order],
-                **{name: np.concatenate([rows[name][row] for row in order]) for name in _FIELDS},
+                **{name: in_order(name) for name in _FIELDS},
             )
         )
 

@@ -6,14 +6,14 @@ import torch
 
 from bertbench.machine.peak_rate import square_product_flops
 
-_SIZES = (1024, 2048)
+SQUARE_SIZES = (1024, 2048)
 _LARGE_ON_GPU = 8192
 _CLEAR_PEAK = "5"  # proc(5), /proc/pid/clear_refs: resets the peak of the resident set
 
 
 def square_flops(dtype: torch.dtype, device: torch.device) -> float:
     """Return the most floating-point operations a second that products of large squares reach on this device."""
-    sizes = (*_SIZES, _LARGE_ON_GPU) if device.type == "cuda" else _SIZES
+    sizes = (*SQUARE_SIZES, _LARGE_ON_GPU) if device.type == "cuda" else SQUARE_SIZES
     return square_product_flops(dtype, device, sizes)
 
 

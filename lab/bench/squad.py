@@ -107,7 +107,7 @@ def measure(arguments: argparse.Namespace, progress: Progress) -> BenchResult:
         noise = [_noise(system, files, Path(folder) / "one epoch", seed) for seed in range(arguments.seeds)]
     nothing = scores_by_group(inputs.dev, {question.id: "" for question in inputs.dev})["f1"]
     rows = [
-        _row(layout, seed, run, taken[BASELINE.name][seed], noise[seed], batch)
+        row_of_seed(layout, seed, run, taken[BASELINE.name][seed], noise[seed], batch)
         for layout in LAYOUTS
         for seed, run in enumerate(taken.get(layout.name, ()))
     ]
@@ -217,7 +217,7 @@ def _noise(system: System, files: Files, folder: Path, seed: int) -> NoiseScale:
     return noise_scale(torch.stack(gradients), size)
 
 
-def _row(layout: Layout, seed: int, run: Run, baseline: Run, noise: NoiseScale, batch: int) -> dict[str, Any]:
+def row_of_seed(layout: Layout, seed: int, run: Run, baseline: Run, noise: NoiseScale, batch: int) -> dict[str, Any]:
     """Return a row of the record: what a seed of a layout took, beside the baseline's of the same seed."""
     rate = run.samples / run.seconds
     efficiency = noise.efficiency(layout.batches * batch, batch)

@@ -10,7 +10,7 @@ from torch import multiprocessing
 
 from bertbench.common.errors import RunError
 from bertbench.data.store.columns import Columns
-from bertbench.distributed.memory import keep_freed_memory
+from bertbench.distributed.device import keep_freed_memory
 from lab.bench.harness import milliseconds
 from lab.bench.peak import peak_bytes, reset_peak
 

@@ -37,7 +37,7 @@ from lab.bench.whole_run import SetUp, Trained, last_line, steps_only, train_her
 from lab.journal import Journal
 
 _TUNED_ON = (1001, 1002, 1003)  # seeds that no row runs with; values that were best on one missed the target on others
-_SCREENED_STEPS = 100
+SCREENED_STEPS = 100
 _PLAIN_ADAM = ("optimizer.name=adam", "optimizer.ema_decay=0")
 _OURS_PLAIN = f"{OURS}, AdamW, not averaged"
 
@@ -112,7 +112,7 @@ class _Comparison:
         steps = self._arguments.steps
         overrides = tuple(self._arguments.overrides)
         ours = Program(OURS, overrides, steps=steps)
-        screened = {setup: Program(setup.name, overrides, setup, steps or _SCREENED_STEPS) for setup in set_ups()}
+        screened = {setup: Program(setup.name, overrides, setup, steps or SCREENED_STEPS) for setup in set_ups()}
         if steps is not None:
             return [ours, *screened.values()]
         rates = {setup: self._trial("set-up", program, _TUNED_ON[0]).rate for setup, program in screened.items()}
@@ -177,18 +177,20 @@ def combinations(sweeps: Sequence[str]) -> list[Settings]:
 
 def _trained(system: str, program: Program, seed: int) -> Trained:
     if program.setup is None:
-        return _ours(system, program.steps, program.overrides, seed)
-    return _baseline(system, program.steps, program.setup, program.overrides, seed)
+        return train_ours(system, program.steps, program.overrides, seed)
+    return train_baseline(system, program.steps, program.setup, program.overrides, seed)
 
 
-def _ours(system: str, steps: int | None, overrides: Settings, seed: int) -> Trained:
+def train_ours(system: str, steps: int | None, overrides: Settings, seed: int) -> Trained:
+    """Train a system by bertbench, to its target or for some steps."""
     if steps is not None:
         overrides = (*overrides, *steps_only(steps, load_system(system, overrides).global_batch_size))
     with tempfile.TemporaryDirectory() as folder:
         return train_here(system, overrides, seed, Path(folder) / "run_0.txt", to_target=steps is None)
 
 
-def _baseline(system: str, steps: int | None, setup: SetUp, overrides: Settings, seed: int) -> Trained:
+def train_baseline(system: str, steps: int | None, setup: SetUp, overrides: Settings, seed: int) -> Trained:
+    """Train a system by Hugging Face's Trainer, to its target or for some steps. Raises RunError if it fails."""
     request = json.dumps([system, overrides, seed, steps, setup])
     environments: list[Mapping[str, str]] = [*environments_of(setup.ranks)] if setup.ranks > 1 else [{}]
     processes = [

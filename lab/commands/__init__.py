@@ -28,6 +28,7 @@ _BENCHES = {
     "squad": "fine-tune on questions in several layouts, and compare speed, scores and goodput",
 }
 _STUDIES = {
+    "batch": "compare batch sizes, and the rules that scale the rate, by samples and steps to target",
     "buckets": "compare numbers of buckets and thresholds of bucket clipping",
     "compression": "compare compressed gradients by samples to target",
     "optimizer": "compare optimizers by samples and seconds to target",

@@ -268,7 +268,7 @@ def test_logits_equal_those_of_transformers(model: Path, weights: Path) -> None:
             torch.testing.assert_close(sentence, expected.seq_relationship_logits[0], atol=1e-5, rtol=0)
 
 
-def test_a_clone_without_its_large_files_is_told_to_pull_them(model: Path) -> None:
+def test_a_clone_without_its_large_files_is_an_error_that_says_to_pull_them(model: Path) -> None:
     pointer = "version https://git-lfs.github.com/spec/v1\noid sha256:0\nsize 440449768\n"
     (model / "model.safetensors").write_text(pointer)
     with pytest.raises(CheckpointError, match="is a pointer of Git LFS, not the file itself; run `git lfs pull`"):

@@ -50,7 +50,7 @@ def test_snappy_copies_overlap_and_reach_back() -> None:
         (b"\xff" * 12, "a number of more than 10 bytes"),
     ],
 )
-def test_damaged_snappy_is_told(block: bytes, expected: str) -> None:
+def test_damaged_snappy_is_an_error(block: bytes, expected: str) -> None:
     with pytest.raises(ValueError, match=expected):
         decompress(block)
 

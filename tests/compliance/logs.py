@@ -39,7 +39,7 @@ def demo() -> list[Record]:
 
 
 def closed(ruleset: str = "5.0.0") -> list[Record]:
-    """That run, told as a closed one of BERT that reaches 0.72 and logs what the ruleset asks for."""
+    """Return that run as a closed one of BERT, which reaches 0.72 and logs what the ruleset asks for."""
     records = []
     values = {
         "submission_division": "closed", "submission_status": "onprem", "global_batch_size": _BATCH, "opt_name": "lamb",

@@ -68,7 +68,7 @@ def test_a_shuffle_is_a_permutation_that_its_seed_repeats(
     tmp_path: Path, tiny_folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     first, _ = shuffle(tiny_folder, tmp_path / "a", 3, 5, QUIET)
-    monkeypatch.setattr(shuffling, "_BUFFER_BLOCKS", 1)  # many parts in a bucket
+    monkeypatch.setattr(shuffling, "BUFFER_BLOCKS", 1)  # many parts in a bucket
     shuffle(tiny_folder, tmp_path / "b", 3, 2, QUIET)
     shuffle(tiny_folder, tmp_path / "c", 4, 5, QUIET)
     before, a, b, c = (read(folder) for folder in (tiny_folder, tmp_path / "a", tmp_path / "b", tmp_path / "c"))
@@ -126,7 +126,7 @@ def test_a_shuffle_is_reused_and_refuses_large_shards_and_other_datasets(
     assert shuffle(tiny_folder, tmp_path / "out", 3, 2, QUIET)[1]
     with pytest.raises(DataError, match=r"recipe\.shards: was 2, is 3"):
         shuffle(tiny_folder, tmp_path / "out", 3, 3, QUIET)
-    monkeypatch.setattr(shuffling, "_SHARD_BYTES", 500)
+    monkeypatch.setattr(shuffling, "SHARD_BYTES", 500)
     with pytest.raises(DataError, match="give at least"):
         shuffle(tiny_folder, tmp_path / "out", 3, 2, QUIET)
 
@@ -163,9 +163,9 @@ def test_a_killed_worker_is_one_error_and_finished_files_stay(
     for pid in Path(f"/proc/{parent.pid}/task/{parent.pid}/children").read_text().split():
         if b"spawn_main" in Path(f"/proc/{pid}/cmdline").read_bytes():
             os.kill(int(pid), signal.SIGKILL)
-    _, told = parent.communicate(timeout=30)
+    _, printed = parent.communicate(timeout=30)
     assert parent.returncode == 2
-    assert "a worker process was killed" in told
-    assert "Traceback" not in told
+    assert "a worker process was killed" in printed
+    assert "Traceback" not in printed
     assert not (tmp_path / "out").exists()
     assert len(list(work.glob("part_*.json"))) == 2

@@ -18,7 +18,7 @@ from tests.ranks import CONTEXT, run_ranks
 
 
 def steps_until_stopped(world: World, every: int) -> tuple[int, str, str | None]:
-    """The step after which this rank ends, with what error, and what rank 0 would log; rank 1 is told in step 3."""
+    """The step after which this rank ends, with what error, and what rank 0 would log; rank 1 is signalled at 3."""
     ended: tuple[int, str, str | None] = 9, "", None
     with Preemption(world, every) as preemption:
         for step in range(1, 9):

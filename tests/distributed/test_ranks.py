@@ -1,6 +1,8 @@
 """Which processes are ranks: torchrun's and srun's are; shells, batch scripts and what inherits variables are not."""
 
 import os
+import subprocess
+import sys
 
 import pytest
 
@@ -50,13 +52,33 @@ def test_a_step_s_task_is_a_rank_although_a_world_of_one_is_exported() -> None:
     assert launched_ranks({**STEP, **TORCHRUN}) == Ranks(1, 2, 1, 2)
 
 
-def test_only_a_shell_with_a_terminal_is_that_of_srun_pty(monkeypatch: pytest.MonkeyPatch) -> None:
-    environment = {**STEP, "SLURM_PTY_PORT": "40703"}  # a step started from the shell inherits it, without a terminal
-    for terminal, expected in ((True, None), (False, Ranks(0, 2, 0, 2))):
-        monkeypatch.setattr("bertbench.distributed.ranks._has_terminal", lambda terminal=terminal: terminal)
-        assert launched_ranks(environment) == expected
-        # srun --pty bertbench train: the task itself
-        assert launched_ranks({**environment, "SLURM_TASK_PID": str(os.getpid())}) == Ranks(0, 2, 0, 2)
+PTY = {**STEP, "SLURM_PTY_PORT": "40703"}
+AS_TASK = 'os.environ["SLURM_TASK_PID"] = str(os.getpid()); '
+IN_A_TERMINAL = "import pty, sys; pty.spawn(sys.argv[1:])"
+
+
+@pytest.mark.parametrize(
+    ("in_terminal", "first", "expected"),
+    [
+        (True, "", None),  # the shell of srun --pty bash
+        (True, AS_TASK, Ranks(0, 2, 0, 2)),  # srun --pty bertbench train
+        (False, "", Ranks(0, 2, 0, 2)),  # a step started from the shell, which inherits the variable
+    ],
+)
+def test_only_a_shell_with_a_terminal_is_that_of_srun_pty(
+    in_terminal: bool, first: str, expected: Ranks | None
+) -> None:
+    code = (
+        f"import os; from bertbench.distributed.ranks import launched_ranks; {first}print(launched_ranks(os.environ))"
+    )
+    command = [sys.executable, "-c", code]
+    if in_terminal:
+        command = [sys.executable, "-c", IN_A_TERMINAL, *command]
+    done = subprocess.run(
+        command, env=os.environ | PTY, start_new_session=True, stdin=subprocess.DEVNULL, capture_output=True, text=True,
+        check=True,
+    )  # fmt: skip
+    assert done.stdout.strip() == str(expected)
 
 
 def test_a_task_s_cores_are_its_own_or_the_node_s() -> None:

@@ -1,5 +1,6 @@
 import os
 import socket
+import threading
 import time
 from pathlib import Path
 from types import SimpleNamespace
@@ -10,14 +11,15 @@ from torch.distributed import HashStore
 from torch.distributed.distributed_c10d import PrefixStore
 
 from bertbench.common.errors import BertbenchError, ConfigError, RunError
-from bertbench.distributed import world as world_module
 from bertbench.distributed.cores import by_physical_core, core_list, own_cores
+from bertbench.distributed.device import take_device
 from bertbench.distributed.failure import FailureReport
 from bertbench.distributed.loopback import loopback_address
+from bertbench.distributed.network_errors import lost_contact, naming_network_variables
 from bertbench.distributed.ranks import Ranks, launched_ranks
 from bertbench.distributed.rendezvous import leave_log, log_left, meet
 from bertbench.distributed.spawn import environments_of
-from bertbench.distributed.world import World, join, lost_contact
+from bertbench.distributed.world import World, join
 from tests.ranks import answers_of, run_command
 
 TORCHRUN = {"RANK": "5", "WORLD_SIZE": "16", "LOCAL_RANK": "1", "LOCAL_WORLD_SIZE": "4"}
@@ -179,10 +181,13 @@ def test_an_error_of_nccl_names_what_is_set_for_the_network() -> None:
         "NCCL error in: here.cpp:94, internal error\nLast error:\nBootstrap : no socket interface found\n"
     )
     named = pytest.raises(RunError, match=r"no socket interface found.*NCCL_SOCKET_IFNAME=ib7$")
-    with named, world_module._settings_named("nccl", ["NCCL_SOCKET_IFNAME=ib7"]):
+    with named, naming_network_variables("nccl", ["NCCL_SOCKET_IFNAME=ib7"]):
         raise error
-    with pytest.raises(RuntimeError, match="NCCL error in"), world_module._settings_named("nccl", []):
-        raise error
+
+
+def test_an_error_of_nccl_stays_as_it_is_where_nothing_is_set() -> None:
+    with pytest.raises(RuntimeError, match="NCCL error in"), naming_network_variables("nccl", []):
+        raise RuntimeError("NCCL error in: here.cpp:94, internal error")
 
 
 def test_ranks_share_the_cores_that_they_are_near() -> None:
@@ -205,8 +210,16 @@ def test_bound_ranks_of_a_node_keep_to_cores_of_their_own() -> None:
 
 
 def cores_when_bound() -> list[int]:
-    with join("cpu", timeout_s=20, bind_cores=True):
-        return sorted(os.sched_getaffinity(0))
+    """The cores of every thread of a bound rank: one that was there before, and those of its process group."""
+    stop = threading.Event()
+    earlier = threading.Thread(target=stop.wait)
+    earlier.start()
+    with join("cpu", timeout_s=20, bind_cores=True) as world:
+        world.barrier()
+        cores = {tuple(sorted(os.sched_getaffinity(int(task.name)))) for task in Path("/proc/self/task").iterdir()}
+    stop.set()
+    (of_all_threads,) = cores
+    return list(of_all_threads)
 
 
 def test_cores_of_a_dgx_are_dealt_by_physical_core() -> None:
@@ -227,6 +240,7 @@ class Devices:
         self.allocator: list[str] = []
         monkeypatch.setattr(torch.cuda, "device_count", lambda: count)
         monkeypatch.setattr(torch.cuda, "set_device", self.current.append)
+        # torch's own door to the allocator, which has no public name yet
         monkeypatch.setattr(torch._C, "_accelerator_setAllocatorSettings", self.allocator.append)
         for name in ("CUDA_VISIBLE_DEVICES", "PYTORCH_CUDA_ALLOC_CONF", "PYTORCH_ALLOC_CONF"):
             monkeypatch.delenv(name, raising=False)
@@ -234,12 +248,12 @@ class Devices:
 
 def test_a_rank_takes_its_gpu_or_the_only_one_that_its_launcher_shows(monkeypatch: pytest.MonkeyPatch) -> None:
     devices = Devices(monkeypatch, count=8)
-    assert world_module._device("cuda", 5) == torch.device("cuda", 5)
+    assert take_device("cuda", 5) == torch.device("cuda", 5)
     alone = Devices(monkeypatch, count=1)
     with pytest.raises(RunError, match="local rank 5 needs GPU 5, found 1"):
-        world_module._device("cuda", 5)
+        take_device("cuda", 5)
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "5")  # as srun --gpus-per-task=1 does
-    assert world_module._device("cuda", 5) == torch.device("cuda", 0)
+    assert take_device("cuda", 5) == torch.device("cuda", 0)
     assert (devices.current, alone.current) == ([5], [0])
     assert devices.allocator == ["expandable_segments:True"]
 
@@ -247,7 +261,7 @@ def test_a_rank_takes_its_gpu_or_the_only_one_that_its_launcher_shows(monkeypatc
 def test_the_allocator_is_left_as_the_user_set_it(monkeypatch: pytest.MonkeyPatch) -> None:
     devices = Devices(monkeypatch, count=8)
     monkeypatch.setenv("PYTORCH_CUDA_ALLOC_CONF", "max_split_size_mb:64")
-    world_module._device("cuda", 0)
+    take_device("cuda", 0)
     assert devices.allocator == []
 
 

@@ -12,7 +12,7 @@ import pytest
 from bertbench.cli.commands import COMMANDS
 from bertbench.config import load_system
 from bertbench.config.load import schema
-from bertbench.config.reads import setting_names
+from bertbench.config.unread import setting_names
 from tests.docs.listing import REPOSITORY
 
 REFERENCE: dict[str, Any] = runpy.run_path(str(REPOSITORY / "docs" / "site" / "reference.py"))
@@ -71,6 +71,7 @@ def test_the_page_has_every_command_with_every_option() -> None:
     for command in COMMANDS:
         parser = argparse.ArgumentParser(add_help=False)
         command.add_arguments(parser)
+        # argparse lists a parser's options nowhere else
         shown = {action.option_strings[-1] for action in parser._actions if action.option_strings and action.help}
         hidden = {action.option_strings[-1] for action in parser._actions if action.help == argparse.SUPPRESS}
         listed = set(re.findall(r"^\| `(--[a-z0-9-]+)", entries[command.name], re.MULTILINE))

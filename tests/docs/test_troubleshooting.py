@@ -67,7 +67,7 @@ def test_a_name_with_a_slip(words: list[str], capsys: Captured) -> None:
 
 
 def test_a_rank_that_the_kernel_killed() -> None:
-    assert local._ended_by_signal(1, signal.SIGKILL, out_of_memory=True).reason in LINES
+    assert local.ended_by_signal(1, signal.SIGKILL, out_of_memory=True).reason in LINES
 
 
 def test_every_symptom_of_the_first_table_has_its_section() -> None:

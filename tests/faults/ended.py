@@ -29,14 +29,14 @@ class Ended(NamedTuple):
     said: str
     events: list[Event]
 
-    def told(self) -> str:
-        """The one message that people see, which is the log's as well."""
+    def message(self) -> str:
+        """Return the one message on standard error, which is the log's as well."""
         assert "Traceback" not in self.said, self.said
-        (told,) = [line for line in self.said.splitlines() if line.startswith("bertbench: ")]
+        (message,) = [line for line in self.said.splitlines() if line.startswith("bertbench: ")]
         (stop,) = [event for event in self.events if event.key == "run_stop"]
         assert stop.metadata["status"] == "aborted"
-        assert f"bertbench: {stop.metadata['reason']}" == told
-        return told.removeprefix("bertbench: ")
+        assert f"bertbench: {stop.metadata['reason']}" == message
+        return message.removeprefix("bertbench: ")
 
 
 def trained(folder: Path, system: System, damage: Callable[[World], None], **options: Any) -> Ended:

@@ -118,9 +118,9 @@ def test_a_shard_damaged_in_mid_epoch_ends_all_ranks_by_one_message(
     system, path, sample = damaged
     ended = trained(tmp_path, system, partial(flip, path, sample))
     assert all(code not in (0, None) for code in ended.codes)
-    told = ended.told()
-    assert f"{path}: sample {sample}: found a token id outside 0 to 88" in told
-    assert told.startswith(("rank 0: ", "rank 1: "))
+    message = ended.message()
+    assert f"{path}: sample {sample}: found a token id outside 0 to 88" in message
+    assert message.startswith(("rank 0: ", "rank 1: "))
 
 
 @pytest.mark.faults
@@ -164,5 +164,5 @@ def test_a_number_that_is_none_on_one_rank_stops_all_at_that_step(
 ) -> None:
     ended = trained(tmp_path, tiny(), partial(poison, what))
     assert ended.codes == [1, 1]
-    assert expected in ended.told()
+    assert expected in ended.message()
     assert [row["step"] for row in metrics(tmp_path / "result_0.txt")] == [1, 2, 3, 4]

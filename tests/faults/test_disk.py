@@ -65,9 +65,9 @@ def test_a_full_disk_costs_snapshots_first_and_then_ends_the_run_with_one_messag
     assert "Traceback" not in text, text
     assert "can't be written (rank " in text
     assert "training continues, but a restart would resume from the previous snapshot" in text
-    (told,) = [line for line in text.splitlines() if line.startswith("bertbench: ")]
-    assert told.startswith("bertbench: rank 0: ")
-    assert "cannot be written (No space left on device); make room there" in told
+    (message,) = [line for line in text.splitlines() if line.startswith("bertbench: ")]
+    assert message.startswith("bertbench: rank 0: ")
+    assert "cannot be written (No space left on device); make room there" in message
     (disk / "filler").unlink()
     found = find_resumption("auto", None, log.parent)
     kept = newest(files.snapshots)

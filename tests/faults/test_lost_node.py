@@ -40,9 +40,9 @@ def test_a_node_whose_network_is_gone_is_named_by_those_that_stay(tiny: Tiny, tm
     subprocess.run(cut.split(), check=True)  # what is sent to that host stays unanswered
     on_first = ended(processes, tmp_path / "said_0", log)
     assert on_first.codes == [1, 1]
-    told = on_first.told()
-    assert told.startswith("rank 1 of 2 on ")
-    assert f"no sign of life for {SILENT_S} s; stopped, or lost with its node or network" in told
+    message = on_first.message()
+    assert message.startswith("rank 1 of 2 on ")
+    assert f"no sign of life for {SILENT_S} s; stopped, or lost with its node or network" in message
     on_second = [line for line in (tmp_path / "said_1").read_text().splitlines() if line.startswith("bertbench: ")]
     assert len(on_second) == 1
     assert f"rank 0 of 2: no sign of life of it or its store for {SILENT_S} s" in on_second[0]

@@ -49,11 +49,11 @@ def run_with(tiny_file: str, folder: Path, hit: Callable[[dict[int, int]], None]
 def test_a_stopped_rank_ends_the_run_and_is_named_once(tiny_file: str, tmp_path: Path, victim: int) -> None:
     ended = run_with(tiny_file, tmp_path, lambda ranks: os.kill(ranks[victim], signal.SIGSTOP))
     assert ended.codes == [1]
-    told = ended.told()
-    assert f"rank {victim} of 2 on " in told
-    assert f"no sign of life for {SILENT_S} s" in told
+    message = ended.message()
+    assert f"rank {victim} of 2 on " in message
+    assert f"no sign of life for {SILENT_S} s" in message
     judge = 1 - victim
-    assert re.search(rf"; last seen in [\w/]+\.py:\d+; rank {judge} waits in \w+ \d+ of \w+; the stacks of", told)
+    assert re.search(rf"; last seen in [\w/]+\.py:\d+; rank {judge} waits in \w+ \d+ of \w+; the stacks of", message)
     hang = tmp_path / "tiny" / "bert" / "result_0" / "hang"
     assert [path.name for path in sorted(hang.iterdir())] == [f"rank_{judge}.json", f"rank_{judge}.txt"]
     assert "MainThread:\n" in (hang / f"rank_{judge}.txt").read_text()
@@ -88,16 +88,16 @@ def slow_samples(first: int, seconds: float, world: World) -> None:
 def test_a_rank_whose_samples_never_come_is_named_with_its_step(tiny: Tiny, tmp_path: Path) -> None:
     ended = trained(tmp_path, tiny(*ENDLESS, "launch.progress_timeout_s=3"), partial(slow_samples, 4, 3600.0))
     assert ended.codes == [1, 1]
-    told = ended.told()
-    assert "rank 1 of 2 on " in told
-    assert "while loading samples (step 4): no progress for 3 s" in told
-    assert "; last seen in loading/loader.py:" in told
-    assert "; rank 0 waits in sum" in told
+    message = ended.message()
+    assert "rank 1 of 2 on " in message
+    assert "while loading samples (step 4): no progress for 3 s" in message
+    assert "; last seen in loading/loader.py:" in message
+    assert "; rank 0 waits in sum" in message
     stack = (tmp_path / "result_0" / "hang" / "rank_1.txt").read_text()
     assert "slowly" in stack  # the line of the loader's thread in which it sleeps
 
 
-def test_a_slow_disk_is_told_of_with_its_rank_and_the_waits_are_counted(tiny: Tiny, tmp_path: Path) -> None:
+def test_a_slow_disk_is_warned_of_with_its_rank_and_the_waits_are_counted(tiny: Tiny, tmp_path: Path) -> None:
     ended = trained(tmp_path, tiny("schedule.max_steps=4"), partial(slow_samples, 1, 1.5))
     assert ended.codes == [0, 0], ended.said
     (warning,) = [line for line in ended.said.splitlines() if "waited" in line]  # one a minute

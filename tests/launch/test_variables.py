@@ -20,7 +20,8 @@ from bertbench.distributed.world import World
 from bertbench.launch.command_lines import SLURM_SCRIPT
 from bertbench.launch.honour import honour
 from bertbench.launch.image import image_for
-from bertbench.launch.variables import RECORD, VARIABLES, Variables, minutes_of
+from bertbench.launch.time_limits import minutes_of
+from bertbench.launch.variables import RECORD, VARIABLES, Variables
 from bertbench.training import rank_run
 from tests.conftest import Answer, Captured, Printed, write_json
 from tests.distributed.test_ranks import SHELL

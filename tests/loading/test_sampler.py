@@ -79,18 +79,23 @@ def test_an_error_of_the_loader_reaches_the_loop(sampler: Callable[..., Sampler]
 def test_the_loading_thread_takes_its_rank_s_gpu_before_it_loads(
     sampler: Callable[..., Sampler], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    taken: list[tuple[str, torch.device]] = []
-    here = threading.current_thread().name
+    """There is no GPU: the sampler ends the loading as soon as it begins."""
+    gpu = torch.device("cuda", 3)
+    begun: list[tuple[str, object]] = []
 
-    def take(device: torch.device) -> None:
-        taken.append((threading.current_thread().name, device))
+    def note(what: object) -> None:
+        begun.append((threading.current_thread().name, what))
 
-    monkeypatch.setattr(torch.cuda, "set_device", take)
+    class Ending(Planner):
+        def plan(self, step: int) -> StepPlan:
+            note("plan")
+            raise DataError("the end")
+
+    monkeypatch.setattr(torch.cuda, "set_device", note)
     monkeypatch.setattr(torch.cuda, "Stream", lambda device: device)
-    loader = Loader(sampler(), 0, torch.device("cuda", 3))
-    monkeypatch.setattr(loader, "_load", lambda step, first: len(taken))
-    monkeypatch.setattr(loader, "_wait_for", lambda loading: loading.loaded.result())
-    assert list(loader.steps(range(2))) == [1, 1]
-    ((thread, device),) = taken
-    assert device == torch.device("cuda", 3)
-    assert thread != here
+    loader = Loader(Sampler(sampler().dataset, Ending.__new__(Ending), 1, "global"), 0, gpu)
+    with pytest.raises(DataError, match="the end"):
+        next(loader.steps(range(1)))
+    (thread, first), (thread_of_plan, second) = begun
+    assert (first, second) == (gpu, "plan")
+    assert thread == thread_of_plan != threading.current_thread().name

@@ -3,7 +3,6 @@
 import json
 import os
 from pathlib import Path
-from unittest.mock import Mock
 
 import pytest
 import torch
@@ -29,7 +28,7 @@ def _same(tensor: Tensor) -> Tensor:
 
 def test_what_the_file_fixes_is_not_measured(tiny: Tiny, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(arithmetic, "fastest_products", None)
-    monkeypatch.setattr(arithmetic, "_faster_format", None)
+    monkeypatch.setattr(arithmetic, "EncoderLayer", None)  # whose passes would be timed
     chosen = choose(tiny("precision.compute=bf16", "compute.products=onednn", *WIDE), CPU, _same)
     assert (chosen.precision, chosen.source) == ("bf16", "as the system file says")
     assert {library for _, products in chosen.products for library in products} == (
@@ -67,13 +66,23 @@ def test_a_choice_is_kept_for_the_next_run_and_measured_again_where_it_can_t_be_
     assert run_ranks(2, settled, system, tmp_path)[0][1] == "measured"
 
 
-def test_a_choice_belongs_to_a_processor_s_name_and_instructions(tiny: Tiny, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_choice_belongs_to_a_processor_s_name_and_instructions(tiny: Tiny, tmp_path: Path) -> None:
     # an AMD EPYC of 2021 and one of 2024 have one name and may share a home folder
-    world, keys = Mock(device=CPU), []
-    for instructions in ("AVX2", "AVX-512", "AVX2"):
-        monkeypatch.setattr(arithmetic, "instructions", lambda name=instructions: name)
-        keys.append(arithmetic._key(tiny("launch.ranks_per_node=1"), world))
-    assert keys[0] == keys[2] != keys[1]
+    system = tiny("precision.compute=auto", "launch.ranks_per_node=1")
+    processors = ("AVX2", "AVX-512", "AVX2")
+    assert run_ranks(1, sources_on, system, tmp_path, processors) == [["measured", "measured", "as measured before"]]
+
+
+def sources_on(world: World, system: System, folder: Path, processors: tuple[str, ...]) -> list[str]:
+    """The source of a choice on each of these processors, named by their instructions, of one home folder."""
+    library()  # compiled, for the folder that follows has none
+    os.environ["XDG_CACHE_HOME"] = str(folder)
+    sources = []
+    for instructions in processors:
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(arithmetic, "instructions", lambda name=instructions: name)
+            sources.append(choose_arithmetic(system, world, None).source)
+    return sources
 
 
 def settled(world: World, system: System, folder: Path, resumed: bool = False) -> tuple[str, str, str]:

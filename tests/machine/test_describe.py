@@ -38,7 +38,7 @@ def test_a_file_that_promises_gpus_that_are_not_there_is_an_error() -> None:
         describe.hardware_differences(promised)
 
 
-def test_another_processor_is_told_and_a_fuller_name_is_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_another_processor_is_reported_and_a_fuller_name_is_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(describe, "processor", lambda: "AMD EPYC 7742 64-Core Processor")
     monkeypatch.setattr(describe, "accelerators", dict)
     named = Hardware(

@@ -130,7 +130,7 @@ def test_a_meter_that_can_t_be_read_is_one_clear_line_each(tmp_path: Path, progr
 @pytest.fixture
 def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
     """Attempts to read IPMI follow each other at once."""
-    monkeypatch.setattr(meters, "_IPMI_PAUSE_S", 0)
+    monkeypatch.setattr(meters, "IPMI_PAUSE_S", 0)
 
 
 @pytest.mark.parametrize("said", ["0 Watts", "65535 Watts", "150001 Watts", "na", "N/A Watts", "-3 Watts", "nan Watts",

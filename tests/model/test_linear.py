@@ -9,6 +9,7 @@ from bertbench.model.linear import BY_TORCH, Linear, Products, linear, onednn_mu
 from bertbench.model.options import LEAST_WIDTH, SIZE_STEP, wants_few_sizes
 from bertbench.model.shape import BertShape
 from tests.rounding import assert_product
+from tests.watching import noting
 
 pytestmark = pytest.mark.skipif(not onednn_multiplies(torch.float32), reason="no oneDNN for this processor")
 
@@ -56,7 +57,7 @@ def test_odd_sizes_and_double_precision_are_left_to_torch() -> None:
     assert not onednn_takes(rows.half(), weight.half())
 
 
-def test_a_layer_multiplies_by_the_library_chosen_for_its_shape(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_library_is_chosen_for_the_layers_of_a_shape() -> None:
     model = Bert(BertShape(WIDE, 12, 1, 1, 7))
     measured.set_products(model, {(12, 12): ALL_ONEDNN})
     layer = model.layers[0]
@@ -64,10 +65,16 @@ def test_a_layer_multiplies_by_the_library_chosen_for_its_shape(monkeypatch: pyt
     assert model.masked_lm.products == BY_TORCH
     measured.set_products(model, {(WIDE, 12): ALL_ONEDNN})
     assert (layer.attention_output.products, model.masked_lm.products) == (BY_TORCH, ALL_ONEDNN)
-    layer, hidden = Linear(WIDE, WIDE), torch.randn(SIZE_STEP, WIDE)
-    layer.products = ALL_ONEDNN
-    monkeypatch.setattr("bertbench.model.linear._onednn", lambda *_: torch.zeros(SIZE_STEP, WIDE))
-    assert not layer(hidden).any()
+
+
+@pytest.mark.parametrize(("products", "by_onednn"), [(ALL_ONEDNN, 3), (BY_TORCH, 0), (Products("onednn"), 1)])
+def test_a_layer_multiplies_by_the_library_chosen_for_it(products: Products, by_onednn: int) -> None:
+    layer = Linear(WIDE, WIDE)
+    layer.products = products
+    operations: list[str] = []
+    with noting(operations):
+        layer(torch.ones(SIZE_STEP, WIDE, requires_grad=True)).sum().backward()
+    assert operations.count("mkldnn::_linear_pointwise") == by_onednn
 
 
 def test_every_product_of_every_shape_is_measured_and_the_clearly_faster_library_taken() -> None:

@@ -20,6 +20,7 @@ from bertbench.distributed.world import World
 from bertbench.loading.inputs import open_data
 from bertbench.loading.loader import LoadedStep, Loader
 from bertbench.model.logical_tensors import local, logical
+from bertbench.parallel.stage import logical_name
 from bertbench.plan import parallel_theory as theory
 from bertbench.training.build import make_evaluator, make_trainer
 from bertbench.training.layout_trainer import LayoutTrainer
@@ -133,15 +134,17 @@ def expected_bytes(system: System, trainer: LayoutTrainer, step: LoadedStep) -> 
         tokens = len(step.parts) * trainer.pipeline.tokens
     if not system.parallel.fully_shard:
         held = sum(local(parameter).numel() for parameter in trainer.parameters)
-        assert held == theory.stage_parameters(system.model.shape(), system.layout, trainer.groups.place.pipeline)
-    return theory.sent_bytes(system, trainer.groups.place, tokens)
+        assert held == theory.stage_parameters(system.model.shape(), system.layout, trainer.groups.place)
+    masked = sum(len(part.batch.masked_at_M) for part in step.parts)
+    return theory.sent_bytes(system, trainer.groups.place, tokens, masked)
 
 
 def _gradients(trainer: Trainer) -> dict[str, Tensor]:
     if isinstance(trainer, LayoutTrainer):
         return {
-            name: parameter.grad
-            for name, parameter in trainer._named_parameters().items()
+            logical_name(name): parameter.grad
+            for stage in trainer.model.children()
+            for name, parameter in stage.named_parameters()
             if parameter.grad is not None
         }
     fused = trainer.model.fused_parameters()

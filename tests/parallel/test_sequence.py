@@ -152,7 +152,7 @@ def kept(world: World, system: System) -> int:
         return tensor
 
     with torch.autograd.graph.saved_tensors_hooks(keep, lambda tensor: tensor):
-        trainer._accumulate(parts)
+        trainer.step(0, parts)
     for parameter in trainer.parameters:
         storages.pop(local(parameter.detach()).untyped_storage()._cdata, None)
     return sum(storage.nbytes() for storage in storages.values())

@@ -74,10 +74,10 @@ def test_accumulation_makes_a_batch_fit(printed: Printed) -> None:
 
 
 def test_a_node_of_the_cluster_describes_itself(monkeypatch: pytest.MonkeyPatch, capsys: Captured) -> None:
-    # this machine has no GPU: what a node would tell stands here for it
-    told = {**new_system.describe(), "accelerators_per_node": "4", "accelerator_model_name": "NVIDIA H100 PCIe",
+    # this machine has no GPU: this is what a node would report
+    described = {**new_system.describe(), "accelerators_per_node": "4", "accelerator_model_name": "NVIDIA H100 PCIe",
             "accelerator_memory_capacity": "80 GiB", "host_processor_model_name": "A processor"}  # fmt: skip
-    monkeypatch.setattr(new_system, "describe", lambda: told)
+    monkeypatch.setattr(new_system, "describe", lambda: described)
     assert main(["config", "init", "--nodes", "2", "--out", "here.json"]) == 0
     hardware = load_system("here.json").hardware
     assert (hardware.accelerators_per_node, hardware.accelerator_model_name) == (4, "NVIDIA H100 PCIe")

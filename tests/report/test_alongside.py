@@ -147,7 +147,7 @@ def test_a_tracker_that_fails_for_a_while_gets_every_step_later_and_is_warned_of
 ) -> None:
     tracker = Failing()
     monkeypatch.setattr("bertbench.report.side_process.open_tracker", lambda *_: tracker)
-    monkeypatch.setattr("bertbench.report.side_process._earned_s", iter(range(10**6)).__next__)  # always more
+    monkeypatch.setattr("bertbench.report.side_process.SHARE", 1e6)  # of a processor: time enough at every look
     log = write_run(tmp_path / "toy" / "bert", steps=2, status=None)
     side = SideWork(log, tmp_path, ["mlflow"])
     tracker.cut_off = True

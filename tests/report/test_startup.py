@@ -21,7 +21,7 @@ def with_startup(path: Path, seconds: Any, slowest: Any) -> Path:
     return path
 
 
-def test_start_up_is_told_piece_by_piece_with_the_slowest_rank(tmp_path: Path) -> None:
+def test_start_up_is_reported_piece_by_piece_with_the_slowest_rank(tmp_path: Path) -> None:
     log = with_startup(tmp_path / "result_0.txt", SECONDS, SECONDS | {"first batch": 1.5})
     (system,) = summaries(log)
     (row,) = system.runs

@@ -225,9 +225,9 @@ def test_a_mistake_is_one_error(
     monkeypatch.setenv("LOGDIR", str(tmp_path / "runs"))
     places = {"TINY": tiny_file, "OUT": str(tmp_path / "out")}
     assert main([places.get(word, word) for word in words.split()]) != 0
-    told = capsys.readouterr()
-    assert expected in told.err
-    assert told.out == ""
+    printed = capsys.readouterr()
+    assert expected in printed.err
+    assert printed.out == ""
 
 
 def test_a_run_folder_that_can_t_be_written_is_one_error(

@@ -174,11 +174,11 @@ def check_loader(world: World, system: System) -> list[bool]:
 
         kept: list[Stream] = []
         with (
+            mock.patch.object(torch.cuda, "set_device", lambda device: None),
             mock.patch.object(Batch, "to", copied),
             mock.patch.object(Batch, "record_stream", lambda batch, stream: kept.append(stream)),
         ):
-            loader = Loader(sampler, 0, world.device)
-            loader._copy_stream = torch.cuda.Stream()
+            loader = Loader(sampler, 0, torch.device("cuda", 0))
             for step in loader.steps(range(1)):
                 for part in step.parts:
                     part.batch.tokens_T.sum()

@@ -20,7 +20,7 @@ def test_every_reader_brings_the_same_batch(tmp_path: Path) -> None:
     ids = np.array([96, 3, 31, 62, 0, 30])
     ours = gather(dataset.map_samples(), ids, dataset.lengths(ids))
     pytest.importorskip("datasets")
-    assert same(ours, bench._arrow(content)(ids))
+    assert same(ours, bench.arrow_reader(content)(ids))
 
 
 def same(first: Batch, second: Batch) -> bool:
@@ -28,8 +28,8 @@ def same(first: Batch, second: Batch) -> bool:
 
 
 def test_the_bench_measures_every_reader(monkeypatch: pytest.MonkeyPatch, answer: Answer) -> None:
-    monkeypatch.setattr(bench, "_ROUND_S", 0.01)
-    monkeypatch.setattr(bench, "_SAMPLES", 480)
+    monkeypatch.setattr(bench, "ROUND_S", 0.01)
+    monkeypatch.setattr(bench, "SAMPLES", 480)
     rates = answer("lab", "loader")
     assert {rate["name"] for rate in rates} >= {"bertbench"}
     assert all(rate["samples_per_s"] > 0 for rate in rates)

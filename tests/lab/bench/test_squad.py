@@ -10,7 +10,7 @@ from bertbench.config.finetuning import load_finetuning
 from bertbench.finetune.squad_inputs import Inputs
 from lab.bench.made_questions import write_questions
 from lab.bench.noise_scale import NoiseScale
-from lab.bench.squad import BASELINE, LAYOUTS, Layout, Run, _row, first_cores
+from lab.bench.squad import BASELINE, LAYOUTS, Layout, Run, first_cores, row_of_seed
 from tests.conftest import Answer, Printed
 
 
@@ -36,7 +36,7 @@ def test_every_row_is_a_system_that_fine_tuning_takes() -> None:
 def test_goodput_is_throughput_times_the_efficiency_of_the_batch() -> None:
     baseline = Run(10.0, 1000, 0.5, None, [2.0, 1.5], {"exact": 50.0, "f1": 60.0, "loss": 1.0})
     larger = Run(4.0, 1000, 0.5, None, [1.9], {"exact": 40.0, "f1": 50.0, "loss": 1.2})
-    row = _row(Layout("twice", data=2, batches=2), 0, larger, baseline, NoiseScale(16.0, 8.0, 24.0), 16)
+    row = row_of_seed(Layout("twice", data=2, batches=2), 0, larger, baseline, NoiseScale(16.0, 8.0, 24.0), 16)
     assert row["samples_per_s"] == 250.0
     assert row["statistical_efficiency"] == pytest.approx(32 / 48)
     assert row["goodput_ratio"] == pytest.approx(250 * 32 / 48 / 100)
@@ -44,7 +44,7 @@ def test_goodput_is_throughput_times_the_efficiency_of_the_batch() -> None:
     assert row["of_baseline"] == pytest.approx(
         {"seconds": 0.4, "samples_per_s": 2.5, "validation_loss": 1.2, "device_use": 1.0}
     )
-    same = _row(BASELINE, 0, baseline._replace(losses=[2.0, 1.25]), baseline, NoiseScale(16.0, 8.0, 24.0), 16)
+    same = row_of_seed(BASELINE, 0, baseline._replace(losses=[2.0, 1.25]), baseline, NoiseScale(16.0, 8.0, 24.0), 16)
     assert (same["largest_loss_difference"], same["goodput_ratio"]) == (0.25, 1.0)
 
 

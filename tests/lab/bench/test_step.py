@@ -69,7 +69,7 @@ def test_every_baseline_computes_the_loss_of_the_stock_one(
     assert loss.item() == pytest.approx(expected.item(), rel=1e-5)
 
 
-def test_unpadded_attention_drops_as_the_stock_model_is_told_to() -> None:
+def test_unpadded_attention_drops_as_the_stock_model_does() -> None:
     pytest.importorskip("transformers")
     model = stock.stock_model(BertShape(30_522, 8, 2, 2, 16, 512, hidden_dropout=0.0, attention_dropout=0.3))
     unpadded = next(baseline for baseline in baselines.BASELINES if baseline.name == "masked heads, unpadded")
@@ -166,7 +166,7 @@ def test_a_program_has_a_process_of_its_own_whose_memory_is_measured_and_whose_d
 def test_the_command_runs_where_no_baseline_is_installed(monkeypatch: pytest.MonkeyPatch, answer: Answer) -> None:
     monkeypatch.setitem(sys.modules, "transformers", None)
     monkeypatch.setitem(bench.SHAPES, "small", TINY)
-    monkeypatch.setattr(peak, "_SIZES", (61,))
+    monkeypatch.setattr(peak, "SQUARE_SIZES", (61,))
     monkeypatch.setattr(bench, "StepProcess", Here)
     found = answer("lab", "step", "--rounds", 1, "--batch", 2, "--dtypes", "bf16")
     assert set(found["machine"]["gemm_gflops"]) == {"bf16"}

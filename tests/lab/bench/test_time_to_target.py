@@ -43,7 +43,7 @@ def test_ours_alone_stops_after_the_steps_asked_for(
     ((seconds, accuracy),) = course  # one evaluation, after the last step
     assert seconds > 0 and 0 <= accuracy <= 1
 
-    monkeypatch.setattr("lab.bench.time_to_target._ours", lambda *_: pytest.fail("trained again"))
+    monkeypatch.setattr("lab.bench.time_to_target.train_ours", lambda *_: pytest.fail("trained again"))
     assert answer(*words, "--steps", 3) == [ours]  # from the journal
     assert main([*words, "--steps", "4"]) == 2
     assert "holds another study" in capsys.readouterr().err
@@ -80,8 +80,8 @@ def test_the_trainer_runs_as_its_trials_were_best(
         samples = needed[rate][seed - 1001] if seed > 1000 else 300
         return Trained(6.0 + seed, samples or 900, samples is not None, [])
 
-    monkeypatch.setattr("lab.bench.time_to_target._ours", ours)
-    monkeypatch.setattr("lab.bench.time_to_target._baseline", baseline)
+    monkeypatch.setattr("lab.bench.time_to_target.train_ours", ours)
+    monkeypatch.setattr("lab.bench.time_to_target.train_baseline", baseline)
     monkeypatch.setattr("lab.bench.time_to_target.available_cores", lambda: 2)
     monkeypatch.setattr("lab.bench.time_to_target.importlib.util.find_spec", lambda _: argparse)
     words = ["--rival-sweep", "optimizer.learning_rate=1e-3,2e-3,4e-3,3e-3", "--record", tmp_path / "train.json"]
@@ -126,7 +126,7 @@ def test_the_trainer_stops_at_the_target_or_after_its_last_step(
     pytest.importorskip("accelerate")
     chosen = [SetUp(extra="a worker"), SetUp(2)]
     monkeypatch.setattr("lab.bench.time_to_target.set_ups", lambda: chosen)
-    monkeypatch.setattr("lab.bench.time_to_target._SCREENED_STEPS", 3)
+    monkeypatch.setattr("lab.bench.time_to_target.SCREENED_STEPS", 3)
     rows = answer("lab", "time-to-target", tiny_file, "--set", "evaluation.target=0.001")
     assert [row["samples_to_target"] for row in rows] == [36] * 4  # 25, rounded up to whole steps of 12
     said = printed("lab", "time-to-target", tiny_file, "--set", "evaluation.target=0.999", code=1)

@@ -23,7 +23,7 @@ from bertbench.common.errors import ConfigError, RunError
 from bertbench.common.paths import shown_path
 from bertbench.common.user_errors import user_errors
 from bertbench.config import System
-from bertbench.config.reads import check_given, unread_line
+from bertbench.config.unread import check_given, unread_line
 from bertbench.distributed.gloo import INTERFACES
 from bertbench.distributed.preemption import SIGNALS
 from bertbench.distributed.ranks import Ranks, launched_ranks

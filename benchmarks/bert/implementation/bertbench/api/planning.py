@@ -10,7 +10,7 @@ from bertbench.common.seeding import derive
 from bertbench.common.system_faults import exists
 from bertbench.common.user_errors import user_errors
 from bertbench.config import System
-from bertbench.config.reads import check_given
+from bertbench.config.unread import check_given
 from bertbench.loading.inputs import open_split
 from bertbench.loading.sampler import make_planner
 from bertbench.plan.dry_run import dry_run

@@ -214,7 +214,7 @@ def system_of(arguments: argparse.Namespace) -> "System":
     """
     from bertbench.config import load_system
     from bertbench.config.finetuning import check_pre_trains, load_finetuning
-    from bertbench.config.reads import check_given, check_overrides
+    from bertbench.config.unread import check_given, check_overrides
 
     command: str = arguments.command
     _check_one_checkpoint(arguments.overrides)
@@ -247,7 +247,7 @@ def _check_one_checkpoint(overrides: Collection[str]) -> None:
 
 def say_unread(system: "System", arguments: argparse.Namespace) -> None:
     """Name what the system file says and the command doesn't read, in one line, if there is any."""
-    from bertbench.config.reads import unread_line
+    from bertbench.config.unread import unread_line
 
     command = "train" if arguments.command == "launch" else arguments.command
     if line := unread_line(system, command):

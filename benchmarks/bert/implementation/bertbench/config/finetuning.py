@@ -14,11 +14,12 @@ from bertbench.config.checks import RULES
 from bertbench.config.load import load_system
 from bertbench.config.optimizer import Clip
 from bertbench.config.partial import partial
-from bertbench.config.reads import DECLARATIONS, Unread, check_given, reading_of, setting_names, value_of
+from bertbench.config.reads import DECLARATIONS, Unread
 from bertbench.config.rules import broken_rules
 from bertbench.config.sections import Compute, Schedule
 from bertbench.config.settings import PRE_TRAINING_SETTINGS
 from bertbench.config.system import System
+from bertbench.config.unread import check_given, reading_of, setting_names, value_of
 from bertbench.model.options import unmeasured_precision
 
 COMMAND = "finetune squad"

@@ -1,24 +1,15 @@
 """Declare what each command reads of a system file, so that no setting that a person gives is ignored.
 
-Every command has one declaration here: how it reads each setting. `check_given` refuses, by name, settings that were
-given by hand (--set, or a variable that stands for a setting) and that the command can't honour. `unread_line` names
-what a file says and the command doesn't read, in one line.
+Every command has one declaration here: how it reads each setting. config/unread.py acts by it.
 A new setting of config/ has no declaration, and a test fails until it has one for each command.
 """
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from enum import Enum
-from itertools import groupby
-from typing import Any
 
 from bertbench.balance.plan import EXCHANGING, STRATIFIED
-from bertbench.common.errors import ConfigError
-from bertbench.common.section import Section
-from bertbench.config.load import option_of, parsed_override
-from bertbench.config.partial import section_of
 from bertbench.config.settings import Settings
-from bertbench.config.system import System
 from bertbench.model.options import LEAST_WIDTH
 
 
@@ -29,7 +20,8 @@ class Plain(Enum):
     NO_EFFECT = "it can't change what the command gives, so it passes"
 
 
-READ, NO_EFFECT = Plain.READ, Plain.NO_EFFECT
+READ = Plain.READ
+NO_EFFECT = Plain.NO_EFFECT
 
 
 @dataclass(frozen=True)
@@ -225,12 +217,37 @@ _EVALUATE: Declaration = {
     "compute.products": _unread("an evaluation multiplies by torch's own products", "torch"),
 }
 _NOT_FORECAST = _unread("the forecast doesn't depend on it; leave it out")
+_WHOLE_OR_PLANNED = ReadWhere(
+    lambda s: not s.parallel.splits or s.data.balance == "planned",
+    "whole models: the load of split ones is forecast for data.balance planned",
+)
 _ESTIMATE: Declaration = {
     "*": _NOT_FORECAST,
     **dict.fromkeys(("name", "description", "source", "hardware", "scale_from_batch", "scale_rule"), READ),
     **dict.fromkeys(("launch.ranks_per_node", "launch.device", "model", "parallel"), READ),
     **dict.fromkeys(("data.global_batch_size", "data.local_batch", "data.gradient_accumulation_steps"), READ),
-    **dict.fromkeys(("data.balance", "data.equal_counts", "clip.mode"), READ),
+    "clip.mode": READ,
+    "data.balance": _WHOLE_OR_PLANNED,
+    "data.cost": ReadWhere(lambda s: not s.parallel.splits, "whole models"),
+    "data.equal_counts": ReadWhere(
+        lambda s: not s.parallel.splits and s.data.balance in ("planned", "planned_local"),
+        "whole models with data.balance planned or planned_local",
+    ),
+    "data.deal": ReadWhere(lambda s: s.data.balance in EXCHANGING, f"data.balance {' or '.join(EXCHANGING)}"),
+    **dict.fromkeys(
+        ("data.strata_edges", "data.strata_quotas"),
+        ReadWhere(
+            lambda s: not s.parallel.splits and s.data.balance in STRATIFIED,
+            "whole models with data.balance stratified or stratified_presort",
+        ),
+    ),
+    "compute.compile": _unread(
+        "forecasts are calibrated on published runs, whose kernels are fused; leave it out, or set graphs",
+        None,
+        "auto",
+        "default",
+        "graphs",
+    ),
     "communication.compression": ReadAs(("none", "fp16", "bf16"), "forecasts are calibrated on published runs"),
     "communication.bucket_mb": READ,
     "communication.buckets": READ,
@@ -250,6 +267,7 @@ _ESTIMATE: Declaration = {
     "precision.compute": _unread("forecasts are calibrated on published runs in 16 bits; leave it out", "bf16", "fp16"),
     "parallel.schedule": _CONDITIONAL["parallel.schedule"],
 }
+_LOAD = ("data.cost", "data.deal", "data.equal_counts", "data.strata_edges", "data.strata_quotas")
 _COST: Declaration = {
     "*": NO_EFFECT,
     "model": READ,
@@ -286,6 +304,9 @@ DECLARATIONS: dict[str, Declaration] = {
     "estimate --layouts": {
         **_ESTIMATE,
         **dict.fromkeys(("parallel", "parallel.schedule"), _unread("it lists every layout; leave it out")),
+        **dict.fromkeys(_LOAD, _unread("it counts the load of every layout as data.balance planned gives it")),
+        "data.balance": _unread("it counts the load of every layout as data.balance planned gives it", "planned"),
+        "compute.compile": _unread("it counts steps that are launched operation by operation", None, "auto", "default"),
     },
     "estimate --calibrate": _COST,
     "data prepare": _PREPARE,
@@ -295,101 +316,3 @@ DECLARATIONS: dict[str, Declaration] = {
     "config export": _DESCRIBES,
 }  # fmt: skip
 """By command, with the option of a mode that reads less; run_training is Python's."""
-
-
-def setting_names(kind: type[Section] = Settings, prefix: str = "") -> Iterator[str]:
-    """Yield the dotted name of every setting."""
-    for name, field in kind.model_fields.items():
-        below = section_of(field)
-        key = f"{prefix}{field.alias or name}"
-        if below is None:
-            yield key
-        else:
-            yield from setting_names(below, f"{key}.")
-
-
-def reading_of(declaration: Declaration, setting: str) -> Reading:
-    """Return how a command reads a setting. Raises KeyError for one that the declaration doesn't name."""
-    name = setting
-    while name not in declaration and "." in name:
-        name = name.rpartition(".")[0]
-    return declaration[name if name in declaration else "*"]
-
-
-def check_given(system: System, command: str) -> None:
-    """Raise ConfigError for the settings given by hand that `command` can't honour, each by name with the remedy."""
-    declaration = DECLARATIONS[command]
-    problems = []
-    for setting in setting_names():
-        if setting not in system.given:
-            continue
-        option, value = system.given[setting], value_of(system, setting)
-        match reading_of(declaration, setting):
-            case Unread() as reading if not reading.passes(value):
-                problems.append(_refusal(option, command, setting, reading))
-            case ReadAs(values, because) if value not in values:
-                choices = " or ".join(map(str, values))
-                problems.append(f"{option}: {command} can't honour it: {because}; use {choices}")
-            case ReadWhere(holds, needs) if not holds(system):
-                problems.append(f"{option}: {command} reads {setting} only with {needs}; set that too, or leave it out")
-    if problems:
-        raise ConfigError("\n".join(problems))
-
-
-def check_overrides(overrides: Iterable[str], command: str) -> None:
-    """Raise ConfigError for those of `overrides`, NAME=VALUE, that `command` doesn't read, whatever else is wrong."""
-    problems = []
-    for override in overrides:
-        name, content = parsed_override(override)
-        for setting in setting_names():
-            if setting != name and not setting.startswith(f"{name}."):
-                continue
-            value = _within(content, setting.removeprefix(name).lstrip("."))
-            reading = reading_of(DECLARATIONS[command], setting)
-            if value is not None and isinstance(reading, Unread) and not reading.passes(value):
-                problems.append(_refusal(option_of(override), command, setting, reading))
-    if problems:
-        raise ConfigError("\n".join(problems))
-
-
-def _refusal(origin: str, command: str, setting: str, reading: Unread) -> str:
-    return f"{origin}: {command} doesn't read {setting}; {reading.remedy}"
-
-
-def _within(value: Any, names: str) -> Any:
-    """Return what a JSON value has under dotted names; None where it has nothing there."""
-    for name in filter(None, names.split(".")):
-        value = value.get(name) if isinstance(value, dict) else None
-    return value
-
-
-def unread_line(system: System, command: str) -> str | None:
-    """Return a line that names the sections and settings of the file that `command` doesn't read; None without any.
-
-    A setting that another one of the file switches off isn't named: that is the file's own choice.
-    """
-    declaration = DECLARATIONS[command]
-    unread: list[str] = []
-    for section, settings in groupby(sorted(system.stated), key=lambda setting: setting.partition(".")[0]):
-        stated = list(settings)
-        ignored = [setting for setting in stated if _is_unread(declaration, system, setting)]
-        if ignored == stated:
-            unread.append(section)
-        else:
-            unread += ignored
-    if not unread:
-        return None
-    return f"{system.name}: {command} doesn't read {', '.join(unread)} of the system file"
-
-
-def _is_unread(declaration: Declaration, system: System, setting: str) -> bool:
-    reading = reading_of(declaration, setting)
-    return isinstance(reading, Unread) and not reading.passes(system.stated[setting])
-
-
-def value_of(system: System, setting: str) -> Any:
-    """Return a setting's value; None where its section is left out."""
-    value: Any = system
-    for name in setting.split("."):
-        value = None if value is None else getattr(value, name)
-    return value

@@ -1,6 +1,7 @@
-"""The process group of a run: this rank, its device and its peers. The only place that names devices and backends."""
+"""The process group of a run: this rank, its device and its peers. The only place that names backends."""
 
 import gc
+import json
 import os
 import socket
 from collections.abc import Iterator
@@ -13,11 +14,20 @@ import torch
 from torch import Tensor, distributed
 from torch.distributed.distributed_c10d import PrefixStore
 
-from bertbench.common.errors import RunError, StoppedError
+from bertbench.common.errors import StoppedError
 from bertbench.distributed import gloo
-from bertbench.distributed.cores import available_cores, nearby_cores, own_cores, threads_on, threads_per_rank
+from bertbench.distributed.cores import (
+    available_cores,
+    bind_threads,
+    nearby_cores,
+    own_cores,
+    threads_on,
+    threads_per_rank,
+)
+from bertbench.distributed.device import take_device
+from bertbench.distributed.device_steps import DeviceSteps
 from bertbench.distributed.failure import FailureReport
-from bertbench.distributed.memory import keep_freed_memory
+from bertbench.distributed.network_errors import lost_contact, naming_network_variables, network_variables
 from bertbench.distributed.ranks import Ranks, has_own_cores, launched_ranks
 from bertbench.distributed.rendezvous import meet, meet_on_loopback, on_one_machine, ranks_text
 from bertbench.distributed.shared_memory import SharedMemory
@@ -25,19 +35,8 @@ from bertbench.distributed.watchdog import Limits, Watchdog
 
 Value = TypeVar("Value")
 _LIMITS = Limits(silent_s=60, progress_s=600)
+_CORES_KEY = "bertbench/cores"
 _BACKENDS = {"cpu": "gloo", "cuda": "nccl"}
-_OF_THE_NETWORK = ("GLOO_", "NCCL_", "TORCH_NCCL_", "TORCH_GLOO_")
-_ALLOCATOR_VARIABLES = ("PYTORCH_CUDA_ALLOC_CONF", "PYTORCH_ALLOC_CONF")
-# Messages of gloo, NCCL and the store about a lost peer.
-_LOST_CONTACT = (
-    "closed by peer",
-    "reset by peer",
-    "Broken pipe",
-    "Timed out",
-    "timed out",
-    "NCCL communicator was aborted",
-    "remote process exiting prematurely",  # ncclRemoteError
-)
 
 
 @dataclass(frozen=True)
@@ -133,18 +132,20 @@ def join(
     # ranks share the cores: a layer on two ranks took 1.77 times as long with all cores for each
     sharing = 1 if has_own_cores(os.environ, available_cores()) else ranks.local_size
     torch.set_num_threads(threads_per_rank(sharing))
-    set_by_hand = _network_variables()
+    set_by_hand = network_variables()
     if device_kind == "cpu":
-        keep_freed_memory()
         _choose_interface(ranks)
-    device = _device(device_kind, ranks.local_rank)
+    device = take_device(device_kind, ranks.local_rank)
     store = meet(ranks, timeout_s)
+    if bind_cores or (device_kind == "cpu" and hasattr(os, "sched_getaffinity")):
+        # before the process group, whose threads keep to the cores of the one that starts them
+        _share_cores(ranks, device, store, bind_cores)
     timeout = timedelta(seconds=max(timeout_s, limits.progress_s + limits.silent_s))  # the watchdog names who stalls
     options = None
     if device_kind == "cuda":  # NCCL's collectives get priority over the compute that they overlap
         options = distributed.ProcessGroupNCCL.Options(is_high_priority_stream=True)
         options._timeout = timeout  # torch warns where it isn't the argument's
-    with _settings_named(_BACKENDS[device_kind], set_by_hand):
+    with naming_network_variables(_BACKENDS[device_kind], set_by_hand):
         distributed.init_process_group(
             _BACKENDS[device_kind],
             store=PrefixStore("collectives", store),
@@ -158,12 +159,13 @@ def join(
     failure = FailureReport(own_store, ranks)
     near = device_kind == "cpu" and on_one_machine(ranks)
     shared = SharedMemory.join(store, ranks.rank, ranks.size, timeout) if near else None
-    world = World(ranks, device, store, timeout, failure, Watchdog(own_store, ranks, failure, limits), shared)
-    with _settings_named(_BACKENDS[device_kind], set_by_hand):  # NCCL connects at the first collective
+    device_steps = DeviceSteps.on(device) if device_kind == "cuda" else None
+    watchdog = Watchdog(own_store, ranks, failure, limits, device_steps)
+    world = World(ranks, device, store, timeout, failure, watchdog, shared)
+    # NCCL connects here. With `device_id`, torch would connect above, and split each further group off at once.
+    with naming_network_variables(_BACKENDS[device_kind], set_by_hand):
         world.barrier()
     world.watchdog.start()
-    if bind_cores or (device_kind == "cpu" and hasattr(os, "sched_getaffinity")):
-        _share_cores(world, bind_cores)
     try:
         yield world
     finally:
@@ -176,61 +178,19 @@ def join(
     distributed.destroy_process_group()
 
 
-def lost_contact(error: BaseException) -> bool:
-    """Return whether an error of torch means that another rank is gone or silent, not a defect of this one."""
-    text = str(error)
-    return isinstance(error, RuntimeError) and any(sign in text for sign in _LOST_CONTACT)
-
-
 def _choose_interface(ranks: Ranks) -> None:
     gloo.choose_interface(one_machine=ranks.size == 1 or meet_on_loopback(), prints=ranks.local_rank == 0)
 
 
-def _network_variables() -> list[str]:
-    """Return the variables for gloo and NCCL that are set, as NAME=VALUE."""
-    return [f"{name}={value}" for name, value in sorted(os.environ.items()) if name.startswith(_OF_THE_NETWORK)]
+def _share_cores(ranks: Ranks, device: torch.device, store: PrefixStore, bind: bool) -> None:
+    """Compute with as many threads as this rank has cores of its own, as far as a quota allows; `bind` it to them.
 
-
-@contextmanager
-def _settings_named(backend: str, set_by_hand: list[str]) -> Iterator[None]:
-    """Raise RunError in place of torch's error if the body fails, and variables that were set by hand may be why."""
-    try:
-        yield
-    except RuntimeError as error:
-        if lost_contact(error) or not set_by_hand:
-            raise
-        reason = str(error).rpartition("Last error:")[2].strip().splitlines()[0]  # NCCL's last line says most
-        raise RunError(
-            f"{socket.gethostname()}: {backend} can't start ({reason}); correct or unset what is set for the network: "
-            f"{', '.join(set_by_hand)}"
-        ) from error
-
-
-def _device(kind: str, local_rank: int) -> torch.device:
-    if kind == "cpu":
-        return torch.device("cpu")
-    gpus = torch.cuda.device_count()
-    if gpus == 1 and "CUDA_VISIBLE_DEVICES" in os.environ:  # the launcher shows each rank only its GPU
-        local_rank = 0
-    if local_rank >= gpus:
-        shown = os.environ.get("CUDA_VISIBLE_DEVICES")
-        limit = "" if shown is None else f" with CUDA_VISIBLE_DEVICES={shown}"
-        raise RunError(
-            f"local rank {local_rank} needs GPU {local_rank}, found {gpus} on {socket.gethostname()}{limit}; "
-            "lower launch.ranks_per_node or use a CPU system"
-        )
-    torch.cuda.set_device(local_rank)
-    if not any(name in os.environ for name in _ALLOCATOR_VARIABLES):
-        # batches differ in size, and blocks of fixed size would leave holes
-        torch._C._accelerator_setAllocatorSettings("expandable_segments:True")
-    return torch.device("cuda", local_rank)
-
-
-def _share_cores(world: World, bind: bool) -> None:
-    """Compute with as many threads as this rank has cores of its own, as far as a quota allows; `bind` it to them."""
-    mine = (socket.gethostname(), world.ranks.local_rank, nearby_cores(world.device))
-    on_node = sorted((place, cores) for host, place, cores in world.from_all(mine) if host == mine[0])
-    cores = own_cores(world.ranks.local_rank, [cores for _, cores in on_node])
+    The ranks of a node tell each other their nearby cores through the store.
+    """
+    keys = [f"{_CORES_KEY}/{socket.gethostname()}/{local_rank}" for local_rank in range(ranks.local_size)]
+    store.set(keys[ranks.local_rank], json.dumps(nearby_cores(device)))
+    nearby = [json.loads(store.get(key)) for key in keys]  # waits for each
+    cores = own_cores(ranks.local_rank, nearby)
     if bind:
-        os.sched_setaffinity(0, cores)
-    torch.set_num_threads(threads_on(len(cores), len(on_node)))
+        bind_threads(cores)
+    torch.set_num_threads(threads_on(len(cores), len(nearby)))

@@ -214,7 +214,10 @@ class ModelWeights:
         """Wait until all weights are here."""
 
     def publish(self) -> None:
-        """Start giving this rank's updated weights to the others, and to what follows them."""
+        """Start giving this rank's updated weights to the others, or leave that to the next step.
+
+        What follows the weights here follows at once.
+        """
         if not self._written_by_step:
             self.refresh()
 
@@ -222,3 +225,6 @@ class ModelWeights:
         """Let what follows the weights follow: call it after anything but the optimizer wrote them."""
         if self._rounded is not None:
             self._rounded.refresh()
+
+    def begin_step(self) -> None:
+        """Start what `publish` has left to the next step."""

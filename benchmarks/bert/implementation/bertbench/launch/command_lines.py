@@ -14,7 +14,8 @@ from bertbench.common.errors import ConfigError
 from bertbench.common.paths import LAUNCH, SCRIPTS_HOME, data_folder, runs_folder
 from bertbench.config import System
 from bertbench.launch.image import SlurmStarter, can_start, image_for, starters_of
-from bertbench.launch.variables import RECORD, SPARE_MINUTES, Variables
+from bertbench.launch.time_limits import SPARE_MINUTES
+from bertbench.launch.variables import RECORD, Variables
 
 SLURM_SCRIPT = (LAUNCH / "run.sub").resolve()  # in a checkout, a link to the script in benchmarks/bert/
 DOCKER_SCRIPT = LAUNCH / "run_with_docker.sh"

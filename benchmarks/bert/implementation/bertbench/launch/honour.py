@@ -24,6 +24,7 @@ from bertbench.config import System, load_system
 from bertbench.config.load import Override, parsed_override
 from bertbench.distributed.ranks import Ranks, launched_ranks
 from bertbench.launch.submission_name import SubmissionName, plain_name, shipped_system
+from bertbench.launch.time_limits import TimeLimits
 from bertbench.launch.variables import (
     BATCH_SETTINGS,
     FOLDERS,
@@ -34,14 +35,12 @@ from bertbench.launch.variables import (
     SAMPLES_OF_A_ROW,
     SETTINGS,
     SHAPE,
-    SPARE_MINUTES,
     SYSTEM_VARIABLES,
     TIME_LIMITS,
     VARIABLES,
     Exported,
     Variables,
     VariableSetting,
-    minutes_of,
     whole_number,
 )
 
@@ -288,43 +287,22 @@ class _Honouring:
         )
 
     def _time_limit(self) -> None:
-        exported = [self.exported[name] for name in TIME_LIMITS if name in self.exported]
-        if not exported:
-            return
         job_limit, run_limit = (self.exported.get(name) for name in TIME_LIMITS)
-        job_minutes = self._minutes(job_limit, minutes_of)
-        run_minutes = self._minutes(run_limit, _whole_minutes)
-        texts = " and ".join(map(str, exported))
-        if self.place not in ("slurm", "kubernetes") and not self.in_a_job:
-            self.variables.lines.append(
-                f"{texts}: not used, because only --on slurm and kubernetes end a job; sbatch takes --time"
-            )
+        if job_limit is None and run_limit is None:
             return
         runs: int = getattr(self.arguments, "runs", None) or 1
-        needed = None if run_minutes is None else runs * run_minutes + SPARE_MINUTES
+        limits = TimeLimits(job_limit, run_limit, runs)
+        self.problems += limits.problems
         if self.in_a_job:
-            self.variables.lines.append(f"{texts}: the job ends when sbatch --time says so")
-        elif job_limit is not None and job_minutes is not None:
-            self.variables.walltime = job_limit.value
-            self.variables.honour(job_limit, f"the job ends after {job_minutes} minutes")
-        elif run_limit is not None and needed is not None:
-            self.variables.walltime = str(needed)
-            self.variables.honour(run_limit, f"the job ends after {needed} minutes")
-        if job_minutes is not None and needed is not None and job_minutes < needed:
+            self.variables.lines.append(f"{limits}: the job ends when sbatch --time says so")
+        elif self.place in ("slurm", "kubernetes"):
+            limits.set_walltime(self.variables)
+        else:
             self.variables.lines.append(
-                f"warning: {job_limit} is less than {self.variables.runs_as_typed(runs)} may need with {run_limit}; "
-                f"export WALLTIME={needed}, or export NEXP and source the configuration file again"
+                f"{limits}: not used, because only --on slurm and kubernetes end a job; sbatch takes --time"
             )
-
-    def _minutes(self, exported: Exported | None, read: Callable[[str], int]) -> int | None:
-        """Return a time limit; None if it isn't exported, or is malformed, which is noted."""
-        if exported is None:
-            return None
-        try:
-            return read(exported.value)
-        except ValueError as error:
-            self.problems.append(f"{exported}: expected {error}")
-            return None
+            return
+        self.variables.lines += limits.warnings(self.variables.runs_as_typed(runs))
 
     def _image(self) -> None:
         exported = self.exported.get("CONT")
@@ -399,7 +377,3 @@ def _has(system: System, override: Override) -> bool:
     """Return whether a run of the system has the value that an override gives."""
     name, value = parsed_override(override)
     return bool(value_in_run(system, name) == value)
-
-
-def _whole_minutes(text: str) -> int:
-    return int(whole_number(1)(text))

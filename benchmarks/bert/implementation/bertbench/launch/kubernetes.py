@@ -19,7 +19,8 @@ from bertbench.common.errors import ConfigError
 from bertbench.config.load import is_path, whole_file
 from bertbench.launch.command_lines import Job, torchrun_line, torchrun_restarts
 from bertbench.launch.image import image_for
-from bertbench.launch.variables import FOLDERS, RECORD, Variables, minutes_of
+from bertbench.launch.time_limits import minutes_of
+from bertbench.launch.variables import FOLDERS, RECORD, Variables
 
 Kind = Literal["trainjob", "jobset"]
 

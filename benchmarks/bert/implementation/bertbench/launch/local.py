@@ -200,14 +200,15 @@ def how_ended(failures: Mapping[int, ProcessFailure], out_of_memory: bool) -> En
     if code in (TARGET_MISSED, PREEMPTED):
         return Ended(code)
     if code < 0:
-        return _ended_by_signal(rank, signal.Signals(-code), out_of_memory)
+        return ended_by_signal(rank, signal.Signals(-code), out_of_memory)
     code = code if code == BertbenchError.exit_code else RunError.exit_code
     if _reported(failure):
         return Ended(code, failure.message, reported=True)
     return Ended(code, f"rank {rank} ended with exit code {failure.exitcode}")
 
 
-def _ended_by_signal(rank: int, number: signal.Signals, out_of_memory: bool) -> Ended:
+def ended_by_signal(rank: int, number: signal.Signals, out_of_memory: bool) -> Ended:
+    """Return how a run ends whose rank was killed by a signal; `out_of_memory` as the kernel counts it."""
     killed = f"rank {rank} was killed by {number.name}"
     from_outside = number not in _OWN_FAULTS
     if number == signal.SIGKILL and out_of_memory:

@@ -11,10 +11,11 @@ from bertbench.common.errors import BertbenchError, RunError, StoppedError
 from bertbench.common.system_faults import uncaught
 from bertbench.config import System
 from bertbench.distributed.failure import end_process, report_to_launcher
+from bertbench.distributed.network_errors import lost_contact
 from bertbench.distributed.preemption import ignore_stops
 from bertbench.distributed.ranks import Ranks, ranks_of_run
 from bertbench.distributed.watchdog import Limits
-from bertbench.distributed.world import World, join, lost_contact
+from bertbench.distributed.world import World, join
 from bertbench.machine.torch_version import untested
 
 SEED_BITS = 32

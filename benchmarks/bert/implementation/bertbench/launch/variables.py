@@ -114,34 +114,12 @@ SETTINGS = {
 SHAPE = {"DGXNNODES": "hardware.number_of_nodes", "DGXNGPU": "launch.ranks_per_node"}
 TIME_LIMITS = ("WALLTIME", "WALLTIME_MINUTES")
 """Of the whole job as sbatch takes it, and of one of its runs in minutes."""
-SPARE_MINUTES = 5
-"""Minutes of a job besides those of its runs, for its own start and end."""
 BATCH_SETTINGS = ("data.local_batch", "data.global_batch_size")
 VARIABLES = (
     *SYSTEM_VARIABLES, *RUNS_VARIABLES, "SEED", *SHAPE, *TIME_LIMITS, *SETTINGS, "EVAL_ITER_START_SAMPLES", "CONT",
     *FOLDERS, *REFUSED, *NOT_READ,
 )  # fmt: skip
 """All that is honoured, refused or named."""
-
-
-def minutes_of(text: str) -> int:
-    """Return a time limit in minutes, rounded up, as sbatch --time takes it: M, M:S, H:M:S, D-H, D-H:M or D-H:M:S.
-
-    Raises ValueError that says what is expected.
-    """
-    parts = re.fullmatch(r"(?:(?P<days>\d+)-)?(?P<first>\d+)(?::(?P<second>\d+))?(?::(?P<third>\d+))?", text)
-    if parts is None:
-        raise ValueError("minutes, or a time as sbatch takes it, such as 90 or 1:30:00")
-    first, second, third = (int(parts[name] or 0) for name in ("first", "second", "third"))
-    if parts["days"] is not None:
-        seconds = int(parts["days"]) * 86400 + first * 3600 + second * 60 + third
-    elif parts["third"] is not None:
-        seconds = first * 3600 + second * 60 + third
-    else:
-        seconds = first * 60 + second
-    if not seconds:
-        raise ValueError("a time above 0")
-    return math.ceil(seconds / 60)
 
 
 RECORD = "BERTBENCH_VARIABLES"

@@ -29,7 +29,8 @@ _NO_READING = 0xFFFF  # of DCMI's 16 bits
 _MOST_W = 150_000.0  # a rack's; the judge of power files has the same limit
 _IPMI_COMMAND = ("dcmi", "power", "reading")
 _IPMI_LIMIT_S = 5
-_IPMI_ATTEMPTS, _IPMI_PAUSE_S = 3, 0.5  # a busy service processor misses one now and then
+_IPMI_ATTEMPTS = 3  # a busy service processor misses one now and then
+IPMI_PAUSE_S = 0.5
 
 
 class Meter(NamedTuple):
@@ -173,7 +174,7 @@ def _ipmi() -> Meter:
         except OSError:
             if attempt + 1 == _IPMI_ATTEMPTS:
                 raise
-            time.sleep(_IPMI_PAUSE_S)
+            time.sleep(IPMI_PAUSE_S)
     return Meter(IPMI, read)
 
 

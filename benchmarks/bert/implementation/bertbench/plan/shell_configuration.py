@@ -13,7 +13,8 @@ from bertbench.common.errors import ConfigError
 from bertbench.config import System, system_names
 from bertbench.launch.honour import honour, value_in_run
 from bertbench.launch.submission_name import SubmissionName, name_of, shape_of, shipped_system
-from bertbench.launch.variables import BATCH_SETTINGS, SETTINGS, SPARE_MINUTES
+from bertbench.launch.time_limits import SPARE_MINUTES
+from bertbench.launch.variables import BATCH_SETTINGS, SETTINGS
 from bertbench.plan.forecast import forecast_run, trains_bert_large
 
 _MARGIN = 2  # times the upper end of the forecast's range

@@ -24,8 +24,8 @@ from bertbench.data.store.dataset import Dataset, shard_blocks
 from bertbench.data.store.manifest import MANIFEST_NAME, VOCAB_NAME, Manifest, existing, file_sha256
 from bertbench.data.store.shards import unfinished, write_shards
 
-_BUFFER_BLOCKS = 64  # 200 MB of Wikipedia samples
-_SHARD_BYTES = 300_000_000  # held twice while a shard is sorted
+BUFFER_BLOCKS = 64  # 200 MB of Wikipedia samples
+SHARD_BYTES = 300_000_000  # held twice while a shard is sorted
 _BUCKET_TYPES = {  # of the arrays in a bucket
     "places": np.dtype(np.int64),
     "lengths": np.dtype(np.int64),
@@ -47,8 +47,8 @@ def shuffle(source: Path, out: Path, seed: int, shards: int, progress: Progress)
     if not 1 <= shards <= len(dataset):
         raise DataError(f"--shards {shards}: expected 1 to {len(dataset):,}, the number of samples in {source}")
     bytes_per_shard = 3 * dataset.split.tokens // shards
-    if bytes_per_shard > _SHARD_BYTES:
-        fewest = -(-3 * dataset.split.tokens // _SHARD_BYTES)
+    if bytes_per_shard > SHARD_BYTES:
+        fewest = -(-3 * dataset.split.tokens // SHARD_BYTES)
         raise DataError(
             f"--shards {shards}: a shard would take {bytes_per_shard / 1e6:,.0f} MB; give at least {fewest}"
         )
@@ -79,7 +79,7 @@ def _scatter(dataset: Dataset, buckets: Path, count: int, seed: int, progress: P
     """Append every sample to the bucket of its new shard, with its new place: pass 1."""
     blocks = chain.from_iterable(shard_blocks(dataset, number) for number in range(len(dataset.split.shards)))
     read = 0
-    while buffered := list(islice(blocks, _BUFFER_BLOCKS)):
+    while buffered := list(islice(blocks, BUFFER_BLOCKS)):
         samples = Columns.joined(buffered)
         places = permuted(np.arange(read, read + len(samples)), len(dataset), derive(seed, "shuffle"))
         bucket_of = places * count // len(dataset)

@@ -1,0 +1,46 @@
+"""Read torch's errors of the network: a lost peer, or variables for gloo and NCCL that keep ranks from connecting."""
+
+import os
+import socket
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from bertbench.common.errors import RunError
+
+_OF_THE_NETWORK = ("GLOO_", "NCCL_", "TORCH_NCCL_", "TORCH_GLOO_")
+# Messages of gloo, NCCL and the store about a lost peer.
+_LOST_CONTACT = (
+    "closed by peer",
+    "reset by peer",
+    "Broken pipe",
+    "Timed out",
+    "timed out",
+    "NCCL communicator was aborted",
+    "remote process exiting prematurely",  # ncclRemoteError
+)
+
+
+def lost_contact(error: BaseException) -> bool:
+    """Return whether an error of torch means that another rank is gone or silent, not a defect of this one."""
+    text = str(error)
+    return isinstance(error, RuntimeError) and any(sign in text for sign in _LOST_CONTACT)
+
+
+def network_variables() -> list[str]:
+    """Return the variables for gloo and NCCL that are set, as NAME=VALUE."""
+    return [f"{name}={value}" for name, value in sorted(os.environ.items()) if name.startswith(_OF_THE_NETWORK)]
+
+
+@contextmanager
+def naming_network_variables(backend: str, set_by_hand: list[str]) -> Iterator[None]:
+    """Raise RunError in place of torch's error if the body fails, and variables that were set by hand may be why."""
+    try:
+        yield
+    except RuntimeError as error:
+        if lost_contact(error) or not set_by_hand:
+            raise
+        reason = str(error).rpartition("Last error:")[2].strip().splitlines()[0]  # NCCL's last line says most
+        raise RunError(
+            f"{socket.gethostname()}: {backend} can't start ({reason}); correct or unset what is set for the network: "
+            f"{', '.join(set_by_hand)}"
+        ) from error

@@ -1,0 +1,147 @@
+"""Read the claims of the pages from the records in results/: a row with figure, interval, command and record each."""
+
+import math
+import re
+import statistics
+from collections.abc import Iterator
+from typing import Any
+
+from scipy import stats
+
+from bertbench.report.scores import mean_of
+from bertbench.run_files.sample_counts import samples_to_end
+from compliance.read.log import read_events
+from compliance.read.run import RunFacts
+from docs.site.tables import RESULTS, command_of, link, read, table
+from lab.study.intervals import holm
+
+_STUDIES = {"clip_ranks": "clip --ranks 2,16,64", "buckets": "buckets", "compression": "compression"}
+"""Studies of paired differences in samples, and the `bertbench lab` command of each."""
+OPTIMIZER_STUDY = RESULTS / "studies" / "optimizer.json"
+_OPTIMIZERS = {"lamb": "LAMB", "muon": "Muon"}
+_STARTS = {"start random": "from random weights", "start checkpoint": "from a checkpoint"}
+_COMPARING_LINE = re.compile(
+    r"^.*(?:\d x (?:\(.*\) )?(?:as fast|the samples/s)|times the samples/s|95 % interval ).*", re.MULTILINE
+)
+"""A line of a bench that compares two programs."""
+_COMPARISON = re.compile(r"([-+]?\d+\.\d+) (x|times|%)(?: \((?:95 % interval )?(\S+) to (\S+).*?\))?")
+"""Its figure, unit, and the ends of its interval, if it has one."""
+
+Rows = Iterator[list[str]]
+"""The cells of each line of a table."""
+
+
+def claims() -> str:
+    """Return the claims that rest on records of the demo, the benches and the studies."""
+    rows = [
+        *_demo_claims(),
+        *_bench_claims(),
+        *_overlap_claims(),
+        *(row for name in _STUDIES for row in _study_claims(name)),
+    ]
+    heads = ["claim", "figure (95 % interval)", "seeds", "shown", "command", "record"]
+    return table(heads, [*rows, *_optimizer_claims()])
+
+
+def _demo_claims() -> Rows:
+    logs = sorted((RESULTS / "cpu_demo" / "bert").glob("result_*.txt"))
+    runs = [RunFacts(read_events(log)) for log in logs]
+    seconds = [run.time_to_train_s or 0 for run in runs]
+    samples = [samples_to_end(run) or 0 for run in runs]
+    for claim, values, form in (("seconds", seconds, ".1f"), ("samples", samples, ",.0f")):
+        figure = f"{mean_of(values):{form}} (range {min(values):{form}} to {max(values):{form}})"
+        command = f"./run_and_time.sh cpu_demo --runs {len(runs)}"
+        record = link(logs[0].parent)
+        yield [f"The demo's {claim} to its target", figure, str(len(runs)), "mean and range", command, record]
+
+
+def _bench_claims() -> Rows:
+    for path in sorted((RESULTS / "bench").glob("*/*.json")):
+        record = read(path)
+        seeds = str(record["results"][0].get("runs", 1)) if path.stem == "train" else "-"
+        for printed_table in "\n".join(record["printed"]).split("\n\n"):
+            size = printed_table.split("  ")[0] + ": " if path.stem == "step" else ""
+            for line in _COMPARING_LINE.findall(printed_table):
+                comparison = _COMPARISON.search(line)
+                assert comparison, line
+                figure, unit, low, high = comparison.groups()
+                interval = f" ({low} to {high})" if low else ""
+                claim = " ".join(f"{path.stem}: {size}{line.replace(comparison[0], '...', 1)}".split())
+                shown = "no interval recorded"
+                if low:
+                    no_difference = 0 if unit == "%" else 1
+                    shown = _shown(float(low) <= no_difference <= float(high))
+                yield [claim, f"{figure} {unit}{interval}", seeds, shown, command_of(record), link(path)]
+
+
+def _overlap_claims() -> Rows:
+    """Yield what each mode exposes less than `before`; a record's intervals hold together at 95 %."""
+    for path in sorted((RESULTS / "bench").glob("*/overlap.json")):
+        record = read(path)
+        for row in record["results"]:
+            if row.get("less_ms") is None:  # `before` itself, or a record without intervals
+                continue
+            low = row["less_low_ms"]
+            high = row["less_high_ms"]
+            where = f"{row['bandwidth_mbit']:,.0f} Mbit/s"
+            claim = f"overlap: milliseconds that `{row['mode']}` exposes less than `before`, {where}"
+            figure = f"{row['less_ms']:.0f} ({low:.0f} to {high:.0f})"
+            yield [claim, figure, "-", _shown(low <= 0 <= high), command_of(record), link(path)]
+
+
+def _study_claims(name: str) -> Rows:
+    path = RESULTS / "studies" / f"{name}.json"
+    study = read(path)
+    for pair in (*study["comparisons"], *study["at_equal_values"]):
+        difference = pair["difference"]
+        mean, low, high = (100 * difference[end] / pair["reference"] for end in ("mean", "low", "high"))
+        values = f"both at the values of `{pair['values_of']}`" if "values_of" in pair else "each at its own values"
+        ranks = f", {pair['ranks']} ranks, {values}" if "ranks" in pair else ""
+        claim = f"Samples of `{difference['arm']}` less `{difference['against']}`{ranks}"
+        figure = f"{mean:+.1f} % ({low:+.1f} to {high:+.1f})"
+        shown = _shown(pair["holm_p"] > 0.05 or pair["missed"] > 0)
+        yield [claim, figure, str(pair["seeds"]), shown, f"bertbench lab {_STUDIES[name]}", link(path)]
+
+
+def _optimizer_claims() -> Rows:
+    study = read(OPTIMIZER_STUDY)
+    arms = {arm["arm"]: arm for arm in study["arms"]}
+    batches = study["definition"]["cells"]["batch"]
+    seeds = study["arms"][0]["seeds"]
+    where = ["bertbench lab optimizer", link(OPTIMIZER_STUDY)]
+    pairs = {(pair["arm"], pair["cells"]): pair for pair in study["pooled"]}
+    chosen = [pairs[arm, cells] for arm in _OPTIMIZERS for cells in _STARTS]
+    p_values = holm([_p_value(pair) for pair in chosen])
+    for pair, p_value in zip(chosen, p_values, strict=True):
+        samples = f"{pair['samples']:.2f} ({pair['low']:.2f} to {pair['high']:.2f})"
+        seconds = f"{pair['seconds']:.2f} ({pair['seconds_low']:.2f} to {pair['seconds_high']:.2f})"
+        claim = f"Samples of {_OPTIMIZERS[pair['arm']]} over ADAM's, {_STARTS[pair['cells']]}"
+        shown = _shown(p_value > 0.05 or pair["verdict"].startswith("not decided"))
+        yield [claim, f"{samples}; seconds {seconds}", f"{seeds} x {pair['counted']} cells", shown, *where]
+    shares_of_decay = sorted(
+        row["samples_to_target"] / arms[row["arm"]]["values"]["decay_samples"]
+        for row in study["rows"]
+        if row["reached"]
+    )
+    tenth, *_, last = statistics.quantiles(shares_of_decay, n=10)
+    figure = f"{statistics.median(shares_of_decay):.2f} (eight of ten runs: {tenth:.2f} to {last:.2f})"
+    yield ["Optimizers: samples to the target over those of the decay", figure, str(seeds), "median", *where]
+    evaluations = min(
+        arm["samples_to_target"] / batches[arm["batch"]]["evaluation.interval_samples"] for arm in arms.values()
+    )
+    yield ["Optimizers: evaluations to the target", f"{evaluations:.0f}", str(seeds), "least mean of an arm", *where]
+    edges = sum(len(tuned["at_edge"]) for tuned in study["tuned"])
+    values = sum(len(arm["values"]) for arm in arms.values())
+    yield ["Optimizers: tuned values at the edge of their range", f"{edges} of {values}", "-", "counted", *where]
+
+
+def _p_value(pair: dict[str, Any]) -> float:
+    """Return the two-sided p-value of a mean over cells, from its 95 % interval by Student's t."""
+    freedom = pair["counted"] - 1
+    mean = math.log(pair["samples"])
+    error = (mean - math.log(pair["low"])) / stats.t.ppf(0.975, freedom)
+    return float(2 * stats.t.sf(abs(mean) / error, freedom))
+
+
+def _shown(undecided: bool) -> str:
+    return "not decided here" if undecided else "yes"

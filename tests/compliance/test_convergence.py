@@ -1,0 +1,160 @@
+"""Samples to converge of a closed package's runs, judged by the official reference convergence points (RCP).
+
+At batch size 448 the reference needs 2,414,421 samples, and 2,274,732 are believed (rulesets 2.1 to 5.0). The runs of
+these packages evaluate every 150,000 samples: 15, 16 and 17 evaluations are 2,250,304, 2,400,384 and 2,550,016 samples.
+"""
+
+import json
+import re
+import time
+from pathlib import Path
+
+import pytest
+
+from compliance import package_text
+from compliance.official.tools import Convergence
+from tests.compliance.packages import (
+    SYSTEM,
+    breached_rules,
+    evaluated_after,
+    give_seed,
+    judged,
+    lacking_evidence,
+    line,
+    official_package_checker,
+    rewrite,
+    write_package,
+)
+
+TOO_FEW = 14  # evaluations
+SAMPLES_OF_AN_EPOCH = 156_725_653
+
+
+def convergence(root: Path) -> Convergence:
+    """The official verdict on the package's only result."""
+    (result,) = judged(root).results
+    assert result.convergence is not None
+    return result.convergence
+
+
+@pytest.mark.parametrize(("evaluations", "passes"), [(15, False), (16, True)])
+def test_convergence_is_judged_as_the_official_package_checker_does(
+    tmp_path: Path, evaluations: int, passes: bool
+) -> None:
+    write_package(tmp_path / "org", evaluations=evaluations)
+    judgement = judged(tmp_path / "org")
+    assert judgement.verdict == ("pass" if passes else "fail")
+    assert official_package_checker(tmp_path / "org", tmp_path).passed == passes
+    assert f"{evaluated_after(evaluations):,}" in package_text(judgement)
+
+
+def test_a_result_a_little_sooner_than_the_reference_is_scaled_as_the_official_package_checker_does(
+    tmp_path: Path,
+) -> None:
+    write_package(tmp_path / "org", evaluations=16)
+    scaling = convergence(tmp_path / "org").scaling
+    assert scaling == pytest.approx(2_414_421 / 2_400_384, rel=1e-6)
+    assert scaling == pytest.approx(official_package_checker(tmp_path / "org", tmp_path).scaling, rel=1e-9)
+
+
+@pytest.mark.parametrize("field", ["division", "status", "cooling"])
+def test_an_odd_field_of_the_description_switches_no_check_of_the_runs_off(tmp_path: Path, field: str) -> None:
+    logs = write_package(tmp_path, evaluations=TOO_FEW)
+    description = json.loads((tmp_path / SYSTEM).read_text())
+    (tmp_path / SYSTEM).write_text(json.dumps(description | {field: ["?"]}))
+    give_seed(logs / "result_3.txt", "8")
+    assert breached_rules(tmp_path) >= {"convergence", "seed"}
+
+
+def test_an_unreadable_description_switches_no_check_of_the_runs_off(tmp_path: Path) -> None:
+    logs = write_package(tmp_path, evaluations=TOO_FEW)
+    (tmp_path / SYSTEM).write_text("{")
+    give_seed(logs / "result_3.txt", "8")
+    assert breached_rules(tmp_path) >= {"convergence", "seed", "system-description"}
+
+
+def test_a_division_with_a_capital_as_in_the_submission_rules_keeps_the_check(tmp_path: Path) -> None:
+    write_package(tmp_path, evaluations=TOO_FEW)
+    rewrite(tmp_path / SYSTEM, '"closed"', '"Closed"')
+    assert breached_rules(tmp_path) == {"convergence"}
+
+
+def test_a_note_that_names_the_key_of_accuracies_counts_no_samples(tmp_path: Path) -> None:
+    for log in write_package(tmp_path, evaluations=TOO_FEW).iterdir():
+        *before, run_stop = log.read_text().splitlines()
+        # enough samples for the reference, and the official tool takes any line that mentions the key
+        note = line("note", "not an eval_accuracy", 99_000, epoch_num=2_600_000)
+        log.write_text("\n".join([*before, note, run_stop]) + "\n")
+    assert "convergence" in breached_rules(tmp_path)
+
+
+def test_an_unreadable_log_does_not_switch_the_check_off(tmp_path: Path) -> None:
+    logs = write_package(tmp_path, evaluations=TOO_FEW)
+    (logs / "result_3.txt").write_bytes(b"\x1f\x8b")
+    assert "convergence" in breached_rules(tmp_path)
+
+
+def test_a_long_value_does_not_hang_the_check(tmp_path: Path) -> None:
+    log = write_package(tmp_path) / "result_3.txt"
+    log.write_text(line("note", ":::MLLOG" + "x" * 700_000) + "\n" + log.read_text())
+    began = time.process_time()
+    assert convergence(tmp_path).passed
+    assert time.process_time() - began < 20  # the official tool alone takes minutes
+
+
+def test_logs_that_count_epochs_and_no_train_samples_fail_as_they_do_by_the_official_checker(tmp_path: Path) -> None:
+    for log in write_package(tmp_path, evaluations=16).iterdir():
+        without = re.sub(r'.*"train_samples".*\n', "", log.read_text())
+        log.write_text(re.sub(r'"epoch_num": \d+', '"epoch_num": 3', without))
+    (breach,) = (breach for breach in judged(tmp_path).all_breaches() if breach.rule.id == "convergence")
+    assert "epoch_num counts no samples" in breach.found
+
+
+@pytest.mark.parametrize(("evaluations", "passes"), [(TOO_FEW, False), (16, True)])
+def test_logs_that_count_epochs_are_judged_by_train_samples_as_by_the_official_option(
+    tmp_path: Path, evaluations: int, passes: bool
+) -> None:
+    write_package_in_epochs(tmp_path / "org", evaluations)
+    official = official_package_checker(tmp_path / "org", tmp_path, "--rcp-bert-train-samples")
+    assert official.passed == passes
+    assert ("convergence" not in breached_rules(tmp_path / "org")) == passes
+
+
+def test_before_2_0_train_samples_count_nothing(tmp_path: Path) -> None:
+    write_package_in_epochs(tmp_path, evaluations=16)
+    assert "convergence" in breached_rules(tmp_path, ruleset="1.1.0")
+
+
+def write_package_in_epochs(root: Path, evaluations: int) -> None:
+    def in_epochs(samples: "re.Match[str]") -> str:
+        return f'"epoch_num": {int(samples[1]) / SAMPLES_OF_AN_EPOCH:.4f}'
+
+    for log in write_package(root, evaluations=evaluations).iterdir():
+        log.write_text(re.sub(r'"epoch_num": (\d+)', in_epochs, log.read_text()))
+
+
+@pytest.mark.parametrize("all_log_train_samples", [True, False])
+def test_train_samples_count_only_where_every_run_logs_them_as_by_the_official_option(
+    tmp_path: Path, all_log_train_samples: bool
+) -> None:
+    logs = write_package(tmp_path)
+    for log in logs.iterdir():  # too few by train_samples, and enough by epoch_num
+        rewrite(log, f'"train_samples", "value": {evaluated_after(17)}', '"train_samples", "value": 550016')
+    epochs = logs / "result_7.txt"  # asks for train_samples; by epoch_num it is the fastest run, which is dropped
+    epochs.write_text(re.sub(r'"epoch_num": \d+', '"epoch_num": 3', epochs.read_text()))
+    if not all_log_train_samples:
+        rewrite(logs / "result_2.txt", '"key": "train_samples"', '"key": "samples_of_training"')
+    assert convergence(tmp_path).passed == (not all_log_train_samples)
+
+
+def test_a_bypass_leaves_convergence_to_the_review(tmp_path: Path) -> None:
+    logs = write_package(tmp_path, evaluations=TOO_FEW)
+    (logs / "package_checker_params").write_text("rcp-bypass")
+    assert breached_rules(tmp_path) == set()
+    assert lacking_evidence(tmp_path) == {"convergence"}
+
+
+def test_a_bypass_followed_by_a_line_end_is_none_as_by_the_official_checker(tmp_path: Path) -> None:
+    logs = write_package(tmp_path, evaluations=TOO_FEW)
+    (logs / "package_checker_params").write_text("rcp-bypass\n")
+    assert breached_rules(tmp_path) == {"convergence"}
