@@ -1,9 +1,9 @@
 """A run's fast paths, checked before its clock starts: sound ones stay, and one that computes wrongly is refused."""
 
-import sys
 from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
+from typing import Any
 from unittest import mock
 
 import pytest
@@ -18,6 +18,7 @@ from bertbench.model.products import Shape
 from bertbench.training import graph_trainer
 from bertbench.training.self_check import StepResult, check_fast_paths, length_of, masks_problem, take_step
 from tests.conftest import Tiny
+from tests.optim import apex_like
 from tests.ranks import run_ranks
 from tests.training.test_graphs import as_on_a_gpu
 
@@ -160,15 +161,27 @@ def check_stale(world: World, system: System) -> Arithmetic:
         return check_fast_paths(system, world, wanted, lambda *_: {"loss": torch.ones(())})
 
 
-def test_apex_without_moments_to_show_is_no_obstacle(tiny: Tiny) -> None:
-    (found,) = run_ranks(1, check_beside_apex, tiny("launch.ranks_per_node=1"))
-    assert (found.checked, found.refused, found.impl) == (("bf16",), (), "apex")
+def test_apexs_optimizer_is_checked_beside_torchs(tiny: Tiny) -> None:
+    system = tiny("launch.ranks_per_node=1")
+    (found,) = run_ranks(1, check_beside_apex, system, 1.0)
+    assert (found.checked, found.refused, found.impl) == (("bf16", "apex's optimizer"), (), "apex")
+    (found,) = run_ranks(1, check_beside_apex, system, 1.3)
+    (refusal,) = found.refused
+    assert refusal.startswith("apex's optimizer refused: ") and refusal.endswith("; torch's optimizer instead")
+    assert found.impl == "torch"
 
 
-def check_beside_apex(world: World, system: System) -> Arithmetic:
-    """Check bf16 in a run whose optimizer is apex's; torch's stands for it here."""
+def check_beside_apex(world: World, system: System, rate_factor: float) -> Arithmetic:
+    """Check a run whose optimizer is apex's, which stands in with a rate that is wrong by a factor."""
     optimizer = system.optimizer.model_copy(update={"impl": "apex"})
-    with mock.patch.dict(sys.modules, {"apex": mock.Mock(), "apex.optimizers": mock.Mock(FusedAdam=torch.optim.AdamW)}):
+    original = apex_like.FusedAdam.step
+
+    def step(adam: apex_like.FusedAdam, closure: Any = None) -> None:
+        for group in adam.param_groups:
+            group["lr"] *= rate_factor
+        original(adam, closure)
+
+    with apex_like.apex_installed(), mock.patch.object(apex_like.FusedAdam, "step", step):
         wanted = arithmetic(precision="bf16", impl="apex")
         return check_fast_paths(system.model_copy(update={"optimizer": optimizer}), world, wanted)
 

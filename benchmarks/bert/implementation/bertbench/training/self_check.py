@@ -113,6 +113,7 @@ FAST_PATHS = (
         ("bf16",),
     ),
     FastPath("Triton optimizer", "torch's optimizer", False, lambda chosen: chosen.impl == "triton", {"impl": "torch"}),
+    FastPath("apex's optimizer", "torch's optimizer", False, lambda chosen: chosen.impl == "apex", {"impl": "torch"}),
     FastPath(
         "CUDA graphs",
         "steps that are launched one by one",
