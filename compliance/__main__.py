@@ -55,7 +55,8 @@ def main(arguments: list[str] | None = None, program: str = "python -m complianc
     asks_for_package = arguments[:1] == ["package"]
     options = _parsed(arguments[1:] if asks_for_package else arguments, program)
     paths = options.paths
-    if asks_for_package or (len(paths) == 1 and is_package(paths[0]) and not options.division):
+    names_package = len(paths) == 1 and is_package(paths[0]) and not options.division
+    if asks_for_package or names_package:
         if options.division or len(paths) > 1:
             message = "package: found --division or several folders; expected one package"
             print(message, file=sys.stderr)

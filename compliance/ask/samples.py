@@ -62,7 +62,9 @@ def _throughput(case: Case, trained: float) -> Iterator[Question]:
     ]  # fmt: skip
     rates = [number(event.value["throughput"]) for event in events]
     positive = [rate for rate in rates if rate and rate > 0]
-    if not positive or len(positive) < len(rates) or seconds <= 0 or 2 * len(positive) < len(case.evaluations):
+    if seconds <= 0 or not positive or len(positive) < len(rates):
+        return
+    if 2 * len(positive) < len(case.evaluations):
         return  # not one for each interval
     by_throughput = harmonic_mean(positive) * seconds
     stated = by_throughput * _accelerators_counted(case, by_throughput, trained)

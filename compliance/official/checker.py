@@ -182,14 +182,17 @@ def _unsafe(facts: RunFacts, ruleset: str) -> Message | None:
 
 
 def _message(text: str, key: str | None) -> Message:
-    line = _AT_LINE.search(text)
-    test = _FAILED_TEST.search(text) or _CODE.search(text)
     key_in_text = _KEY.search(text)
     if key is None and key_in_text:
         key = key_in_text[1]
-    if key is not None and test is not None:
+    at_line = _AT_LINE.search(text)
+    line = int(at_line[1]) if at_line else None
+    test = _FAILED_TEST.search(text) or _CODE.search(text)
+    if test is None:
+        return Message(_short(text), line, key, None)
+    if key is not None:
         text = f"{key} against a rule"
-    return Message(_short(text), int(line[1]) if line else None, key, _short(test[1]) if test else None)
+    return Message(_short(text), line, key, _short(test[1]))
 
 
 def _short(text: str) -> str:

@@ -25,10 +25,10 @@ def folders_and_descriptions(root: Path) -> Findings:
     for folder in ("systems", "benchmarks", "results"):
         if not (root / folder).is_dir():
             yield LAYOUT.breach(f"no folder {folder}/", "systems/, benchmarks/ and results/")
-    for link in (path for path in (*root.glob("results/*"), *root.glob("results/*/*")) if path.is_symlink()):
-        yield LAYOUT.unchecked(
-            f"{link.relative_to(root)} is a link; whether its runs are this system's own isn't judged", asked=False
-        )
+    for path in (*root.glob("results/*"), *root.glob("results/*/*")):
+        if path.is_symlink():
+            reason = f"{path.relative_to(root)} is a link; whether its runs are this system's own isn't judged"
+            yield LAYOUT.unchecked(reason, asked=False)
     described = {path.stem for path in (root / "systems").glob("*.json")}
     measured = {path.name for path in folders(root / "results")}
     for name in sorted(described - measured):

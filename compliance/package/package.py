@@ -45,9 +45,13 @@ class PackageJudgement:
 
     def all_not_applied(self) -> list[Unchecked]:
         """Return what couldn't be checked of the package, of its results and of their logs."""
-        of_results = [unchecked for result in self.results for unchecked in result.not_applied]
-        logs = [log for result in self.results for log in result.logs]
-        return [*self.not_applied, *of_results, *(unchecked for log in logs for unchecked in log.not_applied)]
+        not_applied = list(self.not_applied)
+        for result in self.results:
+            not_applied += result.not_applied
+        for result in self.results:
+            for log in result.logs:
+                not_applied += log.not_applied
+        return not_applied
 
     def as_json(self) -> dict[str, Any]:
         """Return the fields that `--json` prints."""

@@ -19,7 +19,8 @@ def find_logs(path: Path) -> list[Path]:
     if path == STDIN:
         return [path]
     try:
-        if not path.is_dir() and (path.exists() or not named_run(path)):
+        names_a_run = not path.exists() and bool(named_run(path))
+        if not path.is_dir() and not names_a_run:
             path.lstat()
             return [path]
     except (OSError, ValueError) as error:

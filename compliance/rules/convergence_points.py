@@ -28,8 +28,8 @@ def evaluations_report_training_samples(case: Case) -> Checked:
             yield Fault(event.line, f"epoch_num {shown(count)}")
     counted = [evaluation for evaluation in case.evaluations if evaluation.samples is not None]
     for before, after in pairwise(counted):
-        falls = (after.samples or 0) < (before.samples or 0)
-        if falls and after.time_ms >= before.time_ms:
+        assert before.samples is not None and after.samples is not None
+        if after.samples < before.samples and after.time_ms >= before.time_ms:
             yield Fault(
                 after.line,
                 f"epoch_num {after.samples:,.0f} after {before.samples:,.0f} on line {before.line}",

@@ -130,7 +130,9 @@ def evaluations_come_at_the_formulas_interval(case: Case) -> Checked:
         return
     left_out = round(sum(interval.samples / wanted - 1 for interval in long))
     allowed_left_out = 1 if intervals[0] in long else 0
-    last_gains = len(intervals) > 1 and intervals[-1] in short and _last_gains(case, intervals[-1], case.batch)
+    last = intervals[-1]
+    last_comes_early = len(intervals) > 1 and last in short
+    last_gains = last_comes_early and _last_gains(case, last, case.batch)
     if len(short) <= 2 and left_out <= allowed_left_out and not last_gains:
         return
     first = min([*long, *short], key=lambda interval: interval.evaluation.line)

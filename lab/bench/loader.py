@@ -98,12 +98,16 @@ def arrow_reader(content: Columns) -> Reader:
         rows = table[ids.tolist()]
         lengths = np.array([len(row) for row in rows["input_ids"]])
         order = np.argsort(-lengths, kind="stable")
+
+        def in_order(name: str) -> Any:
+            return np.concatenate([rows[name][row] for row in order])
+
         return batch_of(
             Columns(
                 lengths=lengths[order],
                 masked=np.array([len(row) for row in rows["masked_lm_ids"]])[order],
                 next_sentence_labels=np.array(rows["next_sentence_labels"], np.int8)[order],
-                **{name: np.concatenate([rows[name][row] for row in order]) for name in _FIELDS},
+                **{name: in_order(name) for name in _FIELDS},
             )
         )
 

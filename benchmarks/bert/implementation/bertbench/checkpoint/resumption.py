@@ -102,9 +102,16 @@ def find_resumption(resume: str, result: Path | None, folder: Path) -> Resumptio
     if resume == "never":
         return None
     if resume == "auto":
-        logs = [result] if result else sorted(folder.glob("result_*.txt"), key=lambda log: (len(log.name), log.name))
-        return _latest(logs[-1]) if logs and ended(logs[-1]) is None else None
+        log = result or _last_log(folder)
+        if log is None or ended(log) is not None:
+            return None
+        return _latest(log)
     return _named(Path(resume).absolute())
+
+
+def _last_log(folder: Path) -> Path | None:
+    """Return the log of the highest number in a folder; None without logs."""
+    return max(folder.glob("result_*.txt"), key=lambda log: (len(log.name), log.name), default=None)
 
 
 def _named(path: Path) -> Resumption:

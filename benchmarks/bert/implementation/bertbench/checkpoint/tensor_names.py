@@ -45,7 +45,11 @@ def assemble(parts: Iterable[Piece], read: Callable[[Piece], torch.Tensor], voca
     for name in VOCABULARY_ROWS:
         (rows,) = tensors[name]
         tensors[name].append(rows.new_zeros(vocab_size - len(rows), *rows.shape[1:]))
-    return {name: torch.cat(joined) if len(joined) > 1 else joined[0] for name, joined in tensors.items()}
+    parameters = {}
+    for name, pieces_of_parameter in tensors.items():
+        # torch.cat would copy a single one
+        parameters[name] = torch.cat(pieces_of_parameter) if len(pieces_of_parameter) > 1 else pieces_of_parameter[0]
+    return parameters
 
 
 def take_apart(parts: Iterable[Piece], tensors: dict[str, torch.Tensor]) -> dict[Piece, torch.Tensor]:

@@ -68,8 +68,8 @@ def refused_variable(error: BaseException) -> str | None:
     for name, value in sorted(os.environ.items()):
         if not name.startswith(_READ_BY_LIBRARIES):
             continue
-        lower_value = value.lower()
-        is_quoted = value != "" and (f"'{lower_value}'" in text.lower() or f'"{lower_value}"' in text.lower())
+        quotations = (f"'{value}'".lower(), f'"{value}"'.lower())
+        is_quoted = value != "" and any(quotation in text.lower() for quotation in quotations)
         if name in text or is_quoted:
             lines = [line.strip() for line in text.splitlines() if line.strip()]
             reason = lines[0] if lines else type(error).__name__

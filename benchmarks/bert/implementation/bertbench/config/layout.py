@@ -27,6 +27,13 @@ def bubble_share(pipeline: int, microbatches: int, virtual_stages: int = 1) -> f
     return (pipeline - 1) / (virtual_stages * microbatches + pipeline - 1)
 
 
+def vocabulary_rows(vocabulary: int, tensor: int, place: int) -> range:
+    """Return the rows of the word embeddings that rank `place` of `tensor` ranks holds: the last one has the rest."""
+    rows_of_a_rank = -(-vocabulary // tensor)
+    begin = min(place * rows_of_a_rank, vocabulary)
+    return range(begin, min(begin + rows_of_a_rank, vocabulary))
+
+
 class Layout(NamedTuple):
     """Sizes of the dimensions; their product is the number of ranks."""
 
@@ -66,12 +73,16 @@ class Layout(NamedTuple):
         """Draw the grid for people: a line for every stage of the pipeline and dimension."""
         lines = []
         for pipeline in range(self.pipeline):
-            size = self.data * self.tensor
-            begins = range(pipeline * size, (pipeline + 1) * size, self.tensor)
-            rows = [f"{rank}" if self.tensor == 1 else f"{rank}-{rank + self.tensor - 1}" for rank in begins]
-            shown = rows if len(rows) <= _SHOWN else [*rows[: _SHOWN - 1], "...", rows[-1]]
-            lines.append(f"stage {pipeline}: {' | '.join(shown)}")
+            ranks_of_stage = self.data * self.tensor
+            first_ranks = range(pipeline * ranks_of_stage, (pipeline + 1) * ranks_of_stage, self.tensor)
+            groups = [self._tensor_parallel_ranks(first) for first in first_ranks]
+            if len(groups) > _SHOWN:
+                groups = [*groups[: _SHOWN - 1], "...", groups[-1]]
+            lines.append(f"stage {pipeline}: {' | '.join(groups)}")
         return lines
+
+    def _tensor_parallel_ranks(self, first: int) -> str:
+        return f"{first}" if self.tensor == 1 else f"{first}-{first + self.tensor - 1}"
 
 
 _SHOWN = 6
@@ -83,8 +94,8 @@ class Parallel(Section):
     """How the model is split; data parallelism takes the rest of the ranks (docs/parallelism.md)."""
 
     tensor: Count = 1
-    """Ranks that share every layer's heads and feed-forward columns; at most those of a node. Set it where one layer is
-    too large for a GPU."""
+    """Ranks that share every layer's heads and feed-forward columns, and the rows of the vocabulary; at most those of a
+    node. Set it where one layer is too large for a GPU."""
     sequence: bool = False
     """Split LayerNorms, dropout and residuals of every layer by tokens over the ranks of `tensor`: activations shrink,
     and what ranks send stays as much. Set it with `tensor` above 1."""

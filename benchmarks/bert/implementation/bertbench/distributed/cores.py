@@ -83,8 +83,10 @@ def own_cores(local_rank: int, nearby: Sequence[Sequence[int]]) -> list[int]:
     """
     cores = list(nearby[local_rank])
     sharing = [rank for rank, others in enumerate(nearby) if list(others) == cores]
-    place, parts = sharing.index(local_rank), len(sharing)
-    return cores[place * len(cores) // parts : (place + 1) * len(cores) // parts] or cores
+    place = sharing.index(local_rank)
+    first = place * len(cores) // len(sharing)
+    stop = (place + 1) * len(cores) // len(sharing)
+    return cores[first:stop] or cores
 
 
 def bind_threads(cores: Iterable[int], process: Path = _PROCESS) -> None:

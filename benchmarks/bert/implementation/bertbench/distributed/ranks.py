@@ -7,6 +7,7 @@ before it loads that.
 
 import os
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 
 from bertbench.common.errors import RunError
@@ -92,12 +93,11 @@ def _slurm_ranks(environment: Mapping[str, str]) -> Ranks | None:
     step = environment["SLURM_STEP_ID"]
     if step.isdecimal() and int(step) >= _STEPS_WITHOUT_TASKS:
         return None
-    values = [environment.get(name) for name in _SLURM]
-    try:
-        values[3:] = [_tasks_per_node(values[3] or "")[int(values[4] or "")]]
-    except (ValueError, IndexError):
-        values[3:] = [None]
-    ranks = _checked("Slurm", _SLURM, values)
+    rank, size, local_rank, tasks, node = (environment.get(name, "") for name in _SLURM)
+    local_size: str | None = None
+    with suppress(ValueError, IndexError):
+        local_size = _tasks_per_node(tasks)[int(node)]
+    ranks = _checked("Slurm", _SLURM, [rank, size, local_rank, local_size])
     return None if ranks.size > 1 and _outside_of_tasks(environment, ranks) else ranks
 
 

@@ -55,12 +55,15 @@ def score(questions: Iterable[SquadQuestion], predictions: Mapping[str, str]) ->
 
     A question without a prediction counts as wrong, even an unanswerable one.
     """
-    earned = [
-        marks(question, predictions[question.id]) if question.id in predictions else Marks(0.0, 0.0)
-        for question in questions
-    ]
-    exact, f1 = (100 * sum(kind) / len(earned) for kind in zip(*earned, strict=True))
-    return {"exact": exact, "f1": f1, "total": len(earned)}
+    earned = []
+    for question in questions:
+        answered = question.id in predictions
+        earned.append(marks(question, predictions[question.id]) if answered else Marks(0.0, 0.0))
+    return {
+        "exact": 100 * sum(mark.exact for mark in earned) / len(earned),
+        "f1": 100 * sum(mark.f1 for mark in earned) / len(earned),
+        "total": len(earned),
+    }
 
 
 def scores_by_group(questions: Sequence[SquadQuestion], predictions: Mapping[str, str]) -> dict[str, float]:

@@ -91,14 +91,23 @@ def _caches() -> Iterable[str]:
 
 def _memory_and_network() -> dict[str, str]:
     total = re.search(r"^MemTotal: +(\d+) kB", _read(Path("/proc/meminfo")), re.MULTILINE)
-    rates = [_read(port / "rate") for port in sorted((_SYS / "class/infiniband").glob("*/ports/*"))]
-    cards = [card for card in sorted((_SYS / "class/net").glob("*")) if (card / "device").exists()]
-    speeds = [int(speed) / 1000 for card in cards if (speed := _read(card / "speed")).isdigit()]
-    networks = [*(f"InfiniBand {rate}" for rate in rates if rate), *(f"Ethernet {speed:g} Gb/s" for speed in speeds)]
+    counts = Counter(_network_ports())
     return {
         "host_memory_capacity": f"{int(total[1]) * 1024 / _GIB:.0f} GiB" if total else "",
-        "host_networking": ", ".join(f"{count}x {thing}" for thing, count in Counter(networks).items()),
+        "host_networking": ", ".join(f"{count}x {kind}" for kind, count in counts.items()),
     }
+
+
+def _network_ports() -> Iterable[str]:
+    """Yield the kind and the rate of each port that the kernel states them of."""
+    for port in sorted((_SYS / "class/infiniband").glob("*/ports/*")):
+        rate = _read(port / "rate")
+        if rate:
+            yield f"InfiniBand {rate}"
+    for card in sorted((_SYS / "class/net").glob("*")):
+        mbit = _read(card / "speed")
+        if (card / "device").exists() and mbit.isdigit():
+            yield f"Ethernet {int(mbit) / 1000:g} Gb/s"
 
 
 def accelerators() -> dict[str, str]:

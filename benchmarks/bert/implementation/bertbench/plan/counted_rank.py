@@ -35,7 +35,7 @@ class CountedRank(NamedTuple):
 def count_rank(system: System, rank: int) -> CountedRank:
     """Count rank `rank`; a part of a split model counts as one bucket."""
     if system.parallel.splits:
-        held = stage_parameters(system.model.shape(), system.layout, system.layout.coordinate(rank).pipeline)
+        held = stage_parameters(system.model.shape(), system.layout, system.layout.coordinate(rank))
         if system.parallel.fully_shard:
             held //= system.layout.data
         return CountedRank(held, (held,), 2 * _NUMBER * held, GRADIENT_BYTES * held)

@@ -4,6 +4,7 @@ import math
 import re
 
 from bertbench.config import System
+from bertbench.config.layout import Coordinate
 from bertbench.plan import parallel_theory as theory
 from bertbench.plan.activations import embedding_bytes, head_bytes, layer_bytes
 from bertbench.plan.counted_rank import carried_bytes, state_bytes
@@ -41,11 +42,12 @@ def _memory(system: System, stage: int, largest: Microbatch) -> dict[str, float]
     layout = system.layout
     shape = system.model.shape()
     parallel = system.parallel
-    parameters = theory.stage_parameters(shape, layout, stage)
+    parameters = theory.stage_parameters(shape, layout, Coordinate(stage, data=0, tensor=0))
     gathered: dict[str, float] = {}
     if parallel.fully_shard:
         parameters //= layout.data
-        ends = theory.embedding_parameters(shape) + theory.head_parameters(shape)
+        words = shape.vocab_size
+        ends = theory.embedding_parameters(shape, words) + theory.head_parameters(shape, words)
         # one unit with its gradient, and the next one that is gathered ahead
         gathered["gathered"] = 3 * _WEIGHT_BYTES * max(ends, theory.layer_parameters(shape)) / _GB
     ranks = layout.data if system.optimizer.sharded else 1

@@ -118,7 +118,9 @@ def status(log: Path, facts: RunFacts) -> str:
         if stop.metadata.get("interrupted"):
             return "interrupted"
         stated = stop.metadata.get("status")
-        if stated == "success" and (facts.best_accuracy or 0.0) < (target_of(log, facts) or 0.0):
+        best_accuracy = facts.best_accuracy or 0.0
+        target = target_of(log, facts) or 0.0
+        if stated == "success" and best_accuracy < target:
             return MISSED
         return stated if isinstance(stated, str) else "unfinished"
     times_s = [event.time_ms / 1e3 for event in facts.events()]

@@ -274,7 +274,8 @@ def _table_by_run(caption: str, runs: Mapping[str, Amounts]) -> Table:
     columns = list(dict.fromkeys(column for amounts in runs.values() for column in amounts))
     rows = []
     for name, amounts in runs.items():
-        rows.append([name, *(_amount(amounts[column]) if column in amounts else "-" for column in columns)])
+        cells = [_amount(amounts[column]) if column in amounts else "-" for column in columns]
+        rows.append([name, *cells])
     return Table(["run", *map(cell, columns)], rows, caption)
 
 

@@ -182,7 +182,9 @@ class Metrics:
 
         The host's clock would show how fast it launches kernels, which can be many steps ahead of the GPU.
         """
-        return float(times[self._world.rank].sum()) if self._world.device.type != "cpu" and len(times) else None
+        if self._world.device.type == "cpu" or not len(times):
+            return None
+        return float(times[self._world.rank].sum())
 
     def _fault(self, taken: _TakenStep, loss: float) -> str:
         """Return a step's problem, the same on all ranks; each rank reports whether its own loss is finite."""

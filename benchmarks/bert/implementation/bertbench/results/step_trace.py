@@ -7,8 +7,7 @@ of the operator that launched them. Each moment of a step counts once.
 
 from collections import defaultdict
 from collections.abc import Iterable, Iterator
-from operator import itemgetter
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -21,8 +20,19 @@ _ON_DEVICE = ("kernel", "gpu_memcpy", "gpu_memset")
 _HOST = "the rest of the loop"
 IDLE = "the GPU waits for the host"
 Event = dict[str, Any]
-Interval = tuple[float, float, str]
-"""Start, end, part of a step."""
+
+
+class Interval(NamedTuple):
+    """A part of a step and when it ran, in microseconds."""
+
+    start: float
+    end: float
+    part: str
+
+    @classmethod
+    def of(cls, span: Event, part: str) -> "Interval":
+        """Return the time of an event as that of a part."""
+        return cls(span["ts"], _end(span), part)
 
 
 def where(events: Iterable[Event]) -> dict[str, float]:
@@ -34,24 +44,26 @@ def where(events: Iterable[Event]) -> dict[str, float]:
     host = [span for span in spans if span.get("cat") in ("cpu_op", "user_annotation")]
     steps = [span for span in host if span["name"].startswith(_STEP)]
     main = steps[0]["tid"]
-    ours = [(span["ts"], _end(span), span["name"]) for span in host if span["tid"] == main]
-    phases = [interval for interval in ours if interval[2] in _PHASES]
-    phases.sort(key=lambda interval: (interval[0], -interval[1]))  # outer ones first
-    stage_waits = [interval for interval in ours if interval[2] == STAGE_WAIT]  # the passes lie within
+    ours = [Interval.of(span, span["name"]) for span in host if span["tid"] == main]
+    phases = [interval for interval in ours if interval.part in _PHASES]
+    phases.sort(key=lambda phase: (phase.start, -phase.end))  # outer ones first
+    stage_waits = [interval for interval in ours if interval.part == STAGE_WAIT]  # the passes lie within
     kernels = [span for span in spans if span.get("cat") in _ON_DEVICE]
     if kernels:
-        begin = min(step["ts"] for step in steps)
-        end = max(map(_end, steps))
+        first_ts = min(step["ts"] for step in steps)
+        last_ts = max(map(_end, steps))
         on_device = list(_on_device(kernels, host, main, phases))
-        sums = [interval for interval in on_device if interval[2] == ALL_REDUCE]  # count only where nothing else runs
-        computing = [interval for interval in on_device if interval[2] != ALL_REDUCE]
-        waits = [phase for phase in phases if phase[2] == DATA_WAIT]
-        layers = [(begin, end, IDLE), *stage_waits, *waits, *sums, *computing]
-        layers = [(max(start, begin), min(stop, end), part) for start, stop, part in layers]
+        sums = [interval for interval in on_device if interval.part == ALL_REDUCE]  # count only where nothing else runs
+        computing = [interval for interval in on_device if interval.part != ALL_REDUCE]
+        data_waits = [phase for phase in phases if phase.part == DATA_WAIT]
+        layers = [*stage_waits, *data_waits, *sums, *computing]
+        layers = [Interval(max(start, first_ts), min(end, last_ts), part) for start, end, part in layers]
+        layers.insert(0, Interval(first_ts, last_ts, IDLE))
     else:
-        layers = [*((step["ts"], _end(step), _HOST) for step in steps), *stage_waits, *reversed(phases)]
-    spent = _lengths(layers)
-    return {name: us / 1e3 / len(steps) for name, us in sorted(spent.items(), key=itemgetter(1), reverse=True)}
+        loop = [Interval.of(step, _HOST) for step in steps]
+        layers = [*loop, *stage_waits, *reversed(phases)]
+    ms_by_part = {part: us / 1e3 / len(steps) for part, us in _lengths(layers).items()}
+    return {part: ms_by_part[part] for part in sorted(ms_by_part, key=ms_by_part.__getitem__, reverse=True)}
 
 
 def _end(span: Event) -> float:
@@ -59,7 +71,7 @@ def _end(span: Event) -> float:
 
 
 def _phase_at(time: float, phases: list[Interval]) -> str:
-    return next((part for start, stop, part in phases if start <= time < stop), _HOST)
+    return next((phase.part for phase in phases if phase.start <= time < phase.end), _HOST)
 
 
 def _on_device(kernels: list[Event], host: list[Event], main: int, phases: list[Interval]) -> Iterator[Interval]:
@@ -67,18 +79,23 @@ def _on_device(kernels: list[Event], host: list[Event], main: int, phases: list[
     asked_by = {span["args"]["External id"]: span for span in host if "External id" in span.get("args", {})}
     for kernel in kernels:
         asked = asked_by.get(kernel.get("args", {}).get("External id"))
-        part = _phase_at(asked["ts"], phases) if asked else _HOST
-        if asked and asked["tid"] != main:  # autograd has its own thread on a GPU
+        if kernel["name"].startswith("nccl"):
+            part = ALL_REDUCE
+        elif asked is None:
+            part = _HOST
+        elif asked["tid"] != main:  # autograd has its own thread on a GPU
             part = BACKWARD
-        yield kernel["ts"], _end(kernel), ALL_REDUCE if kernel["name"].startswith("nccl") else part
+        else:
+            part = _phase_at(asked["ts"], phases)
+        yield Interval.of(kernel, part)
 
 
 def _lengths(layers: list[Interval]) -> dict[str, float]:
     """Return the length of each part; each moment belongs to the last interval that has it."""
-    times = np.unique([time for start, stop, _ in layers for time in (start, stop)])
+    times = np.unique([(interval.start, interval.end) for interval in layers])
     parts = np.full(len(times), "", object)
-    for start, stop, part in layers:
-        first, last = np.searchsorted(times, (start, stop))
+    for start, end, part in layers:
+        first, last = np.searchsorted(times, (start, end))
         parts[first:last] = part
     spent: dict[str, float] = defaultdict(float)
     for part, length in zip(parts[:-1], np.diff(times).tolist(), strict=True):
@@ -87,9 +104,10 @@ def _lengths(layers: list[Interval]) -> dict[str, float]:
     return spent
 
 
-def step_table(found: dict[str, float], steps: int) -> str:
+def step_table(ms_by_part: dict[str, float], steps: int) -> str:
     """Return the milliseconds of a step by activity, a mean of `steps`, as text."""
-    step = sum(found.values())
-    rows = [[name, f"{ms:.2f}", f"{ms / step:.1%}"] for name, ms in [*found.items(), ("one step", step)]]
+    step_ms = sum(ms_by_part.values())
+    with_sum = ms_by_part | {"one step": step_ms}
+    rows = [[part, f"{ms:.2f}", f"{ms / step_ms:.1%}"] for part, ms in with_sum.items()]
     title = f"where the time of a step goes (rank 0, mean of {steps} steps, profiled):"
     return "\n".join([title, *aligned(["part", "ms", ""], rows, left=1)])

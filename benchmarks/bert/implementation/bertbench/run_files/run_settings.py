@@ -172,7 +172,8 @@ def reached_target(log: Path, facts: RunFacts, verdict: Verdict) -> bool:
     if facts.division == "closed":
         return True
     target = target_of(log, facts)
-    return target is None or (facts.best_accuracy or 0.0) >= target
+    best_accuracy = facts.best_accuracy or 0.0
+    return target is None or best_accuracy >= target
 
 
 def flattened(content: Values, prefix: str = "") -> Values:

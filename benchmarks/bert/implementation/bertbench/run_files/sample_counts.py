@@ -65,7 +65,8 @@ def accuracy_curve(facts: RunFacts) -> Points:
 
 def _by_epoch_num(facts: RunFacts) -> Counts:
     counts = _distinct_counts(facts)
-    if not counts or counts[-1] < (_batch(facts) or 0.0):
+    least = _batch(facts) or 0.0
+    if not counts or counts[-1] < least:
         return []
     accuracies = {evaluation.accuracy for evaluation in facts.evaluations}
     if len(counts) == 1 and len(accuracies) > 1:
@@ -81,8 +82,8 @@ def _counts_steps(facts: RunFacts, counts: list[float]) -> bool:
     An open run chooses its own interval; there train_samples tells.
     """
     if facts.division == "closed":
-        possible = counts[-1] <= (_training_steps(facts) or 0.0)
-        return possible and _typical_gap(counts) < _TOO_CLOSE * _interval(facts)
+        training_steps = _training_steps(facts) or 0.0
+        return counts[-1] <= training_steps and _typical_gap(counts) < _TOO_CLOSE * _interval(facts)
     batch = _batch(facts)
     trained = _trained(facts)
     if batch is None or batch <= 2 or trained is None:
@@ -121,7 +122,8 @@ def _by_steps(facts: RunFacts) -> Counts:
 def _by_train_samples(facts: RunFacts) -> Counts:
     """Count by the samples logged after the last evaluation, with the evaluations evenly apart."""
     total = _trained(facts)
-    if total is None or total < (_batch(facts) or 1.0):
+    least = _batch(facts) or 1.0
+    if total is None or total < least:
         return []
     return _evenly_apart(facts, total / len(facts.evaluations))
 

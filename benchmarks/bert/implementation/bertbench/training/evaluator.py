@@ -68,19 +68,19 @@ class Evaluator:
         with torch.no_grad(), computing(precision, self._world.device):
             for number, batch in enumerate(self._batches):
                 self._world.watchdog.goes_on()
-                scores = self._scores(model, number, batch)
-                if scores is not None:
-                    totals_3 += _count_correct(scores, batch)
+                predicted_M = self._predictions(model, number, batch)
+                if predicted_M is not None:
+                    totals_3 += _count_correct(predicted_M, batch)
         model.train()
         correct, masked, samples = self._world.sum(totals_3).tolist()
         assert samples == len(self.dataset), "every evaluation sample is evaluated once"
         return correct / masked
 
-    def _scores(self, model: nn.Module, number: int, batch: Batch) -> Tensor | None:
-        """Return masked-LM scores of batch `number`, [M, V]; None if another rank counts it."""
+    def _predictions(self, model: nn.Module, number: int, batch: Batch) -> Tensor | None:
+        """Return the predicted ids of batch `number`'s masked tokens, [M]; None if another rank counts it."""
         del number
         masked_lm_MV: Tensor = model(*batch.inputs).masked_lm_MV
-        return masked_lm_MV
+        return masked_lm_MV.argmax(dim=-1)
 
     def _finish_reading(self) -> None:
         """Wait for the samples that a thread reads, or read them here. Raises DataError as `gather` does."""
@@ -101,8 +101,8 @@ class LayoutEvaluator(Evaluator):
         place = trainer.groups.place
         layout = trainer.groups.layout
         super().__init__(dataset, batch_size, trainer.groups.world, share=(place.data, layout.data))
-        self._layout_scores = trainer.scores
-        self._counts_scores = place.tensor == 0
+        self._layout_outputs = trainer.outputs
+        self._counts = place.tensor == 0
         self._counted_batches = len(self._batch_ids)
         # ranks that gather each other's weights must run equally many batches: the extra ones don't count
         most_samples = math.ceil(len(dataset) / layout.data)
@@ -110,14 +110,14 @@ class LayoutEvaluator(Evaluator):
         while len(self._batch_ids) < most_batches:
             self._batch_ids.append(np.zeros(1, np.int64))
 
-    def _scores(self, model: nn.Module, number: int, batch: Batch) -> Tensor | None:
-        scores = self._layout_scores(batch)
-        return scores if self._counts_scores and number < self._counted_batches else None
+    def _predictions(self, model: nn.Module, number: int, batch: Batch) -> Tensor | None:
+        predicted_M = self._layout_outputs(batch)
+        return predicted_M if self._counts and number < self._counted_batches else None
 
 
-def _count_correct(masked_lm_MV: Tensor, batch: Batch) -> Tensor:
+def _count_correct(predicted_M: Tensor, batch: Batch) -> Tensor:
     """Count correct predictions, masked tokens and samples: [3]."""
-    correct_M = masked_lm_MV.argmax(dim=-1) == batch.masked_labels_M
+    correct_M = predicted_M == batch.masked_labels_M
     masked_M = batch.masked_labels_M != IGNORED  # without filler, whose labels no prediction equals
     samples_S = batch.next_sentence_S != IGNORED
     return torch.stack((correct_M.sum(), masked_M.sum(), samples_S.sum()))

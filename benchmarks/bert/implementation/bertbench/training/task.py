@@ -5,6 +5,7 @@ A trainer asks its task for these; the step from the loss to updated weights is 
 """
 
 from abc import ABC, abstractmethod
+from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -19,7 +20,7 @@ from bertbench.loading.batch import Batch, synthetic_of_lengths
 from bertbench.loading.filler import fill_of
 from bertbench.loading.loader import LoadedPart
 from bertbench.loading.sampler import Part
-from bertbench.model.bert import Bert
+from bertbench.model.bert import Bert, with_memory_for
 from bertbench.model.loss import Scores, weighted_loss
 from bertbench.model.mimetic import imitate_training
 from bertbench.model.options import PrecisionName
@@ -31,9 +32,15 @@ if TYPE_CHECKING:
 class Task(ABC):
     """A model with its heads, and the loss of their outputs."""
 
+    heads: tuple[str, ...]
+    """The modules of the whole model that the last stage of a split one takes, besides layers."""
+
     @abstractmethod
-    def initial_model(self, system: System, seed: int) -> Bert:
-        """Return the whole model before its first step, in main memory; the same on every rank."""
+    def initial_model(self, system: System, seed: int, held: Iterable[str] | None = None) -> Bert:
+        """Return the whole model before its first step, in main memory; the same on every rank.
+
+        With `held`, only these of its modules have memory: the others are torch's meta tensors.
+        """
 
     @abstractmethod
     def gathering_model(self, system: System, seed: int, leads: bool) -> Bert:
@@ -59,9 +66,11 @@ class Task(ABC):
 class PreTraining(Task):
     """Predict masked tokens, and whether a sentence follows another (Devlin et al. 2018)."""
 
-    def initial_model(self, system: System, seed: int) -> Bert:
+    heads = ("embeddings.word", "masked_lm", "pooler", "next_sentence")
+
+    def initial_model(self, system: System, seed: int, held: Iterable[str] | None = None) -> Bert:
         """Return the model of `initial_model`; see `Task`."""
-        return initial_model(system, seed)
+        return initial_model(system, seed, held)
 
     def gathering_model(self, system: System, seed: int, leads: bool) -> Bert:
         """Return a model of undefined weights, since all of them are trained; see `Task`."""
@@ -98,12 +107,14 @@ class PreTraining(Task):
 PRE_TRAINING = PreTraining()
 
 
-def initial_model(system: System, seed: int) -> Bert:
+def initial_model(system: System, seed: int, held: Iterable[str] | None = None) -> Bert:
     """Return the whole model with the system's checkpoint, or with weights drawn from the seed.
 
-    Raises CheckpointError if the checkpoint can't be read.
+    With `held`, only these of its modules have memory, and their weights are those of the whole model. Raises
+    CheckpointError if the checkpoint can't be read.
     """
-    model = Bert(system.model.shape())
+    shape = system.model.shape()
+    model = Bert(shape) if held is None else with_memory_for(lambda: Bert(shape), held)
     if system.model.checkpoint is None:
         model.initialize(torch.Generator().manual_seed(derive(seed, "weights")))
         if system.model.initial_weights == "mimetic":

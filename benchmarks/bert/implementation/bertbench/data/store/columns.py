@@ -144,14 +144,16 @@ def offsets(lengths: Array) -> Integers:
 def places_of_spans(starts: Array, lengths: Array) -> Integers:
     """Return the places start, start + 1, ... start + length - 1 of every item, one item after the other."""
     counts = lengths.astype(np.int64)
-    ends = np.cumsum(counts)
-    return np.repeat(starts - (ends - counts), counts) + np.arange(ends[-1] if len(ends) else 0)
+    ends_in_answer = np.cumsum(counts)
+    starts_in_answer = ends_in_answer - counts
+    total = ends_in_answer[-1] if len(ends_in_answer) else 0
+    shift_of_each_place = np.repeat(starts - starts_in_answer, counts)
+    return shift_of_each_place + np.arange(total)
 
 
 def pack(lengths: Array, masked: Array) -> Index:
     """Return entries for samples of 1 to 512 tokens with at most 127 masked; raises ValueError outside these."""
-    fits = not lengths.size or (lengths.min() >= 1 and lengths.max() <= MAX_LENGTH and masked.max() <= MAX_MASKED)
-    if not fits:
+    if lengths.size and (lengths.min() < 1 or lengths.max() > MAX_LENGTH or masked.max() > MAX_MASKED):
         raise ValueError(f"the index holds 1 to {MAX_LENGTH} tokens with at most {MAX_MASKED} masked")
     return entries_of(lengths, masked).astype(np.uint16)
 

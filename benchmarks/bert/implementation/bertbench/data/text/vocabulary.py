@@ -83,7 +83,8 @@ class Vocabulary:
             for character, count in counts.items()
             if not character.isspace() and count >= _ALPHABET_SHARE * counts.total()
         )
-        fixed = [*SPECIAL_TOKENS, *alphabet, *(f"##{character}" for character in alphabet if character.isalnum())]
+        continuing = [f"##{character}" for character in alphabet if character.isalnum()]
+        fixed = [*SPECIAL_TOKENS, *alphabet, *continuing]
         if len(fixed) >= size:
             raise DataError(
                 f"found {len(fixed)} special tokens and characters in the text, which fill a vocabulary of {size}; "
