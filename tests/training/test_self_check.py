@@ -42,6 +42,26 @@ def checked(world: World, system: System, wanted: Arithmetic, *take: Callable[..
     return check_fast_paths(system, world, wanted, *take)
 
 
+def test_a_16_bit_residual_is_checked_and_replaced_by_fp32_where_it_computes_wrongly(tiny: Tiny) -> None:
+    wanted = arithmetic(precision="bf16", residual="bf16")
+    system = tiny("launch.ranks_per_node=1")
+    (sound,) = run_ranks(1, checked, system, wanted)
+    assert (sound.checked, sound.refused, sound.residual) == (("bf16", "bf16 residual"), (), "bf16")
+    (found,) = run_ranks(1, checked, system, wanted, with_wrong_residual)
+    assert (found.precision, found.residual) == ("bf16", "fp32")
+    (refused,) = found.refused
+    assert refused.startswith("bf16 residual refused: ")
+    assert refused.endswith("; hidden states in fp32 instead")
+
+
+def with_wrong_residual(system: System, world: World, products: dict[Shape, Products]) -> StepResult:
+    """A step whose loss is a fifth larger with hidden states in bf16."""
+    result = take_step(system, world, products)
+    if system.precision.residual == "bf16":
+        result["loss"] *= 1.2
+    return result
+
+
 def test_plain_arithmetic_has_nothing_to_check(tiny: Tiny) -> None:
     (found,) = run_ranks(1, checked, tiny("launch.ranks_per_node=1"), arithmetic(), pytest.fail)
     assert (found.checked, found.compile) == ((), "none")
@@ -176,19 +196,23 @@ def test_a_record_keeps_what_was_checked_and_refused_and_what_a_resumed_run_uses
     ]
 
 
-@pytest.mark.parametrize(("name", "mode", "impl"), [
-    ("dgxa100_n1", "graphs", "triton"),
-    ("dgxa100_n128", "graphs", "triton"),
-    ("dgxh200_n1", "graphs", "triton"),
-    ("dgxa100_n8_open", "graphs", "triton"),
-    ("bert10b_n128", "default", "torch"),  # a split model
-    ("cpu_demo", "none", "torch"),
+@pytest.mark.parametrize(("name", "mode", "impl", "residual"), [
+    ("dgxa100_n1", "graphs", "triton", "bf16"),
+    ("dgxa100_n1 precision.compute=fp16", "default", "triton", "fp32"),
+    ("dgxa100_n128", "graphs", "triton", "bf16"),
+    ("dgxh200_n1", "graphs", "triton", "bf16"),
+    ("gpu_1", "graphs", "triton", "bf16"),
+    ("dgxa100_n8_open", "graphs", "triton", "bf16"),
+    ("bert10b_n128", "default", "torch", "fp32"),  # a split model
+    ("cpu_demo", "none", "torch", "fp32"),
+    ("cpu_demo precision.residual=auto", "none", "torch", "fp32"),
 ])  # fmt: skip
-def test_auto_is_the_fastest_path_that_the_other_settings_allow(name: str, mode: str, impl: str) -> None:
+def test_auto_is_the_fastest_path_that_the_other_settings_allow(name: str, mode: str, impl: str, residual: str) -> None:
     name, *overrides = name.split()
     system = load_system(name, overrides)
     found = with_fastest_paths(system, arithmetic(precision=system.precision.compute, compile=None, impl=None))
-    assert (found.compile, found.impl) == (mode, impl)
+    assert (found.compile, found.impl, found.residual) == (mode, impl, residual)
+    assert found.applied(system).precision.residual == residual
 
 
 def test_a_gpu_is_checked_on_sequences_as_long_as_the_run_s() -> None:

@@ -102,6 +102,7 @@ class SlicedWeights(ModelWeights):
     """Weights in buckets; every rank updates its slices, and each module waits for its weights before it runs."""
 
     def __init__(self, model: nn.Module, buckets: Buckets, exchange: Exchange) -> None:
+        super().__init__()
         self._buckets = buckets
         self._exchange = exchange
         self._waits: dict[int, Wait] = {}
