@@ -27,7 +27,7 @@ _RESULTS = _REPOSITORY / "results"
 _PACKAGE = _REPOSITORY / "benchmarks" / "bert" / "implementation" / "bertbench"
 _TARGET = 0.4
 _BALANCE = "bertbench balance --gpus 1024 --batch 2,4,8,16,48 --methods "
-_COLOURS = ("#0b7a75", "#b3541e", "#5b3fa6", "#8a6d00")
+_COLOURS = ("#0b7a75", "#b3541e", "#5b3fa6", "#8a6d00", "#3a6ea5", "#a02c5d")
 _STYLE = (
     "svg { background: #fff; font: 11px sans-serif; fill: #333 } circle { r: 1.5px } .end { text-anchor: end } "
     ".middle { text-anchor: middle } .grid { stroke: #ddd } .level { stroke: #333; stroke-dasharray: 4 4 } "
@@ -87,14 +87,15 @@ def balance() -> Picture:
 
 
 def scaling() -> Picture:
-    """Return efficiency by ranks, a line a series; the published rows are one series."""
+    """Return efficiency by ranks, a line a series; MLPerf's published rows are one series."""
     from lab.bench.scaling import scalings  # noqa: PLC0415 - needs the path above
 
     series: dict[str, list[tuple[float, float]]] = {}
     for row in scalings():
-        name = f"computed, {row.series}" if row.evidence == "computed" else row.evidence
+        of = row.series if row.evidence == "computed" else row.name
+        name = f"{row.evidence}, {of}" if of else row.evidence
         series.setdefault(name, []).append((row.ranks, row.efficiency))
-    description = "Efficiency against ranks: two CPU ranks measured, DGX A100s computed and published"
+    description = "Efficiency against ranks: two CPU ranks measured, DGX A100s computed and published, V100s published"
     efficiency = Axis("rate of a rank / rate of a rank in the smallest run", low=0.0, high=1.0)
     figure = lines(description, series, Axis("ranks", log2=True), efficiency)
     return Picture(_alone(figure, series, 158, right=240), description)

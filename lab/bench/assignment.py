@@ -22,13 +22,14 @@ from lab.bench.gpu.product import write_system
 from lab.bench.harness import BenchResult, command, in_turns, paired_ratio
 from lab.bench.whole_run import ALIKE, steps_only, train_here
 
-METHODS = ("none", "planned")
+METHODS = {
+    "none": ("data.balance=none",),
+    "planned": ("data.balance=planned", "data.equal_counts=false"),
+}
+"""Settings of each method."""
 _TURNS = 3
 _WARM_UP = 1  # steps
-_TWO_RANKS = (
-    *ALIKE, "launch.device=cpu", "launch.ranks_per_node=2", "hardware.accelerators_per_node=0",
-    "data.equal_counts=false",
-)  # fmt: skip
+_TWO_RANKS = (*ALIKE, "launch.device=cpu", "launch.ranks_per_node=2", "hardware.accelerators_per_node=0")
 
 
 def measure(arguments: argparse.Namespace, progress: Progress) -> BenchResult:
@@ -68,7 +69,7 @@ def _each(steps: Sequence[dict[str, Any]], field: str) -> list[float]:
 def _steps(system: Path, settings: Sequence[str], seed: int, method: str, number: int) -> list[dict[str, Any]]:
     """Return the steps of one run after the first, which warms up."""
     log = system.with_name(f"{method}_{number}.txt")
-    train_here(str(system), (*settings, f"data.balance={method}"), seed, log, to_target=False)
+    train_here(str(system), (*settings, *METHODS[method]), seed, log, to_target=False)
     lines = ResultFiles(log).metrics.read_text(encoding="utf-8").splitlines()
     return [json.loads(line) for line in lines][_WARM_UP:]
 

@@ -2,7 +2,9 @@
 
 Efficiency is the rate of one rank divided by that of one rank in the smallest run of the same series; speed-up is
 efficiency times ranks. Measured rows are of the records in results/, computed ones of the model behind `bertbench
-estimate`, published ones of MLPerf's logs (common/published_results.py).
+estimate`, published ones of MLPerf's logs (common/published_results.py) and of Megatron-LM's authors.
+
+Megatron-LM's model grows with the GPUs, so its rates are FLOP/s; all others are samples/s of one model.
 """
 
 import argparse
@@ -37,7 +39,23 @@ _NOTES = (
     "measured: CPU ranks on virtual hosts of one machine; a step without its sums over one with them",
     "computed: steps of BERT-Large on DGX A100s with `planned` balance, calibrated by the published rows",
     "published: the fastest result for each number of A100s, whole runs; their methods and batches differ",
+    "published, Megatron-LM: FLOP/s of a V100, not samples/s; the model grows with the GPUs, from 1.2 B parameters",
 )
+
+_SHOEYBI_2019 = "arXiv 1909.08053, section 5.1.1"
+_VERSION_1 = "nv-adlr.github.io/MegatronLMV1, table 1"
+_MEGATRON = (
+    ("1.2 B", 1, 1.0, _SHOEYBI_2019),
+    ("8.3 B, tensor 8", 8, 0.77, _SHOEYBI_2019),
+    ("8.3 B, tensor 8 x data 64", 512, 0.74, _SHOEYBI_2019),
+    ("1.2 B", 1, 1.0, _VERSION_1),
+    ("2.0 B, tensor 2", 2, 0.907, _VERSION_1),
+    ("4.2 B, tensor 4", 4, 0.865, _VERSION_1),
+    ("8.7 B, tensor 8", 8, 0.796, _VERSION_1),
+)
+"""Model, GPUs, efficiency and source, as the authors' text or table states them: of the bars in figure 5 of the 2019
+paper, these are the ones that its text repeats."""
+_MEGATRON_NAMES = {_SHOEYBI_2019: "Megatron-LM 2019", _VERSION_1: "Megatron-LM 1.0, 2020"}
 
 
 @dataclass(frozen=True)
@@ -53,7 +71,9 @@ class Scaling:
     """Of all ranks; None where the record has only times of steps."""
     efficiency: float
     source: str
-    """A record, a command, or a round with its submitter."""
+    """A record, a command, a round with its submitter, or a page."""
+    name: str = ""
+    """The project whose rows these are; empty where they are ours or MLPerf's."""
 
     @property
     def speed_up(self) -> float:
@@ -63,7 +83,7 @@ class Scaling:
 
 def scalings() -> list[Scaling]:
     """Return the rows of all series, measured ones first."""
-    return [*_measured(), *_weak(), *_strong(), *_published()]
+    return [*_measured(), *_weak(), *_strong(), *_published(), *_megatron()]
 
 
 def _measured() -> Iterator[Scaling]:
@@ -124,6 +144,12 @@ def _published() -> Iterator[Scaling]:
         rate = _run_rate(row)
         series = f"{row.submitter}, batch {row.global_batch_size:,}"
         yield Scaling("published", series, gpus, rate, rate / (gpus * of_one_node), f"{row.rounds}, {row.system}")
+
+
+def _megatron() -> Iterator[Scaling]:
+    for model, gpus, efficiency, source in _MEGATRON:
+        name = _MEGATRON_NAMES[source]
+        yield Scaling("published", f"{name}: {model}", gpus, None, efficiency, source, name)
 
 
 def _run_rate(row: PublishedResult) -> float:

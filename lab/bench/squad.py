@@ -7,9 +7,11 @@ of the same samples: what its scores lose is the batch's doing, and statistical 
 
 import argparse
 import json
+import os
 import sys
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
 from statistics import fmean
@@ -148,7 +150,11 @@ def _train(system: System, files: Files, layout: Layout, settings: Sequence[str]
     words += ["--train", str(files.train), "--dev", str(files.dev), "--vocab", str(files.vocab)]
     words += [word for setting in settings for word in ("--set", setting)]
     on_gpus = system.launch.device == "cuda"
-    done, samples = run_sampled([sys.executable, *words], gpus=layout.ranks if on_gpus else 0)
+    if on_gpus:
+        done, samples = run_sampled([sys.executable, *words], gpus=layout.ranks)
+    else:
+        with first_cores(layout.ranks):
+            done, samples = run_sampled([sys.executable, *words], gpus=0)
     if done.returncode:
         raise RunError(
             f"{layout.name}: the run failed, seed {seed + 1}, with code {done.returncode}: {last_line(done.stderr)}"
@@ -172,6 +178,20 @@ def _train(system: System, files: Files, layout: Layout, settings: Sequence[str]
         losses=[step["loss"] for step in steps],
         scores={name: last_epoch[name] for name in ("exact", "f1", "loss")},
     )
+
+
+@contextmanager
+def first_cores(ranks: int) -> Iterator[None]:
+    """Let this process, and programs that it starts, use a core for each rank, as far as the machine has them.
+
+    A core then stands for a device. Without this, the baseline's one rank would take all cores.
+    """
+    allowed = os.sched_getaffinity(0)
+    os.sched_setaffinity(0, sorted(allowed)[:ranks])
+    try:
+        yield
+    finally:
+        os.sched_setaffinity(0, allowed)
 
 
 def _noise(system: System, files: Files, folder: Path, seed: int) -> NoiseScale:
@@ -223,14 +243,32 @@ def row_of_seed(layout: Layout, seed: int, run: Run, baseline: Run, noise: Noise
         "statistical_efficiency": efficiency,
         "goodput": rate * efficiency,
         "goodput_ratio": rate * efficiency / (baseline.samples / baseline.seconds),
+        "of_baseline": _of_baseline(run, baseline),
+    }
+
+
+def _of_baseline(run: Run, baseline: Run) -> dict[str, float | None]:
+    """Return a run's measures divided by those of the baseline's run of the same seed."""
+
+    def ratio(measured: float | None, reference: float | None) -> float | None:
+        return measured / reference if measured is not None and reference else None
+
+    return {
+        "seconds": ratio(run.seconds, baseline.seconds),
+        "samples_per_s": ratio(run.samples / run.seconds, baseline.samples / baseline.seconds),
+        "validation_loss": ratio(run.scores["loss"], baseline.scores["loss"]),
+        "device_use": ratio(run.device_use, baseline.device_use),
     }
 
 
 _COLUMNS = {
-    "layout": "{0[layout]}", "batch": "{0[batch]:,}", "samples/s": "{0[rate]:,.0f}", "loss": "{0[loss]:.3f}",
-    "exact": "{0[exact]:.1f}", "F1": "{0[f1]:.1f}", "loss differs by": "{0[difference]:.0e}",
+    "layout": "{0[layout]}", "batch": "{0[batch]:,}", "seconds": "{0[seconds]:,.1f}", "samples/s": "{0[rate]:,.0f}",
+    "loss": "{0[loss]:.4f}", "exact": "{0[exact]:.1f}", "F1": "{0[f1]:.1f}", "loss differs by": "{0[difference]:.0e}",
     "device use": "{0[use]:.0%}", "bubble": "{0[bubble]:.0%}", "efficiency": "{0[efficiency]:.0%}",
-    "goodput of baseline's": "{0[goodput]:}",
+}  # fmt: skip
+_RATIO_COLUMNS = {
+    "of the baseline's": "{0[layout]}", "seconds": "{0[seconds]:}", "samples/s": "{0[samples_per_s]:}",
+    "loss": "{0[validation_loss]:}", "device use": "{0[device_use]:}", "goodput": "{0[goodput]:}",
 }  # fmt: skip
 
 
@@ -242,16 +280,22 @@ def _lines(
     nothing: float,
 ) -> list[str]:
     """Return the table, and what its numbers can't show."""
-    shown = []
+    means = []
+    ratios = []
     for layout in LAYOUTS:
         seeds = [row for row in rows if row["layout"] == layout.name]
         if seeds:
-            shown.append(_mean_row(seeds))
+            means.append(_mean_row(seeds))
+        if seeds and layout != BASELINE:
+            ratios.append(_ratio_row(seeds))
     estimates = ", ".join(f"{scale.samples:,.0f} ({scale.low:,.0f} to {scale.high:,.0f})" for scale in noise)
     lines = [
         f"{arguments.system}, {system.finetune.epochs} epochs; means of {arguments.seeds} seeds on {available_cores()} "
-        f"cores of {processor()}; goodput with its 95 % interval.",
-        *table_lines(shown, _COLUMNS),
+        f"cores of {processor()}; ratios are geometric means with their 95 % interval.",
+        *table_lines(means, _COLUMNS),
+        "",
+        *table_lines(ratios, _RATIO_COLUMNS),
+        "",
         f"Noise scale after one epoch, a seed each, with 95 % intervals: {estimates} samples.",
     ]
     if any(row["shares_cores"] for row in rows):
@@ -269,14 +313,13 @@ def _mean_row(rows: Sequence[dict[str, Any]]) -> dict[str, Any]:
     """Return the means of a layout's seeds, as the table shows them."""
     first = rows[0]
     differences = [row["largest_loss_difference"] for row in rows]
-    ratio, low, high = geometric_mean([row["goodput_ratio"] for row in rows])
-    interval = "" if low is None or high is None else f" ({low:.0%} to {high:.0%})"
     losses = [row["validation_loss"] for row in rows]
     uses = [row["device_use"] for row in rows]
     bubbles = [row["bubble"] for row in rows]
     return {
-        "layout": first["layout"] + ("*" if first["shares_cores"] else ""),
+        "layout": _marked(first),
         "batch": first["global_batch_size"],
+        "seconds": fmean(row["seconds"] for row in rows),
         "rate": fmean(row["samples_per_s"] for row in rows),
         "loss": None if None in losses else fmean(losses),
         "exact": fmean(row["exact"] for row in rows),
@@ -285,8 +328,29 @@ def _mean_row(rows: Sequence[dict[str, Any]]) -> dict[str, Any]:
         "use": None if None in uses else fmean(uses),
         "bubble": None if None in bubbles else fmean(bubbles),
         "efficiency": fmean(row["statistical_efficiency"] for row in rows),
-        "goodput": f"{ratio:.0%}{interval}",
     }
+
+
+def _ratio_row(rows: Sequence[dict[str, Any]]) -> dict[str, str]:
+    """Return the means of a layout's ratios to the baseline over the seeds, with their intervals."""
+    measures = rows[0]["of_baseline"]
+    shown = {name: _ratio_text([row["of_baseline"][name] for row in rows]) for name in measures}
+    goodput = _ratio_text([row["goodput_ratio"] for row in rows])
+    return {"layout": _marked(rows[0]), **shown, "goodput": goodput}
+
+
+def _ratio_text(ratios: Sequence[float | None]) -> str:
+    known = [ratio for ratio in ratios if ratio is not None]
+    if len(known) < len(ratios):
+        return "-"
+    mean, low, high = geometric_mean(known)
+    interval = "" if low is None or high is None else f" ({low:.0%} to {high:.0%})"
+    return f"{mean:.0%}{interval}"
+
+
+def _marked(row: dict[str, Any]) -> str:
+    """Return a row's layout, with a star if its ranks share cores."""
+    return f"{row['layout']}*" if row["shares_cores"] else row["layout"]
 
 
 add_arguments, run = command(

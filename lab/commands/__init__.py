@@ -12,6 +12,7 @@ _BENCHES = {
     "time-to-target": "measure the time to the target beside Hugging Face's Trainer",
     "loader": "measure the loader",
     "assignment": "measure the speed-up of assigning samples to ranks by cost",
+    "unequal": "measure the gain of work by measured speed where one rank is slow",
     "simulation": "draw what `bertbench balance` simulates as a page",
     "kernels": "count and compile the GPU step's kernels without a GPU",
     "roofline": "compute a step's time from its kernels, beside published results",
@@ -27,6 +28,7 @@ _BENCHES = {
     "squad": "fine-tune on questions in several layouts, and compare speed, scores and goodput",
 }
 _STUDIES = {
+    "batch": "compare batch sizes, and the rules that scale the rate, by samples and steps to target",
     "buckets": "compare numbers of buckets and thresholds of bucket clipping",
     "compression": "compare compressed gradients by samples to target",
     "optimizer": "compare optimizers by samples and seconds to target",

@@ -30,6 +30,8 @@ class PieceResources(NamedTuple):
     launches: int
     megabytes: float
     megabytes_beside_products: float
+    megabytes_of_attention: float
+    """Those beside products that attention's own kernels move."""
     registers_max: int
     shared_bytes_max: int
     spill_bytes: int
@@ -82,6 +84,7 @@ def count_and_compile(
                 launches=piece.launches,
                 megabytes=round(piece.bytes / 1e6, 1),
                 megabytes_beside_products=round(piece.bytes_beside_products / 1e6, 1),
+                megabytes_of_attention=round(piece.attention_bytes / 1e6, 1),
                 registers_max=registers,
                 shared_bytes_max=shared,
                 spill_bytes=spilled,

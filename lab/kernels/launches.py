@@ -26,6 +26,8 @@ class EagerOperations(TorchDispatchMode):
         """By the operation's name."""
         self.bytes = 0
         """Bytes of each operation's inputs and outputs."""
+        self.attention_bytes = 0
+        """Those of attention's own kernels."""
         self._counts = True
 
     @classmethod
@@ -37,6 +39,7 @@ class EagerOperations(TorchDispatchMode):
         """Count from 0."""
         self.launches.clear()
         self.bytes = 0
+        self.attention_bytes = 0
 
     @contextmanager
     def pause(self) -> Iterator[None]:
@@ -58,7 +61,10 @@ class EagerOperations(TorchDispatchMode):
             read = () if name in _READS_NOTHING else (arguments, options)
             # in-place multi-tensor operations return nothing: they write their first tensors
             written = arguments[0] if result is None else result
-            self.bytes += _bytes((read, written))
+            moved = _bytes((read, written))
+            self.bytes += moved
+            if "flash_attention" in name:
+                self.attention_bytes += moved
         return result
 
 

@@ -59,6 +59,8 @@ class Counted(NamedTuple):
     eager: Counter[str]
     """Launches of operations outside compiled graphs, by name."""
     eager_bytes: float
+    attention_bytes: float
+    """Those of `eager_bytes` that attention's own kernels move, without those that stack its gradients."""
     chunked: Counter[str]
     """Launches of the optimizer's own Triton kernels; `eager_bytes` includes their bytes."""
 
@@ -122,12 +124,20 @@ def count_pieces(
             with eager:
                 runs[name]()
             eager_bytes = eager.bytes + chunked.bytes
-            counted[name] = Counted(tuple(ran), Counter(eager.launches), eager_bytes, Counter(chunked.launches))
+            counted[name] = Counted(
+                runs=tuple(ran),
+                eager=Counter(eager.launches),
+                eager_bytes=eager_bytes,
+                attention_bytes=eager.attention_bytes,
+                chunked=Counter(chunked.launches),
+            )
     if "layer" in counted:
         layer = counted["layer"]
         attention = counted["attention"]  # which runs outside compiled graphs
         counted["layer"] = layer._replace(
-            eager=layer.eager - attention.eager, eager_bytes=layer.eager_bytes - attention.eager_bytes
+            eager=layer.eager - attention.eager,
+            eager_bytes=layer.eager_bytes - attention.eager_bytes,
+            attention_bytes=layer.attention_bytes - attention.attention_bytes,
         )
     return counted
 

@@ -143,6 +143,11 @@ REFUSED_COMMANDS = {
     "finetune squad --system {} --train t --dev d --vocab v --out o --set data.gradient_accumulation_steps=2":
         "finetune squad doesn't read data.gradient_accumulation_steps; set finetune.gradient_accumulation_steps",
     "estimate dgxa100_n8 --set precision.compute=fp32": "estimate doesn't read precision.compute; forecasts are",
+    "estimate dgxa100_n8 --set compute.compile=none": "kernels are fused; leave it out, or set graphs",
+    "estimate dgxa100_n8 --set data.deal=raster": "estimate reads data.deal only with data.balance presort or",
+    'estimate bert10b_n128 --layouts --set data.cost={"linear":1,"quadratic":1}':
+        "estimate --layouts doesn't read data.cost.linear; it counts the load of every layout as data.balance planned",
+    "estimate bert10b_n128 --layouts --set data.balance=none": "as data.balance planned gives it",
     "estimate dgxa100_n8_open --set communication.compression=int8 --set optimizer.sharded=false":
         "can't honour it: forecasts are calibrated on published runs; use none or fp16 or bf16",
     "launch {} --weights a --set model.checkpoint=b --dry-run": "all name weights; leave all but one of them out",

@@ -1,5 +1,6 @@
 import os
 import socket
+import threading
 import time
 from pathlib import Path
 from types import SimpleNamespace
@@ -209,8 +210,16 @@ def test_bound_ranks_of_a_node_keep_to_cores_of_their_own() -> None:
 
 
 def cores_when_bound() -> list[int]:
-    with join("cpu", timeout_s=20, bind_cores=True):
-        return sorted(os.sched_getaffinity(0))
+    """The cores of every thread of a bound rank: one that was there before, and those of its process group."""
+    stop = threading.Event()
+    earlier = threading.Thread(target=stop.wait)
+    earlier.start()
+    with join("cpu", timeout_s=20, bind_cores=True) as world:
+        world.barrier()
+        cores = {tuple(sorted(os.sched_getaffinity(int(task.name)))) for task in Path("/proc/self/task").iterdir()}
+    stop.set()
+    (of_all_threads,) = cores
+    return list(of_all_threads)
 
 
 def test_cores_of_a_dgx_are_dealt_by_physical_core() -> None:

@@ -35,7 +35,7 @@ def plain(words: tuple[str, ...]) -> list[str]:
 def place(tmp_path_factory: pytest.TempPathFactory, tiny_folder: Path) -> Path:
     """A folder with what the docs' relative paths name, and small data under the names DIR and OTHER."""
     folder = tmp_path_factory.mktemp("docs")
-    for name in ("results", "tests", "LICENSE"):
+    for name in ("results", "tests", "docs", "LICENSE"):
         (folder / name).symlink_to(REPOSITORY / name)
     for name in ("DIR", "OTHER"):
         shutil.copytree(tiny_folder, folder / name)

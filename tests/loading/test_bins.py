@@ -8,7 +8,7 @@ import torch
 
 from bertbench.balance.random_samples import draw_lengths, samples_of_lengths
 from bertbench.loading.batch import Batch, batch_of
-from bertbench.loading.bins import Bins, BinSampler
+from bertbench.loading.bins import Bins, BinSampler, longest_part
 from bertbench.loading.filler import fill_to, size_of
 from bertbench.loading.inputs import open_data
 from bertbench.loading.loader import Loader
@@ -87,6 +87,18 @@ def test_all_ranks_take_the_same_size_for_the_part_that_sends_gradients(choices:
         own_sizes_differ |= len(own) == 2
     if choices == ("data.balance=none",):
         assert own_sizes_differ, "the ranks' own sizes would have been different graphs"
+
+
+def test_the_longest_part_is_that_of_the_fullest_rank_of_any_step_longest_sample_first(tiny: Tiny) -> None:
+    system = tiny("data.balance=none")
+    sampler = make_sampler(system, open_data(system)[0], 99)
+    steps = range(7)
+    of_ranks = [
+        sampler.dataset.lengths(sampler.step(step, rank).parts[0].ids).tolist() for step in steps for rank in range(2)
+    ]
+    assert len({sum(lengths) for lengths in of_ranks}) > 7
+    found = longest_part(sampler, steps).tolist()
+    assert found == sorted(max(of_ranks, key=sum), reverse=True)
 
 
 def test_batches_are_loaded_at_their_planned_sizes(tiny: Tiny) -> None:

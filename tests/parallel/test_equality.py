@@ -134,8 +134,9 @@ def expected_bytes(system: System, trainer: LayoutTrainer, step: LoadedStep) -> 
         tokens = len(step.parts) * trainer.pipeline.tokens
     if not system.parallel.fully_shard:
         held = sum(local(parameter).numel() for parameter in trainer.parameters)
-        assert held == theory.stage_parameters(system.model.shape(), system.layout, trainer.groups.place.pipeline)
-    return theory.sent_bytes(system, trainer.groups.place, tokens)
+        assert held == theory.stage_parameters(system.model.shape(), system.layout, trainer.groups.place)
+    masked = sum(len(part.batch.masked_at_M) for part in step.parts)
+    return theory.sent_bytes(system, trainer.groups.place, tokens, masked)
 
 
 def _gradients(trainer: Trainer) -> dict[str, Tensor]:

@@ -36,6 +36,7 @@ REFUSED = {
     "parallel.tensor=8": "doesn't divide the 4 ranks of a node",
     "parallel.sequence=true": "parallel.tensor, and that is 1; raise it",
     "parallel.tensor=4": "doesn't divide model.attention_heads 2",
+    "parallel.tensor=2 model.vocab_size=1": "the last rank would hold none of the 1 rows of model.vocab_size",
     "parallel.tensor=2 model.feed_forward_size=23": "doesn't divide model.feed_forward_size 23",
     "parallel.pipeline=4 parallel.microbatches=4": "doesn't divide model.layers 2",
     "parallel.pipeline=2": "microbatches 1 is less than parallel.pipeline 2",

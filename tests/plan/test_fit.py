@@ -25,7 +25,10 @@ def test_losses_are_equal_on_one_two_and_four_ranks(tiny_file: str, tmp_path: Pa
     assert {ranks: (one["local_batch"], one["gradient_accumulation_steps"]) for ranks, one in answers.items()} == {
         1: (12, 4), 2: (6, 2), 4: (3, 1),
     }  # fmt: skip
-    keys = {"gpus", "local_batch", "gradient_accumulation_steps", "global_batch_size", "memory_gb"}
+    keys = {
+        "json_format", "command", "gpus", "local_batch", "gradient_accumulation_steps", "global_batch_size",
+        "memory_gb",
+    }  # fmt: skip
     assert all(set(one) == keys and one["global_batch_size"] == 12 for one in answers.values())
     assert measured[2][0] == pytest.approx(measured[1][0], abs=LOSS_TOLERANCE)
     assert measured[4][0] == pytest.approx(measured[1][0], abs=LOSS_TOLERANCE)

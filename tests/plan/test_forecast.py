@@ -107,6 +107,27 @@ def test_a_system_s_forecast_counts_the_bytes_that_it_sends() -> None:
     assert whole.communication == pytest.approx(2 * half.communication, rel=0.05)
 
 
+def test_a_forecast_counts_how_a_system_draws_and_deals_samples() -> None:
+    def imbalance(*overrides: str) -> float:
+        seconds = forecast_run(load_system("dgxa100_n128_open", overrides)).seconds
+        return seconds.imbalance / seconds.compute
+
+    # arXiv 2402.02447's quotas with a snake: .958 by an independent simulation; a raster .924
+    assert 1 / (1 + imbalance()) == pytest.approx(0.958, abs=0.005)
+    assert 1 / (1 + imbalance("data.deal=raster")) == pytest.approx(0.924, abs=0.005)
+    assert imbalance("data.strata_quotas=null") != imbalance()
+    assert imbalance('data.cost={"linear": 1.0, "quadratic": 1.0}') > imbalance()
+
+
+def test_a_forecast_of_steps_in_one_cuda_graph_does_not_wait() -> None:
+    plain, graphs = (
+        forecast_run(load_system("dgxa100_n8_open", [f"compute.compile={mode}"])).seconds
+        for mode in ("default", "graphs")
+    )
+    assert graphs.waiting == 0 < plain.waiting
+    assert graphs.compute == plain.compute
+
+
 def test_forecasts_fall_with_gpus_and_another_gpu_is_faster() -> None:
     minutes = [forecast_run(load_system(f"dgxa100_n{nodes}")).minutes for nodes in (1, 2, 4, 8, 16, 32, 64)]
     assert minutes == sorted(minutes, reverse=True)

@@ -74,10 +74,10 @@ def test_a_kind_without_results_takes_its_range_from_the_likest_and_says_so() ->
 
 
 def test_a_batch_that_does_not_fit_is_warned_of_and_json_keeps_its_fields(answer: Answer) -> None:
-    words = ["estimate", "dgxa100_n8", "--set", "data.global_batch_size=12288"]
+    words = ["estimate", "dgxa100_n8", "--set", "data.global_batch_size=24576"]
     found = answer(*words)
     (warning,) = found["warnings"]
-    assert warning.startswith("batch 12,288: a GPU needs 97 GB and has 80")
+    assert warning.startswith("batch 24,576: a GPU needs 99 GB and has 80")
     low, high = found["range_min"]
     assert low < found["predicted_min"] < high
     assert {"system", "gpu", "gpus", "samples_to_converge", "samples_source", "seconds", "limit"} <= found.keys()

@@ -1,5 +1,7 @@
 """Memory and step time of layouts: by hand."""
 
+from pathlib import Path
+
 import pytest
 
 from bertbench.config import load_system
@@ -60,6 +62,34 @@ def test_a_run_of_a_split_model_is_forecast_with_the_steps_of_its_layout() -> No
     assert run.seconds.compute == pytest.approx(steps * step.compute)
     assert run.seconds.total > steps * step.total > 0
     assert run.seconds.communication > forecast_run(load_system("dgxa100_n128")).seconds.communication
+
+
+def test_the_plan_of_a_trillion_parameters_says_what_a_rank_holds(answer: Answer, printed: Printed) -> None:
+    hidden, words = 25_600, 30_528 // 8
+    # query, key, value, output and both feed-forward matrices with 12 h^2, of which 8 ranks hold an 8th; LayerNorms and
+    # the biases behind sums whole
+    layer = (12 * hidden**2 + 7 * hidden) // 8 + 6 * hidden
+    embeddings = (words + 512 + 2 + 2) * hidden
+    first, between, last = (answer("plan", "bert1t_n384", "--rank", rank) for rank in (0, 48, 3071))
+    assert first["layout"]["data"] == 6
+    assert (first["parameters"], first["layers"], first["word_rows"]) == (2 * layer + embeddings, 2, words)
+    assert (between["parameters"], between["word_rows"]) == (2 * layer, 0)
+    # the last stage has the heads' two square matrices whole, so it is the fullest
+    assert (
+        last["parameters"]
+        == 2 * layer + words * hidden + 2 * (hidden**2 + hidden) + 2 * hidden + words + 2 * hidden + 2
+    )
+    assert first["memory_gb"]["weights"] == pytest.approx(4e-9 * last["parameters"], abs=1e-3)
+    assert first["memory_gb_per_gpu"] < 80
+    shown = printed("plan", "bert1t_n384")
+    page = (Path(__file__).parents[2] / "docs" / "parallelism.md").read_text().replace("\n", " ")
+    for line in shown.splitlines():
+        if line.startswith(("holds", "memory")):
+            assert line in page, "the page shows it"
+    assert (
+        "holds       2,077,331,200 parameters (2 of 128 layers shared by 8 ranks, 3,816 of 30,528 rows of the word "
+        "embeddings): weights 8.31 GB, gradients 8.31 GB, optimizer 16.62 GB"
+    ) in shown
 
 
 def test_the_plan_prints_the_grid_and_what_a_rank_sends(answer: Answer, printed: Printed) -> None:

@@ -4,6 +4,7 @@ import math
 import shlex
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from bertbench.cli.main import main
@@ -11,8 +12,9 @@ from bertbench.config import System, load_system, pre_training_names
 from bertbench.distributed.world import World
 from bertbench.loading.inputs import missing_inputs
 from bertbench.plan.counted_rank import count_rank
+from bertbench.plan.dry_run import dry_run
 from bertbench.plan.memory import activation_bytes, memory_gb, needed_gb
-from bertbench.plan.step_load import Microbatch
+from bertbench.plan.step_load import Microbatch, largest_part
 from tests.conftest import Answer, Captured, Printed, Tiny
 from tests.ranks import run_ranks
 from tests.training.steps import whole_trainer
@@ -39,6 +41,11 @@ def test_a_dry_run_rank_has_the_buckets_and_the_optimizer_state_of_the_real_one(
     assert real[0][1] != real[1][1]
 
 
+def test_a_rank_keeps_the_rounded_gradients_that_it_sends(tiny: Tiny) -> None:
+    whole, rounded = (count_rank(tiny(f"communication.compression={kind}"), 0) for kind in ("none", "bf16"))
+    assert rounded.optimizer_bytes - whole.optimizer_bytes == 2 * whole.parameters
+
+
 @pytest.mark.parametrize(
     "communication",
     ["hierarchical=true", "compression=powersgd", "compression=bf16", "compression=int8", "compression=topk"],
@@ -63,11 +70,34 @@ def test_what_ranks_keep_and_send_out_of_step_is_counted(
     assert other.bytes_per_step == math.ceil(4 * plain.parameters * share)
 
 
-def test_a_warm_up_of_full_sequences_counts_where_it_keeps_more_than_training(tiny: Tiny) -> None:
+@pytest.mark.parametrize(
+    ("longest", "expected"),
+    [
+        (29, Microbatch(8, 49)),  # 3 and 5 tokens: 4 + 4 x 1; 9 and 25 pairs: 17 + 4 x 8
+        (6, Microbatch(6, 36)),  # one sequence of full length
+    ],
+)
+def test_a_run_s_largest_part_lies_four_deviations_above_the_mean_within_full_sequences(
+    longest: int, expected: Microbatch
+) -> None:
+    assert Microbatch.largest_of([np.array([3]), np.array([5])], longest) == expected
+
+
+def test_the_warm_up_computes_the_largest_part_beside_a_copy_of_the_weights(tiny: Tiny) -> None:
     system = tiny("model.layers=5")
-    full = Microbatch(6 * 29, 6 * 29**2)  # 12 samples on 2 ranks
-    assert memory_gb(system)["activations"] == activation_bytes(system, full) / 1e9
-    assert memory_gb(system)["warm_up_copy"] == memory_gb(system)["weights"]
+    memory = memory_gb(system)
+    assert memory["activations"] == activation_bytes(system, largest_part(system)) / 1e9
+    assert memory["warm_up_copy"] == memory["weights"]
+
+
+@pytest.mark.parametrize("samples", [192, 224])
+def test_the_largest_published_batches_of_a_gpu_fit_80_gb(samples: int) -> None:
+    alone = ("data.gradient_accumulation_steps=2", f"data.global_batch_size={2 * samples}")
+    for name, settings in (("dgxa100_n1", (f"data.global_batch_size={8 * samples}",)), ("gpu_1", alone)):
+        system = load_system(name, settings)
+        assert system.samples_per_pass == samples
+        assert needed_gb(system) < 80
+        assert dry_run(system, 0).memory_gb_per_gpu < 80
 
 
 def test_a_plan_says_what_the_system_file_and_the_data_give(tiny_file: str, answer: Answer) -> None:
@@ -127,7 +157,7 @@ def test_a_plan_says_whether_its_memory_fits_the_gpu(
 
 @pytest.mark.slow
 def test_more_memory_than_a_gpu_has_is_a_problem_that_accumulation_solves(printed: Printed) -> None:
-    words = ["plan", "dgxa100_n1", "--set", "data.global_batch_size=1280"]
+    words = ["plan", "dgxa100_n1", "--set", "data.global_batch_size=3200"]
     assert "it has 80 GB; raise data.gradient_accumulation_steps" in printed(*words)
     assert "it has 80 GB" not in printed(*words, "--set", "data.gradient_accumulation_steps=2")
 
@@ -142,7 +172,8 @@ def test_every_system_can_be_planned_at_its_true_size(name: str, answer: Answer)
     assert plan["load_efficiency"] > 0.9
     assert plan["memory_gb_per_gpu"] > 16e-9 * plan["parameters"]  # weights, gradients, two moments
     if system.launch.device == "cuda":  # `estimate` warns by a sum that needs no dry run
-        assert needed_gb(system) == pytest.approx(plan["memory_gb_per_gpu"], rel=0.05)
+        # which takes ranks of any balance method for planned ones: strata make the largest part smaller
+        assert 0.95 < needed_gb(system) / plan["memory_gb_per_gpu"] < 1.1
     assert not [problem for problem in plan["problems"] if "data.balance" in problem or "expected" in problem]
 
 

@@ -2,7 +2,7 @@
 
 import gc
 import weakref
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
 from typing import Any
@@ -12,6 +12,7 @@ import pytest
 import torch
 from torch import Tensor, distributed
 from torch._dynamo.testing import CompileCounter
+from torch.nn.utils import parameters_to_vector
 from torch.utils._python_dispatch import _disable_current_modes
 
 from bertbench.common.phase_clock import PhaseClock, clocked
@@ -129,6 +130,72 @@ def both(world: World, plain: System, graphs: System, bins_kept: int | None = No
         replayed = losses_of_steps(world, GraphTrainer(graphs, world, SEED, sampler.bins, record=tape), steps)
     assert clock.total_ms()[PHASES.index(REPLAY)] > 0, "a step's time in metrics is that of its phases"
     return expected, replayed
+
+
+SHARDED = (
+    "launch.ranks_per_node=2", "optimizer.name=lamb", "optimizer.sharded=true", "clip.mode=before",
+    "communication.bucket_mb=0.003",
+)  # fmt: skip
+
+
+def test_a_recorded_step_gathers_sharded_weights_before_its_forward_pass_and_nothing_at_its_end(tiny: Tiny) -> None:
+    for ((operations,),) in run_ranks(2, recorded_operations, tiny(*SHARDED, *GRAPHS)):
+        gathers = [place for place, name in enumerate(operations) if "gather" in name and name.startswith("c10d")]
+        assert len(gathers) > 3, "one of each bucket"
+        assert gathers[-1] < operations.index("aten::embedding")
+
+
+def test_recorded_parts_of_an_accumulated_step_gather_nothing(tiny: Tiny) -> None:
+    system = tiny(*SHARDED, *GRAPHS, "data.gradient_accumulation_steps=2")
+    for ((earlier, last),) in run_ranks(2, recorded_operations, system):
+        assert not [name for name in earlier if name.startswith("c10d")]
+        assert not [name for name in last if "gather" in name and name.startswith("c10d")]
+        assert [name for name in last if "reduce_scatter" in name]
+
+
+def recorded_operations(world: World, *systems: System) -> list[list[list[str]]]:
+    """Names of the operations that each system records of its largest bin, graph by graph."""
+    answers = []
+    for system in systems:
+        graphs: list[list[str]] = []
+
+        def record(work: Callable[[], Tensor], graphs: list[list[str]] = graphs) -> Callable[[], Tensor]:
+            with Operations() as operations:
+                work()
+            graphs.append([name for name, _ in operations.shapes])
+            return work
+
+        bins = bin_sampler(system).bins
+        with as_on_a_gpu():
+            GraphTrainer(system, world, SEED, bins, record=record).close()
+        answers.append(graphs[: len(graphs) // len(bins.all)])
+    return answers
+
+
+@pytest.mark.parametrize("parts", [1, 2])
+def test_every_rank_reads_the_updated_weights_after_a_replay(parts: int, tiny: Tiny) -> None:
+    common = (*SHARDED, f"data.gradient_accumulation_steps={parts}")
+    (plain, first), (_, second) = run_ranks(2, weights_of_both, tiny(*common), tiny(*common, *GRAPHS))
+    assert first == second, "each rank has the other's slices"
+    assert first == pytest.approx(plain, abs=1e-4)
+
+
+def weights_of_both(world: World, plain: System, graphs: System) -> tuple[list[float], list[float]]:
+    """Weights after some steps, as an evaluation reads them, of a plain trainer and of one that replays."""
+    sampler = bin_sampler(graphs)
+    steps = list(Loader(sampler, world.rank, world.device).steps(range(3)))
+    expected = weights_after(WholeTrainer(plain, world, SEED), list(loaded(world, plain, 3)))
+    with as_on_a_gpu():
+        return expected, weights_after(GraphTrainer(graphs, world, SEED, sampler.bins, record=tape), steps)
+
+
+def weights_after(trainer: WholeTrainer, steps: Sequence[LoadedStep]) -> list[float]:
+    for number, step in enumerate(steps):
+        trainer.step(number, step.parts)
+    with trainer.evaluating():
+        weights: list[float] = parameters_to_vector(trainer.model.parameters()).tolist()
+    trainer.close()
+    return weights
 
 
 def test_a_batch_trains_alike_in_every_bin_and_its_operations_depend_on_the_bin_alone(

@@ -15,9 +15,11 @@ from bertbench.distributed.world import World
 from bertbench.machine.arithmetic import Arithmetic, with_fastest_paths
 from bertbench.model.linear import Products
 from bertbench.model.products import Shape
-from bertbench.training.self_check import StepResult, check_fast_paths, length_of, take_step
+from bertbench.training import graph_trainer
+from bertbench.training.self_check import StepResult, check_fast_paths, length_of, masks_problem, take_step
 from tests.conftest import Tiny
 from tests.ranks import run_ranks
+from tests.training.test_graphs import as_on_a_gpu
 
 ONEDNN = Products("onednn", "onednn", "onednn")
 
@@ -73,6 +75,69 @@ def test_a_wrong_path_is_refused_by_all_ranks_in_one_line_and_the_others_stay(
         assert says in compiled
         assert compiled.endswith("; torch's own operations instead")
         assert graphs == "CUDA graphs refused: it needs torch.compile; steps that are launched one by one instead"
+
+
+Recorded = Callable[[], torch.Tensor]
+
+
+def sound(work: Recorded) -> Recorded:
+    return work
+
+
+def stale(work: Recorded) -> Recorded:
+    """A recording whose seed stays that of the moment it was made."""
+    state = torch.get_rng_state()
+
+    def replay() -> torch.Tensor:
+        torch.set_rng_state(state)
+        return work()
+
+    return replay
+
+
+def unseeded(work: Recorded) -> Recorded:
+    """A recording whose masks no seed decides."""
+
+    def replay() -> torch.Tensor:
+        torch.seed()
+        return work()
+
+    return replay
+
+
+DROPPING = ("launch.ranks_per_node=1", "compute.compile=graphs", "data.equal_counts=true", "model.hidden_dropout=0.1")
+
+
+@pytest.mark.parametrize(("record", "says"), [
+    (sound, ""),
+    (stale, "dropout drops the same numbers in every replay"),
+    (unseeded, "dropout doesn't follow the seed"),
+])  # fmt: skip
+def test_replays_need_new_masks_that_follow_the_seed(
+    record: Callable[[Recorded], Recorded], says: str, tiny: Tiny
+) -> None:
+    (found,) = run_ranks(1, masks_of, tiny(*DROPPING), record)
+    assert found.startswith(says)
+    assert bool(found) == bool(says)
+
+
+def masks_of(world: World, system: System, record: Callable[[Recorded], Recorded]) -> str:
+    with as_on_a_gpu():
+        return masks_problem(system, world, {}, record)
+
+
+def test_graphs_with_stale_masks_are_refused(tiny: Tiny) -> None:
+    (found,) = run_ranks(1, check_stale, tiny(*DROPPING))
+    (refused,) = found.refused
+    assert refused.startswith("CUDA graphs refused: dropout drops the same numbers in every replay: the loss of one")
+    assert found.compile == "default"
+
+
+def check_stale(world: World, system: System) -> Arithmetic:
+    """Check graphs of a trainer whose recordings are stale; all steps without dropout give the same loss."""
+    with as_on_a_gpu(), mock.patch.object(graph_trainer, "_recorder", lambda _: stale):
+        wanted = arithmetic(precision="bf16", compile="graphs")
+        return check_fast_paths(system, world, wanted, lambda *_: {"loss": torch.ones(())})
 
 
 def test_apex_without_moments_to_show_is_no_obstacle(tiny: Tiny) -> None:

@@ -29,8 +29,8 @@ FIELDS = ["arch", "piece", "kernels", "launches", "megabytes", "registers_max", 
 def found(piece: str = "attention", **values: float) -> PieceResources:
     plain: dict[str, Any] = {
         "tokens": 1000, "optimizer": "torch", "kernels": 0, "launches": 1, "megabytes": 1,
-        "megabytes_beside_products": 1, "registers_max": 0, "shared_bytes_max": 0, "spill_bytes": 0,
-        "elements_of_one_block": 0,
+        "megabytes_beside_products": 1, "megabytes_of_attention": 0, "registers_max": 0, "shared_bytes_max": 0,
+        "spill_bytes": 0, "elements_of_one_block": 0,
     }  # fmt: skip
     return PieceResources("sm_90", piece, **{**plain, **values})
 

@@ -4,13 +4,17 @@ import importlib.util
 
 import pytest
 
-from bertbench.plan.step_time import Gpu
+from bertbench.config import load_system
+from bertbench.plan.step_time import PARAMETERS, Gpu
 from lab.bench.roofline import (
     EFFICIENCIES,
     HOST_US,
+    NODE_US,
+    CountedStep,
     Stack,
     best_published,
     mean_length,
+    our_stack,
     published_rate,
     published_stack,
     samples_per_second,
@@ -33,12 +37,14 @@ def test_a_stack_as_the_published_ones_gives_their_samples_per_second(gpu: Gpu, 
 
 
 def test_terms_of_a_step_are_work_over_rate_and_share_and_many_launches_leave_the_gpu_waiting() -> None:
-    stack = Stack("by hand", "h200", 96, 48e9, 1000, "counted", False, "attention_hopper", 4)
+    stack = Stack("by hand", "h200", 8, 96, 0.02, 48e9, 1000, 500, "counted", False, "attention_hopper", 0.003)
     time = step_time(stack)
-    # 96 samples of 463.5 + 7.4 GFLOP in products at 0.64 of 989 TFLOP/s; 48 GB at 0.85 of 4.8 TB/s
-    assert time.products == pytest.approx(96 * 470.9e9 / (0.64 * 989e12) * 1e3, rel=0.002)
+    # 96 samples of 463.5 + 7.4 GFLOP in products at 0.64 of 989 TFLOP/s, and 2 % filler; 48 GB at 0.85 of 4.8 TB/s
+    assert time.products == pytest.approx(1.02 * 96 * 470.9e9 / (0.64 * 989e12) * 1e3, rel=0.002)
     assert time.attention == pytest.approx(96 * 29.1e9 / (0.20 * 989e12) * 1e3, rel=0.005)
     assert time.memory == pytest.approx(48 / 4.08)
+    assert time.communication == pytest.approx(3)
+    assert time.gaps == pytest.approx(500 * NODE_US / 1e3)
     assert time.host == pytest.approx(1000 * HOST_US / 1e3)
     assert time.limit == "products"
     assert time.total == pytest.approx(sum(time) - time.host)
@@ -46,6 +52,36 @@ def test_terms_of_a_step_are_work_over_rate_and_share_and_many_launches_leave_th
     assert (waiting.limit, waiting.total) == ("host", pytest.approx(5000 * HOST_US / 1e3))
     assert mean_length() == pytest.approx(255.8, abs=0.1)
     assert tokens_of(96) == 24_576
+
+
+COUNTED = CountedStep(token_bytes=80e9, optimizer_bytes=16e9, nodes=700)
+ALL_REDUCE_S = 2 * 7 / 8 * 2 * PARAMETERS / 360e9
+"""Of 16-bit gradients in a node of eight, by NVLink 4."""
+# 200 MiB a bucket
+BUCKETS = 7
+
+
+def test_one_gpu_sends_nothing_and_pays_for_the_filler_of_its_recorded_sizes() -> None:
+    stack = our_stack("h100", 1, 96, COUNTED, load_system("dgxh200_n1"))
+    assert 0.002 < stack.filler < 0.02
+    assert stack.bytes == pytest.approx(80e9 * (1 + stack.filler) + 16e9)
+    assert (stack.exposed_s, stack.launches, stack.nodes) == (0, 0, 700)
+
+
+@pytest.mark.parametrize(("settings", "bytes_of_a_parameter", "optimizer_share", "exposed_s"), [
+    (("clip.mode=before",), 4 + 12, 1, ALL_REDUCE_S),
+    (("clip.mode=after",), 12, 1, ALL_REDUCE_S / BUCKETS),
+    # a gather in fp32 takes twice as long as a reduce-scatter in 16 bits; the first of its buckets is waited for
+    (("clip.mode=before", "optimizer.sharded=true"), 4 + 6 + 6 / 8, 1 / 8, ALL_REDUCE_S * (1 / 2 + 1 / BUCKETS)),
+])  # fmt: skip
+def test_eight_gpus_clip_reduce_and_update_as_their_system_says(
+    settings: tuple[str, ...], bytes_of_a_parameter: float, optimizer_share: float, exposed_s: float
+) -> None:
+    system = load_system("dgxh200_n1", ["optimizer.sharded=false", *settings])
+    stack = our_stack("h100", 8, 96, COUNTED, system)
+    expected = 80e9 * (1 + stack.filler) + 16e9 * optimizer_share + bytes_of_a_parameter * PARAMETERS
+    assert stack.bytes == pytest.approx(expected)
+    assert stack.exposed_s == pytest.approx(exposed_s)
 
 
 def test_without_triton_nothing_can_be_counted(monkeypatch: pytest.MonkeyPatch, printed: Printed) -> None:
@@ -58,8 +94,10 @@ def test_without_triton_nothing_can_be_counted(monkeypatch: pytest.MonkeyPatch, 
 def test_the_command_states_both_stacks_on_all_gpus(answer: Answer) -> None:
     found = answer("lab", "roofline")
     assert [(step["gpu"], step["bytes_and_launches_are"]) for step in found["steps"]] == [
-        (gpu, word) for word in ("computed", "counted") for gpu in GPUS
-    ]
+        *((gpu, "computed") for gpu in GPUS), *((gpu, "counted") for gpu in GPUS for _ in (1, 8)),
+    ]  # fmt: skip
     for step in found["steps"][:3]:
         assert step["samples_per_s_computed"] == pytest.approx(step["samples_per_s_measured"], rel=0.15)
+    assert [step["gpus"] for step in found["steps"][3:]] == [1, 8] * 3
+    assert {row["evidence"] for row in found["efficiencies"].values()} == {"assumed"}, "or the GPU it was measured on"
     assert set(found["efficiencies"]) == set(EFFICIENCIES)

@@ -7,7 +7,8 @@ from tests.conftest import Answer
 
 
 def rows_of(evidence: str, series: str = "") -> dict[int, Scaling]:
-    return {row.ranks: row for row in scalings() if row.evidence == evidence and row.series.startswith(series)}
+    rows = [row for row in scalings() if row.evidence == evidence and not row.name]
+    return {row.ranks: row for row in rows if row.series.startswith(series)}
 
 
 def test_measured_efficiency_is_the_share_of_a_step_that_its_sums_do_not_add() -> None:
@@ -29,6 +30,17 @@ def test_weak_and_strong_scaling_are_one_run_at_1024_gpus() -> None:
     # 1,024 x 16 samples are the batch of 16,384.
     weak, strong = (rows_of("computed", series)[1024] for series in ("weak", "strong"))
     assert weak.samples_per_s == strong.samples_per_s
+
+
+def test_megatron_lm_s_figures_agree_with_the_flops_that_its_authors_state() -> None:
+    rows = [row for row in scalings() if row.name == "Megatron-LM 2019"]
+    assert [(row.ranks, row.samples_per_s) for row in rows] == [(1, None), (8, None), (512, None)]
+    # Their abstract: 15.1 PFLOP/s on 512 GPUs, of which one alone sustains 39 TFLOP/s, are 76 %. Section 5.1.1: 74 %.
+    assert rows[-1].efficiency == pytest.approx(15.1e15 / (512 * 39e12), abs=0.02)
+    # Their table 1 of version 1.0: as many samples of a larger model in 1,508 ms as in 1,288 on one GPU.
+    eight = next(row for row in scalings() if row.name == "Megatron-LM 1.0, 2020" and row.ranks == 8)
+    assert eight.efficiency == pytest.approx(8.7 / 1.2 * 1288 / 1508 / 8, rel=0.05)
+    assert all(row.source for row in rows)
 
 
 def test_published_efficiency_is_by_samples_a_second_of_a_gpu() -> None:

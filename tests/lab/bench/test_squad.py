@@ -1,5 +1,6 @@
 """`lab squad`: rows of a small model on made questions, on gloo ranks; the questions themselves."""
 
+import os
 from pathlib import Path
 from typing import Any
 
@@ -9,7 +10,7 @@ from bertbench.config.finetuning import load_finetuning
 from bertbench.finetune.squad_inputs import Inputs
 from lab.bench.made_questions import write_questions
 from lab.bench.noise_scale import NoiseScale
-from lab.bench.squad import BASELINE, LAYOUTS, Layout, Run, row_of_seed
+from lab.bench.squad import BASELINE, LAYOUTS, Layout, Run, first_cores, row_of_seed
 from tests.conftest import Answer, Printed
 
 
@@ -40,8 +41,20 @@ def test_goodput_is_throughput_times_the_efficiency_of_the_batch() -> None:
     assert row["statistical_efficiency"] == pytest.approx(32 / 48)
     assert row["goodput_ratio"] == pytest.approx(250 * 32 / 48 / 100)
     assert row["largest_loss_difference"] is None, "it takes another number of steps"
+    assert row["of_baseline"] == pytest.approx(
+        {"seconds": 0.4, "samples_per_s": 2.5, "validation_loss": 1.2, "device_use": 1.0}
+    )
     same = row_of_seed(BASELINE, 0, baseline._replace(losses=[2.0, 1.25]), baseline, NoiseScale(16.0, 8.0, 24.0), 16)
     assert (same["largest_loss_difference"], same["goodput_ratio"]) == (0.25, 1.0)
+
+
+def test_a_rank_has_a_core_while_its_layout_runs() -> None:
+    allowed = os.sched_getaffinity(0)
+    with first_cores(1):
+        assert os.sched_getaffinity(0) == {min(allowed)}
+    with first_cores(1000):
+        assert os.sched_getaffinity(0) == allowed
+    assert os.sched_getaffinity(0) == allowed
 
 
 @pytest.mark.slow

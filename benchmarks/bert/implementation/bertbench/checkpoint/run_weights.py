@@ -3,6 +3,7 @@
 A run means its final weights, or its newest snapshot if it has none.
 """
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -74,8 +75,8 @@ class SnapshotWeights(Weights):
         evaluated = "average" if meta.config.get("optimizer", {}).get("ema_decay") else "model"
         return cls(folder, shape, entries, source, expected_tensors(shape), evaluated)
 
-    def read(self) -> dict[str, Tensor]:
-        """Return all tensors, on the CPU, from any saved layout."""
+    def read_some(self, names: Iterable[str]) -> dict[str, Tensor]:
+        """Return these of the tensors, on the CPU, from any saved layout; it reads all."""
         from bertbench.checkpoint.state_files import read_state  # noqa: PLC0415 - few weights are snapshots
 
         with torch.device("meta"):
@@ -83,7 +84,8 @@ class SnapshotWeights(Weights):
         model.to_empty(device="cpu")
         state = {f"{self.evaluated}.{name}": tensor for name, tensor in logical_weights(model).items()}
         read_state(state, self.path, None)
-        return dict(model.state_dict())
+        tensors = model.state_dict()
+        return {name: tensors[name] for name in names}
 
     @property
     def vocabulary(self) -> Path:

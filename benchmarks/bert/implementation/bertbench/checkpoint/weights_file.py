@@ -5,7 +5,7 @@ Metadata, all text: format, shape (JSON of BertShape), real_vocab_size (rows of 
 """
 
 import json
-from collections.abc import Container
+from collections.abc import Container, Iterable, Mapping
 from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 
@@ -84,17 +84,26 @@ class Weights:
 
     def read(self) -> dict[str, Tensor]:
         """Return all tensors, on the CPU."""
+        return self.read_some(self.tensors)
+
+    def read_some(self, names: Iterable[str]) -> dict[str, Tensor]:
+        """Return these of the tensors, on the CPU."""
         with opened(self.path, _MAKE) as file:
-            return {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 - not a dict
+            return {name: file.get_tensor(name) for name in names}
 
     def put_into(self, model: Bert) -> None:
-        """Load these weights into a model.
+        """Load these weights into the tensors of a model that have memory.
 
         Raises CheckpointError if they can't be read or belong to a model of another shape.
         """
         self.check_fits(model.shape)
-        tensors = self.read()
-        model.load_state_dict({name: tensors[name] for name in model.state_dict()})
+        self.copy_into(model.state_dict())
+
+    def copy_into(self, tensors: Mapping[str, Tensor]) -> None:
+        """Copy the file's tensors into those of the same names that have memory."""
+        wanted = [name for name, tensor in tensors.items() if name in self.tensors and not tensor.is_meta]
+        for name, read in self.read_some(wanted).items():
+            tensors[name].copy_(read)
 
     @property
     def vocabulary(self) -> Path:

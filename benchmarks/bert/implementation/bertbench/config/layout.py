@@ -27,6 +27,13 @@ def bubble_share(pipeline: int, microbatches: int, virtual_stages: int = 1) -> f
     return (pipeline - 1) / (virtual_stages * microbatches + pipeline - 1)
 
 
+def vocabulary_rows(vocabulary: int, tensor: int, place: int) -> range:
+    """Return the rows of the word embeddings that rank `place` of `tensor` ranks holds: the last one has the rest."""
+    rows_of_a_rank = -(-vocabulary // tensor)
+    begin = min(place * rows_of_a_rank, vocabulary)
+    return range(begin, min(begin + rows_of_a_rank, vocabulary))
+
+
 class Layout(NamedTuple):
     """Sizes of the dimensions; their product is the number of ranks."""
 
@@ -87,8 +94,8 @@ class Parallel(Section):
     """How the model is split; data parallelism takes the rest of the ranks (docs/parallelism.md)."""
 
     tensor: Count = 1
-    """Ranks that share every layer's heads and feed-forward columns; at most those of a node. Set it where one layer is
-    too large for a GPU."""
+    """Ranks that share every layer's heads and feed-forward columns, and the rows of the vocabulary; at most those of a
+    node. Set it where one layer is too large for a GPU."""
     sequence: bool = False
     """Split LayerNorms, dropout and residuals of every layer by tokens over the ranks of `tensor`: activations shrink,
     and what ranks send stays as much. Set it with `tensor` above 1."""

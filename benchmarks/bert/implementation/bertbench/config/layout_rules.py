@@ -1,6 +1,7 @@
 """The rules about how ranks share a model and a batch: `parallel`, and what the sections that it splits may say."""
 
 from bertbench.config.batch_rules import batch_divides, can_be_laid_out
+from bertbench.config.layout import vocabulary_rows
 from bertbench.config.rules import Rule, allow_only, broken_rules
 from bertbench.config.settings import Settings
 from bertbench.config.step_rules import NOT_FP16
@@ -38,6 +39,11 @@ def _tensor_ranks_divide_a_node_and_a_layer(settings: Settings) -> str | None:
     ):
         if size % tensor:
             return f"parallel.tensor {tensor} doesn't divide model.{name} {size}; choose a divisor"
+    if not vocabulary_rows(model.vocab_size, tensor, tensor - 1):
+        return (
+            f"parallel.tensor {tensor}: the last rank would hold none of the {model.vocab_size} rows of "
+            "model.vocab_size; choose fewer ranks or a larger vocabulary"
+        )
     return None
 
 

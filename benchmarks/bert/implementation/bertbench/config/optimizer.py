@@ -60,7 +60,8 @@ class OptimizerSettings(Section):
     muon: MuonSettings = MuonSettings()
     sharded: bool = False
     """Every rank sums, updates and keeps the state of its slice of every gradient bucket only (ZeRO's first stage);
-    the result is the same, but for rounding. Set it where memory is short, and on many nodes."""
+    the result is the same, but for rounding. Set it where memory is short, where NVLink joins the GPUs, and on many
+    nodes."""
 
     @property
     def is_adam_or_lamb(self) -> bool:

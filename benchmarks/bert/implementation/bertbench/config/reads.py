@@ -217,12 +217,37 @@ _EVALUATE: Declaration = {
     "compute.products": _unread("an evaluation multiplies by torch's own products", "torch"),
 }
 _NOT_FORECAST = _unread("the forecast doesn't depend on it; leave it out")
+_WHOLE_OR_PLANNED = ReadWhere(
+    lambda s: not s.parallel.splits or s.data.balance == "planned",
+    "whole models: the load of split ones is forecast for data.balance planned",
+)
 _ESTIMATE: Declaration = {
     "*": _NOT_FORECAST,
     **dict.fromkeys(("name", "description", "source", "hardware", "scale_from_batch", "scale_rule"), READ),
     **dict.fromkeys(("launch.ranks_per_node", "launch.device", "model", "parallel"), READ),
     **dict.fromkeys(("data.global_batch_size", "data.local_batch", "data.gradient_accumulation_steps"), READ),
-    **dict.fromkeys(("data.balance", "data.equal_counts", "clip.mode"), READ),
+    "clip.mode": READ,
+    "data.balance": _WHOLE_OR_PLANNED,
+    "data.cost": ReadWhere(lambda s: not s.parallel.splits, "whole models"),
+    "data.equal_counts": ReadWhere(
+        lambda s: not s.parallel.splits and s.data.balance in ("planned", "planned_local"),
+        "whole models with data.balance planned or planned_local",
+    ),
+    "data.deal": ReadWhere(lambda s: s.data.balance in EXCHANGING, f"data.balance {' or '.join(EXCHANGING)}"),
+    **dict.fromkeys(
+        ("data.strata_edges", "data.strata_quotas"),
+        ReadWhere(
+            lambda s: not s.parallel.splits and s.data.balance in STRATIFIED,
+            "whole models with data.balance stratified or stratified_presort",
+        ),
+    ),
+    "compute.compile": _unread(
+        "forecasts are calibrated on published runs, whose kernels are fused; leave it out, or set graphs",
+        None,
+        "auto",
+        "default",
+        "graphs",
+    ),
     "communication.compression": ReadAs(("none", "fp16", "bf16"), "forecasts are calibrated on published runs"),
     "communication.bucket_mb": READ,
     "communication.buckets": READ,
@@ -242,6 +267,7 @@ _ESTIMATE: Declaration = {
     "precision.compute": _unread("forecasts are calibrated on published runs in 16 bits; leave it out", "bf16", "fp16"),
     "parallel.schedule": _CONDITIONAL["parallel.schedule"],
 }
+_LOAD = ("data.cost", "data.deal", "data.equal_counts", "data.strata_edges", "data.strata_quotas")
 _COST: Declaration = {
     "*": NO_EFFECT,
     "model": READ,
@@ -278,6 +304,9 @@ DECLARATIONS: dict[str, Declaration] = {
     "estimate --layouts": {
         **_ESTIMATE,
         **dict.fromkeys(("parallel", "parallel.schedule"), _unread("it lists every layout; leave it out")),
+        **dict.fromkeys(_LOAD, _unread("it counts the load of every layout as data.balance planned gives it")),
+        "data.balance": _unread("it counts the load of every layout as data.balance planned gives it", "planned"),
+        "compute.compile": _unread("it counts steps that are launched operation by operation", None, "auto", "default"),
     },
     "estimate --calibrate": _COST,
     "data prepare": _PREPARE,

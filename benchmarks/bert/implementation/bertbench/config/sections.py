@@ -88,8 +88,9 @@ class Launch(Section):
     """Seconds without a sign of life after which a rank counts as stopped, or lost with its node, and the run ends.
     Raise it where processes are suspended for long."""
     progress_timeout_s: Count = 600
-    """Seconds that a living rank may spend on a step, an evaluation batch or a snapshot before the run ends. Raise it
-    for steps of minutes; lower it to end a hung job sooner."""
+    """Seconds that a living rank may spend on a step, an evaluation batch or a snapshot before the run ends. A GPU that
+    has steps to compute may take a tenth of it without finishing one. Raise it for steps of minutes; lower it to end a
+    hung job sooner."""
     bind_cores: bool = False
     """Keep each rank to its own cores: those near its GPU, or its part of the CPU. Linux only. Leave it off where a
     launcher binds ranks already."""

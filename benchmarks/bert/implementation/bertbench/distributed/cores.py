@@ -9,6 +9,7 @@ topology.
 import os
 import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -86,6 +87,17 @@ def own_cores(local_rank: int, nearby: Sequence[Sequence[int]]) -> list[int]:
     first = place * len(cores) // len(sharing)
     stop = (place + 1) * len(cores) // len(sharing)
     return cores[first:stop] or cores
+
+
+def bind_threads(cores: Iterable[int], process: Path = _PROCESS) -> None:
+    """Bind every thread of this process to these cores; threads that start later follow the one that starts them.
+
+    CUDA has threads of its own once it has said where its GPU is, and torch may have some.
+    """
+    wanted = set(cores)
+    for task in (process / "task").iterdir():
+        with suppress(ProcessLookupError):  # a thread that has just ended
+            os.sched_setaffinity(int(task.name), wanted)
 
 
 def core_list(text: str) -> set[int]:

@@ -32,7 +32,8 @@ def take_device(kind: str, local_rank: int) -> torch.device:
         )
     torch.cuda.set_device(number)
     if not any(name in os.environ for name in _ALLOCATOR_VARIABLES):
-        # batches differ in size, and blocks of fixed size would leave holes
+        # Batches differ in size, and blocks of fixed size would leave holes. torch has no public call: its variable
+        # would pass on to every process that this one starts.
         torch._C._accelerator_setAllocatorSettings("expandable_segments:True")
     return torch.device("cuda", number)
 

@@ -21,6 +21,7 @@ from torch.distributed.distributed_c10d import Store
 
 from bertbench.common.errors import BertbenchError, RunError, StoppedError
 from bertbench.distributed import evidence
+from bertbench.distributed.device_steps import DeviceSteps
 from bertbench.distributed.failure import FAILURE_KEY, READ_EVERY_S, FailureReport, end_process, report_to_launcher
 from bertbench.distributed.ranks import Ranks
 from bertbench.distributed.rendezvous import ranks_text
@@ -39,6 +40,14 @@ class Limits(NamedTuple):
     """Without a heartbeat."""
     progress_s: float
     """At one place, with heartbeats."""
+
+    @property
+    def device_s(self) -> float:
+        """Without a finished step on a GPU that has steps to compute: 60 s where a place may take 600.
+
+        A step computes and sends; reading samples, saving and compiling, which may take minutes, are no part of it.
+        """
+        return self.progress_s / 10
 
 
 class Place(NamedTuple):
@@ -62,6 +71,8 @@ class _Heartbeat(NamedTuple):
     """Whether the rank has ended in order."""
     host: str
     place: Place
+    finished: int | None
+    """The last step that a GPU has finished; None where steps are finished when the main thread goes on."""
     line: str
     """Of our code, at which the main thread is."""
 
@@ -72,18 +83,37 @@ class _Heartbeat(NamedTuple):
     @classmethod
     def read(cls, content: bytes) -> "_Heartbeat":
         """Read the output of `encoded`."""
-        answers, ended, host, place, line = json.loads(content)
-        return cls(answers, ended, host, Place(*place), line)
+        answers, ended, host, place, finished, line = json.loads(content)
+        return cls(answers, ended, host, Place(*place), finished, line)
+
+    @property
+    def progress(self) -> tuple[int, int]:
+        """How far the rank is: all ranks finish the same steps and pass the same places in the same order."""
+        return self.finished or 0, self.place.number
+
+    def __str__(self) -> str:
+        if self.finished is None:
+            return str(self.place)
+        return f"{self.place}, whose GPU has finished step {self.finished}"
 
 
 class Watchdog:
     """One rank's watchdog, on a connection to the store that it shares with its failure report only."""
 
-    def __init__(self, store: Store, ranks: Ranks, failure: FailureReport, limits: Limits) -> None:
+    def __init__(
+        self,
+        store: Store,
+        ranks: Ranks,
+        failure: FailureReport,
+        limits: Limits,
+        device_steps: DeviceSteps | None = None,
+    ) -> None:
+        """Watch through a store; `device_steps` are those of a GPU, which the main thread is ahead of."""
         self._store = store
         self._ranks = ranks
         self._failure = failure
         self._limits = limits
+        self._device_steps = device_steps
         self._interval = min(READ_EVERY_S, limits.silent_s / _LEAST_ROUNDS)
         self._rounds = round(limits.silent_s / self._interval)
         self._place = Place()
@@ -109,6 +139,8 @@ class Watchdog:
         for step, batch in enumerate(batches, start=steps_taken + 1):
             self.at("training", step)
             yield batch
+            if self._device_steps is not None:
+                self._device_steps.launched(step)
             self.at("loading samples", step + 1)
 
     def leave_evidence_in(self, folder: Path) -> None:
@@ -142,12 +174,16 @@ class Watchdog:
 
     def _show(self, ended: bool = False) -> None:
         line = evidence.place_of(threading.main_thread())
-        beat = _Heartbeat(self._answers, ended, socket.gethostname(), self._place, line)
+        finished = None if self._device_steps is None else self._device_steps.finished
+        beat = _Heartbeat(self._answers, ended, socket.gethostname(), self._place, finished, line)
         self._store.set(_key(self._ranks.rank), beat.encoded())
 
     def _beat(self) -> None:
         keys = [FAILURE_KEY, *map(_key, self._watched)]
         while not self._closed.wait(self._interval):
+            if self._device_steps is not None:
+                with suppress(RuntimeError):  # the main thread meets the device's error and reports it
+                    self._device_steps.look()
             with suppress(RuntimeError, OSError):  # `_judge` counts rounds without an answer: one alone may pass
                 self._show()
                 reported, *self._beats = self._store.multi_get(keys)
@@ -181,18 +217,34 @@ class Watchdog:
                 silent_ranks = [rank for rank in self._watched if silent[rank] >= self._rounds - 1]
                 self._end_for(silent_ranks, self._silence())
             if self._ranks.rank == 0 and self._is_stuck():
-                reached = [_Heartbeat.read(beat).place.number for beat in self._beats]
-                ranks_behind = [rank for rank in self._watched if reached[rank] == min(reached)]
                 self._end_for(
-                    ranks_behind,
+                    self._ranks_behind(),
                     f"no progress for {self._limits.progress_s:g} s; look at its disk, its GPU and what else runs "
                     "there, or raise launch.progress_timeout_s",
+                )
+            if self._ranks.rank == 0 and self._device_is_stuck():
+                self._end_for(
+                    self._ranks_behind(),
+                    f"no step finished for {self._limits.device_s:g} s; look at its GPU and its network, or raise "
+                    "launch.progress_timeout_s, ten times as long",
                 )
 
     def _is_stuck(self) -> bool:
         """Return whether this rank's main thread has been at one place for too long."""
         has_begun = self._place.number > 0
         return has_begun and time.monotonic() - self._since >= self._limits.progress_s
+
+    def _device_is_stuck(self) -> bool:
+        """Return whether this rank's GPU has taken too long for a step.
+
+        A hang inside a replay of a graph shows nowhere else: NCCL has no work in progress to name, and the main thread
+        goes on launching steps.
+        """
+        return self._device_steps is not None and self._device_steps.waiting_s() >= self._limits.device_s
+
+    def _ranks_behind(self) -> list[int]:
+        progress = [_Heartbeat.read(beat).progress for beat in self._beats]
+        return [rank for rank in self._watched if progress[rank] == min(progress)]
 
     def _silence(self, of_what: str = "") -> str:
         return f"no sign of life{of_what} for {self._limits.silent_s:g} s; stopped, or lost with its node or network"
@@ -201,7 +253,7 @@ class Watchdog:
         beats = [_Heartbeat.read(self._beats[rank]) for rank in ranks]
         hosts = sorted({beat.host for beat in beats})
         where = f"{ranks_text(ranks, self._ranks.size)} on {', '.join(hosts[:_NAMED_HOSTS])}"
-        self._end(f"{where}, while {beats[0].place}: {cause}{self._seen(ranks)}", lost=len(ranks))
+        self._end(f"{where}, while {beats[0]}: {cause}{self._seen(ranks)}", lost=len(ranks))
 
     def _seen(self, ranks: list[int]) -> str:
         """Return the last line of the first of the ranks, this rank's collective, and the folder of the evidence."""

@@ -1,6 +1,7 @@
 """The process group of a run: this rank, its device and its peers. The only place that names backends."""
 
 import gc
+import json
 import os
 import socket
 from collections.abc import Iterator
@@ -15,8 +16,16 @@ from torch.distributed.distributed_c10d import PrefixStore
 
 from bertbench.common.errors import StoppedError
 from bertbench.distributed import gloo
-from bertbench.distributed.cores import available_cores, nearby_cores, own_cores, threads_on, threads_per_rank
+from bertbench.distributed.cores import (
+    available_cores,
+    bind_threads,
+    nearby_cores,
+    own_cores,
+    threads_on,
+    threads_per_rank,
+)
 from bertbench.distributed.device import take_device
+from bertbench.distributed.device_steps import DeviceSteps
 from bertbench.distributed.failure import FailureReport
 from bertbench.distributed.network_errors import lost_contact, naming_network_variables, network_variables
 from bertbench.distributed.ranks import Ranks, has_own_cores, launched_ranks
@@ -26,6 +35,7 @@ from bertbench.distributed.watchdog import Limits, Watchdog
 
 Value = TypeVar("Value")
 _LIMITS = Limits(silent_s=60, progress_s=600)
+_CORES_KEY = "bertbench/cores"
 _BACKENDS = {"cpu": "gloo", "cuda": "nccl"}
 
 
@@ -127,6 +137,9 @@ def join(
         _choose_interface(ranks)
     device = take_device(device_kind, ranks.local_rank)
     store = meet(ranks, timeout_s)
+    if bind_cores or (device_kind == "cpu" and hasattr(os, "sched_getaffinity")):
+        # before the process group, whose threads keep to the cores of the one that starts them
+        _share_cores(ranks, device, store, bind_cores)
     timeout = timedelta(seconds=max(timeout_s, limits.progress_s + limits.silent_s))  # the watchdog names who stalls
     options = None
     if device_kind == "cuda":  # NCCL's collectives get priority over the compute that they overlap
@@ -146,12 +159,13 @@ def join(
     failure = FailureReport(own_store, ranks)
     near = device_kind == "cpu" and on_one_machine(ranks)
     shared = SharedMemory.join(store, ranks.rank, ranks.size, timeout) if near else None
-    world = World(ranks, device, store, timeout, failure, Watchdog(own_store, ranks, failure, limits), shared)
-    with naming_network_variables(_BACKENDS[device_kind], set_by_hand):  # NCCL connects at the first collective
+    device_steps = DeviceSteps.on(device) if device_kind == "cuda" else None
+    watchdog = Watchdog(own_store, ranks, failure, limits, device_steps)
+    world = World(ranks, device, store, timeout, failure, watchdog, shared)
+    # NCCL connects here. With `device_id`, torch would connect above, and split each further group off at once.
+    with naming_network_variables(_BACKENDS[device_kind], set_by_hand):
         world.barrier()
     world.watchdog.start()
-    if bind_cores or (device_kind == "cpu" and hasattr(os, "sched_getaffinity")):
-        _share_cores(world, bind_cores)
     try:
         yield world
     finally:
@@ -168,11 +182,15 @@ def _choose_interface(ranks: Ranks) -> None:
     gloo.choose_interface(one_machine=ranks.size == 1 or meet_on_loopback(), prints=ranks.local_rank == 0)
 
 
-def _share_cores(world: World, bind: bool) -> None:
-    """Compute with as many threads as this rank has cores of its own, as far as a quota allows; `bind` it to them."""
-    mine = (socket.gethostname(), world.ranks.local_rank, nearby_cores(world.device))
-    on_node = sorted((place, cores) for host, place, cores in world.from_all(mine) if host == mine[0])
-    cores = own_cores(world.ranks.local_rank, [cores for _, cores in on_node])
+def _share_cores(ranks: Ranks, device: torch.device, store: PrefixStore, bind: bool) -> None:
+    """Compute with as many threads as this rank has cores of its own, as far as a quota allows; `bind` it to them.
+
+    The ranks of a node tell each other their nearby cores through the store.
+    """
+    keys = [f"{_CORES_KEY}/{socket.gethostname()}/{local_rank}" for local_rank in range(ranks.local_size)]
+    store.set(keys[ranks.local_rank], json.dumps(nearby_cores(device)))
+    nearby = [json.loads(store.get(key)) for key in keys]  # waits for each
+    cores = own_cores(ranks.local_rank, nearby)
     if bind:
-        os.sched_setaffinity(0, cores)
-    torch.set_num_threads(threads_on(len(cores), len(on_node)))
+        bind_threads(cores)
+    torch.set_num_threads(threads_on(len(cores), len(nearby)))

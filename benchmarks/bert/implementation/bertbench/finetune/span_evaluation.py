@@ -75,10 +75,10 @@ def evaluate_spans(
         ids = mine[start : start + size]
         chosen = [features[number] for number in (ids if ids.size else order[-1:])]
         batch = span_batch(chosen).to(world.device)
-        scores = trainer.scores(batch)
-        if scores is None or place.tensor > 0 or not ids.size:  # another rank counts it, or it is an extra one
+        outputs = trainer.outputs(batch)
+        if outputs is None or place.tensor > 0 or not ids.size:  # another rank counts it, or it is an extra one
             continue
-        logits_T2 = scores[: len(batch.tokens_T)].float()  # without the filler that ranks share tokens by
+        logits_T2 = outputs[: len(batch.tokens_T)].float()  # without the filler that ranks share tokens by
         counts_S = torch.tensor([feature.is_labelled for feature in chosen], device=world.device)
         loss += span_losses(logits_T2, batch)[counts_S].sum()
         parts = logits_T2.cpu().split([feature.length for feature in chosen])

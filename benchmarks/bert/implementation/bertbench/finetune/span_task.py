@@ -3,6 +3,7 @@
 Shapes: as in model/span.py.
 """
 
+from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -11,13 +12,14 @@ from torch import Tensor
 
 from bertbench.common.seeding import derive
 from bertbench.config import System
+from bertbench.data.store.columns import Integers
 from bertbench.finetune.batches import SpanBatch, loaded
 from bertbench.finetune.span_loss import weighted_span_loss
 from bertbench.finetune.squad_inputs import Inputs
-from bertbench.loading.batch import Batch, synthetic
+from bertbench.loading.batch import Batch, synthetic_of_lengths
 from bertbench.loading.loader import LoadedPart
 from bertbench.loading.sampler import Part
-from bertbench.model.bert import Bert
+from bertbench.model.bert import Bert, with_memory_for
 from bertbench.model.options import PrecisionName
 from bertbench.model.span import HEAD, SpanBert
 from bertbench.training.task import Task
@@ -32,20 +34,21 @@ class SpanTask(Task):
     def __init__(self, inputs: Inputs) -> None:
         self._inputs = inputs
 
-    def initial_model(self, system: System, seed: int) -> SpanBert:
-        """Return the model before the first step; missing weights are drawn from the seed.
+    heads = (HEAD,)
+
+    def initial_model(self, system: System, seed: int, held: Iterable[str] | None = None) -> SpanBert:
+        """Return the model before the first step; missing weights are drawn from the seed. See `Task`.
 
         Raises CheckpointError if the weights can't be read.
         """
-        model = SpanBert(system.model.shape())
+        shape = system.model.shape()
+        model = SpanBert(shape) if held is None else with_memory_for(lambda: SpanBert(shape), held)
         model.initialize(torch.Generator().manual_seed(derive(seed, "weights")))
         model.initialize_head(torch.Generator().manual_seed(derive(seed, HEAD)))
         weights = self._inputs.weights
         if weights is not None:
             weights.check_fits(model.shape)
-            tensors = weights.read()
-            # a file has all of a model's tensors, and those of a span head if the model was fine-tuned
-            model.load_state_dict({name: tensors.get(name, drawn) for name, drawn in model.state_dict().items()})
+            weights.copy_into(model.state_dict())  # a file has a span head if its model was fine-tuned
         return model
 
     def gathering_model(self, system: System, seed: int, leads: bool) -> Bert:
@@ -71,9 +74,9 @@ class SpanTask(Task):
         total: Tensor = outputs.sum()
         return total
 
-    def synthetic_part(self, system: System, sequences: int, length: int, generator: torch.Generator) -> LoadedPart:
-        """Return random tokens, each sequence's answer its first one; one sequence where a rank may have none."""
-        count = max(1, sequences)
-        batch = synthetic(count, length, system.model.vocab_size, generator)
+    def synthetic_part(self, system: System, lengths_S: Integers, generator: torch.Generator) -> LoadedPart:
+        """Return random tokens, each sequence's answer its first one."""
+        count = len(lengths_S)
+        batch = synthetic_of_lengths(lengths_S, system.model.vocab_size, generator)
         first_S = batch.sequences.cu_seqlens_S1[:-1].long()
         return loaded(np.arange(count), SpanBatch.of(batch, first_S, first_S, 1 / count))

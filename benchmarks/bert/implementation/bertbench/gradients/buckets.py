@@ -206,4 +206,7 @@ class ModelWeights:
         """Wait until all weights are here."""
 
     def publish(self) -> None:
-        """Start giving this rank's updated weights to the others."""
+        """Start giving this rank's updated weights to the others, or leave that to the next step."""
+
+    def begin_step(self) -> None:
+        """Start what `publish` has left to the next step."""

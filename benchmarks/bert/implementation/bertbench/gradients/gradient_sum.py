@@ -92,7 +92,8 @@ class HalfSum(ElementSum):
     """Sum every element in half the bytes.
 
     fp16 is divided by the number of ranks first, so that sums stay in range, like torch's fp16 hook; torch's bf16 hook
-    refuses gloo.
+    refuses gloo. It moves 6 bytes a parameter before the sum, and 6 after it: 1.4 ms of BERT-Large's step on an H100
+    (computed). With a sharded optimizer, those after it are a rank's slice alone, 0.8 ms in all on eight GPUs.
     """
 
     def __init__(self, options: Communication, exchange: Exchange) -> None:

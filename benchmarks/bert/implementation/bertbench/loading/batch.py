@@ -21,7 +21,7 @@ from bertbench.config.sections import OnBadSample
 from bertbench.data.store.columns import Array, Columns, Index, Integers, entries_of, lengths_of, masked_of
 from bertbench.data.store.manifest import Manifest
 from bertbench.model.loss import IGNORED, Labels
-from bertbench.model.sequences import EqualLengths, Sequences
+from bertbench.model.sequences import Sequences
 
 if TYPE_CHECKING:  # benches make batches without h5py
     from bertbench.data.store.dataset import Dataset, MappedSamples
@@ -58,6 +58,7 @@ class Batch:
         if device.type == "cpu":
             return self
 
+        # Seven small copies in the loader's thread, two steps ahead of the device; 0.6 MB for 24,576 tokens.
         def copied(tensor: Tensor) -> Tensor:
             return tensor.pin_memory().to(device, non_blocking=True)
 
@@ -142,7 +143,7 @@ def batch_of(content: Columns) -> Batch:
     return Batch(
         tokens_T=torch.from_numpy(content.input_ids.astype(np.int32)),
         segments_T=torch.from_numpy(content.segment_ids.astype(np.int32)),
-        positions_T=torch.from_numpy(np.arange(lengths_S.sum(), dtype=np.int32) - np.repeat(starts_S, lengths_S)),
+        positions_T=positions_of(lengths_S),
         sequences=sequences,
         masked_at_M=torch.from_numpy(
             content.masked_lm_positions.astype(np.int64) + np.repeat(starts_S, content.masked)
@@ -152,21 +153,31 @@ def batch_of(content: Columns) -> Batch:
     )
 
 
+def positions_of(lengths_S: Array) -> Tensor:
+    """Return each token's position in its own sequence: [T]."""
+    starts_S = np.cumsum(lengths_S) - lengths_S
+    positions_T = np.arange(lengths_S.sum()) - np.repeat(starts_S, lengths_S)
+    return torch.from_numpy(positions_T.astype(np.int32))
+
+
 def synthetic(sequences: int, length: int, vocab_size: int, generator: torch.Generator) -> Batch:
-    """Make a batch for warm-up: equal lengths, random tokens, every seventh one masked."""
-    total = sequences * length
+    """Make a batch of equal lengths; see `synthetic_of_lengths`."""
+    return synthetic_of_lengths(np.full(sequences, length), vocab_size, generator)
+
+
+def synthetic_of_lengths(lengths_S: Integers, vocab_size: int, generator: torch.Generator) -> Batch:
+    """Make a batch for warm-up: random tokens, every seventh one masked."""
+    total = int(lengths_S.sum())
     tokens_T = torch.randint(vocab_size, (total,), generator=generator, dtype=torch.int32)
     masked_at_M = torch.arange(0, total, 7)
     return Batch(
         tokens_T=tokens_T,
         segments_T=torch.zeros(total, dtype=torch.int32),
-        positions_T=torch.arange(length, dtype=torch.int32).repeat(sequences),
-        sequences=Sequences(
-            torch.arange(0, total + 1, length, dtype=torch.int32), (EqualLengths(0, sequences, length),)
-        ),
+        positions_T=positions_of(lengths_S),
+        sequences=Sequences.of(lengths_S),
         masked_at_M=masked_at_M,
         masked_labels_M=tokens_T[masked_at_M].long(),
-        next_sentence_S=torch.zeros(sequences, dtype=torch.int64),
+        next_sentence_S=torch.zeros(len(lengths_S), dtype=torch.int64),
     )
 
 

@@ -7,12 +7,14 @@ rank's samples are, so every rank takes the bin that holds the largest rank's.
 Shapes: R ranks, P parts of several steps.
 """
 
+import math
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Self
 
 import numpy as np
 
+from bertbench.balance.parts import LARGEST_DEVIATIONS, largest_size
 from bertbench.balance.plan import Shares, StepPlan
 from bertbench.data.store.columns import Integers, offsets
 from bertbench.loading.batch import Batch
@@ -21,9 +23,8 @@ from bertbench.loading.sampler import RankStep, Sampler
 from bertbench.model.options import SIZE_STEP
 
 _STEPS = 128  # whose sizes are counted: their deviation is known to 6 %
-# Budgets in standard deviations from the mean, 25 of them: filler is an eighth of a deviation in the mean. One part in
-# 30,000 lies above the last budget.
-_DEVIATIONS = np.linspace(-2.0, 4.0, 25)
+# Budgets in standard deviations from the mean, 25 of them: filler is an eighth of a deviation in the mean.
+_DEVIATIONS = np.linspace(-2.0, LARGEST_DEVIATIONS, 25)
 _MORE_MASKED = 2  # a sample: 15 % of its tokens are masked, but at least one
 
 
@@ -37,9 +38,8 @@ class Bins:
         """
         self.longest = longest
         tokens_P = np.array([part.tokens for part in parts])
-        sequences_P = np.array([part.sequences for part in parts])
         masked_share = sum(part.masked for part in parts) / tokens_P.sum()
-        sequences = int(np.ceil(max(sequences_P.mean() + _DEVIATIONS[-1] * sequences_P.std(), sequences_P.max())))
+        sequences = math.ceil(largest_size([part.sequences for part in parts]))
         budgets = tokens_P.mean() + _DEVIATIONS * tokens_P.std()
         possible = np.clip(budgets, sequences, sequences * longest)
         rounded = sorted({_rounded(self._with_filler(budget)) for budget in possible.tolist()})
@@ -138,6 +138,23 @@ def _last_sums(values_S: Integers, shares: Shares, last_R: Integers) -> Integers
 def plan_bins(sampler: Sampler, steps: int, longest: int) -> BinSampler:
     """Return the sampler of a run of `steps` steps that are recorded; `longest` is the model's number of positions."""
     return BinSampler.of(sampler, range(min(steps, _STEPS)), longest)
+
+
+def longest_part(sampler: Sampler, steps: Iterable[int]) -> Integers:
+    """Return the lengths of the samples of the part with the most tokens, longest first; the same on all ranks.
+
+    It looks at the rank with the most tokens of each of these steps.
+    """
+    lengths_of = sampler.dataset.lengths
+    longest = np.zeros(0, np.int64)
+    for step in steps:
+        assigned = sampler.planner.plan(step).assigned
+        fullest_rank = int(assigned.sums(lengths_of(assigned.ids_S)).argmax())
+        for ids in sampler.pieces(assigned.of(fullest_rank)):
+            lengths = lengths_of(ids)
+            if lengths.sum() > longest.sum():
+                longest = lengths
+    return np.sort(longest)[::-1]
 
 
 def planned_sizes(sampler: Sampler, rank: int, steps: range) -> Iterator[Bin]:

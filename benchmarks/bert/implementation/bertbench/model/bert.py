@@ -4,8 +4,8 @@ Shapes: T tokens in the batch, S sequences, M masked tokens, R = M + S tokens th
 V vocabulary rows.
 """
 
-from collections.abc import Callable
-from typing import Any
+from collections.abc import Callable, Iterable
+from typing import Any, TypeVar
 
 import torch
 from torch import Tensor, nn
@@ -82,6 +82,10 @@ class MaskedLmHead(nn.Module):
             return head_loss(hidden_MD, word_VD, self.bias, labels_M)
         return linear(hidden_MD, word_VD, self.bias, self.products)
 
+    def predictions(self, hidden_MD: Tensor, word_VD: Tensor) -> Tensor:
+        """Return the id of each token's highest score: [M, D] in, [M] out."""
+        return self(hidden_MD, word_VD).argmax(dim=-1)
+
 
 class WithHeads(nn.Module):
     """A BERT, or its last stage, with its two pre-training heads."""
@@ -90,12 +94,12 @@ class WithHeads(nn.Module):
     pooler: nn.Linear
     next_sentence: nn.Linear
     sum_losses: CrossEntropySum | None = None
-    """Sums the sentence pairs' losses where pieces are compiled; the heads then return losses for labels."""
+    """Sums the sentence pairs' losses where the masked-LM head sums its own: compiled, or over a split vocabulary."""
 
     def heads(self, masked_MD: Tensor, first_SD: Tensor, word_VD: Tensor, labels: Labels | None = None) -> Any:
         """Return Scores from hidden states of masked tokens and of each sequence's first.
 
-        With labels, compiled heads return LossSums instead.
+        With labels, heads with `sum_losses` return LossSums instead.
         """
         next_sentence_S2 = self.next_sentence(torch.tanh(self.pooler(first_SD)))
         if labels is None or self.sum_losses is None:
@@ -123,12 +127,14 @@ class Bert(WithHeads):
 
     def initialize(self, generator: torch.Generator) -> None:
         """Draw matrices from a normal distribution cut at two deviations, as google-research/bert does."""
-        deviation = self.shape.initializer_range
         for module in self.modules():
             if isinstance(module, nn.Linear | nn.Embedding):
-                nn.init.trunc_normal_(module.weight, 0.0, deviation, -2 * deviation, 2 * deviation, generator)
+                draw_normal(module.weight, self.shape.initializer_range, generator)
             if isinstance(module, nn.Linear):
                 nn.init.zeros_(module.bias)
+            if isinstance(module, nn.LayerNorm):
+                module.reset_parameters()
+        nn.init.zeros_(self.masked_lm.bias)
 
     def fused_parameters(self) -> dict[Tensor, int]:
         """Return parameters that stack several logical tensors along their first dimension: query, key and value."""
@@ -221,6 +227,27 @@ class Bert(WithHeads):
         context_RD = layer.attend(qkv_T3D, sequences).index_select(0, read_R)
         input_RD = input_TD._replace(normalised_TD=input_TD.normalised_TD.index_select(0, read_R))
         return layer.after_attention(context_RD, input_RD)
+
+
+def draw_normal(weight: Tensor, deviation: float, generator: torch.Generator) -> None:
+    """Draw a tensor from a normal distribution cut at two deviations.
+
+    For a tensor without memory as many numbers are drawn, and dropped: those drawn next don't depend on who holds what.
+    """
+    drawn = torch.empty(weight.shape) if weight.is_meta else weight
+    nn.init.trunc_normal_(drawn, 0.0, deviation, -2 * deviation, 2 * deviation, generator)
+
+
+AnyBert = TypeVar("AnyBert", bound=Bert)
+
+
+def with_memory_for(make: Callable[[], AnyBert], held: Iterable[str]) -> AnyBert:
+    """Return a model of which only these modules have memory, with undefined weights; the others are meta tensors."""
+    with torch.device("meta"):
+        model = make()
+    for name in held:
+        model.get_submodule(name).to_empty(device="cpu")
+    return model
 
 
 def _await_weights(layer: EncoderLayer) -> None:

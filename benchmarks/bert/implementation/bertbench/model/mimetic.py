@@ -27,7 +27,8 @@ def imitate_training(model: Bert) -> None:
     Overwrites position embeddings, key matrices and the masked-LM head's dense layer of an initialized model, whose
     hidden size must be even.
     """
-    nn.init.eye_(model.masked_lm.dense.weight)
+    if not model.masked_lm.dense.weight.is_meta:  # meta tensors are another rank's
+        nn.init.eye_(model.masked_lm.dense.weight)
     position_PD = model.embeddings.position.weight
     positions, hidden = position_PD.shape
     frequencies_F = math.pi * torch.arange(hidden // 2) / (hidden // 2)  # up to pi: positions are nearly orthogonal
@@ -35,6 +36,8 @@ def imitate_training(model: Bert) -> None:
     amplitude = math.sqrt(2) * model.shape.initializer_range
     position_PD.copy_(amplitude * torch.cat((angles_PF.sin(), angles_PF.cos()), 1))
     for layer in model.encoder_layers():
+        if layer.qkv.weight.is_meta:
+            continue
         query_DD, key_DD, _ = layer.qkv.weight.chunk(3)
         query_DD *= _SHARPNESS
         for head, (query_KD, key_KD) in enumerate(

@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from bertbench.model.bert import Bert
+from bertbench.model.bert import Bert, draw_normal
 from bertbench.model.loss import Labels
 from bertbench.model.sequences import Sequences
 from bertbench.model.shape import BertShape
@@ -27,8 +27,7 @@ class SpanBert(Bert):
 
     def initialize_head(self, generator: torch.Generator) -> None:
         """Draw the layer's matrix like `Bert.initialize`, and set biases to 0."""
-        deviation = self.shape.initializer_range
-        nn.init.trunc_normal_(self.span.weight, 0.0, deviation, -2 * deviation, 2 * deviation, generator)
+        draw_normal(self.span.weight, self.shape.initializer_range, generator)
         nn.init.zeros_(self.span.bias)
 
     def forward(

@@ -39,6 +39,7 @@ class EvaluationView:
             trained = [weight.clone() for weight in self._trained]
             torch._foreach_copy_(self._trained, evaluated)
             self._weights.publish()
+            self._weights.ready()
             yield
             self._weights.ready()
             torch._foreach_copy_(self._trained, trained)

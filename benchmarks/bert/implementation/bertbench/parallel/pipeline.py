@@ -100,8 +100,8 @@ class Pipeline:
         return torch.stack(losses).sum().detach() if losses else torch.zeros((), device=self._device)
 
     @torch.no_grad()
-    def scores(self, batch: Batch) -> Tensor | None:
-        """Return masked-LM scores of a batch, [M, V], on the last stage; the model must be in evaluation mode.
+    def outputs(self, batch: Batch) -> Tensor | None:
+        """Return what the last stage makes of a batch, there; the model must be in evaluation mode.
 
         Where tensor-parallel ranks share tokens, they must divide the batch's.
         """
@@ -125,7 +125,7 @@ class Pipeline:
 
 
 def unweighted(batch: Batch) -> LoadedPart:
-    """Return a batch as a part whose losses count nothing: an evaluation reads only its scores."""
+    """Return a batch as a part whose losses count nothing: an evaluation reads only its outputs."""
     return LoadedPart(Part(np.empty(0, np.int64), 0.0, 0.0), batch)
 
 

@@ -7,7 +7,7 @@ gathered on rank 0.
 Shapes: as in model/bert.py; T is the same in every microbatch that goes through a pipeline.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import torch
@@ -25,6 +25,20 @@ from bertbench.model.encoder import EncoderLayer
 from bertbench.model.logical_tensors import logical_weights, whole_tensor
 from bertbench.model.loss import weighted_loss
 from bertbench.model.options import PrecisionName
+
+
+def modules_of_stages(numbers: Iterable[int], stages: int, layers: int, heads: Sequence[str]) -> list[str]:
+    """Return the modules of a whole model that these of its `stages` take out of it; `heads` are the last stage's."""
+    modules = []
+    layers_of_a_stage = layers // stages
+    for number in numbers:
+        if number == 0:
+            modules.append("embeddings")
+        first_layer = number * layers_of_a_stage
+        modules += [f"layers.{layer}" for layer in range(first_layer, first_layer + layers_of_a_stage)]
+        if number == stages - 1:
+            modules += heads
+    return modules
 
 
 class Projection(nn.ModuleList):
@@ -84,6 +98,10 @@ class Stage(WithHeads):
             pieces += [self.masked_lm, self.pooler, self.next_sentence]
         self.sum_losses = compile_part(pieces, self.encoder_layers())
 
+    def ends(self) -> list[nn.Module]:
+        """Return what this stage has besides layers: embeddings, heads, both or none."""
+        return [module for module in self.children() if module is not self.layers]
+
     def encoder_layers(self) -> list[EncoderLayer]:
         """Return this stage's layers, first to last."""
         return [layer for layer in self.layers.values() if isinstance(layer, EncoderLayer)]
@@ -96,8 +114,8 @@ class Stage(WithHeads):
     def forward(self, received: Tensor, place: Tensor) -> Tensor:
         """Compute microbatch `place`, [1], from the previous stage's hidden states: [T, D] in and out.
 
-        The first stage ignores `received`. The last returns the loss, [1], or in evaluation mode the scores of the
-        masked tokens, [M, V].
+        The first stage ignores `received`. The last returns the loss, [1], or in evaluation mode the predicted ids of
+        the masked tokens, [M].
         """
         part, batch = self.microbatches[int(place)]
         with computing(self._precision, batch.tokens_T.device):
@@ -110,18 +128,18 @@ class Stage(WithHeads):
                 return hidden_TD.to(wire_format(self._precision))
             outputs = self.outputs(hidden_TD, batch)
         if not self.training:
-            scores: Tensor = outputs
-            return scores
+            evaluated: Tensor = outputs
+            return evaluated
         # no view: FSDP2 and the pipeline change their inputs in place
         return torch.stack((self.loss(outputs, part, batch),))
 
     def outputs(self, hidden_TD: Tensor, batch: Batch) -> Any:
-        """Return what `loss` takes, from the last layer's output; in evaluation mode the scores, one tensor."""
+        """Return what `loss` takes, from the last layer's output; in evaluation mode predictions, one tensor."""
         words_VD = self.words
         assert words_VD is not None
         masked_MD = hidden_TD[batch.masked_at_M]
         if not self.training:
-            return self.masked_lm(masked_MD, words_VD)
+            return self.masked_lm.predictions(masked_MD, words_VD)
         first_SD = hidden_TD[batch.sequences.cu_seqlens_S1[: len(batch.next_sentence_S)]]
         return self.heads(masked_MD, first_SD, words_VD, batch.labels)
 

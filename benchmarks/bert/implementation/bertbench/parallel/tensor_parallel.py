@@ -2,16 +2,16 @@
 
 Query, key, value and the first feed-forward matrix are split by rows of outputs, the two matrices behind them by
 columns of inputs, so that a layer needs two all-reduces forward and two backward (Shoeybi et al. 2019, arXiv
-1909.08053). Embeddings, LayerNorms and heads stay whole on every rank: in BERT-Large the vocabulary is 9 % of the
-weights and, computed for masked tokens only, 2 % of the work.
+1909.08053). The rows of the vocabulary are split too (vocabulary.py). LayerNorms, position and segment embeddings, and
+what else the heads have stay whole on every rank.
 
 Hidden states are the same on all ranks of a group, so their dropout must be too: the ranks share a random stream.
 Attention probabilities belong to each rank's own heads, so there each rank draws from a stream of its own.
 
 Sequence parallelism (Korthikanti et al. 2022, arXiv 2205.05198, section 4.2.2) splits what is the same: between the
 products of a layer each rank keeps an equal share of the tokens. A gather in front of the first product and a
-reduce-scatter behind the second send what the all-reduce did. Embeddings stay whole: the sum of their gradients over
-the ranks would send a vocabulary, in place of a microbatch's tokens.
+reduce-scatter behind the second send what the all-reduce did. The embeddings' LayerNorm and the heads compute all
+tokens on every rank.
 """
 
 from typing import Any
@@ -39,7 +39,8 @@ _SEED_LIMIT = 2**31
 def split_layers(stage: Stage, mesh: DeviceMesh, sequence: bool) -> None:
     """Keep this rank's share of every layer of a stage, with `sequence` of the tokens between products too.
 
-    All ranks of the mesh must call it. With `sequence`, the ranks must divide the tokens of every microbatch.
+    Layers move to the mesh's device one by one, so that it never holds more than one whole layer. All ranks of the mesh
+    must call it. With `sequence`, the ranks must divide the tokens of every microbatch.
     """
     between = Shard(0) if sequence else Replicate()
     for layer in stage.encoder_layers():
@@ -51,6 +52,7 @@ def split_layers(stage: Stage, mesh: DeviceMesh, sequence: bool) -> None:
             "feed_forward_in": ColwiseParallel(input_layouts=between),
             "feed_forward_out": RowwiseParallel(output_layouts=between),
         }
+        layer.to(mesh.device_type)
         parallelize_module(layer, mesh, plan)
         layer.heads //= mesh.size()
         rank = mesh.get_local_rank()

@@ -13,7 +13,8 @@ An encoder layer keeps, on each rank, for T tokens with P pairs of tokens in the
 
 with hidden size D, feed-forward size F, H heads, and e bytes of a number in products: 4 in fp32, 2 in bf16 and fp16.
 t ranks share the layer (`parallel.tensor`): each keeps its heads and its feed-forward columns, and the rest whole. With
-`parallel.sequence` they also share the tokens between products (s = t, else 1), but gather the inputs of products.
+`parallel.sequence` they also share the tokens between products (s = t, else 1), but gather the inputs of products. The
+masked-LM head keeps scores of a rank's own rows of the vocabulary.
 
 Attention keeps besides, by its kernel:
 
@@ -34,6 +35,7 @@ import math
 from typing import Literal
 
 from bertbench.config import System
+from bertbench.config.layout import vocabulary_rows
 from bertbench.model.arithmetic import autocast_type
 from bertbench.model.attention import FLASH_CAPABILITY, flash_takes
 from bertbench.plan.step_load import Microbatch
@@ -82,14 +84,18 @@ def head_bytes(system: System, microbatch: Microbatch) -> float:
 
     Products keep their inputs: both heads' hidden states, the masked tokens behind LayerNorm, the pairs behind tanh.
     GELU and LayerNorm keep theirs; autocast computes LayerNorm in fp32 on a GPU, and leaves its format on a CPU. The
-    loss keeps a number for each word of the vocabulary: on a GPU log softmax in fp32, in a CPU's loops the scores.
+    loss keeps a number for each word of the vocabulary: on a GPU log softmax in fp32, in a CPU's loops the scores. Of a
+    split vocabulary it keeps softmax in fp32, for the words of this rank.
     """
+    layout = system.layout
     hidden, number = system.model.hidden_size, _product_bytes(system)
     by_loops = _kernel(system) == "loops"
     wide = number if by_loops else _FP32
-    masked_token = 3 * number * hidden + wide * hidden + _MOMENTS + wide * system.model.vocab_size
+    score = wide if layout.tensor == 1 else _FP32
+    words = len(vocabulary_rows(system.model.vocab_size, layout.tensor, 0))
+    masked_token = 3 * number * hidden + wide * hidden + _MOMENTS + score * words
     sequence = 2 * number * hidden
-    matrices = system.model.vocab_size * hidden + 2 * hidden * hidden + 2 * hidden
+    matrices = words * hidden + 2 * hidden * hidden + 2 * hidden
     return masked_token * microbatch.masked + sequence * microbatch.sequences + _cast_bytes(system, matrices)
 
 

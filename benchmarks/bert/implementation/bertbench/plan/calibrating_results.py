@@ -7,6 +7,7 @@ its source.
 from functools import cache
 from typing import NamedTuple
 
+from bertbench.balance.plan import Balance
 from bertbench.common.published_results import PublishedResult, published_results
 
 GPUS_OF_NODE = 8
@@ -16,8 +17,8 @@ _ACCELERATORS = ("A100", "H100", "H200")
 class Method(NamedTuple):
     """A run's batching, reduction and launch method."""
 
-    batching: str = "global_exchange"
-    """How samples are assigned to GPUs: a variant of `bertbench balance`, or padded."""
+    batching: str | Balance = "global_exchange"
+    """How samples are assigned to GPUs: a system's balance, a variant of `bertbench balance`, or padded."""
     overlap: bool = False
     """Gradients are reduced during the backward pass."""
     graphs: bool = False

@@ -35,7 +35,7 @@ class CountedRank(NamedTuple):
 def count_rank(system: System, rank: int) -> CountedRank:
     """Count rank `rank`; a part of a split model counts as one bucket."""
     if system.parallel.splits:
-        held = stage_parameters(system.model.shape(), system.layout, system.layout.coordinate(rank).pipeline)
+        held = stage_parameters(system.model.shape(), system.layout, system.layout.coordinate(rank))
         if system.parallel.fully_shard:
             held //= system.layout.data
         return CountedRank(held, (held,), 2 * _NUMBER * held, GRADIENT_BYTES * held)
@@ -106,7 +106,7 @@ def carried_bytes(parameters: int, options: Communication, sync: Sync, ranks: in
     """Return the bytes that a rank keeps between steps besides weights, gradients and optimizer state.
 
     With local updates, a rank keeps the weights of the last outer step and its velocity; with delayed gradients, a ring
-    of buffers; with int8 and top-k, the errors.
+    of buffers; with bf16 and fp16, the rounded gradient; with int8 and top-k, the errors.
     """
     copies: float = 0
     if sync.outer is not None:
@@ -114,6 +114,8 @@ def carried_bytes(parameters: int, options: Communication, sync: Sync, ranks: in
         copies = 2 if momentum else 1
     elif sync.delay:
         copies = sync.delay + 1
+    elif options.compression in ("bf16", "fp16"):
+        copies = 1 / 2  # what is sent
     elif options.compression == "topk":
         copies = 1
     elif options.compression == "int8":

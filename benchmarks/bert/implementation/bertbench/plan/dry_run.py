@@ -9,6 +9,7 @@ from bertbench.checkpoint.start import check_weights
 from bertbench.common.errors import BertbenchError, ConfigError
 from bertbench.common.paths import weights_file
 from bertbench.config import System
+from bertbench.config.layout import vocabulary_rows
 from bertbench.data.store.dataset import Dataset
 from bertbench.loading.inputs import missing_inputs, open_data, open_split
 from bertbench.plan.counted_rank import CountedRank, count_rank
@@ -16,7 +17,7 @@ from bertbench.plan.first_steps import FirstSteps, first_steps
 from bertbench.plan.forecast import RunForecast, forecast_run
 from bertbench.plan.memory import capacity_gb, memory_gb
 from bertbench.plan.parallel_theory import sent_bytes
-from bertbench.plan.step_load import Microbatch, load_of
+from bertbench.plan.step_load import load_of
 
 _GB = 1e9
 
@@ -44,6 +45,23 @@ class DryRun(NamedTuple):
         return sum(self.memory_gb.values())
 
     @property
+    def layers(self) -> int:
+        """Return the layers of this rank's stages."""
+        return self.system.model.layers // self.system.layout.pipeline
+
+    @property
+    def word_rows(self) -> range:
+        """Return the rows of the word embeddings that this rank holds."""
+        layout = self.system.layout
+        place = layout.coordinate(self.rank)
+        vocabulary = self.system.model.vocab_size
+        if self.system.parallel.fully_shard:
+            return vocabulary_rows(vocabulary, layout.data, place.data)
+        if place.pipeline not in (0, layout.pipeline - 1):
+            return range(0)
+        return vocabulary_rows(vocabulary, layout.tensor, place.tensor)
+
+    @property
     def capacity_gb(self) -> float | None:
         """Memory of a GPU by the system file; None for a CPU, and if the file doesn't give it."""
         capacity = capacity_gb(self.system)
@@ -65,10 +83,10 @@ def dry_run(system: System, rank: int) -> DryRun:
         largest = load_of(system).largest
         memory = memory_gb(system, largest)
         sent_tokens = round(system.parts * largest.tokens)
+        sent_masked = round(system.parts * largest.masked)
     else:
-        largest = Microbatch.of_lengths(steps.longest_part)
-        memory = memory_gb(system, largest) | {"optimizer": counted.optimizer_bytes / _GB}
-        sent_tokens = 0  # ranks with whole models send gradients alone
+        memory = memory_gb(system, steps.largest_part) | {"optimizer": counted.optimizer_bytes / _GB}
+        sent_tokens = sent_masked = 0  # ranks with whole models send gradients alone
     forecast = None
     with suppress(ConfigError):  # for BERT-Large on GPUs of a known kind only
         forecast = forecast_run(system)
@@ -78,7 +96,7 @@ def dry_run(system: System, rank: int) -> DryRun:
         counted=counted,
         steps=steps,
         memory_gb=memory,
-        sent_bytes=sent_bytes(system, system.layout.coordinate(rank), sent_tokens),
+        sent_bytes=sent_bytes(system, system.layout.coordinate(rank), sent_tokens, sent_masked),
         evaluation_steps=[stop for _, stop in system.blocks()],
         forecast=forecast,
         problems=problems + steps.problems + _too_large(system, memory) + _too_long(system, forecast),

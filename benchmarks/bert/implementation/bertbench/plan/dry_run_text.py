@@ -10,6 +10,7 @@ from bertbench.plan.dry_run import DryRun
 from bertbench.plan.first_steps import STEPS
 
 _MIB = 2**20
+_GB = 1e9
 _SHOWN_EVALUATIONS = 4
 _CLIPPED: dict[ClipMode, str] = {
     "after": "the reduced gradient",
@@ -34,6 +35,8 @@ def dry_run_json(plan: DryRun) -> dict[str, Any]:
         },
         "sent_bytes_per_step": plan.sent_bytes,
         "parameters": counted.parameters,
+        "layers": plan.layers,
+        "word_rows": len(plan.word_rows),
         "memory_gb_per_gpu": round(plan.memory_gb_per_gpu, 3),
         "memory_capacity_gb": plan.capacity_gb,
         "memory_gb": {part: round(gb, 3) for part, gb in plan.memory_gb.items()},
@@ -159,5 +162,23 @@ def _grid(plan: DryRun) -> list[str]:
         f"layout      data {layout.data} x tensor {layout.tensor} x pipeline {layout.pipeline}; tensor-parallel ranks "
         "are joined by -, data-parallel ranks are side by side:",
         *(f"  {line}" for line in layout.lines()),
+        f"holds       {_holds(plan)}",
         f"sent        bytes a step: {sent}",
     ]
+
+
+def _holds(plan: DryRun) -> str:
+    """Return what part of a split model is this rank's, and the memory of its weights, gradients and optimizer."""
+    system, counted = plan.system, plan.counted
+    layout, model = system.layout, system.model
+    held = f"{plan.layers} of {model.layers} layers"
+    ranks_of_a_layer = layout.data if system.parallel.fully_shard else layout.tensor
+    if ranks_of_a_layer > 1:
+        held += f" shared by {ranks_of_a_layer} ranks"
+    if plan.word_rows:
+        held += f", {len(plan.word_rows):,} of {model.vocab_size:,} rows of the word embeddings"
+    weights_gb = GRADIENT_BYTES * counted.parameters / _GB  # as large as their gradients: both are fp32
+    return (
+        f"{counted.parameters:,} parameters ({held}): weights {weights_gb:.2f} GB, gradients {weights_gb:.2f} GB, "
+        f"optimizer {counted.optimizer_bytes / _GB:.2f} GB"
+    )

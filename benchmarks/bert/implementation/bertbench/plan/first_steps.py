@@ -7,12 +7,14 @@ from typing import NamedTuple
 
 import numpy as np
 
+from bertbench.balance.parts import in_parts
 from bertbench.balance.plan import STRATIFIED, Planner, Shares, efficiency
 from bertbench.balance.random_samples import draw_lengths, predictions
 from bertbench.config import System
 from bertbench.data.store.columns import Floats, Index, Integers, pack
 from bertbench.data.store.dataset import Dataset
 from bertbench.loading.sampler import make_planner
+from bertbench.plan.step_load import RANKS, Microbatch
 
 STEPS = 40  # the mean load efficiency moves by less than 0.005 from 40 to 400
 _SEED = 1  # a run draws its own: what is printed here depends on it in the third digit
@@ -28,8 +30,8 @@ class FirstSteps(NamedTuple):
     """Mean over largest load of all ranks, by the cost model; mean of the steps."""
     tokens: Integers
     """Tokens of the rank's share, by step."""
-    longest_part: Integers
-    """Lengths of the sequences of the rank's largest forward and backward pass."""
+    largest_part: Microbatch
+    """The largest forward and backward pass of any rank in a run of such steps."""
     strata_shares: Floats | None
     """Samples of each stratum that a rank's batch would hold by their shares of the dataset; None without strata."""
     problems: list[str]
@@ -41,19 +43,22 @@ def first_steps(system: System, rank: int, training: Dataset | None) -> FirstSte
     planner = make_planner(system, entries, _SEED)
     data_rank = system.layout.coordinate(rank).data
     efficiencies, shares = [], []
+    parts: list[Integers] = []
     problems: list[str] = []
     for step in range(STEPS):
         plan = planner.plan(step)
         if not problems:  # those of the first step that has any
             problems = _wrong(system, step, plan.assigned)
         efficiencies.append(efficiency(planner.loads(plan)))
-        start, stop = plan.assigned.bounds_R1[data_rank : data_rank + 2]
-        shares.append(planner.lengths(plan.assigned)[start:stop])
+        lengths_of_ranks = np.split(planner.lengths(plan.assigned), plan.assigned.bounds_R1[1:-1])
+        shares.append(lengths_of_ranks[data_rank])
+        for share in lengths_of_ranks[:RANKS]:
+            parts += in_parts(share, system.parts)
     return FirstSteps(
         source=source,
         load_efficiency=float(np.mean(efficiencies)),
         tokens=np.array([share.sum() for share in shares]),
-        longest_part=max((part for share in shares for part in _in_parts(share, system.parts)), key=np.sum),
+        largest_part=Microbatch.largest_of(parts, system.model.max_positions),
         strata_shares=_strata_shares(system, planner),
         problems=problems,
     )
@@ -71,11 +76,6 @@ def _strata_shares(system: System, planner: Planner) -> Floats | None:
         return None
     sizes = planner.stratum_sizes()
     return system.local_batch * sizes / sizes.sum()
-
-
-def _in_parts(lengths: Integers, parts: int) -> list[Integers]:
-    """Split a rank's share of a step as accumulation does; no part is empty, unless the share is."""
-    return np.array_split(lengths, max(1, min(parts, len(lengths))))
 
 
 def _wrong(system: System, step: int, dealt: Shares) -> list[str]:

@@ -79,7 +79,7 @@ def forecast_run(system: System, card: str | None = None) -> RunForecast:
         nodes=system.hardware.number_of_nodes,
         global_batch_size=system.global_batch_size,
         samples=samples.number,
-        method=Method(_batching(system), overlap=system.clip.mode != "before"),
+        method=_method(system),
         traffic=gradient_traffic(system),
     )
     seconds = run_seconds(work, calibration(kind))
@@ -101,11 +101,16 @@ def _hyper_parameters(system: System) -> tuple[float, ...]:
     )
 
 
-def _batching(system: System) -> str:
-    """Return the variant of `bertbench balance` by which a system assigns samples to ranks."""
-    if system.data.equal_counts and "planned" in system.data.balance:
-        return f"{system.data.balance}_equal_counts"
-    return system.data.balance
+def _method(system: System) -> Method:
+    """Return how a system assigns samples, reduces gradients and launches steps.
+
+    A split model's load is that of `planned`, as its steps count it (layout_time.py).
+    """
+    return Method(
+        batching="planned" if system.parallel.splits else system.balance,
+        overlap=system.clip.mode != "before",
+        graphs=system.compute.compile == "graphs",
+    )
 
 
 def _with_steps_of_layout(seconds: RunSeconds, system: System, gpu: Gpu, samples: float) -> RunSeconds:

@@ -29,6 +29,8 @@ _COLLECTIVE_S = 20e-6  # assumed: start of an all-reduce inside a node, or of a 
 _BUCKET_ELEMENTS = 25 * 2**20 // 4  # as torch's DDP fills them
 _RECOMPUTED = 4 / 3  # a second forward pass, half as long as the backward pass
 _ALL_REDUCES = 4  # of a tensor-parallel layer: two forward and two backward
+_ALL_REDUCES_OF_EMBEDDINGS = 1
+_ALL_REDUCES_OF_HEAD = 3  # highest scores, sums for the loss, gradients of hidden states
 
 
 @dataclass(frozen=True)
@@ -59,7 +61,8 @@ def step_seconds(system: System, gpu: Gpu) -> StepSeconds:
         compute *= _RECOMPUTED
     slowest = compute * load.largest.tokens / load.mean_tokens
     tokens = round(parts * load.largest.tokens)
-    tensor = _tensor_seconds(system, rates, tokens)
+    masked = round(parts * load.largest.masked)
+    tensor = _tensor_seconds(system, rates, tokens, masked)
     bubble = bubble_share(layout.pipeline, parts, layout.virtual_stages)
     return StepSeconds(
         compute=compute,
@@ -77,8 +80,8 @@ def utilisation(system: System, gpu: Gpu, seconds: float) -> float:
     return load_of(system).flops / (seconds * system.world_size * HARDWARE[gpu].peak_flops)
 
 
-def _tensor_seconds(system: System, rates: GpuRates, tokens: int) -> float:
-    """Return the seconds of the all-reduces inside layers, on NVLink."""
+def _tensor_seconds(system: System, rates: GpuRates, tokens: int, masked: int) -> float:
+    """Return the seconds of the all-reduces of layers and vocabulary on the first stage, on NVLink."""
     layout, parallel = system.layout, system.parallel
     if layout.tensor == 1:
         return 0.0
@@ -87,8 +90,12 @@ def _tensor_seconds(system: System, rates: GpuRates, tokens: int) -> float:
         collectives += 2  # the forward ones again
     if parallel.sequence:
         collectives *= 2  # a gather and a reduce-scatter for each
-    collectives *= system.parts * system.model.layers // layout.pipeline
-    sent = theory.tensor_bytes(system, layout.coordinate(0), tokens)
+    collectives *= system.model.layers // layout.pipeline
+    collectives += _ALL_REDUCES_OF_EMBEDDINGS
+    if layout.pipeline == 1:
+        collectives += _ALL_REDUCES_OF_HEAD
+    collectives *= system.parts
+    sent = theory.tensor_bytes(system, layout.coordinate(0), tokens, masked)
     return sent / rates.nvlink + collectives * _COLLECTIVE_S
 
 
@@ -110,7 +117,7 @@ def _data_seconds(system: System, rates: GpuRates, calibrated: Calibration, comp
     if layout.data == 1:
         return 0.0
     nodes = max(1, layout.data * layout.tensor // system.launch.ranks_per_node)
-    parameters = theory.stage_parameters(shape, layout, 0)
+    parameters = theory.stage_parameters(shape, layout, layout.coordinate(0))
     if parallel.fully_shard:  # in fp32, a layer at once
         traffic = GradientTraffic(bytes_each=4, collectives=shape.layers + 1)
     elif parallel.splits:  # in fp32, the buckets of parallel/gradients.py

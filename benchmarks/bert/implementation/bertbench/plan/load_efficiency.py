@@ -5,7 +5,7 @@ from functools import cache
 import numpy as np
 
 from bertbench.balance.cost import MASKED_SHARE
-from bertbench.balance.plan import Planner, efficiency
+from bertbench.balance.plan import Balance, Planner, efficiency
 from bertbench.balance.random_samples import length_shares
 from bertbench.balance.simulate import VARIANTS, drawn_index
 from bertbench.data.store.columns import Index
@@ -34,13 +34,17 @@ def flops_per_sample() -> float:
 
 
 @cache
-def load_efficiency(batching: str, gpus: int, samples_per_gpu: int) -> float:
-    """Simulate a variant of `bertbench balance` on Wikipedia's lengths; padded samples take 512 tokens each."""
+def load_efficiency(batching: str | Balance, gpus: int, samples_per_gpu: int) -> float:
+    """Simulate a system's balance, or a variant of `bertbench balance`, on Wikipedia's lengths.
+
+    Samples that are `padded` take 512 tokens each.
+    """
     if batching == "padded":
         return flops_per_sample() / float(flops(np.array([512]))[0])
     nodes = gpus // GPUS_OF_NODE if gpus % GPUS_OF_NODE == 0 else 1
     batch = gpus * samples_per_gpu
-    planner = Planner(_index(), VARIANTS[batching], batch, 1, nodes, gpus // nodes)
+    balance = VARIANTS[batching] if isinstance(batching, str) else batching
+    planner = Planner(_index(), balance, batch, 1, nodes, gpus // nodes)
     steps = max(_FEWEST_STEPS, min(_MOST_STEPS, _STEPS_SAMPLES // batch))
     return float(np.mean([efficiency(planner.loads(planner.plan(step))) for step in range(steps)]))
 

@@ -4,10 +4,11 @@ import math
 import re
 
 from bertbench.config import System
+from bertbench.config.layout import Coordinate
 from bertbench.plan import parallel_theory as theory
 from bertbench.plan.activations import embedding_bytes, head_bytes, layer_bytes
-from bertbench.plan.counted_rank import state_bytes
-from bertbench.plan.step_load import Microbatch, load_of
+from bertbench.plan.counted_rank import carried_bytes, state_bytes
+from bertbench.plan.step_load import Microbatch, largest_part, load_of
 
 _GB = 1e9
 _WEIGHT_BYTES = 4
@@ -27,11 +28,11 @@ def needed_gb(system: System) -> float:
 def memory_gb(system: System, largest: Microbatch | None = None) -> dict[str, float]:
     """Return bytes / 10^9 of the fullest stage at its worst moment, by what they hold.
 
-    `largest` is the largest microbatch of a training step (default: that of Wikipedia's lengths). A whole model's
-    warm-up, whose sequences all have full length, may need more than training.
+    `largest` is the run's largest microbatch (default: that of Wikipedia's lengths). The worst moment is in the
+    warm-up, which computes a large part of the run beside a copy of the weights, to put them back.
     """
     if largest is None:
-        largest = load_of(system).largest
+        largest = load_of(system).largest if system.parallel.splits else largest_part(system)
     ends = {0, system.layout.pipeline - 1}  # stages between keep fewer microbatches than the first, and no heads
     return max((_memory(system, stage, largest) for stage in ends), key=lambda parts: sum(parts.values()))
 
@@ -41,33 +42,24 @@ def _memory(system: System, stage: int, largest: Microbatch) -> dict[str, float]
     layout = system.layout
     shape = system.model.shape()
     parallel = system.parallel
-    parameters = theory.stage_parameters(shape, layout, stage)
+    parameters = theory.stage_parameters(shape, layout, Coordinate(stage, data=0, tensor=0))
     gathered: dict[str, float] = {}
     if parallel.fully_shard:
         parameters //= layout.data
-        ends = theory.embedding_parameters(shape) + theory.head_parameters(shape)
+        words = shape.vocab_size
+        ends = theory.embedding_parameters(shape, words) + theory.head_parameters(shape, words)
         # one unit with its gradient, and the next one that is gathered ahead
         gathered["gathered"] = 3 * _WEIGHT_BYTES * max(ends, theory.layer_parameters(shape)) / _GB
     ranks = layout.data if system.optimizer.sharded else 1
     state = state_bytes(system.optimizer, shape, parameters // ranks, (0, ranks))
+    if not parallel.splits:
+        state += carried_bytes(parameters, system.communication, system.sync, system.world_size)
     weights = _WEIGHT_BYTES * parameters / _GB
     held = {"weights": weights, "gradients": weights, "optimizer": state / _GB, **gathered}
     if system.clipped_parts > 1:
         held["clipped_parts"] = weights  # a second gradient, to which clipped parts are added
 
-    activations = activation_bytes(system, largest, stage) / _GB
-    if parallel.splits:
-        return held | {"warm_up_copy": weights, "activations": activations}
-    warm_up = activation_bytes(system, _warm_up_microbatch(system), stage) / _GB
-    if weights + warm_up > activations:  # warm-up copies the weights, to put them back, and computes full sequences
-        return held | {"warm_up_copy": weights, "activations": warm_up}
-    return held | {"activations": activations}
-
-
-def _warm_up_microbatch(system: System) -> Microbatch:
-    length = system.model.max_positions
-    tokens = system.samples_per_pass * length
-    return Microbatch(tokens, tokens * length)
+    return held | {"warm_up_copy": weights, "activations": activation_bytes(system, largest, stage) / _GB}
 
 
 def activation_bytes(system: System, microbatch: Microbatch, stage: int = 0) -> float:

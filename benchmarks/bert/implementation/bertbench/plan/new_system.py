@@ -11,6 +11,7 @@ from bertbench.config import System
 from bertbench.config.load import gpu_card, gpu_models, system_from
 from bertbench.config.settings import nearest_multiples
 from bertbench.machine.describe import describe
+from bertbench.plan.dry_run import dry_run
 from bertbench.plan.forecast import forecast_run
 from bertbench.plan.known_points import KnownPoint, known_points, nearest_point
 from bertbench.plan.memory import capacity_gb, needed_gb
@@ -136,7 +137,7 @@ def accumulating(path: Path, content: JsonObject, least: int = 1) -> Iterator[Sy
 def _finished(content: JsonObject, path: Path, notes: list[str]) -> NewSystem:
     """Add accumulation until it fits, its wall time, and notes about division, batch and memory."""
     for system in accumulating(path, content):
-        if _fits(system):
+        if _fits(system) and dry_run(system, rank=0).memory_gb_per_gpu <= capacity_gb(system):
             break
     else:
         notes.append(f"memory: not even one sample at a time fits; `bertbench estimate {path} --layouts` lists ways")

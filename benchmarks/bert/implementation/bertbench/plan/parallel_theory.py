@@ -8,7 +8,7 @@ import math
 
 from bertbench.checkpoint.tensor_names import pieces
 from bertbench.config import System
-from bertbench.config.layout import Coordinate, Layout
+from bertbench.config.layout import Coordinate, Layout, vocabulary_rows
 from bertbench.config.optimizer import GRADIENT_BYTES
 from bertbench.model.shape import BertShape
 
@@ -18,8 +18,8 @@ def ring(ranks: int) -> float:
     return 2 * (ranks - 1) / ranks
 
 
-def sent_bytes(system: System, place: Coordinate, tokens: int) -> dict[str, int]:
-    """Return the bytes that a rank sends in a step of `tokens` tokens, by dimension; none is 0."""
+def sent_bytes(system: System, place: Coordinate, tokens: int, masked: int) -> dict[str, int]:
+    """Return the bytes that a rank sends in a step of `tokens` tokens, `masked` of them masked, by dimension."""
     shape, layout = system.model.shape(), system.layout
     if system.parallel.fully_shard:
         # weights gathered twice and gradients scattered in every part: 3 (d - 1) / d, rows rounded up to d
@@ -27,23 +27,44 @@ def sent_bytes(system: System, place: Coordinate, tokens: int) -> dict[str, int]
         return {"data": 3 * system.parts * GRADIENT_BYTES * rows * (layout.data - 1)}
     has_tied_words = layout.pipeline > 1 and place.pipeline in (0, layout.pipeline - 1)
     sent = {
-        "tensor": tensor_bytes(system, place, tokens),
+        "tensor": tensor_bytes(system, place, tokens, masked),
         "pipeline": pipeline_bytes(system, place, tokens),
         # the gradient of this rank's part (section 3.3.1)
-        "data": round(GRADIENT_BYTES * stage_parameters(shape, layout, place.pipeline) * ring(layout.data)),
-        # the word embeddings' gradient, summed over the first and the last stage
-        "tied words": GRADIENT_BYTES * shape.vocab_size * shape.hidden_size if has_tied_words else 0,
+        "data": round(GRADIENT_BYTES * stage_parameters(shape, layout, place) * ring(layout.data)),
+        # the gradient of this rank's word embeddings, summed over the first and the last stage
+        "tied words": GRADIENT_BYTES * word_rows(shape, layout, place) * shape.hidden_size if has_tied_words else 0,
     }
     return {dimension: size for dimension, size in sent.items() if size}
 
 
-def tensor_bytes(system: System, place: Coordinate, tokens: int) -> int:
-    """Return bytes that tensor-parallel ranks send for `tokens`: 8 T h (t - 1) / t numbers a layer (section 3.2).
+def tensor_bytes(system: System, place: Coordinate, tokens: int, masked: int) -> int:
+    """Return bytes that tensor-parallel ranks send: 8 T h (t - 1) / t numbers a layer (section 3.2).
 
     These are two all-reduces forward and two backward. Recomputation makes the forward ones again. With sequence
     parallelism each is a gather and a reduce-scatter (arXiv 2205.05198, section 4.2.2), which send as much; the
     embeddings' gradients and the heads' inputs are gathered too, and the gradients of the LayerNorms are summed.
+    Behind the layers come the sums of a split vocabulary, `vocabulary_bytes`.
     """
+    return _layers_bytes(system, place, tokens) + vocabulary_bytes(system, place, tokens, masked)
+
+
+def vocabulary_bytes(system: System, place: Coordinate, tokens: int, masked: int) -> int:
+    """Return bytes that ranks send which share the rows of the vocabulary, all of them fp32.
+
+    On the first stage the tokens' embeddings are summed: T h numbers. On the last one, for each masked token, the
+    gradient of its hidden state, h numbers, and three of its loss: highest score, sum of exponentials, label's score.
+    """
+    layout, hidden = system.layout, system.model.hidden_size
+    numbers = 0
+    if place.pipeline == 0:
+        numbers += tokens * hidden
+    if place.pipeline == layout.pipeline - 1:
+        numbers += masked * (hidden + 3)
+    return round(GRADIENT_BYTES * numbers * ring(layout.tensor))
+
+
+def _layers_bytes(system: System, place: Coordinate, tokens: int) -> int:
+    """Return bytes that tensor-parallel ranks send for layers, and to share tokens between them."""
     layout = system.layout
     layers, numbers = system.model.layers // layout.pipeline, tokens * system.model.hidden_size
     forward_passes = 2 if system.parallel.recompute else 1
@@ -88,25 +109,31 @@ def layer_parameters(shape: BertShape, tensor: int = 1) -> int:
     return split // tensor + 6 * hidden  # two biases behind the sums, two LayerNorms
 
 
-def embedding_parameters(shape: BertShape) -> int:
-    """Return the parameters of the first stage, beside its layers."""
-    rows = shape.vocab_size + shape.max_positions + shape.token_types
+def word_rows(shape: BertShape, layout: Layout, place: Coordinate) -> int:
+    """Return the rows of the word embeddings that a rank of the first or the last stage holds."""
+    return len(vocabulary_rows(shape.vocab_size, layout.tensor, place.tensor))
+
+
+def embedding_parameters(shape: BertShape, words: int) -> int:
+    """Return the parameters of the first stage with `words` rows of word embeddings, beside its layers."""
+    rows = words + shape.max_positions + shape.token_types
     return (rows + 2) * shape.hidden_size
 
 
-def head_parameters(shape: BertShape) -> int:
-    """Return the parameters of both heads, without the word embeddings, which they share with the first stage."""
+def head_parameters(shape: BertShape, words: int) -> int:
+    """Return the parameters of both heads, without the `words` rows of word embeddings, which the first stage has."""
     hidden = shape.hidden_size
-    return 2 * (hidden * hidden + hidden) + 2 * hidden + shape.vocab_size + 2 * hidden + 2
+    return 2 * (hidden * hidden + hidden) + 2 * hidden + words + 2 * hidden + 2
 
 
-def stage_parameters(shape: BertShape, layout: Layout, place: int) -> int:
-    """Return the parameters of all stages of rank `place` of a pipeline."""
+def stage_parameters(shape: BertShape, layout: Layout, place: Coordinate) -> int:
+    """Return the parameters of all stages of a rank."""
     total = shape.layers // layout.pipeline * layer_parameters(shape, layout.tensor)
-    if place == 0:
-        total += embedding_parameters(shape)
-    if place == layout.pipeline - 1:
-        total += head_parameters(shape)
+    words = word_rows(shape, layout, place)
+    if place.pipeline == 0:
+        total += embedding_parameters(shape, words)
+    if place.pipeline == layout.pipeline - 1:
+        total += head_parameters(shape, words)
         if layout.pipeline > 1:
-            total += shape.vocab_size * shape.hidden_size
+            total += words * shape.hidden_size
     return total

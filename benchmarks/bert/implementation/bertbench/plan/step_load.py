@@ -1,5 +1,6 @@
 """Simulate how many tokens the forward passes of a step compute, on Wikipedia's lengths."""
 
+from collections.abc import Sequence
 from functools import cache
 from typing import NamedTuple
 
@@ -7,11 +8,15 @@ import numpy as np
 
 from bertbench.balance.assignment import assign_by_cost
 from bertbench.balance.cost import MASKED_SHARE
+from bertbench.balance.parts import in_parts, largest_size
 from bertbench.balance.random_samples import draw_lengths, predictions
 from bertbench.config import System
+from bertbench.data.store.columns import Integers
 from bertbench.model.shape import training_flops
 
 _STEPS = 20  # simulated steps
+RANKS = 16
+"""Of whose parts the largest is taken: all are assigned alike."""
 _SEED = 1
 
 
@@ -23,9 +28,21 @@ class Microbatch(NamedTuple):
     """Pairs of tokens in the same sequence: the sum of squared lengths."""
 
     @classmethod
-    def of_lengths(cls, lengths: np.ndarray) -> "Microbatch":
+    def of_lengths(cls, lengths: Integers) -> "Microbatch":
         """Return the size of sequences of these lengths."""
         return cls(float(lengths.sum()), float(np.square(lengths, dtype=np.float64).sum()))
+
+    @classmethod
+    def largest_of(cls, parts: Sequence[Integers], longest: int) -> "Microbatch":
+        """Return the size of the largest part of a run, given the lengths of some parts' sequences.
+
+        It is four standard deviations above the mean, but no more than if all sequences had `longest` tokens.
+        """
+        sizes = [cls.of_lengths(part) for part in parts]
+        most_tokens = max(len(part) for part in parts) * longest
+        tokens = min(largest_size([size.tokens for size in sizes]), most_tokens)
+        pairs = min(largest_size([size.pairs for size in sizes]), tokens * longest)
+        return cls(tokens, pairs)
 
     @property
     def masked(self) -> float:
@@ -61,6 +78,23 @@ def load_of(system: System) -> StepLoad:
     parts = system.layout.data * system.parts
     mean_tokens, largest = _simulated_parts(system.global_batch_size, parts, system.model.max_positions)
     return StepLoad(mean_tokens, largest, flops)
+
+
+def largest_part(system: System) -> Microbatch:
+    """Simulate the largest part of any rank that holds the whole model, on Wikipedia's lengths."""
+    return _largest_of_ranks(system.global_batch_size, system.layout.data, system.parts, system.model.max_positions)
+
+
+@cache
+def _largest_of_ranks(samples: int, ranks: int, parts: int, longest: int) -> Microbatch:
+    """Return the largest part where each rank splits its share in the order in which it was drawn."""
+    parts_of_steps: list[Integers] = []
+    for step in range(_STEPS):
+        lengths = np.minimum(draw_lengths(samples, _SEED + step), longest)
+        (rank_S,) = assign_by_cost(lengths[None], ranks, np.arange(longest + 1, dtype=np.float64), equal_counts=False)
+        for rank in range(min(ranks, RANKS)):
+            parts_of_steps += in_parts(lengths[rank_S == rank], parts)
+    return Microbatch.largest_of(parts_of_steps, longest)
 
 
 @cache

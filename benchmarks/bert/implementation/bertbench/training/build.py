@@ -17,7 +17,7 @@ from bertbench.data.store.dataset import Dataset
 from bertbench.distributed.startup import Startup
 from bertbench.distributed.world import World
 from bertbench.loading.batch import SampleCheck
-from bertbench.loading.bins import BinSampler, plan_bins, planned_sizes
+from bertbench.loading.bins import BinSampler, longest_part, plan_bins, planned_sizes
 from bertbench.loading.filler import Bin, fill_of
 from bertbench.loading.inputs import open_data
 from bertbench.loading.loader import Loader, make_exchange
@@ -38,6 +38,7 @@ if TYPE_CHECKING:
     from bertbench.loading.rank_speeds import RebalancingLoader
 
 
+_MEASURED_STEPS = 20  # whose largest part the warm-up computes: 3 ms a step for 16,384 samples
 _WARMED_STEPS = 100  # the demo's show 13 of the 17 sizes of 400, in 0.1 s
 
 
@@ -187,21 +188,24 @@ def make_trainer(
     `warm_up_sizes` are those of the run's batches, which a whole model's warm-up passes through as far as time allows.
     """
     products = dict(arithmetic.products) if arithmetic else {}
+    first_steps = range(min(system.max_steps, _MEASURED_STEPS))
     if system.compute.compile == "graphs":
         from bertbench.training.graph_trainer import GraphTrainer  # noqa: PLC0415 - of few runs
 
         assert isinstance(sampler, BinSampler), "its bins are the sizes to record"
         return GraphTrainer(system, world, seed, sampler.bins, startup, products)
     if not system.parallel.splits:
-        return WholeTrainer(system, world, seed, startup, products, warm_up_sizes)
+        lengths_S = longest_part(sampler, first_steps)
+        return WholeTrainer(system, world, seed, startup, products, warm_up_sizes, warm_up_lengths_S=lengths_S)
     from bertbench.parallel.microbatches import TokenSampler  # noqa: PLC0415
     from bertbench.training.layout_trainer import LayoutTrainer  # noqa: PLC0415
 
-    tokens = 0
     if isinstance(sampler, TokenSampler):
         rank = system.layout.coordinate(world.rank).data
         tokens = sampler.budget(range(system.max_steps), rank)
-    return LayoutTrainer(system, world, seed, tokens, startup)
+        return LayoutTrainer(system, world, seed, tokens, startup)
+    lengths_S = longest_part(sampler, first_steps)
+    return LayoutTrainer(system, world, seed, 0, startup, warm_up_lengths_S=lengths_S)
 
 
 def make_evaluator(system: System, evaluation: Dataset, trainer: Trainer, world: World) -> Evaluator:

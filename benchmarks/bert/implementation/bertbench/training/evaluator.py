@@ -1,16 +1,19 @@
 """Compute masked-LM accuracy over the whole evaluation set: each sample once, on any number of ranks."""
 
 import math
+from concurrent.futures import Future, ThreadPoolExecutor
 from typing import TYPE_CHECKING
 
 import numpy as np
 import torch
 from torch import Tensor, nn
 
+from bertbench.data.store.columns import Integers
 from bertbench.data.store.dataset import Dataset
 from bertbench.distributed.world import World
 from bertbench.loading.batch import Batch, SampleCheck, gather
 from bertbench.loading.filler import Fill, unfilled
+from bertbench.loading.loader import use_device
 from bertbench.model.arithmetic import computing
 from bertbench.model.loss import IGNORED
 from bertbench.model.options import PrecisionName
@@ -20,7 +23,7 @@ if TYPE_CHECKING:
 
 
 class Evaluator:
-    """The evaluation samples of one rank, read at first use and kept on the device."""
+    """The evaluation samples of one rank, read once the clock runs and kept on the device."""
 
     def __init__(
         self,
@@ -39,39 +42,56 @@ class Evaluator:
         # Samples of similar length share a batch: fewer different lengths, less work; the sums don't depend on order.
         ids = ids[np.argsort(dataset.lengths(ids), kind="stable")]
         self._batch_ids = [ids[start : start + batch_size] for start in range(0, len(ids), batch_size)]
+        self._samples = dataset.map_samples()
         self._batches: list[Batch] = []
+        self._reading: list[Future[Batch]] = []
         self._check = SampleCheck.of(dataset)
+
+    def read_ahead(self) -> None:
+        """Begin to read the samples in a thread, if a GPU computes meanwhile; call it after every step.
+
+        On a CPU a thread would take cores from the steps.
+        """
+        if self._world.device.type == "cpu" or self._reading or self._batches:
+            return
+        thread = ThreadPoolExecutor(1, "evaluation", use_device, (self._world.device,))
+        self._reading = [thread.submit(self._read, ids) for ids in self._batch_ids]
+        thread.shutdown(wait=False)  # it ends with the last batch
 
     def accuracy(self, model: nn.Module, precision: PrecisionName) -> float:
         """Return correct predictions over all masked tokens of the set, the same number on every rank."""
         self._world.watchdog.at("evaluating")
         if not self._batches:
-            self._read()
+            self._finish_reading()
         totals_3 = torch.zeros(3, dtype=torch.float64, device=self._world.device)  # exact for counts to 2^53
         model.eval()
         with torch.no_grad(), computing(precision, self._world.device):
             for number, batch in enumerate(self._batches):
                 self._world.watchdog.goes_on()
-                scores = self._scores(model, number, batch)
-                if scores is not None:
-                    totals_3 += _count_correct(scores, batch)
+                predicted_M = self._predictions(model, number, batch)
+                if predicted_M is not None:
+                    totals_3 += _count_correct(predicted_M, batch)
         model.train()
         correct, masked, samples = self._world.sum(totals_3).tolist()
         assert samples == len(self.dataset), "every evaluation sample is evaluated once"
         return correct / masked
 
-    def _scores(self, model: nn.Module, number: int, batch: Batch) -> Tensor | None:
-        """Return masked-LM scores of batch `number`, [M, V]; None if another rank counts it."""
+    def _predictions(self, model: nn.Module, number: int, batch: Batch) -> Tensor | None:
+        """Return the predicted ids of batch `number`'s masked tokens, [M]; None if another rank counts it."""
         del number
         masked_lm_MV: Tensor = model(*batch.inputs).masked_lm_MV
-        return masked_lm_MV
+        return masked_lm_MV.argmax(dim=-1)
 
-    def _read(self) -> None:
-        samples = self.dataset.map_samples()
-        for ids in self._batch_ids:
+    def _finish_reading(self) -> None:
+        """Wait for the samples that a thread reads, or read them here. Raises DataError as `gather` does."""
+        for number, ids in enumerate(self._batch_ids):
             self._world.watchdog.goes_on()
-            batch = gather(samples, ids, self.dataset.lengths(ids), self._check)
-            self._batches.append(self._fill(batch).to(self._world.device))
+            self._batches.append(self._reading[number].result() if self._reading else self._read(ids))
+        self._reading = []
+
+    def _read(self, ids: Integers) -> Batch:
+        batch = gather(self._samples, ids, self.dataset.lengths(ids), self._check)
+        return self._fill(batch).to(self._world.device)
 
 
 class LayoutEvaluator(Evaluator):
@@ -81,8 +101,8 @@ class LayoutEvaluator(Evaluator):
         place = trainer.groups.place
         layout = trainer.groups.layout
         super().__init__(dataset, batch_size, trainer.groups.world, share=(place.data, layout.data))
-        self._layout_scores = trainer.scores
-        self._counts_scores = place.tensor == 0
+        self._layout_outputs = trainer.outputs
+        self._counts = place.tensor == 0
         self._counted_batches = len(self._batch_ids)
         # ranks that gather each other's weights must run equally many batches: the extra ones don't count
         most_samples = math.ceil(len(dataset) / layout.data)
@@ -90,14 +110,14 @@ class LayoutEvaluator(Evaluator):
         while len(self._batch_ids) < most_batches:
             self._batch_ids.append(np.zeros(1, np.int64))
 
-    def _scores(self, model: nn.Module, number: int, batch: Batch) -> Tensor | None:
-        scores = self._layout_scores(batch)
-        return scores if self._counts_scores and number < self._counted_batches else None
+    def _predictions(self, model: nn.Module, number: int, batch: Batch) -> Tensor | None:
+        predicted_M = self._layout_outputs(batch)
+        return predicted_M if self._counts and number < self._counted_batches else None
 
 
-def _count_correct(masked_lm_MV: Tensor, batch: Batch) -> Tensor:
+def _count_correct(predicted_M: Tensor, batch: Batch) -> Tensor:
     """Count correct predictions, masked tokens and samples: [3]."""
-    correct_M = masked_lm_MV.argmax(dim=-1) == batch.masked_labels_M
+    correct_M = predicted_M == batch.masked_labels_M
     masked_M = batch.masked_labels_M != IGNORED  # without filler, whose labels no prediction equals
     samples_S = batch.next_sentence_S != IGNORED
     return torch.stack((correct_M.sum(), masked_M.sum(), samples_S.sum()))

@@ -6,12 +6,14 @@ ratios use whole tensors (docs/parallelism.md).
 
 from collections.abc import Sequence
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 
 from bertbench.common.phase_clock import BACKWARD, FORWARD, in_phase
 from bertbench.common.stage_spans import StageSpan
 from bertbench.config import System
+from bertbench.data.store.columns import Integers
 from bertbench.distributed.startup import Startup
 from bertbench.distributed.world import World
 from bertbench.loading.batch import Batch
@@ -22,11 +24,12 @@ from bertbench.model.encoder import recompute
 from bertbench.parallel.microbatches import filled_to_multiple
 from bertbench.parallel.pipeline import Pipeline, unweighted
 from bertbench.parallel.process_groups import ProcessGroups
-from bertbench.parallel.stage import Stage, fully_shard_stage, gather_stages, logical_name
+from bertbench.parallel.stage import Stage, fully_shard_stage, gather_stages, logical_name, modules_of_stages
 from bertbench.parallel.tensor_parallel import split_layers
+from bertbench.parallel.vocabulary import split_vocabulary
 from bertbench.training.gradient_path import build_split_path
 from bertbench.training.task import PRE_TRAINING, Task
-from bertbench.training.trainer import Trainer
+from bertbench.training.trainer import Trainer, full_lengths
 
 
 class LayoutTrainer(Trainer):
@@ -43,18 +46,24 @@ class LayoutTrainer(Trainer):
         tokens: int,
         startup: Startup | None = None,
         task: Task = PRE_TRAINING,
+        warm_up_lengths_S: Integers | None = None,
     ) -> None:
-        """Build and warm up; `startup` gets a mark at the end of each."""
+        """Build and warm up; `startup` gets a mark at the end of each.
+
+        Without a pipeline, the warm-up takes samples of `warm_up_lengths_S`, the same on all ranks; by default all
+        have full length.
+        """
         self._system = system
         self._world = world
         self._seed = seed
         self._task = task
+        self._warm_up_lengths_S = full_lengths(system) if warm_up_lengths_S is None else warm_up_lengths_S
         layout = system.layout
         self.groups = ProcessGroups(layout, world, system.parallel.fully_shard)
         # tensor-parallel layers have no compiled pieces (Stage.fuse); the configuration refuses to ask for them
         compile_mode = "none" if layout.tensor > 1 else system.compute.compile
         self._compile_mode, pieces = choose_mode(world.device, compile_mode)
-        stages = self._build_stages(task.initial_model(system, seed))
+        stages = self._build_stages()
         self._stages = nn.ModuleList(stages)
         self._model_arithmetic = describe_compute(world.device, system.precision.compute, system.model.shape(), pieces)
         # kept, because FSDP2 replaces the tensors while it computes
@@ -70,25 +79,35 @@ class LayoutTrainer(Trainer):
             self.pipeline = Pipeline(stages, self.groups, system, tokens_of_a_share * layout.token_shares)
         self._warm_up(seed, startup)
 
-    def _build_stages(self, model: Bert) -> list[Stage]:
-        """Return this rank's stages of a whole model, on its device, split and compiled as the layout wants."""
+    def _build_stages(self) -> list[Stage]:
+        """Return this rank's stages, on its device, split and compiled as the layout wants."""
         system = self._system
         parallel = system.parallel
         layout = system.layout
         numbers = range(self.groups.place.pipeline, layout.stages, layout.pipeline)
+        held = modules_of_stages(numbers, layout.stages, system.model.layers, self._task.heads)
+        model = self._task.initial_model(system, self._seed, held)
         stages = [self._task.stage(model, number, layout.stages, system.precision.compute) for number in numbers]
         for stage in stages:
-            if not parallel.fully_shard:  # FSDP2 moves one layer at a time and keeps its shard
-                stage.to(self._world.device)
             if parallel.recompute:
                 recompute(stage.layers.values())
             if layout.tensor > 1:
-                split_layers(stage, self.groups.mesh("tensor", self.groups.tensor), parallel.sequence)
-            if parallel.fully_shard:
+                self._split(stage)
+            elif parallel.fully_shard:  # FSDP2 moves one layer at a time and keeps its shard
                 fully_shard_stage(stage, self.groups.mesh("data", self.groups.data))
+            else:
+                stage.to(self._world.device)
             if self._compile_mode != "none":
                 stage.fuse()
         return stages
+
+    def _split(self, stage: Stage) -> None:
+        """Keep this rank's share of a stage, on its device."""
+        mesh = self.groups.mesh("tensor", self.groups.tensor)
+        for module in stage.ends():
+            module.to(self._world.device)
+        split_vocabulary(stage, mesh)
+        split_layers(stage, mesh, self._system.parallel.sequence)
 
     @property
     def model(self) -> nn.Module:
@@ -117,29 +136,31 @@ class LayoutTrainer(Trainer):
         return total_loss
 
     @torch.no_grad()
-    def scores(self, batch: Batch) -> Tensor | None:
-        """Return masked-LM scores of a batch, [M, V], on the last stage's ranks; expects evaluation mode."""
+    def outputs(self, batch: Batch) -> Tensor | None:
+        """Return what the last stage makes of a batch, on its ranks; expects evaluation mode.
+
+        In pre-training these are the predicted ids of the masked tokens, [M].
+        """
         batch = filled_to_multiple(batch, self.groups.layout.token_shares)
         if self.pipeline is not None:
-            return self.pipeline.scores(batch)
+            return self.pipeline.outputs(batch)
         self._stage.microbatches = (unweighted(batch),)
         place_1 = torch.zeros(1, dtype=torch.int64)
-        scores: Tensor = self._stage(place_1, place_1)
-        return scores
+        outputs: Tensor = self._stage(place_1, place_1)
+        return outputs
 
     def _take_warm_up_steps(self, generator: torch.Generator) -> None:
         system = self._system
-        length = system.model.max_positions
-        samples = system.samples_per_pass
+        lengths_S = self._warm_up_lengths_S
         if self.pipeline is not None:
-            length = min(length, self.pipeline.tokens)
-            samples = self.pipeline.tokens // length
-        part, batch = self._task.synthetic_part(system, samples, length, generator)
+            length = min(system.model.max_positions, self.pipeline.tokens)
+            lengths_S = np.full(self.pipeline.tokens // length, length)
+        part, batch = self._task.synthetic_part(system, lengths_S, generator)
         batch = batch.to(self._world.device)
         self.step(0, [LoadedPart(part, batch)] * system.parts)
         if self._compile_mode != "none":  # evaluation compiles separately
             self._stages.eval()
-            self.scores(batch)
+            self.outputs(batch)
             self._stages.train()
 
     def _named_parameters(self) -> dict[str, nn.Parameter]:

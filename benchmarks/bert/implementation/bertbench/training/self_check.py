@@ -3,11 +3,12 @@
 plain: fp32, torch's products, not compiled -> + bf16 -> + oneDNN -> + torch.compile -> + Triton -> + CUDA graphs
 Each takes one step of two layers of the run's model, without dropout, on one synthetic batch. A path that fails, or
 whose loss, gradients or updates leave their bound, is refused: the run continues without it, and says so.
+A recorded step is also replayed with dropout: a stale seed would give one mask for the whole run.
 """
 
 from collections.abc import Callable, Collection
 from dataclasses import replace
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 import torch
@@ -27,6 +28,9 @@ from bertbench.model.linear import Products
 from bertbench.model.products import Shape
 from bertbench.training.trainer import WholeTrainer
 
+if TYPE_CHECKING:
+    from bertbench.training.graph_trainer import Record
+
 _SEED = 5
 _LAYERS = 2
 _SAMPLES = 8
@@ -35,7 +39,41 @@ _FLOOR = 1e-3  # share of all tensors' norm below which a tensor is noise: bf16'
 _PRODUCTS = 16  # that a gradient passes through in two layers, forward and backward
 _ROUNDED = _PRODUCTS * 2**-8  # what products rounded to bf16 can add up to, 0.062; 0.017 is the most we have seen
 _EXACT = _PRODUCTS * 4096 * 2**-24  # sums of 4,096 numbers in fp32, in another order: 0.004; seen: 3e-6
+_REPEATED = 1e-6  # of a loss: a forward pass adds nothing atomically, so the same masks give the same loss
 _UPDATE = 0.1  # Adam's first update is a gradient's sign, which rounding flips where the gradient is almost 0
+
+
+def masks_problem(system: System, world: World, products: dict[Shape, Products], record: "Record | None" = None) -> str:
+    """Return what is wrong with the dropout masks of a recorded step; empty if nothing is. Collective.
+
+    At a learning rate of 0, replays of one batch differ in their masks alone. Each must have new ones, and those that
+    follow a seed must come again after it. `record` replaces CUDA graphs in tests.
+    """
+    from bertbench.training.graph_trainer import GraphTrainer  # noqa: PLC0415 - of few runs
+
+    if system.model.hidden_dropout == 0 and system.model.attention_dropout == 0:
+        return ""
+    small = _without_learning(system)
+    part, batch = _small_part(small, world)
+    bins = Bins([size_of(batch)], small.model.max_positions)
+    trainer = GraphTrainer(small, world, _SEED, bins, None, products, record)
+    loaded = LoadedPart(part, bins.fill(batch).to(world.device))
+
+    def replayed_loss() -> float:
+        return trainer.step(0, [loaded]).loss.item()
+
+    torch.manual_seed(_SEED)
+    first = replayed_loss()
+    second = replayed_loss()
+    torch.manual_seed(_SEED)
+    repeated = replayed_loss()
+    trainer.close()
+    allowed = _REPEATED * abs(first)
+    if abs(second - first) <= allowed:
+        return f"dropout drops the same numbers in every replay: the loss of one batch is {first:g} twice"
+    if not abs(repeated - first) <= allowed:
+        return f"dropout doesn't follow the seed: the loss of one batch is {first:g}, then {repeated:g}"
+    return ""
 
 
 class FastPath(NamedTuple):
@@ -51,6 +89,8 @@ class FastPath(NamedTuple):
     """The fields of an arithmetic without it."""
     needs: tuple[str, ...] = ()
     """Paths without which it can't work."""
+    find_problem: Callable[[System, World, dict[Shape, Products]], str] | None = None
+    """Returns what is wrong that a step without dropout can't show; empty if nothing is."""
 
 
 def _by_onednn(arithmetic: Arithmetic) -> bool:
@@ -71,6 +111,7 @@ FAST_PATHS = (
         lambda chosen: chosen.compile == "graphs",
         {"compile": "default"},
         ("bf16", "torch.compile"),
+        masks_problem,
     ),
 )
 """In the order in which they are checked."""
@@ -83,11 +124,7 @@ TakeStep = Callable[[System, World, dict[Shape, Products]], StepResult]
 def take_step(system: System, world: World, products: dict[Shape, Products]) -> StepResult:
     """Take one step of a trainer as the run's own, only smaller."""
     small = _small(system)
-    generator = torch.Generator().manual_seed(_SEED + world.rank)
-    length = length_of(small)
-    batch = synthetic(_SAMPLES, length, small.model.vocab_size, generator)
-    masked = len(batch.masked_at_M)
-    part = Part(np.arange(_SAMPLES), 1 / (world.size * masked), 1 / (world.size * _SAMPLES))
+    part, batch = _small_part(small, world)
     trainer: WholeTrainer
     if small.compute.compile == "graphs":
         from bertbench.training.graph_trainer import GraphTrainer  # noqa: PLC0415 - of few runs
@@ -105,6 +142,14 @@ def take_step(system: System, world: World, products: dict[Shape, Products]) -> 
     for name, weight in before.items():
         result[name] -= weight  # the update
     return {"loss": report.loss.detach().clone(), **result}
+
+
+def _small_part(small: System, world: World) -> LoadedPart:
+    """Return this rank's samples of a checked step, in main memory."""
+    generator = torch.Generator().manual_seed(_SEED + world.rank)
+    batch = synthetic(_SAMPLES, length_of(small), small.model.vocab_size, generator)
+    masked = len(batch.masked_at_M)
+    return LoadedPart(Part(np.arange(_SAMPLES), 1 / (world.size * masked), 1 / (world.size * _SAMPLES)), batch)
 
 
 def check_fast_paths(system: System, world: World, fastest: Arithmetic, take: TakeStep = take_step) -> Arithmetic:
@@ -146,11 +191,14 @@ def _try_path(
     trial = without(fastest, [name for name in off if name != path.name])
     try:
         result = take(trial.applied(system), world, dict(trial.products))
+        problem = ""
+        if path.find_problem is not None:
+            problem = path.find_problem(trial.applied(system), world, dict(trial.products))
     except (ConfigError, RuntimeError) as error:
         text = str(error).strip() or type(error).__name__
         return {}, text.splitlines()[-1]
     bound = _ROUNDED if path.rounds and fastest.precision == "bf16" else _EXACT
-    return result, difference(result, expected, bound, updates=not path.rounds)
+    return result, difference(result, expected, bound, updates=not path.rounds) or problem
 
 
 def paths_of(arithmetic: Arithmetic) -> list[FastPath]:
@@ -189,6 +237,21 @@ def _small(system: System) -> System:
     }
     sections = {name: getattr(system, name).model_copy(update=change) for name, change in changes.items()}
     return system.model_copy(update={**sections, "sync": Sync(), "communication": Communication()})
+
+
+def _without_learning(system: System) -> System:
+    """Return the small system with the dropout of `system`, at a learning rate of 0."""
+    small = _small(system)
+    changes: dict[str, dict[str, Any]] = {
+        "model": {
+            "hidden_dropout": system.model.hidden_dropout,
+            "attention_dropout": system.model.attention_dropout,
+        },
+        "optimizer": {"learning_rate": 0.0},
+        "schedule": {"end_learning_rate": 0.0},
+    }
+    sections = {name: getattr(small, name).model_copy(update=change) for name, change in changes.items()}
+    return small.model_copy(update=sections)
 
 
 def difference(result: StepResult, expected: StepResult, bound: float, updates: bool) -> str:

@@ -5,6 +5,7 @@ A trainer asks its task for these; the step from the loss to updated weights is 
 """
 
 from abc import ABC, abstractmethod
+from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -14,11 +15,12 @@ from torch import Tensor
 from bertbench.common.paths import weights_file
 from bertbench.common.seeding import derive
 from bertbench.config import System
-from bertbench.loading.batch import Batch, synthetic
+from bertbench.data.store.columns import Integers
+from bertbench.loading.batch import Batch, synthetic_of_lengths
 from bertbench.loading.filler import fill_of
 from bertbench.loading.loader import LoadedPart
 from bertbench.loading.sampler import Part
-from bertbench.model.bert import Bert
+from bertbench.model.bert import Bert, with_memory_for
 from bertbench.model.loss import Scores, weighted_loss
 from bertbench.model.mimetic import imitate_training
 from bertbench.model.options import PrecisionName
@@ -30,9 +32,15 @@ if TYPE_CHECKING:
 class Task(ABC):
     """A model with its heads, and the loss of their outputs."""
 
+    heads: tuple[str, ...]
+    """The modules of the whole model that the last stage of a split one takes, besides layers."""
+
     @abstractmethod
-    def initial_model(self, system: System, seed: int) -> Bert:
-        """Return the whole model before its first step, in main memory; the same on every rank."""
+    def initial_model(self, system: System, seed: int, held: Iterable[str] | None = None) -> Bert:
+        """Return the whole model before its first step, in main memory; the same on every rank.
+
+        With `held`, only these of its modules have memory: the others are torch's meta tensors.
+        """
 
     @abstractmethod
     def gathering_model(self, system: System, seed: int, leads: bool) -> Bert:
@@ -51,16 +59,18 @@ class Task(ABC):
         """Return the sum of all outputs, whose backward pass reaches every trained weight."""
 
     @abstractmethod
-    def synthetic_part(self, system: System, sequences: int, length: int, generator: torch.Generator) -> LoadedPart:
-        """Return one pass's samples to warm up on, in main memory."""
+    def synthetic_part(self, system: System, lengths_S: Integers, generator: torch.Generator) -> LoadedPart:
+        """Return one pass's samples to warm up on, in main memory: S sequences of these lengths, longest first."""
 
 
 class PreTraining(Task):
     """Predict masked tokens, and whether a sentence follows another (Devlin et al. 2018)."""
 
-    def initial_model(self, system: System, seed: int) -> Bert:
+    heads = ("embeddings.word", "masked_lm", "pooler", "next_sentence")
+
+    def initial_model(self, system: System, seed: int, held: Iterable[str] | None = None) -> Bert:
         """Return the model of `initial_model`; see `Task`."""
-        return initial_model(system, seed)
+        return initial_model(system, seed, held)
 
     def gathering_model(self, system: System, seed: int, leads: bool) -> Bert:
         """Return a model of undefined weights, since all of them are trained; see `Task`."""
@@ -83,13 +93,13 @@ class PreTraining(Task):
         """Return the sum of both heads' scores; see `Task`."""
         return outputs.masked_lm_MV.sum() + outputs.next_sentence_S2.sum()
 
-    def synthetic_part(self, system: System, sequences: int, length: int, generator: torch.Generator) -> LoadedPart:
+    def synthetic_part(self, system: System, lengths_S: Integers, generator: torch.Generator) -> LoadedPart:
         """Return random tokens, every seventh one masked, at the sizes that the run fills its batches to."""
-        batch = synthetic(sequences, length, system.model.vocab_size, generator)
+        batch = synthetic_of_lengths(lengths_S, system.model.vocab_size, generator)
         part = Part(
-            ids=np.arange(sequences),
+            ids=np.arange(len(lengths_S)),
             masked_lm_weight=1 / len(batch.masked_at_M),
-            next_sentence_weight=1 / sequences,
+            next_sentence_weight=1 / len(lengths_S),
         )
         return LoadedPart(part, fill_of(system)(batch))
 
@@ -97,12 +107,14 @@ class PreTraining(Task):
 PRE_TRAINING = PreTraining()
 
 
-def initial_model(system: System, seed: int) -> Bert:
+def initial_model(system: System, seed: int, held: Iterable[str] | None = None) -> Bert:
     """Return the whole model with the system's checkpoint, or with weights drawn from the seed.
 
-    Raises CheckpointError if the checkpoint can't be read.
+    With `held`, only these of its modules have memory, and their weights are those of the whole model. Raises
+    CheckpointError if the checkpoint can't be read.
     """
-    model = Bert(system.model.shape())
+    shape = system.model.shape()
+    model = Bert(shape) if held is None else with_memory_for(lambda: Bert(shape), held)
     if system.model.checkpoint is None:
         model.initialize(torch.Generator().manual_seed(derive(seed, "weights")))
         if system.model.initial_weights == "mimetic":

@@ -1,5 +1,8 @@
 """The timed run, on one page: initialise, start the clock, train and evaluate in turn, stop at the target."""
 
+import gc
+from collections.abc import Iterator
+from contextlib import contextmanager
 from time import perf_counter
 
 from bertbench.common.errors import CheckpointError
@@ -56,7 +59,7 @@ def train(
             progress.message(f"{built.arithmetic.text()}\n{trainer.describe_step().text()}\n{built.peak.text()}")
             batch_size = system.global_batch_size
 
-        with clock.run(len(built.evaluator.dataset), evaluations) as run, profiler, preemption:
+        with _settled_heap(), clock.run(len(built.evaluator.dataset), evaluations) as run, profiler, preemption:
             loaded_steps = built.loader.steps(range(steps_taken, system.max_steps))
             loaded_steps = world.watchdog.around(loaded_steps, steps_taken)
             for first, stop in system.blocks(steps_taken):
@@ -69,6 +72,7 @@ def train(
                         step_ms = 1e3 * (perf_counter() - began)
                         metrics.record(step + 1, (step + 1) * batch_size, report, step_ms, loaded)
                         startup.mark("first step")
+                        built.evaluator.read_ahead()
                         snapshots.save_if_due(trainer, step + 1, run.evaluations, metrics)
                         progress.trained(step + 1, stop, metrics.last_loss, metrics.last_flops)
                         profiler.step()
@@ -91,6 +95,17 @@ def train(
         _write_last_files(system, world, trainer, files, seed, run, progress)
         trainer.close()
     return run
+
+
+@contextmanager
+def _settled_heap() -> Iterator[None]:
+    """Let Python's collector skip in the body what exists before it, such as modules and the model."""
+    gc.collect()  # else the self-check's trainers would keep their memory
+    gc.freeze()
+    try:
+        yield
+    finally:
+        gc.unfreeze()
 
 
 def _write_last_files(

@@ -12,12 +12,14 @@ from itertools import islice
 from time import perf_counter
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 
 from bertbench.common.phase_clock import BACKWARD, FORWARD, OPTIMIZER, in_phase
 from bertbench.common.seeding import derive
 from bertbench.config import System
+from bertbench.data.store.columns import Integers
 from bertbench.distributed.startup import Startup
 from bertbench.distributed.world import World
 from bertbench.gradients.gradient_sum import bytes_per_step
@@ -199,15 +201,18 @@ class WholeTrainer(Trainer):
         products: dict[Shape, Products] | None = None,
         warm_up_sizes: Iterable[Bin] = (),
         task: Task = PRE_TRAINING,
+        warm_up_lengths_S: Integers | None = None,
     ) -> None:
         """Build and warm up; `startup` gets a mark at the end of each. `products` defaults to torch's own.
 
-        The warm-up passes through batches of `warm_up_sizes`: code is generated for each, and else the clock would
-        pay for it.
+        The warm-up takes steps of samples of `warm_up_lengths_S`, those of a large part of the run, so that it
+        allocates what the run needs; a step of more tokens allocates more. By default all have full length. It then
+        passes through batches of `warm_up_sizes`: code is generated for each, and else the clock would pay for it.
         """
         self._system = system
         self._world = world
         self._warm_up_sizes = warm_up_sizes
+        self._warm_up_lengths_S = full_lengths(system) if warm_up_lengths_S is None else warm_up_lengths_S
         self._task = task
         self._computing = computing(system.precision.compute, world.device)
         self._model = task.initial_model(system, seed).to(world.device)
@@ -256,7 +261,7 @@ class WholeTrainer(Trainer):
         return self._task.loss(outputs, loaded.part, loaded.batch)
 
     @torch.no_grad()
-    def scores(self, batch: Batch) -> Any:
+    def outputs(self, batch: Batch) -> Any:
         """Return the model's outputs for a batch; expects evaluation mode."""
         return self._score(batch)
 
@@ -282,9 +287,8 @@ class WholeTrainer(Trainer):
         self._evaluate_once(loaded.batch)
 
     def _synthetic_part(self, generator: torch.Generator) -> LoadedPart:
-        """Return one pass's samples, of full length, on the device."""
-        system = self._system
-        part, batch = self._task.synthetic_part(system, system.samples_per_pass, system.model.max_positions, generator)
+        """Return one pass's samples on the device."""
+        part, batch = self._task.synthetic_part(self._system, self._warm_up_lengths_S, generator)
         return LoadedPart(part, batch.to(self._world.device))
 
     def _parts_of_sizes(self, part: Part, generator: torch.Generator) -> Iterator[LoadedPart]:
@@ -310,6 +314,11 @@ class WholeTrainer(Trainer):
             return self._score(batch.to(self._world.device))
 
         tiny_backward(score, self._model.shape, self._task)
+
+
+def full_lengths(system: System) -> Integers:
+    """Return the lengths of one pass's samples if all are as long as the model allows; at least one."""
+    return np.full(max(1, system.samples_per_pass), system.model.max_positions)
 
 
 def tiny_backward(score: Callable[[Batch], Any], shape: BertShape, task: Task = PRE_TRAINING) -> None:
