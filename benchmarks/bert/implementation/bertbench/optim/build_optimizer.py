@@ -15,7 +15,7 @@ from bertbench.gradients.clip import gradient_norm
 from bertbench.model.bert import Bert
 from bertbench.model.logical_tensors import LogicalTensorFactory, LogicalTensors
 from bertbench.optim.adam import MultiTensorAdam, blocks_step, foreach_step, native_adam_step
-from bertbench.optim.optimizer import Optimizer, StepFunction
+from bertbench.optim.interface import Optimizer, StepFunction
 
 # Above this, fusing saves seconds every hundred steps; below, it would not repay its 10 s of compiling.
 _FUSED_FROM = 20_000_000

@@ -25,7 +25,7 @@ from bertbench.model.bert import Bert
 from bertbench.model.logical_tensors import LogicalTensors
 from bertbench.optim.average import AverageView, EvaluationView
 from bertbench.optim.build_optimizer import build_norm, build_optimizer, tensor_factory
-from bertbench.optim.optimizer import Optimizer
+from bertbench.optim.interface import Optimizer
 from bertbench.optim.step_scale import FixedScale, LossScaler, RecordedScale
 
 if TYPE_CHECKING:
