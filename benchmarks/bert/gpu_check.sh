@@ -1,9 +1,9 @@
 #!/usr/bin/env bash
 # What only a GPU shows, in four commands of at most ten minutes each, the most valuable first:
-#   gpu_check.sh --only product     the demo and BERT-Large by run_and_time.sh
-#   gpu_check.sh --only correct     every fast path beside plain arithmetic
-#   gpu_check.sh --only speed       the step and the optimizer timed, beside what their kernels predict
-#   gpu_check.sh --only profile     where a step's time goes
+#   gpu_check.sh --only where         where a step's time goes: each kernel's rate, whole steps, their kernels by name
+#   gpu_check.sh --only variants      other batches and kernels, each with its losses beside those of the first
+#   gpu_check.sh --only correctness   every fast path beside plain arithmetic
+#   gpu_check.sh --only product       transformers' step, then BERT-Large and the demo by run_and_time.sh
 # Each result is in runs/gpu_check/gpu_check.json and .html as soon as it is there; `--out FOLDER` chooses another folder.
 # The last line says what held, what failed and what was not reached.
 # Needs a python3 (or PYTHON) with torch, numpy, h5py and pytest; what else is missing comes from wheels/, which

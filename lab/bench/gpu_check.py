@@ -17,8 +17,8 @@ from lab.bench.gpu.child import CommandEnd, run_within
 from lab.bench.gpu.parts import GROUPS, PARTS, CheckPart
 from lab.bench.gpu.report import Report
 
-_LACKS = {"found no GPU": "needs a GPU", "needs Triton": "needs Triton"}
-"""What a command's last line says of a machine without a GPU, and the reason that is reported."""
+_NO_GPU = "found no GPU"
+"""What a command's last line says on a machine without a GPU."""
 
 
 def main(words: list[str]) -> int:
@@ -70,10 +70,8 @@ def _judged(report: Report, part: CheckPart, ended: CommandEnd) -> tuple[str, st
     verdicts = [row["holds"] for row in rows if "holds" in row]
     if ended.code is None:
         return "failed", f"exceeded its {part.limit_s} s"
-    if not torch.cuda.is_available() and ended.code == 2:
-        for text, lacks in _LACKS.items():
-            if text in last:
-                return "not reached", lacks
+    if not torch.cuda.is_available() and ended.code == 2 and _NO_GPU in last:
+        return "not reached", "needs a GPU"
     if ended.code and all(verdicts):
         return "failed", f"ended with {ended.code}{last}"
     if not verdicts:

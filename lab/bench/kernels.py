@@ -1,13 +1,11 @@
 """`lab kernels`: compare the GPU step's kernels with budgets, on a machine without a GPU."""
 
 import argparse
-from typing import get_args
 
 from bertbench.cli.arguments import words_of
 from bertbench.common.errors import ConfigError
 from bertbench.common.paths import shown_path
 from bertbench.common.progress import Progress
-from bertbench.model.options import ResidualName
 from lab.bench.budgets import FILE, broken_budgets, budgets
 from lab.bench.harness import BenchResult, command, option, table_lines
 from lab.kernels.absent_gpu import GPUS, check_triton
@@ -51,7 +49,7 @@ add_arguments, run = command(
             help=f"of {', '.join(GPUS)}: A100, H100 and H200, B200 (default: all)",
         ),
         option(
-            "--residual", choices=get_args(ResidualName), default="fp32",
+            "--residual", choices=("fp32", "bf16"), default="fp32",
             help="format of hidden states between layers, like precision.residual (default fp32)",
         ),
         option("--optimizer", choices=("torch", "triton"), default="torch", help="like optimizer.impl (default torch)"),

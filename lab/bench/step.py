@@ -51,6 +51,7 @@ from lab.bench.step_process import Step, StepProcess, Took
 
 _DTYPES: dict[str, tuple[PrecisionName, ...]] = {"cpu": ("fp32", "bf16"), "cuda": ("fp32", "bf16", "fp16")}
 _OURS = Baseline("bertbench", "ours")
+ATTENTIONS = tuple(dict.fromkeys(baseline.attention for baseline in BASELINES))
 _TOKENS = 2048  # about the size of a batch
 _GPU_BATCH = 24  # of 48, transformers eager takes over 61 GB of an H100's 80 in BERT-Large, beside our 16
 _COLUMNS = {
@@ -88,6 +89,7 @@ def measure(arguments: argparse.Namespace, progress: Progress) -> BenchResult:
     on_gpu = arguments.device == "cuda"
     sizes = words_of(arguments.sizes, "--sizes", tuple(SHAPES))
     dtypes = words_of(arguments.dtypes or ("bf16" if on_gpu else "fp32,bf16"), "--dtypes", _DTYPES[arguments.device])
+    arguments.attention = words_of(arguments.attention, "--attention", ATTENTIONS)
     arguments.batch = arguments.batch or (_GPU_BATCH if on_gpu else 8)
     torch.set_num_threads(arguments.threads)
     if not stock.has_transformers():
@@ -124,7 +126,7 @@ def measure_size(
     with StepProcess(_OURS.name, _ours, *where, *built) as our_program:
         ours = {_OURS.name: _visits(our_program, batches)}
         all_of_ours = turns(ours)[_OURS.name]
-        for kind in _baselines(arguments.compile, device):
+        for kind in _baselines(arguments, device):
             its_batches = grouped if kind.grouped else batches
             with StepProcess(kind.name, build_baseline, *where, kind, *built) as program:
                 steps = turns({**ours, kind.name: _visits(program, its_batches)})
@@ -141,12 +143,15 @@ def measure_size(
     return [measured(_OURS, batches * (1 + len(rows)), all_of_ours, MedianRatio(1.0)), *rows]
 
 
-def _baselines(compiled: bool, device: torch.device) -> list[Baseline]:
+def _baselines(arguments: argparse.Namespace, device: torch.device) -> list[Baseline]:
     if not stock.has_transformers():
         return []
-    return [
-        baseline for baseline in BASELINES if (compiled or not baseline.compiled) and device.type in baseline.devices
-    ]
+    chosen = []
+    for baseline in BASELINES:
+        is_wanted = baseline.attention in arguments.attention and (arguments.compile or not baseline.compiled)
+        if is_wanted and device.type in baseline.devices:
+            chosen.append(baseline)
+    return chosen
 
 
 def _visits(program: StepProcess, batches: list[Columns]) -> Callable[[int], Took]:
@@ -240,6 +245,10 @@ add_arguments, run = command(
     more=[
         option("--sizes", default="small", metavar="A,B", help=f"of {', '.join(SHAPES)} (default small)"),
         option("--dtypes", metavar="A,B", help="fp32, bf16, on a GPU fp16 (default fp32,bf16 on a CPU, bf16 on a GPU)"),
+        option(
+            "--attention", default=",".join(ATTENTIONS), metavar="A,B",
+            help=f"transformers' attention: of {', '.join(ATTENTIONS)} (default all); eager takes the most memory",
+        ),
         add_device,
         option(
             "--compile", action=argparse.BooleanOptionalAction, default=True,

@@ -7,6 +7,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from itertools import chain
 from typing import Any
 from unittest import mock
 
@@ -15,6 +16,8 @@ from torch import Tensor
 _BYTES_AN_ELEMENT = {"update_chunks": 28, "apply_chunks": 12, "square_chunks": 4, "norm_tensors": 0}
 """Reads and writes per element: 4 reads and 3 writes (gradient, weight, moments); 2 reads and 1 write (weight, update);
 1 read; one number a chunk, counted as 0."""
+_WRITES_COPIES = "apply_chunks"
+"""LAMB's kernel that writes weights, and their 16-bit copies."""
 _ALIGNED = 16
 
 
@@ -25,7 +28,9 @@ class ChunkedKernels:
         self.launches: Counter[str] = Counter()
         """By the kernel's name."""
         self.bytes = 0.0
-        self._elements: dict[int, float] = {}  # elements of a chunk, by the id of its table, which its plan keeps
+        # of a chunk, by the id of its table, which its plan keeps
+        self._elements: dict[int, float] = {}
+        self._bytes_of_copies: dict[int, float] = {}
 
     def clear(self) -> None:
         """Count from 0."""
@@ -37,11 +42,14 @@ class ChunkedKernels:
         """Let kernels count instead of running, and let plans accept fake tensors."""
         from bertbench.optim import chunks, triton_step  # noqa: PLC0415 - Triton, which is optional
 
-        def planned(lists: Sequence[Sequence[Tensor]], chunk: int) -> chunks.Chunks:
-            plan = chunks.Chunks(lists, chunk)
+        def planned(lists: Sequence[Sequence[Tensor]], chunk: int, companions: chunks.Companions = ()) -> chunks.Chunks:
+            plan = chunks.Chunks(lists, chunk, companions)
             # in a run, gradients stay in their buckets
-            plan.are_of = lambda lists: True  # type: ignore[method-assign]
-            self._elements[id(plan.tables[0])] = sum(tensor.numel() for tensor in lists[0]) / plan.count
+            plan.are_of = lambda lists, companions=(): True  # type: ignore[method-assign]
+            table = id(plan.tables[0])
+            copies = [copy for copy in chain.from_iterable(companions) if copy is not None]
+            self._elements[table] = sum(tensor.numel() for tensor in lists[0]) / plan.count
+            self._bytes_of_copies[table] = sum(copy.nbytes for copy in copies) / plan.count
             return plan
 
         counting: dict[str, Any] = {name: _Kernel(name, self._launched) for name in _BYTES_AN_ELEMENT}
@@ -54,6 +62,8 @@ class ChunkedKernels:
     def _launched(self, name: str, programs: int, table: object) -> None:
         self.launches[name] += 1
         self.bytes += _BYTES_AN_ELEMENT[name] * self._elements.get(id(table), 0.0) * programs
+        if name == _WRITES_COPIES:
+            self.bytes += self._bytes_of_copies.get(id(table), 0.0) * programs
 
 
 @dataclass

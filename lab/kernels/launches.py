@@ -11,7 +11,8 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 _NO_KERNEL = {"empty", "empty_like", "empty_strided", "new_empty", "new_empty_strided", "_local_scalar_dense", "detach"}
 _READS_NOTHING = {"zero_", "fill_", "new_zeros", "zeros_like", "ones_like"}
-_SEVERAL = {"_flash_attention_backward": 3}  # FlashAttention-2: dO times O, the gradients, and dQ's conversion
+_COUNTED = {"aten", "bertbench"}  # torch's operators, and ours
+_SEVERAL = {"flash_gradient": 3}  # FlashAttention-2: dO times O, the gradients, and dQ's conversion
 # ATen/native/cuda/MultiTensorApply.cuh, built for CUDA 13: how many tensors of each list and blocks one launch takes
 _TENSORS = {1: 770, 2: 448, 3: 336, 4: 252, 5: 210}
 _BLOCKS, _CHUNK = 2240, 65_536
@@ -56,14 +57,14 @@ class EagerOperations(TorchDispatchMode):
         """Run the operation and count it."""
         result = function(*arguments, **(options or {}))
         name = function.overloadpacket.__name__
-        if self._counts and function.namespace == "aten" and name not in _NO_KERNEL and not function.is_view:
+        if self._counts and function.namespace in _COUNTED and name not in _NO_KERNEL and not function.is_view:
             self.launches[name] += _launches(name, arguments)
             read = () if name in _READS_NOTHING else (arguments, options)
             # in-place multi-tensor operations return nothing: they write their first tensors
             written = arguments[0] if result is None else result
             moved = _bytes((read, written))
             self.bytes += moved
-            if "flash_attention" in name:
+            if "flash" in name:
                 self.attention_bytes += moved
         return result
 

@@ -22,7 +22,7 @@ from torch.overrides import TorchFunctionMode
 
 from bertbench.balance.random_samples import draw_lengths, samples_of_lengths
 from bertbench.config.optimizer import Implementation, OptimizerSettings
-from bertbench.gradients.buckets import Buckets, bucket_table
+from bertbench.gradients.buckets import Buckets, ModelWeights, bucket_table
 from bertbench.gradients.clip import after_coefficient, gradient_norm
 from bertbench.loading.batch import Batch, batch_of
 from bertbench.loading.filler import filled
@@ -32,6 +32,7 @@ from bertbench.model.compiled import compile_pieces
 from bertbench.model.encoder import Normalised
 from bertbench.model.loss import weighted_loss
 from bertbench.model.options import ResidualName
+from bertbench.model.rounded_weights import RoundedWeights, rounded_layers
 from bertbench.model.shape import BertShape
 from bertbench.optim.adam import MultiTensorAdam
 from bertbench.optim.fused import FusedStep
@@ -156,6 +157,7 @@ class _Step:
         self._parameters = list(self._model.parameters())
         self._buckets = Buckets(bucket_table(self._parameters[::-1], None)).all
         lamb, fused = OptimizerSettings(name="lamb", learning_rate=_RATE), self._model.fused_parameters()
+        self._rounded = RoundedWeights(rounded_layers(self._model), _PRODUCTS)
         self._norm: Callable[[], Tensor]
         self._updating: Callable[[], AbstractContextManager[None]]
         if impl == "triton":
@@ -163,10 +165,13 @@ class _Step:
 
             step = TritonStep()
             self._norm, self._updating = TritonNorm(self._parameters), chunked.counted
-            self._optimizer = MultiTensorAdam(self._parameters, lamb, fused, step, step)
+            copies = self._rounded.copies
+            self._optimizer = MultiTensorAdam(self._parameters, lamb, fused, step, step, rounded=copies)
+            self._weights = ModelWeights(self._rounded, written_by_step=True)
         else:
             self._norm, self._updating = partial(gradient_norm, self._parameters), nullcontext
             self._optimizer = MultiTensorAdam(self._parameters, lamb, fused, FusedStep(self._parameters[0].device))
+            self._weights = ModelWeights(self._rounded)
 
     def pieces(self) -> dict[str, Callable[[], None]]:
         """Return, by name, a function that runs each piece once."""
@@ -224,6 +229,7 @@ class _Step:
                 parameter.grad = torch.empty_like(parameter)
         with self._updating():
             self._optimizer.step(_RATE, after_coefficient(self._norm(), 1.0))
+            self._weights.publish()
 
     def _step(self) -> None:
         """Run the model forward and backward, update, and zero the gradients."""

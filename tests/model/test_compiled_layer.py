@@ -19,6 +19,7 @@ from bertbench.model.compiled_layer import hashed_dropout, hashed_numbers
 from bertbench.model.gelu_gradient import ROWS, gelu_gradient
 from bertbench.model.loss import weighted_loss
 from bertbench.model.options import ResidualName
+from bertbench.model.rounded_weights import RoundedWeights, rounded_layers
 from bertbench.model.shape import BertShape
 from tests.compiling import compiled_by
 
@@ -83,6 +84,24 @@ def test_each_gradient_is_that_of_the_plain_layers(residual: ResidualName, autoc
         assert (ours[name] - gradient).norm() < allowed, name
 
 
+def test_products_read_copies_of_the_weights_that_are_rounded_already() -> None:
+    torch.manual_seed(3)
+    model, batch = Bert(SHAPE), batch_of(3, 12)
+    with_copies = joined(model)
+    rounded = RoundedWeights(rounded_layers(with_copies), torch.bfloat16)
+    assert len(rounded.copies) == 4 * SHAPE.layers
+    with torch.autocast("cpu", torch.bfloat16):
+        expected, ours = gradients(joined(model), batch), gradients(with_copies, batch)
+    assert all(torch.equal(ours[name], gradient) for name, gradient in expected.items())
+    for copied in rounded.copies.values():
+        copied.zero_()
+    with torch.autocast("cpu", torch.bfloat16):
+        without_weights = with_copies(*batch.inputs)
+    in_fp32 = with_copies(*batch.inputs)
+    torch.testing.assert_close(in_fp32, joined(model)(*batch.inputs), atol=0, rtol=0)
+    assert (without_weights.masked_lm_MV - in_fp32.masked_lm_MV).abs().max() > 0.1
+
+
 def test_joined_pieces_wait_for_the_weights_of_each_layer() -> None:
     """With optimizer.sharded, a layer's forward pre-hook waits for weights that still arrive from other ranks."""
     torch.manual_seed(2)
@@ -108,10 +127,10 @@ def test_products_write_gradients_of_weights_in_float32_where_a_gpu_can(monkeypa
     monkeypatch.setattr(torch, "mm", mm)
     values, weight, bias = torch.randn(6, 3).bfloat16(), torch.randn(5, 3, requires_grad=True), torch.randn(5)
     expected = torch.ones(5, 6) @ values.float()
-    compiled_layer._Product.apply(values, weight).sum().backward()
+    compiled_layer._Product.apply(values, weight, weight.detach().bfloat16()).sum().backward()
     assert weight.grad is not None
     assert torch.equal(weight.grad, expected), "rounded to bfloat16 on the way"
-    compiled_layer._Linear.apply(values, weight, bias, False).sum().backward()
+    compiled_layer._Linear.apply(values, weight, weight.detach().bfloat16(), bias, False).sum().backward()
     assert formats == [(torch.bfloat16, torch.float32)] * 2
 
 

@@ -5,6 +5,7 @@ import math
 import multiprocessing
 import re
 from functools import partial
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -91,6 +92,66 @@ def test_the_trust_ratio_is_one_where_a_norm_is_zero(alone: dict[str, Any]) -> N
     still, grows = alone["zero norms"]
     assert still == [1.0] * 4
     assert grows == pytest.approx([-0.1, 0.1, -0.1, 0.1])
+
+
+def copies_of_weights(options: OptimizerSettings, dtype: torch.dtype) -> tuple[int, bool]:
+    """Elements of copies that aren't their rounded weights; whether weights are those of a step without copies."""
+    ours, without = matrices(*SHAPES), matrices(*SHAPES)
+    copied = {ours[at]: torch.zeros(SHAPES[at], dtype=dtype) for at in (0, 1, 3)}
+    fused: dict[torch.Tensor, int] = {ours[1]: 2, without[1]: 2}
+    step = step_of()
+    optimizers = (
+        MultiTensorAdam(ours, options, fused, step, step, rounded=copied),
+        MultiTensorAdam(without, options, fused, step_of(), step_of()),
+    )
+    for number in range(2):
+        for optimizer, its in zip(optimizers, (ours, without), strict=True):
+            draw_gradients(its, number)
+            optimizer.step(0.03)
+    wrong = sum(int((by_interpreter_in(dtype, weight.detach()) != copy).sum()) for weight, copy in copied.items())
+    same = all(torch.equal(one, other) for one, other in zip(ours, without, strict=True))
+    return wrong, same
+
+
+def by_interpreter_in(dtype: torch.dtype, weight: torch.Tensor) -> torch.Tensor:
+    """The numbers in 16 bits: Triton's interpreter cuts off what bf16 can't hold, where a GPU rounds (see below)."""
+    if dtype == torch.bfloat16:
+        weight = (weight.view(torch.int32) >> 16 << 16).view(torch.float32)
+    return weight.to(dtype)
+
+
+def test_copies_are_the_new_weights_rounded_and_change_no_weight(alone: dict[str, Any]) -> None:
+    assert len(alone["copies"]) == 4
+    for case, found in alone["copies"].items():
+        assert found == (0, True), case
+
+
+def with_summed_gradients(options: OptimizerSettings) -> tuple[bool, bool]:
+    """Whether norms, and weights after two steps, are those of the same gradients in float32."""
+    ours, plain = matrices(*SHAPES), matrices(*SHAPES)
+    summed = {weight: torch.empty_like(weight, dtype=torch.bfloat16, requires_grad=False) for weight in ours}
+    step, plain_step = step_of(), step_of()
+    optimizers = (
+        MultiTensorAdam(ours, options, None, step, step, summed=summed),
+        MultiTensorAdam(plain, options, None, plain_step, plain_step),
+    )
+    norms_of = kernels().TritonNorm(ours, summed), kernels().TritonNorm(plain)
+    same_norms = True
+    for number in range(2):
+        draw_gradients(plain, number)
+        for weight, other in zip(ours, plain, strict=True):
+            summed[weight].copy_(other.grad)
+            other.grad = summed[weight].float()
+            weight.grad = torch.full_like(weight, math.nan)  # what the updates overwrite
+        found, expected = (norm() for norm in norms_of)
+        same_norms = same_norms and torch.equal(found, expected)
+        for optimizer in optimizers:
+            optimizer.step(0.03, torch.tensor(0.5))
+    return same_norms, all(torch.equal(one, other) for one, other in zip(ours, plain, strict=True))
+
+
+def test_gradients_summed_in_16_bits_are_read_as_they_are(alone: dict[str, Any]) -> None:
+    assert alone["summed"] == dict.fromkeys(BOTH, (True, True))
 
 
 def slices_beside_plain_ones(world: World, options: OptimizerSettings) -> float:
@@ -226,15 +287,17 @@ def on_ranks(world: World) -> dict[str, Any]:
         "zero norms": zero_norms(),
         "launches and bytes": [launches_and_bytes(count) for count in (1, 4)],
         "norms": norms(),
+        "summed": {options: with_summed_gradients(options) for options in BOTH},
+        "copies": {case: copies_of_weights(*case) for case in product(BOTH, (torch.bfloat16, torch.float16))},
     }
 
 
-def by_interpreter(count: int, function: Any) -> list[Any]:
+def by_interpreter(count: int, function: Any, *arguments: Any) -> list[Any]:
     """What each rank answers, in new processes: Triton reads once, when it is imported, whether it is to interpret."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("TRITON_INTERPRET", "1")
         patch.setattr(ranks, "CONTEXT", multiprocessing.get_context("spawn"))
-        return ranks.run_ranks(count, function)
+        return ranks.run_ranks(count, function, *arguments)
 
 
 @pytest.fixture(scope="module")
@@ -262,15 +325,30 @@ _SIGNATURES = {
 
 
 @pytest.mark.parametrize("arch", [80, 90])
+@pytest.mark.parametrize("halves", [False, True])
 @pytest.mark.parametrize("name", _SIGNATURES)
-def test_machine_code_has_no_spills_and_loads_16_bytes_at_a_time(name: str, arch: int, tmp_path: Path) -> None:
+def test_machine_code_has_no_spills_and_loads_16_bytes_at_a_time(
+    name: str, halves: bool, arch: int, tmp_path: Path
+) -> None:
     module = kernels()
     constants: dict[str, Any] = {"ALIGNED": True, "CHUNK": module.CHUNK, "BLOCK": module.BLOCK}
-    if name == "update_chunks":
-        constants["LAMB"] = True
+    half = triton.language.bfloat16 if halves else None
+    match name:
+        case "update_chunks":
+            constants |= {"LAMB": True, "ROUNDED": half, "SUMMED": half}
+        case "apply_chunks":
+            constants |= {"ROUNDED": half}
+        case "square_chunks":
+            constants |= {"FORMAT": half or triton.language.float32}
     ptx, used = machine_code(getattr(module, name), _SIGNATURES[name], constants, arch, tmp_path)
-    wide = sum(".v4." in load for load in re.findall(r"ld\.global\S*", ptx))
-    assert wide >= {"update_chunks": 8, "apply_chunks": 4, "square_chunks": 2}[name], "a thread's 8 elements: 2 loads"
+    loads = re.findall(r"ld\.global\S*", ptx)
+    # a thread's 8 elements are 2 loads of 16 bytes, or of 8 bytes in bf16
+    in_half = 2 if halves and name != "apply_chunks" else 0
+    assert sum(".v2." in load for load in loads) >= in_half
+    wide = {"update_chunks": 8, "apply_chunks": 4, "square_chunks": 2}[name] - in_half
+    assert sum(".v4." in load for load in loads) >= wide
+    if halves and name == "apply_chunks":
+        assert "cvt.rn.bf16" in ptx, "rounds to the nearest"
     assert used.spill_bytes == 0
     assert used.registers <= 96, "5 blocks of 128 threads on a multiprocessor"
 

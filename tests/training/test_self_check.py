@@ -1,9 +1,9 @@
 """A run's fast paths, checked before its clock starts: sound ones stay, and one that computes wrongly is refused."""
 
-import sys
 from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
+from typing import Any
 from unittest import mock
 
 import pytest
@@ -18,6 +18,7 @@ from bertbench.model.products import Shape
 from bertbench.training import graph_trainer
 from bertbench.training.self_check import StepResult, check_fast_paths, length_of, masks_problem, take_step
 from tests.conftest import Tiny
+from tests.optim import apex_like
 from tests.ranks import run_ranks
 from tests.training.test_graphs import as_on_a_gpu
 
@@ -39,6 +40,26 @@ def test_sound_paths_stay_on_every_rank(tiny: Tiny, settings: tuple[str, ...]) -
 
 def checked(world: World, system: System, wanted: Arithmetic, *take: Callable[..., StepResult]) -> Arithmetic:
     return check_fast_paths(system, world, wanted, *take)
+
+
+def test_a_16_bit_residual_is_checked_and_replaced_by_fp32_where_it_computes_wrongly(tiny: Tiny) -> None:
+    wanted = arithmetic(precision="bf16", residual="bf16")
+    system = tiny("launch.ranks_per_node=1")
+    (sound,) = run_ranks(1, checked, system, wanted)
+    assert (sound.checked, sound.refused, sound.residual) == (("bf16", "bf16 residual"), (), "bf16")
+    (found,) = run_ranks(1, checked, system, wanted, with_wrong_residual)
+    assert (found.precision, found.residual) == ("bf16", "fp32")
+    (refused,) = found.refused
+    assert refused.startswith("bf16 residual refused: ")
+    assert refused.endswith("; hidden states in fp32 instead")
+
+
+def with_wrong_residual(system: System, world: World, products: dict[Shape, Products]) -> StepResult:
+    """A step whose loss is a fifth larger with hidden states in bf16."""
+    result = take_step(system, world, products)
+    if system.precision.residual == "bf16":
+        result["loss"] *= 1.2
+    return result
 
 
 def test_plain_arithmetic_has_nothing_to_check(tiny: Tiny) -> None:
@@ -141,15 +162,27 @@ def check_stale(world: World, system: System) -> Arithmetic:
         return check_fast_paths(system, world, wanted, lambda *_: {"loss": torch.ones(())})
 
 
-def test_apex_without_moments_to_show_is_no_obstacle(tiny: Tiny) -> None:
-    (found,) = run_ranks(1, check_beside_apex, tiny("launch.ranks_per_node=1"))
-    assert (found.checked, found.refused, found.impl) == (("bf16",), (), "apex")
+def test_apexs_optimizer_is_checked_beside_torchs(tiny: Tiny) -> None:
+    system = tiny("launch.ranks_per_node=1")
+    (found,) = run_ranks(1, check_beside_apex, system, 1.0)
+    assert (found.checked, found.refused, found.impl) == (("bf16", "apex's optimizer"), (), "apex")
+    (found,) = run_ranks(1, check_beside_apex, system, 1.3)
+    (refusal,) = found.refused
+    assert refusal.startswith("apex's optimizer refused: ") and refusal.endswith("; torch's optimizer instead")
+    assert found.impl == "torch"
 
 
-def check_beside_apex(world: World, system: System) -> Arithmetic:
-    """Check bf16 in a run whose optimizer is apex's; torch's stands for it here."""
+def check_beside_apex(world: World, system: System, rate_factor: float) -> Arithmetic:
+    """Check a run whose optimizer is apex's, which stands in with a rate that is wrong by a factor."""
     optimizer = system.optimizer.model_copy(update={"impl": "apex"})
-    with mock.patch.dict(sys.modules, {"apex": mock.Mock(), "apex.optimizers": mock.Mock(FusedAdam=torch.optim.AdamW)}):
+    original = apex_like.FusedAdam.step
+
+    def step(adam: apex_like.FusedAdam, closure: Any = None) -> None:
+        for group in adam.param_groups:
+            group["lr"] *= rate_factor
+        original(adam, closure)
+
+    with apex_like.apex_installed(), mock.patch.object(apex_like.FusedAdam, "step", step):
         wanted = arithmetic(precision="bf16", impl="apex")
         return check_fast_paths(system.model_copy(update={"optimizer": optimizer}), world, wanted)
 
@@ -164,19 +197,23 @@ def test_a_record_keeps_what_was_checked_and_refused_and_what_a_resumed_run_uses
     ]
 
 
-@pytest.mark.parametrize(("name", "mode", "impl"), [
-    ("dgxa100_n1", "graphs", "triton"),
-    ("dgxa100_n128", "graphs", "triton"),
-    ("dgxh200_n1", "graphs", "triton"),
-    ("dgxa100_n8_open", "graphs", "triton"),
-    ("bert10b_n128", "default", "torch"),  # a split model
-    ("cpu_demo", "none", "torch"),
+@pytest.mark.parametrize(("name", "mode", "impl", "residual"), [
+    ("dgxa100_n1", "graphs", "triton", "bf16"),
+    ("dgxa100_n1 precision.compute=fp16", "default", "triton", "fp32"),
+    ("dgxa100_n128", "graphs", "triton", "bf16"),
+    ("dgxh200_n1", "graphs", "triton", "bf16"),
+    ("gpu_1", "graphs", "triton", "bf16"),
+    ("dgxa100_n8_open", "graphs", "triton", "bf16"),
+    ("bert10b_n128", "default", "torch", "fp32"),  # a split model
+    ("cpu_demo", "none", "torch", "fp32"),
+    ("cpu_demo precision.residual=auto", "none", "torch", "fp32"),
 ])  # fmt: skip
-def test_auto_is_the_fastest_path_that_the_other_settings_allow(name: str, mode: str, impl: str) -> None:
+def test_auto_is_the_fastest_path_that_the_other_settings_allow(name: str, mode: str, impl: str, residual: str) -> None:
     name, *overrides = name.split()
     system = load_system(name, overrides)
     found = with_fastest_paths(system, arithmetic(precision=system.precision.compute, compile=None, impl=None))
-    assert (found.compile, found.impl) == (mode, impl)
+    assert (found.compile, found.impl, found.residual) == (mode, impl, residual)
+    assert found.applied(system).precision.residual == residual
 
 
 def test_a_gpu_is_checked_on_sequences_as_long_as_the_run_s() -> None:

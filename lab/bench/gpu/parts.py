@@ -25,38 +25,48 @@ class CheckPart(NamedTuple):
 
 PARTS = (
     CheckPart(
-        "demo", "product", "run_and_time.sh trains the demo to its target on one GPU", 180,
-        "lab.bench.gpu.parts product.demo",
+        "rates", "where", "the rate of each kernel of a step, the GPU's clocks, cuDNN's descriptor of it", 120,
+        "lab.bench.gpu.parts rates.rates",
     ),
     CheckPart(
-        "large", "product", "200 steps of BERT-Large by run_and_time.sh, fast and plain", 390,
-        "lab.bench.gpu.parts product.large",
+        "large", "where", "steps of BERT-Large as they come: rate, filler, memory, and kernels by name", 330,
+        "lab.bench.gpu.parts steps.large",
     ),
     CheckPart(
-        "tests", "correct", "flash attention's error, half precision, recompiles, read-backs", 150,
+        "optim", "where", "LAMB beside torch's fused AdamW", 60, "bertbench lab update --json --device cuda"
+    ),
+    CheckPart(
+        "dropout", "where", "dropout in CUDA graphs draws a new mask at each replay", 75,
+        "lab.bench.gpu.parts training.dropout",
+    ),
+    CheckPart(
+        "variants", "variants", "steps of BERT-Large with other batches and kernels, and their losses", 585,
+        "lab.bench.gpu.parts steps.variants",
+    ),
+    CheckPart(
+        "tests", "correctness", "flash attention's error, half precision, recompiles, read-backs", 150,
         "pytest -q -p lab.bench.gpu.pytest_rows tests/gpu/test_gpu.py",
     ),
     CheckPart(
-        "capture", "correct", "whole steps as CUDA graphs: legal, and the same losses", 290,
+        "capture", "correctness", "whole steps as CUDA graphs: legal, and the same losses", 260,
         "lab.bench.gpu.parts training.capture",
     ),
     CheckPart(
-        "trainer", "correct", "every optimizer in the trainer, on one rank and on all", 140,
+        "trainer", "correctness", "sharded, Triton's and fp16's trainers, on one rank and on all", 175,
         "lab.bench.gpu.parts training.optimizers",
     ),
     CheckPart(
-        "step", "speed", "samples/s beside transformers, flash attention among them", 360,
-        "bertbench lab step --json --device cuda --sizes large --no-compile",
+        "step", "product", "samples/s beside transformers, flash attention among them", 240,
+        "bertbench lab step --json --device cuda --sizes large --no-compile --batch 32 "
+        "--attention sdpa,unpadded_kernel",
     ),
     CheckPart(
-        "optim", "speed", "LAMB beside torch's fused AdamW", 60, "bertbench lab update --json --device cuda"
+        "plain", "product", "200 steps of BERT-Large by run_and_time.sh without a fast path", 165,
+        "lab.bench.gpu.parts product.plain",
     ),
     CheckPart(
-        "computed", "speed", "the steps that kernels' bytes and launches predict, to read beside those timed", 150,
-        "bertbench lab roofline --json",
-    ),
-    CheckPart(
-        "trace", "profile", "where the time of a step of BERT-Large goes", 210, "lab.bench.gpu.parts product.profile"
+        "demo", "product", "run_and_time.sh trains the demo to its target on one GPU", 180,
+        "lab.bench.gpu.parts product.demo",
     ),
 )  # fmt: skip
 

@@ -9,7 +9,6 @@ import sys
 import tempfile
 from collections.abc import Collection, Iterator, Sequence
 from contextlib import contextmanager
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +17,7 @@ from bertbench.data.store.manifest import Manifest, Tokenizer
 from bertbench.data.store.shards import write_split
 from bertbench.model.shape import SHAPES, BertShape
 from lab.bench.gpu.child import run_within
-from lab.bench.gpu.stand import Row, Unfit, attempt, print_row
+from lab.bench.gpu.stand import Row, Unfit, print_row
 from lab.bench.gpu.text import learnable
 from lab.bench.short_run import model_section
 
@@ -35,30 +34,17 @@ _WARM_UP = 20  # steps before the rate is read
 
 def demo() -> None:
     """Train the demo to its target on a GPU."""
-    with _folder():
+    with own_folder():
         words = [sys.executable, "-m", "bertbench", "data", "prepare", "--system", "cpu_demo"]
         subprocess.run(words, check=True, stdout=sys.stderr)
         print_row(trained("cpu_demo", _ONE_GPU))
 
 
-def large() -> None:
-    """Train BERT-Large for 200 steps: fast as it comes, then plainly."""
-    with _folder() as folder:
+def plain() -> None:
+    """Train BERT-Large for 200 steps without a fast path, for the loss and the rate beside those of steps.py."""
+    with own_folder() as folder:
         system = write_system(folder, SHAPES["large"], _BATCH, _STEPS)
-        for choice, settings in (("as it comes", ()), ("plain", _PLAIN)):
-            attempt(choice, partial(_say_trained, choice, str(system), settings))
-
-
-def _say_trained(choice: str, system: str, settings: Sequence[str]) -> None:
-    print_row({"choice": choice, **trained(system, settings, (_TARGET_REACHED, _TARGET_MISSED))})
-
-
-def profile() -> None:
-    """Profile a step of BERT-Large, its kernels launched one by one: a recorded step's aren't of any phase."""
-    with _folder() as folder:
-        system = write_system(folder, SHAPES["large"], _BATCH, _STEPS)
-        log = Path(_run([str(system), "--profile", "--set", "compute.compile=default"])["log"])
-        print_row({**json.loads((log.with_suffix("") / "profile.json").read_text()), "holds": True})
+        print_row({"choice": "plain", **trained(str(system), _PLAIN, (_TARGET_REACHED, _TARGET_MISSED))})
 
 
 def trained(system: str, settings: Sequence[str], codes: Collection[int] = (_TARGET_REACHED,)) -> Row:
@@ -109,7 +95,8 @@ def write_system(folder: Path, shape: BertShape, batch: int, steps: int) -> Path
 
 
 @contextmanager
-def _folder() -> Iterator[Path]:
+def own_folder() -> Iterator[Path]:
+    """Give a folder for data and runs, which the commands of this process use, and remove it."""
     with tempfile.TemporaryDirectory() as folder:
         os.environ["DATADIR"], os.environ["LOGDIR"] = str(Path(folder) / "data"), str(Path(folder) / "runs")
         yield Path(folder)

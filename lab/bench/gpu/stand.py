@@ -13,7 +13,7 @@ import torch
 
 from bertbench.model.shape import SHAPES, BertShape
 
-_TINY = BertShape(512, 16, 2, 2, 24, 48, hidden_dropout=0.0, attention_dropout=0.0)
+TINY = BertShape(512, 16, 2, 2, 24, 48, hidden_dropout=0.0, attention_dropout=0.0)
 
 Row = dict[str, Any]
 """One result: plain values, for JSON; `holds` is its verdict."""
@@ -45,7 +45,7 @@ class Stand(NamedTuple):
 def stand() -> Stand:
     """Return the largest stand that this machine allows."""
     if not torch.cuda.is_available():
-        return Stand("cpu", 0, _TINY, 6, 3)
+        return Stand("cpu", 0, TINY, 6, 3)
     dropless = replace(SHAPES["small"], hidden_dropout=0.0, attention_dropout=0.0)
     return Stand("cuda", torch.cuda.device_count(), dropless, 32, 6)
 

@@ -64,7 +64,8 @@ def test_pieces_keep_their_budgets_in_hopper_s_machine_code() -> None:
     scores, words = 1_280 * 30_528 * 2 / 1e6, 30_528 * 1_024 * (4 + 2) / 1e6
     assert 2 * words < head.megabytes_beside_products < 2 * words + 2.5 * scores
     assert 10 <= optimizer.launches <= 20
-    assert 42 * 336.2 <= optimizer.megabytes <= 44.1 * 336.2, "bytes a parameter: of a matrix 44, of vectors 32"
+    # bytes a parameter: of a matrix 44, of its copy in 16 bits 2 more, of vectors 32
+    assert 45 * 336.2 <= optimizer.megabytes <= 46 * 336.2
 
 
 @pytest.mark.slow

@@ -165,7 +165,7 @@ LAYOUT_RULES: tuple[Rule, ...] = (
             "communication.compression": ("none",),
             "communication.hierarchical": (False,),
             "precision.compute": NOT_FP16,
-            "precision.residual": ("fp32",),
+            "precision.residual": ("auto", "fp32"),
             "optimizer.name": ("adam", "lamb"),
             "optimizer.sharded": (False,),  # parallel.fully_shard alone does more
             "optimizer.impl": ("auto", "torch"),

@@ -51,8 +51,8 @@ class OptimizerSettings(Section):
     weight_decay: NonNegativeFloat = 0.01
     """Decay of the matrices, as a factor of the learning rate; biases and LayerNorms have none."""
     impl: Implementation = "torch"
-    """`triton`: kernels of ours for CUDA, few launches for all tensors (tried on no GPU yet); `apex`: NVIDIA apex's
-    FusedLAMB or FusedAdam, which their PyTorch container brings; `auto`: triton on cuda, if it is installed and passes
+    """`triton`: kernels of ours for CUDA, few launches for all tensors; `apex`: NVIDIA apex's FusedLAMB or FusedAdam,
+    which their PyTorch container brings (tried on no GPU yet); `auto`: triton on cuda, if it is installed and passes
     the check of a run's fast paths, else torch."""
     ema_decay: Fraction = 0.0
     """Evaluate an exponential moving average of the weights, which keeps this share of itself at each step; 0: the

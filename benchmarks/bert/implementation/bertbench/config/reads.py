@@ -212,7 +212,7 @@ _EVALUATE: Declaration = {
     "precision.compute": ReadAs(
         ("bf16", "fp16", "fp32"), "measuring a format's speed takes longer than one evaluation"
     ),
-    "precision.residual": _unread("an evaluation keeps hidden states in fp32", "fp32"),
+    "precision.residual": _unread("an evaluation keeps hidden states in fp32", "auto", "fp32"),
     "compute.compile": _unread("compiling takes longer than one evaluation", None, "none", "auto"),
     "compute.products": _unread("an evaluation multiplies by torch's own products", "torch"),
 }
@@ -275,7 +275,7 @@ _COST: Declaration = {
     "model.checkpoint": NO_EFFECT,
     "model.initial_weights": NO_EFFECT,
     "precision.compute": _unread("the cost is measured in fp32", "fp32"),
-    "precision.residual": _unread("the cost is measured in fp32", "fp32"),
+    "precision.residual": _unread("the cost is measured in fp32", "auto", "fp32"),
     "compute.compile": _unread("the cost is measured without torch.compile", None, "none", "auto"),
     "compute.products": _unread("the cost is measured with torch's own products", "torch"),
     "parallel": _unread("the cost is measured on a whole model", 1, False),

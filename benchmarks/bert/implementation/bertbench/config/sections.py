@@ -312,7 +312,8 @@ class Precision(Section):
     ones."""
     residual: ResidualName = "fp32"
     """Format of the hidden states between layers. `bf16` moves 8 % fewer bytes a layer on a GPU, and wants
-    `compute` bf16."""
+    `compute` bf16. `auto` takes it on a GPU that computes in bf16, unless the check at the start refuses it; elsewhere
+    it is fp32. Set fp32 to rule out that it changes a result."""
     initial_loss_scale: PositiveFloat = 4096.0
     """First factor on the loss where gradients pass through fp16, as MLPerf's published runs count it: for the mean of
     the ranks' means. Too high, and the first steps overflow and are skipped."""

@@ -208,6 +208,4 @@ class Settings(Section):
                 "a snapshot doesn't hold the errors that communication.compression powersgd carries from step to step; "
                 "choose another compression"
             )
-        if self.optimizer.impl == "apex":
-            return "a snapshot doesn't hold the state of optimizer.impl apex; set optimizer.impl to torch"
         return None

@@ -13,6 +13,7 @@ from torch import Tensor, distributed, nn
 from bertbench.common.errors import ConfigError
 from bertbench.config.optimizer import bucket_limits
 from bertbench.gradients.exchange import slice_of
+from bertbench.model.rounded_weights import RoundedWeights
 
 _ALIGNMENT = 16  # elements, a cache line: a GPU loads 16 bytes at a time, and torch.compile copies unaligned weights
 
@@ -200,13 +201,30 @@ def _sizes(parameters: Sequence[nn.Parameter]) -> list[int]:
 
 
 class ModelWeights:
-    """Weights that are whole on every rank: nothing to wait for, nothing to publish."""
+    """Weights that are whole on every rank: nothing to wait for, nothing to publish.
+
+    `rounded`: the copies of them that follow, if products read any. `written_by_step`: the optimizer writes those, too.
+    """
+
+    def __init__(self, rounded: RoundedWeights | None = None, written_by_step: bool = False) -> None:
+        self._rounded = rounded
+        self._written_by_step = written_by_step
 
     def ready(self) -> None:
         """Wait until all weights are here."""
 
     def publish(self) -> None:
-        """Start giving this rank's updated weights to the others, or leave that to the next step."""
+        """Start giving this rank's updated weights to the others, or leave that to the next step.
+
+        What follows the weights here follows at once.
+        """
+        if not self._written_by_step:
+            self.refresh()
+
+    def refresh(self) -> None:
+        """Let what follows the weights follow: call it after anything but the optimizer wrote them."""
+        if self._rounded is not None:
+            self._rounded.refresh()
 
     def begin_step(self) -> None:
         """Start what `publish` has left to the next step."""

@@ -102,6 +102,7 @@ class SlicedWeights(ModelWeights):
     """Weights in buckets; every rank updates its slices, and each module waits for its weights before it runs."""
 
     def __init__(self, model: nn.Module, buckets: Buckets, exchange: Exchange) -> None:
+        super().__init__()
         self._buckets = buckets
         self._exchange = exchange
         self._waits: dict[int, Wait] = {}
@@ -133,7 +134,7 @@ class LateWeights(SlicedWeights):
     At the begin of the next one, the embeddings' bucket alone is waited for.
     The gathers stay in fp32: in 16 bits, embeddings, biases and LayerNorms, which compute in fp32, would differ
     between a slice's owner and the other ranks, and evaluations and snapshots would need a second gather. Half the
-    bytes would save a quarter of a millisecond, since only one bucket in seven is waited for.
+    bytes would save a quarter of a millisecond, since only one bucket in six is waited for.
     """
 
     def __init__(self, model: nn.Module, buckets: Buckets, exchange: Exchange) -> None:

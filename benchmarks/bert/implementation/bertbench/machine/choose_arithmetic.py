@@ -24,7 +24,7 @@ from bertbench.machine.processor import instructions, processor
 from bertbench.model.arithmetic import autocast_type, computing
 from bertbench.model.encoder import EncoderLayer
 from bertbench.model.linear import Products
-from bertbench.model.options import CompileMode, PrecisionName, unchecked_mode
+from bertbench.model.options import CompileMode, PrecisionName, ResidualName, unchecked_mode
 from bertbench.model.products import Agree, Shape, fastest_products, layer_shapes
 from bertbench.model.sequences import Sequences
 
@@ -46,6 +46,8 @@ class Arithmetic:
     compile: CompileMode | None = None
     """The mode of torch.compile; None leaves it to the system file, as `impl` does the optimizer's kernels."""
     impl: Implementation | None = None
+    residual: ResidualName | None = None
+    """The format of the hidden states between layers; None leaves it to the system file."""
     checked: tuple[str, ...] = ()
     """Fast paths that were checked (training/self_check.py)."""
     refused: tuple[str, ...] = ()
@@ -53,7 +55,9 @@ class Arithmetic:
 
     def applied(self, system: System) -> System:
         """Return the system with these choices."""
-        residual = system.precision.residual if self.precision == "bf16" else "fp32"
+        residual = self.residual or system.precision.residual
+        if self.precision != "bf16":
+            residual = "fp32"
         changes = {
             "precision": {"compute": self.precision, "residual": residual},
             "compute": {"compile": self.compile or system.compute.compile},
@@ -69,7 +73,8 @@ class Arithmetic:
             f"{by_onednn} of {3 * len(self.products)} products by oneDNN" if self.products else "torch's products"
         )
         checked = f"; checked beside plain arithmetic: {', '.join(self.checked)}" if self.checked else ""
-        line = f"arithmetic: {self.precision}, {libraries} ({self.source}){checked}"
+        narrow = ", bf16 between layers" if self.precision == "bf16" and self.residual == "bf16" else ""
+        line = f"arithmetic: {self.precision}{narrow}, {libraries} ({self.source}){checked}"
         return "\n".join([line, *(f"warning: {refusal}" for refusal in self.refused)])
 
     def record(self) -> dict[str, Any]:
@@ -90,6 +95,7 @@ class Arithmetic:
             source=source,
             compile=record.get("compile"),
             impl=record.get("impl"),
+            residual=record.get("residual"),
             checked=tuple(record.get("checked", ())),
             refused=tuple(record.get("refused", ())),
         )
@@ -98,7 +104,8 @@ class Arithmetic:
 def choose_arithmetic(system: System, world: World, resumed: Path | None) -> Arithmetic:
     """Return the same choice on every rank, measured now or by an earlier run on the same kind of machine.
 
-    Nothing in it is open: every `auto` of precision, products, torch.compile and optimizer kernels is resolved here.
+    Nothing in it is open: every `auto` of precision, products, torch.compile, optimizer kernels and the residual's
+    format is resolved here.
     `resumed` is rank 0's record of a run that resumes: it keeps its first choice, so that it continues bit for bit.
     """
     cache = cache_folder() / "arithmetic.json"
@@ -116,7 +123,7 @@ def choose_arithmetic(system: System, world: World, resumed: Path | None) -> Ari
 
 
 def with_fastest_paths(system: System, arithmetic: Arithmetic) -> Arithmetic:
-    """Return the arithmetic with the fastest torch.compile mode and optimizer kernels that the system allows.
+    """Return the arithmetic with the fastest torch.compile mode, optimizer kernels and residual that the system allows.
 
     Choices that the arithmetic has already, such as a resumed run's, stay.
     """
@@ -131,7 +138,11 @@ def with_fastest_paths(system: System, arithmetic: Arithmetic) -> Arithmetic:
         replayed = replace(arithmetic, compile="graphs", impl=impl).applied(system)
         if not list(broken_rules(GRAPH_RULES, replayed)):
             mode = "graphs"
-    return replace(arithmetic, compile=mode, impl=impl)
+    residual = arithmetic.residual or system.precision.residual
+    if residual == "auto":
+        narrow = on_gpu and arithmetic.precision == "bf16" and not system.parallel.splits
+        residual = "bf16" if narrow else "fp32"
+    return replace(arithmetic, compile=mode, impl=impl, residual=residual)
 
 
 def choose(system: System, device: torch.device, agree: Agree) -> Arithmetic:

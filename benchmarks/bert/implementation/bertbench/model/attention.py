@@ -15,6 +15,7 @@ from torch.autograd.function import once_differentiable
 from torch.nn import functional
 
 from bertbench.model import loops
+from bertbench.model.flash_gradient import flash_gradient
 from bertbench.model.sequences import Sequences
 
 FLASH_CAPABILITY = (8, 0)
@@ -54,26 +55,51 @@ def flash_attention(qkv_T3HK: Tensor, sequences: Sequences, dropout: float) -> T
     The public `torch.nn.attention.varlen.varlen_attn` lacks dropout, which BERT needs; the operator behind it has it.
     cuDNN's kernel would be faster on Hopper, but up to torch 2.13 its backward pass takes the width of a head for the
     longest sequence, and so writes past its memory. From 2.14 on `varlen_attn` itself uses cuDNN on Hopper and
-    Blackwell. We stay with flash until its gradients, with dropout, are compared on such a GPU.
+    Blackwell, never with dropout: docs/performance.md has what is known of that.
     """
-    # The backward pass stacks the three gradients, 302 MB at 24,576 tokens of BERT-Large: the operator takes no outputs
-    # to write into. A product for each of the three would move as much: it reads the layer's input twice more (100 MB)
-    # and its gradient's sum twice (200 MB).
-    query_THK, key_THK, value_THK = qkv_T3HK.unbind(1)
-    return flash_kernel(query_THK, key_THK, value_THK, sequences, dropout)
+    context_THK: Tensor = _FlashAttention.apply(qkv_T3HK, sequences, dropout)
+    return context_THK
 
 
 def flash_kernel(query_THK: Tensor, key_THK: Tensor, value_THK: Tensor, sequences: Sequences, dropout: float) -> Tensor:
     """Run the same kernel on three separate tensors."""
+    context_THK, *_ = _flash_forward(query_THK, key_THK, value_THK, sequences, dropout)
+    return context_THK
+
+
+def _flash_forward(
+    query_THK: Tensor, key_THK: Tensor, value_THK: Tensor, sequences: Sequences, dropout: float
+) -> tuple[Tensor, ...]:
+    """Return attention's output, its scores' logsumexp [H, T], the state of the dropout, and two tensors more."""
     ends = sequences.cu_seqlens_S1
     longest = sequences.longest
-    context_THK: Tensor
     # a private operator: by name, so that a torch that moves or renames an argument raises an error
-    context_THK, *_ = torch.ops.aten._flash_attention_forward(
+    outputs: tuple[Tensor, ...] = torch.ops.aten._flash_attention_forward(
         query=query_THK, key=key_THK, value=value_THK, cum_seq_q=ends, cum_seq_k=ends, max_q=longest, max_k=longest,
         dropout_p=dropout, is_causal=False, return_debug_mask=False,
     )  # fmt: skip
-    return context_THK
+    return outputs
+
+
+class _FlashAttention(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, qkv_T3HK: Tensor, sequences: Sequences, dropout: float) -> Tensor:
+        query_THK, key_THK, value_THK = qkv_T3HK.unbind(1)
+        context_THK, logsumexp_HT, rng_state, unused, _ = _flash_forward(
+            query_THK, key_THK, value_THK, sequences, dropout
+        )
+        ctx.save_for_backward(qkv_T3HK, context_THK, logsumexp_HT, sequences.cu_seqlens_S1, rng_state, unused)
+        ctx.longest, ctx.dropout = sequences.longest, dropout
+        return context_THK
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, gradient_THK: Tensor) -> tuple[Tensor, None, None]:
+        qkv_T3HK, context_THK, logsumexp_HT, ends_S1, rng_state, unused = ctx.saved_tensors
+        gradient_T3HK = flash_gradient(
+            gradient_THK, qkv_T3HK, context_THK, logsumexp_HT, ends_S1, ctx.longest, ctx.dropout, rng_state, unused
+        )
+        return gradient_T3HK, None, None
 
 
 def plain_attention(qkv_T3HK: Tensor, sequences: Sequences, dropout: float) -> Tensor:

@@ -145,7 +145,7 @@ class Bert(WithHeads):
         return stacked
 
     def keep_residual(self, residual: ResidualName) -> None:
-        """Pass hidden states from layer to layer in this format; LayerNorms still compute in fp32."""
+        """Pass hidden states from layer to layer in this format, fp32 for `auto`; LayerNorms still compute in fp32."""
         dtype = torch.bfloat16 if residual == "bf16" else None
         self.embeddings.residual_type = dtype
         layers = self.encoder_layers()

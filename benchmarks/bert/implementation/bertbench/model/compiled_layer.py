@@ -73,12 +73,21 @@ def _linear(module: nn.Module, input_NI: Tensor, with_ones: bool = False) -> Ten
     if not isinstance(module, Linear):  # a split model's query, key and value
         output_NO: Tensor = module(input_NI)
         return output_NO
-    return _Linear.apply(input_NI.to(product_type(input_NI)), module.weight, module.bias, with_ones)
+    dtype = product_type(input_NI)
+    return _Linear.apply(input_NI.to(dtype), module.weight, _matrix(module, dtype), module.bias, with_ones)
 
 
 def _product(module: Linear, input_NI: Tensor) -> tuple[Tensor, Tensor]:
     """Return a linear layer's product, and the bias that is still to be added."""
-    return _Product.apply(input_NI.to(product_type(input_NI)), module.weight), module.bias
+    dtype = product_type(input_NI)
+    return _Product.apply(input_NI.to(dtype), module.weight, _matrix(module, dtype)), module.bias
+
+
+def _matrix(module: Linear, dtype: torch.dtype) -> Tensor:
+    """Return a layer's weight in the format of its product, without a gradient."""
+    if module.rounded is not None and module.rounded.dtype == dtype:
+        return module.rounded
+    return module.weight.detach().to(dtype)
 
 
 def _layer_norm(norm: nn.LayerNorm, values_RD: Tensor, kept: torch.dtype | None) -> tuple[Tensor, Tensor]:
@@ -131,23 +140,23 @@ def _weight_gradient(gradient_NO: Tensor, input_NI: Tensor, dtype: torch.dtype) 
 
 class _Product(torch.autograd.Function):
     @staticmethod
-    def forward(ctx: Any, input_NI: Tensor, weight_OI: Tensor) -> Tensor:
-        matrix_OI = weight_OI.to(input_NI.dtype)
+    def forward(ctx: Any, input_NI: Tensor, weight_OI: Tensor, matrix_OI: Tensor) -> Tensor:
         ctx.save_for_backward(input_NI, matrix_OI)
         ctx.weight_type = weight_OI.dtype
         return input_NI @ matrix_OI.T
 
     @staticmethod
     @once_differentiable
-    def backward(ctx: Any, gradient_NO: Tensor) -> tuple[Tensor, Tensor]:
+    def backward(ctx: Any, gradient_NO: Tensor) -> tuple[Tensor, Tensor, None]:
         input_NI, matrix_OI = ctx.saved_tensors
-        return gradient_NO @ matrix_OI, _weight_gradient(gradient_NO, input_NI, ctx.weight_type)
+        return gradient_NO @ matrix_OI, _weight_gradient(gradient_NO, input_NI, ctx.weight_type), None
 
 
 class _Linear(torch.autograd.Function):
     @staticmethod
-    def forward(ctx: Any, input_NI: Tensor, weight_OI: Tensor, bias_O: Tensor, with_ones: bool) -> Tensor:
-        matrix_OI = weight_OI.to(input_NI.dtype)
+    def forward(
+        ctx: Any, input_NI: Tensor, weight_OI: Tensor, matrix_OI: Tensor, bias_O: Tensor, with_ones: bool
+    ) -> Tensor:
         width = input_NI.shape[1]
         if with_ones:
             input_NI = torch.cat((input_NI, input_NI.new_ones(len(input_NI), BIAS_COLUMNS)), 1)
@@ -157,7 +166,7 @@ class _Linear(torch.autograd.Function):
 
     @staticmethod
     @once_differentiable
-    def backward(ctx: Any, gradient_NO: Tensor) -> tuple[Tensor, Tensor, Tensor, None]:
+    def backward(ctx: Any, gradient_NO: Tensor) -> tuple[Tensor, Tensor, None, Tensor, None]:
         input_NI, matrix_OI = ctx.saved_tensors
         to_input_NI = gradient_NO @ matrix_OI
         if ctx.with_ones:
@@ -165,9 +174,9 @@ class _Linear(torch.autograd.Function):
             width = to_input_NI.shape[1]
             to_weight_OI = with_bias_OI[:, :width].to(ctx.weight_type)
             to_bias_O = with_bias_OI[:, width].to(ctx.weight_type)
-            return to_input_NI, to_weight_OI, to_bias_O, None
+            return to_input_NI, to_weight_OI, None, to_bias_O, None
         to_bias_O = gradient_NO.sum(0, dtype=ctx.weight_type)
-        return to_input_NI, _weight_gradient(gradient_NO, input_NI, ctx.weight_type), to_bias_O, None
+        return to_input_NI, _weight_gradient(gradient_NO, input_NI, ctx.weight_type), None, to_bias_O, None
 
 
 class _BiasGelu(torch.autograd.Function):

@@ -48,6 +48,8 @@ class Linear(nn.Linear):
     """`torch.nn.Linear` computed by `linear`."""
 
     products = BY_TORCH
+    rounded: Tensor | None = None
+    """The weight in 16 bits, for compiled products, where one is kept (rounded_weights.py)."""
 
     def forward(self, input_NI: Tensor) -> Tensor:
         """Multiply: [N, I] in, [N, O] out."""

@@ -68,6 +68,14 @@ class LogicalTensors:
         """Return the gradients of `weights`; all parameters must have one."""
         return self._flat(gradients_of(self._parameters))
 
+    def of_parameters(self, tensors: Mapping[Tensor, Tensor]) -> list[Tensor | None]:
+        """Return what belongs to each of `weights`, given tensors of some whole parameters."""
+        flat: list[Tensor | None] = []
+        for parameter, parts in zip(self._parameters, self._parts, strict=True):
+            tensor = tensors.get(parameter)
+            flat += [None] * parts if tensor is None else tensor.view(-1).chunk(parts)
+        return flat
+
     def _flat(self, tensors: list[Tensor]) -> list[Tensor]:
         return [
             part for tensor, parts in zip(tensors, self._parts, strict=True) for part in tensor.reshape(-1).chunk(parts)

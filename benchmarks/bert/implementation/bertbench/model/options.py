@@ -12,8 +12,12 @@ fp32.
 ProductsName = Literal["auto", "torch", "onednn"]
 """The library of a CPU's matrix products: the faster one for each product, as a run measures, or always one."""
 
-ResidualName = Literal["fp32", "bf16"]
-"""The format in which a layer hands its output to the next."""
+ResidualName = Literal["auto", "fp32", "bf16"]
+"""The format in which a layer hands its output to the next.
+
+`auto` becomes bf16 where a GPU computes in bf16, if it passes its check (training/self_check.py), else fp32; commands
+that don't train take it for fp32.
+"""
 
 CompileMode = Literal["auto", "none", "default", "graphs"]
 """Whether torch.compile fuses pieces of the model. `graphs` also replays a CUDA graph of the whole iteration at each of

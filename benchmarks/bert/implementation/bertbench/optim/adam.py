@@ -13,6 +13,7 @@ complete, one more pass over its weights and updates scales and subtracts the up
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import partial
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -70,7 +71,8 @@ class MultiTensorAdam:
 
     `matrix_step` updates the matrices, and in Adam the vectors too, unless there is a `vector_step`. `tensor_factory`
     makes the tensors that this rank updates of parameters and `fused`: all of them, or slices, whose norms
-    `whole_norms` combines with other ranks' for LAMB: [2, tensors] in and out. Weights must not move.
+    `whole_norms` combines with other ranks' for LAMB: [2, tensors] in and out. By parameter, for steps that take them:
+    `rounded` are 16-bit copies of matrices to write, `summed` 16-bit gradients to read. Weights must not move.
     """
 
     def __init__(
@@ -82,6 +84,8 @@ class MultiTensorAdam:
         vector_step: StepFunction | None = None,
         tensor_factory: LogicalTensorFactory = LogicalTensors,
         whole_norms: Callable[[Tensor], Tensor] | None = None,
+        rounded: Mapping[Tensor, Tensor] | None = None,
+        summed: Mapping[Tensor, Tensor] | None = None,
     ) -> None:
         self._options = options
         self._vector_options = options.model_copy(update={"name": "adam", "weight_decay": 0.0})
@@ -93,9 +97,21 @@ class MultiTensorAdam:
             vector_step = foreach_step
         self._vector_step = vector_step
         self._whole_norms = whole_norms
+        self._step_options: dict[str, Any] = {}
+        """What `matrix_step` gets besides, if anything."""
+        self._vector_step_options: dict[str, Any] = {}
+        if whole_norms is not None:
+            self._step_options["whole_norms"] = whole_norms
         matrices, vectors = matrices_and_vectors(parameters)
-        self._matrices = _WithMoments(tensor_factory(matrices, fused or {}))
-        self._vectors = _WithMoments(tensor_factory(vectors, fused or {}))
+        matrix_tensors = tensor_factory(matrices, fused or {})
+        if rounded:
+            self._step_options["rounded"] = matrix_tensors.of_parameters(rounded)
+        self._matrices = _WithMoments(matrix_tensors)
+        vector_tensors = tensor_factory(vectors, fused or {})
+        if summed:
+            self._step_options["summed"] = matrix_tensors.of_parameters(summed)
+            self._vector_step_options["summed"] = vector_tensors.of_parameters(summed)
+        self._vectors = _WithMoments(vector_tensors)
 
     @torch.no_grad()
     def step(self, learning_rate: Scalar, coefficient: Tensor | None = None, taken: Tensor | None = None) -> None:
@@ -112,14 +128,13 @@ class MultiTensorAdam:
         )
         matrices = self._matrices.step_tensors()
         vectors = self._vectors.step_tensors()
-        norm_options = {} if self._whole_norms is None else {"whole_norms": self._whole_norms}
         if matrices.weights:
-            self.matrix_step(matrices, options, scalars, **norm_options)
+            self.matrix_step(matrices, options, scalars, **self._step_options)
         elif self._whole_norms is not None:  # this rank's slices hold no matrix, others' wait for its part
             self._whole_norms(torch.zeros(2, 0))
         if vectors.weights:
             vector_step = self._vector_step or self.matrix_step
-            vector_step(vectors, self._vector_options, scalars)
+            vector_step(vectors, self._vector_options, scalars, **self._vector_step_options)
 
     def _correction(self, beta: float) -> Scalar:
         # at least 1: before the first step taken, moments are 0, and the correction must not be 0

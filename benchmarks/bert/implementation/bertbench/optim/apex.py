@@ -1,6 +1,9 @@
 """Wrap NVIDIA apex's FusedLAMB and FusedAdam in our optimizer interface. They need CUDA.
 
 NVIDIA's PyTorch containers include apex; the package that pip installs as `apex` is another project.
+Its optimizers keep moments as torch's do (`exp_avg`, `exp_avg_sq`), and count steps in each group (`step`). They make
+moments where a parameter has none, so the moments that we give them before the first step stay, and a snapshot holds
+them under the same names as those of MultiTensorAdam.
 """
 
 import importlib
@@ -15,6 +18,7 @@ from bertbench.config.optimizer import OptimizerSettings
 from bertbench.model.logical_tensors import LogicalTensors, matrices_and_vectors
 
 _NO_CLIP = 1e30  # FusedLAMB always clips; our gradient is already clipped
+_FIRST, _SECOND = "exp_avg", "exp_avg_sq"
 
 
 class ApexAdam:
@@ -38,7 +42,7 @@ class ApexAdam:
                 "(nvidia/pytorch in their catalogue NGC), which includes it, or set optimizer.impl to torch"
             ) from error
         matrices, vectors = matrices_and_vectors(parameters)
-        self._tensors = [LogicalTensors(matrices, fused), LogicalTensors(vectors, {})]
+        self._tensors = [LogicalTensors(matrices, fused), LogicalTensors(vectors, fused)]
         # apex takes only parameters: make one of each logical tensor, on the same memory
         self._matrix_parameters = [nn.Parameter(weight) for weight in self._tensors[0].weights]
         self._vector_parameters = [nn.Parameter(weight) for weight in self._tensors[1].weights]
@@ -62,12 +66,18 @@ class ApexAdam:
         self._optimizer.step()
 
     def moments(self, names: Mapping[Tensor, str]) -> dict[str, Tensor]:
-        """Return none: apex keeps them under its own names, and the configuration refuses snapshots."""
-        del names
-        return {}
+        """Return first and second moments, `<name>.first` and `<name>.second`; see `optimizer.Optimizer`."""
+        named: dict[str, Tensor] = {}
+        for tensors, parameters in zip(self._tensors, (self._matrix_parameters, self._vector_parameters), strict=True):
+            for suffix, key in (("first", _FIRST), ("second", _SECOND)):
+                moments = [self._optimizer.state[parameter][key] for parameter in parameters]
+                named |= {f"{name}.{suffix}": moment for name, moment in tensors.by_name(names, moments).items()}
+        return named
 
     def resume(self, steps: Scalar) -> None:
-        """Do nothing: apex counts its own steps."""
+        """Set apex's counts of steps; see `optimizer.Optimizer`."""
+        for group in self._optimizer.param_groups:
+            group["step"] = int(steps)
 
     def reset(self) -> None:
         """Forget all steps, as if the optimizer were new; call it after a warm-up."""
@@ -78,3 +88,7 @@ class ApexAdam:
             # FusedLAMB skips the trust ratio without decay
             groups.append({"params": self._vector_parameters, "weight_decay": 0.0})
         self._optimizer = self._class(groups, **self._settings)
+        for parameter in (*self._matrix_parameters, *self._vector_parameters):
+            moments = {_FIRST: torch.zeros_like(parameter), _SECOND: torch.zeros_like(parameter)}
+            self._optimizer.state[parameter] = moments
+        self.resume(0)

@@ -40,10 +40,12 @@ class EvaluationView:
             torch._foreach_copy_(self._trained, evaluated)
             self._weights.publish()
             self._weights.ready()
+            self._weights.refresh()
             yield
             self._weights.ready()
             torch._foreach_copy_(self._trained, trained)
         self._weights.publish()
+        self._weights.refresh()
 
     def _evaluated(self) -> list[Tensor] | None:
         """Return what replaces the trained weights during an evaluation, None to leave them. Collective."""

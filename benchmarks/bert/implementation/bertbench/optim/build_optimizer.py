@@ -1,7 +1,7 @@
 """Build a run's optimizer: the one place that chooses the implementation of its arithmetic."""
 
 import importlib
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from functools import partial
 from types import ModuleType
 
@@ -14,6 +14,7 @@ from bertbench.gradients.buckets import Buckets
 from bertbench.gradients.clip import gradient_norm
 from bertbench.model.bert import Bert
 from bertbench.model.logical_tensors import LogicalTensorFactory, LogicalTensors
+from bertbench.model.rounded_weights import RoundedWeights
 from bertbench.optim.adam import MultiTensorAdam, blocks_step, foreach_step, native_adam_step
 from bertbench.optim.interface import Optimizer, StepFunction
 
@@ -28,11 +29,14 @@ def build_optimizer(
     options: OptimizerSettings,
     buckets: Buckets | None = None,
     product: torch.dtype = torch.float32,
+    rounded: RoundedWeights | None = None,
+    summed: Mapping[Tensor, Tensor] | None = None,
 ) -> tuple[Optimizer, str]:
     """Return the optimizer of a model, already on its device, and a text that describes its arithmetic.
 
-    With `buckets` it updates this rank's slices of them; Muon multiplies in `product`. Collective: all ranks choose
-    the same arithmetic. Raises ConfigError if `options.impl` is not installed.
+    With `buckets` it updates this rank's slices of them; Muon multiplies in `product`. If it `handles_halves`, it
+    writes the copies `rounded` and reads gradients in `summed`, by parameter. Collective: all ranks choose the same
+    arithmetic. Raises ConfigError if `options.impl` is not installed.
     """
     suffix = ", on this rank's slice of every bucket, weights gathered behind the next forward pass" if buckets else ""
     parameters = [parameter for parameter in model.parameters() if parameter.requires_grad]
@@ -52,8 +56,23 @@ def build_optimizer(
         from bertbench.gradients.slices import norms_over_slices  # noqa: PLC0415
 
         whole_norms = norms_over_slices(buckets, fused)
-    adam = MultiTensorAdam(parameters, options, fused, step, vector_step, tensor_factory(buckets), whole_norms)
+    adam = MultiTensorAdam(
+        parameters,
+        options,
+        fused,
+        step,
+        vector_step,
+        tensor_factory(buckets),
+        whole_norms,
+        rounded=rounded.copies if rounded and handles_halves(options) else None,
+        summed=summed,
+    )
     return adam, text + suffix
+
+
+def handles_halves(options: OptimizerSettings) -> bool:
+    """Return whether the optimizer writes 16-bit copies of weights with the weights, and reads 16-bit gradients."""
+    return options.is_adam_or_lamb and options.impl == "triton"
 
 
 def tensor_factory(buckets: Buckets | None) -> LogicalTensorFactory:
@@ -85,15 +104,20 @@ def _choose_steps(
     return step, None, text
 
 
-def build_norm(model: nn.Module, impl: Implementation, buckets: Buckets) -> Callable[[], Tensor]:
-    """Return a function that computes the norm of a model's whole gradient, on the device."""
+def build_norm(
+    model: nn.Module, impl: Implementation, buckets: Buckets, summed: Mapping[Tensor, Tensor] | None = None
+) -> Callable[[], Tensor]:
+    """Return a function that computes the norm of a model's whole gradient, on the device.
+
+    Triton's kernels read it from `summed`, if given.
+    """
     if buckets.weights:
         from bertbench.gradients.slices import sliced_norm  # noqa: PLC0415
 
         return partial(sliced_norm, [buckets.my_slice(bucket.gradients) for bucket in buckets.all])
     parameters = [parameter for parameter in model.parameters() if parameter.requires_grad]
     if impl == "triton":
-        return _triton().TritonNorm(parameters)
+        return _triton().TritonNorm(parameters, summed)
     return partial(gradient_norm, parameters)
 
 

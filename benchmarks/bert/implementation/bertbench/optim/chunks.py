@@ -13,6 +13,9 @@ from torch import Tensor
 
 from bertbench.common.scalars import Scalar, scalar_tensor
 
+Companions = Sequence[Sequence[Tensor | None]]
+"""More lists, with None for tensors that have no companion."""
+
 _MOST_ELEMENTS = 2**31
 _ALIGNED_BYTES = 16  # the widest load of a GPU
 _ALIGNED_ELEMENTS = 4
@@ -31,7 +34,7 @@ class ChunkTables(NamedTuple):
     """What a kernel reads to find its chunk, on the tensors' device."""
 
     sizes_and_addresses: Tensor
-    """[1 + lists, tensors]."""
+    """[1 + lists + companions, tensors]."""
     tensor_of_chunk: Tensor
     """For each chunk, the number of its tensor."""
     number_in_tensor: Tensor
@@ -39,14 +42,14 @@ class ChunkTables(NamedTuple):
 
 
 class Chunks:
-    """Equally long lists of flat fp32 tensors; tensors at the same index have the same size.
+    """Equally long lists of flat tensors; tensors at the same index have the same size.
 
-    The plan reorders tensors, aligned ones first; `norms` that a kernel reads or writes keep the lists' order. All is
-    on the tensors' device.
+    The table holds 0 for the address of a companion that is None. The plan reorders tensors, aligned ones first;
+    `norms` that a kernel reads or writes keep the lists' order. All is on the tensors' device.
     """
 
-    def __init__(self, lists: Sequence[Sequence[Tensor]], chunk: int) -> None:
-        self._addresses = _addresses(lists)
+    def __init__(self, lists: Sequence[Sequence[Tensor]], chunk: int, companions: Companions = ()) -> None:
+        self._addresses = _addresses(lists, companions)
         self._device = lists[0][0].device
         sizes_T = np.array([tensor.numel() for tensor in lists[0]])
         addresses_LT = np.array(self._addresses)
@@ -79,9 +82,9 @@ class Chunks:
         self.launches = tuple(launch for launch in launches if launch.chunks)
         self._one = torch.ones((), device=self._device)
 
-    def are_of(self, lists: Sequence[Sequence[Tensor]]) -> bool:
+    def are_of(self, lists: Sequence[Sequence[Tensor]], companions: Companions = ()) -> bool:
         """Return whether these are the planned tensors, at the same addresses."""
-        return self._addresses == _addresses(lists)
+        return self._addresses == _addresses(lists, companions)
 
     def new(self, *shape: int) -> Tensor:
         """Return fp32 memory on the tensors' device."""
@@ -95,5 +98,5 @@ class Chunks:
         return torch.from_numpy(numbers).to(self._device)
 
 
-def _addresses(lists: Sequence[Sequence[Tensor]]) -> list[list[int]]:
-    return [[tensor.data_ptr() for tensor in tensors] for tensors in lists]
+def _addresses(lists: Sequence[Sequence[Tensor]], companions: Companions) -> list[list[int]]:
+    return [[0 if tensor is None else tensor.data_ptr() for tensor in tensors] for tensors in (*lists, *companions)]

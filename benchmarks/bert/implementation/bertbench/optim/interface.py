@@ -57,4 +57,6 @@ StepFunction = Callable[..., None]
 """(tensors, options, scalars): one step of all tensors, with the weight decay and the trust ratio of the options.
 
 LAMB's for slices also takes `whole_norms`, which makes norms of whole tensors of this rank's: [2, tensors] in and out.
+Triton's also takes `rounded`, a 16-bit copy of each weight or None, which it writes with the weights, and `summed`, the
+gradients in 16 bits, which it reads.
 """

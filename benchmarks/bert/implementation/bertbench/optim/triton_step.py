@@ -2,11 +2,12 @@
 
 LAMB reads g, m, v, w and writes m, v, u; adds up the chunks' squares per tensor; reads u, w and writes w: 40 bytes a
 parameter in at most 5 launches. The gradient's norm takes 4 more bytes and 4 more launches; Adam takes 28 bytes and 2
-launches. Kernels load the clipping coefficient, the loss scale and the skip flag from device memory, so that a CUDA
-graph can replay them.
+launches. For 2 bytes more, both write 16-bit copies of the weights that products read; gradients that were summed in 16
+bits take 2 bytes less a read. Kernels load the clipping coefficient, the loss scale and the skip flag from device
+memory, so that a CUDA graph can replay them.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple
 
 import torch
@@ -16,7 +17,7 @@ from torch import Tensor, nn
 
 from bertbench.config.optimizer import OptimizerSettings
 from bertbench.model.logical_tensors import gradients_of
-from bertbench.optim.chunks import Chunks
+from bertbench.optim.chunks import Chunks, Companions
 from bertbench.optim.interface import StepScalars, StepTensors
 
 CHUNK = 8192  # elements of one program: 41,000 programs for BERT-Large, so that the last wave is short
@@ -42,9 +43,14 @@ def _places(start, size, BLOCK: tl.constexpr, ALIGNED: tl.constexpr):
 
 
 @triton.jit
-def _pointer(table, row, tensor, tensors, ALIGNED: tl.constexpr):
-    pointer = tl.load(table + row * tensors + tensor).to(tl.pointer_type(tl.float32))
+def _pointer(table, row, tensor, tensors, ALIGNED: tl.constexpr, FORMAT: tl.constexpr = tl.float32):
+    pointer = tl.load(table + row * tensors + tensor).to(tl.pointer_type(FORMAT))
     return tl.multiple_of(pointer, 16) if ALIGNED else pointer
+
+
+@triton.jit
+def _exists(table, row, tensor, tensors):
+    return tl.load(table + row * tensors + tensor) != 0
 
 
 @triton.jit
@@ -52,9 +58,14 @@ def update_chunks(
     table, chunk_tensors, chunk_numbers, first_chunk, tensors, chunks,
     rate, correction1, correction2, coefficient, taken,
     share1, keep2, share2, epsilon, decay, squares,
-    LAMB: tl.constexpr, ALIGNED: tl.constexpr, CHUNK: tl.constexpr, BLOCK: tl.constexpr,
+    LAMB: tl.constexpr, ROUNDED: tl.constexpr, SUMMED: tl.constexpr, ALIGNED: tl.constexpr, CHUNK: tl.constexpr,
+    BLOCK: tl.constexpr,
 ):  # fmt: skip
-    """Advance the moments; Adam updates weights, LAMB stores updates in the gradients, and squares of each chunk."""
+    """Advance the moments; Adam updates weights, LAMB stores updates in the gradients, and squares of each chunk.
+
+    ROUNDED is the format of the weights' copies, SUMMED that of gradients that are read in place of those in fp32; None
+    if the table has none.
+    """
     chunk = first_chunk + tl.program_id(0)
     tensor, start, size = _begin(table, chunk_tensors, chunk_numbers, chunk, CHUNK)
     weights = _pointer(table, 1, tensor, tensors, ALIGNED)
@@ -66,12 +77,18 @@ def update_chunks(
     c1 = tl.load(correction1)
     c2 = tl.load(correction2)
     lr = tl.load(rate)
+    if ROUNDED is not None:
+        copies = _pointer(table, 5, tensor, tensors, ALIGNED, ROUNDED)
+        has_copy = _exists(table, 5, tensor, tensors)
+    summed = gradients
+    if SUMMED is not None:
+        summed = _pointer(table, 6, tensor, tensors, ALIGNED, SUMMED)
     weight_squares = tl.zeros([BLOCK], tl.float32)
     update_squares = tl.zeros([BLOCK], tl.float32)
     for offset in range(0, CHUNK, BLOCK):
         place, inside = _places(start + offset, size, BLOCK, ALIGNED)
         weight = tl.load(weights + place, inside, 0.0)
-        gradient = tl.load(gradients + place, inside, 0.0) * factor
+        gradient = tl.load(summed + place, inside, 0.0).to(tl.float32) * factor
         first = tl.load(firsts + place, inside, 0.0)
         second = tl.load(seconds + place, inside, 0.0)
         # a skipped step's gradient may be NaN: select instead of multiplying by 0
@@ -85,7 +102,10 @@ def update_chunks(
             weight_squares += weight * weight
             update_squares += tl.where(inside, update * update, 0.0)
         else:
-            tl.store(weights + place, weight - lr * update, inside)
+            weight = weight - lr * update
+            tl.store(weights + place, weight, inside)
+            if ROUNDED is not None:
+                tl.store(copies + place, weight.to(ROUNDED), inside & has_copy)
     if LAMB:
         tl.store(squares + chunk, tl.sum(weight_squares, 0))
         tl.store(squares + chunks + chunk, tl.sum(update_squares, 0))
@@ -94,7 +114,7 @@ def update_chunks(
 @triton.jit
 def apply_chunks(
     table, chunk_tensors, chunk_numbers, first_chunk, tensors, rate, norms,
-    ALIGNED: tl.constexpr, CHUNK: tl.constexpr, BLOCK: tl.constexpr,
+    ROUNDED: tl.constexpr, ALIGNED: tl.constexpr, CHUNK: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
     """LAMB's second pass: weights -= rate * |weights| / |updates| * updates, which the gradients hold."""
     chunk = first_chunk + tl.program_id(0)
@@ -105,26 +125,32 @@ def apply_chunks(
     update_norm = tl.load(norms + tensors + tensor)
     known = (weight_norm > 0) & (update_norm > 0)
     factor = tl.load(rate) * tl.where(known, tl.div_rn(weight_norm, tl.where(known, update_norm, 1.0)), 1.0)
+    if ROUNDED is not None:
+        copies = _pointer(table, 5, tensor, tensors, ALIGNED, ROUNDED)
+        has_copy = _exists(table, 5, tensor, tensors)
     for offset in range(0, CHUNK, BLOCK):
         place, inside = _places(start + offset, size, BLOCK, ALIGNED)
         weight = tl.load(weights + place, inside, 0.0)
         update = tl.load(updates + place, inside, 0.0)
-        tl.store(weights + place, weight - factor * update, inside)
+        weight = weight - factor * update
+        tl.store(weights + place, weight, inside)
+        if ROUNDED is not None:
+            tl.store(copies + place, weight.to(ROUNDED), inside & has_copy)
 
 
 @triton.jit
 def square_chunks(
     table, chunk_tensors, chunk_numbers, first_chunk, tensors, squares,
-    ALIGNED: tl.constexpr, CHUNK: tl.constexpr, BLOCK: tl.constexpr,
+    FORMAT: tl.constexpr, ALIGNED: tl.constexpr, CHUNK: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
-    """Add up the squares of each chunk."""
+    """Add up the squares of each chunk, of numbers in FORMAT."""
     chunk = first_chunk + tl.program_id(0)
     tensor, start, size = _begin(table, chunk_tensors, chunk_numbers, chunk, CHUNK)
-    numbers = _pointer(table, 1, tensor, tensors, ALIGNED)
+    numbers = _pointer(table, 1, tensor, tensors, ALIGNED, FORMAT)
     total = tl.zeros([BLOCK], tl.float32)
     for offset in range(0, CHUNK, BLOCK):
         place, inside = _places(start + offset, size, BLOCK, ALIGNED)
-        number = tl.load(numbers + place, inside, 0.0)
+        number = tl.load(numbers + place, inside, 0.0).to(tl.float32)
         total += number * number
     tl.store(squares + chunk, tl.sum(total, 0))
 
@@ -156,11 +182,20 @@ class TritonStep:
         options: OptimizerSettings,
         scalars: StepScalars,
         whole_norms: Callable[[Tensor], Tensor] = lambda norms: norms,
+        rounded: Sequence[Tensor | None] = (),
+        summed: Sequence[Tensor | None] = (),
     ) -> None:
-        """Update weights and moments as `adam.foreach_step` does; it overwrites the gradients."""
+        """Update weights and moments as `adam.foreach_step` does; it overwrites the gradients.
+
+        `rounded` are copies of the weights in 16 bits, None for a weight without: the step writes them, too. `summed`
+        are gradients in 16 bits to read in place of the given ones.
+        """
+        none = [None] * len(tensors.weights)
+        companions = (rounded or none, summed or none) if rounded or summed else ()
         address = tensors.weights[0].data_ptr()
-        if address not in self._plans or not self._plans[address].chunks.are_of(tensors):
-            self._plans[address] = _planned(tensors, rows=2)
+        if address not in self._plans or not self._plans[address].chunks.are_of(tensors, companions):
+            self._plans[address] = _planned(tensors, 2, companions)
+        copy_format = _format_of(rounded)
         chunks, squares, norms = self._plans[address]
         if self._scalars is not scalars:
             self._scalars = scalars
@@ -176,7 +211,8 @@ class TritonStep:
             update_chunks[(count,)](
                 *chunks.tables, first, chunks.size, chunks.count, *self._numbers,
                 1 - options.beta1, options.beta2, 1 - options.beta2, options.epsilon, options.weight_decay,
-                squares, LAMB=options.trust_ratio, ALIGNED=aligned, CHUNK=CHUNK, BLOCK=BLOCK,
+                squares, LAMB=options.trust_ratio, ROUNDED=copy_format, SUMMED=_format_of(summed),
+                ALIGNED=aligned, CHUNK=CHUNK, BLOCK=BLOCK,
             )  # fmt: skip
         if not options.trust_ratio:
             return
@@ -184,27 +220,34 @@ class TritonStep:
         tensor_norms = whole_norms(norms)
         for first, count, aligned in chunks.launches:
             apply_chunks[(count,)](
-                *chunks.tables, first, chunks.size, rate, tensor_norms, ALIGNED=aligned, CHUNK=CHUNK, BLOCK=BLOCK
-            )
+                *chunks.tables, first, chunks.size, rate, tensor_norms,
+                ROUNDED=copy_format, ALIGNED=aligned, CHUNK=CHUNK, BLOCK=BLOCK,
+            )  # fmt: skip
 
 
 class TritonNorm:
     """Compute the norm of all parameters' gradients, in at most 3 launches of ours and one of torch's."""
 
-    def __init__(self, parameters: Sequence[nn.Parameter]) -> None:
+    def __init__(self, parameters: Sequence[nn.Parameter], summed: Mapping[Tensor, Tensor] | None = None) -> None:
+        """Take the parameters, and their gradients if those are kept in 16 bits."""
         self._parameters = parameters
+        self._summed = summed or {}
         self._plan: _Plan | None = None
 
     def __call__(self) -> Tensor:
         """Return the norm on the device; every parameter has a gradient."""
-        gradients = [gradients_of(self._parameters)]
+        if self._summed:
+            gradients = [[self._summed[parameter] for parameter in self._parameters]]
+        else:
+            gradients = [gradients_of(self._parameters)]
         if self._plan is None or not self._plan.chunks.are_of(gradients):
-            self._plan = _planned(gradients, rows=1)
+            self._plan = _planned(gradients, 1)
         chunks, squares, norms = self._plan
         for first, count, aligned in chunks.launches:
             square_chunks[(count,)](
-                *chunks.tables, first, chunks.size, squares, ALIGNED=aligned, CHUNK=CHUNK, BLOCK=BLOCK
-            )
+                *chunks.tables, first, chunks.size, squares,
+                FORMAT=_format_of(gradients[0]), ALIGNED=aligned, CHUNK=CHUNK, BLOCK=BLOCK,
+            )  # fmt: skip
         _norms(chunks, squares, norms)
         return torch.linalg.vector_norm(norms)
 
@@ -219,8 +262,14 @@ class _Plan(NamedTuple):
     """Of each tensor, [rows, tensors]."""
 
 
-def _planned(lists: Sequence[Sequence[Tensor]], rows: int) -> _Plan:
-    chunks = Chunks(lists, CHUNK)
+def _format_of(tensors: Sequence[Tensor | None]) -> tl.dtype | None:
+    """Return Triton's type of the tensors, None if there are none."""
+    formats = {torch.float32: tl.float32, torch.bfloat16: tl.bfloat16, torch.float16: tl.float16}
+    return next((formats[tensor.dtype] for tensor in tensors if tensor is not None), None)
+
+
+def _planned(lists: Sequence[Sequence[Tensor]], rows: int, companions: Companions = ()) -> _Plan:
+    chunks = Chunks(lists, CHUNK, companions)
     return _Plan(chunks, chunks.new(rows, chunks.count), chunks.new(rows, chunks.size))
 
 

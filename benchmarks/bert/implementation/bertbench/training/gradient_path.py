@@ -19,12 +19,15 @@ from bertbench.distributed.world import World
 from bertbench.gradients.buckets import Buckets, ModelWeights, bucket_table, ready_order
 from bertbench.gradients.clip import make_clip
 from bertbench.gradients.exchange import Exchange, choose_exchange
-from bertbench.gradients.gradient_sum import ELEMENT_SUMS, GradientSum, OwnGradient, sum_class
+from bertbench.gradients.gradient_sum import ELEMENT_SUMS, GradientSum, KeptHalfSum, OwnGradient, sum_class
 from bertbench.gradients.reducer import GradientReducer, PartwiseReducer, Reducer
+from bertbench.model.arithmetic import autocast_type
 from bertbench.model.bert import Bert
 from bertbench.model.logical_tensors import LogicalTensors
+from bertbench.model.options import unchecked_mode
+from bertbench.model.rounded_weights import RoundedWeights, rounded_layers
 from bertbench.optim.average import AverageView, EvaluationView
-from bertbench.optim.build_optimizer import build_norm, build_optimizer, tensor_factory
+from bertbench.optim.build_optimizer import build_norm, build_optimizer, handles_halves, tensor_factory
 from bertbench.optim.interface import Optimizer
 from bertbench.optim.step_scale import FixedScale, LossScaler, RecordedScale
 
@@ -71,16 +74,21 @@ def build_path(system: System, world: World, model: Bert, backward: Callable[[],
         buckets=system.clip.root_of(len(buckets.all)),
         scale=scale.factor,
     )
-    gradient_sum = _build_sum(system, exchange)
-    norm = build_norm(model, system.optimizer.impl, buckets)
+    gradient_sum = _build_sum(system, exchange, buckets)
+    summed = gradient_sum.summed if isinstance(gradient_sum, KeptHalfSum) else None
+    norm = build_norm(model, system.optimizer.impl, buckets, summed)
     if clip_parts > 1:
         reducer: GradientReducer = PartwiseReducer(buckets, clip, gradient_sum, norm, scale.factor)
     else:
         in_place = _records_accumulation(system)
         reducer = GradientReducer(buckets, clip, gradient_sum, norm, scale.factor, in_place)
-    optimizer, arithmetic = build_optimizer(model, system.optimizer, sliced_buckets, _product_format(system, world))
-    recorded = system.compute.compile == "graphs"
-    weights = _build_weights(model, sliced_buckets, exchange, recorded)
+    rounded = _round_weights(system, world, model)
+    product = _product_format(system, world)
+    optimizer, arithmetic = build_optimizer(model, system.optimizer, sliced_buckets, product, rounded, summed)
+    if sliced_buckets is None:
+        weights = ModelWeights(rounded, handles_halves(system.optimizer))
+    else:
+        weights = _slice_weights(model, sliced_buckets, exchange, recorded=system.compute.compile == "graphs")
     outer_step, view = _build_view(system, model, weights, sliced_buckets, exchange)
     return GradientPath(
         scale=scale,
@@ -171,7 +179,7 @@ def _build_scale(system: System, world: World) -> FixedScale:
     return FixedScale(system.learning_rate, system.max_steps, system.sync.delay)
 
 
-def _build_sum(system: System, exchange: Exchange) -> GradientSum:
+def _build_sum(system: System, exchange: Exchange, buckets: Buckets) -> GradientSum:
     options = system.communication
     if system.sync.outer is not None:
         return OwnGradient(options, exchange)
@@ -180,6 +188,8 @@ def _build_sum(system: System, exchange: Exchange) -> GradientSum:
 
         element_sum = ELEMENT_SUMS[options.compression](options, exchange)
         return DelayedSum(element_sum, system.sync.delay)
+    if options.compression == "bf16" and handles_halves(system.optimizer) and not system.optimizer.sharded:
+        return KeptHalfSum(options, exchange, buckets)
     return sum_class(options.compression)(options, exchange)
 
 
@@ -195,9 +205,20 @@ def _product_format(system: System, world: World) -> torch.dtype:
     return torch.float32
 
 
-def _build_weights(model: Bert, sliced_buckets: Buckets | None, exchange: Exchange, recorded: bool) -> ModelWeights:
-    if sliced_buckets is None:
-        return ModelWeights()
+def _round_weights(system: System, world: World, model: Bert) -> RoundedWeights | None:
+    """Return copies of the weights that compiled products read in 16 bits; None where they would have to travel.
+
+    Sharded weights arrive in fp32 behind the next forward pass, and ranks that train alone replace theirs by a mean.
+    """
+    dtype = autocast_type(system.precision.compute)
+    is_compiled = unchecked_mode(system.compute.compile, world.device.type) != "none"
+    stays_here = not system.optimizer.sharded and system.sync.outer is None
+    if dtype is None or not is_compiled or not stays_here:
+        return None
+    return RoundedWeights(rounded_layers(model), dtype)
+
+
+def _slice_weights(model: Bert, sliced_buckets: Buckets, exchange: Exchange, recorded: bool) -> ModelWeights:
     from bertbench.gradients.slices import LateWeights, SlicedWeights  # noqa: PLC0415
 
     if recorded:

@@ -1,6 +1,7 @@
 """Check a run's fast paths before its clock starts: each must compute what the same step without it computes.
 
-plain: fp32, torch's products, not compiled -> + bf16 -> + oneDNN -> + torch.compile -> + Triton -> + CUDA graphs
+plain: fp32, torch's products, not compiled -> + bf16 -> + oneDNN -> + torch.compile -> + bf16 residual -> + Triton
+       -> + CUDA graphs
 Each takes one step of two layers of the run's model, without dropout, on one synthetic batch. A path that fails, or
 whose loss, gradients or updates leave their bound, is refused: the run continues without it, and says so.
 A recorded step is also replayed with dropout: a stale seed would give one mask for the whole run.
@@ -103,7 +104,16 @@ FAST_PATHS = (
     FastPath(
         "torch.compile", "torch's own operations", True, lambda chosen: chosen.compile != "none", {"compile": "none"}
     ),
+    FastPath(
+        "bf16 residual",
+        "hidden states in fp32",
+        True,
+        lambda chosen: chosen.precision == "bf16" and chosen.residual == "bf16",
+        {"residual": "fp32"},
+        ("bf16",),
+    ),
     FastPath("Triton optimizer", "torch's optimizer", False, lambda chosen: chosen.impl == "triton", {"impl": "torch"}),
+    FastPath("apex's optimizer", "torch's optimizer", False, lambda chosen: chosen.impl == "apex", {"impl": "torch"}),
     FastPath(
         "CUDA graphs",
         "steps that are launched one by one",

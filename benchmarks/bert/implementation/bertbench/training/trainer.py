@@ -157,6 +157,7 @@ class Trainer(ABC):
 
     def resume(self, steps: int) -> None:
         """Continue as after `steps` steps, once their `state` is restored."""
+        self._path.weights.refresh()
         updates = self._path.scale.resume(steps)
         self.optimizer.resume(updates)
         self._path.view.resume(steps)
@@ -178,6 +179,7 @@ class Trainer(ABC):
         with torch.no_grad():
             for weight, initial_weight in zip(weights, initial_weights, strict=True):
                 local(weight).copy_(initial_weight)
+        path.weights.refresh()
         path.optimizer.reset()
         path.reducer.reset()
         path.scale.reset()

@@ -1,0 +1,69 @@
+"""Tabulate rates of GPUs: of published results, from their logs, and of ours as measured."""
+
+from bertbench.common.published_results import PublishedResult, published_results
+from bertbench.machine.gpu_peaks import DENSE_TFLOPS, gpu_kind
+from bertbench.plan.load_efficiency import flops_per_sample
+from docs.site.tables import RESULTS, read, table
+
+_GPU_RESULTS = (
+    ("2.1", "NVIDIA", "dgxa100_ngc22.09_pytorch"), ("2.0", "HazyResearch", "azurea100_ngc22.04_pytorch"),
+    ("2.0", "Inspur", "nf5688m6_pytorch"), ("3.1", "xFusion", "G5500V7x8xL40S"), ("2.1", "NVIDIA", "dgxh100_preview"),
+    ("4.1", "NVIDIA", "eos_ngc23.04_pytorch"), ("4.1", "Fujitsu", "GX2560M7_H100_SXM_80GBx4"),
+    ("4.0", "NVIDIA", "h200_ngc23.09_pytorch"), ("4.1", "Supermicro", "SYS-421GE-TNHR2-LCC-1"),
+    ("5.0", "NVIDIA", "nyx_n1_ngc25.04_pytorch"),
+)  # fmt: skip
+"""Round, submitter and system of published results: NVIDIA's own for each GPU, and some that were faster."""
+_OURS_BY_TIME = RESULTS / "gpu_check" / "nvidia_h100_69a0c2ed.json"
+_OURS_BY_STEP = RESULTS / "gpu_check" / "nvidia_h100_afa5f921.json"
+_OUR_BATCH = 96
+
+
+def gpu_rates() -> str:
+    """Return samples/s and MFU of a GPU: of published results by their logs, then of ours as measured on one H100."""
+    run_rate, step_rate = _our_rates()
+    rows = []
+    for round_name, submitter, system in _GPU_RESULTS:
+        (result,) = [
+            result
+            for result in published_results()
+            if (result.submitter, result.system) == (submitter, system) and round_name in result.rounds.split(";")
+        ]
+        rows.append(_published_rate_row(result, run_rate))
+    ours = f"[bertbench](../results/README.md): {_OUR_BATCH} samples"
+    for what, rate in (("a run of 200 steps", run_rate), ("one replayed step", step_rate)):
+        rows.append(
+            [f"{ours}, {what}", "1 H100", "measured", f"{rate:,.0f}", _mfu(rate, "H100"), f"{run_rate / rate:.2f}"]
+        )
+    heads = ["result", "GPUs", "evidence", "samples/s a GPU", "MFU", "our run over it"]
+    return table(heads, rows)
+
+
+def _our_rates() -> tuple[float, float]:
+    """Return samples/s of the recorded run on an H100, by its time to train, and of its replayed step."""
+    large = next(part for part in read(_OURS_BY_TIME)["parts"] if part["name"] == "large")
+    run = next(row for row in large["rows"] if row["choice"] == "as it comes")
+    trace = next(part for part in read(_OURS_BY_STEP)["parts"] if part["name"] == "trace")
+    (step,) = trace["rows"]
+    replay_ms = step["parts_ms"]["the rest of the loop"]  # without the host's time and the wait for data
+    return run["samples"] / run["time_to_train_s"], 1e3 * _OUR_BATCH / replay_ms
+
+
+def _published_rate_row(result: PublishedResult, ours: float) -> list[str]:
+    assert result.accelerators
+    kind = gpu_kind(result.accelerator)
+    assert kind is not None
+    rate = result.samples_to_converge / result.seconds / result.accelerators
+    batch = result.global_batch_size // result.accelerators
+    return [
+        f"{result.submitter} {result.rounds.replace(';', ', ')}: {batch} samples",
+        f"{result.accelerators} {kind}",
+        "result logs",
+        f"{rate:,.0f}",
+        _mfu(rate, kind),
+        f"{ours / rate:.2f}" if kind in ("H100", "H200") else "",
+    ]
+
+
+def _mfu(samples_per_s: float, kind: str) -> str:
+    """Return the share of a GPU's dense peak in 16 bits."""
+    return f"{samples_per_s * flops_per_sample() / (1e12 * DENSE_TFLOPS[kind]['bf16']):.1%}"

@@ -1,0 +1,280 @@
+"""Time the kernels that a step of BERT-Large is made of, one by one: what `lab roofline` assumes without a GPU.
+
+Each is launched many times in a row between two events, after the GPU has warmed up under products. Shapes: T tokens,
+I features in, O out, F feed-forward size, H heads, K width of one.
+"""
+
+import statistics
+from collections.abc import Callable, Iterator
+from functools import partial
+from typing import NamedTuple
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from bertbench.common.phase_clock import wait_for_device
+from bertbench.model.attention import attention
+from bertbench.model.compiled_layer import widens
+from bertbench.model.gelu_gradient import gelu_gradient
+from bertbench.model.sequences import Sequences
+from lab.bench.batches import wikipedia_batches
+from lab.bench.gpu.device_state import clocks_and_power, cudnn_device
+from lab.bench.gpu.marks import mark, milliseconds_between
+from lab.bench.gpu.stand import Row, Unfit, attempt, print_row
+
+_ROUNDS = 5
+_SEED = 1
+_EXTRA_COLUMNS = (0, 8, 64)  # beside the input of query, key and value: none; for the bias's gradient; a whole line
+
+
+class RateSizes(NamedTuple):
+    """How large the kernels are."""
+
+    device: torch.device
+    tokens: int
+    width: int
+    inner: int
+    heads: int
+    lengths: list[int]
+    """Of the sequences that attention reads, longest first."""
+    copied: int
+    """Bytes of the copied tensor."""
+    repeats: int
+    """Launches between two events."""
+    warm_s: float
+    """Seconds of products before the first rate."""
+
+
+class Kernel(NamedTuple):
+    """One kernel, or the few of one piece of work."""
+
+    name: str
+    build: Callable[[], Callable[[], object]]
+    """Makes its operands; returns what launches it."""
+    flops: float = 0.0
+    moved: float = 0.0
+    """Bytes that it has to read and write."""
+
+
+def sizes_here() -> RateSizes:
+    """Return BERT-Large's sizes at 96 samples on a GPU, tiny ones on a CPU."""
+    if torch.cuda.is_available():
+        lengths = wikipedia_batches(96, 1, _SEED)[0].lengths.tolist()
+        return RateSizes(torch.device("cuda"), 24_576, 1024, 4096, 16, lengths, 1 << 30, 20, 20.0)
+    return RateSizes(torch.device("cpu"), 96, 32, 80, 2, [32, 13, 7], 1 << 12, 2, 0.0)
+
+
+def rates() -> None:
+    """Say the state of the GPU, cuDNN's descriptor of it, and the rate of each kernel."""
+    sizes = sizes_here()
+    _say_if_there("state", partial(clocks_and_power, "before"))
+    _say_if_there("cudnn", cudnn_device)
+    _warm_up(sizes)
+    for kernel in kernels(sizes):
+        attempt(kernel.name, partial(_say_rate, kernel, sizes))
+    _say_if_there("state", partial(clocks_and_power, "after"))
+
+
+def kernels(sizes: RateSizes) -> Iterator[Kernel]:
+    """Yield the kernels, each with its operations and the bytes that it has to move."""
+    yield from _products(sizes)
+    yield from _strided_products(sizes)
+    yield from _products_in_8_bits(sizes)
+    yield from _attentions(sizes)
+    yield from _passes(sizes)
+
+
+def rate_of(kernel: Kernel, sizes: RateSizes) -> Row:
+    """Return the median time of a kernel, and its rates."""
+    launch = kernel.build()
+    for _ in range(2):  # the first compiles, or chooses an algorithm
+        launch()
+    times = []
+    for _ in range(_ROUNDS):
+        begun = mark(sizes.device)
+        for _ in range(sizes.repeats):
+            launch()
+        ended = mark(sizes.device)
+        wait_for_device(sizes.device)
+        times.append(milliseconds_between(begun, ended) / sizes.repeats)
+    ms = statistics.median(times)
+    row: Row = {"kernel": kernel.name, "ms": round(ms, 5)}
+    if kernel.flops:
+        row["tflops"] = round(kernel.flops / ms / 1e9, 3)
+    if kernel.moved:
+        row["gb_per_s"] = round(kernel.moved / ms / 1e6, 3)
+    return row | {"holds": True}
+
+
+def _say_rate(kernel: Kernel, sizes: RateSizes) -> None:
+    print_row(rate_of(kernel, sizes))
+
+
+def _say_if_there(what: str, answer: Callable[[], Row]) -> None:
+    try:
+        print_row(answer())
+    except Unfit as reason:
+        print_row({"what": what, "not_reached": str(reason)})
+
+
+def _warm_up(sizes: RateSizes) -> None:
+    """Multiply until clocks and temperature are those of a long run."""
+    (first, *_) = _products(sizes)
+    launch = first.build()
+    spent_ms = 0.0
+    while spent_ms < 1e3 * sizes.warm_s:
+        begun = mark(sizes.device)
+        for _ in range(sizes.repeats):
+            launch()
+        ended = mark(sizes.device)
+        wait_for_device(sizes.device)
+        spent_ms += milliseconds_between(begun, ended)
+
+
+def _layers(sizes: RateSizes) -> dict[str, tuple[int, int]]:
+    """Return the features in and out of a layer's products."""
+    width, inner = sizes.width, sizes.inner
+    return {
+        "qkv": (width, 3 * width),
+        "attention_output": (width, width),
+        "feed_forward_in": (width, inner),
+        "feed_forward_out": (inner, width),
+    }
+
+
+def _drawn(sizes: RateSizes, *shape: int, dtype: torch.dtype = torch.bfloat16) -> Tensor:
+    return torch.randn(*shape, device=sizes.device).to(dtype)
+
+
+def _products(sizes: RateSizes) -> Iterator[Kernel]:
+    """Yield the twelve products of a layer, as model/compiled_layer.py takes them."""
+    for layer, (features_in, features_out) in _layers(sizes).items():
+        flops = 2.0 * sizes.tokens * features_in * features_out
+        shape = sizes, features_in, features_out
+        yield Kernel(f"bf16 {layer} forward", partial(_forward, *shape), flops)
+        yield Kernel(f"bf16 {layer} to input", partial(_to_input, *shape), flops)
+        yield Kernel(f"bf16 {layer} to weight, fp32 written", partial(_to_weight, *shape), flops)
+
+
+def _forward(sizes: RateSizes, features_in: int, features_out: int) -> Callable[[], object]:
+    input_TI = _drawn(sizes, sizes.tokens, features_in)
+    weight_OI = _drawn(sizes, features_out, features_in)
+    return lambda: input_TI @ weight_OI.T
+
+
+def _to_input(sizes: RateSizes, features_in: int, features_out: int) -> Callable[[], object]:
+    gradient_TO = _drawn(sizes, sizes.tokens, features_out)
+    weight_OI = _drawn(sizes, features_out, features_in)
+    return lambda: gradient_TO @ weight_OI
+
+
+def _to_weight(sizes: RateSizes, features_in: int, features_out: int) -> Callable[[], object]:
+    gradient_TO = _drawn(sizes, sizes.tokens, features_out)
+    input_TI = _drawn(sizes, sizes.tokens, features_in)
+    if widens(sizes.device.type):
+        return lambda: torch.mm(gradient_TO.T, input_TI, out_dtype=torch.float32)
+    return lambda: (gradient_TO.T @ input_TI).to(torch.float32)
+
+
+def _strided_products(sizes: RateSizes) -> Iterator[Kernel]:
+    """Yield query's, key's and value's products on an input with columns beside it, whose rows are so much longer."""
+    features_in, features_out = _layers(sizes)["qkv"]
+    for extra in _EXTRA_COLUMNS:
+        stride = features_in + extra
+        flops = 2.0 * sizes.tokens * features_out
+        yield Kernel(
+            f"bf16 qkv forward, rows of {stride}", partial(_strided_forward, sizes, extra), flops * features_in
+        )
+        yield Kernel(f"bf16 qkv to weight, rows of {stride}", partial(_strided_to_weight, sizes, extra), flops * stride)
+
+
+def _strided_forward(sizes: RateSizes, extra: int) -> Callable[[], object]:
+    features_in, features_out = _layers(sizes)["qkv"]
+    input_TI = _drawn(sizes, sizes.tokens, features_in + extra)[:, :features_in]
+    weight_OI = _drawn(sizes, features_out, features_in)
+    return lambda: input_TI @ weight_OI.T
+
+
+def _strided_to_weight(sizes: RateSizes, extra: int) -> Callable[[], object]:
+    features_in, features_out = _layers(sizes)["qkv"]
+    input_TI = _drawn(sizes, sizes.tokens, features_in + extra)
+    gradient_TO = _drawn(sizes, sizes.tokens, features_out)
+    return lambda: gradient_TO.T @ input_TI
+
+
+def _products_in_8_bits(sizes: RateSizes) -> Iterator[Kernel]:
+    """Yield the same products in fp8: gradients in e5m2, all else in e4m3, the right operand by columns."""
+    gradient_type, value_type = torch.float8_e5m2, torch.float8_e4m3fn
+    for layer, (features_in, features_out) in _layers(sizes).items():
+        flops = 2.0 * sizes.tokens * features_in * features_out
+        products = {
+            "forward": (value_type, sizes.tokens, features_in, features_out, torch.bfloat16),
+            "to input": (gradient_type, sizes.tokens, features_out, features_in, torch.bfloat16),
+            "to weight": (gradient_type, features_out, sizes.tokens, features_in, torch.float32),
+        }
+        for name, operands in products.items():
+            yield Kernel(f"fp8 {layer} {name}", partial(_in_8_bits, sizes, *operands), flops)
+
+
+def _in_8_bits(
+    sizes: RateSizes, left_type: torch.dtype, rows: int, summed: int, columns: int, written: torch.dtype
+) -> Callable[[], object]:
+    left = _drawn(sizes, rows, summed, dtype=left_type)
+    right = _drawn(sizes, columns, summed, dtype=torch.float8_e4m3fn).T
+    scale = torch.ones((), device=sizes.device)
+    return lambda: torch._scaled_mm(left, right, scale, scale, out_dtype=written)
+
+
+def _attentions(sizes: RateSizes) -> Iterator[Kernel]:
+    """Yield attention at Wikipedia's lengths, by the kernel that a run takes here."""
+    pairs = sum(length**2 for length in sizes.lengths)
+    for dropout in (0.1, 0.0):
+        forward = partial(_attention, sizes, dropout, backward=False)
+        both = partial(_attention, sizes, dropout, backward=True)
+        yield Kernel(f"attention forward, dropout {dropout}", forward, 4.0 * pairs * sizes.width)
+        yield Kernel(f"attention forward and backward, dropout {dropout}", both, 12.0 * pairs * sizes.width)
+
+
+def _attention(sizes: RateSizes, dropout: float, backward: bool) -> Callable[[], object]:
+    sequences = Sequences.of(np.array(sizes.lengths))
+    on_device = Sequences(sequences.cu_seqlens_S1.to(sizes.device), sequences.groups)
+    head_width = sizes.width // sizes.heads
+    qkv_T3HK = _drawn(sizes, sum(sizes.lengths), 3, sizes.heads, head_width).requires_grad_(backward)
+    gradient_THK = _drawn(sizes, sum(sizes.lengths), sizes.heads, head_width)
+    if not backward:
+        return lambda: attention(qkv_T3HK, on_device, dropout)
+    return lambda: torch.autograd.grad(attention(qkv_T3HK, on_device, dropout), qkv_T3HK, gradient_THK)
+
+
+def _passes(sizes: RateSizes) -> Iterator[Kernel]:
+    """Yield kernels that memory limits: a copy, GELU's gradient, and the cast of an operand to fp8, both ways round."""
+    elements = sizes.tokens * sizes.inner
+    yield Kernel("copy", partial(_copy, sizes), moved=2.0 * sizes.copied)
+    yield Kernel("GELU's gradient", partial(_gelu_gradient, sizes), moved=3 * 2.0 * elements)
+    yield Kernel("cast to fp8, plain and transposed", partial(_casts, sizes), moved=(2.0 + 1 + 1) * elements)
+
+
+def _copy(sizes: RateSizes) -> Callable[[], object]:
+    source = torch.ones(sizes.copied, dtype=torch.int8, device=sizes.device)
+    target = torch.empty_like(source)
+    return lambda: target.copy_(source)
+
+
+def _gelu_gradient(sizes: RateSizes) -> Callable[[], object]:
+    gradient_TF = _drawn(sizes, sizes.tokens, sizes.inner)
+    product_TF = _drawn(sizes, sizes.tokens, sizes.inner)
+    bias_F = torch.zeros(sizes.inner, device=sizes.device)
+    return lambda: gelu_gradient(gradient_TF, product_TF, bias_F)
+
+
+def _casts(sizes: RateSizes) -> Callable[[], object]:
+    values_TF = _drawn(sizes, sizes.tokens, sizes.inner)
+    scale = torch.ones((), device=sizes.device)
+    cast = torch.compile(_cast_both_ways) if sizes.device.type == "cuda" else _cast_both_ways
+    return lambda: cast(values_TF, scale)
+
+
+def _cast_both_ways(values_TF: Tensor, scale: Tensor) -> tuple[Tensor, Tensor]:
+    cast_TF = (values_TF * scale).to(torch.float8_e4m3fn)
+    return cast_TF, cast_TF.T.contiguous()

@@ -1,0 +1,245 @@
+"""Time steps of BERT-Large as a run takes them, by events on the device, with the losses of each variant beside bf16's.
+
+The system, its data and its loader are a run's own; no launcher, no log and no evaluation is between the steps.
+"""
+
+import json
+import math
+import statistics
+import time
+from collections.abc import Iterable
+from functools import partial
+from itertools import pairwise
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any, NamedTuple
+
+import torch
+from torch.profiler import ProfilerActivity, profile
+
+from bertbench.common.errors import ConfigError
+from bertbench.common.phase_clock import wait_for_device
+from bertbench.config import System, load_system
+from bertbench.distributed.spawn import on_ranks
+from bertbench.distributed.world import World
+from bertbench.loading.filler import fill_of
+from bertbench.loading.inputs import open_data
+from bertbench.loading.loader import LoadedStep, Loader
+from bertbench.machine.choose_arithmetic import choose_arithmetic
+from bertbench.model.shape import SHAPES, BertShape
+from bertbench.training.build import make_sampler, make_trainer
+from bertbench.training.self_check import check_fast_paths
+from bertbench.training.trainer import Trainer
+from lab.bench.gpu.kernel_sums import kernel_sums
+from lab.bench.gpu.marks import mark, milliseconds_between
+from lab.bench.gpu.product import own_folder, write_system
+from lab.bench.gpu.stand import TINY, Row, attempt, print_row
+from lab.bench.peak import peak_bytes
+
+_SEED = 7
+_COMPARED = 20
+"""The last losses of a variant, whose mean is compared: dropout's masks differ between variants."""
+_APART = 0.1
+"""Share by which those means may differ: wide, to find a path that doesn't learn; self-checks bound its rounding."""
+
+
+class Variant(NamedTuple):
+    """One way to take the step."""
+
+    name: str
+    settings: tuple[str, ...] = ()
+    """As in --set."""
+    autotunes: bool = False
+    """Whether Inductor tries many kernels for each piece."""
+
+    @property
+    def has_same_batch(self) -> bool:
+        """Return whether a step has as many samples as without the settings, so that losses can be compared."""
+        return not any(setting.startswith("data.local_batch=") for setting in self.settings)
+
+
+AS_IT_COMES = Variant("as it comes")
+RESIDUALS = (AS_IT_COMES, Variant("residual in bf16", ("precision.residual=bf16",)))
+VARIANTS = (
+    AS_IT_COMES,
+    Variant("rows of 512 tokens", ("data.balance=packed", "data.equal_counts=false")),
+    Variant("192 samples", ("data.local_batch=192",)),
+    Variant("224 samples", ("data.local_batch=224",)),
+    Variant("Inductor tries many kernels", autotunes=True),  # the slowest to compile comes last
+)
+"""A variant that this version's configuration refuses is reported as not reached, with the reason."""
+
+
+class StepSizes(NamedTuple):
+    """Where the steps run, how large they are, and how many are taken."""
+
+    device: str
+    shape: BertShape
+    samples: int
+    settings: tuple[str, ...]
+    """What the machine needs."""
+    timed: int
+    """Steps of the first look; variants take half as many."""
+    warm_up: int
+    """Steps before the first that counts."""
+    profiled: int
+
+
+class TakenSteps(NamedTuple):
+    """What timed steps showed."""
+
+    losses: list[float]
+    milliseconds: list[float]
+    filler: float
+    """Share of the tokens that no loss reads."""
+
+
+def sizes_here() -> StepSizes:
+    """Return BERT-Large's steps of 96 samples on a GPU, a few tiny ones on a CPU."""
+    if torch.cuda.is_available():
+        return StepSizes("cuda", SHAPES["large"], 96, (), 120, 20, 5)
+    on_a_cpu = ("launch.device=cpu", "hardware.accelerators_per_node=0", "compute.compile=none", "optimizer.impl=torch")
+    return StepSizes("cpu", TINY, 6, on_a_cpu, 8, 1, 2)
+
+
+def large() -> None:
+    """Take steps as a run takes them, then with hidden states in bf16: rate, filler, memory, and kernels by name."""
+    sizes = sizes_here()
+    with own_folder() as folder:
+        path = write_system(folder, sizes.shape, sizes.samples, sizes.timed)
+        for variant in RESIDUALS:
+            attempt(variant.name, partial(_say_steps, path, variant, sizes, sizes.timed, sizes.profiled))
+
+
+def _say_steps(path: Path, variant: Variant, sizes: StepSizes, steps: int, profiled: int) -> None:
+    checks = variant == AS_IT_COMES
+    print_row(on_ranks(1, steps_on_rank, path, variant, sizes, steps, profiled, checks, device=sizes.device))
+
+
+def variants() -> None:
+    """Take half as many steps with each variant; their losses must stay beside those of the first."""
+    sizes = sizes_here()
+    steps = sizes.timed // 2
+    with own_folder() as folder:
+        path = write_system(folder, sizes.shape, sizes.samples, sizes.timed)
+        first: list[Row] = []
+        for variant in VARIANTS:
+            attempt(variant.name, partial(_say_beside, path, variant, sizes, steps, first))
+
+
+def _say_beside(path: Path, variant: Variant, sizes: StepSizes, steps: int, first: list[Row]) -> None:
+    """Say a variant's row, with its distance to the first, which it leaves in `first` if it is that."""
+    try:
+        load_system(str(path), (*sizes.settings, *variant.settings))
+    except ConfigError as error:
+        print_row({"choice": variant.name, "not_reached": str(error)})
+        return
+    row = on_ranks(1, steps_on_rank, path, variant, sizes, steps, 0, False, device=sizes.device)
+    print_row(beside(row, first[0]) if first and variant.has_same_batch else row)
+    if not first:
+        first.append(row)
+
+
+def beside(row: Row, first: Row) -> Row:
+    """Return a variant's row with how far its last losses lie from those of the first, as a share."""
+    means = [statistics.fmean(some["losses"][-_COMPARED:]) for some in (row, first)]
+    apart = abs(means[0] / means[1] - 1)
+    holds = row["holds"] and apart <= _APART  # not a number leaves it
+    return {**row, "from_first": round(apart, 5), "allowed": _APART, "holds": holds}
+
+
+def steps_on_rank(
+    world: World, path: Path, variant: Variant, sizes: StepSizes, steps: int, profiled: int, checks: bool
+) -> Row:
+    """Take steps of a variant on this rank, then profile some more; `checks` its fast paths first, as a run does."""
+    if variant.autotunes:
+        _tune_kernels()
+    began = time.monotonic()
+    asked = load_system(str(path), (*sizes.settings, *variant.settings))
+    arithmetic = choose_arithmetic(asked, world, None)
+    if checks:
+        arithmetic = check_fast_paths(asked, world, arithmetic)
+    system = arithmetic.applied(asked)
+    sampler = make_sampler(system, open_data(system)[0], _SEED)
+    trainer = make_trainer(system, world, _SEED, sampler, arithmetic=arithmetic)
+    loader = Loader(sampler, world.rank, world.device, fill=fill_of(system))
+    built_s = time.monotonic() - began
+    taken = take_steps(world, trainer, loader.steps(range(steps)))
+    row = _described(variant, system, trainer, built_s) | _measured(taken, sizes.warm_up, system.global_batch_size)
+    row["peak_gb"] = round(peak_bytes(world.device) / 1e9, 3)
+    row["refused"] = list(arithmetic.refused)
+    if profiled:
+        more_steps = list(loader.steps(range(steps, steps + profiled)))
+        row |= profile_steps(world, trainer, more_steps)
+    trainer.close()
+    return row | {"holds": all(map(math.isfinite, taken.losses)) and not arithmetic.refused}
+
+
+def take_steps(world: World, trainer: Trainer, loaded: Iterable[LoadedStep]) -> TakenSteps:
+    """Take the steps one after the other; nothing is read back between them."""
+    losses = []
+    marks = [mark(world.device)]
+    tokens = 0
+    with_filler = 0
+    for number, step in enumerate(loaded):
+        losses.append(trainer.step(number, step.parts).loss)
+        marks.append(mark(world.device))
+        assert step.counts is not None
+        tokens += step.counts.tokens
+        with_filler += sum(len(part.batch.tokens_T) for part in step.parts)
+    wait_for_device(world.device)
+    return TakenSteps(
+        losses=torch.stack(losses).tolist(),
+        milliseconds=[milliseconds_between(begun, ended) for begun, ended in pairwise(marks)],
+        filler=1 - tokens / with_filler,
+    )
+
+
+def profile_steps(world: World, trainer: Trainer, loaded: list[LoadedStep]) -> Row:
+    """Take more steps under the profiler; return its kernels by name."""
+    on_gpu = world.device.type == "cuda"
+    activity = ProfilerActivity.CUDA if on_gpu else ProfilerActivity.CPU
+    wait_for_device(world.device)
+    with profile(activities=[activity]) as profiler:
+        for number, step in enumerate(loaded):
+            trainer.step(number, step.parts)
+        wait_for_device(world.device)
+    with TemporaryDirectory() as folder:
+        trace = Path(folder) / "trace.json"
+        profiler.export_chrome_trace(str(trace))
+        events: list[dict[str, Any]] = json.loads(trace.read_text(encoding="utf-8"))["traceEvents"]
+    return kernel_sums(events, world.device.type, len(loaded))
+
+
+def _described(variant: Variant, system: System, trainer: Trainer, built_s: float) -> Row:
+    step = trainer.describe_step()
+    return {
+        "choice": variant.name,
+        "settings": list(variant.settings),
+        "compile": system.compute.compile,
+        "model_arithmetic": step.model_arithmetic,
+        "optimizer_arithmetic": step.optimizer_arithmetic,
+        "built_s": round(built_s, 1),
+    }
+
+
+def _measured(taken: TakenSteps, warm_up: int, samples: int) -> Row:
+    """Return the median of the steps after the warm-up, and the rate that follows."""
+    steady = taken.milliseconds[warm_up:]
+    step_ms = statistics.median(steady)
+    return {
+        "steps": len(taken.losses),
+        "step_ms": round(step_ms, 3),
+        "shortest_ms": round(min(steady), 3),
+        "longest_ms": round(max(steady), 3),
+        "samples_per_s": round(1e3 * samples / step_ms, 1),
+        "filler": round(taken.filler, 5),
+        "losses": [round(loss, 4) for loss in taken.losses],
+    }
+
+
+def _tune_kernels() -> None:
+    """Let Inductor time many kernels for each piece and take the fastest."""
+    import torch._inductor.config  # noqa: PLC0415 - seconds
+
+    torch._inductor.config.max_autotune = True

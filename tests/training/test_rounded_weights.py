@@ -1,0 +1,68 @@
+"""A run whose products read rounded copies of the weights is, bit for bit, the run whose products cast the weights."""
+
+from contextlib import AbstractContextManager, nullcontext
+from unittest import mock
+
+import pytest
+import torch
+from torch import Tensor
+
+from bertbench.config import System
+from bertbench.distributed.world import World
+from bertbench.training import gradient_path
+from tests.conftest import Tiny
+from tests.ranks import run_ranks
+from tests.training.steps import loaded, whole_trainer
+
+RUN = (
+    "launch.ranks_per_node=1", "precision.compute=bf16", "compute.compile=default", "optimizer.name=lamb",
+    "optimizer.learning_rate=0.01", "optimizer.ema_decay=0.5", "data.gradient_accumulation_steps=2",
+)  # fmt: skip
+
+
+@pytest.mark.parametrize("forgotten", [None, "publish", "refresh"])
+def test_copies_follow_steps_averages_and_restored_snapshots(tiny: Tiny, forgotten: str | None) -> None:
+    ((cast, rounded),) = run_ranks(1, both, tiny(*RUN), forgotten)
+    assert len(cast) == len(rounded) == 5
+    if forgotten is None:
+        assert rounded == cast
+    else:
+        assert rounded != cast, "the test sees a copy that is left behind"
+
+
+def both(world: World, system: System, forgotten: str | None) -> tuple[list[float], list[float]]:
+    """What a run computes whose products cast, and what one computes that keeps copies."""
+    cast = mock.patch.object(gradient_path, "_round_weights", lambda *_: None)
+    forgets: AbstractContextManager[object] = nullcontext()
+    if forgotten is not None:
+        forgets = mock.patch.object(gradient_path.ModelWeights, forgotten, lambda _: None)
+    with mock.patch.object(torch, "compile", lambda function, **_: function):
+        with cast:
+            expected = history(world, system)
+        with forgets:
+            return expected, history(world, system)
+
+
+def history(world: World, system: System) -> list[float]:
+    """Losses of two steps, a score of the weights' average, the next loss, and the first one from a snapshot."""
+    steps = list(loaded(world, system, 3))
+    with whole_trainer(system, world) as trainer:
+        saved = {name: tensor.clone() for name, tensor in trainer.state().items()}
+
+        def loss(number: int) -> float:
+            return trainer.step(number, steps[number].parts).loss.item()
+
+        found = [loss(0), loss(1)]
+        with trainer.evaluating():
+            found.append(largest(trainer.scores(steps[0].parts[0].batch)))
+        found.append(loss(2))
+        for name, tensor in trainer.state().items():
+            tensor.copy_(saved[name])
+        trainer.resume(0)
+        torch.manual_seed(3)
+        found.append(loss(0))
+    return found
+
+
+def largest(scores: tuple[Tensor, ...]) -> float:
+    return scores[0].float().max().item()
