@@ -11,7 +11,7 @@ from bertbench.model.options import CompileMode, PrecisionName, ProductsName, Re
 from bertbench.model.shape import BertShape
 
 if TYPE_CHECKING:
-    from bertbench.data.text.samples import SampleOptions
+    from bertbench.data.text.sentence_pairs import SampleOptions
 
 Status = Literal["Available on-premise", "Available cloud", "Research, Development, or Internal (RDI)", "Preview"]
 
@@ -184,7 +184,7 @@ class Recipe(Section):
 
     def options(self, max_seq_length: int) -> "SampleOptions":
         """Return the part that sample creation takes."""
-        from bertbench.data.text.samples import SampleOptions  # noqa: PLC0415 - the text pipeline, of no run
+        from bertbench.data.text.sentence_pairs import SampleOptions  # noqa: PLC0415 - the text pipeline, of no run
 
         return SampleOptions(
             max_seq_length,

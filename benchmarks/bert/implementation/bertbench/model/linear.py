@@ -5,8 +5,8 @@ layers are a separate operator. Which is faster depends on the processor, the sh
 computes weight gradients at 105 to 109 GFLOP/s a core and MKL at 92 to 98; on a Xeon with AMX, oneDNN is 3 to 20 %
 slower forward in float32, and 1.7 times as fast for the weight gradient of 512 x 2,048 in bfloat16. A weight's
 gradient reads its left matrix by columns; in half precision both libraries copy that matrix first, and a copy of the
-narrower one of both takes a fifth of the time on that Xeon. So machine/arithmetic.py measures all; torch's own is the
-default.
+narrower one of both takes a fifth of the time on that Xeon. So machine/choose_arithmetic.py measures all; torch's own
+is the default.
 
 oneDNN generates code for each size that it meets, half a millisecond each, and keeps it. So it pays for wide layers and
 for batches of few sizes (loading/filler.py), which `wants_few_sizes` in options.py requests.

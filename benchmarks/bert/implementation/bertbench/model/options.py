@@ -5,7 +5,8 @@ from typing import Literal
 PrecisionName = Literal["auto", "fp32", "bf16", "fp16", "fp8"]
 """The format of matrix products and activations.
 
-`auto` becomes fp32 or bf16, as a run measures (machine/arithmetic.py); commands that don't train count it as fp32.
+`auto` becomes fp32 or bf16, as a run measures (machine/choose_arithmetic.py); commands that don't train count it as
+fp32.
 `fp8` is the format of most products of the encoder layers (model/fp8_linear.py); everything else is bf16 then.
 """
 

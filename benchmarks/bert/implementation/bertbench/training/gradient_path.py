@@ -28,7 +28,7 @@ from bertbench.model.options import unchecked_mode, without_fp8
 from bertbench.model.rounded_weights import RoundedWeights, rounded_layers
 from bertbench.optim.average import AverageView, EvaluationView
 from bertbench.optim.build_optimizer import build_norm, build_optimizer, handles_halves, tensor_factory
-from bertbench.optim.optimizer import Optimizer
+from bertbench.optim.interface import Optimizer
 from bertbench.optim.step_scale import FixedScale, LossScaler, RecordedScale
 
 if TYPE_CHECKING:

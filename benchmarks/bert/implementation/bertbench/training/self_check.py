@@ -24,7 +24,7 @@ from bertbench.loading.bins import Bins
 from bertbench.loading.filler import fill_of, size_of
 from bertbench.loading.loader import LoadedPart
 from bertbench.loading.sampler import Part
-from bertbench.machine.arithmetic import Arithmetic
+from bertbench.machine.choose_arithmetic import Arithmetic
 from bertbench.model.linear import Products
 from bertbench.model.options import PrecisionName, without_fp8
 from bertbench.model.products import Shape

@@ -35,7 +35,7 @@ from bertbench.model.logical_tensors import local, logical_weights
 from bertbench.model.loss import Labels
 from bertbench.model.products import Shape, set_products
 from bertbench.model.shape import BertShape
-from bertbench.optim.optimizer import Optimizer
+from bertbench.optim.interface import Optimizer
 from bertbench.results.metrics import StepReport
 from bertbench.results.step_description import StepDescription
 from bertbench.training.gradient_path import GradientPath, build_path
