@@ -69,8 +69,9 @@ def test_one_gpu_sends_nothing_and_pays_for_the_filler_of_its_recorded_sizes() -
 
 
 @pytest.mark.parametrize(("settings", "bytes_of_a_parameter", "optimizer_share", "exposed_s"), [
-    (("clip.mode=before",), 4 + 12, 1, ALL_REDUCE_S),
-    (("clip.mode=after",), 12, 1, ALL_REDUCE_S / BUCKETS),
+    (("clip.mode=before",), 4 + 6 - 4, 1, ALL_REDUCE_S),
+    (("clip.mode=after",), 6 - 4, 1, ALL_REDUCE_S / BUCKETS),
+    (("clip.mode=after", "communication.compression=fp16"), 12, 1, ALL_REDUCE_S / BUCKETS),
     # a gather in fp32 takes twice as long as a reduce-scatter in 16 bits; the first of its buckets is waited for
     (("clip.mode=before", "optimizer.sharded=true"), 4 + 6 + 6 / 8, 1 / 8, ALL_REDUCE_S * (1 / 2 + 1 / BUCKETS)),
 ])  # fmt: skip
