@@ -4,6 +4,7 @@
 - balance.svg: simulated load efficiency of 1,024 GPUs, by method
 - scaling.svg: efficiency over ranks, by `bertbench lab scaling`
 - packages.svg: the packages of bertbench by layer, from pyproject.toml and the packages' own docstrings
+- watch.svg, step.svg, trace.svg: what a run shows, by run_pictures.py
 
 A test finds old ones, and pages that describe a picture in other words.
 """
@@ -16,25 +17,28 @@ import textwrap
 import tomllib
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 from xml.sax.saxutils import escape
 
 from bertbench.report.charts import Axis, Series, lines, scatter
 
 _REPOSITORY = Path(__file__).parents[2]
-sys.path.insert(0, str(_REPOSITORY))  # lab/ is never installed
+sys.path.insert(0, str(_REPOSITORY))  # neither lab/ nor this folder is installed
+
+from docs.site import run_pictures  # noqa: E402
+from docs.site.svg import COLOURS, Picture, picture  # noqa: E402
+
 _RESULTS = _REPOSITORY / "results"
 _PACKAGE = _REPOSITORY / "benchmarks" / "bert" / "implementation" / "bertbench"
 _TARGET = 0.4
 _BALANCE = "bertbench balance --gpus 1024 --batch 2,4,8,16,48 --methods "
-_COLOURS = ("#0b7a75", "#b3541e", "#5b3fa6", "#8a6d00", "#3a6ea5", "#a02c5d")
 _STYLE = (
     "svg { background: #fff; font: 11px sans-serif; fill: #333 } circle { r: 1.5px } .end { text-anchor: end } "
     ".middle { text-anchor: middle } .grid { stroke: #ddd } .level { stroke: #333; stroke-dasharray: 4 4 } "
     "[class^=line] { fill: none; stroke-width: 1.8 } "
     + " ".join(
         f".fill-{number} {{ fill: {colour} }} .line-{number} {{ stroke: {colour} }}"
-        for number, colour in enumerate(_COLOURS)
+        for number, colour in enumerate(COLOURS)
     )
 )
 
@@ -46,13 +50,6 @@ _BOX_STYLE = (
     "svg { background: #fff; font: 11px sans-serif; fill: #333 } rect { fill: #eef6f5; stroke: #0b7a75 } "
     ".name { font: bold 12px monospace; fill: #0b5a56 }"
 )
-
-
-class Picture(NamedTuple):
-    """A picture, and the words that a page describes it with."""
-
-    drawn: str
-    description: str
 
 
 def demo() -> Picture:
@@ -114,11 +111,7 @@ def packages() -> Picture:
             drawn.append(_box(package, text, number * (width + _GAP), top, width, height))
         top += height + _GAP
     description = f"The {sum(map(len, rows))} packages of bertbench in {len(rows)} layers, from cli down to common"
-    opened = (
-        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="-8 0 {_DRAWING_WIDTH + 16} {top}" role="img">'
-        f"<title>{description}</title><style>{_BOX_STYLE}</style>"
-    )
-    return Picture(f"{opened}{''.join(drawn)}</svg>\n", description)
+    return picture(description, _DRAWING_WIDTH, top, _BOX_STYLE, drawn)
 
 
 def _layers() -> list[str]:
@@ -168,6 +161,9 @@ PICTURES: dict[str, Callable[[], Picture]] = {
     "balance.svg": balance,
     "scaling.svg": scaling,
     "packages.svg": packages,
+    "watch.svg": run_pictures.watch,
+    "step.svg": run_pictures.step_balance,
+    "trace.svg": run_pictures.trace,
 }
 """What draws each file of docs/."""
 

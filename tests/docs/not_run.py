@@ -38,6 +38,7 @@ NOT_RUN = {
     ),
     "trains for minutes; tests/training/test_run.py trains a small model": (
         "./run_and_time.sh cpu_demo",
+        "bertbench train cpu_parallel",
         "bertbench train cpu_demo --metrics-port 9100",
         "bertbench train cpu_demo --set power.measure=true",
         "bertbench train cpu_demo --track *",
