@@ -29,6 +29,8 @@ def broken_budgets(found: PieceResources, limits: dict[str, Any]) -> Iterator[st
     piece, kernel = limits["pieces"][found.piece], limits["every_kernel"]
     if found.optimizer == "triton":
         piece = limits["with_triton_optimizer"].get(found.piece, piece)
+    if found.precision == "fp8":
+        piece = limits["in_fp8"].get(found.piece, piece)
     held: list[tuple[str, float, float]] = [
         ("Triton kernels", found.kernels, piece["kernels"]),
         ("launches", found.launches, piece["launches"]),

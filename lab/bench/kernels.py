@@ -6,14 +6,17 @@ from bertbench.cli.arguments import words_of
 from bertbench.common.errors import ConfigError
 from bertbench.common.paths import shown_path
 from bertbench.common.progress import Progress
+from bertbench.model.fp8_scaling import FP8_CAPABILITY
+from bertbench.model.options import PrecisionName
 from lab.bench.budgets import FILE, broken_budgets, budgets
 from lab.bench.harness import BenchResult, command, option, table_lines
 from lab.kernels.absent_gpu import GPUS, check_triton
 from lab.kernels.certificate import certificate
-from lab.kernels.step import TOKENS
+from lab.kernels.step import PIECES, TOKENS
 
 _FEWEST = 1_024  # below, the compiler writes kernels for smaller sizes than a GPU's batches
 _FIELDS = ("arch", "piece", "kernels", "launches", "megabytes", "registers_max", "spill_bytes")
+_CHANGED_BY_FP8 = ("attention", "layer")  # a layer can't be counted without attention
 _COLUMNS = {
     "arch": "{0.arch}", "piece": "{0.piece}", "Triton kernels": "{0.kernels:,}", "launches": "{0.launches:,}",
     "MB": "{0.megabytes:,.0f}", "without products": "{0.megabytes_beside_products:,.0f}",
@@ -24,11 +27,18 @@ _COLUMNS = {
 
 def measure(arguments: argparse.Namespace, _: Progress) -> BenchResult:
     """Generate, count and compile; the exit code is 1 if a budget is broken."""
-    archs = words_of(arguments.arch, "--arch", GPUS)
+    archs = _architectures(arguments.arch, arguments.precision)
     if arguments.tokens < _FEWEST:
         raise ConfigError(f"--tokens {arguments.tokens}: expected at least {_FEWEST:,}")
     check_triton()
-    pieces = certificate(archs, arguments.tokens, arguments.residual, optimizer=arguments.optimizer)
+    pieces = certificate(
+        archs,
+        arguments.tokens,
+        arguments.residual,
+        _CHANGED_BY_FP8 if arguments.precision == "fp8" else PIECES,
+        arguments.optimizer,
+        arguments.precision,
+    )
     problems: list[str] = []
     rows = []
     for piece in pieces:
@@ -36,21 +46,38 @@ def measure(arguments: argparse.Namespace, _: Progress) -> BenchResult:
         problems += problems_of_piece
         row = {name: getattr(piece, name) for name in _FIELDS}
         rows.append({**row, "within_budget": not problems_of_piece})
-    head = f"BERT-Large, bf16, {arguments.tokens:,} tokens, forward and backward; counted and compiled, not run"
+    size = f"{arguments.precision}, {arguments.tokens:,} tokens"
+    head = f"BERT-Large, {size}, forward and backward; counted and compiled, not run"
     text = [head, *table_lines(pieces, _COLUMNS), *(problems or [f"within the budgets of {shown_path(FILE)}"])]
     return BenchResult(rows, text, code=1 if problems else 0)
+
+
+def _architectures(asked: str | None, precision: PrecisionName) -> list[str]:
+    """Return the architectures asked for, or all that have the format. Raises ConfigError for one that lacks it."""
+    able = list(GPUS)
+    if precision == "fp8":
+        able = [arch for arch, gpu in GPUS.items() if gpu.capability >= FP8_CAPABILITY]
+    archs = words_of(asked or ",".join(able), "--arch", GPUS)
+    for arch in archs:
+        if arch not in able:
+            raise ConfigError(f"--precision fp8: {arch} has none; give --arch {','.join(able)}, or --precision bf16")
+    return archs
 
 
 add_arguments, run = command(
     measure, ("--tokens", TOKENS, "tokens of a step on one GPU; 96 samples of Wikipedia's mean length"),
     more=[
         option(
-            "--arch", default=",".join(GPUS), metavar="A,B",
-            help=f"of {', '.join(GPUS)}: A100, H100 and H200, B200 (default: all)",
+            "--arch", metavar="A,B",
+            help=f"of {', '.join(GPUS)}: A100, H100 and H200, B200 (default: all that have the format)",
         ),
         option(
             "--residual", choices=("fp32", "bf16"), default="fp32",
             help="format of hidden states between layers, like precision.residual (default fp32)",
+        ),
+        option(
+            "--precision", choices=("bf16", "fp8"), default="bf16",
+            help="like precision.compute; fp8 counts the layer alone, which it changes (default bf16)",
         ),
         option("--optimizer", choices=("torch", "triton"), default="torch", help="like optimizer.impl (default torch)"),
     ],

@@ -25,7 +25,7 @@ from bertbench.common.errors import ConfigError, RunError
 from bertbench.common.progress import Progress
 from bertbench.common.seeding import derive
 from bertbench.config import System
-from bertbench.config.finetuning import load_finetuning
+from bertbench.config.finetuning_system import load_finetuning
 from bertbench.distributed.cores import available_cores
 from bertbench.finetune.batches import ids_longest_first, span_batch
 from bertbench.finetune.features import make_features

@@ -19,7 +19,7 @@ from bertbench.model.shape import BertShape
 from bertbench.optim.adam import MultiTensorAdam
 from bertbench.optim.build_optimizer import build_optimizer, plain_lamb
 from bertbench.optim.fused import FusedStep
-from bertbench.optim.optimizer import Optimizer
+from bertbench.optim.interface import Optimizer
 from lab.bench.harness import (
     BenchResult,
     add_device,

@@ -25,6 +25,7 @@ _BENCHES = {
     "exchange": "compare ways in which gradients meet: all-reduces, servers, gossip",
     "parallel": "compare parallel layouts by time",
     "pipeline": "compare pipeline schedules at equal work",
+    "fp8": "compare fp8 with bf16 by samples to the target",
     "squad": "fine-tune on questions in several layouts, and compare speed, scores and goodput",
 }
 _STUDIES = {

@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 from bertbench.common.errors import RunError
 from bertbench.config.optimizer import Implementation
-from bertbench.model.options import ResidualName
+from bertbench.model.options import PrecisionName, ResidualName
 from bertbench.model.shape import BertShape
 from lab.kernels.absent_gpu import GPUS
 from lab.kernels.step import PIECES
@@ -26,6 +26,7 @@ class PieceResources(NamedTuple):
     piece: str
     tokens: int
     optimizer: Implementation
+    precision: PrecisionName
     kernels: int
     launches: int
     megabytes: float
@@ -44,12 +45,20 @@ def certificate(
     residual: ResidualName = "fp32",
     wanted: Sequence[str] = PIECES,
     optimizer: Implementation = "torch",
+    precision: PrecisionName = "bf16",
 ) -> list[PieceResources]:
     """Count and compile pieces of BERT-Large's step of `tokens` tokens, by architecture and piece.
 
     Raises RunError if one can't be compiled.
     """
-    count = partial(count_and_compile, tokens=tokens, residual=residual, wanted=wanted, optimizer=optimizer)
+    count = partial(
+        count_and_compile,
+        tokens=tokens,
+        residual=residual,
+        wanted=wanted,
+        optimizer=optimizer,
+        precision=precision,
+    )
     workers = max(1, (os.cpu_count() or 1) // 2)
     try:
         with ProcessPoolExecutor(workers, get_context("spawn"), max_tasks_per_child=1) as pool:
@@ -59,13 +68,18 @@ def certificate(
 
 
 def count_and_compile(
-    arch: str, tokens: int, residual: ResidualName, wanted: Sequence[str], optimizer: Implementation
+    arch: str,
+    tokens: int,
+    residual: ResidualName,
+    wanted: Sequence[str],
+    optimizer: Implementation,
+    precision: PrecisionName,
 ) -> list[PieceResources]:
     """Count and compile in this process, which must not have compiled for another architecture."""
     from lab.kernels.machine_code import Resources, compiled  # noqa: PLC0415 - Triton, which is optional
     from lab.kernels.step import count_pieces  # noqa: PLC0415 - torch's compiler takes seconds
 
-    pieces = count_pieces(GPUS[arch], BertShape(), tokens, residual, wanted, optimizer)
+    pieces = count_pieces(GPUS[arch], BertShape(), tokens, residual, wanted, optimizer, precision)
     kernels = {}
     for name, piece in pieces.items():
         kernels[name] = list(chain.from_iterable(run.kernels for run in piece.runs))
@@ -80,6 +94,7 @@ def count_and_compile(
                 piece=name,
                 tokens=tokens,
                 optimizer=optimizer,
+                precision=precision,
                 kernels=piece.triton_launches,
                 launches=piece.launches,
                 megabytes=round(piece.bytes / 1e6, 1),

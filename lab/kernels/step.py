@@ -30,8 +30,10 @@ from bertbench.model.attention import flash_attention
 from bertbench.model.bert import Bert
 from bertbench.model.compiled import compile_pieces
 from bertbench.model.encoder import Normalised
+from bertbench.model.fp8_linear import multiply_in_fp8
+from bertbench.model.fp8_scaling import DelayedScaling
 from bertbench.model.loss import weighted_loss
-from bertbench.model.options import ResidualName
+from bertbench.model.options import PrecisionName, ResidualName
 from bertbench.model.rounded_weights import RoundedWeights, rounded_layers
 from bertbench.model.shape import BertShape
 from bertbench.optim.adam import MultiTensorAdam
@@ -102,6 +104,7 @@ def count_pieces(
     residual: ResidualName,
     wanted: Sequence[str],
     optimizer: Implementation,
+    precision: PrecisionName = "bf16",
 ) -> dict[str, Counted]:
     """Run and count each piece on fake tensors, with code generated for `gpu`; `layer` needs `attention` too."""
     eager = EagerOperations()
@@ -113,9 +116,9 @@ def count_pieces(
         stack.enter_context(mode)
         stack.enter_context(generated(gpu, ran.append, eager.pause))
         stack.enter_context(_AsCuda())
-        stack.enter_context(mock.patch("bertbench.model.compiled_layer.widens", lambda device_type: True))
+        stack.enter_context(mock.patch("bertbench.model.linear.widens", lambda device_type: True))
         stack.enter_context(mock.patch.object(torch.compiler, "is_compiling", lambda: True))  # CPU's own paths are off
-        runs = _Step(shape, batch, residual, optimizer, chunked).pieces()
+        runs = _Step(shape, batch, residual, optimizer, chunked, precision).pieces()
         counted = {}
         for name in wanted:
             runs[name]()  # compiles
@@ -147,9 +150,18 @@ class _Step:
     """A model, its optimizer and the pieces of one step."""
 
     def __init__(
-        self, shape: BertShape, batch: Batch, residual: ResidualName, impl: Implementation, chunked: ChunkedKernels
+        self,
+        shape: BertShape,
+        batch: Batch,
+        residual: ResidualName,
+        impl: Implementation,
+        chunked: ChunkedKernels,
+        precision: PrecisionName,
     ) -> None:
         self._model = Bert(shape, flash_attention)
+        self._scaling: DelayedScaling | None = None
+        if precision == "fp8":
+            self._scaling = multiply_in_fp8(self._model, run_backward=lambda: None)
         self._model.keep_residual(residual)
         compile_pieces(self._model)
         self._model.hand_to_heads(_PRODUCTS)
@@ -240,6 +252,8 @@ class _Step:
         for bucket in self._buckets:
             bucket.take_in()
         self._update()
+        if self._scaling is not None:
+            self._scaling.advance(lambda amax_K: amax_K)  # one rank's are all
         self._model.zero_grad(set_to_none=True)
 
 

@@ -11,7 +11,7 @@ pytest.importorskip("pydantic", reason="loads systems")
 
 from bertbench.common.errors import ConfigError
 from bertbench.config import load_system, pre_training_names, system_names
-from bertbench.config.finetuning import left_out, load_finetuning, with_steps
+from bertbench.config.finetuning_system import left_out, load_finetuning, with_steps
 from tests.conftest import write_json
 from tests.tiny import TINY_SYSTEM
 
@@ -129,6 +129,16 @@ def test_sections_of_a_pre_training_file_do_not_count(tmp_path: Path) -> None:
     assert (system.clip.mode, system.clip.max_norm, system.checkpoint.every_steps) == ("after", 1.0, None)
     assert (system.data.balance, system.balance.cost.linear, system.balance.cost.quadratic) == ("planned", 1.0, 2.0)
     assert load_finetuning("dgxa100_n1").hardware.division == "open"
+
+
+def test_fp8_is_refused_by_name_in_a_file_and_by_hand(tmp_path: Path) -> None:
+    model = {**TINY_SYSTEM["model"], "hidden_size": 16, "feed_forward_size": 32}
+    path = write_json(tmp_path / "fp8.json", {**ALONE, "model": model, "precision": {"compute": "fp8"}})
+    assert refused(path).endswith("nothing checks it before fine-tuning; add --set precision.compute=bf16")
+    assert load_finetuning(path, ["precision.compute=bf16"]).precision.compute == "bf16"
+    assert "finetune squad can't honour it: fine-tuning neither measures a format nor checks fp8; use bf16" in refused(
+        path, "precision.compute=fp8"
+    )
 
 
 def test_a_command_that_pre_trains_refuses_a_file_for_fine_tuning(printed: Printed, answer: Answer) -> None:

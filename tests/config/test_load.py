@@ -29,6 +29,7 @@ def refused(tiny: Tiny) -> Refused:
 
 
 DELAYED, ALONE, MEASURED = "sync.method=delayed", "sync.method=local_sgd", "launch.rank_speeds=auto"
+FP8 = "precision.compute=fp8 model.hidden_size=16 model.feed_forward_size=32"
 ON_GPUS, GRAPHS = "launch.device=cuda hardware.accelerators_per_node=2", "compute.compile=graphs data.equal_counts=true"
 REFUSED = {
     "model.layers=-1": "model.layers: found -1",
@@ -72,6 +73,11 @@ REFUSED = {
     "optimizer.name=muon parallel.fully_shard=true": "optimizer.name muon belongs to whole models",
     "optimizer.impl=triton": "on cuda only; set it to torch",
     f"{GRAPHS} precision.compute=fp16": "precision.compute fp16 can't be replayed",
+    "precision.compute=fp8": "fp8 multiplies matrices whose widths are multiples of 16, and model.hidden_size is 14",
+    "precision.compute=fp8 model.hidden_size=16": "model.feed_forward_size is 23; choose a multiple, or",
+    f"{FP8} communication.compression=fp16": "communication.compression fp16 scales the loss, which fp8's own scales",
+    f"{FP8} parallel.fully_shard=true": "precision.compute fp8 belongs to whole models",
+    f"{FP8} {ALONE}": "precision.compute fp8 goes with sync.method every_step only",
     f"{GRAPHS} communication.compression=powersgd": "communication.compression powersgd can't be replayed",
     "optimizer.sharded=true communication.compression=powersgd": "powersgd carries errors from step to step",
     f"{ON_GPUS} optimizer.sharded=true optimizer.impl=apex": "optimizer.impl apex works on whole gradients",

@@ -136,6 +136,8 @@ REFUSED_COMMANDS = {
     "launch {} --reason why --dry-run": "--reason: is the cause that --close writes; add --close LOG",
     "launch {} --on slurm --dry-run --set launch.port=1234": "MASTER_PORT in the job's environment sets another",
     "evaluate {} --set precision.residual=bf16 --set precision.compute=bf16": "keeps hidden states in fp32",
+    "evaluate {} --set precision.compute=fp8 --set model.hidden_size=16 --set model.feed_forward_size=32":
+        "and fp8's scales are a run's; use bf16 or fp16 or fp32",
     "evaluate {} --weights a --set model.checkpoint=b": "both name weights; leave one of them out",
     "train {} --set data.recipe.dupe_factor=3": "was made by another recipe (dupe_factor 2, not 3)",
     "finetune squad --system {} --train t --dev d --vocab v --out o --set parallel.fully_shard=true "

@@ -2,7 +2,7 @@
 
 from random import Random
 
-from bertbench.data.text.samples import Document, Ids, SampleOptions
+from bertbench.data.text.sentence_pairs import Document, Ids, SampleOptions
 from tests.tiny import Sample
 
 

@@ -3,7 +3,7 @@ from random import Random
 import pytest
 
 from bertbench.data.store.columns import Columns
-from bertbench.data.text.samples import Document, SampleOptions, create_samples
+from bertbench.data.text.sentence_pairs import Document, SampleOptions, create_samples
 from tests.data.plain_samples import plain_samples
 from tests.tiny import Sample, samples_of
 

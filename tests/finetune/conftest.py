@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from bertbench.config import System
-from bertbench.config.finetuning import load_finetuning
+from bertbench.config.finetuning_system import load_finetuning
 from bertbench.data.text.vocabulary import Vocabulary
 from bertbench.finetune.squad import read_squad
 from bertbench.finetune.squad_inputs import Inputs

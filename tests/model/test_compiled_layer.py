@@ -12,7 +12,7 @@ from torch.nn import functional
 
 from bertbench.distributed.world import World
 from bertbench.loading.batch import Batch, synthetic
-from bertbench.model import compiled_layer
+from bertbench.model import compiled_layer, linear
 from bertbench.model.bert import Bert
 from bertbench.model.compiled import compile_pieces
 from bertbench.model.compiled_layer import hashed_dropout, hashed_numbers
@@ -116,7 +116,7 @@ def test_joined_pieces_wait_for_the_weights_of_each_layer() -> None:
 
 
 def test_products_write_gradients_of_weights_in_float32_where_a_gpu_can(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(compiled_layer, "widens", lambda device_type: True)
+    monkeypatch.setattr(linear, "widens", lambda device_type: True)
     formats = []
     multiply = torch.mm
 

@@ -8,7 +8,9 @@ from torch._subclasses.fake_tensor import FakeTensorMode
 from bertbench.loading.batch import synthetic
 from bertbench.model.attention import flash_attention
 from bertbench.model.bert import Bert
-from bertbench.model.compiled_layer import _weight_gradient
+from bertbench.model.fp8_linear import Fp8Linear
+from bertbench.model.fp8_scaling import DelayedScaling
+from bertbench.model.linear import Linear, weight_gradient
 from bertbench.model.loss import weighted_loss
 from bertbench.model.shape import BertShape
 
@@ -37,5 +39,15 @@ def test_the_model_and_its_loss_stay_on_the_gpu(monkeypatch: pytest.MonkeyPatch)
 def test_a_weight_s_gradient_is_a_product_that_writes_float32() -> None:
     with FakeTensorMode(), CUDA:
         gradient_NO, input_NI = torch.empty(7, 5).bfloat16(), torch.empty(7, 3).bfloat16()
-        found = _weight_gradient(gradient_NO, input_NI, torch.float32)
+        found = weight_gradient(gradient_NO, input_NI, torch.float32)
     assert (found.shape, found.dtype) == ((5, 3), torch.float32)
+
+
+def test_products_in_fp8_have_the_layout_that_a_gpu_wants() -> None:
+    with FakeTensorMode(), CUDA:
+        layer = Fp8Linear(Linear(32, 48), DelayedScaling(1, CUDA).layers[0])
+        input_NI = torch.empty(7, 32).bfloat16().requires_grad_()
+        output = layer.with_bias(input_NI, with_ones=True)
+        (found,) = torch.autograd.grad(output, input_NI, torch.empty_like(output))
+    assert (output.shape, output.dtype) == ((7, 48), torch.bfloat16)
+    assert (found.shape, found.dtype, found.device.type) == ((7, 32), torch.bfloat16, "cuda")

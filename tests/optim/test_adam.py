@@ -8,7 +8,7 @@ from torch import nn
 
 from bertbench.common.scalars import scalar_tensor
 from bertbench.optim.adam import MultiTensorAdam
-from bertbench.optim.optimizer import Optimizer
+from bertbench.optim.interface import Optimizer
 from tests.optim.drawn import adam, draw_gradients, lamb, matrices
 from tests.optim.test_muon import optimizer_of as muon_of
 

@@ -9,7 +9,7 @@ from torch import Tensor, nn
 from bertbench.config.optimizer import OptimizerName
 from bertbench.optim.adam import MultiTensorAdam
 from bertbench.optim.apex import ApexAdam
-from bertbench.optim.optimizer import Optimizer
+from bertbench.optim.interface import Optimizer
 from tests.optim.apex_like import apex_installed
 from tests.optim.drawn import draw_gradients, matrices, settings
 

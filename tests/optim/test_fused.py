@@ -14,7 +14,7 @@ import bertbench.optim.adam
 from bertbench.model.compiled import compiler_obstacle
 from bertbench.optim.adam import MultiTensorAdam, blocks_step, foreach_step, native_adam_step
 from bertbench.optim.fused import FusedStep
-from bertbench.optim.optimizer import StepFunction, StepScalars, StepTensors
+from bertbench.optim.interface import StepFunction, StepScalars, StepTensors
 from tests.optim.drawn import adam, draw_gradients, lamb, matrices
 
 OPTIONS = lamb(beta1=0.8, beta2=0.95, weight_decay=0.1)

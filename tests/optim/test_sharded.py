@@ -22,7 +22,7 @@ from bertbench.model.bert import Bert
 from bertbench.model.logical_tensors import logical_weights, matrices_and_vectors
 from bertbench.optim.adam import MultiTensorAdam
 from bertbench.optim.build_optimizer import build_optimizer
-from bertbench.optim.optimizer import Optimizer
+from bertbench.optim.interface import Optimizer
 from bertbench.training.trainer import tiny_backward
 from tests.optim.drawn import TINY, lamb
 from tests.parallel.traffic import Traffic

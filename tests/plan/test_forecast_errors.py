@@ -43,7 +43,7 @@ def test_a_range_has_two_digits_and_follows_the_errors(monkeypatch: pytest.Monke
     assert str(TimeRange(0.32, 0.37, 1.02, "")) == "22 s (19 to 61)", "seconds below a minute"
     # 21 errors from -0.5 to 0.5: the quantiles at 5 and 95 % are -0.45 and 0.45; published = forecast / (1 + error)
     errors = {machine_kind("h200", "SXM", 8, 1): list(np.linspace(-0.5, 0.5, 21))}
-    monkeypatch.setattr("bertbench.plan.forecast_errors._errors", lambda gpu: errors)
+    monkeypatch.setattr("bertbench.plan.forecast_errors.errors_by_kind", lambda gpu: errors)
     found = range_of(load_system("dgxh200_n1"), "h200", 29.0)
     assert (found.low_min, found.high_min) == (pytest.approx(29 / 1.45), pytest.approx(29 / 0.55))
 

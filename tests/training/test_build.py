@@ -12,7 +12,7 @@ pytest.importorskip("pydantic", reason="loads systems")
 from bertbench.common.phase_clock import PhaseClock
 from bertbench.distributed.startup import Startup
 from bertbench.loading.inputs import open_data
-from bertbench.machine.arithmetic import Arithmetic
+from bertbench.machine.choose_arithmetic import Arithmetic
 from bertbench.results.files import ResultFiles
 from bertbench.results.mlperf_log import MlperfLog
 from bertbench.training.build import TrainOptions, build_run

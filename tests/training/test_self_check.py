@@ -12,7 +12,7 @@ import torch
 from bertbench.common.errors import ConfigError
 from bertbench.config import System, load_system
 from bertbench.distributed.world import World
-from bertbench.machine.arithmetic import Arithmetic, with_fastest_paths
+from bertbench.machine.choose_arithmetic import Arithmetic, with_fastest_paths
 from bertbench.model.linear import Products
 from bertbench.model.products import Shape
 from bertbench.training import graph_trainer
@@ -156,6 +156,7 @@ def test_graphs_with_stale_masks_are_refused(tiny: Tiny) -> None:
 
 def check_stale(world: World, system: System) -> Arithmetic:
     """Check graphs of a trainer whose recordings are stale; all steps without dropout give the same loss."""
+    # the check builds its trainer itself: only the trainer's own recorder can be stale
     with as_on_a_gpu(), mock.patch.object(graph_trainer, "_recorder", lambda _: stale):
         wanted = arithmetic(precision="bf16", compile="graphs")
         return check_fast_paths(system, world, wanted, lambda *_: {"loss": torch.ones(())})

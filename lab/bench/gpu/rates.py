@@ -15,8 +15,8 @@ from torch import Tensor
 
 from bertbench.common.phase_clock import wait_for_device
 from bertbench.model.attention import attention
-from bertbench.model.compiled_layer import widens
 from bertbench.model.gelu_gradient import gelu_gradient
+from bertbench.model.linear import widens
 from bertbench.model.sequences import Sequences
 from lab.bench.batches import wikipedia_batches
 from lab.bench.gpu.device_state import clocks_and_power, cudnn_device

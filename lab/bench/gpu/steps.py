@@ -25,7 +25,7 @@ from bertbench.distributed.world import World
 from bertbench.loading.filler import fill_of
 from bertbench.loading.inputs import open_data
 from bertbench.loading.loader import LoadedStep, Loader
-from bertbench.machine.arithmetic import choose_arithmetic
+from bertbench.machine.choose_arithmetic import choose_arithmetic
 from bertbench.model.shape import SHAPES, BertShape
 from bertbench.training.build import make_sampler, make_trainer
 from bertbench.training.self_check import check_fast_paths

@@ -28,7 +28,7 @@ FIELDS = ["arch", "piece", "kernels", "launches", "megabytes", "registers_max", 
 
 def found(piece: str = "attention", **values: float) -> PieceResources:
     plain: dict[str, Any] = {
-        "tokens": 1000, "optimizer": "torch", "kernels": 0, "launches": 1, "megabytes": 1,
+        "tokens": 1000, "optimizer": "torch", "precision": "bf16", "kernels": 0, "launches": 1, "megabytes": 1,
         "megabytes_beside_products": 1, "megabytes_of_attention": 0, "registers_max": 0, "shared_bytes_max": 0,
         "spill_bytes": 0, "elements_of_one_block": 0,
     }  # fmt: skip
@@ -106,6 +106,33 @@ def test_a_broken_budget_is_named_and_fails_the_command(
     assert [row["within_budget"] for row in answer(*words, code=1)] == [True, False]
     said = printed(*words, code=1)
     assert f"sm_90 embeddings: {limit + 8} bytes spilled a thread, the budget is {limit}" in said
+
+
+def test_fp8_is_counted_for_the_gpus_that_have_it(
+    monkeypatch: pytest.MonkeyPatch, answer: Answer, printed: Printed
+) -> None:
+    monkeypatch.setattr(absent_gpu, "find_spec", lambda name: name)
+    asked = []
+
+    def counted(archs: list[str], _: int, __: str, wanted: list[str], *rest: str) -> list[PieceResources]:
+        asked.append((archs, len(wanted), rest[-1]))
+        return []
+
+    monkeypatch.setattr(kernels, "certificate", counted)
+    answer("lab", "kernels", "--precision", "fp8")
+    answer("lab", "kernels")
+    assert asked == [(["sm_90", "sm_100"], 2, "fp8"), (["sm_80", "sm_90", "sm_100"], len(PIECES), "bf16")]
+    said = printed("lab", "kernels", "--precision", "fp8", "--arch", "sm_80,sm_90", code=2)
+    assert "--precision fp8: sm_80 has none; give --arch sm_90,sm_100, or --precision bf16" in said
+
+
+@pytest.mark.slow
+@needs_triton
+@pytest.mark.skipif(not torch.__version__.startswith("2.13"), reason="counted on torch 2.13 alone")
+def test_a_layer_in_fp8_keeps_its_budget() -> None:
+    _, layer = certify(["sm_90"], TOKENS, wanted=["attention", "layer"], precision="fp8")
+    assert list(broken_budgets(layer, budgets())) == []
+    assert shown_counts("layer, precision.compute: fp8", layer.kernels, layer.launches, layer.megabytes)
 
 
 def test_bytes_may_grow_with_the_batch_and_launches_may_not() -> None:

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from bertbench.config.finetuning import load_finetuning
+from bertbench.config.finetuning_system import load_finetuning
 from bertbench.finetune.squad_inputs import Inputs
 from lab.bench.made_questions import write_questions
 from lab.bench.noise_scale import NoiseScale

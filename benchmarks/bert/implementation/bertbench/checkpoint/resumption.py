@@ -33,7 +33,7 @@ _FREE_LAUNCH = (
 )  # fmt: skip
 # What a snapshot holds. Once a step is taken, the run continues with these, not with those of the configuration.
 _HELD = ("model.checkpoint", "model.initial_weights", "model.initializer_range", "precision.initial_loss_scale")
-# What the arithmetic of a run is chosen from (machine/arithmetic.py).
+# What the arithmetic of a run is chosen from (machine/choose_arithmetic.py).
 _OF_ARITHMETIC = ("precision.compute", "compute.compile", "compute.products", "optimizer.impl")
 PUT_BACK = "BERTBENCH_PUT_BACK"
 """Variable by which `bertbench launch` informs its ranks that it has restored the resumed run's files."""

@@ -213,7 +213,7 @@ def system_of(arguments: argparse.Namespace) -> "System":
     fine-tuning leaves out.
     """
     from bertbench.config import load_system
-    from bertbench.config.finetuning import check_pre_trains, load_finetuning
+    from bertbench.config.finetuning_system import check_pre_trains, load_finetuning
     from bertbench.config.unread import check_given, check_overrides
 
     command: str = arguments.command

@@ -35,7 +35,7 @@ def add_list_arguments(parser: argparse.ArgumentParser) -> None:
 def list_systems(arguments: argparse.Namespace) -> int:
     """Print a line for each of the project's systems."""
     from bertbench.config import load_system, system_names
-    from bertbench.config.finetuning import left_out
+    from bertbench.config.finetuning_system import left_out
 
     systems = [load_system(name) for name in system_names()]
     fine_tunes = {system.name: bool(left_out(system)) for system in systems}
@@ -67,7 +67,7 @@ def add_show_arguments(parser: argparse.ArgumentParser) -> None:
 
 def show(arguments: argparse.Namespace) -> int:
     """Print a system's resolved configuration and numbers derived from it: JSON, with or without --json."""
-    from bertbench.config.finetuning import left_out, load_finetuning
+    from bertbench.config.finetuning_system import left_out, load_finetuning
 
     system = system_of(arguments)
     if left_out(system):

@@ -58,8 +58,9 @@ FINETUNE = {
 }  # fmt: skip
 """Settings that fine-tuning has of its own, by those of pre-training."""
 SWITCHES = {
-    "fp16": "precision.compute=fp16", "bf16": "precision.compute=bf16", "fp32": "precision.compute=fp32",
-    "amp": "precision.compute=bf16", "cpu": "launch.device=cpu", "cuda": "launch.device=cuda",
+    "fp16": "precision.compute=fp16", "bf16": "precision.compute=bf16", "fp8": "precision.compute=fp8",
+    "fp32": "precision.compute=fp32", "amp": "precision.compute=bf16",
+    "cpu": "launch.device=cpu", "cuda": "launch.device=cuda",
 }  # fmt: skip
 """Whole settings by options without a value."""
 

@@ -8,6 +8,7 @@ from bertbench.config.layout_rules import LAYOUT_RULES
 from bertbench.config.rules import Rule, allow_only, broken_rules
 from bertbench.config.settings import Settings
 from bertbench.config.step_rules import GRAPH_RULES, SYNC_RULES
+from bertbench.model.options import FP8_WIDTH_STEP, without_fp8
 
 
 def problems(settings: Settings) -> Iterator[str]:
@@ -124,12 +125,27 @@ def _kernels_fit_device_and_optimizer(settings: Settings) -> str | None:
 
 def _residuals_are_no_coarser_than_products(settings: Settings) -> str | None:
     compute = settings.precision.compute
-    if settings.precision.residual != "bf16" or compute == "bf16":
+    if settings.precision.residual != "bf16" or without_fp8(compute) == "bf16":
         return None
     return (
         f"precision.residual bf16 would round what precision.compute {compute} keeps; set "
         "precision.compute to bf16, or precision.residual to fp32"
     )
+
+
+def _fp8_products_have_widths_of_16(settings: Settings) -> str | None:
+    if settings.precision.compute != "fp8":
+        return None
+    for name, width in (
+        ("hidden_size", settings.model.hidden_size),
+        ("feed_forward_size", settings.model.feed_forward_size),
+    ):
+        if width % FP8_WIDTH_STEP:
+            return (
+                f"precision.compute fp8 multiplies matrices whose widths are multiples of {FP8_WIDTH_STEP}, and "
+                f"model.{name} is {width}; choose a multiple, or set precision.compute to bf16"
+            )
+    return None
 
 
 def _snapshots_are_possible(settings: Settings) -> str | None:
@@ -198,6 +214,13 @@ RULES: tuple[Rule, ...] = (
     _apex_skips_no_steps,
     _kernels_fit_device_and_optimizer,
     _residuals_are_no_coarser_than_products,
+    _fp8_products_have_widths_of_16,
+    *allow_only(
+        {"communication.compression": ("none", "bf16", "int8", "topk", "powersgd")},
+        where=lambda settings: settings.precision.compute == "fp8",
+        because="scales the loss, which fp8's own scales don't follow when it changes",
+        instead="set precision.compute to bf16",
+    ),
     _snapshots_are_possible,
     _buckets_have_a_size_or_a_number,
     _finetuned_sequences_have_positions,

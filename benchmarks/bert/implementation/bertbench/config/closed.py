@@ -2,8 +2,9 @@
 
 Sources: training_rules.adoc of mlcommons/training_policies, sections on divisions, hyper-parameters and optimizers,
 random numbers, data traversal order, and quality; values are those of the reference (mlcommons/training, BERT). Free
-are batch, rate, steps, warm-up, betas, epsilon and weight decay of LAMB, accumulation, number formats, and how data is
-sharded, assigned to ranks and packed.
+are batch, rate, steps, warm-up, betas, epsilon and weight decay of LAMB, accumulation, and how data is sharded,
+assigned to ranks and packed. So are number formats: `precision` has pre-approved ones alone (section on numerical
+formats; fp8 since version 2.0).
 """
 
 from collections.abc import Iterator

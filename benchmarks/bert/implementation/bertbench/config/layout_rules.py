@@ -4,7 +4,7 @@ from bertbench.config.batch_rules import batch_divides, can_be_laid_out
 from bertbench.config.layout import vocabulary_rows
 from bertbench.config.rules import Rule, allow_only, broken_rules
 from bertbench.config.settings import Settings
-from bertbench.config.step_rules import NOT_FP16
+from bertbench.config.step_rules import UNSCALED
 
 _SHARED_BALANCE = ("none", "stratified", "planned")  # whose samples depend on the number of data-parallel ranks alone
 
@@ -164,7 +164,7 @@ LAYOUT_RULES: tuple[Rule, ...] = (
             "clip.mode": ("none", "after"),
             "communication.compression": ("none",),
             "communication.hierarchical": (False,),
-            "precision.compute": NOT_FP16,
+            "precision.compute": UNSCALED,
             "precision.residual": ("auto", "fp32"),
             "optimizer.name": ("adam", "lamb"),
             "optimizer.sharded": (False,),  # parallel.fully_shard alone does more

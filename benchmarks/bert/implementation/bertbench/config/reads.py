@@ -196,7 +196,7 @@ _FINETUNE: Declaration = {
     "checkpoint": _unread("fine-tuning takes no snapshots; it writes the model at its end"),
     "checkpoint.every_steps": _unread("fine-tuning takes no snapshots", None),
     "checkpoint.final_weights": _unread("fine-tuning writes the model at its end", True),
-    "precision.compute": ReadAs(("bf16", "fp16", "fp32"), "fine-tuning measures no format's speed"),
+    "precision.compute": ReadAs(("bf16", "fp16", "fp32"), "fine-tuning neither measures a format nor checks fp8"),
     "compute.compile": _unread("fine-tuning compiles nothing", None, "none", "auto"),
     "compute.products": _unread("fine-tuning multiplies by torch's own products", "torch"),
 }
@@ -210,7 +210,7 @@ _EVALUATE: Declaration = {
     "model.initializer_range": NO_EFFECT,
     "model.initial_weights": NO_EFFECT,
     "precision.compute": ReadAs(
-        ("bf16", "fp16", "fp32"), "measuring a format's speed takes longer than one evaluation"
+        ("bf16", "fp16", "fp32"), "one evaluation doesn't pay for measuring a format, and fp8's scales are a run's"
     ),
     "precision.residual": _unread("an evaluation keeps hidden states in fp32", "auto", "fp32"),
     "compute.compile": _unread("compiling takes longer than one evaluation", None, "none", "auto"),

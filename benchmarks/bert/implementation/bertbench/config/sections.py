@@ -11,7 +11,7 @@ from bertbench.model.options import CompileMode, PrecisionName, ProductsName, Re
 from bertbench.model.shape import BertShape
 
 if TYPE_CHECKING:
-    from bertbench.data.text.samples import SampleOptions
+    from bertbench.data.text.sentence_pairs import SampleOptions
 
 Status = Literal["Available on-premise", "Available cloud", "Research, Development, or Internal (RDI)", "Preview"]
 
@@ -184,7 +184,7 @@ class Recipe(Section):
 
     def options(self, max_seq_length: int) -> "SampleOptions":
         """Return the part that sample creation takes."""
-        from bertbench.data.text.samples import SampleOptions  # noqa: PLC0415 - the text pipeline, of no run
+        from bertbench.data.text.sentence_pairs import SampleOptions  # noqa: PLC0415 - the text pipeline, of no run
 
         return SampleOptions(
             max_seq_length,
@@ -309,11 +309,13 @@ class Precision(Section):
     compute: PrecisionName = "fp32"
     """Format of matrix products and activations; weights, gradients and optimizer state stay fp32. `auto` measures
     whether bf16 is faster than fp32 on this processor. Take bf16 on GPUs from compute capability 8.0 on, fp16 on older
-    ones."""
+    ones. `fp8` multiplies the encoder layers' activations, weights and gradients in 8 bits with delayed scaling, and
+    leaves the rest in bf16 (docs/performance.md): for GPUs from compute capability 8.9 on, tried on none yet; on a CPU
+    it is slower than bf16, for studies."""
     residual: ResidualName = "fp32"
     """Format of the hidden states between layers. `bf16` moves 8 % fewer bytes a layer on a GPU, and wants
-    `compute` bf16. `auto` takes it on a GPU that computes in bf16, unless the check at the start refuses it; elsewhere
-    it is fp32. Set fp32 to rule out that it changes a result."""
+    `compute` bf16 or fp8. `auto` takes it on a GPU that computes in either, unless the check at the start refuses it;
+    elsewhere it is fp32. Set fp32 to rule out that it changes a result."""
     initial_loss_scale: PositiveFloat = 4096.0
     """First factor on the loss where gradients pass through fp16, as MLPerf's published runs count it: for the mean of
     the ranks' means. Too high, and the first steps overflow and are skipped."""

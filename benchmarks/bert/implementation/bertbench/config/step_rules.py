@@ -7,7 +7,8 @@ needs whole copies of the model on all ranks.
 from bertbench.config.rules import Rule, allow_only
 from bertbench.config.settings import Settings
 
-NOT_FP16 = ("fp32", "bf16", "auto")
+UNSCALED = ("fp32", "bf16", "auto")
+"""Formats without scales, which steps adapt: fp16's of the loss, fp8's of tensors."""
 
 
 def _replays(settings: Settings) -> bool:
@@ -48,7 +49,7 @@ GRAPH_RULES: tuple[Rule, ...] = (
             "sync.method": ("every_step",),
             "communication.compression": ("none", "bf16"),  # fp16 needs a loss scale
             "communication.hierarchical": (False,),  # NCCL warns of graphs that hold several communicators
-            "precision.compute": NOT_FP16,
+            "precision.compute": (*UNSCALED, "fp8"),  # fp16 may skip steps
         },
         where=_replays,
         because="can't be replayed by compute.compile graphs",
@@ -61,9 +62,10 @@ GRAPH_RULES: tuple[Rule, ...] = (
 
 SYNC_RULES: tuple[Rule, ...] = (
     *allow_only(
-        {"optimizer.sharded": (False,), "precision.compute": NOT_FP16},
+        {"optimizer.sharded": (False,), "precision.compute": UNSCALED},
         where=lambda settings: settings.sync.method != "every_step",
-        because="goes with sync.method every_step only",  # others keep whole states a rank, and can't skip an overflow
+        # others keep whole states a rank, can't skip an overflow, and don't agree on fp8's scales at every step
+        because="goes with sync.method every_step only",
         instead="set that",
     ),
     *allow_only(

@@ -76,6 +76,11 @@ class World:
             self.shared.sum(tensor)
         return tensor
 
+    def largest(self, tensor: Tensor) -> Tensor:
+        """Take the largest of all ranks' values for each element, in place."""
+        distributed.all_reduce(tensor, distributed.ReduceOp.MAX)
+        return tensor
+
     def neighbours(self, ranks: int) -> distributed.ProcessGroup:
         """Return a new gloo group of this rank and its neighbours, `ranks` in all.
 

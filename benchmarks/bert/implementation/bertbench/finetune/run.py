@@ -11,7 +11,7 @@ from bertbench.common.errors import DataError
 from bertbench.common.progress import Progress
 from bertbench.common.seeding import derive
 from bertbench.config import System
-from bertbench.config.finetuning import with_steps
+from bertbench.config.finetuning_system import with_steps
 from bertbench.config.optimizer import OptimizerName
 from bertbench.data.store.columns import Integers
 from bertbench.distributed.preemption import stop_at_once

@@ -12,6 +12,7 @@ import torch
 from bertbench.common.errors import RunError
 from bertbench.config import System
 from bertbench.machine.gpus import PresentGpu, present_gpus
+from bertbench.model.fp8_scaling import FP8_CAPABILITY
 
 BF16_CAPABILITY = (8, 0)
 """Lowest compute capability with products in bf16: an A100's (CUDA C++ Programming Guide, arithmetic instructions)."""
@@ -71,4 +72,11 @@ def check_gpus(system: System) -> None:
             f"{system.name}: precision.compute is bf16, and {gpu.model} (compute capability {gpu.version}) has none; "
             "write this machine's file with `bertbench config init`, or add --set precision.compute=fp16 --set "
             "optimizer.impl=torch --set compute.compile=none"
+        )
+    too_old = [gpu for gpu in gpus if gpu.capability < FP8_CAPABILITY]
+    if too_old and system.precision.compute == "fp8":
+        gpu = too_old[0]
+        raise RunError(
+            f"{system.name}: precision.compute is fp8, and {gpu.model} (compute capability {gpu.version}) has none; "
+            "add --set precision.compute=bf16"
         )

@@ -20,7 +20,7 @@ from bertbench.machine.measurements import read_measurements, remember_measureme
 from bertbench.machine.processor import instructions, processor
 from bertbench.model.arithmetic import autocast_type
 from bertbench.model.linear import Library, forward_product, onednn_multiplies
-from bertbench.model.options import PrecisionName
+from bertbench.model.options import PrecisionName, without_fp8
 
 SIZE = 1024
 """Rows of the squares: small ones run from cache, at 189 GFLOP/s on a Xeon whose large ones run at 110."""
@@ -47,7 +47,11 @@ class PeakRate:
 
 
 def peak_rate(precision: PrecisionName, world: World) -> PeakRate:
-    """Return the peak of a run's devices in `precision`. Collective: CPU ranks measure it, unless a run has before."""
+    """Return the peak of a run's devices in `precision`. Collective: CPU ranks measure it, unless a run has before.
+
+    In fp8 it is bf16's, as papers count: weights' gradients, heads and attention stay in bf16.
+    """
+    precision = without_fp8(precision)
     if world.device.type == "cuda":
         return gpu_peak(torch.cuda.get_device_name(world.device), _operands_on_gpu(precision))
     return _cpu_peak(precision, world)

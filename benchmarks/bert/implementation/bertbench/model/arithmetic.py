@@ -11,7 +11,7 @@ from bertbench.common.errors import ConfigError
 from bertbench.model import loops
 from bertbench.model.attention import flash_attention, kernel_for
 from bertbench.model.bert import Bert
-from bertbench.model.options import CompileMode, PrecisionName, unchecked_mode, unmeasured_precision
+from bertbench.model.options import CompileMode, PrecisionName, unchecked_mode, unmeasured_precision, without_fp8
 from bertbench.model.shape import BertShape
 
 
@@ -57,13 +57,20 @@ def attends_by_flash(device: torch.device, precision: PrecisionName, shape: Bert
 def describe_compute(device: torch.device, precision: PrecisionName, shape: BertShape, pieces: str) -> str:
     """Describe in a line how a model of this shape computes; `pieces` describes the rest."""
     flash = ", attention by torch's flash kernel" if attends_by_flash(device, precision, shape) else ""
-    return f"{precision}{flash}, {pieces}"
+    return f"{_words_of(precision, device)}{flash}, {pieces}"
+
+
+def _words_of(precision: PrecisionName, device: torch.device) -> str:
+    if precision != "fp8":
+        return precision
+    where = "fp8 in the layers' products, bf16 elsewhere"
+    return f"{where} (no CPU multiplies fp8: slower than bf16)" if device.type == "cpu" else where
 
 
 def autocast_type(precision: PrecisionName) -> torch.dtype | None:
-    """Return the type of matrix products; None for fp32, and for `auto` where nothing is measured."""
+    """Return the type of matrix products, without fp8's; None for fp32, and for `auto` where nothing is measured."""
     formats = {"fp32": None, "bf16": torch.bfloat16, "fp16": torch.float16}
-    return formats[unmeasured_precision(precision)]
+    return formats[without_fp8(unmeasured_precision(precision))]
 
 
 def computing(precision: PrecisionName, device: torch.device) -> AbstractContextManager[object]:

@@ -23,10 +23,10 @@ from torch.autograd.function import once_differentiable
 from torch.nn import functional
 
 from bertbench.model.encoder import EncoderLayer, Normalised, in_format
+from bertbench.model.fp8_linear import Fp8Linear
 from bertbench.model.gelu_gradient import gelu_gradient
-from bertbench.model.linear import Linear, product_type
+from bertbench.model.linear import Linear, product_type, weight_and_bias_gradients, weight_gradient, with_ones_beside
 from bertbench.model.loops import plain_dropout
-from bertbench.model.options import BIAS_COLUMNS
 
 
 def before_attention(layer: EncoderLayer, hidden_TD: Tensor) -> Tensor:
@@ -74,12 +74,16 @@ def _linear(module: nn.Module, input_NI: Tensor, with_ones: bool = False) -> Ten
         output_NO: Tensor = module(input_NI)
         return output_NO
     dtype = product_type(input_NI)
+    if isinstance(module, Fp8Linear):
+        return module.with_bias(input_NI.to(dtype), with_ones)
     return _Linear.apply(input_NI.to(dtype), module.weight, _matrix(module, dtype), module.bias, with_ones)
 
 
 def _product(module: Linear, input_NI: Tensor) -> tuple[Tensor, Tensor]:
     """Return a linear layer's product, and the bias that is still to be added."""
     dtype = product_type(input_NI)
+    if isinstance(module, Fp8Linear):
+        return module.product(input_NI.to(dtype)), module.bias
     return _Product.apply(input_NI.to(dtype), module.weight, _matrix(module, dtype)), module.bias
 
 
@@ -126,18 +130,6 @@ def hashed_numbers(shape: torch.Size, keys: Tensor) -> Tensor:
     return (hashed ^ (hashed >> 15 & 0x1FFFF)) * 0x2C1B3C6D
 
 
-def widens(device_type: str) -> bool:
-    """Return whether the device's products of 16-bit matrices can write float32."""
-    return device_type == "cuda"
-
-
-def _weight_gradient(gradient_NO: Tensor, input_NI: Tensor, dtype: torch.dtype) -> Tensor:
-    is_half = input_NI.dtype != torch.float32
-    if widens(input_NI.device.type) and dtype == torch.float32 and is_half:
-        return torch.mm(gradient_NO.T, input_NI, out_dtype=dtype)
-    return (gradient_NO.T @ input_NI).to(dtype)
-
-
 class _Product(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, input_NI: Tensor, weight_OI: Tensor, matrix_OI: Tensor) -> Tensor:
@@ -149,7 +141,7 @@ class _Product(torch.autograd.Function):
     @once_differentiable
     def backward(ctx: Any, gradient_NO: Tensor) -> tuple[Tensor, Tensor, None]:
         input_NI, matrix_OI = ctx.saved_tensors
-        return gradient_NO @ matrix_OI, _weight_gradient(gradient_NO, input_NI, ctx.weight_type), None
+        return gradient_NO @ matrix_OI, weight_gradient(gradient_NO, input_NI, ctx.weight_type), None
 
 
 class _Linear(torch.autograd.Function):
@@ -159,7 +151,7 @@ class _Linear(torch.autograd.Function):
     ) -> Tensor:
         width = input_NI.shape[1]
         if with_ones:
-            input_NI = torch.cat((input_NI, input_NI.new_ones(len(input_NI), BIAS_COLUMNS)), 1)
+            input_NI = with_ones_beside(input_NI)
         ctx.save_for_backward(input_NI, matrix_OI)
         ctx.weight_type, ctx.with_ones = weight_OI.dtype, with_ones
         return torch.addmm(bias_O.to(input_NI.dtype), input_NI[:, :width], matrix_OI.T)
@@ -168,15 +160,8 @@ class _Linear(torch.autograd.Function):
     @once_differentiable
     def backward(ctx: Any, gradient_NO: Tensor) -> tuple[Tensor, Tensor, None, Tensor, None]:
         input_NI, matrix_OI = ctx.saved_tensors
-        to_input_NI = gradient_NO @ matrix_OI
-        if ctx.with_ones:
-            with_bias_OI = gradient_NO.T @ input_NI
-            width = to_input_NI.shape[1]
-            to_weight_OI = with_bias_OI[:, :width].to(ctx.weight_type)
-            to_bias_O = with_bias_OI[:, width].to(ctx.weight_type)
-            return to_input_NI, to_weight_OI, None, to_bias_O, None
-        to_bias_O = gradient_NO.sum(0, dtype=ctx.weight_type)
-        return to_input_NI, _weight_gradient(gradient_NO, input_NI, ctx.weight_type), None, to_bias_O, None
+        to_weight_OI, to_bias_O = weight_and_bias_gradients(gradient_NO, input_NI, ctx.weight_type, ctx.with_ones)
+        return gradient_NO @ matrix_OI, to_weight_OI, None, to_bias_O, None
 
 
 class _BiasGelu(torch.autograd.Function):

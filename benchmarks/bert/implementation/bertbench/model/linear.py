@@ -5,8 +5,8 @@ layers are a separate operator. Which is faster depends on the processor, the sh
 computes weight gradients at 105 to 109 GFLOP/s a core and MKL at 92 to 98; on a Xeon with AMX, oneDNN is 3 to 20 %
 slower forward in float32, and 1.7 times as fast for the weight gradient of 512 x 2,048 in bfloat16. A weight's
 gradient reads its left matrix by columns; in half precision both libraries copy that matrix first, and a copy of the
-narrower one of both takes a fifth of the time on that Xeon. So machine/arithmetic.py measures all; torch's own is the
-default.
+narrower one of both takes a fifth of the time on that Xeon. So machine/choose_arithmetic.py measures all; torch's own
+is the default.
 
 oneDNN generates code for each size that it meets, half a millisecond each, and keeps it. So it pays for wide layers and
 for batches of few sizes (loading/filler.py), which `wants_few_sizes` in options.py requests.
@@ -23,7 +23,7 @@ from torch import Tensor, nn
 from torch.autograd.function import once_differentiable
 from torch.nn import functional
 
-from bertbench.model.options import SIZE_STEP
+from bertbench.model.options import BIAS_COLUMNS, SIZE_STEP
 
 # Products with an output this much wider than the input, the vocabulary's scores, take longer than code for their size:
 # the input's gradient of 311 rows, 256 features and 30,522 words in float32 takes 26 ms on an EPYC, by MKL 48.
@@ -138,6 +138,35 @@ def weight_product(gradient_NO: Tensor, input_NI: Tensor, library: Library) -> T
     if library == "torch":
         return gradient_NO.T @ input_NI
     return _onednn(gradient_NO.T, input_NI.T, None)
+
+
+def widens(device_type: str) -> bool:
+    """Return whether the device's products of 16-bit matrices can write float32."""
+    return device_type == "cuda"
+
+
+def weight_gradient(gradient_NO: Tensor, input_NI: Tensor, dtype: torch.dtype) -> Tensor:
+    """Return a weight's gradient by torch's product, [O, I]; float32 is written by the product where it can be."""
+    is_half = input_NI.dtype != torch.float32
+    if widens(input_NI.device.type) and dtype == torch.float32 and is_half:
+        return torch.mm(gradient_NO.T, input_NI, out_dtype=dtype)
+    return (gradient_NO.T @ input_NI).to(dtype)
+
+
+def with_ones_beside(input_NI: Tensor) -> Tensor:
+    """Return the input with columns of ones, from which `weight_and_bias_gradients` finds a bias's gradient."""
+    return torch.cat((input_NI, input_NI.new_ones(len(input_NI), BIAS_COLUMNS)), 1)
+
+
+def weight_and_bias_gradients(
+    gradient_NO: Tensor, input_NI: Tensor, dtype: torch.dtype, with_ones: bool
+) -> tuple[Tensor, Tensor]:
+    """Return the gradients of a layer's weight, [O, I], and bias, [O]; `with_ones`, both come from one product."""
+    if not with_ones:
+        return weight_gradient(gradient_NO, input_NI, dtype), gradient_NO.sum(0, dtype=dtype)
+    with_bias_OI = gradient_NO.T @ input_NI
+    width = input_NI.shape[1] - BIAS_COLUMNS
+    return with_bias_OI[:, :width].to(dtype), with_bias_OI[:, width].to(dtype)
 
 
 def _onednn(left_NI: Tensor, right_OI: Tensor, bias_O: Tensor | None) -> Tensor:

@@ -2,10 +2,12 @@
 
 from typing import Literal
 
-PrecisionName = Literal["auto", "fp32", "bf16", "fp16"]
+PrecisionName = Literal["auto", "fp32", "bf16", "fp16", "fp8"]
 """The format of matrix products and activations.
 
-`auto` becomes fp32 or bf16, as a run measures (machine/arithmetic.py); commands that don't train count it as fp32.
+`auto` becomes fp32 or bf16, as a run measures (machine/choose_arithmetic.py); commands that don't train count it as
+fp32.
+`fp8` is the format of most products of the encoder layers (model/fp8_linear.py); everything else is bf16 then.
 """
 
 ProductsName = Literal["auto", "torch", "onednn"]
@@ -30,6 +32,9 @@ SIZE_STEP = 16
 BIAS_COLUMNS = 8
 """Columns added to a product for its bias's gradient: one is read, but a GPU's 16-bit products want multiples of 8."""
 
+FP8_WIDTH_STEP = 16
+"""Both widths of a matrix that is multiplied in fp8 are multiples of this, as torch and NVIDIA's libraries want."""
+
 LEAST_WIDTH = 256
 """Least hidden size for which code per batch size pays on a CPU (model/products.py)."""
 
@@ -42,6 +47,11 @@ def default_mode(device_type: str) -> CompileMode:
 def unmeasured_precision(asked: PrecisionName) -> PrecisionName:
     """Return the format where nothing is measured: fp32 for `auto`, since measuring would take longer than it saves."""
     return "fp32" if asked == "auto" else asked
+
+
+def without_fp8(precision: PrecisionName) -> PrecisionName:
+    """Return the format of all that fp8 doesn't multiply: bf16 where `precision` is fp8."""
+    return "bf16" if precision == "fp8" else precision
 
 
 def unchecked_mode(asked: CompileMode | None, device_type: str) -> CompileMode:

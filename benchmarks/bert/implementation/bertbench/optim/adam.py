@@ -21,7 +21,7 @@ from torch import Tensor, nn
 from bertbench.common.scalars import Scalar, scalar_tensor
 from bertbench.config.optimizer import OptimizerSettings
 from bertbench.model.logical_tensors import LogicalTensorFactory, LogicalTensors, matrices_and_vectors
-from bertbench.optim.optimizer import StepFunction, StepScalars, StepTensors
+from bertbench.optim.interface import StepFunction, StepScalars, StepTensors
 
 # Four blocks of float32 (weights, gradients, both moments) take 2 MB a core, a Xeon's second-level cache: half the size
 # takes 5 % longer (more calls), 1.5 times the size is no faster.

@@ -16,7 +16,7 @@ from bertbench.model.bert import Bert
 from bertbench.model.logical_tensors import LogicalTensorFactory, LogicalTensors
 from bertbench.model.rounded_weights import RoundedWeights
 from bertbench.optim.adam import MultiTensorAdam, blocks_step, foreach_step, native_adam_step
-from bertbench.optim.optimizer import Optimizer, StepFunction
+from bertbench.optim.interface import Optimizer, StepFunction
 
 # Above this, fusing saves seconds every hundred steps; below, it would not repay its 10 s of compiling.
 _FUSED_FROM = 20_000_000

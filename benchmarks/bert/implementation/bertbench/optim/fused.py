@@ -14,7 +14,7 @@ from torch import Tensor
 from bertbench.common.scalars import scalar_tensor
 from bertbench.config.optimizer import OptimizerSettings
 from bertbench.optim.adam import subtract_scaled
-from bertbench.optim.optimizer import StepScalars, StepTensors
+from bertbench.optim.interface import StepScalars, StepTensors
 
 _FourTensors = tuple[Tensor, Tensor, Tensor, Tensor]
 """Weight, gradient, first and second moment of one logical tensor, flat; or four numbers of a step."""

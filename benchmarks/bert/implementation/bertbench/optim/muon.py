@@ -22,7 +22,7 @@ from bertbench.model import loops
 from bertbench.model.bert import Bert
 from bertbench.model.logical_tensors import LogicalTensorFactory, LogicalTensors, matrices_and_vectors
 from bertbench.optim.adam import MultiTensorAdam, native_adam_step, subtract
-from bertbench.optim.optimizer import Optimizer
+from bertbench.optim.interface import Optimizer
 
 # Keller Jordan's quintic (kellerjordan.github.io/posts/muon): the steepest slope at 0 that leaves singular values
 # between about 0.7 and 1.2, instead of convergence to 1, which training doesn't need.

@@ -18,7 +18,7 @@ from torch import Tensor, nn
 from bertbench.config.optimizer import OptimizerSettings
 from bertbench.model.logical_tensors import gradients_of
 from bertbench.optim.chunks import Chunks, Companions
-from bertbench.optim.optimizer import StepScalars, StepTensors
+from bertbench.optim.interface import StepScalars, StepTensors
 
 CHUNK = 8192  # elements of one program: 41,000 programs for BERT-Large, so that the last wave is short
 BLOCK = 1024  # elements at a time: 8 a thread

@@ -20,7 +20,7 @@ from bertbench.gradients.clip import GradientClip
 from bertbench.gradients.reducer import BucketCountdown, Reduced, Reducer
 from bertbench.model.logical_tensors import gradients_of, local, matrices_and_vectors
 from bertbench.optim.adam import MultiTensorAdam
-from bertbench.optim.optimizer import Optimizer
+from bertbench.optim.interface import Optimizer
 from bertbench.parallel.process_groups import ProcessGroups
 
 

@@ -9,7 +9,7 @@ An encoder layer keeps, on each rank, for T tokens with P pairs of tokens in the
     D / s T, twice           dropout masks on a GPU, a byte an element; a CPU's loops draw them again
     e D T                    the input of the first feed-forward product
     2 e F / t T              that product's output, for GELU's gradient, and GELU's output, for the second product
-    e (4 D D + 2 D F) / t    the matrices in 16 bits; in fp32 they are the weights themselves
+    e (4 D D + 2 D F) / t    the matrices in 16 bits; in fp8 1 byte a number; in fp32 they are the weights themselves
 
 with hidden size D, feed-forward size F, H heads, and e bytes of a number in products: 4 in fp32, 2 in bf16 and fp16.
 t ranks share the layer (`parallel.tensor`): each keeps its heads and its feed-forward columns, and the rest whole. With
@@ -68,7 +68,7 @@ def layer_bytes(system: System, microbatch: Microbatch, returned_tokens: float |
         before_attention * microbatch.tokens
         + _attention_bytes(system, microbatch)
         + after_attention * returned
-        + _cast_bytes(system, matrices)
+        + (matrices if system.precision.compute == "fp8" else _cast_bytes(system, matrices))
     )
 
 

@@ -133,7 +133,7 @@ def machine_of(system: System, gpu: Gpu, card: str | None = None) -> MachineKind
 
 def _nearest(kind: MachineKind) -> tuple[list[float], str]:
     """Return errors and the name of their results: the kind's, else all results that share most of its properties."""
-    of_kind = _errors(kind.gpu).get(kind, [])
+    of_kind = errors_by_kind(kind.gpu).get(kind, [])
     if len(of_kind) >= _FEWEST:
         return of_kind, str(kind)
     of_gpu = _of_form(kind.gpu, kind.pcie)
@@ -143,11 +143,11 @@ def _nearest(kind: MachineKind) -> tuple[list[float], str]:
 
 
 def _of_form(gpu: Gpu, pcie: bool) -> list[float]:
-    return [error for kind, errors in _errors(gpu).items() if kind.pcie == pcie for error in errors]
+    return [error for kind, errors in errors_by_kind(gpu).items() if kind.pcie == pcie for error in errors]
 
 
 @cache
-def _errors(gpu: Gpu) -> dict[MachineKind, list[float]]:
+def errors_by_kind(gpu: Gpu) -> dict[MachineKind, list[float]]:
     """Return errors of published results by kind."""
     comparisons = list(other_results(gpu))
     if gpu == "a100":

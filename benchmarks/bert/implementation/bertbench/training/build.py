@@ -22,8 +22,8 @@ from bertbench.loading.filler import Bin, fill_of
 from bertbench.loading.inputs import open_data
 from bertbench.loading.loader import Loader, make_exchange
 from bertbench.loading.sampler import Sampler, make_planner, make_speeds
-from bertbench.machine.arithmetic import Arithmetic, choose_arithmetic
 from bertbench.machine.caches import clear_caches
+from bertbench.machine.choose_arithmetic import Arithmetic, choose_arithmetic
 from bertbench.machine.peak_rate import PeakRate, peak_rate
 from bertbench.results.files import ResultFiles
 from bertbench.results.mlperf_log import MlperfLog

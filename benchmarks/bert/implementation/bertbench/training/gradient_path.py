@@ -24,11 +24,11 @@ from bertbench.gradients.reducer import GradientReducer, PartwiseReducer, Reduce
 from bertbench.model.arithmetic import autocast_type
 from bertbench.model.bert import Bert
 from bertbench.model.logical_tensors import LogicalTensors
-from bertbench.model.options import unchecked_mode
+from bertbench.model.options import unchecked_mode, without_fp8
 from bertbench.model.rounded_weights import RoundedWeights, rounded_layers
 from bertbench.optim.average import AverageView, EvaluationView
 from bertbench.optim.build_optimizer import build_norm, build_optimizer, handles_halves, tensor_factory
-from bertbench.optim.optimizer import Optimizer
+from bertbench.optim.interface import Optimizer
 from bertbench.optim.step_scale import FixedScale, LossScaler, RecordedScale
 
 if TYPE_CHECKING:
@@ -200,7 +200,7 @@ def _records_accumulation(system: System) -> bool:
 
 def _product_format(system: System, world: World) -> torch.dtype:
     """Return the format of Muon's products: bf16 where the model's products show that it is faster."""
-    if world.device.type == "cuda" or system.precision.compute == "bf16":
+    if world.device.type == "cuda" or without_fp8(system.precision.compute) == "bf16":
         return torch.bfloat16
     return torch.float32
 
@@ -209,11 +209,13 @@ def _round_weights(system: System, world: World, model: Bert) -> RoundedWeights 
     """Return copies of the weights that compiled products read in 16 bits; None where they would have to travel.
 
     Sharded weights arrive in fp32 behind the next forward pass, and ranks that train alone replace theirs by a mean.
+    fp8's products round the fp32 weights themselves.
     """
     dtype = autocast_type(system.precision.compute)
     is_compiled = unchecked_mode(system.compute.compile, world.device.type) != "none"
     stays_here = not system.optimizer.sharded and system.sync.outer is None
-    if dtype is None or not is_compiled or not stays_here:
+    is_fp8 = system.precision.compute == "fp8"
+    if dtype is None or is_fp8 or not is_compiled or not stays_here:
         return None
     return RoundedWeights(rounded_layers(model), dtype)
 

@@ -10,7 +10,7 @@ from bertbench.distributed.world import join
 from bertbench.loading.inputs import open_split
 from bertbench.model.arithmetic import set_arithmetic
 from bertbench.model.bert import Bert
-from bertbench.model.options import PrecisionName
+from bertbench.model.options import PrecisionName, unmeasured_precision, without_fp8
 from bertbench.training.evaluator import Evaluator
 
 
@@ -36,8 +36,9 @@ def score_weights(system: System, path: Path, ranks: Ranks | None) -> WeightsSco
     weights = check_weights(system, path)
     model = Bert(system.model.shape())
     weights.put_into(model)
-    # to measure which number format and which compiled model is faster would take longer than one evaluation
-    precision: PrecisionName = "fp32" if system.precision.compute == "auto" else system.precision.compute
+    # to measure which number format and which compiled model is faster would take longer than one evaluation; fp8's
+    # scales are a run's, not the weights'
+    precision = without_fp8(unmeasured_precision(system.precision.compute))
     with join(system.launch.device, system.launch.timeout_s, ranks=ranks) as world:
         model.to(world.device)
         set_arithmetic(model, world.device, precision, "none")

@@ -1,7 +1,7 @@
 """Check a run's fast paths before its clock starts: each must compute what the same step without it computes.
 
-plain: fp32, torch's products, not compiled -> + bf16 -> + oneDNN -> + torch.compile -> + bf16 residual -> + Triton
-       -> + CUDA graphs
+plain: fp32, torch's products, not compiled
+    -> + bf16 -> + fp8 -> + oneDNN -> + torch.compile -> + bf16 residual -> + Triton -> + CUDA graphs
 Each takes one step of two layers of the run's model, without dropout, on one synthetic batch. A path that fails, or
 whose loss, gradients or updates leave their bound, is refused: the run continues without it, and says so.
 A recorded step is also replayed with dropout: a stale seed would give one mask for the whole run.
@@ -24,8 +24,9 @@ from bertbench.loading.bins import Bins
 from bertbench.loading.filler import fill_of, size_of
 from bertbench.loading.loader import LoadedPart
 from bertbench.loading.sampler import Part
-from bertbench.machine.arithmetic import Arithmetic
+from bertbench.machine.choose_arithmetic import Arithmetic
 from bertbench.model.linear import Products
+from bertbench.model.options import PrecisionName, without_fp8
 from bertbench.model.products import Shape
 from bertbench.training.trainer import WholeTrainer
 
@@ -40,6 +41,10 @@ _FLOOR = 1e-3  # share of all tensors' norm below which a tensor is noise: bf16'
 _PRODUCTS = 16  # that a gradient passes through in two layers, forward and backward
 _ROUNDED = _PRODUCTS * 2**-8  # what products rounded to bf16 can add up to, 0.062; 0.017 is the most we have seen
 _EXACT = _PRODUCTS * 4096 * 2**-24  # sums of 4,096 numbers in fp32, in another order: 0.004; seen: 3e-6
+# fp8 rounds a number by at most 2^-4 (e4m3) or 2^-3 (e5m2), a product's two operands independently. The plain sum over
+# the products would be 2.5 and allow anything; independent errors add up by their squares, to 0.47.
+_ROUNDED_TO_FP8 = (_PRODUCTS / 2 * (2 * 2**-8) + _PRODUCTS / 2 * (2**-8 + 2**-6)) ** 0.5
+_BOUNDS: dict[PrecisionName, float] = {"bf16": _ROUNDED, "fp8": _ROUNDED_TO_FP8}
 _REPEATED = 1e-6  # of a loss: a forward pass adds nothing atomically, so the same masks give the same loss
 _UPDATE = 0.1  # Adam's first update is a gradient's sign, which rounding flips where the gradient is almost 0
 
@@ -84,7 +89,7 @@ class FastPath(NamedTuple):
     instead: str
     """What a run uses without it."""
     rounds: bool
-    """Whether it may round otherwise in 16 bits: then gradients have the wider bound, and updates none."""
+    """Whether it may round otherwise in 16 or 8 bits: then gradients have the wider bound, and updates none."""
     is_on: Callable[[Arithmetic], bool]
     without: dict[str, Any]
     """The fields of an arithmetic without it."""
@@ -99,7 +104,8 @@ def _by_onednn(arithmetic: Arithmetic) -> bool:
 
 
 FAST_PATHS = (
-    FastPath("bf16", "fp32", True, lambda chosen: chosen.precision == "bf16", {"precision": "fp32"}),
+    FastPath("bf16", "fp32", True, lambda chosen: without_fp8(chosen.precision) == "bf16", {"precision": "fp32"}),
+    FastPath("fp8", "bf16", True, lambda chosen: chosen.precision == "fp8", {"precision": "bf16"}, ("bf16",)),
     FastPath("oneDNN products", "torch's products", True, _by_onednn, {"products": ()}),
     FastPath(
         "torch.compile", "torch's own operations", True, lambda chosen: chosen.compile != "none", {"compile": "none"}
@@ -108,7 +114,7 @@ FAST_PATHS = (
         "bf16 residual",
         "hidden states in fp32",
         True,
-        lambda chosen: chosen.precision == "bf16" and chosen.residual == "bf16",
+        lambda chosen: without_fp8(chosen.precision) == "bf16" and chosen.residual == "bf16",
         {"residual": "fp32"},
         ("bf16",),
     ),
@@ -207,7 +213,7 @@ def _try_path(
     except (ConfigError, RuntimeError) as error:
         text = str(error).strip() or type(error).__name__
         return {}, text.splitlines()[-1]
-    bound = _ROUNDED if path.rounds and fastest.precision == "bf16" else _EXACT
+    bound = _BOUNDS.get(trial.precision, _EXACT) if path.rounds else _EXACT
     return result, difference(result, expected, bound, updates=not path.rounds) or problem
 
 
@@ -250,7 +256,10 @@ def _small(system: System) -> System:
 
 
 def _without_learning(system: System) -> System:
-    """Return the small system with the dropout of `system`, at a learning rate of 0."""
+    """Return the small system with the dropout of `system`, at a learning rate of 0.
+
+    Nothing moves in it from step to step: fp8's scales would, and masks don't depend on the format.
+    """
     small = _small(system)
     changes: dict[str, dict[str, Any]] = {
         "model": {
@@ -259,6 +268,7 @@ def _without_learning(system: System) -> System:
         },
         "optimizer": {"learning_rate": 0.0},
         "schedule": {"end_learning_rate": 0.0},
+        "precision": {"compute": without_fp8(system.precision.compute)},
     }
     sections = {name: getattr(small, name).model_copy(update=change) for name, change in changes.items()}
     return small.model_copy(update=sections)

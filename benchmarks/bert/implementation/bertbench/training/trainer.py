@@ -35,7 +35,7 @@ from bertbench.model.logical_tensors import local, logical_weights
 from bertbench.model.loss import Labels
 from bertbench.model.products import Shape, set_products
 from bertbench.model.shape import BertShape
-from bertbench.optim.optimizer import Optimizer
+from bertbench.optim.interface import Optimizer
 from bertbench.results.metrics import StepReport
 from bertbench.results.step_description import StepDescription
 from bertbench.training.gradient_path import GradientPath, build_path
@@ -43,8 +43,10 @@ from bertbench.training.task import PRE_TRAINING, Task
 
 if TYPE_CHECKING:
     from bertbench.common.stage_spans import StageSpan
+    from bertbench.model.fp8_scaling import DelayedScaling
 
 WARMUP_STEPS = 2  # the first makes kernels and memory, the second finds them
+_SCALED_FROM = 8  # synthetic samples, from whose magnitudes the first step's fp8 scales follow
 _SIZES_S = 2.0  # for passes over batches of other sizes: of a small model all, of a large one none
 
 
@@ -218,6 +220,9 @@ class WholeTrainer(Trainer):
         self._task = task
         self._computing = computing(system.precision.compute, world.device)
         self._model = task.initial_model(system, seed).to(world.device)
+        self._scaling: DelayedScaling | None = None
+        if system.precision.compute == "fp8":
+            self._scaling = self._multiply_in_fp8(seed)
         set_products(self._model, products or {})
         self._path = build_path(system, world, self._model, self._run_tiny_backward)
         self._model_arithmetic = set_arithmetic(
@@ -228,6 +233,30 @@ class WholeTrainer(Trainer):
             recompute(self._model.layers)
             self._model.between = None  # a layer would keep two inputs
         self._warm_up(seed, startup)
+        if self._scaling is not None:
+            self._scaling.reset()
+
+    def _multiply_in_fp8(self, seed: int) -> "DelayedScaling":
+        """Convert the model, with scales from a pass over synthetic samples in bf16. Collective.
+
+        Raises ConfigError if the device has no fp8.
+        """
+        from bertbench.model.fp8_linear import multiply_in_fp8  # noqa: PLC0415 - of few runs
+
+        system = self._system
+        generator = torch.Generator().manual_seed(derive(seed, "scales"))
+        samples = min(_SCALED_FROM, system.samples_per_pass)
+        lengths_S = np.full(samples, system.model.max_positions)
+        part, batch = self._task.synthetic_part(system, lengths_S, generator)
+        loaded = LoadedPart(part, batch.to(self._world.device))
+        share_of_batch = samples / system.global_batch_size  # a step's loss is a mean over its global batch
+
+        def run_backward() -> None:
+            (share_of_batch * self._part_loss(loaded)).backward()
+
+        scaling = multiply_in_fp8(self._model, run_backward)
+        scaling.start(self._world.largest)
+        return scaling
 
     @property
     def model(self) -> Bert:
@@ -239,6 +268,25 @@ class WholeTrainer(Trainer):
         """Wait for all weights, and return the model on rank 0; see `Trainer.gather_model`."""
         model = self.model
         return model if self._world.leads else None
+
+    def _update(self, number: int, loss: Tensor) -> StepReport:
+        report = super()._update(number, loss)
+        if self._scaling is not None:
+            self._scaling.advance(self._world.largest)
+        return report
+
+    def state(self) -> dict[str, Tensor]:
+        """Return the state of every trainer, and fp8's scales; see `Trainer.state`."""
+        state = super().state()
+        if self._scaling is not None:
+            state |= self._scaling.state()
+        return state
+
+    def resume(self, steps: int) -> None:
+        """Continue as after `steps` steps; see `Trainer.resume`."""
+        super().resume(steps)
+        if self._scaling is not None:
+            self._scaling.publish()
 
     def _named_parameters(self) -> dict[str, nn.Parameter]:
         return dict(self._model.named_parameters())

@@ -22,7 +22,7 @@ from bertbench.data.store.parts import InputFile, made_of, sources_of
 from bertbench.data.store.shards import finish_split, write_split
 from bertbench.data.text.corpus import text_articles
 from bertbench.data.text.prepare import best_guess, tokenize
-from bertbench.data.text.samples import SampleOptions, create_samples
+from bertbench.data.text.sentence_pairs import SampleOptions, create_samples
 from bertbench.data.text.vocabulary import Vocabulary, tokenizer_of
 
 SHARD_SAMPLES = 65_536  # 50 MB of Wikipedia samples

@@ -20,7 +20,7 @@ from bertbench.data.store.columns import Array, Columns
 from bertbench.data.store.manifest import TOKENIZER_VERSION, Guess, Manifest, existing
 from bertbench.data.store.shards import source_sha256, unfinished, write_split
 from bertbench.data.text import corpus
-from bertbench.data.text.samples import Document, SampleOptions, create_samples
+from bertbench.data.text.sentence_pairs import Document, SampleOptions, create_samples
 from bertbench.data.text.vocabulary import Vocabulary, tokenizer_of
 
 Texts = Mapping[Literal["text", "wiki"], Sequence[Path]]

@@ -110,6 +110,11 @@ def _in_place(system: System) -> System:
     """Put the settings of `finetune` where the trainer reads them. Raises ConfigError if they break a rule."""
     options = system.finetune
     precision = system.precision
+    if precision.compute == "fp8":
+        raise ConfigError(
+            f"{system.argument}: precision.compute fp8 is for pre-training, nothing checks it before fine-tuning; add "
+            "--set precision.compute=bf16"
+        )
     optimizer: dict[str, object] = {
         "name": options.optimizer,
         "learning_rate": options.learning_rate,

@@ -10,8 +10,7 @@ from torch import Tensor
 
 from bertbench.config import System
 from bertbench.distributed.world import World
-from bertbench.machine import arithmetic
-from bertbench.machine.arithmetic import choose, choose_arithmetic
+from bertbench.machine.choose_arithmetic import choose, choose_arithmetic
 from bertbench.model.linear import onednn_multiplies
 from bertbench.model.loops import library
 from bertbench.results.files import ResultFiles
@@ -27,8 +26,8 @@ def _same(tensor: Tensor) -> Tensor:
 
 
 def test_what_the_file_fixes_is_not_measured(tiny: Tiny, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(arithmetic, "fastest_products", None)
-    monkeypatch.setattr(arithmetic, "EncoderLayer", None)  # whose passes would be timed
+    monkeypatch.setattr("bertbench.machine.choose_arithmetic.fastest_products", None)
+    monkeypatch.setattr("bertbench.machine.choose_arithmetic.EncoderLayer", None)  # whose passes would be timed
     chosen = choose(tiny("precision.compute=bf16", "compute.products=onednn", *WIDE), CPU, _same)
     assert (chosen.precision, chosen.source) == ("bf16", "as the system file says")
     assert {library for _, products in chosen.products for library in products} == (
@@ -80,7 +79,7 @@ def sources_on(world: World, system: System, folder: Path, processors: tuple[str
     sources = []
     for instructions in processors:
         with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(arithmetic, "instructions", lambda name=instructions: name)
+            patch.setattr("bertbench.machine.choose_arithmetic.instructions", lambda name=instructions: name)
             sources.append(choose_arithmetic(system, world, None).source)
     return sources
 

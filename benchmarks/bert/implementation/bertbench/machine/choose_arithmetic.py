@@ -24,7 +24,7 @@ from bertbench.machine.processor import instructions, processor
 from bertbench.model.arithmetic import autocast_type, computing
 from bertbench.model.encoder import EncoderLayer
 from bertbench.model.linear import Products
-from bertbench.model.options import CompileMode, PrecisionName, ResidualName, unchecked_mode
+from bertbench.model.options import CompileMode, PrecisionName, ResidualName, unchecked_mode, without_fp8
 from bertbench.model.products import Agree, Shape, fastest_products, layer_shapes
 from bertbench.model.sequences import Sequences
 
@@ -56,7 +56,7 @@ class Arithmetic:
     def applied(self, system: System) -> System:
         """Return the system with these choices."""
         residual = self.residual or system.precision.residual
-        if self.precision != "bf16":
+        if without_fp8(self.precision) != "bf16":
             residual = "fp32"
         changes = {
             "precision": {"compute": self.precision, "residual": residual},
@@ -73,7 +73,7 @@ class Arithmetic:
             f"{by_onednn} of {3 * len(self.products)} products by oneDNN" if self.products else "torch's products"
         )
         checked = f"; checked beside plain arithmetic: {', '.join(self.checked)}" if self.checked else ""
-        narrow = ", bf16 between layers" if self.precision == "bf16" and self.residual == "bf16" else ""
+        narrow = ", bf16 between layers" if without_fp8(self.precision) == self.residual == "bf16" else ""
         line = f"arithmetic: {self.precision}{narrow}, {libraries} ({self.source}){checked}"
         return "\n".join([line, *(f"warning: {refusal}" for refusal in self.refused)])
 
@@ -140,7 +140,7 @@ def with_fastest_paths(system: System, arithmetic: Arithmetic) -> Arithmetic:
             mode = "graphs"
     residual = arithmetic.residual or system.precision.residual
     if residual == "auto":
-        narrow = on_gpu and arithmetic.precision == "bf16" and not system.parallel.splits
+        narrow = on_gpu and without_fp8(arithmetic.precision) == "bf16" and not system.parallel.splits
         residual = "bf16" if narrow else "fp32"
     return replace(arithmetic, compile=mode, impl=impl, residual=residual)
 

@@ -1,0 +1,175 @@
+"""Multiply in fp8 in the encoder layers: two of a linear layer's three products; a weight's gradient stays in bf16.
+
+    output          e4m3 input    x e4m3 weight
+    input gradient  e5m2 gradient x e4m3 weight
+    weight gradient bf16 gradient x bf16 input: fp8 would want both matrices by columns, another copy of each
+
+Query, key and value, attention's output and both feed-forward products are converted. Embeddings are looked up, and
+heads stay in bf16: they read a seventh of the tokens, 1.5 % of BERT-Large's products, and their scores make the loss.
+model/fp8_scaling.py chooses the scales. Shapes: N tokens, I features in, O features out.
+"""
+
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.autograd.function import once_differentiable
+
+from bertbench.common.errors import ConfigError
+from bertbench.model.bert import Bert
+from bertbench.model.fp8_scaling import (
+    E4M3,
+    E5M2,
+    FP8_CAPABILITY,
+    DelayedScaling,
+    LinearScaling,
+    TensorScaling,
+    observe,
+    to_fp8,
+)
+from bertbench.model.linear import Linear, product_type, weight_and_bias_gradients, weight_gradient, with_ones_beside
+
+_OUTPUT = torch.bfloat16
+
+
+def scaled_product(
+    left_NK: Tensor,
+    right_KM: Tensor,
+    left_inverse: Tensor,
+    right_inverse: Tensor,
+    bias_M: Tensor | None = None,
+    fast: bool = False,
+) -> Tensor:
+    """Return the product of two fp8 matrices times the inverses of their scales, plus bias, in bf16: [N, M].
+
+    K and M are multiples of 16. `fast` lets Hopper's tensor cores keep fewer bits of sums, which Transformer Engine
+    allows forward and not for gradients.
+    """
+    by_columns_KM = right_KM.T.contiguous().T  # as the hardware wants it; no copy of one that is
+    on_gpu = left_NK.device.type == "cuda"
+    return torch._scaled_mm(
+        left_NK.contiguous(),
+        by_columns_KM,
+        scale_a=left_inverse,
+        scale_b=right_inverse,
+        bias=bias_M,
+        out_dtype=_OUTPUT,
+        use_fast_accum=fast and on_gpu,
+    )
+
+
+class Fp8Linear(Linear):
+    """A linear layer that takes over the parameters of another one, and multiplies in fp8."""
+
+    def __init__(self, linear: Linear, scaling: LinearScaling) -> None:
+        nn.Module.__init__(self)  # without new parameters
+        self.in_features = linear.in_features
+        self.out_features = linear.out_features
+        self.weight = linear.weight
+        self.bias = linear.bias
+        self.scaling = scaling
+
+    def forward(self, input_NI: Tensor) -> Tensor:
+        """Multiply and add the bias: [N, I] in, [N, O] out."""
+        return self.with_bias(input_NI.to(product_type(input_NI)))
+
+    def with_bias(self, input_NI: Tensor, with_ones: bool = False) -> Tensor:
+        """Return the layer's output; `with_ones`, its bias's gradient is a column of the weights' product."""
+        return self._multiplied(input_NI, self.bias, with_ones)
+
+    def product(self, input_NI: Tensor) -> Tensor:
+        """Return the layer's output without the bias."""
+        return self._multiplied(input_NI, None, with_ones=False)
+
+    def _multiplied(self, input_NI: Tensor, bias_O: Tensor | None, with_ones: bool) -> Tensor:
+        if self.training:
+            observe(self.scaling.input, input_NI)
+            observe(self.scaling.weight, self.weight)
+        output_NO: Tensor = _Product.apply(input_NI, self.weight, bias_O, with_ones, *self.scaling.tensors())
+        return output_NO
+
+
+_NO_GRADIENTS = (None,) * 10  # of with_ones and the tensors of a LinearScaling
+
+
+class _Product(torch.autograd.Function):
+    @staticmethod
+    def forward(
+        ctx: Any,
+        input_NI: Tensor,
+        weight_OI: Tensor,
+        bias_O: Tensor | None,
+        with_ones: bool,
+        *tensors: Tensor,
+    ) -> Tensor:
+        scaling = LinearScaling.of(tensors)
+        input8_NI = to_fp8(input_NI, scaling.input.scale, E4M3)
+        weight8_OI = to_fp8(weight_OI, scaling.weight.scale, E4M3)
+        kept_NI = with_ones_beside(input_NI) if with_ones else input_NI
+        ctx.save_for_backward(kept_NI, weight8_OI, scaling.weight.inverse, *scaling.gradient)
+        ctx.weight_type, ctx.with_ones, ctx.has_bias = weight_OI.dtype, with_ones, bias_O is not None
+        inverses = scaling.input.inverse, scaling.weight.inverse
+        typed_bias_O = None if bias_O is None else bias_O.to(_OUTPUT)
+        return scaled_product(input8_NI, weight8_OI.T, *inverses, typed_bias_O, fast=True)
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, gradient_NO: Tensor) -> tuple[Tensor | None, ...]:
+        kept_NI, weight8_OI, weight_inverse, *of_gradient = ctx.saved_tensors
+        gradient = TensorScaling(*of_gradient)
+        observe(gradient, gradient_NO)
+        gradient8_NO = to_fp8(gradient_NO, gradient.scale, E5M2)
+        to_input_NI = scaled_product(gradient8_NO, weight8_OI, gradient.inverse, weight_inverse)
+        to_bias_O = None
+        if ctx.has_bias:
+            to_weight_OI, to_bias_O = weight_and_bias_gradients(gradient_NO, kept_NI, ctx.weight_type, ctx.with_ones)
+        else:
+            to_weight_OI = weight_gradient(gradient_NO, kept_NI, ctx.weight_type)
+        return to_input_NI, to_weight_OI, to_bias_O, *_NO_GRADIENTS
+
+
+def check_device(device: torch.device) -> None:
+    """Raise ConfigError if a GPU has no products in fp8."""
+    if device.type != "cuda":
+        return
+    capability = torch.cuda.get_device_capability(device)
+    if capability >= FP8_CAPABILITY:
+        return
+    found, least = (".".join(map(str, version)) for version in (capability, FP8_CAPABILITY))
+    raise ConfigError(
+        f"precision.compute fp8: the GPU has compute capability {found}, products in fp8 need {least}; set it to bf16"
+    )
+
+
+def multiply_in_fp8(model: Bert, run_backward: Callable[[], None]) -> DelayedScaling:
+    """Let a model's encoder layers multiply in fp8; return their scaling, whose `start` has still to be called.
+
+    `run_backward` runs a forward and a backward pass, still in bf16, whose magnitudes the first step's scales follow:
+    with scales of 1 its gradients, often below 2^-16, would become 0. Raises ConfigError if the device has no fp8.
+    """
+    device = model.embeddings.word.weight.device
+    check_device(device)
+    places = [(layer, name) for layer in model.encoder_layers() for name in _CONVERTED]
+    scaling = DelayedScaling(len(places), device)
+    watched = []
+    for (layer, name), scales in zip(places, scaling.layers, strict=True):
+        watched.append(getattr(layer, name).register_forward_hook(partial(_observe_all, scales)))
+    run_backward()
+    model.zero_grad(set_to_none=True)
+    for hook in watched:
+        hook.remove()
+    for (layer, name), scales in zip(places, scaling.layers, strict=True):
+        setattr(layer, name, Fp8Linear(getattr(layer, name), scales))
+    return scaling
+
+
+_CONVERTED = ("qkv", "attention_output", "feed_forward_in", "feed_forward_out")
+
+
+def _observe_all(scaling: LinearScaling, linear: Linear, inputs: tuple[Tensor], output_NO: Tensor) -> None:
+    """Observe a layer's operands; a forward hook."""
+    observe(scaling.input, inputs[0])
+    observe(scaling.weight, linear.weight)
+    output_NO.register_hook(partial(observe, scaling.gradient))

@@ -1,0 +1,54 @@
+"""`lab fp8` trains pairs of one seed, and says how many more samples fp8 needs, with an interval."""
+
+import json
+import math
+from pathlib import Path
+
+import pytest
+
+from bertbench.cli.main import main
+from lab.bench import fp8
+from lab.bench.whole_run import Trained
+from tests.conftest import Answer, Captured, Printed
+
+SIZES = ("--set", "model.hidden_size=16", "--set", "model.feed_forward_size=32")
+
+
+def test_the_ratio_is_a_mean_over_seeds_and_the_journal_repeats_nothing(
+    tiny_file: str, answer: Answer, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    samples = {("bf16", 1): 100, ("fp8", 1): 200, ("bf16", 2): 100, ("fp8", 2): 50, ("bf16", 3): 100, ("fp8", 3): 0}
+    asked = []
+
+    def trained(_: str, settings: tuple[str, ...], number_format: str, seed: int) -> dict[str, object]:
+        asked.append((number_format, seed))
+        assert {"evaluation.interval_samples=640", f"precision.compute={number_format}"} <= set(settings)
+        needed = samples[number_format, seed]
+        return Trained(seconds=1.0, samples=needed, reached=needed > 0, course=[])._asdict()
+
+    monkeypatch.setattr(fp8, "_trained", trained)
+    words = ("lab", "fp8", tiny_file, *SIZES, "--out", tmp_path / "runs")
+    first = answer(*words, "--seeds", 2)
+    assert asked == [("bf16", 1), ("fp8", 1), ("fp8", 2), ("bf16", 2)], "in turns"
+    assert first["ratio"] == pytest.approx(1.0)  # of 2 and 1/2
+    # Student's t of one degree of freedom is 12.706, and the deviation of +-ln 2 over root 2 is ln 2
+    assert first["high"] == pytest.approx(math.exp(12.706 * math.log(2)), rel=1e-3)
+    found = answer(*words, "--seeds", 3)
+    assert asked[4:] == [("bf16", 3), ("fp8", 3)]
+    assert (found["ratio"], found["missed"]) == (first["ratio"], 1)
+    assert [pair["ratio"] for pair in found["pairs"]] == [2.0, 0.5, None]
+
+
+@pytest.mark.slow
+def test_both_formats_train_and_a_record_keeps_them(tiny_file: str, capsys: Captured, tmp_path: Path) -> None:
+    record = tmp_path / "fp8.json"
+    words = ["lab", "fp8", tiny_file, *SIZES, "--set", "evaluation.target=0.0001", "--set", "schedule.max_steps=60"]
+    assert main([*words, "--seeds", "1", "--record", str(record)]) == 0
+    assert "fp8 needs 1.000 of bf16's samples: one pair has no interval; 1 pairs" in capsys.readouterr().out
+    kept = json.loads(record.read_text())
+    assert kept["results"]["pairs"][0]["samples_fp8"] == 648  # 54 steps of 12 are the first to reach 640
+    assert kept["system"]["evaluation"]["interval_samples"] == 640
+
+
+def test_a_model_that_fp8_cannot_multiply_is_one_message(tiny_file: str, printed: Printed) -> None:
+    assert "model.hidden_size is 14; choose a multiple" in printed("lab", "fp8", tiny_file, code=2)
