@@ -5,10 +5,10 @@ from pathlib import Path
 
 import pytest
 import torch
+from bertbench.machine.arithmetic import Arithmetic
 
 from bertbench.config import System
 from bertbench.distributed.world import World
-from bertbench.machine.arithmetic import Arithmetic
 from bertbench.model.fp8_scaling import HISTORY
 from bertbench.model.linear import Products
 from bertbench.model.products import Shape
