@@ -184,7 +184,7 @@ def test_different_gpus_take_what_fits_the_weakest_and_a_batch_that_does_not_div
 def test_a_file_that_is_there_is_not_overwritten(printed: Printed, monkeypatch: pytest.MonkeyPatch) -> None:
     install(monkeypatch)
     Path(FILE).write_text("{}")
-    assert f"{FILE} is there already" in printed("config", "init", code=2)
+    assert f"{FILE} exists already" in printed("config", "init", code=2)
     assert Path(FILE).read_text() == "{}"
     printed("config", "init", "--out", "mine.json")
     assert load_system("mine.json").name == "mine"
