@@ -249,7 +249,7 @@ def _cause(events: list["Event"]) -> str:
         for event in events
         if event.key in (constants.RUN_STOP, "failure")
     ]
-    return next((str(reason) for reason in reversed(outcome) if reason), "the run left no word")
+    return next((str(reason) for reason in reversed(outcome) if reason), "no cause was recorded")
 
 
 def _cut_metrics(path: Path, step: int) -> None:

@@ -133,7 +133,7 @@ def _close(arguments: argparse.Namespace) -> int:
     from bertbench.launch.local import close_log
     from bertbench.results.files import ResultFiles
 
-    close_log(ResultFiles(arguments.close), arguments.reason or "the ranks are gone")
+    close_log(ResultFiles(arguments.close), arguments.reason or "all ranks have exited")
     return 0
 
 

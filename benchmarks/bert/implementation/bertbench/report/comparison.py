@@ -41,7 +41,7 @@ MEASURES: dict[str, Callable[[Path, RunFacts], float | None]] = {
     "time to target, s": lambda _, facts: facts.time_to_train_s,
     "samples to target": lambda _, facts: samples_to_end(facts),
     "samples/s": lambda _, facts: samples_per_s(facts),
-    "TFLOP/s a device": lambda log, _: flops_of(log).tflops_per_device,
+    "TFLOP/s per device": lambda log, _: flops_of(log).tflops_per_device,
     "MFU, %": lambda log, _: _percent(flops_of(log).mfu),
     "evaluation, s": lambda _, facts: evaluation_s(facts),
     "start-up, s": lambda _, facts: startup_s(facts),
