@@ -82,7 +82,7 @@ class Resumption:
         if self.meta.step and held:
             outcome = "\n".join(f"  {change}" for change in held)
             raise ConfigError(
-                f"{self.path}: the snapshot holds the weights and the loss scale, so a resumed run can't honour:\n"
+                f"{self.path}: the snapshot holds the weights and the loss scale, so a resumed run can't change:\n"
                 f"{outcome}\nundo that, or start a new run"
             )
         if changes and not allow_config_change:

@@ -164,7 +164,9 @@ def run_here(
     check_startable(system)
     training, _ = open_data(system)  # report bad data once, not on every rank
     if differs := recipe_differences(system, training.folder):
-        say(f"warning: {training.folder} was made by another data.recipe than the system file's: {'; '.join(differs)}")
+        say(
+            f"warning: {training.folder} was made with another data.recipe than the system file's: {'; '.join(differs)}"
+        )
     check_start(system)
     if arguments.track or arguments.metrics_port:
         from bertbench.report.side_process import check_side_work

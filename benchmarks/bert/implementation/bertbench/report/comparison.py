@@ -219,11 +219,11 @@ def _conclusion(time: Measure) -> str:
         counts = f"{time.a.runs:,} of A and {time.b.runs:,} of B"
         return (
             f"B takes {ratio.ratio:.3f} times A's time to target; runs that reached it: {counts}; with fewer than 2 "
-            "on a side chance and effect look alike"
+            "runs per side, there is no confidence interval"
         )
     interval = f"95 % interval {ratio.low:.3f} to {ratio.high:.3f}"
     if ratio.low <= 1 <= ratio.high:
-        return f"no difference in time to target is shown: B over A is {ratio.ratio:.3f}, {interval}"
+        return f"no significant difference in time to target: B over A is {ratio.ratio:.3f}, {interval}"
     return f"B takes {ratio.ratio:.3f} times A's time to target, {interval}"
 
 

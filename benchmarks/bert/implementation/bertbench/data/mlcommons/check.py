@@ -30,7 +30,7 @@ _LINE = re.compile(r"^([0-9a-fA-F]{32})[ \t]+\*?(.+?)\r?$", re.MULTILINE)
 _TEXT_GLOB = "part-*-of-00500"  # as docs/data.md gives it to `data prepare`
 _AGAIN = "run the download again: it resumes where the file ends"
 _ANEW = "remove it and run the download again, which keeps files that are long enough"
-_LIST = "put the .md5 list that the downloader writes beside its files into this folder"
+_LIST = "copy the .md5 list that the downloader writes into this folder"
 
 
 @dataclass
