@@ -160,7 +160,7 @@ def argument_parser(program: str) -> _Parser:
     parser = _Parser(
         prog=program,
         description="Judge MLPerf Training logs of BERT, or a package. `bertbench compare A B` compares logs.",
-        epilog=f"`{program} rules` lists the rules that decide, and the questions that don't; "
+        epilog=f"`{program} rules` lists the rules, which decide the verdict, and the questions, which don't. "
         f"`{program} package DIR` judges a package.",
     )
     parser.add_argument(
@@ -173,7 +173,7 @@ def argument_parser(program: str) -> _Parser:
         f"otherwise {DEFAULT_RULESET})",
     )  # fmt: skip
     parser.add_argument("--division", choices=("closed", "open"), help="division that the logs must have")
-    parser.add_argument("--strict", action="store_true", help="fail where evidence is missing that the rules ask for")
+    parser.add_argument("--strict", action="store_true", help="fail a log that lacks evidence which the rules ask for")
     parser.add_argument("--json", action="store_true", help="print one JSON array with an object per log")
     return parser
 

@@ -26,7 +26,7 @@ def caches_are_cleared(case: Case) -> Checked:
         and (start is None or event.line < start.line or event.time_ms <= start.time_ms)
     ]  # fmt: skip
     if case.all("cache_clear") and not cleared:
-        yield Gap("no cache_clear before run_start is true; a restart of the system isn't logged")
+        yield Gap("the log has no true cache_clear before run_start; a system restart wouldn't be in it")
 
 
 RULES = (caches_are_cleared,)

@@ -265,7 +265,7 @@ def _metavar(action: argparse.Action) -> str:
 def _sentence(text: str) -> str:
     """Return a line of help as a sentence of a page."""
     text = _one_line(text)
-    if text.split()[0].strip(",;:").isalpha():  # not the name of a file
+    if text.split()[0].strip(",;:").replace("-", "").isalpha():  # not the name of a file
         text = f"{text[:1].upper()}{text[1:]}"
     return text if text.endswith(".") else f"{text}."
 

@@ -38,7 +38,7 @@ def main(words: list[str]) -> int:
     arguments = parser.parse_args(words)
     wanted = [name for word in arguments.only.split(",") for name in GROUPS.get(word, (word,))]
     if unknown := [name for name in wanted if name not in names]:
-        parser.error(f"unknown part {_list(unknown)}; choose of {_list((*GROUPS, *names))}")
+        parser.error(f"unknown part {_list(unknown)}; choose from {_list((*GROUPS, *names))}")
     chosen = [part for part in PARTS if part.name in wanted]
     report = Report(arguments.out, chosen)
     try:

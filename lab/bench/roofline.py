@@ -366,7 +366,7 @@ def _lines(rows: list[dict[str, Any]]) -> list[str]:
     lines += [
         f"  assumed: a launch outside a CUDA graph takes the host {HOST_US:g} us, a gap inside one {NODE_US:g} us",
         "",
-        f"all times are computed {'ms of a step':>66}{'samples/s a GPU':>35}",
+        f"all times are computed {'ms of a step':>66}{'samples/s per GPU':>35}",
         f"{'GPU':<5}{'GPUs':>4}{'batch':>6}{'filler':>7}{'GB':>5} {'':<9}{'launches':>8}{'products':>9}"
         f"{'attention':>10}{'memory':>7}{'sent':>6}{'gaps':>6}{'host':>6}{'step':>7}  "
         f"{'limit':<10}{'computed':>8}{'published':>10}",

@@ -76,7 +76,7 @@ def measure(arguments: argparse.Namespace, progress: Progress) -> BenchResult:
             "found no transformers and accelerate, whose Trainer is the baseline; `make setup` installs them"
         )
     system = load_system(arguments.system, arguments.overrides)
-    for values in combinations(arguments.rival_sweeps):
+    for values in combinations(arguments.baseline_sweeps):
         load_system(arguments.system, (*arguments.overrides, *values))
     open_data(system)  # report bad data before minutes of training
     definition = CommonSettings(system=system.model_dump(mode="json"), steps=arguments.steps)
@@ -132,13 +132,13 @@ class _Comparison:
         Raises RunError if no values reach the target with every seed.
         """
         samples_of: dict[Settings, int] = {}
-        for values in combinations(self._arguments.rival_sweeps):
+        for values in combinations(self._arguments.baseline_sweeps):
             program = Program(setup.name, (*overrides, *values), setup)
             trials = [self._trial("sweep", program, seed) for seed in _TUNED_ON]
             if all(trained.reached for trained in trials):
                 samples_of[values] = sum(trained.samples for trained in trials)
         if not samples_of:
-            raise RunError("the Trainer reached the target with no values on every seed; give --rival-sweep others")
+            raise RunError("no values let the Trainer reach the target with every seed; give --baseline-sweep others")
         return min(samples_of, key=samples_of.__getitem__)
 
     def run(self, program: Program, number: int) -> Trained:
@@ -170,7 +170,7 @@ def combinations(sweeps: Sequence[str]) -> list[Settings]:
     for sweep in sweeps:
         name, equals, values = sweep.partition("=")
         if not equals or not values:
-            raise ConfigError(f"--rival-sweep {sweep}: expected NAME=VALUE,VALUE")
+            raise ConfigError(f"--baseline-sweep {sweep}: expected NAME=VALUE,VALUE")
         choices.append([f"{name}={value}" for value in values.split(",")])
     return [*itertools.product(*choices)]
 
@@ -212,10 +212,9 @@ add_arguments, run = command(
     more=[
         option("system", nargs="?", default="cpu_demo", metavar="SYSTEM", help=f"{SYSTEM_HELP} (default cpu_demo)"),
         option(
-            "--rival-sweep", action="append", default=[], dest="rival_sweeps", metavar="NAME=VALUE,VALUE",
-            help=f"set AdamW's, the Trainer's and ours; of several values, first try each with seeds {_TUNED_ON[0]} to "
-            f"{_TUNED_ON[-1]}, and keep those with "
-            "the fewest samples to the target; may be repeated for all combinations",
+            "--baseline-sweep", action="append", default=[], dest="baseline_sweeps", metavar="NAME=VALUE,VALUE",
+            help="set a value of AdamW, the Trainer's and ours; of several values, keep those that need the fewest "
+            f"samples to the target with seeds {_TUNED_ON[0]} to {_TUNED_ON[-1]}; repeat it to try all combinations",
         ),
         option(
             "--out", type=Path, metavar="FOLDER",

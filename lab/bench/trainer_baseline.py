@@ -36,7 +36,7 @@ _EVALUATED = 256  # samples of an evaluation batch
 def train_baseline(system: System, seed: int, steps: int | None, setup: SetUp) -> Trained:
     """Train in this process, as one of `setup`'s ranks, `steps` steps without an evaluation or else to the target."""
     torch.set_num_threads(max(1, len(os.sched_getaffinity(0)) // setup.ranks))
-    own_seed = derive(seed, "rival") % 2**31
+    own_seed = derive(seed, "Trainer") % 2**31
     transformers.set_seed(own_seed)
     model = stock_model(system.model.shape())
     training, evaluation = map(_Samples, open_data(system))

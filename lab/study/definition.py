@@ -113,7 +113,9 @@ class Definition(Section):
         compared = {name for pair in self.comparisons for name in (pair.arm, pair.against)}
         unknown = sorted(compared - set(self.arms))
         if unknown:
-            raise ValueError(f"comparisons: found no arm {', '.join(unknown)}; choose of {', '.join(self.arms)}")
+            raise ValueError(
+                f"comparisons: found no configuration {', '.join(unknown)}; choose from {', '.join(self.arms)}"
+            )
         spaces = [configuration.space for configuration in self.configurations()]
         if self.tuning is None:
             if any(spaces):

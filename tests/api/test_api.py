@@ -138,7 +138,7 @@ def test_an_argument_without_a_meaning_is_refused(message: str, tiny: Tiny) -> N
 @pytest.mark.parametrize(
     ("overrides", "message"),
     [
-        ((), "tiny has 2 ranks, and a process is one; set launch.ranks_per_node to 1"),
+        ((), "tiny has 2 ranks, but run_training trains one rank in this process; set launch.ranks_per_node to 1"),
         ((*ALONE, "launch.max_restarts=3"), "run_training doesn't read launch.max_restarts"),
         ((*ALONE, "finetune.epochs=3"), "run_training doesn't read finetune.epochs"),
     ],
@@ -201,7 +201,7 @@ def test_a_training_leaves_the_process_as_it_was_and_repeats(tiny: Tiny, tmp_pat
     assert (runs[0].status, runs[0].seed, runs[0].settings["schedule.max_steps"]) == ("aborted", 3, 6)
     assert bertbench.read_run(tmp_path / "result_0") == runs[0]
     assert [judgement.verdict for judgement in bertbench.judge_folder(tmp_path)] == ["fail", "fail"]
-    with pytest.raises(bertbench.BertbenchError, match="found a file there, expected none"):
+    with pytest.raises(bertbench.BertbenchError, match="this log exists already; give another name"):
         bertbench.run_training(system, log=tmp_path / "result_0.txt")
 
 

@@ -53,8 +53,8 @@ def test_the_page_shows_every_batch_and_a_step_before_and_after_and_how_efficien
     out = tmp_path / "balance.html"
     words = ["lab", "simulation", "--lengths", histogram, *SMALL, "--methods", "none,planned", "--out", out]
     for options, said in (
-        ([], "Scored with the cost that deals, without noise."),
-        (["--attention", "0.5"], "Scored with attention at 0.5 times the cost that deals, without noise."),
+        ([], "Scored with the assignment's cost, without noise."),
+        (["--attention", "0.5"], "Scored with attention at 0.5 times the assignment's cost, without noise."),
         (["--noise", "0.03"], "and with noise: the logarithm of a GPU's time has a standard deviation of 0.03."),
     ):
         printed(*words, *options)
@@ -76,7 +76,7 @@ def test_a_histogram_stands_for_random_samples_of_its_lengths(histogram: str) ->
 
 
 REFUSED = {
-    "--methods magic": "--methods: unknown 'magic'; choose of none",
+    "--methods magic": "--methods: unknown 'magic'; choose from none",
     "--gpus 8,x": "--gpus 8,x: expected positive whole numbers",
     "--gpus 12": "--gpus 12 is not a multiple of --gpus-per-node 8",
     "--lengths nowhere.json": "nowhere.json: cannot be read (No such file or directory)",

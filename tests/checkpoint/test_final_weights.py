@@ -121,7 +121,7 @@ def test_a_run_without_final_weights_stands_for_its_newest_whole_snapshot_and_sa
         open_weights(weights.path)
     assert open_weights(copy.folder).path.name == "step_10"
     shutil.rmtree(copy.snapshots)
-    with pytest.raises(CheckpointError, match="result_0: found neither final weights nor a whole snapshot"):
+    with pytest.raises(CheckpointError, match="result_0: found neither final weights nor a complete snapshot"):
         open_weights(copy.folder)
 
 

@@ -78,7 +78,7 @@ def test_only_a_whole_snapshot_is_chosen(interrupted: Resumption, capsys: Captur
     assert "step_6: changed since they were written: __0_0.distcp" in capsys.readouterr().err
     with pytest.raises(CheckpointError, match="changed since they were written"):
         find_resumption(str(step_folder(files.snapshots, 6)), None, files.log.parent)
-    with pytest.raises(CheckpointError, match="is not a whole snapshot"):
+    with pytest.raises(CheckpointError, match="is not a complete snapshot"):
         find_resumption(str(partial_folder(files.snapshots, 8)), None, files.log.parent)
 
 

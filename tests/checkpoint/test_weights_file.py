@@ -96,7 +96,7 @@ def test_a_file_that_is_missing_cut_or_something_else_is_refused(weights: Path, 
     (tmp_path / "text").write_text("no weights at all")
     (tmp_path / "empty").touch()
     for path in (weights, tmp_path / "text", tmp_path / "empty"):
-        with pytest.raises(CheckpointError, match=f"{path}: is not a whole safetensors file .*checkpoint import"):
+        with pytest.raises(CheckpointError, match=f"{path}: is not a complete safetensors file .*checkpoint import"):
             Weights.open(path)
     for path, reason in ((tmp_path / "nowhere", "No such file or directory"), (tmp_path, "Is a directory")):
         with pytest.raises(CheckpointError, match=rf"{path}: cannot be read \({reason}\)"):

@@ -92,7 +92,7 @@ REFUSED = {
     f"{ALONE} optimizer.ema_decay=0.9": "optimizer.ema_decay 0.9 doesn't go with weights that ranks train alone",
     f"{ALONE} communication.compression=bf16": "communication.compression bf16 doesn't go with",
     f"{ALONE} parallel.fully_shard=true": "one rank a model",
-    "launch.rank_speeds=[1.0]": "has 1 speeds for 2 ranks; give one a rank, or auto",
+    "launch.rank_speeds=[1.0]": "has 1 speeds for 2 ranks; give one per rank, or auto",
     f"{MEASURED} parallel.tensor=2 model.feed_forward_size=22 clip.mode=after": "belongs to whole models",
     f"{MEASURED} data.balance=none": "set it to planned, or leave launch.rank_speeds out",
     f"{MEASURED} data.equal_counts=true": "data.equal_counts true doesn't go with launch.rank_speeds",

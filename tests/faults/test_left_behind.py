@@ -171,5 +171,5 @@ def test_a_launcher_killed_in_its_steps_leaves_no_rank_and_a_run_that_goes_on(
         os.kill(children(launcher.pid)[1], signal.SIGSTOP)  # could not end by itself
     wait_for(lambda: not marked(str(temporary)))
     assert finished("train", *run, "--result", log, "--resume", "auto").returncode == 0
-    assert resumptions(log) == [(1, "the run left no word")]
+    assert resumptions(log) == [(1, "no cause was recorded")]
     assert_as_if_undisturbed(log, *run)

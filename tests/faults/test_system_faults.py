@@ -21,7 +21,7 @@ from tests.faults.failing_calls import Case, called
 
 LISTED = (errno.EACCES, errno.EIO, errno.EMFILE, errno.ENOMEM, errno.ESTALE)
 REMEDIES = {
-    errno.EACCES: "give this user the right to it",
+    errno.EACCES: "give this user permission",
     errno.EIO: "its disk or network failed",
     errno.EMFILE: "raise `ulimit -n`",
     errno.ENOMEM: "memory or a limit of it is used up",
@@ -181,6 +181,6 @@ def test_weights_that_the_system_can_t_read_are_not_said_to_be_damaged(tmp_path:
 def test_an_error_that_nobody_expected_is_a_line_if_the_system_is_at_fault_and_else_a_defect() -> None:
     assert uncaught(OSError(errno.EMFILE, "")) == f"a file: {os.strerror(errno.EMFILE)}; {ULIMIT}"
     named = uncaught(PermissionError(errno.EACCES, "", "/data/x"))
-    assert named.startswith("/data/x: Permission denied; give this user the right to it")
+    assert named.startswith("/data/x: Permission denied; give this user permission")
     assert uncaught(PermissionError(errno.EACCES, "")) is None, "it may come from a socket"
     assert uncaught(FileNotFoundError(errno.ENOENT, "", "/data/x")) is None

@@ -29,7 +29,7 @@ def test_what_the_file_fixes_is_not_measured(tiny: Tiny, monkeypatch: pytest.Mon
     monkeypatch.setattr("bertbench.machine.choose_arithmetic.fastest_products", None)
     monkeypatch.setattr("bertbench.machine.choose_arithmetic.EncoderLayer", None)  # whose passes would be timed
     chosen = choose(tiny("precision.compute=bf16", "compute.products=onednn", *WIDE), CPU, _same)
-    assert (chosen.precision, chosen.source) == ("bf16", "as the system file says")
+    assert (chosen.precision, chosen.source) == ("bf16", "set by the system file")
     assert {library for _, products in chosen.products for library in products} == (
         {"onednn"} if onednn_multiplies(torch.bfloat16) else set()
     )
@@ -57,7 +57,7 @@ def test_a_choice_is_kept_for_the_next_run_and_measured_again_where_it_can_t_be_
     ((key, kept),) = json.loads(cache.read_text()).items()
     other = {"fp32": "bf16", "bf16": "fp32"}[kept["precision"]]
     cache.write_text(json.dumps({key: kept | {"precision": other}}))
-    assert run_ranks(2, settled, system, tmp_path) == [(other, "as measured before", other)] * 2
+    assert run_ranks(2, settled, system, tmp_path) == [(other, "cached measurement", other)] * 2
     cache.write_text(json.dumps({key: kept}))
     resumed = run_ranks(2, settled, system, tmp_path, True)
     assert resumed[0][0] == other, "a resumed run takes the choice of its beginning"
@@ -69,7 +69,7 @@ def test_a_choice_belongs_to_a_processor_s_name_and_instructions(tiny: Tiny, tmp
     # an AMD EPYC of 2021 and one of 2024 have one name and may share a home folder
     system = tiny("precision.compute=auto", "launch.ranks_per_node=1")
     processors = ("AVX2", "AVX-512", "AVX2")
-    assert run_ranks(1, sources_on, system, tmp_path, processors) == [["measured", "measured", "as measured before"]]
+    assert run_ranks(1, sources_on, system, tmp_path, processors) == [["measured", "measured", "cached measurement"]]
 
 
 def sources_on(world: World, system: System, folder: Path, processors: tuple[str, ...]) -> list[str]:

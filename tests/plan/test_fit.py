@@ -40,7 +40,7 @@ def test_a_closed_system_stays_closed_and_fits_by_plans_memory(
     monkeypatch.chdir(tmp_path)
     notes = printed("config", "scale", "dgxa100_n1", "--gpus", 2, "--memory", 40, "--out", "two.json")
     assert "division: closed, legal" in notes
-    assert "losses: equal to rounding, but for what each rank or part does by itself" in notes
+    assert "losses: equal up to rounding, except for what depends on ranks and parts" in notes
     one, other = load_system("dgxa100_n1"), load_system("two.json")
     assert json.loads(Path("two.json").read_text())["extends"] == "dgxa100_n1"
     same = ("model", "optimizer", "schedule", "clip", "evaluation", "loss", "precision")

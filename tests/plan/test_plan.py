@@ -200,7 +200,7 @@ def test_a_plan_says_rates_quotas_buckets_and_the_limit_of_a_bucket(
         "bucket: every bucket of a rank's gradient to a norm of 1.5, 3 / sqrt(4), in each of 2 parts by itself"
     )
     assert subjects["strata"].startswith(
-        "5, 1 samples of up to 28, 29 tokens a step; by their shares of the dataset it"
+        "5, 1 samples of up to 28, 29 tokens per step; by their shares of the dataset it"
     )
     assert subjects["rate"].startswith("1.250e-02 at step 0, 1.000e-02 at step 1, 7.500e-03 at step 2, 0.000e+00 at")
     assert subjects["rate"].endswith("takes rate(s + 1); the decay is counted from step 2 to 6")

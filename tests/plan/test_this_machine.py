@@ -184,7 +184,7 @@ def test_different_gpus_take_what_fits_the_weakest_and_a_batch_that_does_not_div
 def test_a_file_that_is_there_is_not_overwritten(printed: Printed, monkeypatch: pytest.MonkeyPatch) -> None:
     install(monkeypatch)
     Path(FILE).write_text("{}")
-    assert f"{FILE} is there already" in printed("config", "init", code=2)
+    assert f"{FILE} exists already" in printed("config", "init", code=2)
     assert Path(FILE).read_text() == "{}"
     printed("config", "init", "--out", "mine.json")
     assert load_system("mine.json").name == "mine"
@@ -196,7 +196,7 @@ def test_a_gpu_system_is_refused_without_gpus_and_can_be_planned(
     install(monkeypatch)
     for command in ("train", "launch"):
         said = printed(command, "gpu_1", code=1)
-        assert "found 0 GPUs, the system file promises 1 a node; use a CPU system such as cpu_demo" in said
+        assert "found 0 GPUs, the system file states 1 per node; use a CPU system such as cpu_demo" in said
     plan = answer("plan", "gpu_1")
     assert plan["memory_gb_per_gpu"] <= plan["memory_capacity_gb"] == 16
     assert all("found no" in problem for problem in plan["problems"])  # the inputs alone

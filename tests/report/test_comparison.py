@@ -90,7 +90,7 @@ def test_logs_of_anyone_differ_by_what_they_and_their_descriptions_say(tmp_path:
 def test_the_same_runs_show_no_difference(printed: Printed) -> None:
     shown = printed("compare", RESULTS, RESULTS)
     assert "same known settings on both sides" in shown
-    assert "no difference in time to target is shown: B over A is 1.000" in shown
+    assert "no significant difference in time to target: B over A is 1.000" in shown
 
 
 def test_a_side_that_reached_no_target_has_no_time_and_one_without_runs_is_one_clear_line(

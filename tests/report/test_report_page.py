@@ -134,8 +134,8 @@ def test_balance_and_speed_are_a_sentence_each_where_runs_measured_them(tmp_path
     leave(tmp_path, 0, 100, metrics=row(1, load_efficiency=0.93) + row(2, load_efficiency=0.95))
     assert "Load balance" in page_of(tmp_path)
     *_, speed, balance, _ = report_text(summaries(tmp_path)[0], detailed=False).splitlines()
-    assert speed == "speed: 3,002 samples/s; of the time on the clock 99.8% training, 0.2% evaluation, 0.0% start-up"
-    assert balance == "balance: load efficiency 94.0% (mean over slowest rank)"
+    assert speed == "speed: 3,002 samples/s; time on the clock: 99.8% training, 0.2% evaluation, 0.0% start-up"
+    assert balance == "balance: load efficiency 94.0% (mean load / largest load)"
 
 
 def test_folders_that_share_a_platform_are_systems_of_their_own(tmp_path: Path) -> None:

@@ -57,7 +57,7 @@ def test_the_page_names_the_straggler_and_when_things_come(going: FollowedRun) -
     assert [line.strip() for line in text.splitlines()][-4:] == [
         "ranks on this machine: 3 of 2",
         "rank 0   pid 100",
-        "rank 1   pid 101   the others wait for it: slow in forward",
+        "rank 1   pid 101   straggler: slow in forward",
         "rank 2   pid 102   stopped",
     ]
     assert "ranks on this machine: 0 of 2" in shown(state_of(going), going)

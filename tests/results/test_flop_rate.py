@@ -109,7 +109,7 @@ def test_a_real_runs_mfu_agrees_with_a_hand_calculation(
     (reported,) = answer("report", log)
     peak = json.loads((log.with_suffix("") / "peak.json").read_text())
     assert peak["number_format"] == "fp32"
-    assert "measured here, 2 ranks at once" in peak["source"]
+    assert "1024 x 1024 matmuls on 2 ranks at once" in peak["source"]
 
     rows = [json.loads(line) for line in (log.with_suffix("") / "metrics.jsonl").read_text().splitlines()]
     total = sum(step_flop(system, number) for number in range(len(rows)))
@@ -158,7 +158,7 @@ def test_a_runs_rates_are_means_over_time(tmp_path: Path, printed: Printed, answ
     (log.with_suffix("") / "peak.json").write_text(json.dumps(peak))
     flops = flops_of(log)
     assert (flops.tflops_per_device, flops.mfu, flops.hfu) == (pytest.approx(0.04), pytest.approx(0.2), None)
-    line = "FLOP/s: 0.04 TFLOP/s a device, MFU 20.0%; peak 0.2 in bf16: measured here"
+    line = "FLOP/s: 0.04 TFLOP/s per device, MFU 20.0%; peak 0.2 in bf16: measured here"
     assert line in printed("report", log)
     state = answer("watch", log)
     assert (state["mfu"], state["tflops_per_device"]) == pytest.approx((0.3, 0.06))  # medians
@@ -168,7 +168,7 @@ def test_report_says_why_a_share_isn_t_known(tmp_path: Path, printed: Printed, a
     log = leave(tmp_path, 0, 100, metrics=row(1, tflops_per_device=12.0, mfu=None))
     peak = {"tflops": None, "number_format": "bf16", "source": "no data sheet of a GPU is in the table of peaks"}
     (log.with_suffix("") / "peak.json").write_text(json.dumps(peak))
-    assert "12 TFLOP/s a device; MFU unknown: no data sheet of a GPU" in printed("report", log)
+    assert "12 TFLOP/s per device; MFU unknown: no data sheet of a GPU" in printed("report", log)
     (reported,) = answer("report", log)
     assert (reported["runs"][0]["mfu"], reported["runs"][0]["tflops_per_device"]) == (None, 12.0)
     assert reported["runs"][0]["flops"]["peak_source"].startswith("no data sheet")
@@ -185,7 +185,7 @@ def test_compare_has_the_rates_of_both_sides(tmp_path: Path, answer: Answer, pri
     sides = [tmp_path / "a", tmp_path / "b"]
     measures = {measure["name"]: measure for measure in answer("compare", *sides)["measures"]}
     assert measures["MFU, %"]["ratio"]["ratio"] == pytest.approx(1.5)
-    assert measures["TFLOP/s a device"]["a"]["mean"] == pytest.approx(0.02)
+    assert measures["TFLOP/s per device"]["a"]["mean"] == pytest.approx(0.02)
     assert "0.0200" in printed("compare", *sides)
 
 

@@ -105,7 +105,7 @@ def test_an_unfinished_log_is_said_to_be_that_instead_of_breaking_every_rule(
     assert (row["verdict"], row["findings"], group["reached"], group["findings"]) == (None, [], 9, [])
     shown = printed("report", runs)
     assert re.search(r"^result_6 +unfinished ", shown, re.MULTILINE)
-    assert "9 of 9 logs pass by ruleset 5.0.0, 1 not judged (unfinished, or no result); no findings" in shown
+    assert "9 of 9 logs pass under ruleset 5.0.0, 1 not judged (unfinished, or no result); no findings" in shown
 
 
 def test_a_log_of_another_benchmark_fails_by_that(runs: Path, answer: Answer, printed: Printed) -> None:
@@ -120,7 +120,7 @@ def test_a_log_on_standard_input_is_reported_as_from_a_file(runs: Path) -> None:
     command = [sys.executable, "-m", "bertbench", "report", "-"]
     with (runs / "result_0.txt").open() as log:
         done = subprocess.run(command, stdin=log, capture_output=True, text=True, check=True)
-    assert "1 of 1 logs pass by ruleset 5.0.0; no findings" in done.stdout
+    assert "1 of 1 logs pass under ruleset 5.0.0; no findings" in done.stdout
 
 
 def test_findings_across_runs_stand_in_text_json_and_page_and_in_the_last_lines_count(
@@ -134,7 +134,7 @@ def test_findings_across_runs_stand_in_text_json_and_page_and_in_the_last_lines_
     assert any("result_4.txt" in one and "result_3.txt" in one for one in found)
     assert all(any(line.startswith("across runs: ") and one in line for line in shown) for one in found)
     number = "1 finding" if len(found) == 1 else f"{len(found)} findings"
-    counts = f"10 of 10 logs pass by ruleset 5.0.0; {number} across runs: `bertbench judge` lists them"
+    counts = f"10 of 10 logs pass under ruleset 5.0.0; {number} across runs: `bertbench judge` lists them"
     assert counts in shown
     text = page.read_text()
     assert all(one in text for one in found)

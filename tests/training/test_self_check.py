@@ -26,14 +26,14 @@ ONEDNN = Products("onednn", "onednn", "onednn")
 
 
 def arithmetic(**choices: object) -> Arithmetic:
-    return replace(Arithmetic("fp32", (), "as the system file says", "none", "torch"), **choices)  # type: ignore[arg-type]
+    return replace(Arithmetic("fp32", (), "set by the system file", "none", "torch"), **choices)  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize("settings", [(), ("optimizer.sharded=true",)])
 def test_sound_paths_stay_on_every_rank(tiny: Tiny, settings: tuple[str, ...]) -> None:
     wanted = arithmetic(precision="bf16", products=(((32, 16), ONEDNN),))
     for found in run_ranks(2, checked, tiny(*settings), wanted):
-        assert found.checked == ("bf16", "oneDNN products")
+        assert found.checked == ("bf16", "oneDNN matmuls")
         assert found.refused == ()
         assert (found.precision, found.products) == ("bf16", wanted.products)
 
@@ -94,8 +94,8 @@ def test_a_wrong_path_is_refused_by_all_ranks_in_one_line_and_the_others_stay(
         compiled, graphs = found.refused
         assert compiled.startswith("torch.compile refused: ")
         assert says in compiled
-        assert compiled.endswith("; torch's own operations instead")
-        assert graphs == "CUDA graphs refused: it needs torch.compile; steps that are launched one by one instead"
+        assert compiled.endswith("; using torch's own operations instead")
+        assert graphs == "CUDA graphs refused: it needs torch.compile; using steps without graphs instead"
 
 
 Recorded = Callable[[], torch.Tensor]
@@ -191,8 +191,7 @@ def test_a_record_keeps_what_was_checked_and_refused_and_what_a_resumed_run_uses
     refused = arithmetic(compile="default", impl="torch", checked=("torch.compile", "CUDA graphs"), refused=("why",))
     assert Arithmetic.of(refused.record(), refused.source) == refused
     assert refused.text().splitlines() == [
-        "arithmetic: fp32, torch's products (as the system file says); checked beside plain arithmetic: torch.compile, "
-        "CUDA graphs",
+        "arithmetic: fp32, torch matmul (set by the system file); fast paths verified: torch.compile, CUDA graphs",
         "warning: why",
     ]
 

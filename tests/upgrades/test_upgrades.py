@@ -53,7 +53,7 @@ def test_a_system_file_means_what_it_meant(upgraded: Path) -> None:
 
 def test_a_dataset_is_sound(upgraded: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["data", "verify", str(upgraded / "data")]) == 0
-    assert "321 train samples, 12 eval samples, all sound" in capsys.readouterr().out
+    assert "321 train samples, 12 eval samples, all valid" in capsys.readouterr().out
 
 
 def test_a_run_resumes_from_its_snapshot_to_the_losses_that_it_had(upgraded: Path) -> None:

@@ -23,8 +23,8 @@ INDEX_2, DATA_2 = (path for path in CONTENTS if path.startswith("tf2"))
 
 def test_a_whole_download_is_right(download: Path, printed: Printed) -> None:
     found = printed("data", "verify", download)
-    assert found.endswith(f"{download}: everything needed is there and right\n")
-    assert "4 of 4 right" in found
+    assert found.endswith(f"{download}: all required files are present and correct\n")
+    assert "4 of 4 correct" in found
     assert "To download" not in found
 
 
@@ -109,7 +109,7 @@ FILES: dict[str, tuple[Callable[[Path], object], dict[str, tuple[str, bool, str]
     ),
     "other files of a name": (
         one_right_and_one_other,
-        {"other/vocab.txt": ("foreign", False, "vocab.txt is right"), "text/vocab.txt": ("doubled", False, "remove")},
+        {"other/vocab.txt": ("foreign", False, "vocab.txt is correct"), "text/vocab.txt": ("doubled", False, "remove")},
     ),
     "foreign": (
         writing("notes.md", b"mine"),

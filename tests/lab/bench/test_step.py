@@ -180,4 +180,4 @@ def test_the_command_runs_where_no_baseline_is_installed(monkeypatch: pytest.Mon
 
 
 def test_a_number_format_that_a_cpu_lacks_is_one_clear_error(printed: Printed) -> None:
-    assert "--dtypes: unknown 'fp16'; choose of fp32, bf16" in printed("lab", "step", "--dtypes", "fp16", code=2)
+    assert "--dtypes: unknown 'fp16'; choose from fp32, bf16" in printed("lab", "step", "--dtypes", "fp16", code=2)

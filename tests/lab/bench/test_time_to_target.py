@@ -52,8 +52,8 @@ def test_ours_alone_stops_after_the_steps_asked_for(
 @pytest.mark.parametrize(
     ("words", "named"),
     [
-        (["--rival-sweep", "optimizer.rate=1"], "optimizer.rate"),
-        (["--rival-sweep", "optimizer.learning_rate"], "expected NAME=VALUE,VALUE"),
+        (["--baseline-sweep", "optimizer.rate=1"], "optimizer.rate"),
+        (["--baseline-sweep", "optimizer.learning_rate"], "expected NAME=VALUE,VALUE"),
     ],
 )
 def test_a_mistake_is_one_message(tiny_file: str, printed: Printed, words: list[str], named: str) -> None:
@@ -84,7 +84,7 @@ def test_the_trainer_runs_as_its_trials_were_best(
     monkeypatch.setattr("lab.bench.time_to_target.train_baseline", baseline)
     monkeypatch.setattr("lab.bench.time_to_target.available_cores", lambda: 2)
     monkeypatch.setattr("lab.bench.time_to_target.importlib.util.find_spec", lambda _: argparse)
-    words = ["--rival-sweep", "optimizer.learning_rate=1e-3,2e-3,4e-3,3e-3", "--record", tmp_path / "train.json"]
+    words = ["--baseline-sweep", "optimizer.learning_rate=1e-3,2e-3,4e-3,3e-3", "--record", tmp_path / "train.json"]
     first, *_, equipped = answer("lab", "time-to-target", tiny_file, "--seeds", 2, *words)
     best = "optimizer.learning_rate=2e-3"
     trials, runs = asked[:12], asked[12:]

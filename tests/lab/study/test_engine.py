@@ -216,7 +216,11 @@ def test_a_value_at_the_edge_of_its_range_is_named(tmp_path: Path) -> None:
         ("lab clip --ranks two", {}, "--ranks two: expected positive whole numbers"),
         ("lab buckets", {"arms": {"only": {}}}, "arms: dictionary should have at least 2 items"),
         ("lab optimizer", {"space": {"max_norm": {"low": 2, "high": 1}}}, "low 2 is not below high 1"),
-        ("lab compression", {"comparisons": [{"arm": "x", "against": "after"}]}, "found no arm x; choose of after"),
+        (
+            "lab compression",
+            {"comparisons": [{"arm": "x", "against": "after"}]},
+            "found no configuration x; choose from after",
+        ),
         ("lab clip", {"tuning": None}, "found ranges to tune and no budget"),
         ("lab clip", {"tuning": {**STUDY["tuning"], "at_least": "x"}}, "tuning.at_least: x is not tuned in every arm"),
         (

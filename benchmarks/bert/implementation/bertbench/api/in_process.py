@@ -88,8 +88,9 @@ def _check_process(system: System) -> None:
     """Raise an error unless this process can make a run of the system."""
     if system.world_size != 1:
         raise ConfigError(
-            f"{system.name} has {system.world_size} ranks, and a process is one; set launch.ranks_per_node to 1 (and "
-            f"hardware.number_of_nodes), or start it with `bertbench launch {system.argument}`"
+            f"{system.name} has {system.world_size} ranks, but run_training trains one rank in this process; set "
+            "launch.ranks_per_node to 1 (and hardware.number_of_nodes), or start it with "
+            f"`bertbench launch {system.argument}`"
         )
     launched = launched_ranks(os.environ)
     if launched and launched.size > 1:
@@ -116,13 +117,13 @@ def _notes(system: System, data: Path) -> Iterator[str]:
     for warning in hardware_differences(system.hardware):
         yield f"warning: {warning}"
     if differs := recipe_differences(system, data):
-        yield f"warning: {data} was made by another data.recipe than the system's: {'; '.join(differs)}"
+        yield f"warning: {data} was made with another data.recipe than the system's: {'; '.join(differs)}"
 
 
 def _new_files(system: System, log: Path | None) -> ResultFiles:
     """Return the files of the run. Raises RunError if the log exists: a second run would be appended to it."""
     if log is not None and log.exists():
-        raise RunError(f"{log}: found a file there, expected none; name another log")
+        raise RunError(f"{log}: this log exists already; give another name")
     return new_files(system, RunOptions(result=log))
 
 

@@ -138,7 +138,7 @@ class Planner:
     def _require_equal(self, unit: str, begun: int, now: int) -> None:
         if begun != now:
             raise ConfigError(
-                f"the run was begun on {begun} {unit}, found {now}; data.balance {self.balance.method} orders samples "
+                f"the run began on {begun} {unit}, found {now}; data.balance {self.balance.method} orders samples "
                 f"by {unit}: resume with {begun}, or restart with data.balance planned, which resumes with any number"
             )
 

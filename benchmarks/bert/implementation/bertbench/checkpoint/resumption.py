@@ -82,7 +82,7 @@ class Resumption:
         if self.meta.step and held:
             outcome = "\n".join(f"  {change}" for change in held)
             raise ConfigError(
-                f"{self.path}: the snapshot holds the weights and the loss scale, so a resumed run can't honour:\n"
+                f"{self.path}: the snapshot holds the weights and the loss scale, so a resumed run can't change:\n"
                 f"{outcome}\nundo that, or start a new run"
             )
         if changes and not allow_config_change:
@@ -256,7 +256,7 @@ def _cause(events: list["Event"]) -> str:
         for event in events
         if event.key in (constants.RUN_STOP, "failure")
     ]
-    return next((str(reason) for reason in reversed(outcome) if reason), "the run left no word")
+    return next((str(reason) for reason in reversed(outcome) if reason), "no cause was recorded")
 
 
 def _cut_metrics(path: Path, step: int) -> None:

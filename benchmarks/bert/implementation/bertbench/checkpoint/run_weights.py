@@ -103,8 +103,8 @@ def _of_run(files: ResultFiles) -> Weights:
     snapshot = newest(files.snapshots)
     if snapshot is None:
         raise CheckpointError(
-            f"{files.folder}: found neither final weights nor a whole snapshot; name another ({_EXPECTED}), or train "
-            "with checkpoint.final_weights=true or checkpoint.every_steps set"
+            f"{files.folder}: found neither final weights nor a complete snapshot; name another ({_EXPECTED}), or "
+            "train with checkpoint.final_weights=true or checkpoint.every_steps set"
         )
     return SnapshotWeights.of(*snapshot)
 

@@ -94,7 +94,7 @@ def opened(path: Path, remedy: str) -> Iterator[Any]:
     except (OSError, MemoryError, SafetensorError) as error:
         reason = systems_error(error)
         if reason is None:
-            raise CheckpointError(f"{path}: is not a whole safetensors file ({error}); {remedy}") from error
+            raise CheckpointError(f"{path}: is not a complete safetensors file ({error}); {remedy}") from error
         raise CheckpointError(unreadable(path, reason, remedy)) from reason
 
 

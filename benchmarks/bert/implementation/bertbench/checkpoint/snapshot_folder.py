@@ -82,7 +82,7 @@ def verified(folder: Path) -> Meta:
     except OSError as error:
         if is_systems(error):
             raise CheckpointError(unreadable(Path(error.filename or folder), error, remedy)) from error
-        raise CheckpointError(f"{folder}: is not a whole snapshot ({system_reason(error)}); {remedy}") from error
+        raise CheckpointError(f"{folder}: is not a complete snapshot ({system_reason(error)}); {remedy}") from error
     except (ValidationError, UnicodeError) as error:
         raise CheckpointError(f"{folder / META_NAME}: is damaged; {remedy}") from error
     wrong = sorted(

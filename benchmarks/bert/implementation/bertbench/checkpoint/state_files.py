@@ -68,7 +68,7 @@ def read_state(state: dict[str, Tensor], folder: Path, group: ProcessGroup | Non
         if isinstance(cause, OSError):
             raise CheckpointError(unreadable(Path(cause.filename or folder), cause, "copy it again")) from error
         raise CheckpointError(
-            f"{folder}: doesn't fit this run ({_reason(error)}); undo the changes of model, optimizer and precision"
+            f"{folder}: doesn't fit this run ({_reason(error)}); undo the changes to model, optimizer and precision"
         ) from error
 
 

@@ -130,7 +130,7 @@ def words_of(text: str, option: str, known: Collection[Word]) -> list[Word]:
     """
     words = text.split(",")
     if unknown := [word for word in words if word not in known]:
-        raise ConfigError(f"{option}: unknown {', '.join(map(repr, unknown))}; choose of {', '.join(known)}")
+        raise ConfigError(f"{option}: unknown {', '.join(map(repr, unknown))}; choose from {', '.join(known)}")
     return [word for word in known if word in words]
 
 
@@ -138,7 +138,7 @@ def add_gpu_model(parser: argparse.ArgumentParser, text: str, *, any_name: bool 
     """Add --gpu-model, whose cards are one list in every command; `any_name` also takes names that aren't in it."""
     from bertbench.config.load import gpu_models
 
-    others = ", or another name, written as given" if any_name else ""
+    others = ", or any other name, which is written as given" if any_name else ""
     parser.add_argument(
         "--gpu-model", type=str if any_name else _card, metavar="NAME",
         help=f"{text}: {', '.join(gpu_models())}{others}",

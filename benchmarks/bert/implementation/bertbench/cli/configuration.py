@@ -113,7 +113,7 @@ def _export_shell(system: "System", folder: Path | None, as_json: str) -> int:
     configuration = shell_configuration(system)
     path = None if folder is None else folder / configuration.file_name
     if path is None:
-        say(f"this is {configuration.file_name}; --out DIR writes it")
+        say(f"these are the contents of {configuration.file_name}; --out DIR writes the file")
     elif path.exists() and path.read_bytes() != configuration.text.encode():
         raise ConfigError(f"{path}: exists with other content; remove it, or give another folder with --out")
     else:
@@ -143,11 +143,12 @@ def add_init_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the cluster and the source of hyper-parameters."""
     add_number(parser, "--nodes", "N", "nodes of the cluster (default 1)", default=1)
     add_number(parser, "--gpus", "N", "GPUs on each node (default: this machine's number)")
-    add_gpu_model(parser, "card of the GPUs (default: this machine's)", any_name=True)
-    add_number(parser, "--batch", "N", "global batch size (default: the known one with the shortest forecast)")
+    add_gpu_model(parser, "model of the GPUs (default: this machine's)", any_name=True)
+    add_number(parser, "--batch", "N", "global batch size (default: the published one with the shortest forecast)")
     parser.add_argument(
         "--from", dest="origin", metavar="SYSTEM",
-        help="take this system's hyper-parameters (default: the published result or reference point nearest in batch)",
+        help="copy this system's hyper-parameters (default: those of the published result or reference point nearest "
+        "in batch size)",
     )  # fmt: skip
     add_path(
         parser, "--out", "FILE",
@@ -191,7 +192,7 @@ def _init_this_machine(arguments: argparse.Namespace) -> int:
 
     file: Path = arguments.out or FILE
     if arguments.out is None and file.exists():
-        raise ConfigError(f"{file} is there already; remove it, or name another file with --out")
+        raise ConfigError(f"{file} exists already; remove it, or name another file with --out")
     check_new_file(file)
     made = system_of_machine(file, present_gpus(), describe(), available_cores(), torch_architectures())
     say(*made.notes)
@@ -212,10 +213,10 @@ def add_scale_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the system and the devices."""
     add_system(parser)
     add_number(parser, "--gpus", "N", "total number of devices, or of ranks of a CPU system", required=True)
-    add_gpu_model(parser, "card of the devices (default: the system file's)")
+    add_gpu_model(parser, "model of the devices (default: the system file's)")
     parser.add_argument(
         "--memory", type=float, metavar="GB",
-        help="memory of each device, also of a card that isn't listed (default: the card's, or the system file's)",
+        help="memory of each device; also for models that aren't listed (default: the model's, or the system file's)",
     )  # fmt: skip
     add_path(parser, "--out", "FILE", "write FILE, which ends in .json (default: print it)")
     parser.set_defaults(overrides=[])  # the new file extends a system, without overrides
@@ -271,5 +272,5 @@ def env(arguments: argparse.Namespace) -> int:
     say(f"left blank, for you to fill in: {', '.join(blank)}")
     quota = quota_cores()
     limit = "no quota of time" if quota is None else f"quota of the control group: {quota:g}"
-    say(f"cores that ranks here share: {available_cores()} (allowed: {allowed_cores()}; {limit})")
+    say(f"cores that ranks on this machine share: {available_cores()} (allowed: {allowed_cores()}; {limit})")
     return 0

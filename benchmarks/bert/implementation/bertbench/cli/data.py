@@ -38,26 +38,35 @@ Made = tuple[Path, "Manifest", bool]
 def add_prepare_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the text or the published samples, the recipe and the folder of the dataset."""
     text = parser.add_argument_group("text (default: the documentation of the installed Python)")
-    add_path(text, "--text", "FILE", "one sentence a line, a blank line between articles", nargs="+", default=[])
-    add_path(text, "--wiki", "FILE", "WikiExtractor output, <doc> blocks", nargs="+", default=[])
+    add_path(
+        text,
+        "--text",
+        "FILE",
+        "text with one sentence per line and a blank line between articles",
+        nargs="+",
+        default=[],
+    )
+    add_path(text, "--wiki", "FILE", "WikiExtractor output with <doc> blocks", nargs="+", default=[])
     add_path(parser, "--vocab", "FILE", "vocab.txt (default: train a vocabulary on the text)")
     add_path(parser, "--out", "DIR", "folder to make (default: the system's data.path)")
     samples = parser.add_argument_group("published samples instead of text (docs/formats.md)")
     source = samples.add_mutually_exclusive_group()
-    add_path(source, "--from-hdf5", "PATH", "HDF5 files, or folders of them: fixed, varlength, packed", nargs="+")
-    add_path(source, "--from-tfrecord", "PATH", "TFRecord files, or folders of them", nargs="+")
-    add_number(samples, "--vocab-size", "N", "entries of their vocabulary, if there is no --vocab")
-    samples.add_argument("--split", choices=["train", "eval"], help="which split they are (default train)")
-    add_number(samples, "--shard-samples", "N", f"samples in a shard to write (default {_SHARD_SAMPLES:,})")
+    hdf5 = "HDF5 files or folders of them, in the fixed, varlength or packed layout"
+    add_path(source, "--from-hdf5", "PATH", hdf5, nargs="+")
+    add_path(source, "--from-tfrecord", "PATH", "TFRecord files or folders of them", nargs="+")
+    add_number(samples, "--vocab-size", "N", "size of the samples' vocabulary, if --vocab isn't given")
+    samples.add_argument("--split", choices=["train", "eval"], help="split that the samples belong to (default train)")
+    add_number(samples, "--shard-samples", "N", f"samples per shard (default {_SHARD_SAMPLES:,})")
     parser.add_argument(
         "--recipe", choices=["system", "mlperf"], default="system",
-        help="`system`: data.recipe of --system, with documents held out; `mlperf`: exactly the reference's samples",
+        help="`system` follows data.recipe of --system and holds documents out for evaluation; `mlperf` makes exactly "
+        "the samples of MLPerf's reference",
     )  # fmt: skip
-    parser.add_argument("--system", help=f"system with data.recipe and sizes (default {_SYSTEM})")
+    parser.add_argument("--system", help=f"system whose data.recipe and model sizes to use (default {_SYSTEM})")
     add_system_arguments(parser)
     mlperf = parser.add_argument_group("--recipe mlperf (needs --text, --vocab and --out)")
     add_number(mlperf, "--dupe-factor", "N", "number of times to use each article (default 10)")
-    mlperf.add_argument("--seed", type=seed, help="random_seed of the reference (default 12345)")
+    mlperf.add_argument("--seed", type=seed, help="random_seed of MLPerf's reference script (default 12345)")
     add_number(mlperf, "--workers", "N", "text files to process in parallel (default 1)")
     add_number(mlperf, "--select-eval", "N", "keep N evenly spaced samples as the evaluation set: 10000 in MLPerf")
 
@@ -175,8 +184,8 @@ def _report_dataset(arguments: argparse.Namespace, progress: "Progress", made: M
 
 def add_verify_arguments(parser: argparse.ArgumentParser) -> None:
     """Add what to check."""
-    add_path(parser, "folder", "DIR", "dataset, or downloads of MLCommons' files, in subfolders too")
-    add_path(parser, "--against", "DIR", "dataset that must hold the same samples, in any order")
+    add_path(parser, "folder", "DIR", "a dataset, or a folder with MLCommons' files, subfolders included")
+    add_path(parser, "--against", "DIR", "another dataset that must hold the same samples, in any order")
 
 
 def verify(arguments: argparse.Namespace) -> int:
@@ -201,7 +210,7 @@ def verify(arguments: argparse.Namespace) -> int:
     content = {"path": str(arguments.folder), "ok": not problems, "problems": problems, "splits": splits}
     counts = [f"{split.samples:,} {name} samples" for name, split in checked.multisets.items()]
     same = [f"the same as in {arguments.against}"] if arguments.against else []
-    text = ", ".join((*counts, "all sound, as the manifest says", *same))
+    text = ", ".join((*counts, "all valid, as the manifest says", *same))
     emit(arguments.json, content, "" if problems else f"{arguments.folder}: {text}")
     say(*problems)
     return 1 if problems else 0
@@ -236,7 +245,9 @@ def _verify_download(folder: Path, as_json: str) -> int:
 def add_shuffle_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the dataset, the seed, the shards and the folder to write."""
     add_path(parser, "folder", "DIR", "a prepared dataset with training samples")
-    parser.add_argument("--seed", type=seed, required=True, help="the same seed gives the same order")
+    parser.add_argument(
+        "--seed", type=seed, required=True, help="seed of the order; the same seed gives the same order"
+    )
     add_number(parser, "--shards", "K", "number of shards to write", required=True)
     add_path(parser, "--out", "DIR2", "folder to make", required=True)
 

@@ -33,7 +33,7 @@ def add_squad_arguments(parser: argparse.ArgumentParser) -> None:
         "--set finetune.epochs=3. docs/finetuning.md lists the output files."
     )
     add_path(parser, "--dev", "FILE", "questions to answer after every epoch, SQuAD 1.1 or 2.0", required=True)
-    parser.add_argument("--system", help=f"{SYSTEM_HELP}; needed, as the next three, unless --score is given")
+    parser.add_argument("--system", help=f"{SYSTEM_HELP}; required unless --score is given, and so are the next three")
     add_path(parser, "--train", "FILE", "questions to train on, SQuAD 1.1 or 2.0")
     add_path(parser, "--vocab", "FILE", "the model's vocab.txt")
     add_path(parser, "--out", "DIR", "folder to make, or an empty one")
@@ -42,13 +42,15 @@ def add_squad_arguments(parser: argparse.ArgumentParser) -> None:
         f"weights to start from: {WEIGHTS_HELP} (default: the system's model.checkpoint, else random weights)",
     )  # fmt: skip
     parser.add_argument(
-        "--seed", type=seed, help="repeat the run that logged this seed (to the bit on a CPU; default: from entropy)"
-    )
+        "--seed", type=seed,
+        help="random seed; the seed of a logged run repeats it, bit for bit on a CPU (default: from the system's "
+        "entropy)",
+    )  # fmt: skip
     add_system_arguments(parser)
     add_path(
         parser, "--score", "PREDICTIONS",
-        "only score a JSON object {question id: answer} for --dev: \"\" for no answer; a question without a "
-        "prediction counts as wrong",
+        "score predictions for --dev, don't train: a JSON object {question id: answer}, with \"\" for no answer; "
+        "a question without a prediction counts as wrong",
     )  # fmt: skip
     parser.set_defaults(usage_error=parser.error)
 

@@ -24,7 +24,13 @@ _LONGEST_REASON = 300
 
 def add_watch_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the run."""
-    add_path(parser, "run", "RUN", "a log, its folder, or a folder of runs: its newest (default: LOGDIR)", nargs="?")
+    add_path(
+        parser,
+        "run",
+        "RUN",
+        "a log, its folder, or a folder of runs, whose newest run is shown (default: LOGDIR)",
+        nargs="?",
+    )
     add_flag(parser, "--once", "print the page once, even for an unfinished run")
 
 
@@ -72,13 +78,13 @@ def add_report_arguments(parser: argparse.ArgumentParser) -> None:
     from bertbench.report.run_list import LISTED
 
     add_path(parser, "results", "RESULTS", "logs or folders of logs (default: runs/, or LOGDIR)", nargs="*")
-    add_ruleset(parser, "ruleset of the verdicts", of_each_log=True)
+    add_ruleset(parser, "ruleset to judge by", of_each_log=True)
     add_flag(parser, "--details", "add start-up, wall clock and energy")
-    add_path(parser, "--html", "FILE", "also write a page")
-    add_flag(parser, "--list", "list the runs instead, a row each, with status and the judge's verdict")
+    add_path(parser, "--html", "FILE", "also write an HTML page")
+    add_flag(parser, "--list", "list the runs, one per row, with status and verdict")
     parser.add_argument(
         "--sort", choices=LISTED, metavar="COLUMN",
-        help=f"with --list: column to sort by, of {', '.join(LISTED)} (default: run)",
+        help=f"with --list: column to sort by, one of {', '.join(LISTED)} (default: run)",
     )  # fmt: skip
 
 
@@ -122,9 +128,9 @@ def _list_runs(arguments: argparse.Namespace, folders: list[Path]) -> int:
 def add_compare_arguments(parser: argparse.ArgumentParser) -> None:
     """Add both sides and the page."""
     for name in ("a", "b"):
-        add_path(parser, name, name.upper(), "a log, or a folder of logs: a set of runs")
-    add_ruleset(parser, "ruleset of the verdicts; a run that fails is in no mean", of_each_log=True)
-    add_path(parser, "--html", "FILE", "also write a page with the curves")
+        add_path(parser, name, name.upper(), "a log, or a folder of logs")
+    add_ruleset(parser, "ruleset to judge by; runs that fail are left out of all means", of_each_log=True)
+    add_path(parser, "--html", "FILE", "also write an HTML page with curves")
 
 
 def compare(arguments: argparse.Namespace) -> int:
@@ -144,8 +150,8 @@ def add_track_arguments(parser: argparse.ArgumentParser) -> None:
     from bertbench.report.trackers import TRACKERS
 
     add_path(parser, "runs", "RUNS", "logs or folders of logs", nargs="+")
-    parser.add_argument("--to", choices=TRACKERS, required=True, help="the tracker")
-    add_path(parser, "--out", "DIR", "folder of the records (default: the tracker's name in runs/, or LOGDIR)")
+    parser.add_argument("--to", choices=TRACKERS, required=True, help="tracker to copy to")
+    add_path(parser, "--out", "DIR", "folder to write to (default: one with the tracker's name, in runs/ or LOGDIR)")
 
 
 def track(arguments: argparse.Namespace) -> int:
@@ -163,7 +169,9 @@ def track(arguments: argparse.Namespace) -> int:
     followed = [FollowedRun(log) for log in logs]
     names = [run.name for run in followed]
     if twice := sorted({name for name in names if names.count(name) > 1}):
-        raise DataError(f"{', '.join(twice)}: named by two logs, which would share a record; track them one at a time")
+        raise DataError(
+            f"{', '.join(twice)}: two logs have this name and would share a record; track them one at a time"
+        )
     for run in followed:
         _record(run, arguments.to, out)
     content = [

@@ -11,8 +11,8 @@ def make_importable() -> None:
     """Let this process and those that it starts import the laboratory. Raises ConfigError outside a checkout."""
     if REPOSITORY is None or not (REPOSITORY / "lab" / "__init__.py").is_file():
         raise ConfigError(
-            "lab: an installation doesn't carry it; clone bertbench's repository, and there run `make setup` and "
-            "`.venv/bin/bertbench lab`"
+            "lab is part of the repository, not of an installation; clone bertbench's repository, and run `make setup` "
+            "and `.venv/bin/bertbench lab` there"
         )
     root = str(REPOSITORY)
     if root not in sys.path:

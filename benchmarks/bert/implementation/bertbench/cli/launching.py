@@ -23,7 +23,7 @@ def add_launch_arguments(parser: argparse.ArgumentParser) -> None:
         f"{parser.epilog} With --on slurm, options after -- are for sbatch: bertbench launch SYSTEM --on slurm -- "
         "--partition=NAME"
     )
-    add_number(parser, "--runs", "N", "number of runs (default: NEXP, or 1; a result needs 10)")
+    add_number(parser, "--runs", "N", "number of runs (default: NEXP, or 1; a submission needs 10)")
     parser.add_argument(
         "--on",
         choices=["local", "slurm", "docker", "kubernetes"],
@@ -133,7 +133,7 @@ def _close(arguments: argparse.Namespace) -> int:
     from bertbench.launch.local import close_log
     from bertbench.results.files import ResultFiles
 
-    close_log(ResultFiles(arguments.close), arguments.reason or "the ranks are gone")
+    close_log(ResultFiles(arguments.close), arguments.reason or "all ranks have exited")
     return 0
 
 

@@ -184,7 +184,7 @@ def _parser(words: list[str]) -> argparse.ArgumentParser:
     called = called_by(words)
     parser = _Parser(
         prog="bertbench",
-        description="An MLPerf-style BERT benchmark.",
+        description="Train BERT by MLPerf's rules, and judge MLPerf logs.",
         epilog=_listing(),
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )

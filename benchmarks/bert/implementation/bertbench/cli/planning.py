@@ -55,13 +55,16 @@ def plan(arguments: argparse.Namespace) -> int:
 def add_estimate_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the system and what to estimate."""
     parser.add_argument("system", nargs="?", metavar="SYSTEM", help="name or path of a system file (default: all)")
-    add_gpu_model(parser, "forecast for this card instead of the system's own")
+    add_gpu_model(parser, "forecast for this GPU instead of the system's own")
     kind = parser.add_mutually_exclusive_group()
-    add_flag(kind, "--layouts", "forecast a step and its memory in every layout of the system's GPUs; any size of BERT")
+    add_flag(
+        kind, "--layouts",
+        "forecast step time and memory of every parallel layout of the system's GPUs, for any size of BERT",
+    )  # fmt: skip
     add_flag(
         kind, "--calibrate",
-        "measure the cost of a sequence here instead, for data.cost: of SYSTEM's model and device, or of a small "
-        "model on the CPU",
+        "measure the cost of a sequence on this machine, for data.cost, with SYSTEM's model and device (default: a "
+        "small model on the CPU)",
     )  # fmt: skip
     parser.add_argument("--seed", type=seed, help="with --calibrate: seed of weights and tokens (default 1)")
     add_system_arguments(parser)
@@ -124,13 +127,15 @@ def add_balance_arguments(parser: argparse.ArgumentParser) -> None:
         "a data folder, its index, or JSON with `counts`: entry i for length i + 1 (default: Wikipedia's)",
         default=WIKIPEDIA,
     )
-    parser.add_argument("--gpus", default="8,64,256,1024", metavar="N,...", help="GPUs (default %(default)s)")
-    add_number(parser, "--gpus-per-node", "N", "GPUs of a node (default 8)", default=8)
+    parser.add_argument(
+        "--gpus", default="8,64,256,1024", metavar="N,...", help="numbers of GPUs (default %(default)s)"
+    )
+    add_number(parser, "--gpus-per-node", "N", "GPUs per node (default 8)", default=8)
     parser.add_argument(
         "--batch", default="2,4,8,16,48", metavar="N,...", help="samples per GPU and step (default %(default)s)"
     )
     parser.add_argument(
-        "--methods", default="all", metavar="NAME,...", help=f"all, or some of {', '.join(VARIANTS)} (default all)"
+        "--methods", default="all", metavar="NAME,...", help=f"all, or a list of {', '.join(VARIANTS)} (default all)"
     )
     parser.add_argument(
         "--strata-edges", default="128,256,384,512", metavar="N,...",
@@ -138,22 +143,25 @@ def add_balance_arguments(parser: argparse.ArgumentParser) -> None:
     )  # fmt: skip
     parser.add_argument(
         "--strata-quotas", metavar="N,...",
-        help="simulate stratified methods also with this number of samples of each stratum in a GPU's batch, such as "
-        "6,3,2,5 of arXiv 2402.02447 at 16 (default: with the dataset's shares alone)",
+        help="also simulate stratified methods with these numbers of samples per stratum in a GPU's batch, such as "
+        "6,3,2,5 of arXiv 2402.02447 for a batch of 16 (default: only the dataset's shares)",
     )  # fmt: skip
     add_flag(
-        parser, "--causal", "cost of a causal language model: half of attention's term, and the head reads every token"
-    )
+        parser, "--causal",
+        "use the cost of a causal language model: half of the attention term, and a head that reads every token",
+    )  # fmt: skip
     parser.add_argument(
         "--attention", type=float, default=1.0, metavar="F",
-        help="score with attention's cost F times that by which sequences are dealt (default 1)",
+        help="score with an attention cost F times the one that assigns sequences (default 1)",
     )  # fmt: skip
     parser.add_argument(
         "--noise", type=float, default=0.0, metavar="S",
-        help="score with noise: the standard deviation of the logarithm of a GPU's time in a step (default 0)",
+        help="add noise to the scores: standard deviation of the logarithm of a GPU's step time (default 0)",
     )  # fmt: skip
-    add_number(parser, "--steps", "N", "steps to plan for each (default 200)", default=200)
-    parser.add_argument("--seed", type=seed, default=1, help="seed of the order of samples (default 1)")
+    add_number(
+        parser, "--steps", "N", "steps to plan for each method, batch and number of GPUs (default 200)", default=200
+    )
+    parser.add_argument("--seed", type=seed, default=1, help="seed of the samples' order (default 1)")
 
 
 class Simulation(NamedTuple):
@@ -203,7 +211,7 @@ def simulated(arguments: argparse.Namespace) -> Simulation:
     per_node = arguments.gpus_per_node
     for gpus in gpu_counts:
         if gpus > per_node and gpus % per_node:
-            raise ConfigError(f"--gpus {gpus} is not a multiple of --gpus-per-node {per_node}; choose whole nodes")
+            raise ConfigError(f"--gpus {gpus} is not a multiple of --gpus-per-node {per_node}; choose a multiple of it")
     edges = tuple(sorted(whole_numbers("--strata-edges", arguments.strata_edges)))
     cost = CAUSAL_LARGE if arguments.causal else BERT_LARGE
     scored = replace(cost, quadratic=arguments.attention * cost.quadratic)
@@ -266,7 +274,8 @@ def _with_quotas(balances: dict[str, "Balance"], quotas: tuple[int, ...]) -> dic
 
 def _scoring(attention: float, noise: float) -> str:
     """Return by which cost and with what noise efficiencies are scored."""
-    cost = "the cost that deals" if attention == 1 else f"attention at {attention:g} times the cost that deals"
+    own = "the assignment's cost"
+    cost = own if attention == 1 else f"attention at {attention:g} times {own}"
     if noise == 0:
         return f"Scored with {cost}, without noise."
     return f"Scored with {cost}, and with noise: the logarithm of a GPU's time has a standard deviation of {noise:g}."
@@ -279,7 +288,7 @@ def _balance_table(outcomes: list["SimulatedBalance"]) -> list[str]:
     lines = []
     for batch in dict.fromkeys(outcome.batch for outcome in outcomes):
         worlds = "".join(f"{number:>8,}" for number in gpus)
-        title = f"{batch} samples a GPU; GPUs:"
+        title = f"{batch} samples per GPU; GPUs:"
         lines.append(f"{title:<{width + 2}}{worlds}  KB/step  plan ms")
         for method in dict.fromkeys(outcome.method for outcome in outcomes):
             row = [outcome for outcome in outcomes if (outcome.batch, outcome.method) == (batch, method)]
@@ -321,8 +330,8 @@ def _calibrate(arguments: argparse.Namespace) -> int:
     emit(
         arguments.json,
         {"machine": device_name, "model": name, **asdict(fit)},
-        f"{name} on {device_name}: a step takes {fit.constant:.2f} ms + {1e3 * fit.linear:.3f} us a token "
-        f"+ {1e6 * fit.quadratic:.3f} ns a token squared (R2 {fit.r_squared:.3f})",
+        f"{name} on {device_name}: a step takes {fit.constant:.2f} ms + {1e3 * fit.linear:.3f} us per token "
+        f"+ {1e6 * fit.quadratic:.3f} ns per token squared (R2 {fit.r_squared:.3f})",
         f"for the system file: {json.dumps({'data': {'cost': cost}})}",
     )
     return 0

@@ -34,6 +34,7 @@ OPTIONS = {
     "fill-mask --checkpoint": "fill-mask --weights",
     "finetune squad --init": "finetune squad --weights",
     "balance --html": "lab simulation --out",
+    "lab time-to-target --rival-sweep": "lab time-to-target --baseline-sweep",
 }
 """New commands and options by old ones, each the command with one option. They come first: an option may have moved to
 another command than the rest."""

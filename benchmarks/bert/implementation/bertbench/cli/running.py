@@ -37,25 +37,26 @@ def add_train_arguments(parser: argparse.ArgumentParser) -> None:
     from bertbench.report.trackers import TRACKERS
 
     parser.epilog = (
-        "Variables that published submissions export, such as DGXSYSTEM, NEXP, SEED and LR, are honoured, or refused "
-        "by name (docs/running.md). An argument beats them."
+        "Variables that published submissions export, such as DGXSYSTEM, NEXP, SEED and LR, take effect, or are "
+        "refused by name (docs/running.md). An argument overrides a variable."
     )
     add_starting_weights(parser)
     parser.add_argument(
         "--seed",
         type=seed,
-        help="repeat the run that logged this seed (to the bit on a CPU; default: from the system's entropy)",
+        help="random seed; the seed of a logged run repeats it, bit for bit on a CPU (default: from the system's "
+        "entropy)",
     )
     add_path(
         parser,
         "--result",
         "FILE",
-        "log to write (default: the next runs/SYSTEM/bert/result_<n>.txt; LOGDIR moves runs/)",
+        "log to write (default: the next runs/SYSTEM/bert/result_<n>.txt; LOGDIR replaces runs/)",
     )
     parser.add_argument(
         "--resume", default="never", metavar="auto|never|PATH",
-        help="resume an interrupted run from its last snapshot, or else from step 0: auto means the run of "
-        "--result, or else the system's latest, and a new run if that one was not interrupted; PATH is a log, its "
+        help="resume an interrupted run from its last snapshot, or from step 0 if it has none: auto resumes the run of "
+        "--result, or the system's latest, and starts a new run if that one was not interrupted; PATH is a log, its "
         "folder or a snapshot (default: never)",
     )  # fmt: skip
     add_flag(parser, "--allow-config-change", "resume although the configuration has changed")
@@ -63,7 +64,7 @@ def add_train_arguments(parser: argparse.ArgumentParser) -> None:
         "--on-bad-sample",
         choices=get_args(OnBadSample),
         default="fail",
-        help="action on a damaged training sample: end the run (fail), or leave the sample out and count it "
+        help="what to do about a damaged training sample: end the run (fail), or leave the sample out and count it "
         "(default: fail)",
     )
     parser.add_argument(
@@ -81,7 +82,7 @@ def add_train_arguments(parser: argparse.ArgumentParser) -> None:
     )
     group = parser.add_mutually_exclusive_group()
     for short, text in (
-        ("smoke", "run a few steps of everything to check machine and file"),
+        ("smoke", "train a few steps and evaluate, to check the machine and the system file"),
         ("profile", "profile a few steady steps: a trace and a table of times"),
     ):
         help_text = f"{text}; not a result (runs/SYSTEM/{short}/)"
@@ -163,7 +164,9 @@ def run_here(
     check_startable(system)
     training, _ = open_data(system)  # report bad data once, not on every rank
     if differs := recipe_differences(system, training.folder):
-        say(f"warning: {training.folder} was made by another data.recipe than the system file's: {'; '.join(differs)}")
+        say(
+            f"warning: {training.folder} was made with another data.recipe than the system file's: {'; '.join(differs)}"
+        )
     check_start(system)
     if arguments.track or arguments.metrics_port:
         from bertbench.report.side_process import check_side_work
@@ -218,7 +221,7 @@ def add_preflight_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the system and its least bandwidth."""
     parser.add_argument(
         "--min-gbit", type=float, metavar="G",
-        help="least bandwidth of an all-reduce, in Gbit/s as nccl-tests counts it "
+        help="minimum all-reduce bandwidth in Gbit/s, as nccl-tests counts it "
         f"(default: {_LEAST_GBIT['cuda']:g} on GPUs, none on CPUs)",
     )  # fmt: skip
     add_starting_weights(parser)

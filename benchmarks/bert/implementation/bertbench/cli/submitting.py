@@ -27,9 +27,9 @@ def add_rcp_arguments(parser: argparse.ArgumentParser) -> None:
 
     add_path(parser, "results", "RESULTS", "logs or folders of logs of one system", nargs="+")
     task = parser.add_mutually_exclusive_group(required=True)
-    add_path(task, "--out", "FILE", f"write samples to converge as a reference; needs {LEAST_RUNS} runs")
+    add_path(task, "--out", "FILE", f"write the runs' samples to converge as a reference; needs {LEAST_RUNS} runs")
     add_path(task, "--against", "FILE", "judge the runs by the reference in this file")
-    add_ruleset(parser, "ruleset of the verdicts and of the official checker")
+    add_ruleset(parser, "ruleset to judge by, also for the official checker")
 
 
 def rcp(arguments: argparse.Namespace) -> int:
@@ -64,15 +64,19 @@ def add_package_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the runs to package, the submitter and the folder."""
     from bertbench.common.paths import home
 
-    parser.add_argument("systems", nargs="+", metavar="SYSTEM", help="systems with ten runs in the folder of results")
-    add_path(parser, "--out", "DIR", "the package: an empty or a new folder", required=True)
-    parser.add_argument("--submitter", required=True, metavar="ORG", help="submitter's name in the system descriptions")
+    parser.add_argument(
+        "systems", nargs="+", metavar="SYSTEM", help="systems to package, each with ten runs in the results folder"
+    )
+    add_path(parser, "--out", "DIR", "folder to write the package to, new or empty", required=True)
+    parser.add_argument(
+        "--submitter", required=True, metavar="ORG", help="name of the submitter in the system descriptions"
+    )
     add_path(
         parser, "--results", "FOLDER", "folder with <system>/bert/result_<n>.txt (default: results/)",
         default=home() / "results",
     )  # fmt: skip
     add_ruleset(parser, "rules to judge by")
-    add_flag(parser, "--allow-dirty", "accept sources and runs with uncommitted changes (refused by default)")
+    add_flag(parser, "--allow-dirty", "package sources and runs with uncommitted changes too")
 
 
 def package(arguments: argparse.Namespace) -> int:

@@ -12,7 +12,7 @@ from pathlib import Path
 from bertbench.common.errors import BertbenchError, system_reason
 
 _NETWORK = "its network file system doesn't answer: mount it again, then run the same command again"
-_RIGHT = "give this user the right to it (`ls -ld` shows rights and owner)"
+_RIGHT = "give this user permission (`ls -ld` shows permissions and owner)"
 _REMEDIES = {
     errno.EACCES: _RIGHT,
     errno.EPERM: _RIGHT,
@@ -34,7 +34,7 @@ _REMEDIES = {
     errno.ETIMEDOUT: _NETWORK,
     errno.ENXIO: "its device is gone: attach or mount it again",
     errno.EISDIR: "a folder is there, expected a file: put the file there, or name it",
-    errno.ELOOP: "its links lead round in a circle: correct them",
+    errno.ELOOP: "its links form a loop: correct them",
 }
 """What mends each fault of the machine; ENOENT and others are a matter of the file."""
 _NUMBER = re.compile(r"(?:errno = |\(os error )(\d+)")

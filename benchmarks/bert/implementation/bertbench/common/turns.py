@@ -45,4 +45,4 @@ def _wait_for_turn(stream: IO[bytes], doing: str) -> None:
         now = time.monotonic()
         if now - said >= _SAY_EVERY_S:
             said = now
-            print(f"waiting since {now - began:.0f} s for another process: {doing}", file=sys.stderr, flush=True)
+            print(f"waiting for another process for {now - began:.0f} s: {doing}", file=sys.stderr, flush=True)

@@ -141,7 +141,7 @@ def _every_rank_has_a_speed(settings: Settings) -> str | None:
     speeds = settings.launch.rank_speeds
     if not isinstance(speeds, tuple) or len(speeds) == settings.world_size:
         return None
-    return f"launch.rank_speeds has {len(speeds)} speeds for {settings.world_size} ranks; give one a rank, or auto"
+    return f"launch.rank_speeds has {len(speeds)} speeds for {settings.world_size} ranks; give one per rank, or auto"
 
 
 RANK_SPEED_RULES: tuple[Rule, ...] = (

@@ -101,7 +101,7 @@ def _every_gpu_has_one_rank(settings: Settings) -> str | None:
         return None
     return (
         f"launch.ranks_per_node {ranks} differs from hardware.accelerators_per_node {gpus}; a CUDA system runs one "
-        "rank a GPU, make them equal"
+        "rank per GPU; make them equal"
     )
 
 

@@ -28,7 +28,7 @@ class Finetune(Section):
     epochs: Count = 2
     """Times that every feature is trained on. 2 to 4 are usual."""
     global_batch_size: Count = 32
-    """Features of one optimizer step over all ranks. A larger one wants a higher learning rate."""
+    """Features of one optimizer step over all ranks. A larger one needs a higher learning rate."""
     gradient_accumulation_steps: Count = 1
     """Parts in which a rank works through its features of one step; a pipeline has `parallel.microbatches` instead."""
     optimizer: OptimizerName = "adam"
@@ -53,7 +53,7 @@ class Finetune(Section):
     max_norm: PositiveFloat = 1.0
     """Largest norm of a gradient, as `clip.max_norm` in pre-training."""
     max_seq_length: Annotated[int, Field(ge=8, le=512)] | None = None
-    """Tokens of a sequence; where it isn't given, 384, or model.max_positions if that is less."""
+    """Tokens of a sequence (default: 384, or model.max_positions if that is less)."""
     doc_stride: Count | None = None
     """Tokens from the start of a window of the context to the start of the next; where it isn't given, 128, or a third
     of max_seq_length if that is less."""

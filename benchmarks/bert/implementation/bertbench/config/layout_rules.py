@@ -118,7 +118,7 @@ def _interleaved_stages_are_virtual(settings: Settings) -> str | None:
         return None
     return (
         f"parallel.virtual_stages {parallel.virtual_stages} doesn't go with parallel.schedule "
-        f"{parallel.schedule}; interleaved wants at least 2, the others 1"
+        f"{parallel.schedule}; interleaved needs at least 2, the others 1"
     )
 
 
@@ -145,7 +145,7 @@ def _model_ranks_get_the_same_samples(settings: Settings) -> str | None:
     balance = settings.data.balance
     if settings.parallel.tensor * settings.parallel.pipeline == 1 or balance in _SHARED_BALANCE:
         return None
-    return f"parallel: data.balance {balance} deals by nodes; choose one of {', '.join(_SHARED_BALANCE)}"
+    return f"parallel: data.balance {balance} assigns samples by node; choose one of {', '.join(_SHARED_BALANCE)}"
 
 
 LAYOUT_RULES: tuple[Rule, ...] = (

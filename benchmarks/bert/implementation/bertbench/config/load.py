@@ -141,8 +141,8 @@ def schema() -> str:
         "$schema": {"type": "string", "description": "Where editors find this schema."},
         "extends": {
             "anyOf": [{"type": "string"}, {"type": "array", "items": {"type": "string"}}],
-            "description": "Files, without .json, that this one is laid over; of several, the later over the earlier. "
-            "A name without a file beside this one names a file of the project.",
+            "description": "Names of base files, without .json, whose settings this file overrides; a later base "
+            "overrides an earlier one. Bases are looked up in this file's folder, then among the project's systems.",
         },
         **properties,
     }

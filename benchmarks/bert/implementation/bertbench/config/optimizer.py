@@ -51,9 +51,9 @@ class OptimizerSettings(Section):
     weight_decay: NonNegativeFloat = 0.01
     """Decay of the matrices, as a factor of the learning rate; biases and LayerNorms have none."""
     impl: Implementation = "torch"
-    """`triton`: kernels of ours for CUDA, few launches for all tensors; `apex`: NVIDIA apex's FusedLAMB or FusedAdam,
-    which their PyTorch container brings (tried on no GPU yet); `auto`: triton on cuda, if it is installed and passes
-    the check of a run's fast paths, else torch."""
+    """`triton`: our own CUDA kernels, with few launches for all tensors (tried on one H100); `apex`: NVIDIA apex's
+    FusedLAMB or FusedAdam, which NVIDIA's PyTorch container includes (tried on no GPU yet); `auto`: triton on cuda, if
+    it is installed and passes the check of a run's fast paths, else torch."""
     ema_decay: Fraction = 0.0
     """Evaluate an exponential moving average of the weights, which keeps this share of itself at each step; 0: the
     weights as they are."""
@@ -116,8 +116,8 @@ class Communication(Section):
     powersgd_start_step: Annotated[int, Field(ge=2)] = 10
     """Steps that are summed in full before PowerSGD starts. Raise it where the first steps diverge."""
     bucket_mb: PositiveFloat | None = None
-    """Size of a gradient bucket in MiB; where it isn't given, torch's own: 1 for the first, 25 for the rest.
-    Larger ones are fewer messages, and start later."""
+    """Size of a gradient bucket in MiB (default: as in torch, 1 for the first and 25 for the rest). Larger buckets
+    make fewer messages, which start later."""
     buckets: Count | None = None
     """Number of gradient buckets, of sizes as equal as whole tensors allow, in place of `bucket_mb`. Set it where the
     number matters, as for `clip.mode` bucket."""

@@ -28,7 +28,7 @@ class Hardware(Section):
     """MLPerf's division. closed fixes model, data and most of the recipe, so that results compare; take open to change
     what closed refuses."""
     status: Status
-    """MLPerf's word for whether others can buy or rent the machine."""
+    """MLPerf's availability category: whether others can buy or rent the machine."""
     system_name: str
     """Name of the machine, as a table of results shows it."""
     number_of_nodes: Count
@@ -92,21 +92,21 @@ class Launch(Section):
     has steps to compute may take a tenth of it without finishing one. Raise it for steps of minutes; lower it to end a
     hung job sooner."""
     bind_cores: bool = False
-    """Keep each rank to its own cores: those near its GPU, or its part of the CPU. Linux only. Leave it off where a
-    launcher binds ranks already."""
+    """Bind each rank to its own cores: those near its GPU, or its part of the CPU. Linux only. Leave it off where a
+    launcher already binds ranks."""
     walltime_minutes: Count = 60
     """Minutes that Slurm or Kubernetes grants a run, its initialisation included. `estimate` says how long a run
     takes."""
     max_restarts: NonNegativeInt = 0
-    """How often ranks are started again, from the last snapshot, after one died (docs/reliability.md). Set it for runs
-    of hours, together with `checkpoint.every_steps`."""
+    """How many times all ranks are restarted from the last snapshot after one dies (docs/reliability.md). Set it for
+    runs of hours, together with `checkpoint.every_steps`."""
 
     rank_speeds: Literal["auto"] | tuple[PositiveFloat, ...] | None = None
-    """Relative speed of each rank, by which `data.balance` planned gives it work; `auto` measures them before a run
-    (docs/balance.md). Equal where it isn't given. Set it where devices of one run differ in speed."""
+    """Relative speed of each rank, in proportion to which `data.balance` planned assigns work; `auto` measures the
+    speeds before a run (docs/balance.md). Equal by default. Set it where devices of one run differ in speed."""
     rebalance_every_steps: Count | None = None
-    """Steps after which the speeds are measured again, from those steps. Set it where speeds change during a run, as on
-    shared machines."""
+    """Steps after which the speeds are measured again, from the times of those steps. Set it where speeds change during
+    a run, as on shared machines."""
 
 
 class Power(Section):
@@ -260,7 +260,7 @@ class Schedule(Section):
     """Steps after which the run gives up. The learning rate falls to its end by then, unless `decay_steps` says
     otherwise, so change both with the batch."""
     decay_steps: Count | None = None
-    """Steps until the rate has reached its end; `max_steps` where it isn't given."""
+    """Step at which the rate reaches its final value (default: `max_steps`)."""
     decay_from: Literal["step_0", "warmup_steps"] = "step_0"
     """Step from which the decay is counted. `step_0`: as in the MLPerf reference; the rate falls where warm-up ends.
     `warmup_steps`: from step `warmup_steps`, even if warm-up starts before step 0 and so ends earlier, as in the
@@ -282,7 +282,7 @@ class Evaluation(Section):
     target: Share = 0.72
     """Masked-LM accuracy at which the run stops; MLPerf's is 0.720. Lower it for a small model, or for a short try."""
     interval_samples: Count | None = None
-    """Training samples between evaluations; MLPerf's formula where it isn't given. Lower it to find the end of a short
+    """Training samples between evaluations (default: by MLPerf's formula). Lower it to find the end of a short
     run more exactly."""
     batch_size: Count = 16
     """Samples of one evaluation batch on one rank. Raise it as far as memory allows: it changes no accuracy."""
@@ -308,12 +308,12 @@ class Precision(Section):
 
     compute: PrecisionName = "fp32"
     """Format of matrix products and activations; weights, gradients and optimizer state stay fp32. `auto` measures
-    whether bf16 is faster than fp32 on this processor. Take bf16 on GPUs from compute capability 8.0 on, fp16 on older
+    whether bf16 is faster than fp32 on this processor. Use bf16 on GPUs from compute capability 8.0 on, fp16 on older
     ones. `fp8` multiplies the encoder layers' activations, weights and gradients in 8 bits with delayed scaling, and
     leaves the rest in bf16 (docs/performance.md): for GPUs from compute capability 8.9 on, tried on none yet; on a CPU
     it is slower than bf16, for studies."""
     residual: ResidualName = "fp32"
-    """Format of the hidden states between layers. `bf16` moves 8 % fewer bytes a layer on a GPU, and wants
+    """Format of the hidden states between layers. `bf16` moves 8 % fewer bytes per layer on a GPU, and needs
     `compute` bf16 or fp8. `auto` takes it on a GPU that computes in either, unless the check at the start refuses it;
     elsewhere it is fp32. Set fp32 to rule out that it changes a result."""
     initial_loss_scale: PositiveFloat = 4096.0
@@ -327,7 +327,7 @@ class Compute(Section):
     compile: CompileMode | None = None
     """`default`: torch.compile fuses the model's pieces between attention, and batches are rounded up to few sizes;
     `graphs` also replays whole steps as CUDA graphs, each filled up to one of a few sizes, all recorded before the
-    clock starts (tried on no GPU yet); `none`: neither; `auto`: the fastest of them that the other settings allow and
+    clock starts (tried on one H100); `none`: neither; `auto`: the fastest of them that the other settings allow and
     that passes the check of a run's fast paths (training/self_check.py). Where it isn't given: `default` on cuda, but
     not with parallel.tensor, and `none` on cpu."""
     products: ProductsName = "auto"

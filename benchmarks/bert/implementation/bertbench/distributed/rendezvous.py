@@ -155,7 +155,7 @@ def _who_is_missing(store: Store, ranks: Ranks, timeout_s: int) -> str:
     if ranks.rank == 0:
         time.sleep(1)  # this process holds the store: the others still read from it
     return (
-        f"{ranks.size - len(missing)} of {ranks.size} ranks came within {timeout_s} s; missing: "
+        f"{ranks.size - len(missing)} of {ranks.size} ranks arrived within {timeout_s} s; missing: "
         f"{ranks_text(missing, ranks.size)}; check that every rank was started, and read their logs"
     )
 

@@ -72,7 +72,7 @@ class _Heartbeat(NamedTuple):
     host: str
     place: Place
     finished: int | None
-    """The last step that a GPU has finished; None where steps are finished when the main thread goes on."""
+    """The last step that a GPU has finished; None where steps are finished when the main thread continues."""
     line: str
     """Of our code, at which the main thread is."""
 
@@ -238,7 +238,7 @@ class Watchdog:
         """Return whether this rank's GPU has taken too long for a step.
 
         A hang inside a replay of a graph shows nowhere else: NCCL has no work in progress to name, and the main thread
-        goes on launching steps.
+        continues to launch steps.
         """
         return self._device_steps is not None and self._device_steps.waiting_s() >= self._limits.device_s
 

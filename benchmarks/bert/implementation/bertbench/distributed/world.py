@@ -113,7 +113,7 @@ class World:
             self.failure.claim(f"rank {self.rank}: {cause}")
         self.failure.leave()
         if silent := self.failure.silent_ranks() if self.leads and outside else []:
-            return f"rank {self.rank}: {cause}; no word from {ranks_text(silent, self.size)}"
+            return f"rank {self.rank}: {cause}; no report from {ranks_text(silent, self.size)}"
         return self.failure.reported() or f"rank {self.rank}: {cause}"
 
 

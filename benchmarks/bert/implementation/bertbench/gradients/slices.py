@@ -128,7 +128,7 @@ class SlicedWeights(ModelWeights):
 
 
 class LateWeights(SlicedWeights):
-    """Sliced weights that the next step gathers, behind its forward pass, and whoever else reads them.
+    """Sliced weights that the next step gathers, behind its forward pass, and all that read them earlier.
 
     A recorded step that gathered at its end would wait for all of it: 3.3 ms for BERT-Large on eight H100 (computed).
     At the begin of the next one, the embeddings' bucket alone is waited for.

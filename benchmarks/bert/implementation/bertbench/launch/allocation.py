@@ -67,7 +67,7 @@ class Allocation:
             )
         if self.all_reduce_gbit is not None:
             lines.append(f"all-reduce over all {self.system.world_size} ranks: {self.all_reduce_gbit:.2f} Gbit/s")
-        return [*lines, *(self.problems or ["nothing is wrong"])]
+        return [*lines, *(self.problems or ["no problems found"])]
 
 
 def check_allocation(system: System, world: World, least_gbit: float) -> Allocation:

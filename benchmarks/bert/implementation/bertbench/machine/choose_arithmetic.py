@@ -69,10 +69,8 @@ class Arithmetic:
     def text(self) -> str:
         """Return all of it in a line, and a line for each refused path."""
         by_onednn = sum(library == "onednn" for _, products in self.products for library in products)
-        libraries = (
-            f"{by_onednn} of {3 * len(self.products)} products by oneDNN" if self.products else "torch's products"
-        )
-        checked = f"; checked beside plain arithmetic: {', '.join(self.checked)}" if self.checked else ""
+        libraries = f"{by_onednn} of {3 * len(self.products)} matmuls by oneDNN" if self.products else "torch matmul"
+        checked = f"; fast paths verified: {', '.join(self.checked)}" if self.checked else ""
         narrow = ", bf16 between layers" if without_fp8(self.precision) == self.residual == "bf16" else ""
         line = f"arithmetic: {self.precision}{narrow}, {libraries} ({self.source}){checked}"
         return "\n".join([line, *(f"warning: {refusal}" for refusal in self.refused)])
@@ -114,7 +112,7 @@ def choose_arithmetic(system: System, world: World, resumed: Path | None) -> Ari
     if world.leads:
         record = read_measurements(resumed) if resumed else read_measurements(cache).get(key)
     if known := world.from_all(record)[0]:
-        arithmetic = Arithmetic.of(known, "as measured before")
+        arithmetic = Arithmetic.of(known, "cached measurement")
     else:
         arithmetic = choose(system, world.device, world.sum)
         if world.leads and arithmetic.source == MEASURED:
@@ -158,7 +156,7 @@ def choose(system: System, device: torch.device, agree: Agree) -> Arithmetic:
         else:
             products = fastest_products(shape, system.samples_per_pass * shape.max_positions, dtype, agree)
     measured = system.precision.compute == "auto" or (products and library == "auto")
-    return Arithmetic(precision, tuple(products.items()), MEASURED if measured else "as the system file says")
+    return Arithmetic(precision, tuple(products.items()), MEASURED if measured else "set by the system file")
 
 
 def _faster_format(system: System, device: torch.device, agree: Agree) -> PrecisionName:

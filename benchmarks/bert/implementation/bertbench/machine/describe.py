@@ -43,7 +43,7 @@ def hardware_differences(promised: Hardware) -> list[str]:
         if not gpus:
             remedy = "use a CPU system such as cpu_demo, or find out why they are missing"
         raise RunError(
-            f"{platform.node()}: found {gpus} GPUs, the system file promises {promised.accelerators_per_node} a node; "
+            f"{platform.node()}: found {gpus} GPUs, the system file states {promised.accelerators_per_node} per node; "
             f"{remedy} (nvidia-smi, CUDA_VISIBLE_DEVICES)"
         )
     return [

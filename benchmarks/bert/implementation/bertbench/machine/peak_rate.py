@@ -43,7 +43,7 @@ class PeakRate:
         """Return the peak in a line, for the run's output."""
         if self.tflops is None:
             return f"peak: unknown ({self.source})"
-        return f"peak: {self.tflops:.3g} TFLOP/s a device in {self.number_format} ({self.source})"
+        return f"peak: {self.tflops:.3g} TFLOP/s per device in {self.number_format} ({self.source})"
 
 
 def peak_rate(precision: PrecisionName, world: World) -> PeakRate:
@@ -88,8 +88,8 @@ def _cpu_peak(precision: PrecisionName, world: World) -> PeakRate:
         tflops = sum(rates) / len(rates) / 1e12
         if world.leads:
             remember_measurement(cache, key, tflops)
-    ranks = "a rank" if world.size == 1 else f"{world.size} ranks at once"
-    return PeakRate(tflops, precision, processor(), f"products of squares of {SIZE}, measured here, {ranks}")
+    ranks = "1 rank" if world.size == 1 else f"{world.size} ranks at once"
+    return PeakRate(tflops, precision, processor(), f"measured: {SIZE} x {SIZE} matmuls on {ranks}")
 
 
 def square_product_flops(dtype: torch.dtype, device: torch.device, sizes: Sequence[int]) -> float:

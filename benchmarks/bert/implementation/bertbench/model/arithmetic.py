@@ -43,9 +43,9 @@ def choose_mode(device: torch.device, asked: CompileMode | None) -> tuple[Compil
     if reason and by_name:
         raise ConfigError(f"compute.compile {asked}: torch.compile can't work here ({reason}); set it to none")
     if reason:
-        return "none", f"not compiled, therefore slower ({reason})"
+        return "none", f"not compiled, so slower ({reason})"
     replayed = ", whole steps replayed as CUDA graphs" if mode == "graphs" and device.type == "cuda" else ""
-    return mode, f"operations between fused by torch.compile{replayed}"
+    return mode, f"operations between matmuls fused by torch.compile{replayed}"
 
 
 def attends_by_flash(device: torch.device, precision: PrecisionName, shape: BertShape) -> bool:

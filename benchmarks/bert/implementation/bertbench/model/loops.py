@@ -110,8 +110,8 @@ def described() -> str:
     """Describe, in a line, how attention and what lies between matrix products are computed."""
     functions = library()
     if isinstance(functions, str):
-        return f"not compiled, therefore slower ({functions})"
-    return "loops compiled for this processor"
+        return f"not compiled, so slower ({functions})"
+    return "C++ loops compiled for this processor"
 
 
 @contextmanager

@@ -1,7 +1,7 @@
 """Keep 16-bit copies of the weights that compiled products read, so that no pass of the model casts them.
 
 A cast reads 4 bytes a parameter and writes 2, in every forward pass: of an accumulated step's parts, of evaluations.
-Whoever writes the weights knows when copies are due: Triton's optimizer writes them from registers (2 bytes a
+What writes the weights also writes the copies: Triton's optimizer writes them from registers (2 bytes a
 parameter), other optimizers are followed by one cast a step (gradients/buckets.py's `ModelWeights`).
 """
 

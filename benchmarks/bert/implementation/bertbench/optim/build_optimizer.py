@@ -38,7 +38,7 @@ def build_optimizer(
     writes the copies `rounded` and reads gradients in `summed`, by parameter. Collective: all ranks choose the same
     arithmetic. Raises ConfigError if `options.impl` is not installed.
     """
-    suffix = ", on this rank's slice of every bucket, weights gathered behind the next forward pass" if buckets else ""
+    suffix = ", on this rank's slice of every bucket, weights gathered during the next forward pass" if buckets else ""
     parameters = [parameter for parameter in model.parameters() if parameter.requires_grad]
     fused = model.fused_parameters()
     if not options.is_adam_or_lamb:
@@ -153,5 +153,5 @@ def plain_lamb(elements: int, device: torch.device) -> tuple[StepFunction, str]:
     `elements` counts those of the weights that a rank updates.
     """
     if device.type == "cpu" and elements >= _BLOCKS_FROM:
-        return blocks_step, "torch's fused Adam on blocks that stay in the cache"
+        return blocks_step, "torch's fused Adam on cache-sized blocks"
     return foreach_step, "torch's multi-tensor operations"

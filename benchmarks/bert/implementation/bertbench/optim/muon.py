@@ -59,7 +59,7 @@ def build_muon(
         from bertbench.optim.matrices import DistributedMatrices  # noqa: PLC0415 - of sharded runs only
 
         matrices = DistributedMatrices(buckets, encoder_matrices, fused)
-    text = "Muon on the encoder's matrices, torch's fused Adam on the rest"
+    text = "Muon for the encoder's matrices, torch's fused Adam for the rest"
     return Muon(matrices, adam, options, product, encoder_matrices[0].device), text
 
 

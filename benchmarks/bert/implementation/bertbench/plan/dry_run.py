@@ -130,7 +130,7 @@ def _too_large(system: System, memory: dict[str, float]) -> list[str]:
     if system.launch.device != "cuda" or needed <= capacity:
         return []
     return [
-        f"a GPU needs {needed:.0f} GB ({memory['activations']:.0f} GB of them activations), it has {capacity:g} GB; "
+        f"a GPU needs {needed:.0f} GB ({memory['activations']:.0f} GB for activations) and has {capacity:g} GB; "
         "raise data.gradient_accumulation_steps, or split the model: `bertbench estimate "
         f"{shlex.quote(system.argument)} --layouts` lists ways"
     ]

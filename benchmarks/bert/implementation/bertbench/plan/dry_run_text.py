@@ -71,10 +71,10 @@ def dry_run_lines(plan: DryRun) -> list[str]:
         f"{system.name}: rank {plan.rank} of {system.world_size:,}, global batch {system.global_batch_size:,}",
         *_grid(plan),
         f"memory      {_fit(plan)}: {memory}",
-        f"tokens      {steps.tokens.min():,} to {steps.tokens.max():,} a step (mean {steps.tokens.mean():,.0f}); "
+        f"tokens      {steps.tokens.min():,} to {steps.tokens.max():,} per step (mean {steps.tokens.mean():,.0f}); "
         f"load efficiency {steps.load_efficiency:.4f}, from {steps.source}, {STEPS} steps",
         *_strata_lines(plan),
-        f"gradients   {counted.bytes_per_step:,} bytes a rank and step; {len(counted.bucket_elements)} buckets:",
+        f"gradients   {counted.bytes_per_step:,} bytes per rank and step; {len(counted.bucket_elements)} buckets:",
         *(
             f"  {len(list(same)):>5} of {size:>12,} elements, {GRADIENT_BYTES * size / _MIB:.1f} MiB"
             for size, same in groupby(counted.bucket_elements)
@@ -111,7 +111,7 @@ def _strata_lines(plan: DryRun) -> list[str]:
     if data.strata_quotas is None:
         return [f"strata      {by_share} samples {lengths} a step, by their shares of the dataset"]
     quotas = _joined(data.strata_quotas)
-    return [f"strata      {quotas} samples {lengths} a step; by their shares of the dataset it would be {by_share}"]
+    return [f"strata      {quotas} samples {lengths} per step; by their shares of the dataset it would be {by_share}"]
 
 
 def _joined(values: Iterable[object]) -> str:

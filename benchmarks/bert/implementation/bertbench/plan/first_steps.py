@@ -85,7 +85,7 @@ def _wrong(system: System, step: int, dealt: Shares) -> list[str]:
     different = np.unique(dealt.ids_S)
     if len(different) < len(dealt.ids_S):
         problems.append(
-            f"{where} {counts.sum():,} samples are dealt, {len(different):,} different ones; the training "
+            f"{where} {counts.sum():,} samples are assigned, {len(different):,} different ones; the training "
             f"set is too small for a global batch of {system.global_batch_size:,}, lower data.global_batch_size"
         )
     idle = np.flatnonzero(counts == 0)

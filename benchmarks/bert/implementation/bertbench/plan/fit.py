@@ -128,7 +128,7 @@ def _notes(before: System, after: System) -> list[str]:
         legal = f"as {before.name}"
     return [
         f"division: {after.hardware.division}, {legal}",
-        "hardware: describes the former machine but for the number of devices; `bertbench env` reads yours",
-        "losses: equal to rounding, but for what each rank or part does by itself: dropout masks, loss.normalize rank, "
+        "hardware: copied from the original system, except the number of devices; `bertbench env` prints yours",
+        "losses: equal up to rounding, except for what depends on ranks and parts: dropout masks, loss.normalize rank, "
         "clip.mode before and bucket, data.balance planned_local and packed",
     ]

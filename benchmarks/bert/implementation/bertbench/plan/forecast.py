@@ -15,10 +15,10 @@ from bertbench.plan.step_time import Gpu, RunSeconds, Workload, gpu_of, gpu_of_c
 
 LIMITS = {
     "start_up": "start-up: the same on any number of GPUs",
-    "compute": "the GPUs' own work: more GPUs still help",
-    "imbalance": "load: GPUs wait for the one with the longest samples",
-    "communication": "communication: gradients that no computation hides",
-    "waiting": "waiting: ranks of many nodes wait for each other",
+    "compute": "compute: more GPUs still help",
+    "imbalance": "load imbalance: GPUs wait for the one with the most work",
+    "communication": "communication: gradient exchange that computation doesn't hide",
+    "waiting": "waiting: ranks on many nodes wait for each other",
     "evaluation": "evaluation",
 }
 """Explanation of each part of `RunSeconds` as the largest."""

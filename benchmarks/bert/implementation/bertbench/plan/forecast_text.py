@@ -39,9 +39,7 @@ def forecast_lines(forecasts: list[RunForecast]) -> list[str]:
         for part, value in vars(forecasts[0].seconds).items():
             lines.append(f"{part:>20}{value:>10.1f} s{100 * value / forecasts[0].seconds.total:>6.1f} %")
         lines.append(f"samples to converge: {forecasts[0].samples.source}")
-        lines.append(
-            f"time to train: the range holds nine of ten results, by the errors on {forecasts[0].range.source}"
-        )
+        lines.append(f"time to train: the range covers 90 % of the forecast errors on {forecasts[0].range.source}")
     return lines + [
         f"warning: {forecast.system.name}: {warning}" for forecast in forecasts for warning in _warnings(forecast)
     ]

@@ -136,7 +136,7 @@ def _as_json(outlook: Outlook) -> JsonObject:
 
 def _table(ranked: list[Outlook]) -> list[str]:
     table = [
-        f"{'data':>6}{'tensor':>8}{'pipeline':>10}{'virtual':>9}{'parts':>7}  {'':<22}{'GB a GPU':>10}{'step ms':>10}"
+        f"{'data':>6}{'tensor':>8}{'pipeline':>10}{'virtual':>9}{'parts':>7}  {'':<22}{'GB per GPU':>10}{'step ms':>10}"
         f"{'MFU':>8}{'bubble':>9}"
     ]
     for outlook in ranked:

@@ -92,7 +92,7 @@ def _machine(gpus: int | None, gpu_model: str | None) -> tuple[str, JsonObject, 
         if gpu_model is None:
             read_here += ("accelerator_",)
         hardware |= {name: value for name, value in described.items() if value and name.startswith(read_here)}
-        notes.append("hardware: read off this machine")
+        notes.append("hardware: read from this machine")
     else:
         notes.append(
             f"hardware: this machine has {here} GPUs, not {gpus}, so its processors, memory and network stay blank; "

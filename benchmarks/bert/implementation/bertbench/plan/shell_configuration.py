@@ -112,7 +112,7 @@ def _check_meaning(system: System, exports: dict[str, str]) -> None:
     said = {*(setting.name for setting in SETTINGS.values()), *BATCH_SETTINGS, _TIME_LIMIT}
     for setting, option in system.given.items():
         if setting not in said:
-            raise ConfigError(f"{option}: no variable of a configuration file says {setting}; {remedy}")
+            raise ConfigError(f"{option}: no variable of a configuration file sets {setting}; {remedy}")
     arguments = argparse.Namespace(
         system=None, runs=None, seed=None, overrides=[], on="slurm", dry_run=True, close=None
     )

@@ -41,7 +41,7 @@ MEASURES: dict[str, Callable[[Path, RunFacts], float | None]] = {
     "time to target, s": lambda _, facts: facts.time_to_train_s,
     "samples to target": lambda _, facts: samples_to_end(facts),
     "samples/s": lambda _, facts: samples_per_s(facts),
-    "TFLOP/s a device": lambda log, _: flops_of(log).tflops_per_device,
+    "TFLOP/s per device": lambda log, _: flops_of(log).tflops_per_device,
     "MFU, %": lambda log, _: _percent(flops_of(log).mfu),
     "evaluation, s": lambda _, facts: evaluation_s(facts),
     "start-up, s": lambda _, facts: startup_s(facts),
@@ -219,11 +219,11 @@ def _conclusion(time: Measure) -> str:
         counts = f"{time.a.runs:,} of A and {time.b.runs:,} of B"
         return (
             f"B takes {ratio.ratio:.3f} times A's time to target; runs that reached it: {counts}; with fewer than 2 "
-            "on a side chance and effect look alike"
+            "runs per side, there is no confidence interval"
         )
     interval = f"95 % interval {ratio.low:.3f} to {ratio.high:.3f}"
     if ratio.low <= 1 <= ratio.high:
-        return f"no difference in time to target is shown: B over A is {ratio.ratio:.3f}, {interval}"
+        return f"no significant difference in time to target: B over A is {ratio.ratio:.3f}, {interval}"
     return f"B takes {ratio.ratio:.3f} times A's time to target, {interval}"
 
 

@@ -145,7 +145,7 @@ def remarks(group: GroupSummary) -> Iterator[str]:
             )
     efficiencies = [run.load_efficiency for run in results if run.load_efficiency is not None]
     if efficiencies:
-        yield f"balance: load efficiency {mean(efficiencies):.1%} (mean over slowest rank)"
+        yield f"balance: load efficiency {mean(efficiencies):.1%} (mean load / largest load)"
     for run in results:
         if run.straggler:
             yield f"straggler: {cell(run.name)}: {run.straggler.text()}"
@@ -160,7 +160,7 @@ def _speed(runs: Sequence[RunSummary]) -> str:
     }
     shares = ", ".join(f"{seconds / total_s:.1%} {name}" for name, seconds in spent_s.items())
     samples_per_s = mean(run.samples_per_s or 0.0 for run in runs)
-    return f"speed: {samples_per_s:,.0f} samples/s; of the time on the clock {shares}"
+    return f"speed: {samples_per_s:,.0f} samples/s; time on the clock: {shares}"
 
 
 def _flop_rates(runs: Sequence[RunSummary]) -> Iterator[str]:
@@ -204,7 +204,7 @@ def verdict_line(group: GroupSummary) -> str:
     """Return how many logs pass, and the number of findings in single logs and across them."""
     runs = len(group.runs)
     judged = sum(run.verdict is not None for run in group.runs)
-    line = f"{group.passed} of {judged} logs pass by ruleset {' or '.join(group.rulesets)}"
+    line = f"{group.passed} of {judged} logs pass under ruleset {' or '.join(group.rulesets)}"
     if judged < runs:
         line += f", {runs - judged} not judged (unfinished, or no result)"
     across = len(group.findings)

@@ -92,7 +92,7 @@ def _summary(state: RunState) -> Iterator[Text]:
     yield Text(f"{steps}   {state.samples:,.0f} samples   {_shown(state.samples_per_s, '{:,.0f}')} samples/s recently")
     bubble = "" if state.bubble is None else f"   bubble {state.bubble:.1%}"
     rate = _shown(state.tflops_per_device, "{:.3g}")
-    yield Text(f"{rate} TFLOP/s a device   MFU {_shown(state.mfu, '{:.1%}')}{bubble}")
+    yield Text(f"{rate} TFLOP/s per device   MFU {_shown(state.mfu, '{:.1%}')}{bubble}")
     yield Text(
         f"loss {_shown(state.loss, '{:.4f}')}   rate {_shown(state.learning_rate, '{:.3g}')}   "
         f"gradient norm {_shown(state.grad_norm, '{:.3g}')}   clipped {_shown(state.clipped, '{:.0%}')}"
@@ -141,7 +141,7 @@ def _ranks(state: RunState) -> Iterator[RenderableType]:
     for rank in state.ranks:
         note = {"T": "stopped", "D": "waits for a disk"}.get(rank.state, "")
         if rank.rank == state.straggler:
-            note = f"the others wait for it: slow in {state.straggler_phase}"
+            note = f"straggler: slow in {state.straggler_phase}"
         yield Text(f"   rank {rank.rank}   pid {rank.pid}   {note}", style="yellow" if note else "")
 
 

@@ -6,9 +6,9 @@ from bertbench.config.optimizer import GRADIENT_BYTES, ClipMode, Compression
 
 _CLIPPED: dict[ClipMode, str] = {
     "none": "not clipped",
-    "before": "clipped before ranks add them up",
-    "bucket": "clipped bucket by bucket before ranks add them up",
-    "after": "clipped after ranks add them up",
+    "before": "clipped before the all-reduce",
+    "bucket": "clipped bucket by bucket before the all-reduce",
+    "after": "clipped after the all-reduce",
 }
 
 
@@ -42,7 +42,7 @@ class StepDescription:
         ways = [name for name in (self.sync, self.compression) if name not in ("every_step", "none")]
         return (
             f"model: {self.model_arithmetic}\noptimizer: {self.optimizer_arithmetic}\n"
-            f"gradients: {self._clipping()}, {mebibytes:.1f} MiB in {buckets} buckets by "
+            f"gradients: {self._clipping()}, {mebibytes:.1f} MiB in {buckets} buckets through "
             f"{', '.join((self.transport, *ways))}"
         )
 

@@ -29,7 +29,7 @@ class RunFlops:
         """Return the rates in a sentence; empty if the run has none."""
         if self.tflops_per_device is None:
             return ""
-        rate = f"FLOP/s: {self.tflops_per_device:.3g} TFLOP/s a device"
+        rate = f"FLOP/s: {self.tflops_per_device:.3g} TFLOP/s per device"
         if self.mfu is None or self.peak_tflops is None:
             return f"{rate}; MFU unknown: {self.peak_source or 'the run has no peak.json'}"
         recomputed = "" if self.hfu is None else f", {self.hfu:.1%} with recomputation"

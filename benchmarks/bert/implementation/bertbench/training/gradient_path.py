@@ -206,7 +206,7 @@ def _product_format(system: System, world: World) -> torch.dtype:
 
 
 def _round_weights(system: System, world: World, model: Bert) -> RoundedWeights | None:
-    """Return copies of the weights that compiled products read in 16 bits; None where they would have to travel.
+    """Return copies of the weights that compiled products read in 16 bits; None where ranks would have to send them.
 
     Sharded weights arrive in fp32 behind the next forward pass, and ranks that train alone replace theirs by a mean.
     fp8's products round the fp32 weights themselves.

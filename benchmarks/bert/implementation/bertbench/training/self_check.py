@@ -106,7 +106,7 @@ def _by_onednn(arithmetic: Arithmetic) -> bool:
 FAST_PATHS = (
     FastPath("bf16", "fp32", True, lambda chosen: without_fp8(chosen.precision) == "bf16", {"precision": "fp32"}),
     FastPath("fp8", "bf16", True, lambda chosen: chosen.precision == "fp8", {"precision": "bf16"}, ("bf16",)),
-    FastPath("oneDNN products", "torch's products", True, _by_onednn, {"products": ()}),
+    FastPath("oneDNN matmuls", "torch matmul", True, _by_onednn, {"products": ()}),
     FastPath(
         "torch.compile", "torch's own operations", True, lambda chosen: chosen.compile != "none", {"compile": "none"}
     ),
@@ -122,7 +122,7 @@ FAST_PATHS = (
     FastPath("apex's optimizer", "torch's optimizer", False, lambda chosen: chosen.impl == "apex", {"impl": "torch"}),
     FastPath(
         "CUDA graphs",
-        "steps that are launched one by one",
+        "steps without graphs",
         False,
         lambda chosen: chosen.compile == "graphs",
         {"compile": "default"},
@@ -184,7 +184,7 @@ def check_fast_paths(system: System, world: World, fastest: Arithmetic, take: Ta
         result, problem = _try_path(path, fastest, off, expected, take, system, world)
         problems = [text for text in world.from_all(problem) if text]
         if problems:
-            refused.append(f"{path.name} refused: {problems[0]}; {path.instead} instead")
+            refused.append(f"{path.name} refused: {problems[0]}; using {path.instead} instead")
         else:
             off.remove(path.name)
             expected = result

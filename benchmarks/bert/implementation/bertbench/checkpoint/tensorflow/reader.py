@@ -32,7 +32,7 @@ def open_tensorflow(prefix: Path, config: Path) -> Origin:
         if keys.setdefault(name, key) != key:
             raise CheckpointError(
                 f"{prefix}: {keys[name]} and {key} are both {name}; the checkpoint holds more than one model; "
-                "save one alone"
+                "save one model only"
             )
     return Origin(
         path=prefix,

@@ -118,11 +118,11 @@ class Bundle:
         try:
             shard = np.memmap(path, np.uint8, mode="r")
         except OSError as error:
-            remedy = f"it holds {name}: copy all data files beside the .index"
+            remedy = f"it holds {name}: copy all data files next to the .index file"
             raise CheckpointError(unreadable(path, error, remedy)) from error
         except ValueError as error:  # an empty file can't be mapped
             raise CheckpointError(
-                f"{path}: is empty, but holds {name}; copy all data files beside the .index"
+                f"{path}: is empty, but holds {name}; copy all data files next to the .index file"
             ) from error
         if entry.offset + entry.size > len(shard):
             raise self._damaged(path, name, f"the tensor ends at byte {entry.offset + entry.size:,} of {len(shard):,}")

@@ -115,7 +115,7 @@ def _convert_file(conversion: Conversion, folder: Path, source: InputFile) -> li
     blocks = (_checked(block, conversion.vocab_size) for block in _READERS[conversion.format](source.path))
     shards = source.write(folder, blocks, conversion.shard_samples)
     if not shards:
-        raise DataError(f"{source.path}: found no samples, expected at least one; get it again, or leave it out")
+        raise DataError(f"{source.path}: found no samples, expected at least one; download it again, or leave it out")
     return shards
 
 

@@ -26,7 +26,7 @@ def read_hdf5(path: Path) -> Iterator[Block]:
 
     Raises DataError if the file is damaged or has no published layout, or for the first faulty row.
     """
-    with open_hdf5(path, "expected a whole HDF5 file, get or make it again") as file:
+    with open_hdf5(path, "expected a complete HDF5 file; download or make it again") as file:
         is_packed = any(name in file for name in _PACKED)
         fields = {name: _field(path, file, name) for name in _COMMON}
         if is_packed:
@@ -52,13 +52,13 @@ def _field(path: Path, file: h5py.File, name: str) -> h5py.Dataset:
         names = ", ".join(sorted(map(str, file))) or "nothing"
         raise DataError(
             f"{path}: found no field {name}, but {names}; expected the fields of the fixed, varlength or packed layout "
-            "(docs/formats.md); get or make the file again"
+            "(docs/formats.md); download or make the file again"
         )
     values_type = np.dtype(h5py.check_vlen_dtype(field.dtype) or field.dtype)
     if not field.ndim or values_type.kind not in "iu":
         raise DataError(
             f"{path}: {name}: found {field.dtype} of shape {field.shape}, expected rows of integers; "
-            "get or make the file again"
+            "download or make the file again"
         )
     return field
 
@@ -69,7 +69,7 @@ def _require_equal_rows(path: Path, fields: dict[str, h5py.Dataset]) -> None:
         if len(field) != rows:
             raise DataError(
                 f"{path}: found {rows:,} rows of input_ids with {len(field):,} of {name}, expected as many; "
-                "get or make the file again"
+                "download or make the file again"
             )
 
 

@@ -28,7 +28,8 @@ class FilePlace:
     def error(self, row: int, fault: str) -> DataError:
         """Return the error for a row of the block; `fault` gives what was found and what was expected."""
         return DataError(
-            f"{self.path}: {self.unit} {self.first + row}: found {fault}; get or make this file again, or leave it out"
+            f"{self.path}: {self.unit} {self.first + row}: found {fault}; download or make this file again, or leave "
+            "it out"
         )
 
     def refuse(self, bad_N: Flags, fault_of: Callable[[int], str]) -> None:

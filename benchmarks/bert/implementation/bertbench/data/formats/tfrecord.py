@@ -74,8 +74,8 @@ def read_records(path: Path) -> Iterator[bytes]:
                 number += 1
     except (gzip.BadGzipFile, EOFError, zlib.error) as error:
         raise DataError(
-            f"{path}: cannot be read after {number:,} whole records ({error}); expected a whole TFRecord file, "
-            "plain or gzip; get or make it again"
+            f"{path}: cannot be read after {number:,} complete records ({error}); expected a complete TFRecord file, "
+            "plain or gzip; download or make it again"
         ) from error
     except OSError as error:
         raise DataError(unreadable(path, error, "give a readable file")) from error

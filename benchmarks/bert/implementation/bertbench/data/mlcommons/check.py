@@ -30,7 +30,7 @@ _LINE = re.compile(r"^([0-9a-fA-F]{32})[ \t]+\*?(.+?)\r?$", re.MULTILINE)
 _TEXT_GLOB = "part-*-of-00500"  # as docs/data.md gives it to `data prepare`
 _AGAIN = "run the download again: it resumes where the file ends"
 _ANEW = "remove it and run the download again, which keeps files that are long enough"
-_LIST = "put the .md5 list that the downloader writes beside its files into this folder"
+_LIST = "copy the .md5 list that the downloader writes into this folder"
 
 
 @dataclass
@@ -185,9 +185,9 @@ def _of_published(file: CheckedFile, twin: str | None, right: str | None) -> Fil
         return FileVerdict("right", False, "", "")
     if right:
         state: State = "doubled" if twin else "foreign"
-        return FileVerdict(state, False, f"{right} is right", "remove this one")
+        return FileVerdict(state, False, f"{right} is correct", "remove this one")
     if file.detail or file.bytes is None:
-        return FileVerdict("unreadable", True, file.detail, file.remedy or "make it readable, or get it again")
+        return FileVerdict("unreadable", True, file.detail, file.remedy or "make it readable, or download it again")
     least_bytes = file.expected_bytes or 1
     if file.bytes < least_bytes:
         expected = f"{file.expected_bytes:,}" if file.expected_bytes else "more"

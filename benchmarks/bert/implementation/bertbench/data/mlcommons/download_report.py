@@ -36,7 +36,7 @@ def report_lines(
         known = {file.name for file in files if file.needed} or {file.name for file in files}
         right = {finding.name for finding in findings if finding.group == group and finding.state == "right"}
         if any(finding.group == group for finding in findings):
-            yield f"{title:30}{len(right & known):4} of {len(known)} right"
+            yield f"{title:30}{len(right & known):4} of {len(known)} correct"
     yield from (_line(finding) for finding in problems if finding.state != "missing")
     yield from _missing({(finding.group, finding.name) for finding in problems if finding.state == "missing"})
     yield from (f"note: {_line(finding)}" for finding in findings if not finding.problem and finding.state != "right")
@@ -47,7 +47,7 @@ def report_lines(
         noun = "problem" if len(problems) == 1 else "problems"
         yield f"{folder}: {len(problems):,} {noun}"
     else:
-        yield f"{folder}: everything needed is there and right"
+        yield f"{folder}: all required files are present and correct"
 
 
 def _line(finding: CheckedFile) -> str:

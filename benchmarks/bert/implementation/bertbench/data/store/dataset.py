@@ -140,7 +140,7 @@ def read_index(folder: Path, split: Split) -> Index:
     except OSError as error:
         raise DataError(unreadable(path, error, _AGAIN)) from error
     except ValueError as error:
-        raise DataError(f"{path}: is no whole numpy array ({error}); {_AGAIN}") from error
+        raise DataError(f"{path}: is not a complete numpy array ({error}); {_AGAIN}") from error
     if entries_N.dtype != np.uint16 or entries_N.shape != (split.samples,):
         raise DataError(
             f"{path}: found {entries_N.dtype} of shape {entries_N.shape}, the manifest says uint16 of shape "

@@ -84,7 +84,7 @@ def made_of(
         work.replace(out)
     except OSError as error:
         raise DataError(
-            f"{not_made(out, error)}; finished files are kept beside it: run the same command again"
+            f"{not_made(out, error)}; finished files are kept: run the same command again to resume"
         ) from error
     return manifest, False
 
@@ -98,7 +98,7 @@ def _make_parts(
         shutil.rmtree(work, ignore_errors=True)
     missing = [source for source in sources if not source.finished(work).exists()]
     if len(missing) < len(sources):
-        progress.message(f"{len(sources) - len(missing)} of {len(sources)} files were finished before")
+        progress.message(f"{len(sources) - len(missing)} of {len(sources)} files were already finished")
     work.parent.mkdir(parents=True, exist_ok=True)
     samples = 0
     with scratch_folder(work) as scratch:
@@ -129,8 +129,8 @@ def _in_workers(
                 yield made[part], part.result()
         except BrokenProcessPool as error:
             raise DataError(
-                "a worker process was killed, perhaps because memory ran out; finished files are kept, "
-                "run the same command again, with fewer --workers"
+                "a worker process was killed, perhaps because memory ran out; finished files are kept; "
+                "run the same command again with fewer --workers"
             ) from error
         finally:
             pool.shutdown(cancel_futures=True)

@@ -73,7 +73,9 @@ def _make_part(folder: Path, text: InputFile, vocab: Path, recipe: MlperfRecipe)
     vocabulary = Vocabulary.read(vocab)
     documents = tokenize(list(text_articles(text.path)), vocabulary)
     if not documents:
-        raise DataError(f"{text.path}: holds no text; expected one sentence a line, a blank line between articles")
+        raise DataError(
+            f"{text.path}: holds no text; expected text with one sentence per line and a blank line between articles"
+        )
     samples = create_samples(documents, vocabulary.ids, recipe.options(), recipe.seed)
     return text.write(folder, samples, SHARD_SAMPLES)
 
