@@ -41,7 +41,7 @@ REFUSED = {
     "parallel.pipeline=4 parallel.microbatches=4": "doesn't divide model.layers 2",
     "parallel.pipeline=2": "microbatches 1 is less than parallel.pipeline 2",
     "parallel.microbatches=2": "need parallel.pipeline above 1",
-    "parallel.schedule=interleaved": "interleaved wants at least 2",
+    "parallel.schedule=interleaved": "interleaved needs at least 2",
     "parallel.pipeline=2 parallel.microbatches=4": "more than the 3 samples",
     "parallel.pipeline=2 data.local_batch=4 data.gradient_accumulation_steps=2": "a pipeline accumulates over",
     "parallel.fully_shard=true parallel.tensor=2": "not combined with",

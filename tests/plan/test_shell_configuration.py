@@ -193,8 +193,8 @@ def test_without_a_forecast_the_time_limit_is_the_system_file_s(tmp_path: Path, 
     ("words", "expected"),
     [
         ("bert10b_n128 --shell", "splits the model over GPUs (parallel), and BATCHSIZE counts samples per GPU"),
-        ("dgxa100_n8 --shell --set clip.mode=after", "no variable of a configuration file says clip.mode"),
-        ("dgxa100_n8 --shell --set hardware.number_of_nodes=4", "no variable of a configuration file says hardware."),
+        ("dgxa100_n8 --shell --set clip.mode=after", "no variable of a configuration file sets clip.mode"),
+        ("dgxa100_n8 --shell --set hardware.number_of_nodes=4", "no variable of a configuration file sets hardware."),
         (
             "dgxa100_n8_open --shell --set schedule.max_steps=77",
             "a run would refuse this configuration file: MAX_STEPS",

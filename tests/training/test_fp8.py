@@ -5,10 +5,10 @@ from pathlib import Path
 
 import pytest
 import torch
-from bertbench.machine.arithmetic import Arithmetic
 
 from bertbench.config import System
 from bertbench.distributed.world import World
+from bertbench.machine.choose_arithmetic import Arithmetic
 from bertbench.model.fp8_scaling import HISTORY
 from bertbench.model.linear import Products
 from bertbench.model.products import Shape
@@ -118,7 +118,7 @@ def test_where_it_fails_or_is_off_the_run_continues_in_bf16(tiny: Tiny, problem:
     (found,) = run_ranks(1, checked, tiny(ALONE, *FP8), arithmetic(precision="fp8"), partial(wrong, problem))
     assert found.precision == "bf16"
     (refusal,) = found.refused
-    assert refusal.startswith("fp8 refused: ") and says in refusal and refusal.endswith("; bf16 instead")
+    assert refusal.startswith("fp8 refused: ") and says in refusal and refusal.endswith("; using bf16 instead")
 
 
 def test_scales_that_move_between_replays_are_not_taken_for_masks_that_follow_no_seed(tiny: Tiny) -> None:

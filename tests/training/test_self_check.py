@@ -51,7 +51,7 @@ def test_a_16_bit_residual_is_checked_and_replaced_by_fp32_where_it_computes_wro
     assert (found.precision, found.residual) == ("bf16", "fp32")
     (refused,) = found.refused
     assert refused.startswith("bf16 residual refused: ")
-    assert refused.endswith("; hidden states in fp32 instead")
+    assert refused.endswith("; using hidden states in fp32 instead")
 
 
 def with_wrong_residual(system: System, world: World, products: dict[Shape, Products]) -> StepResult:
@@ -168,7 +168,7 @@ def test_apexs_optimizer_is_checked_beside_torchs(tiny: Tiny) -> None:
     assert (found.checked, found.refused, found.impl) == (("bf16", "apex's optimizer"), (), "apex")
     (found,) = run_ranks(1, check_beside_apex, system, 1.3)
     (refusal,) = found.refused
-    assert refusal.startswith("apex's optimizer refused: ") and refusal.endswith("; torch's optimizer instead")
+    assert refusal.startswith("apex's optimizer refused: ") and refusal.endswith("; using torch's optimizer instead")
     assert found.impl == "torch"
 
 

@@ -92,7 +92,7 @@ FILES: dict[str, tuple[Callable[[Path], object], dict[str, tuple[str, bool, str]
     ),
     "without list": (
         lambda folder: (folder / "text" / TEXT_LIST).unlink(),
-        {FIRST: ("unverified", True, "put the .md5 list"), SECOND: ("unverified", True, "no MD5 is published")},
+        {FIRST: ("unverified", True, "copy the .md5 list"), SECOND: ("unverified", True, "no MD5 is published")},
     ),
     "a list against MLCommons": (
         contradicted,  # eval.txt is right by the published sum, whatever a list says

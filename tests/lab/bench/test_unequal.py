@@ -19,11 +19,12 @@ def ticks_of_core(core: int) -> int:
 @pytest.mark.skipif(not hasattr(os, "sched_getaffinity"), reason="binds cores on Linux only")
 def test_the_busy_program_works_on_its_core_until_the_block_ends() -> None:
     core = max(os.sched_getaffinity(0))
+    children = children_of(os.getpid())
     before = ticks_of_core(core)
     with busy_core(core):
         while ticks_of_core(core) == before:
             pass
-    assert not list(children_of(os.getpid()))
+    assert children_of(os.getpid()) == children
 
 
 def children_of(parent: int) -> list[str]:

@@ -214,6 +214,7 @@ def test_a_value_at_the_edge_of_its_range_is_named(tmp_path: Path) -> None:
     [
         ("lab clip --ranks 3", {}, "ranks 3 don't divide global_batch_size 8"),
         ("lab clip --ranks two", {}, "--ranks two: expected positive whole numbers"),
+        ("lab batch", {"comparisons": [{"arm": "after", "against": "y"}]}, "found no configuration y"),
         ("lab buckets", {"arms": {"only": {}}}, "arms: dictionary should have at least 2 items"),
         ("lab optimizer", {"space": {"max_norm": {"low": 2, "high": 1}}}, "low 2 is not below high 1"),
         (
@@ -241,7 +242,7 @@ def test_a_mistake_in_any_study_is_one_message(
 def test_the_studies_that_come_with_the_project_are_whole() -> None:
     found = {path.stem: read_definition(path) for path in STUDIES.glob("*.json")}
     sizes = {name: len(definition.configurations()) for name, definition in found.items()}
-    assert sizes == {"buckets": 10, "clip_ranks": 9, "compression": 3, "optimizer": 30}
+    assert sizes == {"batch": 9, "buckets": 10, "clip_ranks": 9, "compression": 3, "optimizer": 30}
     for definition in found.values():
         check_configurations(definition)
     rates = {
