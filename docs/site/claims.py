@@ -144,4 +144,4 @@ def _p_value(pair: dict[str, Any]) -> float:
 
 
 def _shown(undecided: bool) -> str:
-    return "not decided here" if undecided else "yes"
+    return "no significant difference" if undecided else "yes"

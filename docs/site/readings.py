@@ -224,11 +224,37 @@ def _ratio_row(what: str, ours: dict[str, Any], theirs: dict[str, Any], key: str
     return [what, f"{ours[key]:{form}}", f"{theirs[key]:{form}}", f"{middle:.2f}x ({low:.2f} to {high:.2f})"]
 
 
+def batch_sizes() -> str:
+    """Return samples and steps to target of each batch, by the rule that scaled its values from batch 32."""
+    record = read(RESULTS / "studies" / "batch.json")
+    base = record["arms"][0]
+    against_base = {
+        pair["difference"]["arm"]: pair
+        for pair in record["comparisons"]
+        if pair["difference"]["against"] == base["arm"]
+    }
+    rows = []
+    for arm in record["arms"]:
+        _, batch, *rule = arm["arm"].split("_")
+        pair = against_base.get(arm["arm"])
+        samples = "-"
+        steps = "-"
+        ratio = "-"
+        if arm["reached"] == arm["seeds"]:
+            samples = f"{arm['samples_to_target']:,.0f} ± {arm['half_width']:,.0f}"
+            steps = f"{arm['samples_to_target'] / int(batch):,.0f}"
+        if pair and arm["reached"] == arm["seeds"]:
+            ratio = f"{pair['ratio']:.2f} ({pair['ratio_low']:.2f} to {pair['ratio_high']:.2f})"
+        reached = f"{arm['reached']} of {arm['seeds']}"
+        rows.append([batch, rule[0] if rule else "tuned here", reached, samples, steps, ratio])
+    return table(["batch", "rule", "reached the target", "samples", "steps", "samples over batch 32's"], rows)
+
+
 READINGS = {
     reading.__name__: reading
     for reading in (
         demo, demo_times, like_for_like, sizes, claims, steps, rules, fixed_values, questions, balance, strata,
-        node_sizes, clip_modes, adam_values, preparation, gpu_rates,
+        node_sizes, clip_modes, adam_values, batch_sizes, preparation, gpu_rates,
     )
 }  # fmt: skip
 """What a page may show, by name."""
