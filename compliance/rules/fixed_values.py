@@ -102,7 +102,7 @@ FIXED = (
     Fixed(f"{_OUR_PREFIX}hidden_dropout", "Graph Definition", "the reference's dropout, 0.1", _equals(0.1)),
     Fixed(f"{_OUR_PREFIX}attention_dropout", "Graph Definition", "the reference's dropout, 0.1", _equals(0.1)),
     Fixed(f"{_OUR_PREFIX}model", "Graph Definition", "the reference's BERT-large, by its sizes", _is_bert_large),
-    Fixed(f"{_OUR_PREFIX}balance", "Training Data Order", "a random order, dealt to ranks or packed",
+    Fixed(f"{_OUR_PREFIX}balance", "Training Data Order", "a random order, assigned to ranks or packed",
           _one_of("none", "planned", "presort", "global_exchange", "packed")),
     Fixed(f"{_OUR_PREFIX}checkpoint", "Pre-training is not allowed", "the reference's checkpoint",
           lambda value, _: value is True),

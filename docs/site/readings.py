@@ -81,14 +81,14 @@ def like_for_like() -> str:
 
 
 def steps() -> str:
-    """Return how many times as fast ours took a step: the strongest unbiased rival, and stock transformers."""
+    """Return how many times as fast ours took a step: the strongest unbiased baseline, and stock transformers."""
     lines = []
     for path in sorted((RESULTS / "bench").glob("*/step.json")):
         record = read(path)
         for size in "\n".join(record["printed"]).split("\n\n")[1:]:
-            rival, stock = re.findall(r"([\d.]+ x(?: \(.*?\))?) as fast", size)
-            lines.append(f"{record['processor']:<30} {size.split('  ')[0]:<14} {rival:>21} {stock:>22}")
-    return fenced(f"{'':<45} {'strongest rival':>21} {'best unbiased stock':>22}", *lines)
+            baseline, stock = re.findall(r"([\d.]+ x(?: \(.*?\))?) as fast", size)
+            lines.append(f"{record['processor']:<30} {size.split('  ')[0]:<14} {baseline:>21} {stock:>22}")
+    return fenced(f"{'':<45} {'strongest baseline':>21} {'best unbiased stock':>22}", *lines)
 
 
 def rules() -> str:
@@ -154,7 +154,7 @@ def node_sizes() -> str:
                 f"{at_least / 1e3:,.0f}", f"{samples * math.log2(samples):,.0f}",
             ]
         )  # fmt: skip
-    heads = ["GPUs of a node", "efficiency", "KB received a GPU and step", "KB by the formula", "comparisons"]
+    heads = ["GPUs of a node", "efficiency", "KB received per GPU and step", "KB by the formula", "comparisons"]
     return table(heads, rows)
 
 

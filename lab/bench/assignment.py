@@ -1,7 +1,7 @@
 """`lab assignment`: time real steps of two ranks on Wikipedia's lengths, assigned as drawn and assigned by cost.
 
-Both methods do whole runs on the same global batches, in turns; a step lasts until its slowest rank is done. The result
-gives the ratio of the times and what the cost model predicts.
+Both methods do whole runs on the same global batches, interleaved; a step lasts until its slowest rank is done. The
+result gives the ratio of the times and what the cost model predicts.
 """
 
 import argparse

@@ -88,7 +88,7 @@ def measure(arguments: argparse.Namespace, progress: Progress) -> BenchResult:
     for number, name in enumerate(IDEAS):
         progress.update(number, len(IDEAS), f"measuring {name}")
         rows += rows_of_idea(name, setting, arguments.rounds)
-    head = f"one thread of {processor()}; medians of {arguments.rounds} calls in turns"
+    head = f"one thread of {processor()}; medians of {arguments.rounds} interleaved calls"
     return BenchResult(rows, [head, *table_lines(rows, _COLUMNS)])
 
 

@@ -48,7 +48,7 @@ def measure(arguments: argparse.Namespace, progress: Progress) -> BenchResult:
 
 
 def _rates(folder: Path, seed: int, progress: Progress) -> list[dict[str, Any]]:
-    """Read every format in turns; report a missing baseline and skip it."""
+    """Read every format, interleaved; report a missing baseline and skip it."""
     torch.set_num_threads(1)
     content = wikipedia_like(SAMPLES, seed)
     split = write_split(folder / "train", content.split(8_192), -(-SAMPLES // _SHARDS))

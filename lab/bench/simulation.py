@@ -43,7 +43,7 @@ def page_of(
     cost: CostModel,
     scoring: str,
 ) -> str:
-    """Return one self-contained HTML file; `cost` is that by which the outcomes were dealt, `scoring` tells others."""
+    """Return one self-contained HTML file; `cost` is that by which samples were assigned, `scoring` tells others."""
     batches = list(dict.fromkeys(outcome.batch for outcome in outcomes))
     return page(
         "Load balance",
@@ -58,7 +58,7 @@ def page_of(
         ),
         section(
             "One step",
-            paragraph("Loads by the cost that deals, without noise."),
+            paragraph("Loads by the cost that assigns samples, without noise."),
             panels(*_one_step(outcomes, entries_N, gpus_per_node, seed, cost)),
         ),
     )
@@ -75,7 +75,7 @@ def _efficiencies(outcomes: Sequence[SimulatedBalance], batch: int) -> str:
 def _one_step(
     outcomes: Sequence[SimulatedBalance], entries_N: Index, gpus_per_node: int, seed: int, cost: CostModel
 ) -> list[str]:
-    """Plot every GPU's load, dealt as drawn and by cost, in the smallest and the largest world."""
+    """Plot every GPU's load, assigned as drawn and by cost, in the smallest and the largest world."""
     worlds = sorted({outcome.gpus for outcome in outcomes})
     batches = sorted({outcome.batch for outcome in outcomes})
     batch = batches[len(batches) // 2]

@@ -92,7 +92,7 @@ class Files(NamedTuple):
 
 
 def measure(arguments: argparse.Namespace, progress: Progress) -> BenchResult:
-    """Fine-tune in every layout, once per seed, in turns; estimate the noise scale after the baseline's first epoch."""
+    """Fine-tune in every layout, once per seed, and estimate the noise scale after the baseline's first epoch."""
     system = load_finetuning(arguments.system)
     batch = system.finetune.global_batch_size
     with tempfile.TemporaryDirectory() as folder:

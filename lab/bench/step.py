@@ -3,7 +3,7 @@
 A batch has Wikipedia's lengths: it draws one sequence from each equal quantile of their distribution, so every batch
 resembles the whole. A step is forward and backward pass and the optimizer, Adam with decoupled weight decay. Baselines
 are transformers' stock variants and strong ones (baselines.py); those that group batches by length train on other
-batches than ours and are marked as biased. Each is measured in turns with ours, after both have trained on every batch
+batches than ours and are marked as biased. Its measurements alternate with ours, after both have trained on every batch
 once: by then code for the batches' sizes is generated, and memory, which a CPU process keeps, has grown to its full
 size. Useful work counts unpadded sequences and heads on masked tokens, like published results, even if a program does
 more (padding) or less (our last layer skips tokens that no head reads).

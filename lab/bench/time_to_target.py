@@ -1,4 +1,4 @@
-"""`lab time-to-target`: time ours and Hugging Face's Trainer to the target, on the same shards, in turns.
+"""`lab time-to-target`: time ours and Hugging Face's Trainer to the target, on the same shards, interleaved.
 
 The Trainer is tuned first, with seeds that no row uses: its set-ups are compared by samples/s, values of its settings
 by samples to the target. Then every row runs once a seed, each run in a process group of its own. Our time is from
@@ -108,7 +108,7 @@ class _Comparison:
         self._progress = progress
 
     def programs(self) -> list[Program]:
-        """Return what runs in turns; tune the Trainer first."""
+        """Return what runs alternately; tune the Trainer first."""
         steps = self._arguments.steps
         overrides = tuple(self._arguments.overrides)
         ours = Program(OURS, overrides, steps=steps)

@@ -2,7 +2,7 @@
 
 A step waits for its slowest rank. With equal work, a rank at half speed doubles every step; with work in proportion to
 the measured speeds (`launch.rank_speeds=auto`), both ranks finish together. Both assignments do whole runs on the same
-global batches, in turns.
+global batches, interleaved.
 """
 
 import argparse

@@ -139,7 +139,7 @@ class ParameterServer:
     """Whether all workers of a step wait for each other."""
 
     def formula(self, elements: int) -> Formula:
-        """Return a step's traffic, servers on the first host in turns with the second: N up and N down a worker."""
+        """Return a step's traffic, servers alternately on the first and the second host: N up and N down a worker."""
         size = elements * ELEMENT_BYTES
         messages = 2 * self.workers * self.servers
         if not self.in_step:

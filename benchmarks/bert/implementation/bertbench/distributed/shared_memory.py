@@ -36,7 +36,7 @@ def waiting() -> str:
 class SharedMemory:
     """The memory of one group of ranks, and this rank's connections to the others.
 
-    There are two sets of slots, used in turns: a rank that writes the one has a byte from every rank for the other,
+    There are two sets of slots, used alternately: a rank that writes the one has a byte from every rank for the other,
     which it sent after it had read this one.
     """
 

@@ -84,8 +84,8 @@ def _buckets(system: System) -> list[list[tuple[int, ...]]]:
 def state_bytes(options: OptimizerSettings, shape: BertShape, held: int, place: tuple[int, int] = (0, 1)) -> int:
     """Return the bytes of state kept between steps by a rank whose optimizer holds `held` parameters.
 
-    `place` is this rank and the number of ranks that share the state. Whole matrices are dealt to them as in training;
-    Adam's remaining parameters count as an equal share a rank. An average of the weights counts too.
+    `place` is this rank and the number of ranks that share the state. Whole matrices are assigned to them as in
+    training; Adam's remaining parameters count as an equal share a rank. An average of the weights counts too.
     """
     numbers = 2 * held  # two moments
     if options.ema_decay:

@@ -78,12 +78,12 @@ def _strata_shares(system: System, planner: Planner) -> Floats | None:
     return system.local_batch * sizes / sizes.sum()
 
 
-def _wrong(system: System, step: int, dealt: Shares) -> list[str]:
+def _wrong(system: System, step: int, shares: Shares) -> list[str]:
     """Return a plan's errors: a sample that two ranks get, a rank without work."""
-    counts, where = np.diff(dealt.bounds_R1), f"data.balance {system.data.balance}, step {step}:"
+    counts, where = np.diff(shares.bounds_R1), f"data.balance {system.data.balance}, step {step}:"
     problems = []
-    different = np.unique(dealt.ids_S)
-    if len(different) < len(dealt.ids_S):
+    different = np.unique(shares.ids_S)
+    if len(different) < len(shares.ids_S):
         problems.append(
             f"{where} {counts.sum():,} samples are assigned, {len(different):,} different ones; the training "
             f"set is too small for a global batch of {system.global_batch_size:,}, lower data.global_batch_size"
