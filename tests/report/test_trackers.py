@@ -161,7 +161,7 @@ def test_two_logs_of_one_name_are_refused(tmp_path: Path, printed: Printed) -> N
     pytest.importorskip("tensorboard")
     to = ["--to", "tensorboard", "--out", tmp_path / "out"]
     twins = [write_run(tmp_path / name / "bert") for name in "ab"]
-    assert "toy/bert/result_0: named by two logs" in printed("track", *twins, *to, code=2)
+    assert "toy/bert/result_0: two logs have this name" in printed("track", *twins, *to, code=2)
     assert not (tmp_path / "out").exists()
 
 
