@@ -8,14 +8,13 @@ from __future__ import annotations
 import json
 import os
 import signal
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from random import Random
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from bertbench.distributed.startup import LAUNCHED
 from tests.tiny import TINY_SYSTEM, tiny_system, tiny_text
 
 if TYPE_CHECKING:
@@ -28,10 +27,13 @@ for _number in (signal.SIGINT, signal.SIGHUP):  # of a suite in the background o
 
 
 @pytest.fixture(autouse=True)
-def _launched_by_nobody(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A command called in this process leaves variables for its ranks; the next test starts without."""
-    for name in (LAUNCHED, "BERTBENCH_VARIABLES", "GLOO_SOCKET_IFNAME"):
-        monkeypatch.delenv(name, raising=False)
+def _same_environment() -> Iterator[None]:
+    """A command called in this process sets variables for its ranks; after the test they are as before it."""
+    before = dict(os.environ)
+    yield
+    for name in os.environ.keys() - before.keys():
+        del os.environ[name]
+    os.environ.update(before)
 
 
 Captured = pytest.CaptureFixture[str]
