@@ -5,7 +5,6 @@ result gives the ratio of the times and what the cost model predicts.
 """
 
 import argparse
-import json
 import statistics
 from collections.abc import Sequence
 from functools import partial
@@ -17,10 +16,9 @@ from typing import Any
 from bertbench.common.progress import Progress
 from bertbench.machine.processor import processor
 from bertbench.model.shape import SHAPES
-from bertbench.results.files import ResultFiles
 from lab.bench.gpu.product import write_system
 from lab.bench.harness import BenchResult, command, in_turns, paired_ratio
-from lab.bench.whole_run import ALIKE, steps_only, train_here
+from lab.bench.whole_run import ALIKE, steps_here, steps_only
 
 METHODS = {
     "none": ("data.balance=none",),
@@ -69,9 +67,7 @@ def _each(steps: Sequence[dict[str, Any]], field: str) -> list[float]:
 def _steps(system: Path, settings: Sequence[str], seed: int, method: str, number: int) -> list[dict[str, Any]]:
     """Return the steps of one run after the first, which warms up."""
     log = system.with_name(f"{method}_{number}.txt")
-    train_here(str(system), (*settings, *METHODS[method]), seed, log, to_target=False)
-    lines = ResultFiles(log).metrics.read_text(encoding="utf-8").splitlines()
-    return [json.loads(line) for line in lines][_WARM_UP:]
+    return steps_here(str(system), (*settings, *METHODS[method]), seed, log)[_WARM_UP:]
 
 
 add_arguments, run = command(

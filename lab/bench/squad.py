@@ -333,10 +333,11 @@ def _mean_row(rows: Sequence[dict[str, Any]]) -> dict[str, Any]:
 
 def _ratio_row(rows: Sequence[dict[str, Any]]) -> dict[str, str]:
     """Return the means of a layout's ratios to the baseline over the seeds, with their intervals."""
-    measures = rows[0]["of_baseline"]
-    shown = {name: _ratio_text([row["of_baseline"][name] for row in rows]) for name in measures}
-    goodput = _ratio_text([row["goodput_ratio"] for row in rows])
-    return {"layout": _marked(rows[0]), **shown, "goodput": goodput}
+    shown = {"layout": _marked(rows[0])}
+    for measure_name in rows[0]["of_baseline"]:
+        shown[measure_name] = _ratio_text([row["of_baseline"][measure_name] for row in rows])
+    shown["goodput"] = _ratio_text([row["goodput_ratio"] for row in rows])
+    return shown
 
 
 def _ratio_text(ratios: Sequence[float | None]) -> str:

@@ -6,7 +6,6 @@ global batches, interleaved.
 """
 
 import argparse
-import json
 import os
 import statistics
 import subprocess
@@ -14,6 +13,7 @@ import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
+from itertools import chain
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
@@ -21,10 +21,9 @@ from bertbench.common.errors import RunError
 from bertbench.common.progress import Progress
 from bertbench.machine.processor import processor
 from bertbench.model.shape import SHAPES
-from bertbench.results.files import ResultFiles
 from lab.bench.gpu.product import write_system
 from lab.bench.harness import BenchResult, command, in_turns, paired_ratio
-from lab.bench.whole_run import ALIKE, steps_only, train_here
+from lab.bench.whole_run import ALIKE, steps_here, steps_only
 
 EQUAL, MEASURED = "equal work", "by measured speed"
 SETTINGS = {EQUAL: (), MEASURED: ("launch.rank_speeds=auto",)}
@@ -53,21 +52,19 @@ def measure(arguments: argparse.Namespace, progress: Progress) -> BenchResult:
         runs_of = {name: partial(_step_ms, system, settings, arguments.seed, name) for name in SETTINGS}
         with busy_core(cores[-1]):
             runs = in_turns(runs_of, _TURNS, progress=progress)
-    medians = {name: [statistics.median(run) for run in runs[name]] for name in SETTINGS}
-    step_ms = {name: statistics.median(medians[name]) for name in SETTINGS}
-    pairs = [
-        (equal, measured)
-        for equal_run, measured_run in zip(runs[EQUAL], runs[MEASURED], strict=True)
-        for equal, measured in zip(equal_run, measured_run, strict=True)
-    ]
-    ratio = paired_ratio([equal for equal, _ in pairs], [measured for _, measured in pairs])
+    step_ms = {}
+    for name in SETTINGS:
+        medians_of_runs = [statistics.median(run) for run in runs[name]]
+        step_ms[name] = statistics.median(medians_of_runs)
+    equal = [*chain.from_iterable(runs[EQUAL])]
+    ratio = paired_ratio(equal, [*chain.from_iterable(runs[MEASURED])])
     content = {"step_ms": step_ms, "ratio": ratio.ratio, "ratio_low": ratio.low, "ratio_high": ratio.high}
     shown = ", ".join(f"{name} {milliseconds:,.0f} ms" for name, milliseconds in step_ms.items())
     return BenchResult(
         content,
         [
             f"small, 2 ranks on {processor()}, the second shares its core with another program: {shown} a step",
-            f"{EQUAL} over {MEASURED}, {len(pairs)} pairs of steps: {ratio}",
+            f"{EQUAL} over {MEASURED}, {len(equal)} pairs of steps: {ratio}",
         ],
     )
 
@@ -88,9 +85,8 @@ def busy_core(core: int) -> Iterator[None]:
 def _step_ms(system: Path, settings: Sequence[str], seed: int, assignment: str, number: int) -> list[float]:
     """Return the milliseconds of each step of one run after the first, which warms up."""
     log = system.with_name(f"{assignment.replace(' ', '_')}_{number}.txt")
-    train_here(str(system), (*settings, *SETTINGS[assignment]), seed, log, to_target=False)
-    lines = ResultFiles(log).metrics.read_text(encoding="utf-8").splitlines()
-    return [json.loads(line)["step_ms"] for line in lines][_WARM_UP:]
+    steps = steps_here(str(system), (*settings, *SETTINGS[assignment]), seed, log)
+    return [step["step_ms"] for step in steps[_WARM_UP:]]
 
 
 add_arguments, run = command(

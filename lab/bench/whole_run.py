@@ -1,10 +1,11 @@
 """Do a whole run for a benchmark, to the target or of a fixed number of steps, and read its times."""
 
+import json
 import subprocess
 import sys
 from collections.abc import Iterable
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from bertbench.common.errors import RunError
 from bertbench.config import System
@@ -81,6 +82,13 @@ def train_here(system: str, settings: Iterable[str], seed: int, log: Path, to_ta
     if done.returncode not in (0, 3):
         raise RunError(f"{log}: the run failed, seed {seed}, with code {done.returncode}: {last_line(done.stderr)}")
     return read_timed_run(log, to_target)
+
+
+def steps_here(system: str, settings: Iterable[str], seed: int, log: Path) -> list[dict[str, Any]]:
+    """Do a run of fixed steps on this machine, and return what it measured in each. Raises RunError if it fails."""
+    train_here(system, settings, seed, log, to_target=False)
+    lines = ResultFiles(log).metrics.read_text(encoding="utf-8").splitlines()
+    return [json.loads(line) for line in lines]
 
 
 def last_line(text: str) -> str:

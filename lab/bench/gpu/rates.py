@@ -231,9 +231,10 @@ def _attentions(sizes: RateSizes) -> Iterator[Kernel]:
     pairs = sum(length**2 for length in sizes.lengths)
     for dropout in (0.1, 0.0):
         forward = partial(_attention, sizes, dropout, backward=False)
-        both = partial(_attention, sizes, dropout, backward=True)
+        forward_and_backward = partial(_attention, sizes, dropout, backward=True)
         yield Kernel(f"attention forward, dropout {dropout}", forward, 4.0 * pairs * sizes.width)
-        yield Kernel(f"attention forward and backward, dropout {dropout}", both, 12.0 * pairs * sizes.width)
+        flops = 12.0 * pairs * sizes.width
+        yield Kernel(f"attention forward and backward, dropout {dropout}", forward_and_backward, flops)
 
 
 def _attention(sizes: RateSizes, dropout: float, backward: bool) -> Callable[[], object]:

@@ -274,8 +274,9 @@ def _with_quotas(balances: dict[str, "Balance"], quotas: tuple[int, ...]) -> dic
 
 def _scoring(attention: float, noise: float) -> str:
     """Return by which cost and with what noise efficiencies are scored."""
-    own = "the assignment's cost"
-    cost = own if attention == 1 else f"attention at {attention:g} times {own}"
+    cost = "the assignment's cost"
+    if attention != 1:
+        cost = f"attention at {attention:g} times {cost}"
     if noise == 0:
         return f"Scored with {cost}, without noise."
     return f"Scored with {cost}, and with noise: the logarithm of a GPU's time has a standard deviation of {noise:g}."

@@ -14,7 +14,7 @@ SPARE_MINUTES = 5
 
 
 class TimeLimits:
-    """The limits that are exported, of which at least one is; `problems` names those that are malformed."""
+    """The exported limits of a job and of a run, at least one of them; `problems` names malformed ones."""
 
     def __init__(self, job_limit: Exported | None, run_limit: Exported | None, runs: int) -> None:
         self.problems: list[str] = []

@@ -6,6 +6,7 @@ before the A100 has no bf16.
 
 import re
 from collections.abc import Sequence
+from typing import NamedTuple
 
 import torch
 
@@ -16,6 +17,25 @@ from bertbench.model.fp8_scaling import FP8_CAPABILITY
 
 BF16_CAPABILITY = (8, 0)
 """Lowest compute capability with products in bf16: an A100's (CUDA C++ Programming Guide, arithmetic instructions)."""
+
+
+class FormatNeed(NamedTuple):
+    """What a number format needs of a GPU."""
+
+    capability: tuple[int, int]
+    """The lowest compute capability that multiplies in it."""
+    remedy: str
+    """What to do on an older GPU."""
+
+
+_FORMAT_NEEDS = {
+    "bf16": FormatNeed(
+        BF16_CAPABILITY,
+        "write this machine's file with `bertbench config init`, or add --set precision.compute=fp16 --set "
+        "optimizer.impl=torch --set compute.compile=none",
+    ),
+    "fp8": FormatNeed(FP8_CAPABILITY, "add --set precision.compute=bf16"),
+}
 # What torch 2.11 to 2.14 for CUDA 12.8 to 13.2 are built for, by torch/cuda/__init__.py (PYTORCH_RELEASES_CODE_CC).
 # Builds for CUDA 12.6 start at 5.0. It stands in for torch's own list where this torch has none: a build for CPUs.
 _PUBLISHED = ("sm_75", "sm_80", "sm_86", "sm_90", "sm_100", "sm_120")
@@ -65,18 +85,14 @@ def check_gpus(system: System) -> None:
         )
     if problem := unsupported(gpus, torch_architectures()):
         raise RunError(problem)
-    without_bf16 = [gpu for gpu in gpus if gpu.capability < BF16_CAPABILITY]
-    if without_bf16 and system.precision.compute == "bf16":
-        gpu = without_bf16[0]
-        raise RunError(
-            f"{system.name}: precision.compute is bf16, and {gpu.model} (compute capability {gpu.version}) has none; "
-            "write this machine's file with `bertbench config init`, or add --set precision.compute=fp16 --set "
-            "optimizer.impl=torch --set compute.compile=none"
-        )
-    too_old = [gpu for gpu in gpus if gpu.capability < FP8_CAPABILITY]
-    if too_old and system.precision.compute == "fp8":
+    compute = system.precision.compute
+    need = _FORMAT_NEEDS.get(compute)
+    if need is None:
+        return
+    too_old = [gpu for gpu in gpus if gpu.capability < need.capability]
+    if too_old:
         gpu = too_old[0]
         raise RunError(
-            f"{system.name}: precision.compute is fp8, and {gpu.model} (compute capability {gpu.version}) has none; "
-            "add --set precision.compute=bf16"
+            f"{system.name}: precision.compute is {compute}, and {gpu.model} (compute capability {gpu.version}) has "
+            f"none; {need.remedy}"
         )

@@ -242,7 +242,7 @@ AnyBert = TypeVar("AnyBert", bound=Bert)
 
 
 def with_memory_for(make: Callable[[], AnyBert], held: Iterable[str]) -> AnyBert:
-    """Return a model of which only these modules have memory, with undefined weights; the others are meta tensors."""
+    """Return a model with memory for these modules alone, not yet initialized; the others are meta tensors."""
     with torch.device("meta"):
         model = make()
     for name in held:

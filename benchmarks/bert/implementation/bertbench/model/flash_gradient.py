@@ -80,14 +80,14 @@ class _AllocatedFrom(TorchDispatchMode):
 
     def __init__(self, memory: Sequence[Tensor], like: Sequence[Tensor]) -> None:
         super().__init__()
-        self._memory = {tensor.data_ptr(): given for tensor, given in zip(like, memory, strict=True)}
+        self._memory = {tensor.data_ptr(): answer for tensor, answer in zip(like, memory, strict=True)}
 
     def __torch_dispatch__(
         self, function: Any, types: Any, arguments: Sequence[Any] = (), options: dict[str, Any] | None = None
     ) -> Any:
         options = options or {}
         if function is torch.ops.aten.empty_like.default and not any(options.values()):
-            given = self._memory.pop(arguments[0].data_ptr(), None)
-            if given is not None:
-                return given
+            answer = self._memory.pop(arguments[0].data_ptr(), None)
+            if answer is not None:
+                return answer
         return function(*arguments, **options)

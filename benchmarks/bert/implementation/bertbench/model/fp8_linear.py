@@ -109,7 +109,9 @@ class _Product(torch.autograd.Function):
         weight8_OI = to_fp8(weight_OI, scaling.weight.scale, E4M3)
         kept_NI = with_ones_beside(input_NI) if with_ones else input_NI
         ctx.save_for_backward(kept_NI, weight8_OI, scaling.weight.inverse, *scaling.gradient)
-        ctx.weight_type, ctx.with_ones, ctx.has_bias = weight_OI.dtype, with_ones, bias_O is not None
+        ctx.weight_type = weight_OI.dtype
+        ctx.with_ones = with_ones
+        ctx.has_bias = bias_O is not None
         inverses = scaling.input.inverse, scaling.weight.inverse
         typed_bias_O = None if bias_O is None else bias_O.to(_OUTPUT)
         return scaled_product(input8_NI, weight8_OI.T, *inverses, typed_bias_O, fast=True)
@@ -137,9 +139,11 @@ def check_device(device: torch.device) -> None:
     capability = torch.cuda.get_device_capability(device)
     if capability >= FP8_CAPABILITY:
         return
-    found, least = (".".join(map(str, version)) for version in (capability, FP8_CAPABILITY))
+    version = ".".join(map(str, capability))
+    least_version = ".".join(map(str, FP8_CAPABILITY))
     raise ConfigError(
-        f"precision.compute fp8: the GPU has compute capability {found}, products in fp8 need {least}; set it to bf16"
+        f"precision.compute fp8: the GPU has compute capability {version}, products in fp8 need {least_version}; "
+        "set it to bf16"
     )
 
 

@@ -14,9 +14,9 @@ scaling takes the amaxes of earlier steps (NVIDIA documents it for Transformer E
 A power of two, so that only the format rounds. Numbers that exceed the history's amax by more than the floor leaves
 room for become the format's largest number, for one step.
 
-What an amax says that is no positive number:
-- NaN or infinity: nothing. The step counts as 0, and the others of the history decide. The tensor itself keeps its NaN.
-- 0 in the whole history: nothing. The scale stays as it was.
+An amax that isn't a positive number:
+- NaN or infinity: the step counts as 0, and the other steps of the history decide. The tensor itself keeps its NaN.
+- 0 in the whole history: the scale stays as it was.
 
 All of it is on the device and nothing is read back, so that CUDA graphs can hold it. Ranks take the largest amax of
 all: their state is the same, and a snapshot resumes on any number of them.
@@ -109,8 +109,10 @@ class DelayedScaling:
     @staticmethod
     def _new_layer(device: torch.device) -> LinearScaling:
         # each number has memory of its own: compiled code expects aligned tensors, and copies others
-        one, zero = torch.ones((), device=device), torch.zeros((), device=device)
-        return LinearScaling(*(TensorScaling(one.clone(), one.clone(), zero.clone()) for _ in _FORMATS))
+        def number(value: float) -> Tensor:
+            return torch.full((), value, device=device)
+
+        return LinearScaling(*(TensorScaling(number(1.0), number(1.0), number(0.0)) for _ in _FORMATS))
 
     @torch.no_grad()
     def advance(self, agree: Callable[[Tensor], object]) -> None:

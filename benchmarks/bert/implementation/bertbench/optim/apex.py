@@ -67,12 +67,13 @@ class ApexAdam:
 
     def moments(self, names: Mapping[Tensor, str]) -> dict[str, Tensor]:
         """Return first and second moments, `<name>.first` and `<name>.second`; see `optimizer.Optimizer`."""
-        named: dict[str, Tensor] = {}
+        moment_by_name: dict[str, Tensor] = {}
         for tensors, parameters in zip(self._tensors, (self._matrix_parameters, self._vector_parameters), strict=True):
             for suffix, key in (("first", _FIRST), ("second", _SECOND)):
                 moments = [self._optimizer.state[parameter][key] for parameter in parameters]
-                named |= {f"{name}.{suffix}": moment for name, moment in tensors.by_name(names, moments).items()}
-        return named
+                for name, moment in tensors.by_name(names, moments).items():
+                    moment_by_name[f"{name}.{suffix}"] = moment
+        return moment_by_name
 
     def resume(self, steps: Scalar) -> None:
         """Set apex's counts of steps; see `optimizer.Optimizer`."""

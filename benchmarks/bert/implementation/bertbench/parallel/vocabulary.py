@@ -64,7 +64,7 @@ def split_vocabulary(stage: Stage, mesh: DeviceMesh) -> None:
 
 
 class SplitEmbedding(nn.Module):
-    """An embedding of which this rank holds some rows."""
+    """This rank's rows of an embedding."""
 
     def __init__(self, whole: nn.Embedding, mesh: DeviceMesh) -> None:
         super().__init__()
@@ -114,7 +114,7 @@ def _split_rows(tensor: Tensor, mesh: DeviceMesh) -> nn.Parameter:
 
 
 class _SumOverRanks(torch.autograd.Function):
-    """Sum over the ranks, all of which compute the same with the result, and so have its whole gradient."""
+    """Sum over the ranks. All ranks compute the same with the sum, so each has its whole gradient."""
 
     @staticmethod
     def forward(ctx: Any, part: Tensor, share: _Share) -> Tensor:

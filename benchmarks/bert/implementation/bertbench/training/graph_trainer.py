@@ -86,7 +86,7 @@ class GraphTrainer(WholeTrainer):
         return StepReport(loss, norm, rate, clipped, loss_scale=None)
 
     def _gather_before_parts(self) -> None:
-        """Gather sharded weights before a step of several parts, of which only the last may hold collectives.
+        """Gather sharded weights before a step of several parts: only the last part may hold collectives.
 
         Ranks may replay different graphs of the other parts. This wait isn't hidden: on eight H100, 3.3 ms of a step
         of at least two parts, 125 ms each.
