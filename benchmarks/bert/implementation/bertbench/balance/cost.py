@@ -18,7 +18,7 @@ import numpy as np
 from bertbench.data.store.columns import MAX_LENGTH, Floats
 from bertbench.model.shape import BertShape, FlopTerms
 
-MASKED_SHARE = 0.1493  # of the tokens: 38.2 of 255.8 in the Wikipedia samples (15 %, at most 76 a sample)
+MASKED_SHARE = 0.1493  # of the tokens: 38.2 of 255.8 in the Wikipedia samples (15 %, at most 76 per sample)
 _ATTENTION_SLOWDOWN = 2.0  # attention reaches about half the rate of dense matrix products
 
 
@@ -31,9 +31,9 @@ class CostModel:
 
     @classmethod
     def of_shape(cls, shape: BertShape, causal: bool = False) -> "CostModel":
-        """Return the floating-point operations of a training step, attention counted double.
+        """Return the floating-point operations of a training step, with attention's counted twice.
 
-        `causal`: of a causal language model of this shape instead of BERT.
+        If `causal`, the model is a causal language model of this shape instead of BERT.
         """
         terms = FlopTerms.of(shape)
         share_read = 1.0 if causal else MASKED_SHARE
@@ -51,6 +51,6 @@ class CostModel:
 
 
 BERT_LARGE = CostModel(1840.87e6, 0.58982e6)
-"""BERT-Large with a vocabulary of 30,522: `of_shape`, to four digits."""
+"""The costs of BERT-Large with a vocabulary of 30,522: the rounded result of `of_shape`."""
 CAUSAL_LARGE = CostModel.of_shape(BertShape(vocab_size=30_522), causal=True)
 """A causal language model of BERT-Large's shape."""

@@ -1,4 +1,4 @@
-"""Choose the samples of a step: the order of an epoch, evaluated at a step, without an array of the epoch's length.
+"""Choose the samples of a step: compute this part of an epoch's order, without an array of the epoch's length.
 
 Shapes: N samples in the dataset, B samples in the global batch, K steps in a window.
 """
@@ -14,8 +14,8 @@ from bertbench.common.errors import ConfigError
 from bertbench.common.seeding import derive, permuted
 from bertbench.data.store.columns import Index, Integers, lengths_of
 
-# Samples that are stratified together. In 2^18 random samples a stratum's share is the dataset's to 0.1 %, and
-# planning them takes 30 ms, once every 16 steps at a global batch of 16,384.
+# Samples that are stratified together. Among 2^18 random samples, a stratum's share differs from its share of the
+# dataset by 0.1 %. Planning them takes 30 ms, once every 16 steps at a global batch of 16,384.
 _WINDOW = 1 << 18
 
 
@@ -41,11 +41,11 @@ class RandomOrder(NamedTuple):
 
 
 Plan = Callable[[Index, int, int, range], Integers]
-"""Return the ids of all samples of some steps of an epoch, from index, global batch and the epoch's seed: [K, B]."""
+"""Takes the index, the global batch size, an epoch's seed and some of its steps; returns their samples' ids: [K, B]."""
 
 
 class WindowedOrder:
-    """An order planned in windows of whole steps of an epoch; the N mod B samples left over differ by epoch."""
+    """An order that is planned in windows of whole steps. Each epoch leaves out N mod B samples, each time others."""
 
     def __init__(self, entries_N: Index, global_batch_size: int, seed: int, plan: Plan) -> None:
         if len(entries_N) < global_batch_size:
@@ -75,11 +75,11 @@ class WindowedOrder:
 
 
 def plan_strata(edges: tuple[int, ...], entries_N: Index, batch: int, seed: int, steps: range) -> Integers:
-    """Keep the dataset's shares of each stratum of length in every run of consecutive samples, up to rounding.
+    """Give any consecutive samples the dataset's share of each stratum of length, up to rounding.
 
     The samples of a stratum, in random order, are spread evenly over the window: the i-th of n stands at (i + 1/2) / n.
-    So the quotas of a rank's batch are share times batch, rounded down or up in turn, and what one batch rounds away
-    the next one gets: within a window all samples come exactly once.
+    So a rank's batch gets a stratum's share times the batch size, rounded down or up. A sample that rounding keeps out
+    of one batch is in the next, so that a window has every sample exactly once.
     """
     ids = permuted(np.arange(steps.start * batch, steps.stop * batch), len(entries_N), seed)
     strata = np.searchsorted(edges, lengths_of(entries_N[ids])).astype(np.uint16)
@@ -90,11 +90,12 @@ def plan_strata(edges: tuple[int, ...], entries_N: Index, batch: int, seed: int,
 
 
 def plan_nodes(nodes: int, entries_N: Index, batch: int, seed: int, steps: range) -> Integers:
-    """Let each node draw from its own share of the data, one sample from each of its quantiles of length.
+    """Let each node draw from its own share of the data, one sample from each quantile of length.
 
-    Shares: every B consecutive ids are sorted by length and assigned to nodes, one of every M neighbours to each at
-    random, so shares are alike; they hold for an epoch. Draws: a node's samples of K steps, sorted, make as many strata
-    as its batch has samples, each of K samples, and every step takes one of each.
+    The shares stay the same for an epoch. Every B consecutive ids are sorted by length, and each M neighbours are
+    assigned at random, one to each of the M nodes, so that the nodes' shares are similar. The samples that a node draws
+    in K steps are sorted and cut into strata of K samples: as many strata as the node's batch has samples. Every step
+    takes one sample of each stratum.
     """
     steps_per_epoch, left_over = divmod(len(entries_N), batch)
     blocks = permuted(np.arange(steps.start, steps.stop), steps_per_epoch, seed)
@@ -102,7 +103,7 @@ def plan_nodes(nodes: int, entries_N: Index, batch: int, seed: int, steps: range
     generator = np.random.default_rng(derive(seed, steps.start))
     neighbours_KQM = _sorted(entries_N, ids_KB).reshape(len(ids_KB), -1, nodes)
     share_MW = generator.permuted(neighbours_KQM, axis=2).transpose(2, 0, 1).reshape(nodes, -1)
-    share_MW = generator.permuted(share_MW, axis=1)  # else equal lengths would keep an order
+    share_MW = generator.permuted(share_MW, axis=1)  # otherwise samples of equal length would keep their order
     strata_MSK = _sorted(entries_N, share_MW).reshape(nodes, -1, len(steps))
     return generator.permuted(strata_MSK, axis=2).transpose(2, 0, 1).reshape(len(steps), batch)
 

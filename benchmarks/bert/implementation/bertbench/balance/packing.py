@@ -1,4 +1,4 @@
-"""Pack sequences into rows of fixed length, at most three a row: the usual way to balance, for comparison.
+"""Pack sequences into rows of fixed length, at most three per row. It is the usual way to balance, for comparison.
 
 Shapes: R ranks, P rows of a window.
 """
@@ -12,7 +12,7 @@ from bertbench.common.seeding import derive
 from bertbench.data.store.columns import Index, Integers, lengths_of, offsets
 
 MOST_PER_ROW = 3
-_WINDOW = 1 << 19  # samples packed together; 0.2 s, once every 32 steps at a global batch of 16,384
+_WINDOW = 1 << 19  # samples packed together, in 0.2 s, once every 32 steps at a global batch of 16,384
 
 Row = tuple[int, ...]
 
@@ -20,8 +20,9 @@ Row = tuple[int, ...]
 def pack_lengths(counts: Integers, row_length: int) -> Counter[Row]:
     """Return how many rows to make of each combination of lengths; `counts[n]` sequences have n <= `row_length` tokens.
 
-    The longest sequence begins a row; the one or two that fill it best join it. Of two, the most unequal are taken,
-    since long and short sequences are the most frequent. Wikipedia's rows become 99.5 % full.
+    The longest sequence begins a row, and the one or two that fill it best join it. If several pairs fill it equally
+    well, the most unequal one is taken, since long and short sequences are the most frequent. Wikipedia's rows become
+    99.5 % full.
     """
     left = counts.copy()
     rows: Counter[Row] = Counter()
@@ -52,11 +53,11 @@ def _best_fill(left: Integers, longest: int, space: int) -> Row:
 
 
 class PackedOrder:
-    """Assign the same number of rows to every rank in a step, about its share of the global batch.
+    """Assign the same number of rows to every rank in a step: about its share of the global batch.
 
-    Rows of a window come in random order; rows that don't fill its last step join the next window. To find a step, all
-    windows before it are packed: resuming far into an epoch takes 0.4 s per million samples. The samples of a step vary
-    with its rows; their mean is the global batch, up to rounding to whole rows.
+    The rows of a window come in random order. Rows that don't fill the window's last step join the next window. To find
+    a step, all windows before it must be packed, so resuming far into an epoch takes 0.4 s per million samples. The
+    number of samples varies by step. Its mean is the global batch size, except that rows aren't divided.
     """
 
     def __init__(self, entries_N: Index, global_batch_size: int, seed: int, ranks: int, row_length: int) -> None:

@@ -1,6 +1,6 @@
-"""Split a rank's share of a step into the parts that it accumulates, and say how large the largest of a run is.
+"""Split a rank's share of a step into accumulation parts, and estimate the size of a run's largest part.
 
-Shapes: P parts of several steps.
+Shapes: P parts, taken from several steps.
 """
 
 from collections.abc import Sequence
@@ -10,15 +10,15 @@ import numpy as np
 from bertbench.data.store.columns import Integers
 
 LARGEST_DEVIATIONS = 4.0
-"""Of a run's parts, in standard deviations above the mean: one part in 30,000 is larger."""
+"""Standard deviations above the mean at which a run's largest part is assumed: one part in 30,000 is larger."""
 
 
 def in_parts(share: Integers, parts: int) -> list[Integers]:
-    """Split a rank's share of a step as accumulation does; no part is empty, unless the share is."""
+    """Split a rank's share of a step as gradient accumulation does. No part is empty, unless the share itself is."""
     return np.array_split(share, max(1, min(parts, len(share))))
 
 
 def largest_size(sizes: Sequence[float]) -> float:
-    """Return the size of the largest part of a run, some of whose parts have these sizes."""
+    """Estimate the size of a run's largest part from the sizes of some of its parts."""
     sizes_P = np.array(sizes, np.float64)
     return float(max(sizes_P.mean() + LARGEST_DEVIATIONS * sizes_P.std(), sizes_P.max()))

@@ -98,7 +98,7 @@ class Planner:
             case "planned_local":
                 self._order = WindowedOrder(entries_N, global_batch_size, seed, partial(plan_nodes, nodes))
             case "packed":
-                from bertbench.balance.packing import PackedOrder  # noqa: PLC0415 - a run loads what it takes
+                from bertbench.balance.packing import PackedOrder  # noqa: PLC0415 - few runs need it
 
                 self._order = PackedOrder(entries_N, global_batch_size, seed, self.ranks, balance.row_length)
             case _:
@@ -106,7 +106,7 @@ class Planner:
 
     @property
     def groups(self) -> int:
-        """Return the number of groups of ranks that share their samples: one, one a node, or one a rank."""
+        """Return the number of groups of ranks that share their samples: one in all, one per node, or one per rank."""
         match self.balance.method:
             case "planned" | "global_exchange":
                 return 1
@@ -138,12 +138,12 @@ class Planner:
     def _require_equal(self, unit: str, begun: int, now: int) -> None:
         if begun != now:
             raise ConfigError(
-                f"the run began on {begun} {unit}, found {now}; data.balance {self.balance.method} orders samples "
+                f"the run began on {begun} {unit} and now has {now}; data.balance {self.balance.method} orders samples "
                 f"by {unit}: resume with {begun}, or restart with data.balance planned, which resumes with any number"
             )
 
     def lengths(self, shares: Shares) -> Integers:
-        """Return the tokens of the samples, in their order: [S]."""
+        """Return the number of tokens of each sample, in the samples' order: [S]."""
         return lengths_of(self._entries_N[shares.ids_S])
 
     def loads(self, plan: StepPlan) -> Floats:
@@ -168,7 +168,7 @@ class Planner:
         return Shares(ids[is_sample_RC], offsets(is_sample_RC.sum(axis=1)))
 
     def efficiency(self, loads_R: Floats, step: int) -> float:
-        """Return the share of a step in which the ranks work: the time it would take at best over the slowest's."""
+        """Return the share of a step in which the ranks work: the best possible time divided by the slowest rank's."""
         if self.speeds is None:
             return efficiency(loads_R)
         return float(loads_R.sum() / (loads_R / self.speeds.at(step)).max())
@@ -189,7 +189,7 @@ class Planner:
 
 
 def efficiency(loads_R: Floats) -> float:
-    """Return mean load over largest load: the share of the step in which the average rank works."""
+    """Return the mean load divided by the largest load: the share of the step in which the average rank works."""
     return float(loads_R.mean() / loads_R.max())
 
 
@@ -200,7 +200,7 @@ BYTES_OF_WORD = 2
 def words_sent(entries_N: Index, shares: Shares) -> Integers:
     """Return the 16-bit words that hold each rank's samples in an exchange: [R].
 
-    Ids, masked positions and labels take a word each, segments and pair labels half a word.
+    Token ids, masked positions and their labels take a word each; segments and pair labels take half a word.
     """
     entries_S = entries_N[shares.ids_S]
     tokens_R = shares.sums(lengths_of(entries_S))
@@ -210,7 +210,7 @@ def words_sent(entries_N: Index, shares: Shares) -> Integers:
 
 
 def bytes_received(entries_N: Index, planner: Planner, plan: StepPlan) -> float:
-    """Return the bytes that a rank receives in a step's exchange, mean over ranks; 0 for methods without exchange."""
+    """Return the bytes that a rank receives in a step's exchange, on average; 0 for methods without an exchange."""
     if planner.balance.method not in EXCHANGING:
         return 0.0
     largest_G = words_sent(entries_N, plan.drawn).reshape(planner.groups, -1).max(axis=1)

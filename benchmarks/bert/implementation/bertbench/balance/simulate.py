@@ -15,7 +15,7 @@ from bertbench.common.seeding import derive
 from bertbench.data.store.columns import MAX_LENGTH, Floats, Index, pack
 from bertbench.data.store.dataset import Dataset
 
-# sequences drawn for a histogram unless the steps take more: 64 MB at most
+# bounds of the sequences that are drawn for a histogram, unless the steps need more; 64 MB at most
 _FEWEST = 1 << 20
 _MOST = 1 << 25
 
@@ -37,9 +37,9 @@ class SimulatedBalance:
     gpus: int
     batch: int
     efficiency: float
-    """Mean load over largest load, by the cost that scores, with its noise."""
+    """The mean load divided by the largest load, by the costs that score the plans, with noise."""
     token_efficiency: float
-    """The same by tokens."""
+    """The same ratio, with tokens as the load."""
     samples_per_step: float
     tokens_per_step: float
     cost_per_step: float
@@ -49,9 +49,9 @@ class SimulatedBalance:
 
 
 def population(path: Path, seed: int, samples: int) -> Index:
-    """Return the index of a data folder, or of random samples with a histogram's lengths: at least `samples`.
+    """Return the index of a data folder, or of at least `samples` random samples with the lengths of a histogram.
 
-    Raises DataError if the file is neither.
+    Raises DataError if `path` is neither.
     """
     if path.is_dir():
         return Dataset.open(path, "train").entries_N
@@ -76,8 +76,8 @@ def simulate(
 ) -> SimulatedBalance:  # fmt: skip
     """Plan `steps` steps of a variant. Raises ConfigError if the dataset is smaller than a global batch.
 
-    `cost` and `noise` score the plans: what a sequence takes, and the standard deviation of the logarithm of each
-    rank's time in each step.
+    `cost` and `noise` score the plans: `cost` gives the work of a sequence, `noise` the standard deviation of the
+    logarithm of each rank's time in each step.
     """
     variant = planner(entries_N, balance, gpus, batch, gpus_per_node, seed)
     noise_generator = default_rng(derive(seed, "noise"))
@@ -105,6 +105,6 @@ def simulate(
 
 
 def planner(entries_N: Index, balance: Balance, gpus: int, batch: int, gpus_per_node: int, seed: int) -> Planner:
-    """Return the planner of one variant on one world; GPUs fill whole nodes, or one part of a node."""
+    """Return the planner of one variant for a number of GPUs, which fill whole nodes, or a part of one."""
     in_node = min(gpus, gpus_per_node)
     return Planner(entries_N, balance, gpus * batch, seed, gpus // in_node, in_node)
