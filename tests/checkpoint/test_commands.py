@@ -74,7 +74,7 @@ def test_the_report_as_json_counts_as_the_lines_do(published: Path, answer: Answ
         (["evaluate", "TINY"], "tiny: has no model.checkpoint; name a weights file with --weights"),
         (["train", "TINY", "--set", "model.checkpoint=/none"], "/none: found nothing there"),
         (["train", "TINY", "--set", "model.checkpoint=OF_3_LAYERS"], "layers 3 (the model has 2)"),
-        (["train", "TINY", "--set", "model.checkpoint=OF_13_WORDS"], "a vocabulary of 13 entries, the data's has"),
+        (["train", "TINY", "--set", "model.checkpoint=OF_13_WORDS"], "a vocabulary of 13 entries, but the data's has"),
     ],
 )
 def test_a_mistake_is_one_error_before_any_rank_starts(

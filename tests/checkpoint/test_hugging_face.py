@@ -171,10 +171,10 @@ def test_an_index_that_doesn_t_fit_its_files_is_one_error(model: Path) -> None:
             {first: "../model-00001-of-00003.safetensors"},
             "names '../model-00001-of-00003.safetensors', expected files of",
         ),
-        ({first: str(model / "x.safetensors")}, "x.safetensors', expected files of its own folder"),
-        ({first: ""}, "names '', expected files of its own folder"),
-        ({first: ".."}, "names '..', expected files of its own folder"),
-        ({first: "a\0b"}, "expected files of its own folder"),
+        ({first: str(model / "x.safetensors")}, "x.safetensors', expected files in its own folder"),
+        ({first: ""}, "names '', expected files in its own folder"),
+        ({first: ".."}, "names '..', expected files in its own folder"),
+        ({first: "a\0b"}, "expected files in its own folder"),
         (
             {first: "model-00002-of-00003.safetensors"},
             f"names {first} in model-00002-of-00003.safetensors, which doesn't",
@@ -271,5 +271,5 @@ def test_logits_equal_those_of_transformers(model: Path, weights: Path) -> None:
 def test_a_clone_without_its_large_files_is_an_error_that_says_to_pull_them(model: Path) -> None:
     pointer = "version https://git-lfs.github.com/spec/v1\noid sha256:0\nsize 440449768\n"
     (model / "model.safetensors").write_text(pointer)
-    with pytest.raises(CheckpointError, match="is a pointer of Git LFS, not the file itself; run `git lfs pull`"):
+    with pytest.raises(CheckpointError, match="is a Git LFS pointer, not the file itself; run `git lfs pull`"):
         open_hugging_face(model)

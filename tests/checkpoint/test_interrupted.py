@@ -75,7 +75,7 @@ def test_only_a_whole_snapshot_is_chosen(interrupted: Resumption, capsys: Captur
     (step_folder(files.snapshots, 6) / "__0_0.distcp").write_bytes(b"weighs.")  # damaged
     found = found_by("auto", files.log.parent)
     assert (found.meta.step, found.meta.evaluations) == (4, ((36, 0.25),))
-    assert "step_6: changed since they were written: __0_0.distcp" in capsys.readouterr().err
+    assert "step_6: files changed since they were written: __0_0.distcp" in capsys.readouterr().err
     with pytest.raises(CheckpointError, match="changed since they were written"):
         find_resumption(str(step_folder(files.snapshots, 6)), None, files.log.parent)
     with pytest.raises(CheckpointError, match="is not a complete snapshot"):
@@ -120,7 +120,7 @@ def test_a_run_without_a_whole_snapshot_goes_on_from_its_run_start(interrupted: 
     assert find_resumption("auto", None, files.log.parent) is None  # it never started
     files.log.write_text(begun)
     (files.folder / "config.json").unlink()
-    with pytest.raises(CheckpointError, match="put it back, or start a new run"):
+    with pytest.raises(CheckpointError, match="restore it, or start a new run"):
         find_resumption("auto", None, files.log.parent)
 
 

@@ -45,7 +45,7 @@ Plan = Callable[[Index, int, int, range], Integers]
 
 
 class WindowedOrder:
-    """An order that is planned in windows of whole steps. Each epoch leaves out N mod B samples, each time others."""
+    """An order that is planned in windows of whole steps. Each epoch leaves out N mod B random samples."""
 
     def __init__(self, entries_N: Index, global_batch_size: int, seed: int, plan: Plan) -> None:
         if len(entries_N) < global_batch_size:

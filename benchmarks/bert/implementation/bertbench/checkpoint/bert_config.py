@@ -17,7 +17,7 @@ _EPS = BertShape.layer_norm_eps
 
 
 class _Config(BaseModel):
-    """The fields of BertShape under the names of the file, and what this model supports of others."""
+    """BertShape's fields by their names in the file, and further fields with the values that this model supports."""
 
     model_config = ConfigDict(strict=True, validate_by_name=True, validate_by_alias=True)
 

@@ -12,7 +12,7 @@ from bertbench.checkpoint.weights_file import write_weights
 from bertbench.common.errors import CheckpointError
 from bertbench.model.shape import BertShape
 
-_MULTIPLE = 8  # rows for fast tensor cores: 30,522 becomes 30,528
+_MULTIPLE = 8  # of vocabulary rows, for fast tensor cores: 30,522 rows become 30,528
 _SHOWN = 5
 
 
@@ -25,11 +25,11 @@ class Origin:
     source: str
     """Its description in the weights file, without a path, which would be meaningless on another machine."""
     shape: BertShape
-    """Sizes; vocab_size is the real vocabulary."""
+    """The model's sizes; vocab_size is the size of the real vocabulary, without padding."""
     needed: dict[str, Piece]
-    """What the model needs, by its name in such checkpoints."""
+    """The tensors that the model needs, by their usual names in such checkpoints."""
     keys: dict[str, str]
-    """Its tensors: such a name, or another -> name in this file."""
+    """The names of this file's tensors, by the usual name if a tensor has one, else by its own."""
     notes: tuple[str, ...]
     """Remarks for the user."""
     read: Callable[[Piece], Tensor]
@@ -37,24 +37,24 @@ class Origin:
 
     @property
     def used(self) -> dict[str, str]:
-        """Return its tensors that become ours: name there -> parameter here."""
+        """Return the tensors that the model needs: name in this file -> our parameter."""
         return {key: self.needed[name].parameter for name, key in self.keys.items() if name in self.needed}
 
     @property
     def skipped(self) -> list[str]:
-        """Return its other tensors."""
+        """Return the names of the tensors that the model doesn't need."""
         return [key for name, key in self.keys.items() if name not in self.needed]
 
     @property
     def missing(self) -> list[str]:
-        """Return what the model needs and the checkpoint lacks."""
+        """Return the usual names of the tensors that the model needs and the checkpoint lacks."""
         return [name for name in self.needed if name not in self.keys]
 
 
 def padded_vocabulary(real: int, wanted: int | None) -> int:
-    """Return the rows for `real` entries: `wanted`, else the next multiple of 8.
+    """Return the number of rows for a vocabulary of `real` entries: `wanted`, or else the next multiple of 8.
 
-    Raises CheckpointError if `wanted` is too few.
+    Raises CheckpointError if `wanted` is less than `real`.
     """
     if wanted is None:
         return -(-real // _MULTIPLE) * _MULTIPLE

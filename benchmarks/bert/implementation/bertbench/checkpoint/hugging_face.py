@@ -32,7 +32,7 @@ _TIED = {"cls.predictions.decoder.weight": _WORDS, "cls.predictions.decoder.bias
 
 
 def open_hugging_face(place: Path) -> Origin:
-    """Open the model in a folder, or one of its files there; half-precision weights become fp32, exactly.
+    """Open a folder's model by the path of the folder or of a file in it; half precision becomes fp32, exactly.
 
     Raises CheckpointError if a file can't be read, or if the output matrix is not tied to the word embeddings.
     """
@@ -47,7 +47,7 @@ def open_hugging_face(place: Path) -> Origin:
     for copy, original in _TIED.items():
         if copy not in keys:
             continue
-        if original not in keys:  # the library keeps either of two names of one tensor
+        if original not in keys:  # the library stores one tensor under either of its two names
             keys[original] = keys.pop(copy)
         elif not torch.equal(files.read(keys[copy]), files.read(keys[original])):
             raise CheckpointError(
@@ -71,7 +71,10 @@ def open_hugging_face(place: Path) -> Origin:
 
 
 def _tensors_of(folder: Path) -> Path:
-    """Return the file with a model's tensors, or the index of several. Raises CheckpointError if none has its name."""
+    """Return the file with a model's tensors, or the index of several files.
+
+    Raises CheckpointError for unusual names.
+    """
     for name in (_TENSORS, f"model{_INDEX_END}", *_PICKLES):
         if exists(folder / name, CheckpointError):
             return folder / name
@@ -80,13 +83,13 @@ def _tensors_of(folder: Path) -> Path:
         raise CheckpointError(
             f"{folder}: found no {_TENSORS}, but {', '.join(others)}; give the path of the file that you mean"
         )
-    return folder / _TENSORS  # opening it names what is missing
+    return folder / _TENSORS  # opening it reports that it is missing
 
 
 def _by_usual_name(files: TensorFiles) -> dict[str, str]:
-    """Return the tensors' names in the files by those that BertForPreTraining has now.
+    """Return the tensors' names in the files by their current names in BertForPreTraining.
 
-    Raises CheckpointError if two tensors have one such name.
+    Raises CheckpointError if two tensors have the same current name.
     """
     keys: dict[str, str] = {}
     for stored in files.file_of:
@@ -102,7 +105,7 @@ def _by_usual_name(files: TensorFiles) -> dict[str, str]:
 
 
 def export(weights: Weights, folder: Path) -> None:
-    """Write config.json and model.safetensors, the vocabulary without padding, into a new folder.
+    """Write config.json and model.safetensors, without the vocabulary's padding, into a new folder.
 
     Raises CheckpointError if the folder exists or can't be written.
     """

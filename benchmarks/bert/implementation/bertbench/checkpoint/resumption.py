@@ -24,16 +24,17 @@ if TYPE_CHECKING:
 
 RESUMED = "resumed"
 """Key of the log's event for a resumption; its value counts resumptions."""
-# Settings that may differ without --allow-config-change: names, and how ranks are started and share the model. The
-# plan decides whether their number may differ (balance/plan.py).
+# Settings that may differ without --allow-config-change: names, how ranks are started, and how they divide the model.
+# Whether the number of ranks may differ depends on data.balance (balance/plan.py).
 _FREE = ("name", "description", "source", "checkpoint", "parallel", "power")
 _FREE_LAUNCH = (
     "ranks_per_node", "port", "clear_caches", "timeout_s", "stall_timeout_s", "progress_timeout_s", "bind_cores",
     "walltime_minutes", "max_restarts", "rank_speeds", "rebalance_every_steps",
 )  # fmt: skip
-# What a snapshot holds. Once a step is taken, the run continues with these, not with those of the configuration.
+# Settings whose effect is stored in a snapshot. After its first step, a run continues with what the snapshot holds, not
+# with what the configuration says.
 _HELD = ("model.checkpoint", "model.initial_weights", "model.initializer_range", "precision.initial_loss_scale")
-# What the arithmetic of a run is chosen from (machine/choose_arithmetic.py).
+# Settings that determine a run's arithmetic (machine/choose_arithmetic.py).
 _OF_ARITHMETIC = ("precision.compute", "compute.compile", "compute.products", "optimizer.impl")
 PUT_BACK = "BERTBENCH_PUT_BACK"
 """Variable by which `bertbench launch` informs its ranks that it has restored the resumed run's files."""
@@ -53,7 +54,10 @@ class Resumption:
         return ResultFiles(self.log)
 
     def changes(self, system: System) -> list[str]:
-        """Return the changed configuration fields, one line each; a field newer than the snapshot had its default."""
+        """Return the changed configuration fields, one line each.
+
+        Fields newer than the snapshot had their defaults then.
+        """
         return list(self._changes_by_setting(system).values())
 
     def _changes_by_setting(self, system: System) -> dict[str, str]:
@@ -97,7 +101,7 @@ def find_resumption(resume: str, result: Path | None, folder: Path) -> Resumptio
     """Return the run that `--resume` names, or None to begin a new one.
 
     `auto` means the run of `result`, or else the latest in `folder`, if it had started and was interrupted. A run
-    without a whole snapshot resumes from step 0. Raises CheckpointError if a path names no started run.
+    without a complete snapshot resumes from step 0. Raises CheckpointError if a path names no started run.
     """
     if resume == "never":
         return None
@@ -110,7 +114,7 @@ def find_resumption(resume: str, result: Path | None, folder: Path) -> Resumptio
 
 
 def _last_log(folder: Path) -> Path | None:
-    """Return the log of the highest number in a folder; None without logs."""
+    """Return the log with the highest number in a folder; None if it has no logs."""
     return max(folder.glob("result_*.txt"), key=lambda log: (len(log.name), log.name), default=None)
 
 
@@ -134,14 +138,14 @@ def _latest(log: Path) -> Resumption | None:
 
 def _beginning(files: ResultFiles) -> tuple[Path, Meta] | None:
     """Return a run's state at the start of its clock, which follows from the seed; None if the clock never started."""
-    from compliance.read.run import RunFacts  # noqa: PLC0415 - the judge's reader, for runs that resume
+    from compliance.read.run import RunFacts  # noqa: PLC0415 - only runs that resume need it
 
     facts = RunFacts(_events(files.log))
     if facts.started_ms is None:
         return None
     lines = files.log.read_bytes()
     start = lines.index(_mark(constants.RUN_START))
-    remedy = "put it back, or start a new run with --resume never"
+    remedy = "restore it, or start a new run with --resume never"
     config = read_object(files.folder / "config.json", CheckpointError, remedy)
     nodes = config["hardware"]["number_of_nodes"]
     return files.folder, Meta(
@@ -166,11 +170,11 @@ def ended(log: Path) -> str | None:
 
 
 def _events(log: Path) -> list["Event"]:
-    """Return a log's events; none if it isn't there, or is empty: its run never started.
+    """Return a log's events; an empty list if the log is missing or empty, because its run never started.
 
-    Raises CheckpointError if the system can't read it: whether the run has started isn't known then.
+    Raises CheckpointError if the system can't read the log, because the run may have started.
     """
-    from compliance.read.log import CannotJudge, read_events  # noqa: PLC0415 - the judge's reader, for runs that resume
+    from compliance.read.log import CannotJudge, read_events  # noqa: PLC0415 - only runs that resume need it
 
     try:
         log.open("rb").close()
@@ -207,17 +211,20 @@ def continue_run(resumption: Resumption, system: System) -> None:
 
 
 def _last_sign(metrics: Path) -> float | None:
-    """Return the time of the last recorded step, which a CPU records at once; None before the first."""
+    """Return the time of the last recorded step; None if there is none.
+
+    On a CPU, a step is recorded as soon as it ends.
+    """
     return metrics.stat().st_mtime if metrics.exists() and metrics.stat().st_size else None
 
 
 def restored_by_launcher() -> bool:
-    """Return whether `bertbench launch` called `continue_run` for this rank, to log a restart that no rank survived."""
+    """Return whether `bertbench launch` called `continue_run`, so that even a restart that fails is in the log."""
     return PUT_BACK in os.environ
 
 
 def restore_files(files: ResultFiles, meta: Meta) -> tuple[int, str]:
-    """Cut log and metrics back to the snapshot; the log's cut lines go to lost.txt.
+    """Truncate the log and the metrics to their state at the snapshot. The log's lost lines are moved to lost.txt.
 
     Events of earlier resumptions stay. Later snapshots, final weights and partial files are removed.
     Returns the number of this resumption, and the cause of the interruption.
@@ -260,7 +267,7 @@ def _cause(events: list["Event"]) -> str:
 
 
 def _cut_metrics(path: Path, step: int) -> None:
-    """Keep the lines up to a step."""
+    """Remove the lines of steps after `step`."""
     with path.open("r+b") as file:
         kept = 0
         for line in file:

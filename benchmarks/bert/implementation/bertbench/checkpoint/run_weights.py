@@ -1,6 +1,6 @@
 """Open the weights that `--weights` names: a weights file, a run (its folder or log) or a snapshot.
 
-A run means its final weights, or its newest snapshot if it has none.
+The weights of a run are its final weights, or those of its newest snapshot if it has no final ones.
 """
 
 from collections.abc import Iterable
@@ -76,8 +76,8 @@ class SnapshotWeights(Weights):
         return cls(folder, shape, entries, source, expected_tensors(shape), evaluated)
 
     def read_some(self, names: Iterable[str]) -> dict[str, Tensor]:
-        """Return these of the tensors, on the CPU, from any saved layout; it reads all."""
-        from bertbench.checkpoint.state_files import read_state  # noqa: PLC0415 - few weights are snapshots
+        """Return the named tensors, on the CPU, from a snapshot of any layout. This reads all tensors."""
+        from bertbench.checkpoint.state_files import read_state  # noqa: PLC0415 - only a snapshot's weights need it
 
         with torch.device("meta"):
             model = Bert(self.shape)

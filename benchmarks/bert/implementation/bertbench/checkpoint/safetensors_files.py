@@ -1,6 +1,6 @@
 """Read safetensors files (one, or the shards of an index) and write weights to new paths, with clear errors.
 
-The library says "no such file" of most faults; we say why.
+The library reports most faults as "no such file"; this module gives the real reason.
 
 An index is Hugging Face's model.safetensors.index.json: `weight_map` gives the shard of each tensor.
 """
@@ -39,26 +39,27 @@ class TensorFiles:
     file_of: dict[str, Path]
     """The file of each tensor, by the tensor's name."""
     remedy: str
-    """What mends a damaged or missing file."""
+    """What a user can do about a damaged or missing file, for error messages."""
 
     @classmethod
     def open(cls, path: Path, remedy: str) -> "TensorFiles":
         """Read the headers of a safetensors file, or of all shards of an index.
 
-        Raises CheckpointError if a file can't be read, or an index names a file elsewhere or a tensor that isn't there.
+        Raises CheckpointError if a file can't be read, or if an index names a file in another folder or a tensor that
+        its shard doesn't have.
         """
         if path.suffix != ".json":
             return cls(path, dict.fromkeys(_names(path, remedy), path), remedy)
         index: _Index = read_as(path, _Index, CheckpointError, remedy)
         shards = dict.fromkeys(index.weight_map.values())
         if outside := [shard for shard in shards if not _FILE_NAME.fullmatch(shard)]:
-            raise CheckpointError(f"{path}: names {outside[0]!r}, expected files of its own folder; {remedy}")
+            raise CheckpointError(f"{path}: names {outside[0]!r}, expected files in its own folder; {remedy}")
         missing_shard = f"{path.name} lists it: copy all files of the model"
         names = {shard: _names(path.with_name(shard), missing_shard) for shard in shards}
         file_of = {name: path.with_name(shard) for shard in shards for name in names[shard]}
         for name, shard in index.weight_map.items():
             if name not in names[shard]:
-                raise CheckpointError(f"{path}: names {name} in {shard}, which doesn't hold it; {remedy}")
+                raise CheckpointError(f"{path}: names {name} in {shard}, which doesn't have it; {remedy}")
             file_of[name] = path.with_name(shard)
         return cls(path, file_of, remedy)
 
@@ -78,8 +79,8 @@ def _names(path: Path, remedy: str) -> list[str]:
 def opened(path: Path, remedy: str) -> Iterator[Any]:
     """Open a safetensors file for the body.
 
-    Raises CheckpointError if it can't be read: with the system's reason, or else with `remedy`, which mends a damaged
-    or missing file.
+    Raises CheckpointError if it can't be read. If the machine is at fault, the message says what to do about that; if
+    the file is damaged or missing, it ends with `remedy`.
     """
     try:
         with path.open("rb") as stream:
@@ -87,7 +88,7 @@ def opened(path: Path, remedy: str) -> Iterator[Any]:
     except OSError as error:
         raise CheckpointError(unreadable(path, error, remedy)) from error
     if beginning == _LFS_POINTER:
-        raise CheckpointError(f"{path}: is a pointer of Git LFS, not the file itself; run `git lfs pull` in its folder")
+        raise CheckpointError(f"{path}: is a Git LFS pointer, not the file itself; run `git lfs pull` in its folder")
     try:
         with safe_open(path, framework="pt") as file:
             yield file
@@ -127,6 +128,6 @@ def save_tensors(tensors: dict[str, Tensor], path: Path, metadata: dict[str, str
 
 
 def check_new(path: Path) -> None:
-    """Raise CheckpointError if `path` exists; call it before the work."""
+    """Raise CheckpointError if `path` exists; call this before the work that makes the file."""
     if exists(path, CheckpointError):
         raise CheckpointError(f"{path}: exists already and is not overwritten; remove it or name another")

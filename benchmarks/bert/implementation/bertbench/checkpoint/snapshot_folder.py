@@ -1,6 +1,6 @@
 """Publish and verify snapshots: result_<n>/snapshots/step_<k>/, torch's distributed checkpoint and meta.json.
 
-A folder gets the name step_<k> when all of it is on disk, so that name means a complete snapshot. meta.json has the
+A folder is renamed to step_<k> when all of it is on disk, so this name means a complete snapshot. meta.json has the
 checksum of every other file, which reveals later damage.
 """
 
@@ -36,15 +36,16 @@ class Meta(Section):
     evaluations: tuple[tuple[int, float], ...]
     """Training samples and accuracy of every evaluation so far."""
     log_bytes: int
-    """Bytes of the MLPerf log at this moment, which include run_start."""
+    """Size of the MLPerf log at this moment, in bytes; the log has its run_start by then."""
     bertbench: str
     torch: str
     config: dict[str, Any]
     """The resolved system file."""
     rank_speeds: tuple[tuple[int, tuple[float, ...]], ...] = ()
-    """The ranks' speeds, if samples are assigned by speed: the first step of each change, and the speeds from it on."""
+    """The ranks' speeds, if samples are assigned by speed: for each change, its first step and the speeds from then on.
+    """
     sha256: dict[str, str] = Field(default_factory=dict)
-    """Of every other file of the folder."""
+    """The checksum of every other file in the folder, by the file's name."""
 
 
 def step_folder(snapshots: Path, step: int) -> Path:
@@ -58,7 +59,7 @@ def partial_folder(snapshots: Path, step: int) -> Path:
 
 
 def publish(snapshots: Path, meta: Meta, keep: int) -> None:
-    """Give a written folder its checksums and its name, on disk; drop all but the last `keep` snapshots."""
+    """Add the checksums to a written snapshot and give it its final name, on disk; remove all but the last `keep`."""
     partial = partial_folder(snapshots, meta.step)
     with_checksums = meta.model_copy(update={"sha256": _checksums(partial)})
     (partial / META_NAME).write_text(with_checksums.model_dump_json(indent=2) + "\n", encoding="utf-8")
@@ -89,14 +90,15 @@ def verified(folder: Path) -> Meta:
         name for name in meta.sha256.keys() | checksums.keys() if meta.sha256.get(name) != checksums.get(name)
     )
     if wrong:
-        raise CheckpointError(f"{folder}: changed since they were written: {', '.join(wrong)}; {remedy}")
+        raise CheckpointError(f"{folder}: files changed since they were written: {', '.join(wrong)}; {remedy}")
     return meta
 
 
 def newest(snapshots: Path) -> tuple[Path, Meta] | None:
-    """Return the last whole snapshot, with warnings about later damaged ones; None if there is none.
+    """Return the last complete snapshot, and warn of later damaged ones; None if there is none.
 
-    Raises CheckpointError if the system can't read a later one: to resume from an older one would drop it.
+    Raises CheckpointError if the system can't read a later snapshot. Resuming from an older one would delete it, but it
+    may be undamaged.
     """
     for step in sorted(_steps(snapshots), reverse=True):
         folder = step_folder(snapshots, step)

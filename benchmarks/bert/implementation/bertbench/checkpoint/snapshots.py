@@ -1,4 +1,4 @@
-"""Save snapshots during training, and load one: torch's distributed checkpoint on its own process group.
+"""Save snapshots during training, and load one, with torch's distributed checkpoint on a process group of its own.
 
 The step loop waits while a save copies the state to main memory; a thread then writes it during training.
 """
@@ -52,7 +52,7 @@ class Snapshots:
         files: ResultFiles | None,
         speeds: Speeds | None = None,
     ) -> None:
-        """Record `configuration` in each snapshot; `speeds` are those by which ranks get their samples."""
+        """Record `configuration` in each snapshot; `speeds` are those by which ranks are assigned samples."""
         self._system = system
         self._configuration = configuration
         self._speeds = speeds
@@ -78,12 +78,12 @@ class Snapshots:
     def save_last(
         self, trainer: Checkpointable, step: int, evaluations: list[tuple[int, float]], metrics: Metrics
     ) -> None:
-        """Save a snapshot after `step` steps, due or not, if the system can have any; return when it is written."""
+        """Save a snapshot after `step` steps, due or not, if the system supports any; return when it is written."""
         if self._system.no_snapshots is None and step != self._step:
             self._save(trainer, step, evaluations, metrics)
         metrics.timeline.begin(SNAPSHOT, step=step)
         self.wait()
-        self._world.barrier()  # rank 0 publishes it
+        self._world.barrier()  # until rank 0 has published it
         metrics.timeline.ended()
 
     def _save(self, trainer: Checkpointable, step: int, evaluations: list[tuple[int, float]], metrics: Metrics) -> None:
@@ -123,14 +123,14 @@ class Snapshots:
             pending.result()
 
     def load(self, trainer: Checkpointable, path: Path, meta: Meta) -> None:
-        """Load a snapshot into a new trainer of any layout; random states only into the same layout.
+        """Load a snapshot into a new trainer of any layout; random states are restored only for the same layout.
 
         Raises CheckpointError if it doesn't fit the model and the optimizer.
         """
         from bertbench.checkpoint.state_files import read_state  # noqa: PLC0415
 
         random = self._random_state()
-        # a snapshot of an older version lacks options that came later: it was taken with their defaults
+        # a snapshot of an older version lacks newer options; it was taken with what are their defaults
         parallel = {**Parallel().model_dump(), **meta.config.get("parallel", {})}
         same_ranks = meta.ranks == self._world.size and parallel == self._system.parallel.model_dump()
         read_state({**trainer.state(), **(random if same_ranks else {})}, path, self._group)
@@ -150,14 +150,14 @@ class Snapshots:
 
     @cached_property
     def _group(self) -> ProcessGroup:
-        """Return a process group of its own, so that the thread meets no collective of training."""
+        """Return a separate process group, so that the thread's collectives can't meet those of training."""
         return self._world.neighbours(self._world.size)
 
     def _publish(self, step: int, written: Future[object], meta: Meta | None) -> None:
         """Publish the snapshot, in the thread; rank 0 does so once all ranks have written.
 
-        A failed save doesn't end the run: rank 0 removes its files at once, because the log may need their room, and
-        warns; a restart would resume from the previous snapshot.
+        A failed save doesn't end the run. Rank 0 removes its files at once, because the log may need their disk space,
+        and warns that a restart would resume from the previous snapshot.
         """
         from bertbench.checkpoint.state_files import end_write  # noqa: PLC0415
 
@@ -179,7 +179,7 @@ class Snapshots:
                 )
 
     def _random_state(self) -> dict[str, Tensor]:
-        """Return the states of the CPU's generator and, on a GPU, of its own."""
+        """Return the state of the CPU's random generator and, on a GPU, that of the GPU's."""
         states = {f"random.{self._world.rank}.cpu": torch.get_rng_state()}
         if self._world.device.type == "cuda":
             states[f"random.{self._world.rank}.cuda"] = torch.cuda.get_rng_state()

@@ -1,4 +1,4 @@
-"""Check the weights that a run starts from, before its clock starts: their header only."""
+"""Check the weights that a run starts from, before its clock starts. Only their header is read."""
 
 from pathlib import Path
 
@@ -23,19 +23,19 @@ def check_start(system: System) -> None:
     source = check_weights(system, path).source
     if system.hardware.division == "closed" and not source.endswith(CHECKPOINT):
         raise ConfigError(
-            f"{path}: found weights of {source}, the closed division starts from MLPerf's {CHECKPOINT} (rule "
+            f"{path}: found weights of {source}, but the closed division starts from MLPerf's {CHECKPOINT} (rule "
             "closed-checkpoint); import that (docs/checkpoint.md), or set hardware.division to open"
         )
 
 
 def one_checkpoint(system: System, option: str, given: Path) -> None:
-    """Raise ConfigError if an option names weights and model.checkpoint was given by hand, too."""
+    """Raise ConfigError if the user gave both an option that names weights and model.checkpoint."""
     if setting := system.given.get("model.checkpoint"):
         raise ConfigError(f"{option} {given} and {setting} both name weights; leave one of them out")
 
 
 def weights_of(system: System) -> Path:
-    """Return the weights that a system names: those of its run, else model.checkpoint.
+    """Return the path of a system's weights: those of the run that it comes from, or else model.checkpoint.
 
     Raises ConfigError if it names none.
     """
@@ -48,11 +48,12 @@ def weights_of(system: System) -> Path:
 
 
 def check_weights(system: System, path: Path, entries: int | None = None) -> Weights:
-    """Open weights and check that they fit the system's model, and a vocabulary of `entries`; reads no tensor.
+    """Open weights and check that they fit the system's model and a vocabulary of `entries`, without reading tensors.
 
     Without `entries`, the vocabulary is that of the system's dataset.
 
-    Raises CheckpointError if they can't be read or belong to another model, ConfigError if to another vocabulary.
+    Raises CheckpointError if they can't be read or belong to another model, and ConfigError if they belong to another
+    vocabulary.
     """
     weights = open_weights(path)
     weights.check_fits(system.model.shape())
@@ -60,7 +61,7 @@ def check_weights(system: System, path: Path, entries: int | None = None) -> Wei
         entries = Manifest.read(data_folder(system.data.path)).tokenizer.vocab_size
     if entries > weights.real_vocab_size:
         raise ConfigError(
-            f"{path}: has a vocabulary of {weights.real_vocab_size:,} entries, the data's has {entries:,}; "
-            "use the vocabulary of the checkpoint, also to prepare a dataset"
+            f"{path}: has a vocabulary of {weights.real_vocab_size:,} entries, but the data's has {entries:,}; "
+            "use the vocabulary of the checkpoint, also when you prepare a dataset"
         )
     return weights

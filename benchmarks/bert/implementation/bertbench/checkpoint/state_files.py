@@ -1,8 +1,8 @@
-"""Write and read a run's state by torch's distributed checkpoint, which takes a process 0.4 s to import.
+"""Write and read a run's state with torch's distributed checkpoint. Importing that takes 0.4 s.
 
-Files are read without trusting them: torch reads `.metadata` with pickle, which can run code. This reader only admits
-the few classes that a snapshot of tensors needs, and refuses anything else before creating it. torch reads the tensors
-themselves as weights only.
+Files aren't trusted. torch reads `.metadata` with pickle, which can run code, so this reader only admits the few
+classes that a snapshot of tensors needs, and refuses anything else before creating it. torch reads the tensors
+themselves in its weights-only mode.
 """
 
 import pickle
@@ -31,9 +31,9 @@ _ALLOWED = {
     "torch": {"Size", "float32", "float64", "int64", "uint8"},
     "pathlib": {"PosixPath"},
 }  # fmt: skip
-"""Names by module."""
+"""The names that a snapshot may contain, by module."""
 _MOVED = {"pathlib._local": "pathlib"}
-"""Where Python 3.13 says that a path's class is; 3.11 and 3.12 have no such module."""
+"""Python 3.13 writes that the class of paths is in the module on the left, which 3.11 and 3.12 don't have."""
 
 
 def begin_write(state: dict[str, Tensor], folder: Path, group: ProcessGroup) -> "Future[object]":
@@ -53,7 +53,7 @@ def end_write(written: "Future[object]") -> None:
 
 
 def read_state(state: dict[str, Tensor], folder: Path, group: ProcessGroup | None) -> None:
-    """Fill the state; collective in `group`, and alone without one.
+    """Fill the state from a snapshot, with all ranks of `group` or, without one, in this process alone.
 
     Raises CheckpointError if a file isn't a snapshot's, or doesn't fit the state.
     """
@@ -99,7 +99,7 @@ class SnapshotReader(FileSystemReader):
         self._folder = folder
 
     def read_metadata(self, *_: Any, **__: Any) -> Metadata:
-        """Return the tensors' places.
+        """Return where each tensor is stored.
 
         Raises CheckpointError if the file can't be read, or holds anything but places in the snapshot's own files.
         """
@@ -124,5 +124,5 @@ class SnapshotReader(FileSystemReader):
 
 def _refused(path: Path, fault: str) -> CheckpointError:
     return CheckpointError(
-        f"{path}: {fault}, which bertbench's snapshots never do; resume from another one, and find out who wrote this"
+        f"{path}: {fault}; bertbench never writes such a snapshot: resume from another, and find out who wrote this one"
     )

@@ -27,7 +27,7 @@ class Piece(NamedTuple):
     tensorflow: str
     hugging_face: str
     shape: tuple[int, ...]
-    """As in Hugging Face and here; without padding."""
+    """The shape in our model and in Hugging Face's, without padding."""
 
     @property
     def transposed(self) -> bool:
@@ -36,7 +36,7 @@ class Piece(NamedTuple):
 
 
 def assemble(parts: Iterable[Piece], read: Callable[[Piece], torch.Tensor], vocab_size: int) -> dict[str, torch.Tensor]:
-    """Join the tensors that `read` returns for each piece to our parameters; rows up to vocab_size are zero."""
+    """Join the tensors that `read` returns into our parameters, and pad the vocabulary's rows with zeros."""
     import torch  # noqa: PLC0415 - see above
 
     tensors: dict[str, list[torch.Tensor]] = {}
@@ -47,7 +47,7 @@ def assemble(parts: Iterable[Piece], read: Callable[[Piece], torch.Tensor], voca
         tensors[name].append(rows.new_zeros(vocab_size - len(rows), *rows.shape[1:]))
     parameters = {}
     for name, pieces_of_parameter in tensors.items():
-        # torch.cat would copy a single one
+        # torch.cat would copy even a single tensor
         parameters[name] = torch.cat(pieces_of_parameter) if len(pieces_of_parameter) > 1 else pieces_of_parameter[0]
     return parameters
 

@@ -1,7 +1,7 @@
 """Read and write our weights file: the model's parameters in one safetensors file, described by its metadata.
 
 A fine-tuned model also has the tensors of its span head.
-Metadata, all text: format, shape (JSON of BertShape), real_vocab_size (rows of real tokens), source.
+The metadata are strings: format, shape (JSON of BertShape), real_vocab_size (rows of real tokens), source.
 """
 
 import json
@@ -33,13 +33,13 @@ class Weights:
     real_vocab_size: int
     """Entries of the vocabulary; the rows above, up to shape.vocab_size, are padding."""
     source: str
-    """The origin of the weights."""
+    """Where the weights come from, for people to read."""
     tensors: dict[str, tuple[int, ...]]
     """Shapes by name, in the model's order."""
 
     @classmethod
     def open(cls, path: Path) -> "Weights":
-        """Read the header: cheap for any file size.
+        """Read the header only, which is fast for a file of any size.
 
         Raises CheckpointError if it can't be read, is not a weights file, or contradicts its metadata.
         """
@@ -87,12 +87,12 @@ class Weights:
         return self.read_some(self.tensors)
 
     def read_some(self, names: Iterable[str]) -> dict[str, Tensor]:
-        """Return these of the tensors, on the CPU."""
+        """Return the named tensors, on the CPU."""
         with opened(self.path, _MAKE) as file:
             return {name: file.get_tensor(name) for name in names}
 
     def put_into(self, model: Bert) -> None:
-        """Load these weights into the tensors of a model that have memory.
+        """Load these weights into those tensors of a model that have memory, and skip those on the meta device.
 
         Raises CheckpointError if they can't be read or belong to a model of another shape.
         """
@@ -100,14 +100,14 @@ class Weights:
         self.copy_into(model.state_dict())
 
     def copy_into(self, tensors: Mapping[str, Tensor]) -> None:
-        """Copy the file's tensors into those of the same names that have memory."""
+        """Copy the file's tensors into those of the same names, except tensors on the meta device."""
         wanted = [name for name, tensor in tensors.items() if name in self.tensors and not tensor.is_meta]
         for name, read in self.read_some(wanted).items():
             tensors[name].copy_(read)
 
     @property
     def vocabulary(self) -> Path:
-        """Return the path of the vocab.txt that a run writes beside its weights."""
+        """Return the path of the vocab.txt that a run writes next to its weights."""
         return self.path.parent / VOCAB_NAME
 
     def sha256(self) -> str:
@@ -116,7 +116,7 @@ class Weights:
 
 
 def write_weights(path: Path, tensors: dict[str, Tensor], shape: BertShape, real_vocab_size: int, source: str) -> None:
-    """Write parameters named as in the model's state_dict; whole or not at all.
+    """Write parameters, named as in the model's state_dict, to a new file, completely or not at all.
 
     Raises CheckpointError if the file exists or can't be written, or if a tensor isn't the model's.
     """

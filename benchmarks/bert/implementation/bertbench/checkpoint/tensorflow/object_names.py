@@ -3,7 +3,7 @@
 A TensorFlow 2 checkpoint names a tensor by the path of Python attributes that leads to it, for example
 `encoder/layer_with_weights-4/_attention_layer/_query_dense/kernel/.ATTRIBUTES/VARIABLE_VALUE`, and holds a graph of
 these objects with each variable's own name, for example `transformer/layer_0/self_attention/query/kernel`.
-A known own name decides, else the path.
+If the variable's own name is known, it decides; otherwise the path does.
 Names: tensorflow/models, official/nlp (BertEncoder, MaskedLM, Classification, and its TensorFlow 1 converter).
 """
 
@@ -47,7 +47,7 @@ _IN_HEADS = {
     "classification/(?:layer_with_weights-0|logits|_logits_layer)/bias": "cls/seq_relationship/output_bias",
 }
 
-_FIRST_LAYER = 4  # of layer_with_weights: words, positions, segments and LayerNorm come before
+_FIRST_LAYER = 4  # number in layer_with_weights-4; words, positions, segments and LayerNorm have 0 to 3
 _IN_LAYER = {
     rf"_attention_layer/_(query|key|value)_dense/{_WEIGHT}": "attention/self/{}/{}",
     rf"(?:_attention_layer/_output_dense|_attention_output_dense)/{_WEIGHT}": "attention/output/dense/{}",

@@ -16,7 +16,7 @@ def decompress(data: bytes) -> bytes:
     while at < len(data):
         tag = data[at]
         kind, rest = tag & 3, tag >> 2
-        # what follows the tag: the length of a literal, from 60 on, or the offset of a copy
+        # number of bytes after the tag: they hold the length of a literal above 60 bytes, or the offset of a copy
         extra = (max(0, rest - 59), 1, 2, 4)[kind]
         number = int.from_bytes(data[at + 1 : at + 1 + extra], "little")
         at += 1 + extra

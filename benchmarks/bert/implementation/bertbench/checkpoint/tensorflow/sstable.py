@@ -1,7 +1,8 @@
 """Read a table of sorted keys, the format of a TensorFlow checkpoint's .index file.
 
 Format: LevelDB's table_format.md, as tensorflow/core/lib/io/format.cc writes it. A footer of 48 bytes points to the
-index block, which points to the data blocks; after each block stand its compression and a masked CRC-32C of both.
+index block, which points to the data blocks. Each block is followed by its compression type and a masked CRC-32C of
+both.
 """
 
 from collections.abc import Iterator

@@ -27,12 +27,12 @@ class BundleEntry:
     """One tensor as the index describes it."""
 
     type: int
-    """By TensorFlow's number (types.proto)."""
+    """TensorFlow's number of the data type (types.proto)."""
     shape: tuple[int, ...]
     shard: int
     offset: int
     size: int
-    """Bytes."""
+    """In bytes."""
     checksum: int
     """Masked CRC-32C of the bytes."""
     slices: int
@@ -69,7 +69,7 @@ class Bundle:
         return cls(prefix, entries, shards)
 
     def read(self, name: str) -> NDArray[np.float32]:
-        """Return one tensor, on the mapped file: read-only, checked against its checksum.
+        """Return one tensor after verifying its checksum, as a read-only view of the mapped file.
 
         Raises CheckpointError if it is partitioned, not float32, or damaged.
         """
@@ -81,7 +81,8 @@ class Bundle:
             )
         if entry.type != _FLOAT:
             raise CheckpointError(
-                f"{self.prefix}: {name}: found type {entry.type}, expected {_FLOAT}, float32; save the checkpoint in it"
+                f"{self.prefix}: {name}: found type {entry.type}, expected {_FLOAT} (float32); "
+                "save the checkpoint in float32"
             )
         data, path = self._bytes(name, entry)
         if masked(_crc32c(data)) != entry.checksum:
