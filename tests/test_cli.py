@@ -137,7 +137,7 @@ REFUSED = {
     "train cpu_demo --momentum .9": "given with --set: --set optimizer.muon.momentum=.9",
     "estimate cpu_demo --global-batch 3": "given with --set: --set data.global_batch_size=3",
     "train cpu_demo --sede 3": "unrecognized arguments: --sede 3; did you mean --seed?",
-    "config init --lr 1e-3": "in the commands that read it, by --set optimizer.learning_rate=1e-3",
+    "config init --lr 1e-3": "in the commands that read it, with --set optimizer.learning_rate=1e-3",
     "config init --gpu-modle h100": "unrecognized arguments: --gpu-modle h100; did you mean --gpu-model?",
     **{
         f"{command} --seed={seed}": f"argument --seed: {seed!r}: expected a whole number of at least 0"

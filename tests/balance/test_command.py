@@ -146,7 +146,7 @@ def test_quotas_are_simulated_beside_the_shares_of_the_dataset(
     assert tokens["stratified"] == pytest.approx(11, abs=0.1)
     assert "\n  stratified_presort 2,2 " in printed(*words, "--batch", 4, *methods, "--strata-quotas", "2,2")
     refused = {
-        "2,2,1": "found 3 quotas for 2 strata (--strata-edges)", "2,3": "sum to 5, which must be the batch; give --bat",
+        "2,2,1": "found 3 quotas for 2 strata (--strata-edges)", "2,3": "sum to 5, which must equal the batch; give",
         "-1,5": "expected whole numbers of at least 0", "x": "expected whole numbers",
     }  # fmt: skip
     for quotas, why in refused.items():

@@ -67,8 +67,11 @@ def test_the_report_as_json_counts_as_the_lines_do(published: Path, answer: Answ
 @pytest.mark.parametrize(
     ("words", "expected"),
     [
-        (["checkpoint", "import", "--from-hf", "DIR", "--config", "C", "--out", "F"], "--config needs --from-tf"),
-        (["checkpoint", "import", "--from-tf", "DIR/x", "--out", "F"], "--config needs --from-tf"),
+        (
+            ["checkpoint", "import", "--from-hf", "DIR", "--config", "C", "--out", "F"],
+            "--from-tf and --config go together",
+        ),
+        (["checkpoint", "import", "--from-tf", "DIR/x", "--out", "F"], "--from-tf and --config go together"),
         (["checkpoint", "import", "--from-hf", "DIR/none", "--out", "F"], "none/config.json: cannot be read"),
         (["checkpoint", "show", "DIR/none"], "found nothing there"),
         (["evaluate", "TINY"], "tiny: has no model.checkpoint; name a weights file with --weights"),

@@ -95,7 +95,7 @@ def test_a_shuffle_is_a_permutation_that_its_seed_repeats(
     [
         (["prepare", "--recipe", "mlperf"], "give --text FILE..., --vocab vocab.txt and --out DIR"),
         (["prepare", "--dupe-factor", "3"], "--dupe-factor: only with --recipe mlperf"),
-        ([*MLPERF, "--text", "T", "--vocab", "V", "--workers", "0"], "--workers 0: expected at least 1"),
+        ([*MLPERF, "--text", "T", "--vocab", "V", "--workers", "0"], "0: expected a whole number of at least 1"),
         ([*MLPERF, "--text", "missing", "--vocab", "V"], "missing: cannot be read"),
         ([*MLPERF, "--text", "EMPTY", "--vocab", "V"], "EMPTY: holds no text"),
         (["prepare", "--recipe", "mlperf", "--text", "T", "--vocab", "V", "--out", "T/O"], "written (File exists)"),

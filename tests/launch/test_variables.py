@@ -387,7 +387,7 @@ def test_a_dry_run_is_a_whole_command_in_another_shell(
     assert exports == f"export DATADIR={tmp_path}/data NCCL_IB_HCA=mlx5_0,mlx5_1"
     assert all(line.startswith("torchrun ") and "optimizer.learning_rate=0.0004" in line for line in lines)
     assert main(["launch", "dgxa100_n2", "--dry-run", "--runs", "3"]) == 0
-    assert "--runs 3: the lines start one run; start them once for each run" in capsys.readouterr().err
+    assert "--runs 3: these commands start one run; repeat them for each run" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("kind", ["trainjob", "jobset"])

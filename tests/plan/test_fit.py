@@ -74,7 +74,7 @@ def test_without_a_known_memory_a_part_keeps_its_samples(tiny_file: str, tmp_pat
 REFUSED = {
     "dgxa100_n1 --gpus 3": "448 of dgxa100_n1 doesn't divide over 3 data-parallel ranks; choose",
     "dgxa100_n16 --gpus 12": "has nodes of 8; choose at most 8, or a multiple: 8 or 16",
-    "dgxa100_n1 --gpus 2 --memory nan": "--memory nan: expected the GB of a device, above 0",
+    "dgxa100_n1 --gpus 2 --memory nan": "--memory nan: expected the memory of a device in GB, above 0",
     "dgxa100_n1 --gpus 8 --memory 4": "on each device even with one sample at a time, it has 4",
     "bert10b_n128 --gpus 64": "a pipeline accumulates over its microbatches",
     "dgxa100_n1 --gpus 1 --out there.json": "--out there.json: expected a new file that ends in .json",
@@ -91,6 +91,6 @@ def test_what_cannot_fit_is_refused_in_one_line(
     doing, refusal = printed(
         "config", "scale", *words.split(), code=2
     ).splitlines()  # on standard error, if on nothing else
-    assert doing == "bertbench config scale: counts memory ..."
+    assert doing == "bertbench config scale: counting memory ..."
     assert expected in refusal
     assert [path.name for path in tmp_path.iterdir()] == ["there.json"]

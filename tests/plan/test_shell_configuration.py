@@ -176,7 +176,7 @@ def test_a_file_of_one_s_own_names_its_system_by_path(tmp_path: Path, printed: P
     assert honoured(exported).overrides == []
     assert honoured({**exported, "LR": "1e-3"}).overrides == ["optimizer.learning_rate=0.001"]
     file.write_text("export LR=1\n")
-    assert "exists with other content" in printed("config", "export", mine, "--shell", "--out", tmp_path, code=2)
+    assert "exists with different content" in printed("config", "export", mine, "--shell", "--out", tmp_path, code=2)
     assert file.read_text() == "export LR=1\n"
 
 
@@ -199,7 +199,7 @@ def test_without_a_forecast_the_time_limit_is_the_system_file_s(tmp_path: Path, 
             "dgxa100_n8_open --shell --set schedule.max_steps=77",
             "a run would refuse this configuration file: MAX_STEPS",
         ),
-        ("dgxa100_n8 --out x", "--out x: is for --shell"),
+        ("dgxa100_n8 --out x", "--out x: only with --shell"),
         ("dgxa100_n8 --shell --out /nowhere", "/nowhere/config_DGXA100_8x8x48x1.sh: cannot be written"),
     ],
 )

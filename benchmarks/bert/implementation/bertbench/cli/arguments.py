@@ -24,16 +24,16 @@ _WITHOUT_PRE_TRAINING = ("config show", "config export")
 
 
 def add_path(parser: argparse._ActionsContainer, name: str, metavar: str, text: str, **more: Any) -> None:
-    """Add an argument that is a path; `more` is argparse's."""
+    """Add an argument that is a path; `more` goes to argparse."""
     parser.add_argument(name, type=Path, metavar=metavar, help=text, **more)
 
 
 def add_number(parser: argparse._ActionsContainer, name: str, metavar: str, text: str, **more: Any) -> None:
-    """Add an option that is a whole number of at least 1; the command line raises ConfigError for others."""
+    """Add an option that is a whole number of at least 1; any other value raises ConfigError."""
 
     def number(word: str) -> int:
         if not word.isdecimal() or int(word) < 1:
-            raise ConfigError(f"{name} {word}: expected at least 1")
+            raise ConfigError(f"{name} {word}: expected a whole number of at least 1")
         return int(word)
 
     parser.add_argument(name, type=number, metavar=metavar, help=text, **more)
@@ -45,10 +45,13 @@ def add_flag(parser: argparse._ActionsContainer, name: str, text: str) -> None:
 
 
 def add_ruleset(parser: argparse.ArgumentParser, text: str, of_each_log: bool = False) -> None:
-    """Add --ruleset, one of the official checker's; by default the newest with BERT, or None: the one of each log."""
+    """Add --ruleset, which takes the official checker's rulesets.
+
+    The default is the newest one with BERT or, if `of_each_log`, None: each log's own.
+    """
     from compliance import DEFAULT_RULESET, rulesets
 
-    default = f"the one that a log says, else {DEFAULT_RULESET}" if of_each_log else DEFAULT_RULESET
+    default = f"each log's own, or {DEFAULT_RULESET} if a log names none" if of_each_log else DEFAULT_RULESET
     parser.add_argument(
         "--ruleset",
         default=None if of_each_log else DEFAULT_RULESET,
@@ -90,8 +93,8 @@ def _systems(**_: object) -> list[str]:
 
 
 def passed_on(arguments: argparse.Namespace, *names: str, **changed: object) -> list[str]:
-    """Return --set and the named options as words for another process: those that are given, or `changed`."""
-    as_json = bool(vars(arguments).get("json"))  # the option has no value: ours is the command's name
+    """Return --set and the named options, if given, as words for another process; `changed` has other values."""
+    as_json = bool(vars(arguments).get("json"))  # the option takes no value; this one is the command's name
     values = {**vars(arguments), "set": arguments.overrides, "json": as_json, **changed}
     words = []
     for name in ("set", *names):
@@ -119,14 +122,14 @@ def whole_numbers(option: str, text: str, least: int = 1) -> list[int]:
         numbers = [least - 1]
     if min(numbers) < least:
         kind = "positive whole numbers" if least == 1 else f"whole numbers of at least {least}"
-        raise ConfigError(f"{option} {text}: expected {kind} with commas between them, such as 8,64")
+        raise ConfigError(f"{option} {text}: expected {kind}, separated by commas, such as 8,64")
     return numbers
 
 
 def words_of(text: str, option: str, known: Collection[Word]) -> list[Word]:
     """Return the words of an option's comma-separated list, in the order of `known`.
 
-    Raises ConfigError for others.
+    Raises ConfigError for unknown words.
     """
     words = text.split(",")
     if unknown := [word for word in words if word not in known]:
@@ -135,7 +138,7 @@ def words_of(text: str, option: str, known: Collection[Word]) -> list[Word]:
 
 
 def add_gpu_model(parser: argparse.ArgumentParser, text: str, *, any_name: bool = False) -> None:
-    """Add --gpu-model, whose cards are one list in every command; `any_name` also takes names that aren't in it."""
+    """Add --gpu-model, which takes the same names in every command, and with `any_name` any other name too."""
     from bertbench.config.load import gpu_models
 
     others = ", or any other name, which is written as given" if any_name else ""
@@ -163,9 +166,9 @@ def add_starting_weights(parser: argparse.ArgumentParser) -> None:
 
 
 def _weights_setting(path: str) -> str:
-    """Return the override of model.checkpoint that --weights stands for.
+    """Return --weights as an override of model.checkpoint.
 
-    Weights in the folder of data keep their name there, because a container has that folder in another place.
+    Weights in the data folder are named relative to it, because a container mounts that folder elsewhere.
     """
     from bertbench.common.paths import data_folder
     from bertbench.config.load import Override
@@ -183,7 +186,7 @@ def check_new_file(out: Path | None) -> None:
 
 
 def emit(as_json: str, content: object, *lines: str) -> None:
-    """Print `content` as the answer of the command that `as_json` names, else the lines unless they are empty."""
+    """Print `content` as JSON if `as_json` has the command's name, or else the lines if there are any."""
     if as_json:
         print(answer_json(as_json, content))
     elif text := "\n".join(lines):
@@ -191,23 +194,23 @@ def emit(as_json: str, content: object, *lines: str) -> None:
 
 
 def emit_document(content: object) -> None:
-    """Print JSON in a form of its own, with or without --json: a file that other programs read."""
+    """Print JSON as a file for other programs: the same with and without --json."""
     print(strict_json(content))
 
 
 def say(*lines: object) -> None:
-    """Print lines on standard error: what is no answer."""
+    """Print lines that aren't part of the command's answer, on standard error."""
     for line in lines:
         print(line, file=sys.stderr)
 
 
 def announce(arguments: argparse.Namespace, doing: str) -> None:
-    """Say on standard error what a command does before code loads that takes seconds."""
+    """Print on standard error what a command is doing, before it imports code that takes seconds to load."""
     print(f"bertbench {arguments.command}: {doing} ...", file=sys.stderr, flush=True)
 
 
 def system_of(arguments: argparse.Namespace) -> "System":
-    """Return the system that a command is called with, --set applied.
+    """Return the system that a command is called with, with --set applied.
 
     Raises ConfigError as `load_system` does, and for settings that the command can't honour or that a file for
     fine-tuning leaves out.
@@ -223,7 +226,7 @@ def system_of(arguments: argparse.Namespace) -> "System":
             return load_finetuning(arguments.system, arguments.overrides)
         system = load_system(arguments.system, arguments.overrides)
     except ConfigError:
-        # how an unread setting would have to fit the others is of no use: say first that it isn't read
+        # that a setting which isn't read doesn't fit the others is no help: report first that it isn't read
         for declared in _declared(arguments):
             check_overrides(arguments.overrides, declared)
         raise
@@ -235,7 +238,7 @@ def system_of(arguments: argparse.Namespace) -> "System":
 
 
 def _check_one_checkpoint(overrides: Collection[str]) -> None:
-    """Raise ConfigError if --weights is given, and other weights too: the last would win in silence."""
+    """Raise ConfigError if --weights is given together with other weights: the last ones would win without a word."""
     from bertbench.config.load import Override, option_of
 
     naming_weights = [override for override in overrides if override.partition("=")[0] == _CHECKPOINT]
@@ -246,7 +249,7 @@ def _check_one_checkpoint(overrides: Collection[str]) -> None:
 
 
 def say_unread(system: "System", arguments: argparse.Namespace) -> None:
-    """Name what the system file says and the command doesn't read, in one line, if there is any."""
+    """Print a line that names the system file's settings that the command doesn't read, if there are any."""
     from bertbench.config.unread import unread_line
 
     command = "train" if arguments.command == "launch" else arguments.command
@@ -272,7 +275,7 @@ def _declared(arguments: argparse.Namespace) -> list[str]:
 
 
 def write_file(path: Path, text: str, option: str = "--html") -> None:
-    """Write the file of an option. Raises ConfigError, naming the option, if it cannot be written."""
+    """Write the file that an option names. Raises ConfigError, with the option, if it can't be written."""
     try:
         path.write_text(text, encoding="utf-8", errors="replace")  # a log may hold half of a surrogate pair
     except OSError as error:

@@ -30,7 +30,7 @@ def add_import_arguments(parser: argparse.ArgumentParser) -> None:
     )  # fmt: skip
     add_path(
         origin, "--from-hf", "DIR",
-        "folder with the config.json and model.safetensors of a BERT, whole or in shards; or its file",
+        "folder with a BERT's config.json and model.safetensors (or its shards and index), or one of these files",
     )  # fmt: skip
     add_path(parser, "--config", "FILE", "bert_config.json; with --from-tf")
     add_path(parser, "--out", "FILE", "weights file to write", required=True)
@@ -41,7 +41,7 @@ def add_import_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def import_checkpoint(arguments: argparse.Namespace) -> int:
-    """Convert a TensorFlow or Hugging Face checkpoint to our weights file; list each tensor's use first."""
+    """Convert a TensorFlow or Hugging Face checkpoint to our weights file; first list which tensors are used."""
     from bertbench.checkpoint.conversion import convert_checkpoint, padded_vocabulary
     from bertbench.checkpoint.hugging_face import open_hugging_face
     from bertbench.checkpoint.tensorflow.reader import open_tensorflow
@@ -49,7 +49,7 @@ def import_checkpoint(arguments: argparse.Namespace) -> int:
     from_tensorflow = arguments.from_tf is not None
     has_config = arguments.config is not None
     if from_tensorflow != has_config:
-        raise ConfigError("--config needs --from-tf: it names the checkpoint's bert_config.json")
+        raise ConfigError("--from-tf and --config go together: --config names the checkpoint's bert_config.json")
     if from_tensorflow:
         prefix: Path = arguments.from_tf
         origin = open_tensorflow(prefix.with_name(prefix.name.removesuffix(".index")), arguments.config)
@@ -141,7 +141,7 @@ def add_evaluate_arguments(parser: argparse.ArgumentParser) -> None:
 def evaluate(arguments: argparse.Namespace) -> int:
     """Print the accuracy of weights on the evaluation set, on rank 0.
 
-    Called directly it is one process; started by torchrun or Slurm, ranks share the samples.
+    Called directly, it is one process. Started by torchrun or Slurm, the ranks share the samples.
     """
     system = system_of(arguments)
     from bertbench.checkpoint.start import one_checkpoint, weights_of
@@ -158,7 +158,7 @@ def evaluate(arguments: argparse.Namespace) -> int:
         return 0
     say_unread(system, arguments)
     content = {
-        "checkpoint": str(path),  # their name before --weights
+        "checkpoint": str(path),  # the field's name before it became `weights`
         "weights": str(path),
         "source": score.source,
         "data": str(score.data),
@@ -198,7 +198,7 @@ def fill_mask(arguments: argparse.Namespace) -> int:
     masks = predicted(weights, vocabulary, arguments.text, arguments.top)
     content = {
         "text": arguments.text,
-        "checkpoint": str(weights.path),  # their name before --weights
+        "checkpoint": str(weights.path),  # the field's name before it became `weights`
         "weights": str(weights.path),
         "source": weights.source,
         "masks": masks,

@@ -1,4 +1,4 @@
-"""List the commands: their names, the lines of the help, and the functions that add their arguments and run them."""
+"""List the commands: their names, their help, and the functions that add their arguments and run them."""
 
 import argparse
 import importlib
@@ -32,7 +32,7 @@ class Command(NamedTuple):
     """Whether it honours the variables that published submissions export (launch/variables.py)."""
 
     takes_sbatch_options: bool = False
-    """Whether options for sbatch may follow after --: the field `sbatch_options` has them."""
+    """Whether options for sbatch may follow after --; they are passed as `sbatch_options`."""
 
     reads_words: bool = False
     """Whether it parses its own arguments, because it is another program."""
@@ -111,20 +111,20 @@ GROUPS: dict[str, tuple[Command, ...]] = {
     "submit": (
         Command("judge", "check logs against MLPerf's rules (also: python -m compliance)",
                 submitting.add_judge_arguments, submitting.judge, reads_words=True),
-        Command("rcp", "make a reference convergence point, or judge runs by one",
+        Command("rcp", "make a reference convergence point, or compare runs with one",
                 submitting.add_rcp_arguments, submitting.rcp),
         Command("package", "build a submission package",
                 submitting.add_package_arguments, submitting.package),
     ),
 }  # fmt: skip
-"""Commands in the order in which one meets them."""
+"""The commands, in the order in which a user needs them."""
 COMMANDS = tuple(command for group in GROUPS.values() for command in group)
 
 
 def callable_by(words: Sequence[str]) -> tuple[Command, ...]:
-    """Return the commands that `words` may call: the laboratory's too if they begin with its name.
+    """Return the commands that `words` may call; those of the laboratory are added if the first word is `lab`.
 
-    Raises ConfigError if they do and this is no checkout.
+    Raises ConfigError if it is, but this isn't a checkout.
     """
     if not words or words[0] != "lab":
         return COMMANDS

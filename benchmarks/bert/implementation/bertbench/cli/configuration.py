@@ -87,7 +87,7 @@ def show(arguments: argparse.Namespace) -> int:
 
 
 def add_export_arguments(parser: argparse.ArgumentParser) -> None:
-    """Add the form and the system."""
+    """Add the output's format and the system."""
     add_flag(
         parser, "--shell",
         "the file that published submissions source before `sbatch run.sub`, such as config_DGXA100_8x8x48x1.sh",
@@ -97,12 +97,12 @@ def add_export_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def export(arguments: argparse.Namespace) -> int:
-    """Print a system's resolved configuration for other programs: JSON with or without --json, or a shell's."""
+    """Print a system's resolved configuration for other programs: as JSON, with or without --json, or for a shell."""
     system = system_of(arguments)
     if arguments.shell:
         return _export_shell(system, arguments.out, arguments.json)
     if arguments.out is not None:
-        raise ConfigError(f"--out {arguments.out}: is for --shell; add that, or redirect the output to a file")
+        raise ConfigError(f"--out {arguments.out}: only with --shell; add that, or redirect the output to a file")
     emit_document(system.model_dump(mode="json", by_alias=True))
     return 0
 
@@ -115,7 +115,7 @@ def _export_shell(system: "System", folder: Path | None, as_json: str) -> int:
     if path is None:
         say(f"these are the contents of {configuration.file_name}; --out DIR writes the file")
     elif path.exists() and path.read_bytes() != configuration.text.encode():
-        raise ConfigError(f"{path}: exists with other content; remove it, or give another folder with --out")
+        raise ConfigError(f"{path}: exists with different content; remove it, or name another folder with --out")
     else:
         write_file(path, configuration.text, "--out")
     content = {
@@ -161,7 +161,7 @@ def init(arguments: argparse.Namespace) -> int:
     describes_cluster = (arguments.gpus, arguments.gpu_model, arguments.batch, arguments.origin) != (None,) * 4
     if arguments.nodes == 1 and not describes_cluster:
         return _init_this_machine(arguments)
-    announce(arguments, "compares known batches")
+    announce(arguments, "comparing known batches")
     from bertbench.config import load_system
     from bertbench.plan.known_points import point_of
     from bertbench.plan.new_system import new_system
@@ -182,8 +182,8 @@ def init(arguments: argparse.Namespace) -> int:
 
 
 def _init_this_machine(arguments: argparse.Namespace) -> int:
-    """Write the file of the machine at hand, and say which commands run it."""
-    announce(arguments, "describes this machine")
+    """Write a system file for this machine, and print the commands that use it."""
+    announce(arguments, "describing this machine")
     from bertbench.distributed.cores import available_cores
     from bertbench.machine.describe import describe
     from bertbench.machine.gpu_support import torch_architectures
@@ -216,7 +216,8 @@ def add_scale_arguments(parser: argparse.ArgumentParser) -> None:
     add_gpu_model(parser, "model of the devices (default: the system file's)")
     parser.add_argument(
         "--memory", type=float, metavar="GB",
-        help="memory of each device; also for models that aren't listed (default: the model's, or the system file's)",
+        help="memory of each device, for example of a model that isn't listed (default: the model's, or the system "
+        "file's)",
     )  # fmt: skip
     add_path(parser, "--out", "FILE", "write FILE, which ends in .json (default: print it)")
     parser.set_defaults(overrides=[])  # the new file extends a system, without overrides
@@ -225,12 +226,12 @@ def add_scale_arguments(parser: argparse.ArgumentParser) -> None:
 def scale(arguments: argparse.Namespace) -> int:
     """Write or print a file that adapts a system to fewer or smaller devices; notes go to standard error."""
     system = system_of(arguments)
-    announce(arguments, "counts memory")
+    announce(arguments, "counting memory")
     from bertbench.plan.fit import fit_system
 
     limit: float | None = arguments.memory
     if limit is not None and not 0 < limit < math.inf:
-        raise ConfigError(f"--memory {limit:g}: expected the GB of a device, above 0")
+        raise ConfigError(f"--memory {limit:g}: expected the memory of a device in GB, above 0")
     check_new_file(arguments.out)
     path = arguments.out or Path(f"{system.name}_g{arguments.gpus}.json")
     made, memory_gb = fit_system(system, arguments.gpus, limit, path, arguments.gpu_model)
@@ -246,7 +247,7 @@ def scale(arguments: argparse.Namespace) -> int:
 
 
 def _write_system(made: "NewSystem", out: Path | None, as_json: str, content: object) -> None:
-    """Write or print a new system's file, or print `content` as JSON; say what its user should know."""
+    """Write or print a new system's file, or print `content` as JSON; also print the notes for its user."""
     text = json.dumps(made.content, indent=2) + "\n"
     say(*made.notes)
     if out is None:
@@ -271,6 +272,6 @@ def env(arguments: argparse.Namespace) -> int:
     blank = [name for name, value in description.items() if not value]
     say(f"left blank, for you to fill in: {', '.join(blank)}")
     quota = quota_cores()
-    limit = "no quota of time" if quota is None else f"quota of the control group: {quota:g}"
+    limit = "no CPU quota" if quota is None else f"CPU quota of the control group: {quota:g}"
     say(f"cores that ranks on this machine share: {available_cores()} (allowed: {allowed_cores()}; {limit})")
     return 0

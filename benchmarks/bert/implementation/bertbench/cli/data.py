@@ -32,7 +32,7 @@ _CONVERSION_ONLY = ("vocab_size", "split", "shard_samples")
 _MLPERF_ONLY = ("dupe_factor", "seed", "workers", "select_eval")
 
 Made = tuple[Path, "Manifest", bool]
-"""A dataset's folder, its manifest, and whether it was there before."""
+"""A dataset's folder, its manifest, and whether it existed before."""
 
 
 def add_prepare_arguments(parser: argparse.ArgumentParser) -> None:
@@ -80,7 +80,7 @@ def prepare(arguments: argparse.Namespace) -> int:
     if not converts:
         _refuse(arguments, _CONVERSION_ONLY, "published samples: --from-hdf5 or --from-tfrecord")
     if not follows_mlperf:
-        _refuse(arguments, _MLPERF_ONLY, "--recipe mlperf; else use --set data.recipe.NAME=VALUE")
+        _refuse(arguments, _MLPERF_ONLY, "--recipe mlperf; otherwise use --set data.recipe.NAME=VALUE")
     if converts and follows_mlperf:
         raise ConfigError("--recipe mlperf makes samples from text; leave it out, or --from-hdf5 and --from-tfrecord")
     if (converts or follows_mlperf) and (arguments.system or arguments.overrides):
@@ -99,7 +99,7 @@ def prepare(arguments: argparse.Namespace) -> int:
 
 
 def _refuse(arguments: argparse.Namespace, names: tuple[str, ...], expected: str) -> None:
-    """Raise ConfigError if one of these options is given, which go with `expected` only."""
+    """Raise ConfigError if one of these options, which go only with `expected`, is given."""
     for name in names:
         if getattr(arguments, name) is not None:
             raise ConfigError(f"--{name.replace('_', '-')}: only with {expected}")
@@ -175,7 +175,7 @@ def recipe_of(system: "System") -> "TextRecipe":
 
 
 def _report_dataset(arguments: argparse.Namespace, progress: "Progress", made: Made) -> None:
-    """Print what a dataset holds, and whether it was there before."""
+    """Print what a dataset holds, and whether it existed before."""
     folder, manifest, existed = made
     samples = ", ".join(f"{split.samples:,} {name} samples" for name, split in manifest.splits().items())
     progress.message(f"{'reusing' if existed else 'wrote'} {folder}: {samples}")
@@ -191,7 +191,7 @@ def add_verify_arguments(parser: argparse.ArgumentParser) -> None:
 def verify(arguments: argparse.Namespace) -> int:
     """Check a dataset, or a download of MLCommons' files: 0 without problems, 1 with one line per problem.
 
-    Of a dataset it recomputes checksums and counts, and with --against it compares the samples with another's.
+    For a dataset, it recomputes checksums and counts. With --against, it compares the samples with another dataset's.
     """
     from bertbench.common.progress import Progress
     from bertbench.data.store.verify import differing_splits
@@ -210,14 +210,14 @@ def verify(arguments: argparse.Namespace) -> int:
     content = {"path": str(arguments.folder), "ok": not problems, "problems": problems, "splits": splits}
     counts = [f"{split.samples:,} {name} samples" for name, split in checked.multisets.items()]
     same = [f"the same as in {arguments.against}"] if arguments.against else []
-    text = ", ".join((*counts, "all valid, as the manifest says", *same))
+    text = ", ".join((*counts, "all valid and as the manifest says", *same))
     emit(arguments.json, content, "" if problems else f"{arguments.folder}: {text}")
     say(*problems)
     return 1 if problems else 0
 
 
 def _is_download(folder: Path) -> bool:
-    """Return whether a folder is to be checked as a download: it is no dataset."""
+    """Return whether to check a folder as a download, because it isn't a dataset."""
     from bertbench.common.system_faults import exists
     from bertbench.data.store.manifest import MANIFEST_NAME
 
@@ -285,7 +285,7 @@ def add_export_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--layout", required=True, choices=list(LAYOUTS), help="layout to write (docs/formats.md)")
     target = parser.add_mutually_exclusive_group(required=True)
     add_path(target, "--out", "DIR", "folder to make")
-    add_flag(target, "--size-only", "with --layout tfrecord: compute the sizes of the files, write nothing")
+    add_flag(target, "--size-only", "with --layout tfrecord: print the sizes of the files, without writing them")
     parser.add_argument("--split", choices=["train", "eval"], default="train", help="split to write (default train)")
 
 
@@ -309,7 +309,7 @@ def export(arguments: argparse.Namespace) -> int:
 
 
 def _print_sizes(dataset: "Dataset", as_json: str) -> int:
-    """Print the sizes of a dataset's TFRecords beside those that MLCommons publishes."""
+    """Print the sizes of a dataset's TFRecords, and compare them with those that MLCommons publishes."""
     from bertbench.common.progress import Progress
     from bertbench.data.formats.export import tfrecords
     from bertbench.data.mlcommons.reference_tfrecords import published_bytes, size_differences

@@ -33,7 +33,7 @@ def add_squad_arguments(parser: argparse.ArgumentParser) -> None:
         "--set finetune.epochs=3. docs/finetuning.md lists the output files."
     )
     add_path(parser, "--dev", "FILE", "questions to answer after every epoch, SQuAD 1.1 or 2.0", required=True)
-    parser.add_argument("--system", help=f"{SYSTEM_HELP}; required unless --score is given, and so are the next three")
+    parser.add_argument("--system", help=f"{SYSTEM_HELP}; required without --score, like the next three options")
     add_path(parser, "--train", "FILE", "questions to train on, SQuAD 1.1 or 2.0")
     add_path(parser, "--vocab", "FILE", "the model's vocab.txt")
     add_path(parser, "--out", "DIR", "folder to make, or an empty one")
@@ -43,14 +43,13 @@ def add_squad_arguments(parser: argparse.ArgumentParser) -> None:
     )  # fmt: skip
     parser.add_argument(
         "--seed", type=seed,
-        help="random seed; the seed of a logged run repeats it, bit for bit on a CPU (default: from the system's "
-        "entropy)",
+        help="random seed; the seed of a logged run repeats that run, bit for bit on a CPU (default: chosen at random)",
     )  # fmt: skip
     add_system_arguments(parser)
     add_path(
         parser, "--score", "PREDICTIONS",
-        "score predictions for --dev, don't train: a JSON object {question id: answer}, with \"\" for no answer; "
-        "a question without a prediction counts as wrong",
+        "score these predictions for --dev, without training: a JSON object {question id: answer}, with \"\" for no "
+        "answer; a question without a prediction counts as wrong",
     )  # fmt: skip
     parser.set_defaults(usage_error=parser.error)
 
@@ -58,7 +57,7 @@ def add_squad_arguments(parser: argparse.ArgumentParser) -> None:
 def squad(arguments: argparse.Namespace) -> int:
     """Fine-tune on SQuAD and answer the development questions: 0 after all epochs, 1 or 2 on failure.
 
-    Called directly it starts the system's ranks; started by torchrun or Slurm it is one of them.
+    Called directly, it starts the system's ranks. Started by torchrun or Slurm, it is one of them.
     """
     if arguments.score is not None:
         return _score(arguments)
@@ -117,7 +116,7 @@ def _score(arguments: argparse.Namespace) -> int:
     from bertbench.finetune.squad import read_squad
 
     questions = read_squad(arguments.dev)
-    remedy = "give {question id: answer}, for no answer an empty one"
+    remedy = 'give a JSON object {question id: answer}, with "" for no answer'
     predictions: dict[str, str] = read_as(arguments.score, dict[str, str], DataError, remedy)
     if missing := {question.id for question in questions} - predictions.keys():
         say(f"warning: {arguments.score}: no prediction for {len(missing):,} questions, which count as wrong")

@@ -67,7 +67,7 @@ def watch(arguments: argparse.Namespace) -> int:
     with Live(terminal_page(state, run, console.width), console=console, auto_refresh=False) as live:
         while state.status == "running":
             time.sleep(_EVERY_S)
-            with suppress(OSError):  # of a file system that comes back: the page stays as it is
+            with suppress(OSError):  # a file system may come back; until then the page stays as it is
                 state = look()
             live.update(terminal_page(state, run, console.width), refresh=True)
     return 0
@@ -117,9 +117,9 @@ def _list_runs(arguments: argparse.Namespace, folders: list[Path]) -> int:
     rows = [listed(log, arguments.ruleset) | {"run": shown_path(log), "log": str(log)} for log in logs]
     no_logs = [log for log, row in zip(logs, rows, strict=True) if row["status"] == NO_LOG]
     if len(no_logs) == len(logs):
-        check_log(logs[0])  # raises its reason
+        check_log(logs[0])  # raises an error with the reason
     say(*map(why_no_log, no_logs))
-    if arguments.sort not in (None, "run"):  # the order found has 9 before 10
+    if arguments.sort not in (None, "run"):  # run_logs sorts by run, with 9 before 10
         rows = arranged(rows, arguments.sort)
     emit(arguments.json, rows, list_text(rows))
     return 0
@@ -193,5 +193,5 @@ def _record(run: "FollowedRun", tracker: str, out: Path) -> None:
         feed.close(status(run.log, run.facts))
     except Exception as error:  # each tracker raises errors of its own kind
         reason = " ".join(str(error).split())[:_LONGEST_REASON]
-        message = f"{run.log}: {tracker} refused it in {out} ({reason}); name another folder with --out"
+        message = f"{run.log}: {tracker} couldn't record it in {out} ({reason}); name another folder with --out"
         raise RunError(message) from error

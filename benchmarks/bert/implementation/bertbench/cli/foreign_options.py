@@ -1,6 +1,6 @@
 """Translate options of other training programs, such as --lr, into settings of a system file.
 
-Commands that read a system take its settings by --set, so that no option repeats what the file says.
+Commands that read a system file take its settings with --set, so that there is only one name for each.
 """
 
 import difflib
@@ -56,19 +56,19 @@ FINETUNE = {
     "schedule.warmup_steps": "finetune.warmup_steps",
     "data.gradient_accumulation_steps": "finetune.gradient_accumulation_steps",
 }  # fmt: skip
-"""Settings that fine-tuning has of its own, by those of pre-training."""
+"""Fine-tuning's own settings, by the pre-training settings of the same meaning."""
 SWITCHES = {
     "fp16": "precision.compute=fp16", "bf16": "precision.compute=bf16", "fp8": "precision.compute=fp8",
     "fp32": "precision.compute=fp32", "amp": "precision.compute=bf16",
     "cpu": "launch.device=cpu", "cuda": "launch.device=cuda",
 }  # fmt: skip
-"""Whole settings by options without a value."""
+"""Settings with their values, by options that take none."""
 
 
 def settings_meant(words: Sequence[str], finetunes: bool, takes_weights: bool, misspelt: bool = False) -> list[str]:
-    """Return `--set NAME=VALUE` for each unknown option that names a setting in its own way, or `misspelt`.
+    """Return `--set NAME=VALUE` for each unknown option that means a setting; if `misspelt`, also for similar names.
 
-    For starting weights it is `--weights VALUE` if the command takes that.
+    For starting weights, it is `--weights VALUE` if the command takes that.
     """
     options = []
     for setting in _meant(words, finetunes, misspelt):
@@ -121,7 +121,7 @@ def _setting_of(option: str, misspelt: bool) -> str | None:
 
 
 def _all_settings() -> Iterator[str]:
-    """Yield the dotted names of the settings that a run reads: not those of the machine's description."""
+    """Yield the dotted names of all settings except those that describe the machine."""
     from bertbench.config.partial import section_of
     from bertbench.config.settings import Settings
 
@@ -137,11 +137,11 @@ def _all_settings() -> Iterator[str]:
 
 
 def _plain(option: str) -> str:
-    """Return an option's name as SETTINGS has it: no dashes before it, small letters, and dashes within."""
+    """Return an option's name as in SETTINGS: in lower case, with dashes between words but not before them."""
     return option.lstrip("-").lower().replace("_", "-")
 
 
 def no_epochs(words: Sequence[str], finetunes: bool) -> bool:
-    """Return whether an option asks for a number of epochs, which a run that ends at its target doesn't count."""
+    """Return whether an option asks for a number of epochs, which pre-training doesn't have: it ends at its target."""
     names = (_plain(word.partition("=")[0]) for word in words if word.startswith("-"))
     return not finetunes and any(SETTINGS.get(name) == _EPOCHS for name in names)

@@ -1,4 +1,4 @@
-"""Find the laboratory of `bertbench lab`, a package of its own that lies in a checkout and in no installation."""
+"""Find the laboratory, the package behind `bertbench lab`. A checkout has it; an installation doesn't."""
 
 import os
 import sys

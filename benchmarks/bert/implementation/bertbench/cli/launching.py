@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from bertbench.config import System
     from bertbench.launch.elsewhere import JobStart
 
-_RUNS_OF_A_RESULT = 10  # of BERT, by MLPerf's training rules
+_RUNS_OF_A_RESULT = 10  # for BERT, by MLPerf's training rules
 
 
 def add_launch_arguments(parser: argparse.ArgumentParser) -> None:
@@ -34,16 +34,16 @@ def add_launch_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--kind", choices=["trainjob", "jobset"], help="Kubeflow object for --on kubernetes (default: trainjob)"
     )
-    # run.sub's own, which the help doesn't list:
+    # options for run.sub, which the help doesn't list:
     add_path(parser, "--close", "LOG", argparse.SUPPRESS)  # ends the log of a run whose ranks are gone
-    parser.add_argument("--reason", help=argparse.SUPPRESS)  # cause that --close writes
-    add_path(parser, "--resolve", "FILE", argparse.SUPPRESS)  # gets what the exported variables ask for
+    parser.add_argument("--reason", help=argparse.SUPPRESS)  # the cause that --close writes
+    add_path(parser, "--resolve", "FILE", argparse.SUPPRESS)  # receives what the exported variables ask for
 
 
 def launch(arguments: argparse.Namespace) -> int:
     """Run a system one or more times, here or on a cluster; return the highest exit code of the runs.
 
-    A run that misses its target doesn't stop the next.
+    A run that misses its target doesn't keep the next one from starting.
     """
     if arguments.close is not None:
         return _close(arguments)
@@ -110,7 +110,7 @@ def _launch_elsewhere(arguments: argparse.Namespace, system: "System") -> int:
     job = Job(system, name_or_path, words, arguments.runs, arguments.variables, arguments.sbatch_options)
     start = job_start(job, arguments.on, arguments.kind or "trainjob")
     if arguments.on == "local" and arguments.runs > 1 and len(start.commands) > 1:
-        say(f"{asked_runs}: the lines start one run; start them once for each run")
+        say(f"{asked_runs}: these commands start one run; repeat them for each run")
     say(*arguments.variables.lines)
     if arguments.dry_run:
         _print_start(arguments, start)
@@ -119,7 +119,7 @@ def _launch_elsewhere(arguments: argparse.Namespace, system: "System") -> int:
 
 
 def _resume_from_anywhere(resume: str) -> str:
-    """Return the value of --resume, a path as it holds in any folder."""
+    """Return the value of --resume; a path is made absolute, so that it is right in any working directory."""
     return resume if resume in ("auto", "never") else str(Path(resume).absolute())
 
 
@@ -138,14 +138,16 @@ def _close(arguments: argparse.Namespace) -> int:
 
 
 def _resolve(arguments: argparse.Namespace) -> int:
-    """Write, a line each: system, nodes and ranks per node, what was honoured, and the arguments that variables became.
+    """Write what run.sub needs to know, one fact per line.
 
-    run.sub reads them. Raises ConfigError for arguments that choose a place or a number of runs: run.sub is in a job.
+    The lines are the system, the nodes and ranks per node, the record of honoured variables, and the arguments that
+    these variables stand for. Raises ConfigError for arguments that choose a place or a number of runs, because run.sub
+    already runs in a job.
     """
     counts_runs = arguments.runs > 1 and arguments.variables.runs_from == "--runs"
     if arguments.on != "local" or arguments.dry_run or counts_runs:
         raise ConfigError(
-            "run.sub takes the options of `bertbench train`; leave out --on, --dry-run and --runs, set NEXP"
+            "run.sub takes the options of `bertbench train`; leave out --on and --dry-run, and set NEXP, not --runs"
         )
     say(*arguments.variables.lines)
     system = system_of(arguments)

@@ -21,8 +21,8 @@ from compliance.read.record import error_json
 from compliance.read.source import CannotJudge
 from compliance.streams import guarded, open_standard_streams, output_error
 
-_ALIKE = 0.7  # of difflib's ratio: its own 0.6 takes --lr for --help
-_ALMOST_EQUAL = 0.8  # an option above it is misspelt; below it, a setting of a similar name is meant rather
+_ALIKE = 0.7  # difflib's ratio for words that are suggested; its default of 0.6 would take --lr for --help
+_ALMOST_EQUAL = 0.8  # above this ratio, an option is misspelt; below it, a setting of a similar name is more likely
 _COMPLETING = "_ARGCOMPLETE"
 """Variable by which a shell requests completions of COMP_LINE instead of a run."""
 
@@ -30,7 +30,7 @@ _COMPLETING = "_ARGCOMPLETE"
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run one command and return its exit code. A user's mistake prints a message, never a traceback.
 
-    Without `arguments`, this process is the command: they are sys.argv's.
+    Without `arguments`, they are those of sys.argv, and the process exists for this command only.
     """
     if arguments is None:
         open_standard_streams()
@@ -53,11 +53,11 @@ def _main(arguments: Sequence[str] | None) -> int:
         raise
     except KeyboardInterrupt as interrupt:
         return children.said(interrupt)
-    except Exception as error:  # of torch and the system, too: what a person can mend is said in a line
+    except Exception as error:  # torch's and the system's too: those that a user can fix are reported in one line
         explained = user_error(error)
         is_of_output = output_error() is not None and not isinstance(error, BertbenchError | CannotJudge)
         if explained is None or is_of_output:
-            raise  # `guarded` says what is wrong with standard output
+            raise  # `guarded` reports what is wrong with standard output
         print(f"bertbench: {explained}", file=sys.stderr)
         if _asks_for_json(words):
             print(error_json(_name_of(words), str(explained), explained.exit_code))
@@ -123,7 +123,8 @@ class _Parser(argparse.ArgumentParser):
     """Name the closest command, value or option after a misspelt one."""
 
     leaf: argparse.ArgumentParser | None = None
-    """The called command's, whose options an error of the whole command line doesn't know."""
+    """The parser of the called command. argparse reports unknown options by the main parser, which lacks its options.
+    """
 
     def error(self, message: str) -> NoReturn:
         """Print the message, after the whole help if an argument is missing, else after usage; exit code 2."""
@@ -153,7 +154,7 @@ class _Parser(argparse.ArgumentParser):
     def _name_settings(
         self, message: str, words: list[str], leaf: argparse.ArgumentParser, misspelt: bool = False
     ) -> None:
-        """End with the settings that unknown options mean; return if they mean none, or if the command reads none."""
+        """Exit and suggest the settings that unknown options mean, if there are any and the command reads them."""
         from bertbench.cli.foreign_options import no_epochs, settings_meant
 
         writes_file = leaf.prog.endswith(("config init", "config scale"))
@@ -165,7 +166,7 @@ class _Parser(argparse.ArgumentParser):
             only_weights = all(option.startswith("--weights") for option in meant)
             what = "a system's settings are given with --set:"
             if writes_file:
-                what = "change settings in the file that it writes, or in the commands that read it, by"
+                what = "change settings in the file that it writes or, in the commands that read it, with"
             elif only_weights:
                 what = "starting weights are given with"
             self._end(f"{message}; {what} {' '.join(meant)}")
@@ -174,13 +175,13 @@ class _Parser(argparse.ArgumentParser):
 
 
 def _closest(typed: list[str], known: list[str], similarity: float) -> list[str]:
-    """Return the known words that are similar to typed ones; none where one of them was typed, as it is right."""
+    """Return the known words that are similar to typed ones; none if one of them was typed, because it is right."""
     closest = dict.fromkeys(name for word in typed for name in difflib.get_close_matches(word, known, 1, similarity))
     return list(closest) if closest.keys().isdisjoint(typed) else []
 
 
 def _parser(words: list[str]) -> argparse.ArgumentParser:
-    """Return the parser of all names of commands; only the one that `words` call has its arguments."""
+    """Return the parser of all commands' names; only the command that `words` call gets its arguments."""
     called = called_by(words)
     parser = _Parser(
         prog="bertbench",
@@ -211,7 +212,7 @@ def _parser(words: list[str]) -> argparse.ArgumentParser:
 
 
 def _listing() -> str:
-    """Return the commands by group, for the help; those of two words under their first."""
+    """Return the commands by group, for the help; commands of two words are listed by their first word."""
     lines = []
     for title, commands in GROUPS.items():
         lines.append(f"{title}:")

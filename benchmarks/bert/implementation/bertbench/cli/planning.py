@@ -41,9 +41,9 @@ def add_plan_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def plan(arguments: argparse.Namespace) -> int:
-    """Dry-run any rank without its machine; return 1 with --strict and problems, else 0."""
+    """Dry-run any rank without its machine; return 1 if --strict is given and there are problems, else 0."""
     system = system_of(arguments)
-    announce(arguments, "counts memory and steps")
+    announce(arguments, "counting memory and steps")
     from bertbench.plan.dry_run import dry_run
     from bertbench.plan.dry_run_text import dry_run_json, dry_run_lines
 
@@ -75,10 +75,10 @@ def estimate(arguments: argparse.Namespace) -> int:
     if arguments.calibrate:
         return _calibrate(arguments)
     if arguments.seed is not None:
-        raise ConfigError("--seed: forecasts draw nothing; add --calibrate, or leave --seed out")
+        raise ConfigError("--seed: forecasts aren't random; add --calibrate, or leave --seed out")
     if arguments.layouts:
         return _print_layouts(arguments)
-    announce(arguments, "forecasts published results and yours")
+    announce(arguments, "forecasting published results and yours")
     from bertbench.plan.forecast_text import forecast_json, forecast_lines
 
     forecasts = _forecasts(arguments)
@@ -91,7 +91,7 @@ def _print_layouts(arguments: argparse.Namespace) -> int:
     if arguments.system is None or arguments.gpu_model:
         raise ConfigError("--layouts needs a SYSTEM and takes no --gpu-model; `bertbench config list` lists systems")
     system = system_of(arguments)
-    announce(arguments, "counts memory and steps of every layout")
+    announce(arguments, "counting memory and steps of every layout")
     from bertbench.plan.layouts import layout_listing
 
     say_unread(system, arguments)
@@ -152,7 +152,7 @@ def add_balance_arguments(parser: argparse.ArgumentParser) -> None:
     )  # fmt: skip
     parser.add_argument(
         "--attention", type=float, default=1.0, metavar="F",
-        help="score with an attention cost F times the one that assigns sequences (default 1)",
+        help="score with F times the attention cost by which sequences are assigned (default 1)",
     )  # fmt: skip
     parser.add_argument(
         "--noise", type=float, default=0.0, metavar="S",
@@ -173,16 +173,16 @@ class Simulation(NamedTuple):
     """The dataset's samples and their lengths."""
     lengths: Path
     cost: "CostModel"
-    """By which samples were assigned to ranks."""
+    """The cost model by which samples were assigned to ranks."""
     scoring: str
-    """By which cost and with what noise efficiencies are scored, as a sentence."""
+    """A sentence that says with which cost and with how much noise the efficiencies were scored."""
 
 
 def balance(arguments: argparse.Namespace) -> int:
     """Simulate how evenly each load-balancing method loads a machine's GPUs, and print a table."""
     simulation = simulated(arguments)
     rows = []
-    for outcome in simulation.outcomes:  # `load_efficiency` and `local_batch` are the names of other commands, too
+    for outcome in simulation.outcomes:  # other commands, too, have the fields `load_efficiency` and `local_batch`
         rows.append({**asdict(outcome), "local_batch": outcome.batch, "load_efficiency": outcome.efficiency})
     emit(arguments.json, rows, *_balance_table(simulation.outcomes), simulation.scoring)
     return 0
@@ -191,7 +191,7 @@ def balance(arguments: argparse.Namespace) -> int:
 def simulated(arguments: argparse.Namespace) -> Simulation:
     """Simulate every method on every machine that the arguments name.
 
-    Raises ConfigError for arguments without a meaning, and for data with fewer samples than a global batch.
+    Raises ConfigError for impossible arguments, and for data with fewer samples than a global batch.
     """
     from bertbench.balance.cost import BERT_LARGE, CAUSAL_LARGE
     from bertbench.balance.simulate import VARIANTS, population, simulate
@@ -220,7 +220,7 @@ def simulated(arguments: argparse.Namespace) -> Simulation:
         balances = _with_quotas(balances, _quotas(arguments.strata_quotas, edges, batches))
     lengths: Path = arguments.lengths
     if lengths.parts[:1] == ("data",) and not lengths.exists():
-        lengths = data_folder(str(lengths))  # where DATADIR says, as in a system file
+        lengths = data_folder(str(lengths))  # relative to DATADIR, as in a system file
     entries = population(lengths, arguments.seed, max(gpu_counts) * max(batches) * arguments.steps)
     worlds = [(name, gpus, batch) for batch in batches for gpus in gpu_counts for name in balances]
     outcomes = []
@@ -248,14 +248,14 @@ def _quotas(text: str, edges: tuple[int, ...], batches: list[int]) -> tuple[int,
         )
     if any(batch != sum(quotas) for batch in batches):
         raise ConfigError(
-            f"--strata-quotas {text}: the quotas sum to {sum(quotas)}, which must be the batch; give --batch "
+            f"--strata-quotas {text}: the quotas sum to {sum(quotas)}, which must equal the batch; give --batch "
             f"{sum(quotas)}, or other quotas"
         )
     return quotas
 
 
 def _with_quotas(balances: dict[str, "Balance"], quotas: tuple[int, ...]) -> dict[str, "Balance"]:
-    """Return the balances, each stratified one followed by itself with quotas. Raises ConfigError if none is."""
+    """Return the balances, each stratified one followed by a copy with quotas. Raises ConfigError if none is."""
     from bertbench.balance.plan import STRATIFIED
 
     with_quotas = {}
@@ -273,7 +273,7 @@ def _with_quotas(balances: dict[str, "Balance"], quotas: tuple[int, ...]) -> dic
 
 
 def _scoring(attention: float, noise: float) -> str:
-    """Return by which cost and with what noise efficiencies are scored."""
+    """Return a sentence that says with which cost and with how much noise efficiencies are scored."""
     cost = "the assignment's cost"
     if attention != 1:
         cost = f"attention at {attention:g} times {cost}"
@@ -283,7 +283,7 @@ def _scoring(attention: float, noise: float) -> str:
 
 
 def _balance_table(outcomes: list["SimulatedBalance"]) -> list[str]:
-    """Return efficiency by method and number of GPUs, a block a batch; bytes and time are for the most GPUs."""
+    """Return a table of efficiencies for each batch; bytes and planning times are those of the most GPUs."""
     gpus = list(dict.fromkeys(outcome.gpus for outcome in outcomes))
     width = max(26, *(len(outcome.method) for outcome in outcomes))
     lines = []
@@ -323,8 +323,8 @@ def _calibrate(arguments: argparse.Namespace) -> int:
         fit = measure(shape, device, random_seed, progress)
     if fit.linear <= 0:
         raise RunError(
-            f"{name}: the measured times fall as tokens grow, so no cost can be fitted; "
-            "measure on a quiet machine, or a larger model"
+            f"{name}: the measured times fall as the number of tokens grows, so no cost can be fitted; "
+            "measure on an idle machine, or a larger model"
         )
     device_name = torch.cuda.get_device_name(device) if device.type == "cuda" else processor()
     cost = {"linear": float(f"{fit.linear:.4g}"), "quadratic": float(f"{max(0.0, fit.quadratic):.4g}")}

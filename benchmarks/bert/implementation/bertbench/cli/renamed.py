@@ -1,4 +1,4 @@
-"""Refuse the names that commands and options had before, each with its new one, for one release."""
+"""Refuse former names of commands and options, and give their new names. Each is kept for one release."""
 
 from collections.abc import Sequence
 
@@ -36,8 +36,8 @@ OPTIONS = {
     "balance --html": "lab simulation --out",
     "lab time-to-target --rival-sweep": "lab time-to-target --baseline-sweep",
 }
-"""New commands and options by old ones, each the command with one option. They come first: an option may have moved to
-another command than the rest."""
+"""New commands and options by old ones; each entry is a command with one option. They are looked up before COMMANDS,
+because an option may have moved to another command than the rest."""
 
 
 def refuse_old_names(words: Sequence[str]) -> None:

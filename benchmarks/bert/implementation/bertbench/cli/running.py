@@ -1,4 +1,4 @@
-"""Commands that are one rank of a system, or start all its ranks on this machine: `train` and `preflight`."""
+"""The commands `train` and `preflight`, which run as one rank of a system, or start all its ranks on this machine."""
 
 import argparse
 import os
@@ -27,7 +27,8 @@ if TYPE_CHECKING:
     from bertbench.training.rank_run import RunOptions
 
 _LEAST_GBIT = {"cuda": 100.0, "cpu": 0.0}
-"""NCCL exceeds it over one of today's network cards, but not over a fallback socket or a bad cable."""
+"""The least bandwidth by device. NCCL exceeds 100 Gbit/s over a current network card, but not over a fallback socket or
+a bad cable."""
 
 
 def add_train_arguments(parser: argparse.ArgumentParser) -> None:
@@ -44,8 +45,7 @@ def add_train_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--seed",
         type=seed,
-        help="random seed; the seed of a logged run repeats it, bit for bit on a CPU (default: from the system's "
-        "entropy)",
+        help="random seed; the seed of a logged run repeats that run, bit for bit on a CPU (default: chosen at random)",
     )
     add_path(
         parser,
@@ -83,7 +83,7 @@ def add_train_arguments(parser: argparse.ArgumentParser) -> None:
     group = parser.add_mutually_exclusive_group()
     for short, text in (
         ("smoke", "train a few steps and evaluate, to check the machine and the system file"),
-        ("profile", "profile a few steady steps: a trace and a table of times"),
+        ("profile", "profile a few steps after warm-up: a trace and a table of times"),
     ):
         help_text = f"{text}; not a result (runs/SYSTEM/{short}/)"
         group.add_argument(f"--{short}", action="store_const", dest="short", const=short, help=help_text)
@@ -91,9 +91,9 @@ def add_train_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def train(arguments: argparse.Namespace) -> int:
-    """Make one timed run: 0 if the target is reached or a short run is over, 3 if missed, 75 if stopped.
+    """Make one timed run; return 0 if it reaches the target or is a short run, 3 if it misses it, 75 if it is stopped.
 
-    Called directly it starts the system's ranks; started by torchrun or Slurm it is one of them.
+    Called directly, it starts the system's ranks. Started by torchrun or Slurm, it is one of them.
     """
     system = system_of(arguments)
     from bertbench.launch.rank import ranks_of
@@ -114,7 +114,7 @@ def train(arguments: argparse.Namespace) -> int:
 
 
 def run_options(arguments: argparse.Namespace) -> "RunOptions":
-    """Return the options of the run as the code below the command line takes them."""
+    """Return the run's options in the form in which code outside cli/ takes them."""
     from bertbench.training.rank_run import RunOptions
 
     return RunOptions(
@@ -129,7 +129,7 @@ def run_options(arguments: argparse.Namespace) -> "RunOptions":
 
 
 def _alongside(files: "ResultFiles", arguments: argparse.Namespace) -> AbstractContextManager[None]:
-    """Return the process that tracks the run or serves its metrics, if either is requested."""
+    """Return a context in which a separate process tracks the run or serves its metrics, if either is requested."""
     if not arguments.track and not arguments.metrics_port:
         return nullcontext()
     from bertbench.common.paths import runs_folder
@@ -143,7 +143,7 @@ def run_here(
 ) -> tuple["ResultFiles", int]:
     """Make one run with all its ranks on this machine; return its files and exit code.
 
-    `launched` gives the launch time if it differs from this process's start (run_with_docker.sh sets it).
+    `launched` is the launch time if it isn't this process's start. run_with_docker.sh gives it in a variable.
     """
     from bertbench.checkpoint.resumption import ended
     from bertbench.checkpoint.start import check_start
@@ -160,7 +160,7 @@ def run_here(
     os.environ[LAUNCHED] = str(launched) if launched else os.environ.get(LAUNCHED, str(process_started()))
     os.environ[RECORD] = arguments.variables.record()
     if arguments.short:
-        shortened(system, arguments.short)  # raises its errors early
+        shortened(system, arguments.short)  # raises its errors before the ranks start
     check_startable(system)
     training, _ = open_data(system)  # report bad data once, not on every rank
     if differs := recipe_differences(system, training.folder):
@@ -178,7 +178,7 @@ def run_here(
         return ResultFiles(arguments.result), code
     resumption = resumption_of(system, options)
     files = resumption.files if resumption else new_files(system, options)
-    if launched is None:  # once for all runs
+    if launched is None:  # print once for all runs
         say(*arguments.variables.lines)
         say_unread(system, arguments)
     code = run_ranks(system, [arguments.system, *rank_words(arguments, "never")], files, resumption)
@@ -188,7 +188,7 @@ def run_here(
 
 
 def rank_words(arguments: argparse.Namespace, resume: str | None = None) -> list[str]:
-    """Return the options of every rank of a run; `resume` is the resolved value of --resume."""
+    """Return the options for each rank of a run; `resume` replaces the value of --resume."""
     resume = resume or arguments.resume
     words = passed_on(
         arguments,
@@ -218,7 +218,7 @@ def _how_to_go_on(arguments: argparse.Namespace, files: "ResultFiles") -> str:
 
 
 def add_preflight_arguments(parser: argparse.ArgumentParser) -> None:
-    """Add the system and its least bandwidth."""
+    """Add the system and the least bandwidth that it needs."""
     parser.add_argument(
         "--min-gbit", type=float, metavar="G",
         help="minimum all-reduce bandwidth in Gbit/s, as nccl-tests counts it "
@@ -229,9 +229,9 @@ def add_preflight_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def preflight(arguments: argparse.Namespace) -> int:
-    """Check an allocation before a run: 0 without problems, 1 with problems, which the table locates.
+    """Check an allocation before a run; return 0 without problems, else 1, and print a table that locates them.
 
-    Called directly it starts the system's ranks; started by torchrun or Slurm it is one of them.
+    Called directly, it starts the system's ranks. Started by torchrun or Slurm, it is one of them.
     """
     system = system_of(arguments)
     from bertbench.launch.allocation import check_allocation

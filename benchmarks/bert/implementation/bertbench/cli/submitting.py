@@ -22,18 +22,18 @@ def judge(arguments: argparse.Namespace) -> int:
 
 
 def add_rcp_arguments(parser: argparse.ArgumentParser) -> None:
-    """Add the runs and the reference to write or to judge by."""
+    """Add the runs, and the reference to write or to compare them with."""
     from bertbench.report.reference import LEAST_RUNS
 
     add_path(parser, "results", "RESULTS", "logs or folders of logs of one system", nargs="+")
     task = parser.add_mutually_exclusive_group(required=True)
     add_path(task, "--out", "FILE", f"write the runs' samples to converge as a reference; needs {LEAST_RUNS} runs")
-    add_path(task, "--against", "FILE", "judge the runs by the reference in this file")
+    add_path(task, "--against", "FILE", "compare the runs with the reference in this file")
     add_ruleset(parser, "ruleset to judge by, also for the official checker")
 
 
 def rcp(arguments: argparse.Namespace) -> int:
-    """Make a reference convergence point, or judge runs by one: 1 if they converge faster or more slowly than it."""
+    """Make a reference convergence point, or compare runs with one; return 1 if they are faster or slower than it."""
     from bertbench.report.reference import judged_by_reference, reference_of
     from bertbench.run_files.run_settings import read_runs
 
@@ -76,7 +76,7 @@ def add_package_arguments(parser: argparse.ArgumentParser) -> None:
         default=home() / "results",
     )  # fmt: skip
     add_ruleset(parser, "rules to judge by")
-    add_flag(parser, "--allow-dirty", "package sources and runs with uncommitted changes too")
+    add_flag(parser, "--allow-dirty", "also package sources and runs with uncommitted changes")
 
 
 def package(arguments: argparse.Namespace) -> int:
