@@ -79,16 +79,16 @@ STAGES = ("parallel.pipeline=2", "parallel.microbatches=2")
 REFUSED = {
     "finetune squad reads finetune.warmup_fraction only with no finetune.warmup_steps":
         ("finetune.warmup_fraction=0.1", "finetune.warmup_steps=5"),
-    "finetune.clip bucket belongs to whole models, and parallel splits this one; set it to none or after":
+    "finetune.clip bucket needs whole models, but parallel splits this one; set it to none or after":
         (*STAGES, "finetune.clip=bucket"),
-    "finetune.optimizer muon belongs to whole models": (*STAGES, "finetune.optimizer=muon"),
-    "communication.compression bf16 belongs to whole models": (*STAGES, "communication.compression=bf16"),
-    "optimizer.sharded true belongs to whole models": ("parallel.tensor=2", "optimizer.sharded=true"),
-    "sync.method local_sgd belongs to whole models": (*STAGES, "sync.method=local_sgd"),
-    "precision.compute fp16 belongs to whole models": (*STAGES, "precision.compute=fp16"),
-    "a pipeline accumulates over its microbatches; leave it out, set parallel.microbatches":
+    "finetune.optimizer muon needs whole models": (*STAGES, "finetune.optimizer=muon"),
+    "communication.compression bf16 needs whole models": (*STAGES, "communication.compression=bf16"),
+    "optimizer.sharded true needs whole models": ("parallel.tensor=2", "optimizer.sharded=true"),
+    "sync.method local_sgd needs whole models": (*STAGES, "sync.method=local_sgd"),
+    "precision.compute fp16 needs whole models": (*STAGES, "precision.compute=fp16"),
+    "a pipeline accumulates over its microbatches; leave it out, and set parallel.microbatches":
         (*STAGES, "finetune.gradient_accumulation_steps=2"),
-    "parallel.microbatches 1 is less than parallel.pipeline 2; 1f1b needs as many": ("parallel.pipeline=2",),
+    "parallel.microbatches 1 is less than parallel.pipeline 2; 1f1b needs at least as many": ("parallel.pipeline=2",),
     "doesn't divide model.layers 2; choose sizes whose product divides them":
         ("launch.ranks_per_node=4", "parallel.pipeline=4", "parallel.microbatches=4"),
     "parallel.tensor 2 doesn't divide model.feed_forward_size 23": ("parallel.tensor=2",),
@@ -134,7 +134,7 @@ def test_sections_of_a_pre_training_file_do_not_count(tmp_path: Path) -> None:
 def test_fp8_is_refused_by_name_in_a_file_and_by_hand(tmp_path: Path) -> None:
     model = {**TINY_SYSTEM["model"], "hidden_size": 16, "feed_forward_size": 32}
     path = write_json(tmp_path / "fp8.json", {**ALONE, "model": model, "precision": {"compute": "fp8"}})
-    assert refused(path).endswith("nothing checks it before fine-tuning; add --set precision.compute=bf16")
+    assert refused(path).endswith("because nothing checks it before fine-tuning; add --set precision.compute=bf16")
     assert load_finetuning(path, ["precision.compute=bf16"]).precision.compute == "bf16"
     assert "finetune squad can't honour it: fine-tuning neither measures a format nor checks fp8; use bf16" in refused(
         path, "precision.compute=fp8"

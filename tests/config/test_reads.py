@@ -122,7 +122,7 @@ def test_what_a_file_says_and_a_command_does_not_read_is_one_line(tmp_path: Path
 
 REFUSED_COMMANDS = {
     "finetune squad --system cpu_demo --train t --dev d --vocab v --out o --set parallel.pipeline=2":
-        "--set 'parallel.pipeline=2': parallel.microbatches 1 is less than parallel.pipeline 2; 1f1b needs as many",
+        "--set 'parallel.pipeline=2': parallel.microbatches 1 is less than parallel.pipeline 2; 1f1b needs",
     "finetune squad --system cpu_demo --train t --dev d --vocab v --out o --set optimizer.name=adam":
         "finetune squad doesn't read optimizer.name; set finetune.optimizer",
     "finetune squad --system cpu_demo --train t --dev d --vocab v --out o --set hardware.division=closed":
@@ -137,11 +137,11 @@ REFUSED_COMMANDS = {
     "launch {} --on slurm --dry-run --set launch.port=1234": "MASTER_PORT in the job's environment sets another",
     "evaluate {} --set precision.residual=bf16 --set precision.compute=bf16": "keeps hidden states in fp32",
     "evaluate {} --set precision.compute=fp8 --set model.hidden_size=16 --set model.feed_forward_size=32":
-        "and fp8's scales are a run's; use bf16 or fp16 or fp32",
+        "and fp8's scales belong to a run; use bf16 or fp16 or fp32",
     "evaluate {} --weights a --set model.checkpoint=b": "both name weights; leave one of them out",
     "train {} --set data.recipe.dupe_factor=3": "was made by another recipe (dupe_factor 2, not 3)",
     "finetune squad --system {} --train t --dev d --vocab v --out o --set parallel.fully_shard=true "
-    "--set finetune.clip=bucket": "finetune.clip bucket belongs to whole models, and parallel splits this one; set it",
+    "--set finetune.clip=bucket": "finetune.clip bucket needs whole models, but parallel splits this one; set it",
     "finetune squad --system {} --train t --dev d --vocab v --out o --set data.gradient_accumulation_steps=2":
         "finetune squad doesn't read data.gradient_accumulation_steps; set finetune.gradient_accumulation_steps",
     "estimate dgxa100_n8 --set precision.compute=fp32": "estimate doesn't read precision.compute; forecasts are",

@@ -1,4 +1,4 @@
-"""The rules about a batch and its ranks: how large it is, who gets how many samples, and by what they count."""
+"""Rules about the batch: its size, each rank's number of samples, the strata that they are drawn from, and speeds."""
 
 from bertbench.balance.plan import STRATIFIED, VARYING
 from bertbench.config.rules import Rule, allow_only
@@ -6,7 +6,7 @@ from bertbench.config.settings import Settings, nearest_multiples
 
 
 def can_be_laid_out(settings: Settings) -> bool:
-    """Return whether the ranks of a model divide the ranks of the run: only then is there a layout."""
+    """Return whether the run's ranks are a multiple of one model's ranks, without which there is no layout."""
     return settings.world_size % (settings.parallel.tensor * settings.parallel.pipeline) == 0
 
 
@@ -18,14 +18,14 @@ def batch_is_given(settings: Settings) -> bool:
 
 
 def batch_divides(settings: Settings) -> bool:
-    """Return whether the batch is given, and all data-parallel ranks get equally many samples."""
+    """Return whether the batch is given, and all data-parallel ranks get the same number of samples."""
     if not (batch_is_given(settings) and can_be_laid_out(settings)):
         return False
     return settings.global_batch_size % settings.layout.data == 0
 
 
 def counts_vary(settings: Settings) -> str | None:
-    """Return why ranks may get different numbers of samples, with a remedy; None if they get as many."""
+    """Return why ranks may get different numbers of samples, with a remedy; None if all get the same number."""
     data = settings.data
     if data.balance not in VARYING or data.equal_counts:
         return None
@@ -34,7 +34,7 @@ def counts_vary(settings: Settings) -> str | None:
 
 
 def _batch_is_given_once(settings: Settings) -> str | None:
-    # a file for fine-tuning has no path: reading it raises UnsettledError, and no rule asks for a batch
+    # a file for fine-tuning has no path: reading it raises UnsettledError, which ends this rule without a message
     has_dataset = settings.data.path is not None
     if batch_is_given(settings) or not has_dataset:
         return None
@@ -81,7 +81,7 @@ def _strata_edges_rise(settings: Settings) -> str | None:
     edges = list(settings.data.strata_edges)
     if edges == sorted(set(edges)):
         return None
-    return f"data.strata_edges {edges} must rise; sort them"
+    return f"data.strata_edges {edges} must increase; sort them and remove duplicates"
 
 
 def _draws_quotas(settings: Settings) -> bool:
@@ -123,7 +123,7 @@ def _quotas_cover_all_lengths(settings: Settings) -> str | None:
 
 
 EQUAL_SHARE_RULES: tuple[Rule, ...] = (_ranks_get_equal_batches, _accumulation_divides_the_local_batch)
-"""What pre-training needs; fine-tuning fills shares and parts without a sample by one of weight 0."""
+"""Rules for pre-training only: fine-tuning gives a share or a part without samples one of weight 0."""
 
 BATCH_RULES: tuple[Rule, ...] = (
     _batch_is_given_once,

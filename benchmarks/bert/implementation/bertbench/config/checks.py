@@ -1,4 +1,4 @@
-"""All rules that tie settings together; those about models, schedules, optimizers and fine-tuning stand here."""
+"""Collect all rules between settings, and define those about models, schedules, optimizers and fine-tuning."""
 
 from collections.abc import Iterator
 
@@ -12,7 +12,7 @@ from bertbench.model.options import FP8_WIDTH_STEP, without_fp8
 
 
 def problems(settings: Settings) -> Iterator[str]:
-    """Yield everything in which settings don't go together."""
+    """Yield a message for each way in which settings don't go together."""
     return broken_rules(RULES, settings)
 
 
@@ -39,7 +39,7 @@ def _model_knows_the_datas_vocabulary(settings: Settings) -> str | None:
         return None
     return (
         f"data.recipe.vocab_size {recipe.vocab_size} is larger than model.vocab_size {settings.model.vocab_size}; "
-        "raise model.vocab_size to at least as much"
+        "raise model.vocab_size to at least that"
     )
 
 
@@ -49,8 +49,8 @@ def _warm_up_ends_within_the_run(settings: Settings) -> str | None:
     if schedule.warmup_steps <= most:
         return None
     return (
-        f"schedule.warmup_steps {schedule.warmup_steps} would end after the run, schedule.max_steps "
-        f"{schedule.max_steps}; set schedule.warmup_steps to at most {most}"
+        f"schedule.warmup_steps {schedule.warmup_steps} would end after the run (schedule.max_steps "
+        f"{schedule.max_steps}); set schedule.warmup_steps to at most {most}"
     )
 
 
@@ -109,7 +109,7 @@ def _apex_skips_no_steps(settings: Settings) -> str | None:
     if settings.optimizer.impl != "apex" or not settings.scales_loss:
         return None
     return (
-        "optimizer.impl apex can't skip steps without stopping the device, which fp16 gradients need; set "
+        "fp16 gradients need to skip steps, which optimizer.impl apex can't do without stopping the device; set "
         "optimizer.impl to torch, or use bf16"
     )
 
@@ -142,7 +142,7 @@ def _fp8_products_have_widths_of_16(settings: Settings) -> str | None:
     ):
         if width % FP8_WIDTH_STEP:
             return (
-                f"precision.compute fp8 multiplies matrices whose widths are multiples of {FP8_WIDTH_STEP}, and "
+                f"precision.compute fp8 multiplies matrices whose widths are multiples of {FP8_WIDTH_STEP}, but "
                 f"model.{name} is {width}; choose a multiple, or set precision.compute to bf16"
             )
     return None
@@ -202,13 +202,14 @@ RULES: tuple[Rule, ...] = (
     *allow_only(
         {"communication.compression": ("none", "fp16", "bf16")},
         where=_has_no_place_for_carried_errors,
-        because="carries errors from step to step, by itself; an overflow would never leave them, and slices have none",
+        because="carries errors from step to step, which hierarchical sums and sharded optimizers don't keep, and in "
+        "which an overflow in fp16 would stay",
         instead="leave communication.hierarchical, optimizer.sharded and precision.compute fp16 out",
     ),
     *allow_only(
         {"communication.hierarchical": (False,), "optimizer.impl": ("auto", "torch", "triton")},
         where=lambda settings: settings.optimizer.sharded,
-        because="works on whole gradients, and optimizer.sharded leaves a rank a slice of them",
+        because="needs whole gradients, but optimizer.sharded leaves each rank only a slice of them",
         instead="leave optimizer.sharded out",
     ),
     _apex_skips_no_steps,
@@ -218,7 +219,7 @@ RULES: tuple[Rule, ...] = (
     *allow_only(
         {"communication.compression": ("none", "bf16", "int8", "topk", "powersgd")},
         where=lambda settings: settings.precision.compute == "fp8",
-        because="scales the loss, which fp8's own scales don't follow when it changes",
+        because="scales the loss, and fp8's own scales can't follow when that scale changes",
         instead="set precision.compute to bf16",
     ),
     _snapshots_are_possible,

@@ -1,10 +1,10 @@
 """What MLPerf's closed division fixes; a closed system that deviates is refused with the name of the rule.
 
 Sources: training_rules.adoc of mlcommons/training_policies, sections on divisions, hyper-parameters and optimizers,
-random numbers, data traversal order, and quality; values are those of the reference (mlcommons/training, BERT). Free
-are batch, rate, steps, warm-up, betas, epsilon and weight decay of LAMB, accumulation, and how data is sharded,
-assigned to ranks and packed. So are number formats: `precision` has pre-approved ones alone (section on numerical
-formats; fp8 since version 2.0).
+random numbers, data traversal order, and quality; values are those of the reference (mlcommons/training, BERT). A
+closed system may choose its batch, LAMB's learning rate, steps, warm-up, betas, epsilon and weight decay, accumulation,
+and how data is sharded, assigned to ranks and packed. It may also choose number formats, because all those of
+`precision` are pre-approved (section on numerical formats; fp8 since version 2.0).
 """
 
 from collections.abc import Iterator
@@ -20,7 +20,8 @@ CHECKPOINT = "model.ckpt-28252"
 """Prefix of MLCommons' files; a weights file names the checkpoint that it was imported from."""
 
 
-# Orders that are random overall, assigned and packed as one likes. The others draw a step's samples by their lengths.
+# Methods with a random order overall; how they assign and pack samples is free. Other methods choose the samples of a
+# step by their lengths.
 _RANDOM_ORDERS = ("none", "planned", "presort", "global_exchange", "packed")
 
 _FIXED: dict[str, tuple[object, ...]] = {
@@ -28,7 +29,7 @@ _FIXED: dict[str, tuple[object, ...]] = {
     "model.layers": ("closed-model", 24),
     "model.attention_heads": ("closed-model", 16),
     "model.feed_forward_size": ("closed-model", 4096),
-    "model.vocab_size": ("closed-model", 30522, 30528),  # a multiple of 8 is faster; the rest is never an input
+    "model.vocab_size": ("closed-model", 30522, 30528),  # a multiple of 8 is faster; the added rows are never used
     "model.max_positions": ("closed-sequence", 512),
     "model.hidden_dropout": ("closed-dropout", 0.1),
     "model.attention_dropout": ("closed-dropout", 0.1),

@@ -1,4 +1,4 @@
-"""Turn a system file into the system that fine-tuning trains by: `finetune` stands where pre-training has its sections.
+"""Turn a system file into the system that fine-tuning trains with: `finetune` replaces settings of pre-training.
 
 file -> without what fine-tuning doesn't read -> batch, optimizer and clipping of `finetune` -> the rules of every run
 The trainer then reads `data`, `optimizer`, `schedule` and `clip` as in pre-training.
@@ -30,11 +30,11 @@ _SETTINGS_IN_PLACE = {
     "clip.mode": "finetune.clip",
     "clip.max_norm": "finetune.max_norm",
 }
-"""What a rule's message calls a setting, and where a person sets it for fine-tuning."""
+"""Settings by the names that rules' messages have, and the names under which a user sets them for fine-tuning."""
 
 
 def load_finetuning(name_or_path: str, overrides: Iterable[str] = ()) -> System:
-    """Return the system that fine-tuning trains by; its `schedule` is complete once `with_steps` knows the steps.
+    """Return the system that fine-tuning trains with; `with_steps` completes its `schedule` when the steps are known.
 
     Raises ConfigError as `load_system` does, and for settings that fine-tuning can't honour.
     """
@@ -58,8 +58,8 @@ def check_pre_trains(system: System, command: str) -> None:
     """Raise ConfigError if a system for fine-tuning lacks what a command of pre-training needs."""
     if names := left_out(system):
         raise ConfigError(
-            f"{system.argument}: {command} needs {', '.join(names)}, and this file is for fine-tuning; run `bertbench "
-            f"finetune squad --system {system.argument}`, or add them to a file of its own"
+            f"{system.argument}: {command} needs {', '.join(names)}, but this file is for fine-tuning; run `bertbench "
+            f"finetune squad --system {system.argument}`, or write a file for pre-training that has them"
         )
 
 
@@ -112,8 +112,8 @@ def _in_place(system: System) -> System:
     precision = system.precision
     if precision.compute == "fp8":
         raise ConfigError(
-            f"{system.argument}: precision.compute fp8 is for pre-training, nothing checks it before fine-tuning; add "
-            "--set precision.compute=bf16"
+            f"{system.argument}: precision.compute fp8 is for pre-training only, because nothing checks it before "
+            "fine-tuning; add --set precision.compute=bf16"
         )
     optimizer: dict[str, object] = {
         "name": options.optimizer,

@@ -1,4 +1,4 @@
-"""How a model is split, and which rank holds which part of it: the section `parallel` and plain arithmetic.
+"""Describe how a model is split, and which rank holds which part of it: the section `parallel`, and its arithmetic.
 
 Tensor parallelism is innermost, so that its all-reduces of every layer stay inside a node; data parallelism comes next;
 stages of the pipeline are furthest apart, because they send least (Narayanan et al. 2021, arXiv 2104.04473, takeaways
@@ -47,21 +47,21 @@ class Layout(NamedTuple):
 
     @property
     def ranks(self) -> int:
-        """All ranks."""
+        """Return the number of ranks."""
         return self.data * self.tensor * self.pipeline
 
     @property
     def stages(self) -> int:
-        """Stages that the layers are cut into: stage s is on rank s mod `pipeline` of the pipeline."""
+        """Return the number of stages that the layers form; stage s is on rank s mod `pipeline` of its pipeline."""
         return self.pipeline * self.virtual_stages
 
     @property
     def token_shares(self) -> int:
-        """Shares that the tokens between a layer's products are split into."""
+        """Return the number of shares into which the tokens between a layer's products are split."""
         return self.tensor if self.sequence else 1
 
     def coordinate(self, rank: int) -> Coordinate:
-        """Where a rank stands."""
+        """Return a rank's place in each dimension."""
         rest, tensor = divmod(rank, self.tensor)
         return Coordinate(*divmod(rest, self.data), tensor)
 
@@ -94,29 +94,30 @@ class Parallel(Section):
     """How the model is split; data parallelism takes the rest of the ranks (docs/parallelism.md)."""
 
     tensor: Count = 1
-    """Ranks that share every layer's heads and feed-forward columns, and the rows of the vocabulary; at most those of a
-    node. Set it where one layer is too large for a GPU."""
+    """Number of ranks that share every layer's heads and feed-forward columns, and the rows of the vocabulary; at most
+    the ranks of a node. Set it where one layer is too large for a GPU."""
     sequence: bool = False
-    """Split LayerNorms, dropout and residuals of every layer by tokens over the ranks of `tensor`: activations shrink,
-    and what ranks send stays as much. Set it with `tensor` above 1."""
+    """Split LayerNorms, dropout and residuals of every layer by tokens over the ranks of `tensor`. Activations shrink,
+    and ranks send no more than without. Set it with `tensor` above 1."""
     pipeline: Count = 1
-    """Ranks that share the layers, one after the other. Set it where a model doesn't fit in a node's GPUs."""
+    """Number of ranks that share the layers, one after the other. Set it where a model doesn't fit in a node's GPUs."""
     schedule: PipelineSchedule = "1f1b"
-    """Order of forward and backward passes: `gpipe` all forward first; `1f1b` in turn, which keeps the activations of
-    `pipeline` microbatches instead of all; `interleaved` the same with `virtual_stages` on each rank."""
+    """Order of forward and backward passes. `gpipe`: all forward passes first. `1f1b`: forward and backward in turn,
+    which keeps the activations of `pipeline` microbatches instead of all. `interleaved`: like 1f1b, with
+    `virtual_stages` on each rank."""
     virtual_stages: Count = 1
-    """Stages on each rank of an interleaved pipeline. More shrink the bubble, and send more."""
+    """Number of stages on each rank of an interleaved pipeline. More stages shrink the bubble, and send more."""
     microbatches: Count = 1
-    """Parts of one size in tokens that a rank's samples of a step go through the pipeline in. More shrink the bubble;
-    each needs at least one sample."""
+    """Number of parts, of equal size in tokens, in which a rank's samples of a step go through the pipeline. More parts
+    shrink the bubble; each needs at least one sample."""
     recompute: bool = False
     """Activation checkpointing: keep only the input of every layer, and compute the layer again in the backward pass.
-    Set it where activations don't fit; a step takes about a third longer."""
+    Set it where activations don't fit into memory; a step takes about a third longer."""
     fully_shard: bool = False
     """FSDP2: every rank keeps its share of weights, gradients and optimizer state, and gathers a layer's weights when
-    it needs them. Set it where weights and optimizer state don't fit."""
+    it needs them. Set it where weights and optimizer state don't fit into memory."""
 
     @property
     def splits(self) -> bool:
-        """Whether a rank holds less than the whole model."""
+        """Return whether a rank holds less than the whole model."""
         return self.tensor * self.pipeline > 1 or self.fully_shard

@@ -1,4 +1,4 @@
-"""The rules about how ranks share a model and a batch: `parallel`, and what the sections that it splits may say."""
+"""Rules about how ranks share a model and a batch: about `parallel`, and about what it allows in other sections."""
 
 from bertbench.config.batch_rules import batch_divides, can_be_laid_out
 from bertbench.config.layout import vocabulary_rows
@@ -6,7 +6,7 @@ from bertbench.config.rules import Rule, allow_only, broken_rules
 from bertbench.config.settings import Settings
 from bertbench.config.step_rules import UNSCALED
 
-_SHARED_BALANCE = ("none", "stratified", "planned")  # whose samples depend on the number of data-parallel ranks alone
+_SHARED_BALANCE = ("none", "stratified", "planned")  # they need only the number of data-parallel ranks
 
 
 def layout_fits(settings: Settings) -> bool:
@@ -51,7 +51,7 @@ def _sequence_needs_tensor_ranks(settings: Settings) -> str | None:
     if not settings.parallel.sequence or settings.parallel.tensor > 1:
         return None
     return (
-        "parallel.sequence splits tokens over the ranks of parallel.tensor, and that is 1; raise it, or leave "
+        "parallel.sequence splits tokens over the ranks of parallel.tensor, which is 1; raise that, or leave "
         "parallel.sequence out"
     )
 
@@ -80,7 +80,7 @@ def _pipelines_accumulate_over_microbatches(settings: Settings) -> str | None:
     if settings.parallel.pipeline == 1 or settings.data.gradient_accumulation_steps == 1:
         return None
     return (
-        "data.gradient_accumulation_steps: a pipeline accumulates over its microbatches; leave it out, set "
+        "data.gradient_accumulation_steps: a pipeline accumulates over its microbatches; leave it out, and set "
         "parallel.microbatches"
     )
 
@@ -89,7 +89,10 @@ def _microbatches_fill_the_pipeline(settings: Settings) -> str | None:
     parallel = settings.parallel
     pipeline, microbatches = parallel.pipeline, parallel.microbatches
     if parallel.schedule == "1f1b" and microbatches < pipeline:
-        return f"parallel.microbatches {microbatches} is less than parallel.pipeline {pipeline}; 1f1b needs as many"
+        return (
+            f"parallel.microbatches {microbatches} is less than parallel.pipeline {pipeline}; 1f1b needs at least as "
+            "many"
+        )
     if parallel.schedule == "interleaved" and microbatches % pipeline:
         return (
             f"parallel.microbatches {microbatches} is not a multiple of parallel.pipeline {pipeline}, which the "
@@ -127,7 +130,7 @@ def _fully_sharded_models_are_not_split_otherwise(settings: Settings) -> str | N
     if not parallel.fully_shard or parallel.tensor * parallel.pipeline == 1:
         return None
     return (
-        "parallel.fully_shard gathers weights for every forward pass and is not combined with parallel.tensor or "
+        "parallel.fully_shard gathers weights for every forward pass and can't be combined with parallel.tensor or "
         "parallel.pipeline; leave one of them out"
     )
 
@@ -173,8 +176,8 @@ LAYOUT_RULES: tuple[Rule, ...] = (
             "sync.method": ("every_step",),
         },
         where=lambda settings: settings.parallel.splits,
-        because="belongs to whole models, and parallel splits this one",
-        instead="parallel to one rank a model",
+        because="needs whole models, but parallel splits this one",
+        instead="set parallel to one rank per model",
     ),
     _sharded_products_are_not_compiled,
     _model_ranks_get_the_same_samples,

@@ -1,4 +1,4 @@
-"""Read a system file: base files merged, --set applied, everything validated, errors in a person's words."""
+"""Read a system file: merge its base files, apply --set, validate everything, and report mistakes in plain words."""
 
 import difflib
 import json
@@ -18,9 +18,9 @@ from bertbench.config.system import System, scaled_to_its_batch
 
 _FILE_KEYS = ("$schema", "extends", "name")
 RUN_CONFIG = "config.json"
-"""A run's whole configuration, in its folder."""
+"""Name of the file in a run's folder that has the run's whole configuration."""
 _BATCHES = ("data.global_batch_size", "data.local_batch")
-_OF_A_CARD = re.compile(r"nvidia|pcie?|sxm\d?|hbm\d?e?|\d+gb?")  # words of a card's name besides its kind
+_OF_A_CARD = re.compile(r"nvidia|pcie?|sxm\d?|hbm\d?e?|\d+gb?")  # words in a card's name that don't tell its kind
 
 
 ContentChange = Callable[[JsonObject], JsonObject]
@@ -40,24 +40,24 @@ class Override(str):
 
 
 def system_names() -> list[str]:
-    """Names of the systems that come with the project."""
+    """Return the names of the systems that come with the project."""
     return sorted(path.stem for path in SYSTEMS.glob("*.json") if path.stem != "schema")
 
 
 def pre_training_names() -> list[str]:
-    """Names of the systems that come with the project and that `train` takes; the others are for fine-tuning."""
+    """Return the names of the project's systems that `train` takes; the others are for fine-tuning."""
     return [name for name in system_names() if "schedule" in json.loads(whole_file(name))]
 
 
 def gpu_models() -> list[str]:
-    """Return the cards whose figures come with the project: `config init`, `config scale` and `estimate` take these."""
+    """Return the cards whose figures come with the project, which `config init`, `config scale` and `estimate` take."""
     return sorted(path.stem.removeprefix("gpu_").replace("_", "-") for path in (SYSTEMS / "base").glob("gpu_*.json"))
 
 
 def gpu_card(name: str) -> str | None:
-    """Return the card of `gpu_models` that a name means; None if it names another.
+    """Return the card of `gpu_models` that a name means; None if it means none of them.
 
-    A kind alone, such as h100, means its SXM module, as in DGX and HGX; a card's whole name will do.
+    A kind alone, such as h100, means its SXM module, as in DGX and HGX machines. A card's full name works too.
     """
     words = re.split(r"[-_ ]+", name.lower())
     form = "pcie" if any(word.startswith("pci") for word in words) else "sxm"
@@ -73,7 +73,7 @@ def load_system(
 ) -> System:
     """Return the validated system of that name, of a .json file, or of a run, with `a.b=value` overrides applied.
 
-    A file with a section `finetune` may leave pre-training's settings out; to read one of those raises UnsettledError.
+    A file with a section `finetune` may leave out pre-training's settings; reading one of those raises UnsettledError.
 
     Raises ConfigError, which names every problem found, where it is, and what to do.
     """
@@ -84,7 +84,7 @@ def load_system(
 def system_from(
     path: Path, content: JsonObject, overrides: Iterable[str] = (), change: ContentChange = lambda content: content
 ) -> System:
-    """Return the system that a file at `path` with this content is; the file need not be there.
+    """Return the system of a file at `path` with this content; the file need not exist.
 
     Raises ConfigError as `load_system` does.
     """
@@ -98,7 +98,7 @@ def system_from(
     try:
         system = System.model_validate_json(json.dumps(overridden))
     except ValidationError as error:
-        from bertbench.config.mistakes import wrong_settings, wrong_together  # noqa: PLC0415 - no run reaches it
+        from bertbench.config.mistakes import wrong_settings, wrong_together  # noqa: PLC0415 - a valid file needs none
 
         wrong += wrong_settings(path, error, origins, overridden)
         without: dict[str, JsonObject] = {}
@@ -106,7 +106,7 @@ def system_from(
             others = [override for override in overrides if override != left_out]
             without[option_of(left_out)], _ = _overridden(merged, others, {})
         wrong += wrong_together(path, overridden, without)
-        system = partial(System, overridden)  # without the settings of pre-training that it leaves out, if nothing else
+        system = partial(System, overridden)  # used if nothing is wrong but left-out settings of pre-training
     if wrong:
         raise ConfigError("\n".join(wrong))
     options = {option_of(override) for override in overrides}
@@ -136,7 +136,7 @@ def schema() -> str:
     """Return the JSON schema of system files, as in schema.json: editors complete and check with it."""
     content = System.model_json_schema()
     properties = content["properties"]
-    del properties["name"]  # the file's name says it
+    del properties["name"]  # the file's name gives it
     content["properties"] = {
         "$schema": {"type": "string", "description": "Where editors find this schema."},
         "extends": {
@@ -166,11 +166,11 @@ def _find(name_or_path: str) -> Path:
 
 
 def _read(path: Path) -> JsonObject:
-    return read_object(path, ConfigError, "give the path of a system file, or one to extend")
+    return read_object(path, ConfigError, "check the path of the system file, or the name that `extends` gives")
 
 
 def _merged(path: Path, content: JsonObject, seen: tuple[Path, ...], origins: dict[str, str]) -> JsonObject:
-    """Return the file's content over that of the files it extends; sections merge key by key.
+    """Return the file's content merged over that of the files it extends; sections merge key by key.
 
     `origins` gets the file that each setting comes from.
     """
@@ -188,7 +188,7 @@ def _merged(path: Path, content: JsonObject, seen: tuple[Path, ...], origins: di
 
 
 def _base(path: Path, base: str) -> Path:
-    """Return the file that `path` extends as `base`: the one beside it, else the shipped one of that name."""
+    """Return the file that `path` extends as `base`: the one in its folder, or else the shipped one of that name."""
     beside, shipped = path.parent / f"{base}.json", SYSTEMS / f"{base}.json"
     is_itself = beside.resolve() == path.resolve()
     if shipped.is_file() and (is_itself or not beside.exists()):
@@ -214,12 +214,12 @@ def _leaves(value: Any, prefix: str = "") -> Iterator[tuple[str, Any]]:
 
 
 def option_of(override: str) -> str:
-    """Return what gave an override, as a user would type it: --set, or an environment variable."""
+    """Return where an override comes from, as a user would type it: --set, or an environment variable."""
     return override.origin if isinstance(override, Override) else f"--set {override!r}"
 
 
 def parsed_override(override: str) -> tuple[str, Any]:
-    """Return the name and the value of NAME=VALUE; an empty name for another text. A bare word is a string."""
+    """Return the name and the value of NAME=VALUE; the name is empty if there is no `=`. A bare word is a string."""
     name, equals, text = override.partition("=")
     if not equals:
         return "", None
@@ -242,8 +242,8 @@ def _override(content: JsonObject, origins: dict[str, str], override: str) -> It
     if not name:
         yield f"{option}: expected NAME=VALUE, for example schedule.max_steps=100"
         return
-    if any("\ud800" <= letter <= "\udfff" for letter in override):  # Python's letters for bytes that are no UTF-8
-        yield f"{option}: settings are UTF-8, and this path isn't; use another name for it, or set DATADIR or LOGDIR"
+    if any("\ud800" <= letter <= "\udfff" for letter in override):  # how Python represents bytes that aren't UTF-8
+        yield f"{option}: settings are UTF-8, but this path isn't; rename it, or set DATADIR or LOGDIR"
         return
     *sections, key = name.split(".")
     place = content
@@ -255,7 +255,7 @@ def _override(content: JsonObject, origins: dict[str, str], override: str) -> It
             yield f"{option}: {section} is a value, not a section; `bertbench config show cpu_demo` prints all names"
             return
     if name in _BATCHES and value is not None:
-        for batch in _BATCHES:  # either names the batch: the later one holds
+        for batch in _BATCHES:  # both set the batch: the later one counts
             place.pop(batch.removeprefix("data."), None)
             origins.pop(batch, None)
     place[key] = value

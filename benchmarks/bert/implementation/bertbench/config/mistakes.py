@@ -1,4 +1,4 @@
-"""Say what is wrong in a system file, in a person's words, with the closest name or value that could be meant."""
+"""Explain in plain words what is wrong in a system file, and suggest the closest name or value."""
 
 import difflib
 from collections.abc import Iterable, Iterator
@@ -13,7 +13,7 @@ from bertbench.config.partial import partial, section_of
 from bertbench.config.settings import PRE_TRAINING_SETTINGS, Settings
 from bertbench.config.system import System
 
-_SIMILARITY = 0.7  # of difflib's ratio: its own 0.6 takes `nodes` for `sw_notes`
+_SIMILARITY = 0.7  # difflib's ratio; its default of 0.6 would take `nodes` for `sw_notes`
 
 
 def wrong_settings(path: Path, error: ValidationError, origins: dict[str, str], content: JsonObject) -> Iterator[str]:
@@ -25,7 +25,7 @@ def wrong_settings(path: Path, error: ValidationError, origins: dict[str, str], 
     for problem in error.errors(include_url=False):
         location, message = problem["loc"], problem["msg"]
         if not location:
-            continue  # the settings are right one by one, and don't go together
+            continue  # every setting is valid, but some don't go together: see wrong_together
         where = ".".join(map(str, location))
         if problem["type"] == "missing" and where in may_be_missing:
             continue
@@ -42,9 +42,9 @@ def wrong_settings(path: Path, error: ValidationError, origins: dict[str, str], 
 
 
 def wrong_together(path: Path, content: JsonObject, without: dict[str, JsonObject]) -> Iterator[str]:
-    """Yield which settings don't go together, as far as each of them is right.
+    """Yield which settings don't go together, among those that are valid by themselves.
 
-    `without` gives the content without each option: a problem that is not there is the option's.
+    `without` has the content without each option: a problem that disappears there is due to the option.
     """
     left_without = {option: set(problems(partial(Settings, other))) for option, other in without.items()}
     for problem in problems(partial(Settings, content)):

@@ -1,4 +1,4 @@
-"""The sections of a system file about the optimizer and the gradients' way to it; loads no torch.
+"""Define the sections of a system file about the optimizer and the gradients on their way to it; import no torch.
 
 Optimizers and reductions take these sections as they are.
 """
@@ -36,10 +36,11 @@ class MuonSettings(Section):
 
 
 class OptimizerSettings(Section):
-    """The optimiser; the closed division allows LAMB only."""
+    """The optimizer; the closed division allows LAMB only."""
 
     name: OptimizerName
-    """Update rule (docs/optimizers.md): `lamb` for large batches, `adam` for small ones, `muon` for fewest samples."""
+    """Update rule (docs/optimizers.md): `lamb` for large batches, `adam` for small ones, `muon` to need the fewest
+    samples."""
     learning_rate: PositiveFloat
     """Rate at the end of warm-up. Change it with the global batch, or let `scale_from_batch` do so."""
     beta1: Fraction = 0.9
@@ -52,16 +53,16 @@ class OptimizerSettings(Section):
     """Decay of the matrices, as a factor of the learning rate; biases and LayerNorms have none."""
     impl: Implementation = "torch"
     """`triton`: our own CUDA kernels, with few launches for all tensors (tried on one H100); `apex`: NVIDIA apex's
-    FusedLAMB or FusedAdam, which NVIDIA's PyTorch container includes (tried on no GPU yet); `auto`: triton on cuda, if
-    it is installed and passes the check of a run's fast paths, else torch."""
+    FusedLAMB or FusedAdam, which NVIDIA's PyTorch container includes (not tried on a GPU yet); `auto`: triton on cuda,
+    if it is installed and passes the check of a run's fast paths, else torch."""
     ema_decay: Fraction = 0.0
-    """Evaluate an exponential moving average of the weights, which keeps this share of itself at each step; 0: the
-    weights as they are."""
+    """Evaluate an exponential moving average of the weights, which keeps this share of itself at each step. With 0,
+    evaluate the weights themselves."""
     muon: MuonSettings = MuonSettings()
     sharded: bool = False
-    """Every rank sums, updates and keeps the state of its slice of every gradient bucket only (ZeRO's first stage);
-    the result is the same, but for rounding. Set it where memory is short, where NVLink joins the GPUs, and on many
-    nodes."""
+    """Each rank sums gradients, updates weights and keeps optimizer state for its slice of every bucket only (ZeRO's
+    first stage). The result is the same, apart from rounding. Set it where memory is short, where NVLink joins the
+    GPUs, and on many nodes."""
 
     @property
     def is_adam_or_lamb(self) -> bool:
@@ -83,11 +84,11 @@ class Clip(Section):
     max_norm: PositiveFloat = 1.0
     """Largest norm of a gradient. Lower it where the loss jumps; `watch` shows the share that is clipped."""
     divisor: Count | None = None
-    """Number B in the largest norm of a bucket, max_norm / sqrt(B) (bucket); where it isn't given, the number of
-    buckets. A smaller one no longer bounds the whole gradient by max_norm."""
+    """The number B in a bucket's largest norm, max_norm / sqrt(B), for mode `bucket` (default: the number of buckets).
+    With a smaller number, the whole gradient's norm may exceed max_norm."""
     parts: Literal["sum", "each"] = "sum"
-    """What is clipped of a batch that a rank works through in parts (before, bucket): `sum`, their sum; `each`, every
-    part before it is added, as in the published runs of arXiv 2402.02447 (formula in docs/clipping.md)."""
+    """What modes `before` and `bucket` clip if a rank accumulates its batch in parts. `sum`: the sum of the parts.
+    `each`: every part before it is added, as in the runs published by arXiv 2402.02447 (docs/clipping.md)."""
 
     def limit(self, buckets: int) -> float | None:
         """Return the largest norm of what is clipped at once: one of `buckets` buckets, or the whole gradient.
@@ -108,7 +109,7 @@ class Communication(Section):
 
     compression: Compression = "none"
     """`fp16`, `bf16`: half the bytes; `int8`: a quarter; `topk`: the largest elements and their places; `powersgd`:
-    low-rank factors of each gradient matrix. The last three carry what they leave out into the next step."""
+    low-rank factors of each gradient matrix. The last three add what they leave out to the next step's gradients."""
     topk_share: Annotated[float, Field(gt=0, le=1)] = 0.01
     """Share of a bucket's gradients that topk sends. Lower it for slower links."""
     powersgd_rank: Count = 4
@@ -117,10 +118,10 @@ class Communication(Section):
     """Steps that are summed in full before PowerSGD starts. Raise it where the first steps diverge."""
     bucket_mb: PositiveFloat | None = None
     """Size of a gradient bucket in MiB (default: as in torch, 1 for the first and 25 for the rest). Larger buckets
-    make fewer messages, which start later."""
+    mean fewer messages, which start later."""
     buckets: Count | None = None
-    """Number of gradient buckets, of sizes as equal as whole tensors allow, in place of `bucket_mb`. Set it where the
-    number matters, as for `clip.mode` bucket."""
+    """Number of gradient buckets, instead of `bucket_mb`; their sizes are as equal as whole tensors allow. Set it where
+    the number matters, as for `clip.mode` bucket."""
     hierarchical: bool = False
     """Sum within each node first, then across nodes. Set it where links between nodes are much slower than inside."""
 
@@ -140,32 +141,32 @@ class Sync(Section):
     weights every `every_steps`. `diloco`: like local_sgd, but the mean's change is the gradient of an outer SGD with
     Nesterov's momentum."""
     every_steps: Count = 32
-    """Steps that a rank takes alone (local_sgd, diloco). More send less, and may need more samples."""
+    """Number of steps that a rank takes alone (local_sgd, diloco). More steps send less, and may need more samples."""
     outer_learning_rate: PositiveFloat = 0.7
     """Learning rate of diloco's outer SGD."""
     outer_momentum: Fraction = 0.9
     """Momentum of diloco's outer SGD."""
 
     delay_steps: NonNegativeInt = 1
-    """Age of the gradients that a step applies (delayed); 0 is every_step."""
+    """Age of the gradients that a step applies, in steps (delayed). 0 is the same as every_step."""
     correction_steps: NonNegativeInt | None = None
-    """Steps in which the learning rate, divided by 1 + `delay_steps` at first, returns to the schedule's (delayed);
-    `schedule.warmup_steps` where it isn't given."""
+    """Number of steps in which the learning rate, divided by 1 + `delay_steps` at first, returns to the schedule's
+    (delayed). Default: `schedule.warmup_steps`."""
 
     @property
     def delay(self) -> int:
-        """Age of the gradients that a step applies."""
+        """Return the age of the gradients that a step applies, in steps."""
         return self.delay_steps if self.method == "delayed" else 0
 
     @property
     def outer(self) -> tuple[float, float] | None:
-        """Rate and momentum of the outer step where ranks train alone (local_updates.py); None elsewhere."""
+        """Return the rate and momentum of the outer step (local_updates.py); None unless ranks train alone."""
         mean, sgd = (1.0, 0.0), (self.outer_learning_rate, self.outer_momentum)
         return {"local_sgd": mean, "diloco": sgd}.get(self.method)
 
     @property
     def report_steps(self) -> int:
-        """Steps between the small sums of metrics and signals, which would wait for a slow link in every step."""
+        """Return the steps between the small sums of metrics and signals, which wait for slow links."""
         if self.delay:
             return _REPORT_STEPS
         return 1 if self.outer is None else self.every_steps

@@ -1,4 +1,4 @@
-"""Sections from content that is partly wrong, so that rules still see what is right."""
+"""Build sections from content that is partly invalid, so that rules can still check what is valid."""
 
 import json
 from contextlib import suppress
@@ -11,13 +11,13 @@ from bertbench.common.json_object import JsonObject
 from bertbench.common.section import Section
 
 SectionT = TypeVar("SectionT", bound=Section)
-_VALUE_RULES: ConfigDict = {"strict": True, "allow_inf_nan": False}  # as Section's
+_VALUE_RULES: ConfigDict = {"strict": True, "allow_inf_nan": False}  # the same as Section's
 
 
 def partial(kind: type[SectionT], content: JsonObject) -> SectionT:
     """Return a section with those settings of `content` that are valid.
 
-    To read any other raises UnsettledError. Unknown keys are left out.
+    Reading any other raises UnsettledError. Unknown keys are left out.
     """
     values: JsonObject = {}
     for name, field in kind.model_fields.items():

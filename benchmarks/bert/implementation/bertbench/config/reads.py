@@ -1,7 +1,7 @@
-"""Declare what each command reads of a system file, so that no setting that a person gives is ignored.
+"""Declare what each command reads of a system file, so that no setting that a user gives is ignored.
 
-Every command has one declaration here: how it reads each setting. config/unread.py acts by it.
-A new setting of config/ has no declaration, and a test fails until it has one for each command.
+Every command has one declaration here, which says how it reads each setting. config/unread.py acts on it.
+A new setting of config/ has no declaration; a test fails until it has one for each command.
 """
 
 from collections.abc import Callable, Mapping
@@ -14,10 +14,10 @@ from bertbench.model.options import LEAST_WIDTH
 
 
 class Plain(Enum):
-    """A setting that needs no condition."""
+    """How a command reads a setting under all conditions."""
 
     READ = "the command honours it"
-    NO_EFFECT = "it can't change what the command gives, so it passes"
+    NO_EFFECT = "it can't change the command's result, so it is accepted"
 
 
 READ = Plain.READ
@@ -31,10 +31,10 @@ class Unread:
     remedy: str
     """What can honour it, or what to do."""
     goes_by: tuple[object, ...] = ()
-    """The values that the command goes by anyway; they pass."""
+    """The values that say what the command does anyway; they are accepted."""
 
     def passes(self, value: object) -> bool:
-        """Return whether the command goes by this value: true isn't 1 here."""
+        """Return whether this value says what the command does anyway; true and 1 are different values here."""
         return any(type(value) is type(allowed) and value == allowed for allowed in self.goes_by)
 
 
@@ -58,7 +58,8 @@ class ReadAs:
 
 Reading = Plain | Unread | ReadWhere | ReadAs
 Declaration = Mapping[str, Reading]
-"""How a command reads each setting. A section's name stands for all its settings; the longest name counts, `*` last."""
+"""How a command reads each setting. A section's name stands for all its settings. The longest name that fits a setting
+counts; `*` fits all others."""
 
 _RESULT_ONLY = "a whole run honours it; leave it out here"
 
@@ -67,7 +68,7 @@ def _unread(remedy: str, *goes_by: object) -> Unread:
     return Unread(remedy, goes_by)
 
 
-# What a run passes through only where another setting chooses it.
+# Settings that a run reads only if another setting asks for what they describe.
 _CONDITIONAL: Declaration = {
     "launch.rebalance_every_steps": ReadWhere(lambda s: s.launch.rank_speeds is not None, "launch.rank_speeds"),
     "power.hz": ReadWhere(lambda s: s.power.measure, "power.measure true"),
@@ -139,13 +140,13 @@ _SHORT: Declaration = {
     "evaluation.max_samples": _unread(f"its number of steps is fixed; {_RESULT_ONLY}"),
     "checkpoint.final_weights": _unread(f"it writes no weights; {_RESULT_ONLY}", False),
 }
-_ALONE = "a training in a process of its own honours it: `bertbench train`"
+_ALONE = "`bertbench train`, which has its own process, honours it"
 _IN_PROCESS: Declaration = {
-    "launch.port": _unread(f"one rank meets no others; {_ALONE}", 0),
+    "launch.port": _unread(f"a single rank has no others to meet; {_ALONE}", 0),
     "launch.stall_timeout_s": _unread(f"no other rank waits for the only one; {_ALONE}"),
     "launch.progress_timeout_s": _unread(f"no other rank waits for the only one; {_ALONE}"),
-    "launch.bind_cores": _unread(f"the caller's process keeps its cores; {_ALONE}", False),
-    "launch.max_restarts": _unread(f"the caller's process isn't started again; {_ALONE}", 0),
+    "launch.bind_cores": _unread(f"the process of the caller keeps its cores; {_ALONE}", False),
+    "launch.max_restarts": _unread(f"the process of the caller isn't restarted; {_ALONE}", 0),
 }
 _BY_A_SCHEDULER: Declaration = {
     "launch.port": _unread("the job chooses its port; MASTER_PORT in the job's environment sets another"),
@@ -210,7 +211,7 @@ _EVALUATE: Declaration = {
     "model.initializer_range": NO_EFFECT,
     "model.initial_weights": NO_EFFECT,
     "precision.compute": ReadAs(
-        ("bf16", "fp16", "fp32"), "one evaluation doesn't pay for measuring a format, and fp8's scales are a run's"
+        ("bf16", "fp16", "fp32"), "measuring formats takes longer than an evaluation, and fp8's scales belong to a run"
     ),
     "precision.residual": _unread("an evaluation keeps hidden states in fp32", "auto", "fp32"),
     "compute.compile": _unread("compiling takes longer than one evaluation", None, "none", "auto"),
@@ -219,7 +220,7 @@ _EVALUATE: Declaration = {
 _NOT_FORECAST = _unread("the forecast doesn't depend on it; leave it out")
 _WHOLE_OR_PLANNED = ReadWhere(
     lambda s: not s.parallel.splits or s.data.balance == "planned",
-    "whole models: the load of split ones is forecast for data.balance planned",
+    "whole models: the load of split ones is only forecast for data.balance planned",
 )
 _ESTIMATE: Declaration = {
     "*": _NOT_FORECAST,
@@ -263,7 +264,7 @@ _ESTIMATE: Declaration = {
     "checkpoint": NO_EFFECT,
     "finetune": NO_EFFECT,
     "model.checkpoint": NO_EFFECT,
-    # memory, which the forecast warns of
+    # they change the memory, which the forecast warns about
     "precision.compute": _unread("forecasts are calibrated on published runs in 16 bits; leave it out", "bf16", "fp16"),
     "parallel.schedule": _CONDITIONAL["parallel.schedule"],
 }
@@ -286,7 +287,7 @@ _PREPARE: Declaration = {
     "*": NO_EFFECT,
     **dict.fromkeys(("data.path", "data.recipe", "model.max_positions"), READ),
 }
-# These describe a run, or check what it would meet: what they don't use can't change what they say.
+# These commands describe a run, or check its machine: settings that they don't use can't change their answer.
 _DESCRIBES: Declaration = {"*": NO_EFFECT}
 
 DECLARATIONS: dict[str, Declaration] = {
@@ -315,4 +316,4 @@ DECLARATIONS: dict[str, Declaration] = {
     "config show": _DESCRIBES,
     "config export": _DESCRIBES,
 }  # fmt: skip
-"""By command, with the option of a mode that reads less; run_training is Python's."""
+"""The declarations by command; a mode that reads less is named with its option. run_training is a Python function."""

@@ -1,6 +1,6 @@
-"""Define a rule between settings: a function that says what doesn't go together, or the values that one may have.
+"""Define a rule between settings: a function that says what doesn't go together, or the values that a setting may have.
 
-A rule whose numbers follow from something that another rule refuses says nothing. The rules stand in batch_rules.py,
+A rule says nothing if its numbers follow from something that another rule refuses. The rules are in batch_rules.py,
 layout_rules.py, step_rules.py, closed.py and checks.py, which lists all of them.
 """
 
@@ -16,7 +16,7 @@ from bertbench.config.settings import Settings
 Condition = Callable[[Settings], bool]
 
 Rule = Callable[[Settings], str | None]
-"""Returns what is wrong between settings, with the remedy; None if they keep the rule. Its name says what holds."""
+"""Returns what is wrong between settings, with the remedy; None if they follow the rule, which is its name."""
 
 
 @dataclass(frozen=True)
@@ -30,7 +30,7 @@ class AllowedValues:
     because: str
     """Why another value is refused there."""
     instead: str
-    """What to set to keep another value."""
+    """What to do instead, in order to keep another value."""
 
     def __call__(self, settings: Settings) -> str | None:
         """Return why the setting's value is refused; None if it isn't."""
@@ -40,7 +40,7 @@ class AllowedValues:
         section: Any = settings
         for name in sections:
             section = getattr(section, name)
-        if section is None:  # it is left out
+        if section is None:  # the section is left out
             return None
         value = getattr(section, key)
         if value in self.values:
@@ -64,7 +64,7 @@ def _shown(value: object) -> str:
 
 
 def broken_rules(rules: Iterable[Rule], settings: Settings) -> Iterator[str]:
-    """Yield what any of the rules finds wrong; each runs alone, so that a file with five mistakes gets five messages.
+    """Yield what any of the rules finds wrong; all rules run, so that a file with five mistakes gets five messages.
 
     A rule says nothing where a setting has no valid value, because that has its own message.
     """

@@ -1,4 +1,4 @@
-"""The sections of a system file that have no module of their own."""
+"""Define the sections of a system file that have no file of their own."""
 
 from typing import TYPE_CHECKING, Annotated, Literal
 
@@ -23,16 +23,17 @@ class Hardware(Section):
     """
 
     submitter: str = "bertbench"
-    """Your organisation. Set it before the ten runs of a result: the log carries it."""
+    """Your organisation. Set it before the ten runs of a result, because the logs name it."""
     division: Literal["closed", "open"]
-    """MLPerf's division. closed fixes model, data and most of the recipe, so that results compare; take open to change
-    what closed refuses."""
+    """MLPerf's division. `closed` fixes the model, the data and most of the recipe, so that results are comparable.
+    Choose `open` to change what closed fixes."""
     status: Status
     """MLPerf's availability category: whether others can buy or rent the machine."""
     system_name: str
     """Name of the machine, as a table of results shows it."""
     number_of_nodes: Count
-    """Machines of the run. Change it with the size of your allocation; `config scale` adapts the batch, too."""
+    """Number of machines in the run. Change it with the size of your allocation; `config scale` adapts the batch, too.
+    """
     host_processors_per_node: str = ""
     host_processor_model_name: str = ""
     host_processor_core_count: str = ""
@@ -47,9 +48,9 @@ class Hardware(Section):
     host_networking_topology: str = ""
     host_memory_configuration: str = ""
     accelerators_per_node: NonNegativeInt = 0
-    """GPUs of each machine; 0 for a machine of CPUs."""
+    """Number of GPUs in each machine; 0 for a machine without."""
     accelerator_model_name: str = ""
-    """Name of the GPU. Forecasts follow from it."""
+    """Name of the GPU. Forecasts depend on it."""
     accelerator_host_interconnect: str = ""
     accelerator_frequency: str = ""
     accelerator_on_chip_memories: str = Field(default="", alias="accelerator_on-chip_memories")
@@ -77,7 +78,7 @@ class Launch(Section):
     device: Literal["cpu", "cuda"]
     """Where tensors live. Gradients are summed by NCCL on cuda, and by gloo or shared memory on cpu."""
     port: int = Field(default=0, ge=0, le=65535)
-    """Port of the rendezvous on the first node; 0 takes any free one, on a single node only. Set it where a firewall
+    """Port on the first node where the ranks meet; 0 takes any free one, on a single node only. Set it where a firewall
     opens only some ports."""
     clear_caches: bool = False
     """Drop the operating system's page cache before a run, as MLPerf asks of submissions. It needs root; set it for
@@ -88,22 +89,22 @@ class Launch(Section):
     """Seconds without a sign of life after which a rank counts as stopped, or lost with its node, and the run ends.
     Raise it where processes are suspended for long."""
     progress_timeout_s: Count = 600
-    """Seconds that a living rank may spend on a step, an evaluation batch or a snapshot before the run ends. A GPU that
-    has steps to compute may take a tenth of it without finishing one. Raise it for steps of minutes; lower it to end a
+    """Seconds that a living rank may spend on a step, an evaluation batch or a snapshot before the run ends. A GPU with
+    steps to compute may take a tenth of that without finishing one. Raise it if steps take minutes; lower it to end a
     hung job sooner."""
     bind_cores: bool = False
     """Bind each rank to its own cores: those near its GPU, or its part of the CPU. Linux only. Leave it off where a
     launcher already binds ranks."""
     walltime_minutes: Count = 60
-    """Minutes that Slurm or Kubernetes grants a run, its initialisation included. `estimate` says how long a run
+    """Minutes that Slurm or Kubernetes grants a run, including its initialisation. `estimate` forecasts how long a run
     takes."""
     max_restarts: NonNegativeInt = 0
     """How many times all ranks are restarted from the last snapshot after one dies (docs/reliability.md). Set it for
     runs of hours, together with `checkpoint.every_steps`."""
 
     rank_speeds: Literal["auto"] | tuple[PositiveFloat, ...] | None = None
-    """Relative speed of each rank, in proportion to which `data.balance` planned assigns work; `auto` measures the
-    speeds before a run (docs/balance.md). Equal by default. Set it where devices of one run differ in speed."""
+    """Relative speed of each rank: `data.balance` planned assigns work in proportion. `auto` measures the speeds before
+    a run (docs/balance.md). Default: all equal. Set it where the devices of a run differ in speed."""
     rebalance_every_steps: Count | None = None
     """Steps after which the speeds are measured again, from the times of those steps. Set it where speeds change during
     a run, as on shared machines."""
@@ -119,8 +120,8 @@ class Power(Section):
     conversion_efficiency: Annotated[float, Field(gt=0, le=1)] = 1.0
     """Efficiency of the power supply. Readings are multiplied by it; set it where the meter is on the AC side."""
     interconnect_watts: NonNegativeFloat | None = None
-    """Largest power of the interconnect that the run uses. Set it for a submission with power: MLPerf lets it be
-    estimated."""
+    """Largest power of the interconnect that the run uses, in watts. Set it for a submission with power; MLPerf allows
+    an estimate."""
 
 
 class Model(Section):
@@ -137,19 +138,19 @@ class Model(Section):
     feed_forward_size: Count
     """Width inside a layer's feed-forward part. 4,096 in BERT-Large, 3,072 in BERT-Base."""
     max_positions: Annotated[int, Field(ge=8, le=512)]
-    """Tokens of the longest sequence. The dataset must be made for it."""
+    """Number of tokens in the longest sequence. The dataset must have been made for it."""
     hidden_dropout: Fraction = 0.1
-    """Share of the hidden states that dropout sets to 0. 0 is faster, and open division only."""
+    """Share of the hidden states that dropout sets to 0. 0 is faster, but only for the open division."""
     attention_dropout: Fraction = 0.1
-    """Share of the attention weights that dropout sets to 0. 0 is faster, and open division only."""
+    """Share of the attention weights that dropout sets to 0. 0 is faster, but only for the open division."""
     initializer_range: PositiveFloat = 0.02
     """Standard deviation of initial matrices. Lower it for deep models that diverge in their first steps."""
     initial_weights: Literal["random", "mimetic"] = "random"
-    """`mimetic`: heads first attend to tokens at fixed distances, the token before, the one after and so on, and the
-    masked-LM head starts as the identity (model/mimetic.py); `random`: drawn as in BERT."""
+    """`random`: weights are drawn as in BERT. `mimetic`: at first, heads attend to tokens at fixed distances (the token
+    before, the one after, and so on), and the masked-LM head is the identity (model/mimetic.py)."""
     checkpoint: str | None = None
-    """Weights that a run starts from: a file of `checkpoint import`, another run or its snapshot; random where it isn't
-    given. Relative to DATADIR if that is set, else to data/."""
+    """Weights that a run starts from: a file of `checkpoint import`, another run or its snapshot (default: random
+    weights). The path is relative to DATADIR if that is set, else to data/."""
 
     def shape(self) -> BertShape:
         """Return the sizes as the model takes them."""
@@ -162,29 +163,29 @@ class Recipe(Section):
     vocab_size: Count
     """Entries of the vocabulary that is trained when no --vocab is given. Fewer suit a small corpus."""
     dupe_factor: Count = 10
-    """Number of times that each document is used, with new masks each time. Lower it for a quick try: the dataset
-    shrinks with it."""
+    """How many times each document is used, with new masks each time. Lower it for a quick try: the dataset shrinks
+    with it."""
     short_seq_prob: Fraction = 0.1
     """Share of the sequences whose target length is drawn at random. Raise it for more short sequences."""
     masked_lm_prob: Share = 0.15
     """Share of the tokens that are predicted."""
     max_predictions_per_seq: Annotated[int, Field(ge=1, le=127)] = 76
-    """Most predicted tokens of a sequence: about `masked_lm_prob` times the longest sequence."""
+    """Largest number of predicted tokens in a sequence: about `masked_lm_prob` times the longest sequence."""
     cut_to_target: bool = False
-    """Cut a sequence to its target length, where the MLPerf reference cuts to the maximum only."""
+    """Cut each sequence to its target length. The MLPerf reference only cuts to the maximum length."""
     held_out_fraction: Share
     """Share of the documents that are kept for evaluation. No part of them is trained on."""
     held_out_samples: Count
-    """Evaluation samples that are made of the held-out documents. More make an accuracy more exact, and an evaluation
-    longer."""
+    """Number of evaluation samples that are made from the held-out documents. More samples make accuracies more exact,
+    and evaluations longer."""
     shard_samples: Count = 65_536
-    """Samples in a file of the dataset. Lower it for smaller files."""
+    """Number of samples in each file of the dataset. Lower it for smaller files."""
     seed: NonNegativeInt = 12345
-    """Seed of masks, lengths and of the held-out documents. Another one makes another dataset."""
+    """Seed by which masks, lengths and held-out documents are chosen. Another seed makes another dataset."""
 
     def options(self, max_seq_length: int) -> "SampleOptions":
-        """Return the part that sample creation takes."""
-        from bertbench.data.text.sentence_pairs import SampleOptions  # noqa: PLC0415 - the text pipeline, of no run
+        """Return the settings that the creation of samples needs."""
+        from bertbench.data.text.sentence_pairs import SampleOptions  # noqa: PLC0415 - no run needs it
 
         return SampleOptions(
             max_seq_length,
@@ -215,34 +216,36 @@ class Data(Section):
     path: str
     """Folder of the prepared dataset; relative to DATADIR if that is set, else to data/."""
     eval_path: str | None = None
-    """Folder that holds the evaluation samples, where `path` doesn't."""
+    """Folder with the evaluation samples, if they aren't in `path`."""
     global_batch_size: Count | None = None
-    """Samples of one optimizer step over all ranks. Give this or `local_batch`. This one keeps the recipe when the
-    number of ranks changes."""
+    """Samples per optimizer step, over all ranks. Give this or `local_batch`. This one keeps the recipe the same when
+    the number of ranks changes."""
     local_batch: Count | None = None
-    """Samples of one optimizer step on one rank, or where `parallel` splits the model, on one data-parallel rank. Give
-    it where the batch grows with the machine."""
+    """Samples per optimizer step on each rank or, if `parallel` splits the model, on each data-parallel rank. Give it
+    where the batch grows with the machine."""
     gradient_accumulation_steps: Count = 1
-    """Parts in which a rank works through its samples of one step. Raise it where memory is short: the global batch
-    stays as it is."""
+    """Number of parts in which a rank computes its samples of a step. Raise it where memory is short: the global batch
+    stays the same."""
     balance: Method = "planned"
     """How a global batch is drawn and assigned to ranks (docs/balance.md): `planned` assigns it by cost and exchanges
     nothing; `none` assigns consecutive samples of the random order. Change it to compare methods."""
     equal_counts: bool = False
-    """Keep the same number of samples on every rank, as the mean of the ranks' means needs (planned, planned_local)."""
+    """Give every rank the same number of samples (planned, planned_local), which `loss.normalize` rank needs."""
     deal: RowOrder = "snake"
-    """How sorted samples are assigned where `balance` sorts them: a snake turns at the end of every row of ranks."""
+    """How samples are assigned if `balance` sorts them. `raster`: every row from the first rank to the last. `snake`:
+    the direction changes with every row."""
     strata_edges: tuple[Count, ...] = (128, 256, 384, 512)
-    """Longest sequence of each stratum that a stratified batch draws its quota from."""
+    """Longest sequence of each stratum, in tokens. Stratified batches draw from each stratum."""
     strata_quotas: tuple[NonNegativeInt, ...] | None = None
-    """Samples of each stratum in every rank's batch, which they sum to (stratified, stratified_presort; open division);
-    where it isn't given, the dataset's shares. Each stratum has a random order of its own: one that is used up begins
-    again in another order while the others continue, so samples of a stratum with a quota above its share repeat sooner
-    than others. A stratum with quota 0 is never drawn. The log counts each stratum's samples."""
+    """Number of samples of each stratum in every rank's batch (stratified, stratified_presort; open division only).
+    They must sum to the local batch. Default: the dataset's shares. Each stratum has a random order of its own. A
+    stratum that is used up begins again in another order while the others continue, so samples of a stratum with a
+    quota above its share repeat sooner than others. A stratum with quota 0 is never drawn. The log counts each
+    stratum's samples."""
     cost: Cost | None = None
-    """Cost of a sequence, as `estimate --calibrate` fits it to a machine; by default from the model's shape."""
+    """Cost of a sequence, as `estimate --calibrate` fits it to a machine (default: computed from the model's shape)."""
     recipe: Recipe | None = None
-    """How `data prepare` makes the dataset; without it the dataset must be there."""
+    """How `data prepare` makes the dataset. Without a recipe, the dataset must already exist."""
 
 
 class Loss(Section):
@@ -257,8 +260,8 @@ class Schedule(Section):
     """Learning rate over steps (formula in config/optimizer.py)."""
 
     max_steps: Count
-    """Steps after which the run gives up. The learning rate falls to its end by then, unless `decay_steps` says
-    otherwise, so change both with the batch."""
+    """Number of steps after which the run gives up. The learning rate reaches its final value by then, unless
+    `decay_steps` says otherwise, so change both with the batch."""
     decay_steps: Count | None = None
     """Step at which the rate reaches its final value (default: `max_steps`)."""
     decay_from: Literal["step_0", "warmup_steps"] = "step_0"
@@ -269,7 +272,7 @@ class Schedule(Section):
     """Number of the first step in the formula. 0: the step counted s from 0 takes rate(s), as in the MLPerf reference.
     1: it takes rate(s + 1), as in the published runs of NVIDIA and of arXiv 2402.02447."""
     warmup_steps: NonNegativeInt = 0
-    """Steps in which the rate rises from 0. Raise it where the first steps diverge."""
+    """Number of steps in which the rate rises from 0. Raise it where the first steps diverge."""
     start_warmup_step: int = 0
     """Step at which warm-up starts; may be negative."""
     end_learning_rate: NonNegativeFloat = 0.0
@@ -285,19 +288,20 @@ class Evaluation(Section):
     """Training samples between evaluations (default: by MLPerf's formula). Lower it to find the end of a short
     run more exactly."""
     batch_size: Count = 16
-    """Samples of one evaluation batch on one rank. Raise it as far as memory allows: it changes no accuracy."""
+    """Samples per evaluation batch on each rank. Raise it as far as memory allows: accuracies stay the same."""
     max_samples: Count | None = None
-    """Training samples after which the run gives up, if it hasn't reached `schedule.max_steps` before. Set it to limit
-    runs of several batch sizes alike."""
+    """Training samples after which the run gives up, if it hasn't reached `schedule.max_steps` before. Set it to give
+    runs of several batch sizes the same limit."""
 
 
 class Checkpoint(Section):
     """Snapshots that resume an interrupted run (docs/reliability.md), and the final weights."""
 
     every_steps: Count | None = None
-    """Steps between snapshots; none are taken if it isn't given. Set it for runs that may be interrupted."""
+    """Number of steps between snapshots (default: no snapshots). Set it for runs that may be interrupted."""
     keep: Count = 2
-    """Number of newest snapshots to keep. With LAMB or ADAM, each takes about three times the room of the weights."""
+    """Number of snapshots to keep; older ones are deleted. With LAMB or Adam, each takes about three times the space of
+    the weights."""
     final_weights: bool = True
     """Write the model when the run has ended, off the clock: weights.safetensors in the run's folder
     (docs/checkpoint.md). Switch it off where ten runs would fill the disk."""
@@ -317,19 +321,19 @@ class Precision(Section):
     `compute` bf16 or fp8. `auto` takes it on a GPU that computes in either, unless the check at the start refuses it;
     elsewhere it is fp32. Set fp32 to rule out that it changes a result."""
     initial_loss_scale: PositiveFloat = 4096.0
-    """First factor on the loss where gradients pass through fp16, as MLPerf's published runs count it: for the mean of
-    the ranks' means. Too high, and the first steps overflow and are skipped."""
+    """First loss scale, used if gradients pass through fp16. As in MLPerf's published runs, it applies to the mean of
+    the ranks' means. If it is too high, the first steps overflow and are skipped."""
 
 
 class Compute(Section):
-    """How the model's arithmetic is carried out; results don't depend on it, but for rounding."""
+    """How the model's arithmetic is carried out; results don't depend on it, apart from rounding."""
 
     compile: CompileMode | None = None
     """`default`: torch.compile fuses the model's pieces between attention, and batches are rounded up to few sizes;
     `graphs` also replays whole steps as CUDA graphs, each filled up to one of a few sizes, all recorded before the
     clock starts (tried on one H100); `none`: neither; `auto`: the fastest of them that the other settings allow and
-    that passes the check of a run's fast paths (training/self_check.py). Where it isn't given: `default` on cuda, but
-    not with parallel.tensor, and `none` on cpu."""
+    that passes the check of a run's fast paths (training/self_check.py). If it isn't given: `default` on cuda without
+    parallel.tensor, `none` otherwise."""
     products: ProductsName = "auto"
-    """Library of a CPU's matrix products: `torch` (MKL in fp32), `onednn`, or with `auto` the one that a run measures
-    to be faster for each layer, from hidden size 256 on."""
+    """Library for matrix products on a CPU: `torch` (MKL in fp32) or `onednn`. With `auto`, a run measures which is
+    faster for each layer, from hidden size 256 on."""

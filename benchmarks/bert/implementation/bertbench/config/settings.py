@@ -1,4 +1,4 @@
-"""All settings of a system file, and the numbers that follow from them; checks.py says what goes together."""
+"""Define all settings of a system file, and the numbers that follow from them; checks.py says what goes together."""
 
 import re
 from collections.abc import Iterator
@@ -33,13 +33,16 @@ PRE_TRAINING_SETTINGS = ("data.path", "optimizer.name", "optimizer.learning_rate
 
 
 def nearest_multiples(number: int, divisor: int) -> str:
-    """Return the multiples of `divisor` around a number that is none, for a message."""
+    """Return the multiples of `divisor` next to a number that isn't one, for a message."""
     below = number // divisor * divisor
     return f"{below} or {below + divisor}" if below else f"{divisor}"
 
 
 class Settings(Section):
-    """Settings whose types are valid. Derived numbers are properties: nothing that follows from others is typed in."""
+    """Settings whose types are valid.
+
+    Derived numbers are properties: no file states what follows from other settings.
+    """
 
     name: str = Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9_.-]*$")
     """Name of the system: the file's name without .json."""
@@ -48,11 +51,11 @@ class Settings(Section):
     source: str = ""
     """Where the hyper-parameters come from: a published result, or a reference convergence point."""
     scale_from_batch: Count | None = None
-    """Global batch that `optimizer` and `schedule` were tuned at; they are scaled to this system's
+    """Global batch size at which `optimizer` and `schedule` were tuned. They are scaled to this system's batch
     (config/system.py). State it where the file changes the batch of a recipe."""
     scale_rule: Literal["root", "linear"] | None = None
-    """How `scale_from_batch` scales the learning rate: by the square root of the batches' ratio (also without this
-    setting), or by the ratio."""
+    """How `scale_from_batch` scales the learning rate: by the square root of the batches' ratio (`root`, the default),
+    or by the ratio itself (`linear`)."""
     hardware: Hardware
     launch: Launch
     power: Power = Power()
@@ -73,18 +76,18 @@ class Settings(Section):
 
     @property
     def compute_capability(self) -> tuple[int, int] | None:
-        """CUDA compute capability of the GPUs, where `hardware.hw_notes` states it, as `config init` writes it."""
+        """Return the GPUs' CUDA compute capability if `hardware.hw_notes` states it, as `config init` writes it."""
         match = re.search(r"compute capability (\d+)\.(\d+)", self.hardware.hw_notes)
         return (int(match[1]), int(match[2])) if match else None
 
     @property
     def world_size(self) -> int:
-        """Ranks of the whole run."""
+        """Return the number of ranks in the whole run."""
         return self.hardware.number_of_nodes * self.launch.ranks_per_node
 
     @property
     def global_batch_size(self) -> int:
-        """Samples of one optimizer step over all ranks."""
+        """Return the number of samples per optimizer step, over all ranks."""
         if self.data.global_batch_size is not None:
             return self.data.global_batch_size
         local_batch = self.data.local_batch or 0  # a rule refuses a file without either
@@ -92,35 +95,35 @@ class Settings(Section):
 
     @property
     def layout(self) -> Layout:
-        """How the ranks share the model and the data."""
+        """Return how the ranks share the model and the data."""
         parallel = self.parallel
         data = self.world_size // (parallel.tensor * parallel.pipeline)
         return Layout(data, parallel.tensor, parallel.pipeline, parallel.virtual_stages, parallel.sequence)
 
     @property
     def local_batch(self) -> int:
-        """Samples of one optimizer step on one data-parallel rank: without `parallel`, on one rank."""
+        """Return the number of samples per optimizer step on a data-parallel rank: without `parallel`, on any rank."""
         return self.global_batch_size // self.layout.data
 
     @property
     def parts(self) -> int:
-        """Forward and backward passes of one optimizer step on one rank."""
+        """Return the number of forward and backward passes per optimizer step on a rank."""
         return self.parallel.microbatches * self.data.gradient_accumulation_steps
 
     @property
     def clipped_parts(self) -> int:
-        """Parts of a rank's batch that are clipped one by one; 1 where their sum is."""
+        """Return how many parts of a rank's batch are clipped one by one; 1 if their sum is clipped."""
         clips_each = self.clip.parts == "each" and self.clip.mode in ("before", "bucket")
         return self.data.gradient_accumulation_steps if clips_each else 1
 
     @property
     def samples_per_pass(self) -> int:
-        """Samples of one of them, if all ranks get equally many."""
+        """Return the number of samples per forward and backward pass, if all ranks get the same number."""
         return self.local_batch // self.parts
 
     @property
     def balance(self) -> Balance:
-        """How batches are drawn and assigned to ranks, with the cost of a sequence."""
+        """Return how batches are drawn and assigned to ranks, with the cost of a sequence."""
         data, cost = self.data, self.data.cost
         return Balance(
             method=data.balance,
@@ -134,17 +137,17 @@ class Settings(Section):
 
     @property
     def evaluation_interval(self) -> int:
-        """Samples between evaluations."""
+        """Return the number of training samples between evaluations."""
         return self.evaluation.interval_samples or mlperf_evaluation_interval(self.global_batch_size)
 
     @property
     def init_limit_minutes(self) -> int:
-        """Longest untimed initialisation: 30 minutes closed, 4 hours open (MLPerf Training rules)."""
+        """Return the longest untimed initialisation: 30 minutes closed, 4 hours open (MLPerf Training rules)."""
         return 30 if self.hardware.division == "closed" else 240
 
     @property
     def max_steps(self) -> int:
-        """Optimizer steps after which the run gives up."""
+        """Return the number of optimizer steps after which the run gives up."""
         steps, most_samples = self.schedule.max_steps, self.evaluation.max_samples
         if most_samples is None:
             return steps
@@ -152,7 +155,7 @@ class Settings(Section):
 
     @property
     def learning_rate(self) -> LearningRate:
-        """The schedule as a function of the step."""
+        """Return the schedule as a function of the step."""
         warmup = self.schedule.warmup_steps
         return LearningRate(
             base=self.optimizer.learning_rate,
@@ -168,12 +171,12 @@ class Settings(Section):
 
     @property
     def scales_loss(self) -> bool:
-        """Whether gradients pass through fp16, so that steps may overflow and be skipped."""
+        """Return whether gradients pass through fp16, so that steps may overflow and be skipped."""
         return self.precision.compute == "fp16" or self.communication.compression == "fp16"
 
     @property
     def fills_batches(self) -> bool:
-        """Whether batches are rounded up to few sizes (loading/filler.py)."""
+        """Return whether batches are rounded up to few sizes (loading/filler.py)."""
         device, precision = self.launch.device, self.precision.compute
         mode = unchecked_mode(self.compute.compile, device)
         return not self.parallel.splits and wants_few_sizes(device, precision, mode, self.model.hidden_size)
@@ -202,7 +205,7 @@ class Settings(Section):
 
     @property
     def no_snapshots(self) -> str | None:
-        """Why no snapshot can be taken, and what to do; None if one can."""
+        """Return why no snapshot can be taken, and what to do; None if one can."""
         if self.communication.compression == "powersgd":
             return (
                 "a snapshot doesn't hold the errors that communication.compression powersgd carries from step to step; "

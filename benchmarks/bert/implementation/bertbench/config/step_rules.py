@@ -1,4 +1,4 @@
-"""What replayed steps, and steps that ranks take by themselves, need of other settings.
+"""Rules about replayed steps, and about steps that ranks take without each other.
 
 Graphs (`compute.compile`) need steps that a GPU can replay, whose sizes and kernels are always the same; `sync.method`
 needs whole copies of the model on all ranks.
@@ -8,7 +8,8 @@ from bertbench.config.rules import Rule, allow_only
 from bertbench.config.settings import Settings
 
 UNSCALED = ("fp32", "bf16", "auto")
-"""Formats without scales, which steps adapt: fp16's of the loss, fp8's of tensors."""
+"""Formats without scales. fp16 has a scale of the loss and fp8 has scales of tensors, which change from step to step.
+"""
 
 
 def _replays(settings: Settings) -> bool:
@@ -35,7 +36,7 @@ def _replayed_parts_are_clipped_together(settings: Settings) -> str | None:
     if not _replays(settings) or settings.clipped_parts == 1:
         return None
     return (
-        "compute.compile graphs replays parts of a batch that add to one gradient, and clip.parts each clips every "
+        "compute.compile graphs replays parts of a batch that add to one gradient, but clip.parts each clips every "
         "part before it is added; set clip.parts to sum, or compute.compile to default"
     )
 
@@ -64,20 +65,20 @@ SYNC_RULES: tuple[Rule, ...] = (
     *allow_only(
         {"optimizer.sharded": (False,), "precision.compute": UNSCALED},
         where=lambda settings: settings.sync.method != "every_step",
-        # others keep whole states a rank, can't skip an overflow, and don't agree on fp8's scales at every step
-        because="goes with sync.method every_step only",
-        instead="set that",
+        # with other methods, each rank keeps its whole state, can't skip an overflow, and has fp8 scales of its own
+        because="only goes with sync.method every_step",
+        instead="set sync.method to every_step",
     ),
     *allow_only(
         {"communication.compression": ("none", "bf16")},
         where=lambda settings: settings.sync.method == "delayed",
-        because="exchanges twice in a step, or skips one, and can't be delayed",
+        because="communicates twice in a step, or skips a step, and can't be delayed",
         instead="set sync.method to every_step",
     ),
     *allow_only(
         {"optimizer.ema_decay": (0.0,), "communication.compression": ("none",)},
         where=lambda settings: settings.sync.outer is not None,
-        because="doesn't go with weights that ranks train alone and average (sync.method)",
+        because="doesn't go with a sync.method by which ranks train alone and average their weights",
         instead="set sync.method to every_step",
     ),
 )

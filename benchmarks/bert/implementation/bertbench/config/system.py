@@ -1,4 +1,4 @@
-"""A whole system file, validated: one machine, one run."""
+"""Validate a whole system file, which describes one machine and one run, and scale its recipe to its batch."""
 
 import math
 from collections.abc import Mapping
@@ -11,7 +11,7 @@ from bertbench.config.settings import Settings
 
 
 class System(Settings):
-    """One system file: settings that fit together. What follows from other settings is not typed in."""
+    """One system file: settings that fit together. No file states what follows from other settings."""
 
     _path: str | None = PrivateAttr(default=None)
     _given: dict[str, str] = PrivateAttr(default_factory=dict)
@@ -19,21 +19,21 @@ class System(Settings):
 
     @property
     def argument(self) -> str:
-        """What a command calls this system: its file's path, or its name where it comes with the project."""
+        """Return a command's name for this system: the path of its file, or its name if it comes with the project."""
         return self._path or self.name
 
     @property
     def given(self) -> Mapping[str, str]:
-        """Settings that were given by hand, by dotted name, each with the option that gave it."""
+        """Return the settings that a user gave by hand, by dotted name, each with the option that gave it."""
         return self._given
 
     @property
     def stated(self) -> Mapping[str, Any]:
-        """Settings that the system file or a file that it extends states, by dotted name, each with its value."""
+        """Return the settings that the system file, or a file that it extends, states: dotted name -> value."""
         return self._stated
 
     def from_origins(self, path: str | None, given: Mapping[str, str], stated: Mapping[str, Any]) -> Self:
-        """Return this system with where it comes from: its path, if it isn't shipped, and `given` and `stated`."""
+        """Return this system with its origins: its path, if it isn't shipped, and its `given` and `stated` settings."""
         copy = self.model_copy()
         copy._path = path
         copy._given = dict(given)
@@ -49,13 +49,14 @@ class System(Settings):
 
 
 def scaled_to_its_batch(system: System) -> System:
-    """Return the system with hyper-parameters tuned at `scale_from_batch`, if given, carried over to its own batch.
+    """Return the system with hyper-parameters scaled from the batch at which they were tuned to the system's own batch.
 
-    With k = batch / batch they were tuned at, both rules divide steps by k: the schedule spans the same samples.
+    Without `scale_from_batch`, they stay as they are. With k = batch / scale_from_batch, both rules divide steps by k,
+    so that the schedule spans the same number of samples.
 
     - `root`, for Adam: rate times sqrt(k), 1 - beta times k, epsilon over sqrt(k) (Malladi et al. 2022, "On the SDEs
       and Scaling Rules for Adaptive Gradient Algorithms", arXiv 2205.10287). Weight decay times sqrt(k), so that
-      rate * decay summed over the run stays the same: this and the steps are ours.
+      rate * decay summed over the run stays the same. The rules for decay and steps are our own.
     - `linear`, derived for SGD: rate times k (Goyal et al. 2017, arXiv 1706.02677), which keeps that sum, too.
     """
     if system.scale_from_batch is None:
@@ -81,6 +82,6 @@ def scaled_to_its_batch(system: System) -> System:
         "start_warmup_step": round(schedule.start_warmup_step / ratio),
         "end_learning_rate": schedule.end_learning_rate * rate_ratio,
     }
-    # Done once: the configuration that a run writes down is the one that it used.
+    # not scaled again later: the configuration that a run records is the one that it used
     used_up = {"scale_from_batch": None, "scale_rule": None}
     return system.model_copy(update={"optimizer": optimizer, "schedule": schedule.model_copy(update=steps), **used_up})

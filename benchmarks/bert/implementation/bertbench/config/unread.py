@@ -1,7 +1,7 @@
 """Find the settings that a command can't honour, by its declaration in config/reads.py.
 
 `check_given` refuses, by name, those that were given by hand: by --set, or by a variable that stands for a setting.
-`unread_line` names those that the system file states, in one line.
+`unread_line` lists those that the system file states, in one line.
 """
 
 from collections.abc import Iterable, Iterator
@@ -77,7 +77,7 @@ def _refusal(origin: str, command: str, setting: str, reading: Unread) -> str:
 
 
 def _within(value: Any, names: str) -> Any:
-    """Return what a JSON value has under dotted names; None where it has nothing there."""
+    """Return what a JSON value holds under dotted names; None if it holds nothing there."""
     for name in filter(None, names.split(".")):
         value = value.get(name) if isinstance(value, dict) else None
     return value
@@ -86,7 +86,7 @@ def _within(value: Any, names: str) -> Any:
 def unread_line(system: System, command: str) -> str | None:
     """Return a line that names the sections and settings of the file that `command` doesn't read; None without any.
 
-    A setting that another one of the file switches off isn't named: that is the file's own choice.
+    A setting that another setting of the file switches off isn't named, because that is the file's own choice.
     """
     declaration = DECLARATIONS[command]
     unread: list[str] = []
