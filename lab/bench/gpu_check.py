@@ -85,4 +85,4 @@ if __name__ == "__main__":
         children.begin()
         sys.exit(main(sys.argv[1:]))
     except KeyboardInterrupt as interrupt:
-        sys.exit(children.said(interrupt))
+        sys.exit(children.report_signal(interrupt))

@@ -24,7 +24,7 @@ REMEDIES = {
     errno.EACCES: "give this user permission",
     errno.EIO: "its disk or network failed",
     errno.EMFILE: "raise `ulimit -n`",
-    errno.ENOMEM: "memory or a limit of it is used up",
+    errno.ENOMEM: "memory is used up, or a limit on it",
     errno.ESTALE: "its network file system doesn't answer",
     errno.ENODEV: "copy it to a local disk",
     errno.ENOLCK: "set HDF5_USE_FILE_LOCKING=FALSE",

@@ -52,7 +52,7 @@ def _main(arguments: Sequence[str] | None) -> int:
         mistake.print(words)
         raise
     except KeyboardInterrupt as interrupt:
-        return children.said(interrupt)
+        return children.report_signal(interrupt)
     except Exception as error:  # torch's and the system's too: those that a user can fix are reported in one line
         explained = user_error(error)
         is_of_output = output_error() is not None and not isinstance(error, BertbenchError | CannotJudge)

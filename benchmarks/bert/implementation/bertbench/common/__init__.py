@@ -1,1 +1,1 @@
-"""Share basics: errors, paths, random streams, progress, phases, and atomic files. Imports no other package."""
+"""Hold what all packages share: errors, paths, random streams, progress, phases, atomic files. Imports none of them."""

@@ -31,7 +31,7 @@ def new_folder(path: Path) -> Iterator[Path]:
 
 @contextmanager
 def scratch_folder(path: Path) -> Iterator[Path]:
-    """Yield a temporary folder on the disk of `path`, which is removed after the body. Raises OSError."""
+    """Yield a temporary folder next to `path`, which is removed after the body. Raises OSError."""
     scratch = _hidden_path(path)
     scratch.mkdir()
     try:
@@ -43,10 +43,10 @@ def scratch_folder(path: Path) -> Iterator[Path]:
 def write_state(path: Path, content: object) -> None:
     """Write `content` as JSON to `path`, replacing an earlier state. Raises OSError.
 
-    The temporary name is always the same, so interrupted work leaves no further files.
+    The temporary name is always the same, so interrupted writes never leave more than one file.
     """
     partial = path.with_suffix(".partial")
-    # a killed process may leave it; "x" below never writes through a link or into a FIFO
+    # a killed process may have left this file; "x" below never writes through a link or into a FIFO
     partial.unlink(missing_ok=True)
     with partial.open("x") as stream:
         json.dump(content, stream)
@@ -54,7 +54,7 @@ def write_state(path: Path, content: object) -> None:
 
 
 def _hidden_path(path: Path) -> Path:
-    """Return a hidden name that no other process, living or killed, has taken; a killed command leaves none there."""
+    """Return a hidden path that no other process uses or has left behind; it is removed when the command ends."""
     unfinished = path.with_name(f".{path.name}.{uuid.uuid4().hex}")
     remove_at_end(unfinished)
     return unfinished

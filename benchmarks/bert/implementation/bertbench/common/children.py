@@ -1,11 +1,12 @@
-"""Leave nothing behind: a command's processes and temporary files go with it, even if it is killed by SIGKILL.
+"""End a command's processes and remove its temporary files when it ends, even if SIGKILL ends it.
 
 A command makes one folder for temporary files and puts its path into TMPDIR. Every process that it starts, directly or
-not, inherits the variable, so TMPDIR also tells who its descendants are. `watcher.py` cleans up once it has ended.
+not, inherits the variable, so TMPDIR also identifies its descendants. `watcher.py` cleans up after it has ended.
 
-Exit handlers and context managers can't do this: none runs after SIGKILL, by which Slurm and the kernel short of memory
-end commands. A rank that is left holds its GPU's memory and its port, and the next run fails for it. The kernel's own
-PR_SET_PDEATHSIG reaches direct children only; the descendants here are also workers of pools, compilers and launchers.
+Exit handlers and context managers can't do this, because none of them runs after SIGKILL. Slurm ends commands with that
+signal, and so does the kernel when memory runs out. A rank that is left over keeps its GPU's memory and its port, which
+makes the next run fail. The kernel's PR_SET_PDEATHSIG only reaches direct children, but descendants are also the
+workers of pools, compilers and launchers.
 """
 
 import atexit
@@ -47,7 +48,7 @@ def begin() -> None:
     rank that torch's agent started gets its signals from its launcher, and dies with it.
     """
     before = os.environ.setdefault(OUTSIDE, tempfile.gettempdir())
-    with suppress(KeyError, OSError):  # a user without a name: then each command compiles again
+    with suppress(KeyError, OSError):  # the user has no name: then each command compiles again
         os.environ.setdefault(_COMPILED, str(Path(before) / f"torchinductor_{getuser()}"))  # torch's own default
     folder = tempfile.mkdtemp(prefix="bertbench-")
     if _ELASTIC_AGENT in os.environ:
@@ -67,25 +68,25 @@ def _stop(folder: str, number: int, frame: FrameType | None) -> NoReturn:
     Thread(target=_kill_until_the_end, args=(folder,), daemon=True).start()
     interrupt = KeyboardInterrupt(number)
     if _importing(frame):
-        os._exit(said(interrupt))
+        os._exit(report_signal(interrupt))
     raise interrupt
 
 
 def _kill_until_the_end(folder: str) -> NoReturn:
-    """Kill children, also those that other threads still start: no exit handler or context manager waits for one."""
+    """Keep killing children, as other threads may start more; exit handlers and contexts would wait for them."""
     while True:
         watcher.kill_descendants(folder)
         time.sleep(watcher.LOOK_S)
 
 
 def _importing(frame: FrameType | None) -> bool:
-    """Return whether a module is being imported, whose libraries take any exception for that of a missing module."""
+    """Return whether a module is being imported: libraries then take any exception to mean that a module is missing."""
     while frame and frame.f_globals.get("__name__") != "importlib._bootstrap":
         frame = frame.f_back
     return frame is not None
 
 
-def said(interrupt: KeyboardInterrupt) -> int:
+def report_signal(interrupt: KeyboardInterrupt) -> int:
     """Print which signal ended this command, and return its exit code."""
     number = signal.Signals(*interrupt.args or [signal.SIGINT])
     print(f"bertbench: {StoppedError.SIGN} {number.name}", file=sys.stderr, flush=True)
@@ -93,7 +94,7 @@ def said(interrupt: KeyboardInterrupt) -> int:
 
 
 def obeyed(numbers: Iterable[signal.Signals]) -> Iterator[signal.Signals]:
-    """Yield the signals that this process was not started to ignore, as nohup starts it."""
+    """Yield the signals that this process obeys: nohup, for example, starts a process that ignores SIGHUP."""
     return (number for number in numbers if signal.getsignal(number) != signal.SIG_IGN)
 
 
@@ -105,7 +106,7 @@ def remove_at_end(path: Path) -> None:
 
 
 def outside() -> dict[str, str]:
-    """Return the variables of a process that may outlive this command."""
+    """Return the environment for a process that may outlive this command."""
     environment = dict(os.environ)
     environment["TMPDIR"] = environment.pop(OUTSIDE, tempfile.gettempdir())
     return environment
@@ -116,5 +117,5 @@ def die_with_parent(parent: int) -> None:
     if sys.platform != "linux":
         return
     ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
-    if os.getppid() != parent:  # it ended before the kernel knew
+    if os.getppid() != parent:  # it ended before prctl took effect
         os.kill(os.getpid(), signal.SIGKILL)

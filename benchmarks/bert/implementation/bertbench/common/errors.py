@@ -1,7 +1,7 @@
-"""The errors a person can cause. Each message says what was found, what was expected and what to do.
+"""Define the errors that a user can fix. Each message says what was found, what was expected and what to do.
 
-The command line prints the message without a traceback and exits with `exit_code`. Any other exception is a
-defect of ours and keeps its traceback.
+The command line prints the message without a traceback and exits with `exit_code`. Any other exception is a bug in
+bertbench and keeps its traceback.
 """
 
 import os
@@ -9,15 +9,15 @@ import os
 _READ_BY_LIBRARIES = (
     "BERTBENCH_", "CUDA_", "GLOO_", "KMP_", "LOGLEVEL", "MKL_", "NCCL_", "OMP_", "PYTORCH_", "TORCH", "TRITON_",
 )  # fmt: skip
-"""Beginnings of variables that a library or this program reads: torch reads dozens, some as it is imported."""
-_FIRST_LETTERS = 300  # of an error; TORCH_LOGS lists every name that it knows
+"""Prefixes of variables that a library or this program reads. torch reads dozens, some while it is imported."""
+_FIRST_LETTERS = 300  # of an error's text that are searched; an error about TORCH_LOGS goes on to list all names
 
 TARGET_MISSED = 3
-"""Exit code of a run that ended in order without reaching its target."""
+"""Exit code of a run that ended normally without reaching its target."""
 
 
 class BertbenchError(Exception):
-    """Base of every error that is meant for a person."""
+    """Base of every error that is meant for the user."""
 
     exit_code = 2
 
@@ -35,11 +35,11 @@ class CheckpointError(BertbenchError):
 
 
 class PackageError(BertbenchError):
-    """Results that can't be packaged, or a place that a package can't go to."""
+    """Results can't be packaged, or the package can't be written where it was asked for."""
 
 
 class RefusedPackageError(PackageError):
-    """The judge fails a package: a verdict, not a mistake in the command."""
+    """The judge fails a package. This is a verdict, not a mistake in the command."""
 
     exit_code = 1
 
@@ -51,19 +51,19 @@ class RunError(BertbenchError):
 
 
 class StoppedError(RunError):
-    """A run was stopped from outside, and may be queued again; its message starts with SIGN."""
+    """A run was stopped by a signal, and may be queued again; its message starts with SIGN."""
 
     exit_code = 75  # EX_TEMPFAIL of sysexits.h
     SIGN = "stopped by"
 
 
 def system_reason(error: OSError) -> str:
-    """Return the system's short reason for an error; HDF5 wraps it in paragraphs."""
+    """Return the operating system's short reason for an error, which HDF5 wraps in paragraphs."""
     return os.strerror(error.errno) if error.errno else str(error).splitlines()[0]
 
 
 def refused_variable(error: BaseException) -> str | None:
-    """Return, in a line, which environment variable an error is about; None if it names and quotes none."""
+    """Return a line about the environment variable that an error names, or whose value it quotes; None if none."""
     text = str(error)[:_FIRST_LETTERS]
     for name, value in sorted(os.environ.items()):
         if not name.startswith(_READ_BY_LIBRARIES):

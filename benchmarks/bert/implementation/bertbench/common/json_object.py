@@ -1,4 +1,4 @@
-"""Read JSON files, one object or content of a type, and compare objects."""
+"""Read JSON files, as objects or as a given type, and list the differences between objects."""
 
 from collections.abc import Mapping
 from functools import cache
@@ -14,13 +14,13 @@ JsonObject = dict[str, Any]
 
 
 def read_object(path: Path, error: type[BertbenchError], remedy: str) -> JsonObject:
-    """Return the object in `path`; raise `error`, whose message ends with `remedy`, if there is none."""
+    """Return the JSON object in `path`; if there is none, raise `error` with a message that ends with `remedy`."""
     content: JsonObject = read_as(path, JsonObject, error, remedy)
     return content
 
 
 def read_as(path: Path, kind: Any, error: type[BertbenchError], remedy: str) -> Any:
-    """Return the JSON in `path` as a dataclass or another type that pydantic checks; raise `error` if it can't be."""
+    """Return the JSON in `path` as a dataclass or another type that pydantic checks; raise `error` if it isn't one."""
     try:
         return _adapter(kind).validate_json(path.read_bytes(), strict=True)
     except OSError as problem:
@@ -30,7 +30,7 @@ def read_as(path: Path, kind: Any, error: type[BertbenchError], remedy: str) -> 
 
 
 def differences(then: Mapping[str, Any], now: Mapping[str, Any]) -> list[str]:
-    """Return the differences between two nested objects, one line each, long values cut."""
+    """Return the differences between two nested objects, one line each; long values are shortened."""
     return list(differences_by_name(then, now).values())
 
 
@@ -57,7 +57,7 @@ def _flat(content: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
 
 @cache
 def _adapter(kind: Any) -> TypeAdapter[Any]:
-    """Return pydantic's check of a type; building one takes 10 ms, and opening a dataset asks seven times."""
+    """Return pydantic's check of a type. Building one takes 10 ms, and opening a dataset needs it seven times."""
     return TypeAdapter(kind)
 
 

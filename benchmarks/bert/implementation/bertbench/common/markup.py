@@ -1,4 +1,4 @@
-"""Make foreign text harmless: text from a log or a file's name neither runs nor hides anything, and fits a table."""
+"""Make text from logs and file names harmless: it can't run code or hide anything, and fits into a table."""
 
 from collections.abc import Sequence
 from html import escape as as_html

@@ -1,7 +1,7 @@
 """Locate the project's own files, data and results.
 
-In a checkout all of them lie in the repository. Installed from a wheel, the files lie in the package's `share`
-(setup.py puts them there), data and results in the working directory.
+In a checkout, all of them are in the repository. In an installation from a wheel, the files are in the package's
+`share` (setup.py puts them there), and data and results are in the working directory.
 """
 
 import os
@@ -21,22 +21,22 @@ SCRIPTS_HOME = REPOSITORY or _SHARE
 
 
 def data_folder(path: str) -> Path:
-    """Return a dataset's folder: `path` in DATADIR if that is set, else in data/; an absolute `path` as it is."""
+    """Return a dataset's folder: `path` in DATADIR if that is set, else in data/. An absolute `path` stays as it is."""
     return Path(os.environ.get("DATADIR") or home() / "data") / within_data(path)
 
 
 def cache_folder() -> Path:
-    """Return the folder of what this user's later runs need not measure or compile again."""
+    """Return the user's cache folder, with what later runs then needn't measure or compile again."""
     return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "bertbench"
 
 
 def within_data(path: str) -> str:
-    """Return a path relative to data/; older system files and recorded runs begin with data/ itself."""
+    """Return a path relative to data/. The paths in older system files and recorded runs begin with data/ itself."""
     return path.removeprefix("data/")
 
 
 def weights_file(path: str) -> Path:
-    """Return the path of a system's weights file, in DATADIR or data/ as a dataset."""
+    """Return the path of a system's weights file, which is in DATADIR or data/, as datasets are."""
     return data_folder(path)
 
 
@@ -47,7 +47,7 @@ def shown_path(path: Path) -> str:
 
 
 def runs_folder() -> Path:
-    """Return where runs are written: LOGDIR if that is set, else runs/."""
+    """Return the folder to which runs are written: LOGDIR if that is set, else runs/."""
     return Path(os.environ.get("LOGDIR") or home() / "runs")
 
 

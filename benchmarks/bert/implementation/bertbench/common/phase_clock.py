@@ -1,4 +1,4 @@
-"""Name and time the phases of a step, for `train --profile` and metrics. Loads torch only: model/ and optim/ use it."""
+"""Name and time the phases of a step, for `train --profile` and metrics. Imports only torch and `phases`."""
 
 import time
 from collections.abc import Callable, Iterator
@@ -32,7 +32,7 @@ _PHASE_OF = {
 
 
 class PhaseClock:
-    """Adds up the time of each phase; on a GPU in events of its stream, which only `total_ms` waits for."""
+    """Adds up the time of each phase. On a GPU, it records events in the stream; only `total_ms` waits for them."""
 
     def __init__(self, device: torch.device) -> None:
         on_gpu = device.type == "cuda"
@@ -41,21 +41,21 @@ class PhaseClock:
         self._phase: str | None = None
         self._total_ms = dict.fromkeys(phases.PHASES, 0.0)
         self._ended: list[tuple[str | None, Any]] = []
-        """Phases in order, each with the mark at its end."""
+        """The phases in order, each with the mark at its end."""
 
     def enter(self, phase: str | None) -> str | None:
-        """Begin a phase, None for time that doesn't count; return the one that ends."""
+        """Begin a phase, or with None a time that isn't counted, and return the phase that ends."""
         ending = self._phase
         self._ended.append((ending, self._mark()))
         self._phase = phase
         return ending
 
     def discard(self) -> None:
-        """Leave out the time since the last look."""
+        """Don't count the phases that have ended since the last call of `total_ms`."""
         del self._ended[:-1]
 
     def total_ms(self) -> list[float]:
-        """Return the milliseconds of each of PHASES so far, to the end of the phase before this one."""
+        """Return the milliseconds of each of PHASES so far, without the phase that hasn't ended yet."""
         for (_, begun), (phase, ended) in pairwise(self._ended):
             if phase is not None:
                 self._total_ms[phase] += self._ms_between(begun, ended)
@@ -67,7 +67,7 @@ _clock: PhaseClock | None = None
 
 
 def in_phase(name: str) -> AbstractContextManager[object]:
-    """Return a range of the profiler, and of a clock; without them it costs a twentieth of record_function."""
+    """Return a context that shows a phase to profiler and clock; without both, it costs 1/20 of record_function."""
     profiled = record_function(name) if torch.autograd.profiler._is_profiler_enabled else nullcontext()
     if name not in _PHASE_OF or _clock is None:
         return profiled
@@ -76,8 +76,8 @@ def in_phase(name: str) -> AbstractContextManager[object]:
 
 @contextmanager
 def clocked(clock: PhaseClock) -> Iterator[None]:
-    """Let `clock` see the ranges of the body."""
-    global _clock  # noqa: PLW0603 - like the profiler's: code that names a range knows neither
+    """Let `clock` time the phases of the body."""
+    global _clock  # noqa: PLW0603 - like the profiler: code that names a phase knows neither
     outer_clock = _clock
     _clock = clock
     try:

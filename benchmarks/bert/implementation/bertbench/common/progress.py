@@ -1,4 +1,4 @@
-"""Progress for people, on standard error: a bar on a terminal, plain lines elsewhere. Never part of an MLPerf log."""
+"""Show progress on standard error: as a bar on a terminal, as plain lines elsewhere. It is never in an MLPerf log."""
 
 import shutil
 import sys
@@ -8,11 +8,11 @@ from typing import Self
 from tqdm import tqdm
 
 _LINE_EVERY_S = 10.0
-_COLUMNS = 80  # the text leaves the bar only a few columns at the largest batches
+_COLUMNS = 80  # at the largest batches, the text leaves only a few columns for the bar
 
 
 class Progress:
-    """Progress of a long command; silent on ranks other than 0."""
+    """The progress of a long command; ranks other than 0 print nothing."""
 
     def __init__(self, enabled: bool = True) -> None:
         self._enabled = enabled

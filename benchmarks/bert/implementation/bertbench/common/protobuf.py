@@ -1,4 +1,4 @@
-"""The encodings that TensorFlow's files share: the protocol-buffer wire format, and the masked CRC-32C.
+"""Decode what TensorFlow's files have in common: the wire format of protocol buffers, and the masked CRC-32C.
 
 Formats: protobuf.dev, "Encoding"; LevelDB's log_format.md for the mask. The messages themselves are spelled out where
 they are read.
@@ -18,12 +18,12 @@ _MASK_DELTA = 0xA282EAD8
 
 
 def varint(data: bytes, at: int, end: int | None = None) -> tuple[int, int]:
-    """Return the unsigned varint at `at`, and where the next byte is.
+    """Return the unsigned varint at `at`, and the place of the byte after it.
 
-    Raises ValueError if it runs over `end` (default: that of `data`) or has more than 10 bytes.
+    Raises ValueError if it continues beyond `end` (default: the end of `data`) or has more than 10 bytes.
     """
     end = len(data) if end is None else end
-    if at < end and data[at] < 0x80:  # most are one byte, and each record of MLPerf's has seventy
+    if at < end and data[at] < 0x80:  # most have one byte; MLPerf's records have seventy each
         return data[at], at + 1
     value = 0
     for place in range(MAX_VARINT_BYTES):
@@ -57,13 +57,13 @@ def field_spans(message: bytes, start: int, end: int) -> Iterator[tuple[int, int
         else:
             raise ValueError(f"wire type {wire}")
         if until > end:
-            raise ValueError("a field that is longer than what holds it")
+            raise ValueError("a field that is longer than its message")
         yield key >> 3, wire, at, until
         at = until
 
 
 def fields(message: bytes) -> Iterator[tuple[int, int | bytes]]:
-    """Yield number and value of each field, in order: an int of a scalar, bytes of a string or an embedded message.
+    """Yield number and value of each field, in order: scalars as int, strings and embedded messages as bytes.
 
     Raises ValueError if the message is damaged.
     """
@@ -93,10 +93,10 @@ def as_bytes(value: int | bytes) -> bytes:
 
 
 def masked(crc: int) -> int:
-    """Return a CRC-32C as it is stored: rotated and shifted, so that a CRC of data with CRCs in it stays good."""
+    """Return a CRC-32C as it is stored: rotated and shifted, so that CRCs of data that contains CRCs stay reliable."""
     return ((crc >> 15 | crc << 17) + _MASK_DELTA) & 0xFFFFFFFF
 
 
 def masked_crc32c(data: bytes) -> int:
-    """Return the checksum of bytes as it is stored beside them."""
+    """Return the checksum of bytes in the form in which files store it."""
     return masked(google_crc32c.value(data))

@@ -1,8 +1,8 @@
-"""Read published MLPerf Training results of BERT, rounds 1.1 to 5.0, to show beside the user's runs.
+"""Read published MLPerf Training results of BERT, rounds 1.1 to 5.0, to compare the user's runs with.
 
 published_bert.csv was computed from the result logs in the public repositories mlcommons/training_results_v1.1 to
-training_results_v5.0: a row a result; times in minutes (mean without the fastest and the slowest run), samples to
-converge as a mean, rounds joined by ; if one system was submitted to several.
+training_results_v5.0. Each row is a result. Times are in minutes, as the mean without the fastest and the slowest run;
+samples to converge are a mean. If a system was submitted to several rounds, they are joined by semicolons.
 """
 
 import csv
@@ -17,7 +17,7 @@ _HYPER_PARAMETERS = ("learning_rate", "beta1", "beta2", "training_steps", "warmu
 
 @dataclass(frozen=True)
 class PublishedResult:
-    """One published result: a system's mean. Values missing from its logs are None."""
+    """One published result, with the means of a system's runs. Values that its logs lack are None."""
 
     rounds: str
     submitter: str
@@ -38,7 +38,7 @@ class PublishedResult:
 
 @cache
 def published_results() -> tuple[PublishedResult, ...]:
-    """Return all of them, in the file's order."""
+    """Return all published results, in the file's order."""
     with TABLE.open(encoding="utf-8", newline="") as file:
         return tuple(map(_result, csv.DictReader(file)))
 

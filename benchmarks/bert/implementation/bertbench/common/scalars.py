@@ -1,4 +1,4 @@
-"""Numbers that may live on a device: a step must not wait for their values."""
+"""Handle numbers that may be on a device, so that a step never waits for their values."""
 
 import torch
 from torch import Tensor
@@ -11,4 +11,4 @@ def scalar_tensor(scalar: Scalar, device: torch.device) -> Tensor:
     """Return a number as a float32 tensor without dimensions; torch.tensor would wait for a GPU."""
     if isinstance(scalar, Tensor):
         return scalar.float()
-    return torch.full((), scalar, dtype=torch.float32, device=device)  # of an int it would make integers
+    return torch.full((), scalar, dtype=torch.float32, device=device)  # without dtype, an int makes integers

@@ -1,4 +1,4 @@
-"""What all sections of a system file, a study or a snapshot's record share: fields that pydantic checks."""
+"""Define what all sections of a system file, a study or a snapshot's record share: fields that pydantic checks."""
 
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -12,16 +12,16 @@ Share = Annotated[float, Field(gt=0, lt=1)]
 
 
 class UnsettledError(ConfigError):
-    """Someone read a setting that has no valid value, or that a system file for fine-tuning leaves out."""
+    """A setting was read that has no valid value, or that a system file for fine-tuning leaves out."""
 
     def __init__(self, name: str) -> None:
         super().__init__(f"the system file has no {name}, which this command needs; add it, or name another system")
 
 
 class Section(BaseModel):
-    """Base of every section: frozen, strictly typed, unknown keys refused.
+    """Base of every section: it is frozen, strictly typed, and refuses unknown keys.
 
-    The text under a field is its documentation, in code and in schema.json.
+    The docstring under a field is its documentation, in the code and in schema.json.
     """
 
     model_config = ConfigDict(
@@ -36,7 +36,7 @@ class Section(BaseModel):
     if not TYPE_CHECKING:  # a type checker would then let every misspelt name pass
 
         def __getattr__(self, name: str) -> Any:
-            """Raise UnsettledError for a field without a value, which only `config/partial.py` leaves so."""
+            """Raise UnsettledError for a field without a value; only `config/partial.py` makes such sections."""
             if name in type(self).model_fields:
                 raise UnsettledError(name)
             return super().__getattr__(name)

@@ -14,8 +14,8 @@ Kind = Literal["forward", "backward", "receive forward", "receive backward", "se
 class StageSpan(NamedTuple):
     """What a stage did with a microbatch, from `began` to `ended` in seconds of this machine's clock.
 
-    A receive begins when the rank asks for the message, and ends when the pass that needs it begins. A send is a moment
-    on the rank that sends: the message is on its way until the other rank's receive ends.
+    A receive begins when the rank asks for the message, and ends when the pass that needs it begins. A send takes no
+    time on the rank that sends: the message is on its way until the other rank's receive ends.
     """
 
     kind: Kind
@@ -27,7 +27,7 @@ class StageSpan(NamedTuple):
 
 
 class StageRecorder:
-    """Keeps the spans of a rank's stages while it is `on`."""
+    """Records what a rank's stages do while `on` is true."""
 
     def __init__(self, device: torch.device) -> None:
         self.on = False
@@ -38,7 +38,7 @@ class StageRecorder:
         self._anchor: tuple[Any, float] | None = None
 
     def mark(self) -> Any:
-        """Return now: seconds, or on a GPU an event of its stream."""
+        """Return the current time: in seconds, or on a GPU as an event of its stream."""
         if not self._on_gpu:
             return perf_counter()
         if self._anchor is None:  # once, before the first recorded pass
@@ -61,7 +61,7 @@ class StageRecorder:
             self.add(kind, stage, microbatch, asked, ended)
 
     def spans(self) -> list[StageSpan]:
-        """Return what was recorded, in order; waits for a GPU."""
+        """Return what was recorded, in order; on a GPU, wait for the recorded events first."""
         spans = []
         for kind, step, stage, microbatch, began, ended in self._spans:
             spans.append(StageSpan(kind, step, stage, microbatch, self._seconds(began), self._seconds(ended)))

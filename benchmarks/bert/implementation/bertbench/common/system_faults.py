@@ -1,7 +1,7 @@
-"""Tell the machine's faults from a file's: what the system says of a path, and what mends it.
+"""Distinguish faults of the machine from faults of a file, and say how to fix either.
 
-A file that can't be read need not be damaged: a mount may be lost, a right missing, a limit reached. Preparing 365 GB
-again mends none of these, so each has a remedy of its own.
+A file that can't be read need not be damaged: a mount may be lost, a permission missing, or a limit reached. Preparing
+365 GB again fixes none of these, so each has a remedy of its own.
 """
 
 import errno
@@ -22,7 +22,7 @@ _REMEDIES = {
     errno.EFBIG: "lift `ulimit -f`, or name a file system that takes larger files",
     errno.EMFILE: "this process has too many open files: raise `ulimit -n`",
     errno.ENFILE: "this machine has too many open files: raise fs.file-max, or end other processes",
-    errno.ENOMEM: "memory or a limit of it is used up: end other processes, or raise `ulimit -v` or vm.max_map_count",
+    errno.ENOMEM: "memory is used up, or a limit on it: end other processes, or raise `ulimit -v` or vm.max_map_count",
     errno.EAGAIN: "another process holds a lock on it: end that, or set HDF5_USE_FILE_LOCKING=FALSE",
     errno.ENOLCK: "its file system has no locks: set HDF5_USE_FILE_LOCKING=FALSE",
     errno.ENODEV: "its file system can't map files into memory: copy it to a local disk",
@@ -36,35 +36,38 @@ _REMEDIES = {
     errno.EISDIR: "a folder is there, expected a file: put the file there, or name it",
     errno.ELOOP: "its links form a loop: correct them",
 }
-"""What mends each fault of the machine; ENOENT and others are a matter of the file."""
+"""What to do about each fault of the machine; ENOENT and others are faults of the file."""
 _NUMBER = re.compile(r"(?:errno = |\(os error )(\d+)")
 _OF_ANY_PLACE = (errno.EMFILE, errno.ENFILE, errno.ENOMEM)
 _CERTAIN = (
     errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EROFS, errno.EIO, errno.ESTALE, *_OF_ANY_PLACE,
 )  # fmt: skip
-"""Faults of the machine even where the error names no file; others may come from a socket or a pipe."""
+"""Faults of the machine even if the error names no file.
+
+Without a file's name, others may be a socket's or a pipe's.
+"""
 
 
 def is_systems(error: BaseException | None) -> bool:
-    """Return whether an error says that the machine failed, which tells nothing about a file's content."""
+    """Return whether an error is a fault of the machine, so that a file's content may still be right."""
     return isinstance(error, OSError) and error.errno in _REMEDIES
 
 
 def systems_error(error: Exception) -> OSError | None:
-    """Return the system's error behind that of a library in C or Rust, which has its number in the text; else None."""
+    """Return the system's error whose number is in the text of a C or Rust library's error; None if there is none."""
     number = _NUMBER.search(str(error))
     return OSError(int(number[1]), os.strerror(int(number[1]))) if number else None
 
 
 def remedy(error: OSError, otherwise: str) -> str:
-    """Return what mends a fault: of the machine, or `otherwise`."""
+    """Return what to do about a fault: the remedy if it is the machine's, else `otherwise`."""
     return _REMEDIES.get(error.errno or 0, otherwise)
 
 
 def unreadable(path: Path, error: OSError, otherwise: str) -> str:
-    """Return the message about a file that can't be read; `otherwise` mends one that is missing or damaged."""
+    """Return the message about a file that can't be read; `otherwise` is its remedy for a missing or damaged file."""
     if error.errno == errno.ENOENT and path.is_symlink():
-        target = path.parent / os.readlink(path)  # noqa: PTH115 - Path.readlink drops what a person wrote
+        target = path.parent / os.readlink(path)  # noqa: PTH115 - Path.readlink changes the spelling
         return f"{path}: is a link to {target}, which isn't there; mount or restore that, or correct the link"
     return f"{path}: cannot be read ({system_reason(error)}); {remedy(error, otherwise)}"
 
@@ -80,7 +83,7 @@ def unwritable(path: Path, error: OSError, elsewhere: str) -> str:
 
 
 def uncaught(error: OSError) -> str | None:
-    """Return the message about an error that no reader or writer expected; None if it may be a defect of ours."""
+    """Return the message about an error that no reader or writer expected; None if it may be a bug in bertbench."""
     if error.errno in _CERTAIN or (error.filename is not None and is_systems(error)):
         return f"{error.filename or 'a file'}: {system_reason(error)}; {remedy(error, '')}"
     return None
@@ -95,5 +98,5 @@ def exists(path: Path, kind: type[BertbenchError]) -> bool:
             raise kind(unreadable(path, error, "")) from error
         return False
     except OSError as error:
-        raise kind(unreadable(path, error, "mend that first")) from error
+        raise kind(unreadable(path, error, "fix that first")) from error
     return True

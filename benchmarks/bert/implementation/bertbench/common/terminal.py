@@ -1,4 +1,4 @@
-"""Print on terminals that know fewer letters than Unicode, such as ASCII's, with the closest signs that they have."""
+"""Print on terminals that lack Unicode characters, such as ASCII terminals, with the closest ones that they have."""
 
 import codecs
 import io
@@ -11,16 +11,16 @@ _ERRORS = "bertbench.closest"
 
 
 def use_closest_signs(stream: TextIO) -> None:
-    """Let a stream write the closest sign for a letter that its encoding doesn't have, an escape if there is none."""
+    """Let a stream replace a character that its encoding lacks by the closest one, or else by an escape."""
     codecs.register_error(_ERRORS, _closest)
     if isinstance(stream, io.TextIOWrapper):
         stream.reconfigure(errors=_ERRORS)
 
 
 def shell_word(text: str, encoding: str | None) -> str:
-    r"""Return a word that a shell reads as `text`, in letters of a stream's encoding.
+    r"""Return a word that a shell reads as `text`, in characters of a stream's encoding.
 
-    A path need not be text: bytes that no letter stands for are escaped as bash, zsh and ksh read them, `$'l\xe9'`.
+    A path need not be text: bytes without a character are escaped in the way that bash, zsh and ksh read, `$'l\xe9'`.
     """
     try:
         text.encode(encoding or "ascii")

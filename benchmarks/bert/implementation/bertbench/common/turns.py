@@ -1,4 +1,4 @@
-"""Let one process of several do work whose result all of them use; the others wait until it ends, or dies."""
+"""Let one of several processes do work whose result all of them use; the others wait until it ends or dies."""
 
 import fcntl
 import sys
@@ -14,10 +14,10 @@ _SAY_EVERY_S = 30.0
 
 @contextmanager
 def one_at_a_time(result: Path, doing: str) -> Iterator[None]:
-    """Run the body while no other process that names this file does; the kernel ends a dead process's turn.
+    """Run the body while no other process runs one for the same `result`; the kernel frees a dead process's lock.
 
-    The body looks first whether `result` is there by now. A process that waits says so every 30 s, with `doing`. On a
-    file system without locks, and in a folder that can't be written, processes don't wait for each other.
+    The body must first check whether `result` exists by now. A process that waits prints `doing` every 30 s. On a file
+    system without locks, and in a folder that can't be written, processes don't wait for each other.
     """
     lock = result.with_name(f".{result.name}.lock")
     try:
@@ -28,7 +28,7 @@ def one_at_a_time(result: Path, doing: str) -> Iterator[None]:
     with stream:
         _wait_for_turn(stream, doing)
         yield
-        with suppress(OSError):  # a process that still waits has it open, and looks for the result
+        with suppress(OSError):  # a process that still waits has it open, and will check for the result
             lock.unlink()
 
 

@@ -1,4 +1,4 @@
-"""Turn any exception that a person can mend into a BertbenchError, with the text that the commands print.
+"""Turn any exception that a user can fix into a BertbenchError, with the text that the commands print.
 
 The command line prints it; the Python functions of bertbench/api raise it.
 """
@@ -13,7 +13,7 @@ from compliance.read.source import CannotJudge
 
 
 def user_error(error: Exception) -> BertbenchError | None:
-    """Return the error that a person reads in place of any exception; None for a defect of ours."""
+    """Return the error to show to the user instead of an exception; None if the exception is a bug in bertbench."""
     if isinstance(error, BertbenchError):
         return error
     if isinstance(error, CannotJudge):
@@ -27,10 +27,10 @@ def user_error(error: Exception) -> BertbenchError | None:
 
 @contextmanager
 def user_errors() -> Iterator[None]:
-    """In the body, or in a function that this decorates, raise BertbenchError for all that a person can mend."""
+    """In the body, or in a function that this decorates, raise BertbenchError for everything that a user can fix."""
     try:
         yield
-    except Exception as error:  # a library raises what it likes; an unexplained error is raised again
+    except Exception as error:  # libraries raise errors of any kind; an unexplained one is raised again
         explained = user_error(error)
         if explained is None or explained is error:
             raise

@@ -1,7 +1,7 @@
 """Clean up after a command: a program that waits for its end, kills its descendants and removes its temporary files.
 
-`children.py` starts it beside every command. Its standard input is a pipe that only the command holds open, so it
-notices the end of the command by any cause, SIGKILL too. It imports little: it starts within milliseconds.
+`children.py` starts one for every command. Its standard input is a pipe that only the command holds open, so it notices
+when the command ends, whatever the cause, even SIGKILL. It imports little, so that it starts within milliseconds.
 """
 
 import os
@@ -18,7 +18,7 @@ _TRACKER = b"multiprocessing.resource_tracker"  # ends after the processes that 
 
 
 def kill_descendants(folder: str) -> None:
-    """Kill every process that was started with TMPDIR in `folder`, and what they start meanwhile; on Linux only."""
+    """Kill every process that was started with TMPDIR in `folder`, and those that they start meanwhile; Linux only."""
     for _ in range(_MOST_LOOKS):
         processes = list(_descendants(os.fsencode(folder)))
         if not processes:
@@ -44,9 +44,9 @@ def main(folder: str) -> None:
         signal.signal(number, signal.SIG_IGN)
     paths = [folder, *filter(None, os.fsdecode(sys.stdin.buffer.read()).split("\0"))]
     kill_descendants(folder)
-    time.sleep(LOOK_S)  # one that was just being forked had the command's own variables
+    time.sleep(LOOK_S)  # a process that was just being forked had the command's own environment
     kill_descendants(folder)
-    import shutil  # noqa: PLC0415 - the command may have an idle watcher for days: keep it small
+    import shutil  # noqa: PLC0415 - a watcher may be idle for days: keep it small
 
     for path in paths:
         for _ in range(_MOST_LOOKS):
