@@ -100,11 +100,11 @@ BAD_HDF5: dict[str, tuple[Damage, str]] = {
     ),
     "mixed layouts": (
         hdf5({**VARLENGTH, "masked_lm_ids": FIXED["masked_lm_ids"]}),
-        "row 0: found 1 masked_lm_positions with 3 masked_lm_ids, expected as many",
+        "row 0: found 1 masked_lm_positions but 3 masked_lm_ids, expected the same number",
     ),
     "unequal row counts": (
         hdf5({**FIXED, "next_sentence_labels": np.zeros(2, "i1")}),
-        "found 3 rows of input_ids with 2 of next_sentence_labels",
+        "found 3 rows of input_ids but 2 of next_sentence_labels",
     ),
     "a mask with a hole": (fixed("input_mask", 1, 3, 0), "row 1: found an input_mask that isn't ones, then zeros"),
     "a token in the padding": (fixed("input_ids", 2, 10, 7), "row 2: found a token where input_mask isn't 1"),

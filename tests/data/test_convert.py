@@ -115,7 +115,7 @@ def test_a_vocabulary_that_16_bits_don_t_hold_is_refused(tmp_path: Path, vocab_s
 def test_only_layouts_with_room_for_all_masked_tokens_are_exported(tmp_path: Path) -> None:
     dataset = written(tmp_path, [*SAMPLES, Sample([1] * 90, [0] * 90, list(range(1, 78)), [2] * 77, 0)], 3)
     Manifest(request={"recipe": {}}, tokenizer=Tokenizer(VOCAB_SIZE, "", {}), train=dataset.split).write(tmp_path)
-    with pytest.raises(DataError, match="found a sample with 77 masked tokens, TFRecords hold at most 76"):
+    with pytest.raises(DataError, match="found a sample with 77 masked tokens, but TFRecords hold at most 76"):
         tfrecords(dataset, QUIET)
     with pytest.raises(DataError, match="exists already"):
         export_hdf5(dataset, tmp_path, QUIET)

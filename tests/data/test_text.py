@@ -41,7 +41,7 @@ def test_wikipedia_blocks_become_articles_without_their_title(tmp_path: Path) ->
 def test_broken_wikipedia_blocks_are_refused(tmp_path: Path, content: str) -> None:
     path = tmp_path / "wiki_00"
     path.write_text(content)
-    with pytest.raises(DataError, match="outside a whole <doc>"):
+    with pytest.raises(DataError, match="outside a complete <doc>"):
         list(wiki_articles(path))
 
 
@@ -105,6 +105,6 @@ def test_a_byte_order_mark_is_dropped_unless_it_could_change_a_word(tmp_path: Pa
     assert Vocabulary.read(path).tokens == (*SPECIAL_TOKENS, "the")
     path.write_text("\ufeff" + "\n".join(("the", *SPECIAL_TOKENS)), encoding="utf-8")
     with pytest.raises(
-        DataError, match="byte order mark, which google-research's loader counts to its first entry 'the'"
+        DataError, match="byte order mark, which google-research's loader takes for a part of the first entry 'the'"
     ):
         Vocabulary.read(path)

@@ -105,8 +105,11 @@ def test_shards_in_another_order_hold_the_same_samples(copied: Path, printed: Pr
             "masked tokens, the manifest says 1",
         ),
         (lambda folder: change_manifest(folder, "tokenizer", "vocab_size", value=7), "found a token id outside 0 to 6"),
-        (fall_back, "masked_offsets: found values that don't rise from 0"),
-        (lambda folder: replace_shard(folder, SAMPLES[:1]), "found another length or masked count than the index"),
+        (fall_back, "masked_offsets: found values that don't increase from 0"),
+        (
+            lambda folder: replace_shard(folder, SAMPLES[:1]),
+            "found a length or masked count that differs from the index",
+        ),
         (lambda folder: replace_shard(folder, SAMPLES), "offsets: found int64 of shape (4,), expected int64"),
     ],
 )

@@ -69,7 +69,7 @@ def test_a_damaged_sample_is_named_with_its_shard(
 
 
 def test_a_sample_of_another_size_than_the_index_promises_is_found(check: Callable[[str], SampleCheck]) -> None:
-    with pytest.raises(DataError, match=r"part_00001\.h5: sample 0: found another length or masked"):
+    with pytest.raises(DataError, match=r"part_00001\.h5: sample 0: found a length or masked"):
         check("fail").ensured(np.array([2]), columns_of(SAMPLES[:1]))
 
 

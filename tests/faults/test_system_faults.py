@@ -145,7 +145,7 @@ def test_samples_that_can_t_be_read_are_not_said_to_differ(copied: Path, tiny_fo
     shard.unlink()
     shard.mkdir()
     said = printed("data", "verify", copied, "--against", tiny_folder, code=1)
-    assert f"the samples are not compared with {tiny_folder}, as {shard} can't be read" in said
+    assert f"the samples are not compared with {tiny_folder}: {shard} can't be read" in said
     assert "differs" not in said
 
 

@@ -113,7 +113,7 @@ FILES: dict[str, tuple[Callable[[Path], object], dict[str, tuple[str, bool, str]
     ),
     "foreign": (
         writing("notes.md", b"mine"),
-        {"notes.md": ("foreign", False, "no file that MLCommons publishes")},
+        {"notes.md": ("foreign", False, "not a file that MLCommons publishes")},
     ),
     "a part too many": (
         writing("text/part-00500-of-00500", b"one too many"),

@@ -35,15 +35,15 @@ def test_nothing_but_files_is_read_and_nothing_hangs(download: Path, doctor: Doc
     (download / "endless.md5").symlink_to("/dev/zero")
     os.mkfifo(download / "list.md5")
     assert {path: one["detail"] for path, one in doctor(download)["files"].items()} == {
-        f"text/{part_name(1)}": "no regular file",
-        f"text/{part_name(2)}": "no regular file",
+        f"text/{part_name(1)}": "not a regular file",
+        f"text/{part_name(2)}": "not a regular file",
         "eval.txt": "",  # missing
         "vocab.txt": "unreadable (No such file or directory)",
-        "bert_config.json": "no regular file",
+        "bert_config.json": "not a regular file",
         "loop": "a link to a folder",
         "itself": "unreadable (Too many levels of symbolic links)",
-        "endless.md5": "no regular file",
-        "list.md5": "no regular file",
+        "endless.md5": "not a regular file",
+        "list.md5": "not a regular file",
     }
 
 

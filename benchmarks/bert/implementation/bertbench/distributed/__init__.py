@@ -1,1 +1,1 @@
-"""Let ranks meet, and stall, fail and stop together."""
+"""Let ranks meet, notice each other's stalls and failures, and stop together."""

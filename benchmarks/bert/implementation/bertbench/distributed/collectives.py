@@ -1,4 +1,4 @@
-"""torch's collectives on flat tensors, under the names that this torch has."""
+"""Provide torch's collectives on flat tensors, whatever this version of torch calls them."""
 
 from collections.abc import Callable
 from typing import Any
@@ -6,7 +6,7 @@ from typing import Any
 from torch import distributed
 
 _RENAMED = hasattr(distributed, "reduce_scatter_single")
-"""torch 2.13 renames both collectives and warns about the old names, which a later torch may lack."""
+"""torch 2.13 renames both collectives and warns about the old names, which a later version may remove."""
 reduce_scatter: Callable[..., Any] = (
     distributed.reduce_scatter_single if _RENAMED else distributed.reduce_scatter_tensor
 )

@@ -1,8 +1,8 @@
 """Find the cores that a process may use, and bind each rank to cores of its own.
 
-A rank gets the cores near its GPU, or its part of the machine's: the same division as torchrun's
-`--numa-binding=exclusive`, but in the rank itself, so that it holds under srun and Kubernetes as well. A rank that its
-launcher has bound keeps its cores. Network cards need no binding: NCCL picks the one nearest to the GPU from the PCI
+A rank gets the cores near its GPU, or its part of the machine's cores. This is the same division as torchrun's
+`--numa-binding=exclusive`, but done in the rank itself, so that it works under srun and Kubernetes as well. A rank that
+its launcher has bound keeps its cores. Network cards need no binding: NCCL picks the one nearest to the GPU from the PCI
 topology.
 """
 
@@ -26,21 +26,22 @@ def allowed_cores() -> int:
 
 
 def available_cores() -> int:
-    """Return the number of cores that this process can keep busy: those allowed, or fewer by its quota of time.
+    """Return the number of cores that this process can keep busy: the allowed ones, or fewer if its quota is lower.
 
-    A quota of 2.5 cores gives 2: a third thread would stop all three for a part of each period. At least 1.
+    A quota of 2.5 cores gives 2, because a third thread would stop all three for a part of each period. The number is
+    at least 1.
     """
     quota, allowed = quota_cores(), allowed_cores()
     return allowed if quota is None else max(1, min(allowed, int(quota)))
 
 
 def threads_per_rank(ranks: int) -> int:
-    """Return the threads of each of a machine's ranks, as far as one process knows: its launcher may bind each."""
+    """Return the number of threads for each of a machine's ranks, as far as one unbound process knows."""
     return max(1, available_cores() // ranks)
 
 
 def threads_on(cores: int, ranks: int) -> int:
-    """Return the threads of one of `ranks` on a machine that has `cores` to itself, within its share of the quota."""
+    """Return the number of threads for a rank with `cores` of its own, within its share of the machine's quota."""
     quota = quota_cores()
     return cores if quota is None else max(1, min(cores, int(quota / ranks)))
 
@@ -50,7 +51,7 @@ def nearby_cores(device: torch.device) -> list[int]:
     allowed = by_physical_core(os.sched_getaffinity(0), _siblings)
     if device.type != "cuda":
         return allowed
-    gpu: Any = torch.cuda.get_device_properties(device)  # torch's stubs leave its PCI address out
+    gpu: Any = torch.cuda.get_device_properties(device)  # torch's stubs lack its PCI address
     address = f"{gpu.pci_domain_id:04x}:{gpu.pci_bus_id:02x}:{gpu.pci_device_id:02x}.0"
     try:
         near = core_list((_PCI / address / "local_cpulist").read_text())
@@ -62,8 +63,8 @@ def nearby_cores(device: torch.device) -> list[int]:
 def by_physical_core(cores: Iterable[int], siblings: Callable[[int], set[int]]) -> list[int]:
     """Return cores in an order in which the hardware threads of one physical core are neighbours.
 
-    Linux numbers second threads in the second half on most servers, a DGX among them: in the order of numbers, two
-    ranks would share physical cores.
+    On most servers, such as a DGX, Linux gives the second threads the second half of the numbers. If cores were divided
+    in the order of their numbers, two ranks would share physical cores.
     """
     return sorted(cores, key=lambda core: (min(siblings(core), default=core), core))
 
@@ -90,9 +91,9 @@ def own_cores(local_rank: int, nearby: Sequence[Sequence[int]]) -> list[int]:
 
 
 def bind_threads(cores: Iterable[int], process: Path = _PROCESS) -> None:
-    """Bind every thread of this process to these cores; threads that start later follow the one that starts them.
+    """Bind every thread of this process to these cores; later threads inherit the cores of the one that starts them.
 
-    CUDA has threads of its own once it has said where its GPU is, and torch may have some.
+    CUDA has threads of its own by the time that the GPU's place is known, and torch may have some.
     """
     wanted = set(cores)
     for task in (process / "task").iterdir():
@@ -113,9 +114,9 @@ def core_list(text: str) -> set[int]:
 def quota_cores(process: Path = _PROCESS) -> float | None:
     """Return how many cores' time the control groups of a process allow, such as 1.5; None without a limit.
 
-    `docker --cpus` and Kubernetes' limits set it. cgroups(7): version 2 has cpu.max, version 1 cpu.cfs_quota_us; a
-    group is also bound by those above it. In a container the mounted folder may be the group itself, whatever path the
-    kernel names.
+    `docker --cpus` and Kubernetes' limits set it. In version 2 of cgroups(7) it is in cpu.max, in version 1 in
+    cpu.cfs_quota_us. The limits of the groups above a group also apply to it. In a container, the mounted folder may be
+    the group itself, whatever path the kernel names.
     """
     try:
         groups = (process / "cgroup").read_text().splitlines()
@@ -145,7 +146,7 @@ def _folders(group: str, mounts: list[str]) -> Iterator[Path]:
 
 
 def _unescaped(text: str) -> str:
-    r"""Return a path of mountinfo, in which a blank is \040."""
+    r"""Return a path of mountinfo unescaped; a blank is \040 there."""
     return re.sub(r"\\([0-7]{3})", lambda code: chr(int(code[1], base=8)), text)
 
 
@@ -158,5 +159,5 @@ def _limits(folder: Path) -> Iterator[float]:
             quota, period = ((folder / f"cpu.cfs_{name}_us").read_text() for name in ("quota", "period"))
         if quota != "max" and int(quota) > 0:
             yield int(quota) / int(period)
-    except (OSError, ValueError):  # no such group in sight, or a root group, which has no limit
+    except (OSError, ValueError):  # the group isn't visible here, or it is a root group, which has no limit
         return

@@ -27,22 +27,23 @@ def take_device(kind: str, local_rank: int) -> torch.device:
     if number >= gpus:
         limit = "" if shown is None else f" with CUDA_VISIBLE_DEVICES={shown}"
         raise RunError(
-            f"local rank {local_rank} needs GPU {local_rank}, found {gpus} on {socket.gethostname()}{limit}; "
+            f"local rank {local_rank} needs GPU {local_rank}, but found {gpus} on {socket.gethostname()}{limit}; "
             "lower launch.ranks_per_node or use a CPU system"
         )
     torch.cuda.set_device(number)
     if not any(name in os.environ for name in _ALLOCATOR_VARIABLES):
-        # Batches differ in size, and blocks of fixed size would leave holes. torch has no public call: its variable
-        # would pass on to every process that this one starts.
+        # Batches differ in size, and blocks of fixed size would leave holes. torch has no public function for this, and
+        # every process that this one starts would inherit its environment variable.
         torch._C._accelerator_setAllocatorSettings("expandable_segments:True")
     return torch.device("cuda", number)
 
 
 def keep_freed_memory() -> None:
-    """Let the C library keep what tensors free, for the next step to use again, if it has the option (glibc).
+    """Let the C library keep the memory that tensors free, for the next step, if it has the option (glibc).
 
-    glibc gives blocks of 32 MB and more back to the system when they are freed, and the next step gets them page by
-    page, each cleared first: at medium size that was 6 % of a step on an EPYC. The process keeps its largest size.
+    By default, glibc returns blocks of 32 MB and more to the system when they are freed. The next step gets them back
+    page by page, and each page is cleared first. With the medium model, that took 6 % of a step on an EPYC. In return,
+    the process keeps its largest size.
     """
     mallopt = getattr(ctypes.CDLL(None), "mallopt", None)
     if mallopt is not None:

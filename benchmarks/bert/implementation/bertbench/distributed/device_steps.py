@@ -1,6 +1,6 @@
-"""Follow which steps a GPU has finished, without waiting for it: the host launches many steps ahead.
+"""Track which steps a GPU has finished, without waiting for it: the host launches many steps ahead.
 
-An event is recorded behind each step's work. The watchdog's thread asks which have passed, a few times in a minute.
+An event is recorded after each step's work. The watchdog's thread checks a few times a minute which have passed.
 """
 
 import time
@@ -24,15 +24,15 @@ class _Launched(NamedTuple):
 
 
 class DeviceSteps:
-    """The steps of one device: the main thread launches them, another one looks which are finished."""
+    """The steps of one device: the main thread launches them, another thread checks which are finished."""
 
     def __init__(self, record: Callable[[], Event]) -> None:
-        """Take a function that records an event behind the work launched so far."""
+        """Take a function that records an event after the work launched so far."""
         self._record = record
         self._unfinished: deque[_Launched] = deque()
         self._since = time.monotonic()
         self.finished = 0
-        """The last step that was finished at the last look; 0 for none."""
+        """The last step that was finished when `look` was last called; 0 if none was."""
 
     @classmethod
     def on(cls, device: torch.device) -> Self:
@@ -45,14 +45,14 @@ class DeviceSteps:
         return cls(record)
 
     def launched(self, step: int) -> None:
-        """Note that all work of a step, counted from 1, is launched."""
+        """Record that all work of a step, counted from 1, is launched."""
         if not self._unfinished:
             self.finished = step - 1
-            self._since = time.monotonic()  # first: a look must not take the new step for as old as the last one
+            self._since = time.monotonic()  # first: `look` must not take the new step to be as old as the last one
         self._unfinished.append(_Launched(step, self._record()))
 
     def look(self) -> None:
-        """Ask which steps are finished. Raises RuntimeError after an error of the device, which the host meets too."""
+        """Check which steps are finished. Raises RuntimeError after an error of the device, which the host gets too."""
         while self._unfinished and self._unfinished[0].end.query():
             self.finished = self._unfinished[0].step
             self._since = time.monotonic()

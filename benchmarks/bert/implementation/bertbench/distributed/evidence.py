@@ -14,12 +14,12 @@ from bertbench.common.paths import PACKAGE
 from bertbench.distributed import shared_memory
 
 FOLDER = "hang"
-# torch's recorders by backend; each answers only for its own
+# torch's recorders; each returns the collectives of its own backend only
 _RECORDERS = ("_dump_nccl_trace_json", "_dump_fr_trace_json")
 
 
 def place_of(thread: threading.Thread) -> str:
-    """Return the line of our code that a thread is in, such as `loading/loader.py:121`; empty if in none."""
+    """Return the line of our code that a thread is in, such as `loading/loader.py:121`; empty if it is in none."""
     frame = sys._current_frames().get(thread.ident or 0)
     while frame is not None:
         path = Path(frame.f_code.co_filename)
@@ -32,7 +32,7 @@ def place_of(thread: threading.Thread) -> str:
 def collective() -> str:
     """Return the collective that this rank waits in, with its number in its group; empty if it waits in none.
 
-    If it waits in several, return the oldest: the others wait for it.
+    If it waits in several, return the oldest, because the others wait for it.
     """
     if waiting_here := shared_memory.waiting():
         return waiting_here
@@ -45,20 +45,20 @@ def collective() -> str:
 
 
 def write_stacks(folder: Path, rank: int) -> None:
-    """Write this rank's stacks to rank_<k>.txt and its collectives, the last some thousand, to rank_<k>.json."""
+    """Write this rank's stacks to rank_<k>.txt, and its last few thousand collectives to rank_<k>.json."""
     names = {thread.ident: thread.name for thread in threading.enumerate()}
     stacks = [
         f"{names.get(ident, ident)}:\n{''.join(traceback.format_stack(frame))}"
         for ident, frame in sys._current_frames().items()
     ]
-    with suppress(OSError):  # the disk is full or hangs for this rank: the other ranks' evidence must do
+    with suppress(OSError):  # if the disk is full or hangs for this rank, the other ranks' evidence must suffice
         folder.mkdir(exist_ok=True)
         (folder / f"rank_{rank}.txt").write_text("\n".join(stacks), encoding="utf-8")
         (folder / f"rank_{rank}.json").write_text(json.dumps(_recorded(), indent=1) + "\n", encoding="utf-8")
 
 
 def _recorded(active: bool = False) -> list[dict[str, Any]]:
-    """Return the entries of all recorders; the sum in shared memory that this rank waits in, if any, is one."""
+    """Return the entries of all recorders, and one for the sum in shared memory in which this rank waits, if any."""
     waiting_here = shared_memory.waiting()
     entries: list[dict[str, Any]] = [{"profiling_name": f"shared_memory:{waiting_here}"}] if waiting_here else []
     for name in _RECORDERS:

@@ -26,40 +26,40 @@ _DONE_KEY = "bertbench/done"
 _REPORTS_KEY = "bertbench/reports"
 _LAST_WORD_S = 3.0
 READ_EVERY_S = 2.0
-"""Longest time between two looks of a rank for a recorded cause."""
+"""Seconds, at most, after which a rank checks again whether a cause was recorded."""
 _ERROR_FILE = "TORCHELASTIC_ERROR_FILE"  # where torch's elastic agent looks for the cause
 
 
 class FailureReport:
-    """The causes that ranks record as they end; without the process that holds the store, none is found."""
+    """The causes that ranks record as they end. If the process that holds the store is gone, no cause is found."""
 
     def __init__(self, store: Store, ranks: Ranks) -> None:
         self._store = store
         self._ranks = ranks
         self._ending = threading.RLock()
         if ranks.rank == 0:
-            store.compare_set(FAILURE_KEY, "", "")  # so that it can be read without waiting for it
+            store.compare_set(FAILURE_KEY, "", "")  # so that reading it doesn't wait for a cause
 
     def begin(self, within_s: float = -1) -> bool:
-        """Let this thread end the process; return False if another thread still ends it after `within_s`, if given."""
+        """Claim the right to end the process; return False if another thread has it and keeps it for `within_s`."""
         return self._ending.acquire(timeout=within_s)
 
     def claim(self, text: str) -> None:
         """Record why the run ends, unless a cause is already recorded."""
-        storable = text.encode("utf-8", "backslashreplace").decode()  # it may quote a path that is no UTF-8
+        storable = text.encode("utf-8", "backslashreplace").decode()  # it may quote a path that isn't UTF-8
         self._ask(b"", self._store.compare_set, FAILURE_KEY, "", storable)
 
     def report(self, text: str) -> bool:
-        """As `claim`; return whether this rank reports first and must print the cause."""
+        """Record a cause as `claim` does; return whether this rank is the first to report and must print the cause."""
         self.claim(text)
         return self._ask(1, self._store.add, _REPORTS_KEY, 1) == 1
 
     def reported(self) -> str | None:
-        """Return why the run ends, if a rank could record it."""
+        """Return why the run ends; None if no rank could record it."""
         return self._ask(b"", self._store.get, FAILURE_KEY).decode() or None
 
     def only_stopped(self) -> bool:
-        """Return whether no rank has failed, except by a stop from outside; False if the store is gone."""
+        """Return whether no rank has failed, apart from being stopped by a signal; False if the store is gone."""
         reported = self._ask(b"the store is gone", self._store.get, FAILURE_KEY).decode()
         return not reported or StoppedError.SIGN in reported
 
@@ -68,11 +68,11 @@ class FailureReport:
         self._ask(None, self._store.set, f"{_LEFT_KEY}/{self._ranks.rank}", "")
 
     def done(self) -> None:
-        """Record that this rank needs the store no more."""
+        """Record that this rank no longer needs the store."""
         self._ask(None, self._store.set, f"{_DONE_KEY}/{self._ranks.rank}", "")
 
     def silent_ranks(self) -> list[int]:
-        """Return the ranks that don't `leave` within some seconds; none as soon as a rank has recorded its failure."""
+        """Return the ranks that don't `leave` within a few seconds; none as soon as a rank has recorded its failure."""
         end = time.monotonic() + _LAST_WORD_S
         while silent := self._without(_LEFT_KEY):
             if not self.only_stopped():
@@ -83,7 +83,7 @@ class FailureReport:
         return silent
 
     def let_others_read(self, lost: int = 0) -> None:
-        """On rank 0, which may hold the store, stay some seconds until all but the lost ranks are done with it."""
+        """On rank 0, which may hold the store, wait a few seconds until all but the lost ranks are done with it."""
         self.leave()
         self.done()
         end = time.monotonic() + READ_EVERY_S + _LAST_WORD_S
@@ -91,11 +91,11 @@ class FailureReport:
             time.sleep(0.05)
 
     def _without(self, key: str) -> list[int]:
-        """Return the ranks that haven't recorded this, as far as the store knows."""
+        """Return the ranks that haven't set this key, as far as the store knows."""
         return self._ask([], absent, self._store, key, self._ranks.size)
 
     def _ask(self, gone: Answer, ask: Callable[..., Answer], *arguments: Any) -> Answer:
-        """Return the store's answer, or `gone` if the process that held it is."""
+        """Return the store's answer, or `gone` if the process that held the store is gone."""
         try:
             return ask(*arguments)
         except (RuntimeError, OSError):
@@ -103,9 +103,9 @@ class FailureReport:
 
 
 def report_to_launcher(cause: str) -> None:
-    """Write the cause for torch's elastic agent, if it started this process; the first cause stays."""
+    """Write the cause for torch's elastic agent, if it started this process; only the first cause is kept."""
     if path := os.environ.get(_ERROR_FILE):
-        with suppress(OSError), Path(path).open("x", encoding="utf-8") as file:  # a full disk: the exit code must do
+        with suppress(OSError), Path(path).open("x", encoding="utf-8") as file:  # on a full disk, the exit code must suffice
             json.dump({"message": cause, "timestamp": int(time.time())}, file)
 
 

@@ -17,8 +17,8 @@ _LOOPBACK = "lo" if sys.platform == "linux" else "lo0"
 def choose_interface(one_machine: bool, prints: bool) -> None:
     """Set GLOO_SOCKET_IFNAME to loopback on one machine, unless it names interfaces that this machine has.
 
-    `prints`: whether to say so if it names others. Raises ConfigError if it does on several machines, or if
-    GLOO_DEVICE_TRANSPORT names what gloo can't open.
+    If it names others, `prints` says whether to print so. Raises ConfigError if it names others and the ranks are on
+    several machines, or if GLOO_DEVICE_TRANSPORT names a transport that gloo can't open.
     """
     transport, chosen = os.environ.get(_TRANSPORT), os.environ.get(INTERFACES)
     if transport and not _usable():
@@ -30,7 +30,7 @@ def choose_interface(one_machine: bool, prints: bool) -> None:
         others = ", ".join(name for name in _usable() if name != _LOOPBACK)
         raise ConfigError(
             f"{INTERFACES} is {chosen!r}: {socket.gethostname()} has no interface {' or '.join(map(repr, unusable))} "
-            f"with an address; set it to names from {others}, with commas between them, or unset it"
+            f"with an address; set it to names from {others}, separated by commas, or unset it"
         )
     if unusable and prints:
         print(
@@ -38,7 +38,7 @@ def choose_interface(one_machine: bool, prints: bool) -> None:
             file=sys.stderr,
             flush=True,
         )
-    nothing_chosen = not chosen and sys.platform == "linux"  # elsewhere gloo finds its way by itself
+    nothing_chosen = not chosen and sys.platform == "linux"  # on other systems, gloo finds the interface by itself
     if one_machine and (unusable or nothing_chosen):
         os.environ[INTERFACES] = _LOOPBACK
 

@@ -1,6 +1,6 @@
 """Let the ranks of one machine meet in a store that listens on the loopback address only.
 
-torch's own stores, and so its elastic agent's rendezvous, listen on every address of the machine.
+torch's own stores, and therefore the rendezvous of its elastic agent, listen on every address of the machine.
 """
 
 import ipaddress
@@ -23,10 +23,10 @@ _NAMES_6 = {"localhost6", "localhost6.localdomain6", "ip6-localhost", "ip6-loopb
 
 
 def loopback_address(host: str) -> str | None:
-    """Return the loopback address that `host`, a name or an address, means; None if it means another machine's.
+    """Return the loopback address that `host`, a name or an address, means; None if it means another address.
 
-    A machine's own name is none: other machines may use it too. `localhost` needs no entry in /etc/hosts; it means ::1
-    where IPv4 has no loopback.
+    A machine's own name doesn't mean loopback, because other machines may use it too. `localhost` needs no entry in
+    /etc/hosts; it means ::1 where IPv4 has no loopback.
     """
     name = host.lower().rstrip(".")
     if name in _NAMES:
@@ -35,7 +35,7 @@ def loopback_address(host: str) -> str | None:
         return _ADDRESS_6
     try:
         address = ipaddress.ip_address(host)
-    except ValueError:  # another name
+    except ValueError:  # it is some other name
         return None
     plain = getattr(address, "ipv4_mapped", None) or address
     if not plain.is_loopback:
@@ -67,7 +67,7 @@ def loopback_store(port: int, timeout: timedelta = timedelta(minutes=5), address
 
 
 class _OneMachine(StaticTCPRendezvous):
-    """The elastic agent's rendezvous for a single agent: it waits for no other and holds the ranks' store."""
+    """The elastic agent's rendezvous for a single agent: it waits for no other agent, and holds the ranks' store."""
 
     def __init__(self, parameters: RendezvousParameters) -> None:
         self._address = own_address()

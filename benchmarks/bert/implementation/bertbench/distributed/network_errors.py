@@ -1,4 +1,4 @@
-"""Read torch's errors of the network: a lost peer, or variables for gloo and NCCL that keep ranks from connecting."""
+"""Recognise torch's network errors: a lost peer, or variables for gloo and NCCL that keep ranks from connecting."""
 
 import os
 import socket
@@ -21,7 +21,7 @@ _LOST_CONTACT = (
 
 
 def lost_contact(error: BaseException) -> bool:
-    """Return whether an error of torch means that another rank is gone or silent, not a defect of this one."""
+    """Return whether an error of torch means that another rank is gone or silent, not that this one has a bug."""
     text = str(error)
     return isinstance(error, RuntimeError) and any(sign in text for sign in _LOST_CONTACT)
 
@@ -33,14 +33,14 @@ def network_variables() -> list[str]:
 
 @contextmanager
 def naming_network_variables(backend: str, set_by_hand: list[str]) -> Iterator[None]:
-    """Raise RunError in place of torch's error if the body fails, and variables that were set by hand may be why."""
+    """Raise RunError instead of torch's error if the body fails and variables that were set by hand may be the cause."""
     try:
         yield
     except RuntimeError as error:
         if lost_contact(error) or not set_by_hand:
             raise
-        reason = str(error).rpartition("Last error:")[2].strip().splitlines()[0]  # NCCL's last line says most
+        reason = str(error).rpartition("Last error:")[2].strip().splitlines()[0]  # NCCL's last line is the most specific
         raise RunError(
-            f"{socket.gethostname()}: {backend} can't start ({reason}); correct or unset what is set for the network: "
-            f"{', '.join(set_by_hand)}"
+            f"{socket.gethostname()}: {backend} can't start ({reason}); correct or unset the variables that are set for "
+            f"the network: {', '.join(set_by_hand)}"
         ) from error

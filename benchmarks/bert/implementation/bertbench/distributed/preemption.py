@@ -1,7 +1,7 @@
 """On SIGTERM or SIGUSR1, end all ranks after the same step, with a snapshot.
 
-A rank can't stop alone: the others would wait for it in their next all-reduce. So ranks add up one flag and read the
-sum one round later. By then a GPU has finished it, and its host doesn't wait.
+A rank can't stop alone, because the others would wait for it in their next all-reduce. So the ranks sum a flag, and
+read the sum one round later. By then a GPU has finished the sum, and its host doesn't wait for it.
 """
 
 import signal
@@ -21,7 +21,7 @@ _ROUND = {"cpu": 1, "cuda": 8}
 
 
 def stop_at_once() -> None:
-    """Let a signal end this rank at once: no training would be lost yet."""
+    """Let a signal end this rank at once, because no training would be lost yet."""
 
     def stop(number: int, frame: FrameType | None) -> None:
         raise StoppedError(_described(number))
@@ -30,12 +30,12 @@ def stop_at_once() -> None:
 
 
 def ignore_stops() -> None:
-    """Ignore signals on the way out: a launcher that stops ranks still leaving must not change their exit code."""
+    """Ignore signals while exiting: a launcher that stops the ranks that are still leaving must not change their code."""
     _on_signal(signal.SIG_IGN)
 
 
 class Preemption:
-    """In the body, only note a signal: the ranks end together, at most two rounds of steps later.
+    """In the body, only record a signal; the ranks end together, at most two rounds of steps later.
 
     After a body without an error, ignore signals. A round is at least `every` steps.
     """
@@ -56,7 +56,7 @@ class Preemption:
             ignore_stops()
 
     def stops_after(self, step: int) -> bool:
-        """Return whether all ranks end after this step; every rank must ask after every step."""
+        """Return whether all ranks end after this step; every rank must call it after every step."""
         if step % self._round:
             return False
         if self._sum is not None:

@@ -1,8 +1,8 @@
-"""Find this process's rank in the variables that launchers set. The only place that reads them.
+"""Find this process's rank in the variables that launchers set. No other file reads them.
 
-torchrun and Slurm's srun set a process's rank. An interactive shell, a batch script and what they start inherit such
-variables, too, without being a rank: they start the ranks of a run themselves. No torch here: a command line asks
-before it loads that.
+torchrun and Slurm's srun set a process's rank. An interactive shell, a batch script and the processes that they start
+inherit such variables without being ranks: they start the ranks of a run themselves. This file doesn't import torch,
+because a command needs it before it loads torch.
 """
 
 import os
@@ -13,13 +13,13 @@ from dataclasses import dataclass
 from bertbench.common.errors import RunError
 
 AGENT = "TORCHELASTIC_RUN_ID"
-"""Variable that torch's elastic agent, torchrun's and ours, sets for the ranks that it starts."""
+"""Variable that torch's elastic agent, in torchrun or in `bertbench launch`, sets for the ranks that it starts."""
 _TORCHRUN: tuple[str, ...] = ("RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE")
 _SLURM: tuple[str, ...] = (
     "SLURM_PROCID", "SLURM_STEP_NUM_TASKS", "SLURM_LOCALID", "SLURM_STEP_TASKS_PER_NODE", "SLURM_NODEID",
 )  # fmt: skip
-_STEPS_WITHOUT_TASKS = 0xFFFF_FFF0  # Slurm numbers batch scripts and the shells of salloc from here
-_POD = ("PET_NPROC_PER_NODE", "PET_NODE_RANK")  # Kubeflow's: RANK then counts pods
+_STEPS_WITHOUT_TASKS = 0xFFFF_FFF0  # Slurm's numbers for batch scripts and the shells of salloc begin here
+_POD = ("PET_NPROC_PER_NODE", "PET_NODE_RANK")  # Kubeflow sets them: RANK then counts pods
 
 
 @dataclass(frozen=True)
@@ -35,19 +35,19 @@ class Ranks:
 def launched_ranks(environment: Mapping[str, str]) -> Ranks | None:
     """Return this process's ranks as torchrun or Slurm set them; None if neither started it.
 
-    RANK=0 and WORLD_SIZE=1 without torchrun's other variables are no launcher's: somebody exported them.
-    Raises RunError if a launcher's variable is missing, no number, or out of range.
+    RANK=0 and WORLD_SIZE=1 without torchrun's other variables don't come from a launcher; somebody exported them.
+    Raises RunError if a launcher's variable is missing, isn't a number, or is out of range.
     """
     return _torchrun_ranks(environment) or _slurm_ranks(environment)
 
 
 def ranks_of_run(environment: Mapping[str, str], nodes: int, ranks_per_node: int) -> Ranks | None:
-    """Return this process's ranks in a run on `nodes`; None if it is no rank and starts the run's ranks itself.
+    """Return this process's ranks in a run on `nodes`; None if it isn't a rank and starts the run's ranks itself.
 
-    The only task of a Slurm step is a rank of a run of one rank only: else it is the shell of `srun --pty`. RANK and
-    WORLD_SIZE without LOCAL_RANK, as a PyTorchJob of Kubeflow's training operator sets them, give the place on the node
-    where they mean one thing.
-    Raises RunError as `launched_ranks`, or if they don't mean one thing.
+    If a Slurm step has only one task, that is a rank only if the run has one rank; otherwise it is the shell of `srun
+    --pty`. A PyTorchJob of Kubeflow's training operator sets RANK and WORLD_SIZE without LOCAL_RANK. These give the
+    place on the node, if they can mean only one thing.
+    Raises RunError as `launched_ranks` does, or if they can mean several things.
     """
     torchrun = _torchrun_ranks(_with_local_rank(environment, nodes, ranks_per_node))
     if torchrun is not None:
@@ -58,14 +58,14 @@ def ranks_of_run(environment: Mapping[str, str], nodes: int, ranks_per_node: int
 
 
 def has_own_cores(environment: Mapping[str, str], available: int) -> bool:
-    """Return whether srun keeps this rank to its own cores: those `available` are fewer than the job's on the node."""
+    """Return whether srun keeps this rank to its own cores: then fewer are `available` than the job has on the node."""
     on_node = environment.get("SLURM_CPUS_ON_NODE", "")
     by_slurm = "RANK" not in environment and "SLURM_STEP_ID" in environment
     return by_slurm and on_node.isdecimal() and available < int(on_node)
 
 
 def withheld_cores(environment: Mapping[str, str], ranks: Ranks, available: int, on_node: int) -> str | None:
-    """Return a warning if srun gave this rank one core of a node that has more for each; None if it didn't."""
+    """Return a warning if srun gave this rank only one core although the node has more for each; otherwise None."""
     share = on_node // ranks.local_size
     if "RANK" in environment or "SLURM_STEP_ID" not in environment or available > 1 or share < 2:
         return None
@@ -82,7 +82,7 @@ def _torchrun_ranks(environment: Mapping[str, str]) -> Ranks | None:
 
 
 def _exported_world_of_one(environment: Mapping[str, str]) -> bool:
-    """Return whether RANK=0 and WORLD_SIZE=1 are set by hand: a launcher sets the place on the node, too."""
+    """Return whether RANK=0 and WORLD_SIZE=1 are set by hand: a launcher would also set the place on the node."""
     rank, size, *places = (environment.get(name) for name in _TORCHRUN)
     return (rank, size) == ("0", "1") and None in places
 
@@ -102,9 +102,9 @@ def _slurm_ranks(environment: Mapping[str, str]) -> Ranks | None:
 
 
 def _outside_of_tasks(environment: Mapping[str, str], ranks: Ranks) -> bool:
-    """Return whether a step's variables were inherited: the shell of `srun --pty` and a batch script that it submits.
+    """Return whether this process inherited a step's variables: from `srun --pty`, or in a batch script from there.
 
-    A step of srun gives a terminal to the first task of --pty only. A task's SLURM_GTIDS names all tasks of its node.
+    srun gives a terminal only to the first task of a step with --pty. A task's SLURM_GTIDS names all tasks of its node.
     """
     batch_script = environment.get("SLURM_GTIDS") == "0" and ranks.local_size > 1
     is_task = environment.get("SLURM_TASK_PID") == str(os.getpid())
@@ -113,7 +113,7 @@ def _outside_of_tasks(environment: Mapping[str, str], ranks: Ranks) -> bool:
 
 
 def _has_terminal() -> bool:
-    """Return whether this process belongs to a terminal, whatever its streams are."""
+    """Return whether this process belongs to a terminal, even if its streams are redirected."""
     try:
         os.close(os.open("/dev/tty", os.O_RDWR | os.O_NOCTTY))
     except OSError:
@@ -131,12 +131,12 @@ def _tasks_per_node(text: str) -> list[str]:
 
 
 def _checked(launcher: str, names: tuple[str, ...], values: list[str | None]) -> Ranks:
-    """Return the ranks that rank, size, local rank and local size give. Raises RunError for others."""
+    """Return the ranks with these values of rank, size, local rank and local size. Raises RunError if they can't be."""
     try:
         rank, size, local_rank, local_size = (int(value or "") for value in values)
     except ValueError as error:
         raise RunError(
-            f"{launcher} must set all of {', '.join(names)}, to whole numbers; start the ranks by torchrun or srun, or "
+            f"{launcher} must set all of {', '.join(names)} to whole numbers; start the ranks by torchrun or srun, or "
             f"unset {names[0]} to let this process start them"
         ) from error
     if not (0 <= rank < size and 0 <= local_rank < local_size <= size):

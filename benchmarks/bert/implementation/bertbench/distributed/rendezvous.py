@@ -1,7 +1,7 @@
-"""Wait for the other ranks of a run, which distributed/ranks.py numbers.
+"""Wait for the other ranks of a run. distributed/ranks.py gives their numbers.
 
-Every rank registers in a key-value store on rank 0's node. An error
-names each rank that is missing, was started twice or belongs to another run.
+Every rank registers in a key-value store on rank 0's node. An error names each rank that is missing, was started twice
+or belongs to another run.
 """
 
 import ipaddress
@@ -19,7 +19,7 @@ from bertbench.common.errors import ConfigError, RunError
 from bertbench.distributed.loopback import loopback_address, loopback_store
 from bertbench.distributed.ranks import AGENT, Ranks
 
-_ROLL_CALL_KEY = "bertbench/roll call"  # empty when all have come, else why the run can't start
+_ROLL_CALL_KEY = "bertbench/roll call"  # empty when all ranks have come, else why the run can't start
 _CAME_KEY = "bertbench/came"
 _NAMED_RANKS = 8
 _LOG_KEY = "bertbench/log"
@@ -37,7 +37,7 @@ def meet(ranks: Ranks, timeout_s: int) -> PrefixStore:
     if missing:
         raise RunError(
             f"{' and '.join(missing)} not set, so {ranks.size} ranks can't meet; "
-            "set it to the first node's, the same on all ranks"
+            "set it to that of the first node, the same on all ranks"
         )
     host, port = _master()
     loopback = loopback_address(host)  # then no other machine needs to connect
@@ -46,7 +46,7 @@ def meet(ranks: Ranks, timeout_s: int) -> PrefixStore:
     try:
         if holds_it and loopback:
             store = loopback_store(port, timeout, loopback)
-        else:  # no waiting for workers: the roll call waits, and names those missing
+        else:  # don't wait for workers here: the roll call waits, and names the missing ones
             store = TCPStore(loopback or host, port, is_master=holds_it, timeout=timeout, wait_for_workers=False)
     except (RuntimeError, ValueError, OSError) as error:
         reason = _unresolved(host) or str(error).splitlines()[0]
@@ -55,7 +55,7 @@ def meet(ranks: Ranks, timeout_s: int) -> PrefixStore:
             f"({reason}); check that the port is free, that one rank 0 was started there, and that "
             "MASTER_ADDR and MASTER_PORT are the same on all ranks"
         ) from error
-    # torchrun's agent keeps its store over restarts: keys of an earlier attempt must not count
+    # torchrun's agent keeps its store across restarts: keys of an earlier attempt must not count
     attempt = PrefixStore(f"attempt {_restarts()}", store)
     _call_roll(attempt, ranks, timeout_s)
     return attempt
@@ -107,7 +107,7 @@ def on_one_machine(ranks: Ranks) -> bool:
 
 def leave_log(store: PrefixStore, log: Path) -> None:
     """Record a run's log for the ranks that torchrun's agent may start after these."""
-    store.underlying_store.set(_LOG_KEY, os.fsencode(log.absolute()).hex())  # a path may be no UTF-8
+    store.underlying_store.set(_LOG_KEY, os.fsencode(log.absolute()).hex())  # a path needn't be UTF-8
 
 
 def log_left(store: PrefixStore) -> Path | None:
@@ -122,11 +122,14 @@ def _restarts() -> int:
 
 
 def _call_roll(store: Store, ranks: Ranks, timeout_s: int) -> None:
-    """Wait until every rank of this run has come once; raises RunError that names those missing."""
+    """Wait until every rank of this run has come once; raise RunError that names the missing ones."""
     size = store.compare_set("bertbench/size", "", str(ranks.size)).decode()
     wrong = None
     if size != str(ranks.size):
-        wrong = f"rank {ranks.rank} was started with {ranks.size} ranks, another with {size}; start all with the same"
+        wrong = (
+            f"rank {ranks.rank} was started with {ranks.size} ranks, another one with {size}; start all with the same "
+            "number"
+        )
     elif store.add(f"{_CAME_KEY}/{ranks.rank}", 1) > 1:
         wrong = (
             f"rank {ranks.rank} of {ranks.size} was started twice (again on {socket.gethostname()}); "

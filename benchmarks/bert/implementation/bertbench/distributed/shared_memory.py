@@ -1,8 +1,8 @@
-"""Sums over the ranks of one machine, in memory that all of them map.
+"""Sum tensors over the ranks of one machine, in memory that all of them map.
 
 A rank copies its part into a slot of its own, sends each other rank a byte, and adds up all slots once it has a byte
-from each; gloo's threads pass each message on, and take 14 times as long for the demo's gradient. Nothing is hidden
-behind the backward pass, but on a CPU whose cores all compute there is nothing to hide it behind.
+from each. gloo's threads pass each message on, and take 14 times as long for the demo's gradient. These sums don't
+overlap with the backward pass, but on a CPU whose cores all compute, nothing could.
 """
 
 import mmap
@@ -21,7 +21,7 @@ from torch.distributed.distributed_c10d import Store
 
 PIECE_BYTES = 2**22
 """Size of a slot: larger tensors are summed piece by piece, and every piece stays in the cache."""
-_LARGEST_GROUP = 4  # each rank reads every slot, so that time grows with their number; a ring's doesn't
+_LARGEST_GROUP = 4  # each rank reads every slot, so the time grows with their number, unlike that of a ring
 _KEY = "bertbench/shared memory"
 _BYTE = b"\1"
 _MEET = timedelta(seconds=20)
@@ -29,15 +29,15 @@ _waiting = ""
 
 
 def waiting() -> str:
-    """Return the sum that this process waits in, with its number; empty if in none."""
+    """Return the sum in which this process waits, with its number; empty if it waits in none."""
     return _waiting
 
 
 class SharedMemory:
     """The memory of one group of ranks, and this rank's connections to the others.
 
-    There are two sets of slots, used alternately: a rank that writes the one has a byte from every rank for the other,
-    which it sent after it had read this one.
+    Two sets of slots are used alternately. A rank that writes to one set has received a byte from every other rank for
+    the other set, which those ranks sent after they had read this one.
     """
 
     def __init__(self, rank: int, connections: dict[int, socket.socket], file: int, timeout: timedelta) -> None:
@@ -53,7 +53,7 @@ class SharedMemory:
 
     @classmethod
     def join(cls, store: Store, rank: int, size: int, timeout: timedelta) -> Self | None:
-        """Meet the other ranks, all on this machine; each must call it. None if the group can't, or wouldn't gain.
+        """Meet the other ranks, all on this machine; each must call it. None if this is impossible or wouldn't help.
 
         `timeout` is that of a sum.
         """
@@ -64,11 +64,11 @@ class SharedMemory:
             file = _connect(store, rank, size, connections)
             shared = cls(rank, connections, file, timeout)
             os.close(file)
-        except (OSError, RuntimeError) as error:  # a limit or a sandbox forbids it; RuntimeError: another didn't come
+        except (OSError, RuntimeError) as error:  # a limit or a sandbox forbids it; RuntimeError: another rank didn't come
             shared = None
             if isinstance(error, OSError) and error.errno:
                 why = f"rank {rank}: no memory to share ({error.strerror})"
-                print(f"warning: {why}; see `ulimit -f`; sums go through gloo, slower", file=sys.stderr, flush=True)
+                print(f"warning: {why}; see `ulimit -f`; sums use gloo, which is slower", file=sys.stderr, flush=True)
         store.set(f"{_KEY}/{rank} can", str(int(shared is not None)))
         if all(int(store.get(f"{_KEY}/{peer} can")) for peer in range(size)):
             return shared
@@ -95,7 +95,7 @@ class SharedMemory:
 
     def _meet(self) -> None:
         """Wait until every rank is here."""
-        global _waiting  # noqa: PLW0603 - read by the watchdog's thread when this one waits for ever
+        global _waiting  # noqa: PLW0603 - the watchdog's thread reads it when this one waits forever
         _waiting = f"sum {self._count} of shared_memory"
         for peer, connection in self._connections.items():
             _call(peer, partial(connection.send, _BYTE))
@@ -116,7 +116,7 @@ def _call(peer: int, function: Callable[[], int | bytes]) -> None:
 
 
 def _connect(store: Store, rank: int, size: int, connections: dict[int, socket.socket]) -> int:
-    """Fill `connections` with one to each other rank; return the descriptor of the memory that rank 0 makes for all."""
+    """Add a connection to each other rank to `connections`; return the descriptor of the memory that rank 0 makes."""
     if rank == 0:
         store.set(_KEY, secrets.token_hex(16))
     name = store.get(_KEY).decode()
@@ -152,7 +152,7 @@ def _socket() -> socket.socket:
 
 
 def _address(name: str, rank: int) -> str:
-    return f"\0{name} {rank}"  # in Linux's abstract namespace: no file that could stay behind
+    return f"\0{name} {rank}"  # in Linux's abstract namespace, so that no file is left behind
 
 
 def _length(size: int) -> int:

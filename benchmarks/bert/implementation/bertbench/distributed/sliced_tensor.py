@@ -1,6 +1,6 @@
 """Hold this process's part of a tensor in the form that torch's distributed checkpoint saves and loads.
 
-A run of elements of a matrix is a partial row, whole rows, and a partial row: up to three rectangles.
+Consecutive elements of a matrix are a partial row, whole rows, and a partial row: up to three rectangles.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Self
 import torch
 from torch import Tensor
 
-if TYPE_CHECKING:  # at run time it takes 0.4 s, and the methods that need it run once it is there
+if TYPE_CHECKING:  # importing it takes 0.4 s; the methods that need it run when it has been imported
     from torch.distributed.checkpoint.metadata import ChunkStorageMetadata, MetadataIndex
     from torch.distributed.checkpoint.planner import WriteItem
 
@@ -24,7 +24,7 @@ class Rectangle(NamedTuple):
 
 
 def rectangles(shape: Sequence[int], start: int, flat: Tensor) -> Iterator[Rectangle]:
-    """Yield views of `flat`, the elements from `start` on of a tensor of `shape`, as rectangles of that tensor."""
+    """Yield views of `flat` as rectangles of a tensor of `shape`, whose elements from `start` on it holds."""
     if len(shape) == 1:
         yield Rectangle((start,), flat)
         return
@@ -60,7 +60,7 @@ class SlicedTensor(Tensor):
     def __torch_dispatch__(  # type: ignore[override] # torch declares what it has there as a plain function
         cls, func: Any, types: Iterable[type], args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
     ) -> Any:
-        """Copy it rectangle by rectangle, which torch does before it writes; other operations raise."""
+        """Copy the tensor rectangle by rectangle, as torch does before it writes; other operations raise."""
         del types
         held, *others = args
         if func is _ATEN.copy_.default:

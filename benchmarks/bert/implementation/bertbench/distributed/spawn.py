@@ -18,7 +18,7 @@ _PORTS = 10_000, 32_768
 
 
 def environments_of(count: int) -> list[dict[str, str]]:
-    """Return what a launcher writes into the environment of each of `count` ranks; they meet at a free port."""
+    """Return the environment variables that a launcher sets for each of `count` ranks; they meet at a free port."""
     port = free_port()
     return [
         {"RANK": str(rank), "WORLD_SIZE": str(count), "LOCAL_RANK": str(rank), "LOCAL_WORLD_SIZE": str(count),
@@ -28,7 +28,7 @@ def environments_of(count: int) -> list[dict[str, str]]:
 
 
 def free_port() -> int:
-    """Return a free port below those that systems hand out: a free one among them would soon be taken."""
+    """Return a free port below those that systems hand out, because one of those would soon be taken."""
     while True:
         port = SystemRandom().randrange(*_PORTS)
         with socket.socket() as probe, suppress(OSError):
@@ -43,16 +43,16 @@ def on_ranks(
     device: str = "cpu",
     prepare: Callable[[int], None] | None = None,
 ) -> Any:
-    """Return what rank 0 returns from function(world, *arguments), called on `count` ranks; on `cuda` each has its GPU.
+    """Call function(world, *arguments) on `count` ranks, each with its own GPU if `cuda`; return rank 0's result.
 
-    `prepare`, called with the rank before the ranks meet, may move its process to another network.
+    `prepare` is called with the rank before the ranks meet, and may move its process to another network.
     """
     answers = multiprocessing.get_context("spawn").SimpleQueue()
     arguments_of_ranks = (environments_of(count), prepare, answers, device, function, arguments)
     ranks = multiprocessing.spawn(_rank, arguments_of_ranks, nprocs=count, join=False)
     answers_of_rank_0 = []
     while not ranks.join(_LOOK_S):  # raises if a rank failed
-        if not answers.empty():  # an answer above a pipe's 64 KB holds rank 0 until somebody reads it
+        if not answers.empty():  # an answer above a pipe's 64 KB blocks rank 0 until it is read
             answers_of_rank_0.append(answers.get())
     return answers_of_rank_0[0] if answers_of_rank_0 else answers.get()
 

@@ -1,6 +1,6 @@
-"""Measure start-up, piece by piece, from the launch of a run to the end of its first step.
+"""Measure start-up in pieces, from the launch of a run to the end of its first step.
 
-A piece lasts from one mark to the next. Names and order of the pieces: run_files/log_spans.py.
+A piece lasts from one mark to the next. run_files/log_spans.py has the names and the order of the pieces.
 """
 
 import os
@@ -11,22 +11,22 @@ from pathlib import Path
 from bertbench.distributed.world import World
 
 LAUNCHED = "BERTBENCH_LAUNCHED"
-"""Variable by which a launcher passes its start to its ranks: seconds since 1970."""
+"""Variable by which a launcher passes the time of its start to its ranks, in seconds since 1970."""
 _IMPORTED = time.time()
 
 
 class Startup:
-    """One rank's marks, from `began` (seconds since 1970) or from now. The first mark of a name counts."""
+    """One rank's marks, from `began` (seconds since 1970) or from now. Only the first mark of each name counts."""
 
     def __init__(self, began: float | None = None) -> None:
         self._ended = {"": time.time() if began is None else began}
 
     @classmethod
     def of_rank(cls) -> "Startup":
-        """Return the start-up of a process that only makes this run: it begins with its launcher."""
+        """Return the start-up of a process that exists for this run only, which begins with that of its launcher."""
         process = process_started()
         startup = cls(float(os.environ.get(LAUNCHED, process)))
-        startup._ended["launcher"] = max(process, startup._ended[""])  # Linux gives a process's start to 10 ms
+        startup._ended["launcher"] = max(process, startup._ended[""])  # Linux gives the start of a process to within 10 ms
         return startup
 
     def mark(self, piece: str) -> None:
@@ -34,7 +34,7 @@ class Startup:
         self._ended.setdefault(piece, time.time())
 
     def ended(self, piece: str) -> float | None:
-        """Return when a piece ended, in seconds since 1970; None before."""
+        """Return when a piece ended, in seconds since 1970; None if it hasn't."""
         return self._ended.get(piece)
 
     def seconds(self) -> dict[str, float]:
@@ -43,7 +43,10 @@ class Startup:
         return {piece: round(end - began, 6) for (_, began), (piece, end) in pairwise(times)}
 
     def gathered(self, world: World) -> dict[str, dict[str, float]]:
-        """Return rank 0's pieces, and each piece's longest over all ranks. Every rank must call it, off the clock."""
+        """Return rank 0's pieces, and the longest time of each over all ranks.
+
+        All ranks must call it, off the clock.
+        """
         everyone = world.from_all(self.seconds())
         leader = everyone[0]
         slowest = {}
@@ -53,9 +56,9 @@ class Startup:
 
 
 def process_started() -> float:
-    """Return when this process began, in seconds since 1970: to 10 ms on Linux, else when this module was imported.
+    """Return when this process began, in seconds since 1970: on Linux to within 10 ms, else the time of this import.
 
-    The time of a shell script that became this process by exec counts.
+    If a shell script became this process by exec, the script's time is included.
     """
     try:
         # field 22 of proc(5)'s stat, clock ticks since boot; it follows the name, which may hold blanks

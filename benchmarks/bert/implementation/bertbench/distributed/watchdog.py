@@ -2,10 +2,11 @@
 
 A process that is stopped, or whose node is lost, can't report it, and the others wait for it in a collective. So a
 thread of each rank writes a heartbeat with its main thread's place to the store, a few times in `silent_s`. Rank 0
-judges all ranks; the others judge rank 0 and the store, which may be in its process. The main thread only counts the
-places that it comes to (0.4 us each, two a step).
+watches all ranks; the others watch rank 0 and the store, which may be in its process. The main thread only counts the
+places that it comes to (0.4 us each, two per step).
 
-Silence is counted in rounds of the judge, not in seconds: a job that is suspended as a whole accuses no rank.
+Silence is counted in rounds of the watching thread, not in seconds, so that no rank is blamed when the whole job is
+suspended.
 """
 
 import json
@@ -28,7 +29,7 @@ from bertbench.distributed.rendezvous import ranks_text
 
 Batch = TypeVar("Batch")
 _BEAT_KEY = "bertbench/beat"
-_LEAST_ROUNDS = 10  # that make a silence
+_LEAST_ROUNDS = 10  # fewest rounds without a heartbeat after which a rank counts as silent
 _GRACE_S = 3.0
 _NAMED_HOSTS = 4
 
@@ -43,9 +44,10 @@ class Limits(NamedTuple):
 
     @property
     def device_s(self) -> float:
-        """Without a finished step on a GPU that has steps to compute: 60 s where a place may take 600.
+        """Return how long a GPU with steps to compute may take to finish one: 60 s if a place may take 600.
 
-        A step computes and sends; reading samples, saving and compiling, which may take minutes, are no part of it.
+        A step only computes and communicates. Reading samples, saving and compiling, which may take minutes, aren't
+        parts of it.
         """
         return self.progress_s / 10
 
@@ -54,7 +56,7 @@ class Place(NamedTuple):
     """Where the main thread of a rank is."""
 
     number: int = 0
-    """Places passed so far: all ranks pass the same ones in the same order, so the smallest number is behind."""
+    """Places passed so far. All ranks pass the same ones in the same order, so the rank with the fewest is behind."""
     doing: str = "starting"
     step: int = 0
 
@@ -66,18 +68,18 @@ class _Heartbeat(NamedTuple):
     """What a rank's thread writes to the store."""
 
     answers: int
-    """Of the store so far: each heartbeat of a rank that lives differs from the last."""
+    """The number of the store's answers so far, so that each heartbeat of a living rank differs from the last."""
     ended: bool
-    """Whether the rank has ended in order."""
+    """Whether the rank has ended normally."""
     host: str
     place: Place
     finished: int | None
-    """The last step that a GPU has finished; None where steps are finished when the main thread continues."""
+    """The last step that the GPU has finished; None on a CPU, where a step is finished when the main thread goes on."""
     line: str
-    """Of our code, at which the main thread is."""
+    """The line of our code at which the main thread is."""
 
     def encoded(self) -> str:
-        """Return it as text for the store."""
+        """Return the heartbeat as text for the store."""
         return json.dumps(self)
 
     @classmethod
@@ -88,7 +90,7 @@ class _Heartbeat(NamedTuple):
 
     @property
     def progress(self) -> tuple[int, int]:
-        """How far the rank is: all ranks finish the same steps and pass the same places in the same order."""
+        """Return how far the rank is. All ranks finish the same steps and pass the same places in the same order."""
         return self.finished or 0, self.place.number
 
     def __str__(self) -> str:
@@ -98,7 +100,7 @@ class _Heartbeat(NamedTuple):
 
 
 class Watchdog:
-    """One rank's watchdog, on a connection to the store that it shares with its failure report only."""
+    """One rank's watchdog, on a connection to the store that it shares only with the rank's failure report."""
 
     def __init__(
         self,
@@ -108,7 +110,7 @@ class Watchdog:
         limits: Limits,
         device_steps: DeviceSteps | None = None,
     ) -> None:
-        """Watch through a store; `device_steps` are those of a GPU, which the main thread is ahead of."""
+        """Watch through a store. `device_steps` are the steps of a GPU, which the main thread runs ahead of."""
         self._store = store
         self._ranks = ranks
         self._failure = failure
@@ -129,7 +131,7 @@ class Watchdog:
         self._show()
 
     def at(self, doing: str, step: int = 0) -> None:
-        """Record that the main thread begins something that all ranks do, in step `step` if any."""
+        """Record that the main thread begins something that all ranks do; `step` is 0 outside of steps."""
         self._since = time.monotonic()  # first: `_judge` must not see the new place with the old one's time
         self._place = Place(self._place.number + 1, doing, step)
 
@@ -167,7 +169,7 @@ class Watchdog:
             thread.start()
 
     def close(self) -> None:
-        """End the watch, so that a rank that ends in order isn't judged silent."""
+        """End the watch, so that a rank that ends normally doesn't count as silent."""
         self._closed.set()
         for thread in self._threads:
             thread.join(self._interval)
@@ -184,12 +186,12 @@ class Watchdog:
             if self._device_steps is not None:
                 with suppress(RuntimeError):  # the main thread meets the device's error and reports it
                     self._device_steps.look()
-            with suppress(RuntimeError, OSError):  # `_judge` counts rounds without an answer: one alone may pass
+            with suppress(RuntimeError, OSError):  # a single round without an answer is harmless: `_judge` counts them
                 self._show()
                 reported, *self._beats = self._store.multi_get(keys)
                 self._cause = reported.decode()
                 self._answers += 1
-        with suppress(RuntimeError, OSError):  # the store is gone with the process that held it
+        with suppress(RuntimeError, OSError):  # the process that held the store may be gone
             self._show(ended=True)
 
     def _judge(self) -> None:
@@ -213,7 +215,7 @@ class Watchdog:
                 silent[rank] = silent[rank] + 1 if is_silent else 0
                 seen[rank] = beat
             if max(silent) >= self._rounds:
-                # one round less for neighbours: a lost node falls silent within a round
+                # name ranks that are silent for one round less, too: all ranks of a lost node fall silent within a round
                 silent_ranks = [rank for rank in self._watched if silent[rank] >= self._rounds - 1]
                 self._end_for(silent_ranks, self._silence())
             if self._ranks.rank == 0 and self._is_stuck():
@@ -237,8 +239,8 @@ class Watchdog:
     def _device_is_stuck(self) -> bool:
         """Return whether this rank's GPU has taken too long for a step.
 
-        A hang inside a replay of a graph shows nowhere else: NCCL has no work in progress to name, and the main thread
-        continues to launch steps.
+        Nothing else shows a hang inside the replay of a graph: NCCL has no work in progress to name, and the main
+        thread continues to launch steps.
         """
         return self._device_steps is not None and self._device_steps.waiting_s() >= self._limits.device_s
 
@@ -256,7 +258,7 @@ class Watchdog:
         self._end(f"{where}, while {beats[0]}: {cause}{self._seen(ranks)}", lost=len(ranks))
 
     def _seen(self, ranks: list[int]) -> str:
-        """Return the last line of the first of the ranks, this rank's collective, and the folder of the evidence."""
+        """Return where the first of the ranks was last seen, this rank's collective, and the folder of the evidence."""
         line = _Heartbeat.read(self._beats[ranks[0]]).line
         collective = evidence.collective()
         text = ""
@@ -281,7 +283,7 @@ class Watchdog:
             prints = self._failure.report(cause)
             cause = self._failure.reported() or cause
         if is_first_here:
-            with suppress(BertbenchError):  # a full disk: the cause is printed all the same
+            with suppress(BertbenchError):  # on a full disk, the cause is printed anyway
                 self._close_log(cause)
         if store_lives:
             self._failure.let_others_read(lost)

@@ -1,4 +1,4 @@
-"""The process group of a run: this rank, its device and its peers. The only place that names backends."""
+"""Set up the process group of a run: this rank, its device and its peers. No other file names backends."""
 
 import gc
 import json
@@ -47,11 +47,11 @@ class World:
     device: torch.device
     store: PrefixStore
     timeout: timedelta
-    """After which a collective gives up."""
+    """Time after which a collective fails."""
     failure: FailureReport
     watchdog: Watchdog
     shared: SharedMemory | None = None
-    """By which small groups of CPU ranks on one machine sum; None where torch's collectives do."""
+    """Sums for small groups of CPU ranks on one machine; None if torch's collectives sum."""
 
     @property
     def rank(self) -> int:
@@ -65,7 +65,7 @@ class World:
 
     @property
     def leads(self) -> bool:
-        """Return whether this rank logs."""
+        """Return whether this is rank 0, which writes the log."""
         return self.ranks.rank == 0
 
     def sum(self, tensor: Tensor) -> Tensor:
@@ -77,7 +77,7 @@ class World:
         return tensor
 
     def largest(self, tensor: Tensor) -> Tensor:
-        """Take the largest of all ranks' values for each element, in place."""
+        """Replace each element by the largest of all ranks' values, in place."""
         distributed.all_reduce(tensor, distributed.ReduceOp.MAX)
         return tensor
 
@@ -98,14 +98,14 @@ class World:
 
     def barrier(self) -> None:
         """Wait until every rank is here."""
-        # without its number, NCCL takes GPU `rank % GPUs`: another rank's, where a node has more GPUs than ranks
+        # without the GPU's number, NCCL takes `rank % GPUs`: another rank's GPU if a node has more GPUs than ranks
         distributed.barrier(device_ids=[self.device.index] if self.device.type == "cuda" else None)
 
     def account_for_failure(self, error: BaseException) -> str:
         """Return why the run stops, as far as this rank knows; rank 0 names the ranks that recorded nothing.
 
         A killed rank can't report, and its peers may be stopped before they notice. So every living rank records that
-        it leaves, and rank 0 waits some seconds for all.
+        it leaves, and rank 0 waits a few seconds for all of them.
         """
         outside = lost_contact(error) or isinstance(error, StoppedError)
         cause = "lost contact with another rank" if lost_contact(error) else str(error) or type(error).__name__
@@ -125,13 +125,12 @@ def join(
     limits: Limits = _LIMITS,
     ranks: Ranks | None = None,
 ) -> Iterator[World]:
-    """Meet the other ranks; leave in good order if the body ends well. `bind_cores` keeps each rank to its own cores.
+    """Meet the other ranks, and leave the process group together if the body succeeds.
 
-    This process's `ranks` are its launcher's unless they are given; without a launcher it is alone.
-
-    A rank that stalls beyond the limits ends the processes of all ranks (distributed/watchdog.py).
-    Raises RunError if the ranks can't meet within `timeout_s`, naming those that didn't come; ConfigError if variables
-    for the network can't be right.
+    `bind_cores` keeps each rank to its own cores. `ranks` is by default what the launcher says; without a launcher,
+    this process is the only rank. If a rank stalls beyond the limits, the processes of all ranks are ended
+    (distributed/watchdog.py). Raises RunError with the missing ranks if the ranks can't meet within `timeout_s`, and
+    ConfigError if variables for the network can't be right.
     """
     ranks = ranks or launched_ranks(os.environ) or Ranks(0, 1, 0, 1)
     # ranks share the cores: a layer on two ranks took 1.77 times as long with all cores for each
@@ -143,13 +142,13 @@ def join(
     device = take_device(device_kind, ranks.local_rank)
     store = meet(ranks, timeout_s)
     if bind_cores or (device_kind == "cpu" and hasattr(os, "sched_getaffinity")):
-        # before the process group, whose threads keep to the cores of the one that starts them
+        # before the process group, whose threads inherit the cores of the thread that starts them
         _share_cores(ranks, device, store, bind_cores)
-    timeout = timedelta(seconds=max(timeout_s, limits.progress_s + limits.silent_s))  # the watchdog names who stalls
+    timeout = timedelta(seconds=max(timeout_s, limits.progress_s + limits.silent_s))  # the watchdog is to name the stalled rank first
     options = None
-    if device_kind == "cuda":  # NCCL's collectives get priority over the compute that they overlap
+    if device_kind == "cuda":  # NCCL's collectives get priority over the computation that they overlap
         options = distributed.ProcessGroupNCCL.Options(is_high_priority_stream=True)
-        options._timeout = timeout  # torch warns where it isn't the argument's
+        options._timeout = timeout  # torch warns if it differs from the argument
     with naming_network_variables(_BACKENDS[device_kind], set_by_hand):
         distributed.init_process_group(
             _BACKENDS[device_kind],
@@ -167,7 +166,7 @@ def join(
     device_steps = DeviceSteps.on(device) if device_kind == "cuda" else None
     watchdog = Watchdog(own_store, ranks, failure, limits, device_steps)
     world = World(ranks, device, store, timeout, failure, watchdog, shared)
-    # NCCL connects here. With `device_id`, torch would connect above, and split each further group off at once.
+    # NCCL connects here. With `device_id`, torch would connect above, and split off each further group at once.
     with naming_network_variables(_BACKENDS[device_kind], set_by_hand):
         world.barrier()
     world.watchdog.start()
@@ -175,7 +174,7 @@ def join(
         yield world
     finally:
         world.watchdog.close()
-    # In this order, or gloo sometimes aborts at exit with a future still alive (3 of 8 runs).
+    # In another order, gloo sometimes aborts at exit because a future is still alive (3 of 8 runs).
     gc.collect()
     world.barrier()
     if shared is not None:
@@ -188,9 +187,9 @@ def _choose_interface(ranks: Ranks) -> None:
 
 
 def _share_cores(ranks: Ranks, device: torch.device, store: PrefixStore, bind: bool) -> None:
-    """Compute with as many threads as this rank has cores of its own, as far as a quota allows; `bind` it to them.
+    """Use as many threads as this rank has cores of its own, as far as a quota allows; if `bind`, bind it to them.
 
-    The ranks of a node tell each other their nearby cores through the store.
+    The ranks of a node exchange their nearby cores through the store.
     """
     keys = [f"{_CORES_KEY}/{socket.gethostname()}/{local_rank}" for local_rank in range(ranks.local_size)]
     store.set(keys[ranks.local_rank], json.dumps(nearby_cores(device)))

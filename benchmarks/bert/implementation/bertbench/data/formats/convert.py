@@ -1,7 +1,8 @@
 """`bertbench data prepare --from-hdf5 | --from-tfrecord`: convert published samples to a dataset folder.
 
-It reads the input twice: for checksums, which find a repeated file before hours are spent, then for the samples, in
-blocks, so that one shard bounds the memory. A restart makes only the unfinished files (data/store/parts.py).
+It reads the input twice: first for checksums, which reveal a repeated file before hours are spent, and then for the
+samples, in blocks, so that it never holds more than one shard in memory. A restart makes only the unfinished files
+(data/store/parts.py).
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -45,7 +46,9 @@ class Conversion:
 
 
 def input_files(paths: Sequence[Path], file_format: Format) -> tuple[Path, ...]:
-    """Return the files at `paths`, in order; a folder stands for its HDF5 files, or all its TFRecords, by name.
+    """Return the files at `paths`, in order; a folder stands for its HDF5 files, or for all its files if TFRecords.
+
+    A folder's files are sorted by name.
 
     Hidden files are ignored. Raises DataError for a folder without such files.
     """
@@ -111,7 +114,7 @@ def _assemble(conversion: Conversion, request: dict[str, Any], work: Path, shard
 
 
 def _convert_file(conversion: Conversion, folder: Path, source: InputFile) -> list[ShardFile]:
-    """Write the samples of one file into `folder` as shards, checked, in order and in the shards' types."""
+    """Check the samples of one file, and write them into `folder` as shards, in order and in the shards' types."""
     blocks = (_checked(block, conversion.vocab_size) for block in _READERS[conversion.format](source.path))
     shards = source.write(folder, blocks, conversion.shard_samples)
     if not shards:
@@ -120,7 +123,7 @@ def _convert_file(conversion: Conversion, folder: Path, source: InputFile) -> li
 
 
 def _checked(block: Block, vocab_size: int) -> Columns:
-    """Check the block's samples and narrow them to the shards' types; wide integers may be out of range before."""
+    """Check the block's samples, then narrow them to the shards' types, which would hide values out of range."""
     if invalid := block.columns.problem(vocab_size):
         raise block.place.error(int(block.rows[invalid.number]), f"{invalid.fault}, expected none")
     narrowed = {

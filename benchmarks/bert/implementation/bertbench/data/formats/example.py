@@ -18,7 +18,7 @@ _KINDS = {1: "bytes", 2: "floats", 3: "integers"}
 def feature_bytes(record: bytes) -> dict[str, tuple[str, bytes]]:
     """Return kind and encoded values of the features of one Example; `integers` decodes many at once.
 
-    Raises ValueError if the bytes are no such message.
+    Raises ValueError if the bytes aren't such a message.
     """
     features = {}
     for number, wire, start, end in field_spans(record, 0, len(record)):

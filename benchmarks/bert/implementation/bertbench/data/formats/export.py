@@ -44,7 +44,7 @@ def tfrecords(dataset: Dataset, progress: Progress) -> list[ReferenceFile]:
         for block in chain.from_iterable(shard_blocks(dataset, shard) for shard in shards):
             if (most := block.masked.max()) > MAX_PREDICTIONS:
                 raise DataError(
-                    f"{dataset.folder}: found a sample with {most} masked tokens, TFRecords hold at most "
+                    f"{dataset.folder}: found a sample with {most} masked tokens, but TFRecords hold at most "
                     f"{MAX_PREDICTIONS}; export --layout varlength"
                 )
             size += int(record_bytes(block).sum())

@@ -68,7 +68,7 @@ def _require_equal_rows(path: Path, fields: dict[str, h5py.Dataset]) -> None:
     for name, field in fields.items():
         if len(field) != rows:
             raise DataError(
-                f"{path}: found {rows:,} rows of input_ids with {len(field):,} of {name}, expected as many; "
+                f"{path}: found {rows:,} rows of input_ids but {len(field):,} of {name}, expected the same number; "
                 "download or make the file again"
             )
 
@@ -81,7 +81,7 @@ def _read_rows(field: h5py.Dataset, first: int) -> Rows:
 
 
 def write_varlength(path: Path, samples: int, blocks: Iterable[Columns]) -> None:
-    """Write the samples in the varlength layout, uncompressed, a row each; memory is bounded by one block."""
+    """Write the samples in the varlength layout, uncompressed, one per row; keep only one block in memory."""
     with create_hdf5(path) as file:
         for name in ("input_ids", "segment_ids", "masked_lm_positions", "masked_lm_ids"):
             file.create_dataset(name, (samples,), h5py.vlen_dtype(SAMPLE_FIELDS[name]), track_times=False)
@@ -101,7 +101,7 @@ def write_varlength(path: Path, samples: int, blocks: Iterable[Columns]) -> None
 
 
 def _rows_to_write(values: Array, counts: Array, dtype: np.dtype[Any]) -> NDArray[Any]:
-    """Return rows for h5py: an array each, or a matrix if all are equally long, which h5py would misread as arrays."""
+    """Return rows for h5py: an array per row, or one matrix if all are equally long, which h5py would misread."""
     values = values.astype(dtype, copy=False)
     if (counts == counts[0]).all():
         return values.reshape(len(counts), -1)

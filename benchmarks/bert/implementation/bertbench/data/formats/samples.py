@@ -17,7 +17,7 @@ RowsByField = Mapping[str, Rows]
 
 
 def unpadded(fields: RowsByField, place: FilePlace) -> Block:
-    """Return the samples, one a row, without padding; without `input_mask`, rows hold only tokens.
+    """Return the samples, one per row, without padding. If there is no `input_mask`, rows hold only tokens.
 
     Raises DataError for the first row with wrong padding.
     """
@@ -107,7 +107,8 @@ def _require_equal_counts(place: FilePlace, fields: RowsByField, name: str, othe
     counts = fields[name].counts
     others = fields[other_name].counts
     place.refuse(
-        counts != others, lambda row: f"{counts[row]:,} {name} with {others[row]:,} {other_name}, expected as many"
+        counts != others,
+        lambda row: f"{counts[row]:,} {name} but {others[row]:,} {other_name}, expected the same number",
     )
 
 

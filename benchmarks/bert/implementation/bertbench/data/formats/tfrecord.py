@@ -1,4 +1,4 @@
-"""Read MLPerf's TFRecord files, plain or gzip, without TensorFlow, and compute the sizes of those that it makes.
+"""Read MLPerf's TFRecord files, plain or gzip, without TensorFlow, and compute the sizes that samples have in them.
 
 A record is: length (8 bytes, little endian), masked CRC-32C of it (4), the bytes, masked CRC-32C of them (4);
 the format's documentation is tensorflow.org's "TFRecord and tf.train.Example". formats/example.py reads the message
@@ -27,7 +27,7 @@ from bertbench.data.formats.samples import unpadded
 from bertbench.data.store.columns import MAX_LENGTH, Columns, Integers
 
 _GZIP_MAGIC = b"\x1f\x8b\x08"  # a plain record that began so would have over 559,000 bytes (0x...088b1f)
-# of MLPerf's seven features, masked_lm_weights repeats which positions are padding
+# all of MLPerf's features except masked_lm_weights, which only repeats which positions are padding
 _INTEGERS = (
     "input_ids", "segment_ids", "masked_lm_positions", "masked_lm_ids", "next_sentence_labels", "input_mask",
 )  # fmt: skip
@@ -125,7 +125,7 @@ def _samples(records: list[bytes], place: FilePlace) -> Block:
 
 
 def record_bytes(block: Columns) -> Integers:
-    """Return the bytes of each sample in a file, framing included: [N]."""
+    """Return the number of bytes that each sample takes in a file, framing included: [N]."""
     features_N = np.full(len(block), sum(_entry_bytes(name, size) for name, size in _PADDED_BYTES.items()))
     for name, counts, width in (
         ("input_ids", block.lengths, MAX_LENGTH),
@@ -139,15 +139,15 @@ def record_bytes(block: Columns) -> Integers:
 
 
 def _entry_bytes(name: str, values: Any) -> Any:
-    """Return the bytes of a feature's map entry {1: name, 2: Feature {list {values}}} from those of its values."""
+    """Return the bytes that a feature's map entry {1: name, 2: Feature {list {values}}} takes."""
     return _field_bytes(_field_bytes(len(name)) + _field_bytes(_field_bytes(_field_bytes(values))))
 
 
 def _field_bytes(size: Any) -> Any:
-    """Return the bytes of a field of `size` bytes with its tag and its length."""
+    """Return the size in bytes of a field whose content has `size` bytes, with its tag and its length."""
     return 1 + _varint_bytes(size) + size
 
 
 def _varint_bytes(value: Any) -> Any:
-    """Return the bytes of a number below 2^21."""
+    """Return the number of bytes of a varint below 2^21."""
     return 1 + np.greater_equal(value, 1 << 7).astype(np.int64) + np.greater_equal(value, 1 << 14)

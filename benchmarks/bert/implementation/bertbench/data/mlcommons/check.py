@@ -1,7 +1,7 @@
-"""`bertbench data verify`: find missing, truncated, altered, doubled and foreign files in a download of MLCommons'.
+"""`bertbench data verify`: find missing, truncated, altered, doubled and foreign files in a download from MLCommons.
 
-It compares sizes first, then the MD5 of files of the right size. A text part needs an MD5, published or in a list
-beside it.
+It compares sizes first, then the MD5 of files of the right size. A text part needs an MD5, published or in a list that
+comes with it.
 """
 
 import hashlib
@@ -35,7 +35,7 @@ _LIST = "copy the .md5 list that the downloader writes into this folder"
 
 @dataclass
 class CheckedFile:
-    """One file: there, or missing."""
+    """One file, present or missing."""
 
     path: str
     """Relative to the folder and printable; the published name if the file is missing."""
@@ -44,7 +44,7 @@ class CheckedFile:
     group: Group | None = None
     state: State = "foreign"
     problem: bool = False
-    """Whether it is needed and missing, or there and wrong."""
+    """Whether it is needed and missing, or present and wrong."""
     detail: str = ""
     remedy: str = ""
     bytes: int | None = None
@@ -52,11 +52,11 @@ class CheckedFile:
     md5: str | None = None
     expected_md5: str | None = None
     checked_by: str | None = None
-    """What gives the expected MD5: MLCommons, or a list."""
+    """Where the expected MD5 comes from: MLCommons, or a list."""
 
 
 class FileVerdict(NamedTuple):
-    """What a check says of a file, under the names of CheckedFile."""
+    """The result of checking a file, with the field names of CheckedFile."""
 
     state: State
     problem: bool
@@ -107,7 +107,7 @@ def _read_lists(folder: Path, lists: Sequence[ListedFile]) -> tuple[dict[str, Li
     """Return the sums in lists of md5sum, by the path and by the name of a file, and the lists that can't be read."""
     sums: dict[str, ListedSum] = {}
     unread: list[CheckedFile] = []
-    for file in reversed(lists):  # of two lists, the upper one counts
+    for file in reversed(lists):  # the list in the uppermost folder comes last, and counts
         content = b""
         reason = file.kind
         if file.bytes is not None:
@@ -128,7 +128,7 @@ def _read_lists(folder: Path, lists: Sequence[ListedFile]) -> tuple[dict[str, Li
 def _expected(file: ListedFile, listed: dict[str, ListedSum]) -> CheckedFile:
     """Return what is known of a file before it is read: the published file that it claims to be, and its MD5.
 
-    A text part may be listed from anywhere, as MLCommons' older list is one folder above the text.
+    A text part may be listed in any folder, because MLCommons' older list is one folder above the text.
     """
     checked = CheckedFile(printable(file.path), bytes=file.bytes, detail=file.kind)
     claimed = _claimed(file)
@@ -147,7 +147,7 @@ def _expected(file: ListedFile, listed: dict[str, ListedSum]) -> CheckedFile:
 
 
 def _claimed(file: ListedFile) -> PublishedFile | None:
-    """Return the published file of this name; if two have it, choose by size or place."""
+    """Return the published file of this name; if two have that name, choose by size, then by folder."""
     candidates = [published for published in published_files.FILES if published.name == file.name]
     return min(
         candidates,
@@ -180,7 +180,10 @@ def _add_sums(folder: Path, files: Sequence[ListedFile], checked: Sequence[Check
 
 
 def _of_published(file: CheckedFile, twin: str | None, right: str | None) -> FileVerdict:
-    """Judge a file of a published name, given another such file of its content, and the right file of its name."""
+    """Judge a file with a published name.
+
+    `twin` is another such file with the same content, and `right` the correct file of that name, if there is one.
+    """
     if right == file.path:
         return FileVerdict("right", False, "", "")
     if right:
@@ -198,7 +201,7 @@ def _of_published(file: CheckedFile, twin: str | None, right: str | None) -> Fil
 
 
 def _of_published_size(file: CheckedFile, twin: str | None) -> FileVerdict:
-    """Judge a file of a published name and size that isn't known to be right."""
+    """Judge a file with a published name and size that isn't known to be correct."""
     if file.expected_md5:
         detail = f"found MD5 {file.md5}, expected {file.expected_md5} ({file.checked_by})"
         return FileVerdict("altered", True, detail, _ANEW)
@@ -210,14 +213,14 @@ def _of_published_size(file: CheckedFile, twin: str | None) -> FileVerdict:
 def _of_stranger(file: CheckedFile, twin: str | None) -> FileVerdict:
     """Judge a file whose name isn't published."""
     if fnmatchcase(posixpath.basename(file.path), _TEXT_GLOB):
-        return FileVerdict("foreign", True, f"no published file, but {_TEXT_GLOB} would match it", "move it elsewhere")
+        return FileVerdict("foreign", True, f"not a published file, but {_TEXT_GLOB} matches it", "move it elsewhere")
     if twin:
         return FileVerdict("doubled", False, f"the same content as {twin}", "remove it")
-    return FileVerdict("foreign", False, file.detail or "no file that MLCommons publishes for BERT", "")
+    return FileVerdict("foreign", False, file.detail or "not a file that MLCommons publishes for BERT", "")
 
 
 def _missing(checked: Sequence[CheckedFile]) -> Iterator[CheckedFile]:
-    """Yield the needed files that are missing; only one checkpoint is needed, the one with more of its files here."""
+    """Yield the needed files that are missing. Only one checkpoint is needed: the one with more files present."""
     present = {(file.group, file.name) for file in checked}
     needed = [file for file in published_files.FILES if file.needed]
     files_of_group = Counter(file.group for file in needed if (file.group, file.name) in present)

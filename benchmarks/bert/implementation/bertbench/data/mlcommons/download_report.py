@@ -41,7 +41,7 @@ def report_lines(
     yield from _missing({(finding.group, finding.name) for finding in problems if finding.state == "missing"})
     yield from (f"note: {_line(finding)}" for finding in findings if not finding.problem and finding.state != "right")
     if downloads:
-        yield "To download (with -d FOLDER if the files lie in another folder than the downloader's own):"
+        yield "To download (add -d FOLDER if the files are in another folder than the downloader's own):"
         yield from (f"  {command}" for command in downloads.values())
     if problems:
         noun = "problem" if len(problems) == 1 else "problems"
@@ -55,7 +55,7 @@ def _line(finding: CheckedFile) -> str:
 
 
 def _missing(missing: Collection[tuple[Group | None, str | None]]) -> Iterator[str]:
-    """List missing files, neighbours in the published order in one line."""
+    """List missing files; files that follow each other in the published order share a line."""
     for (_, is_missing), files in groupby(table.FILES, lambda file: (file.group, (file.group, file.name) in missing)):
         first, *rest = files
         if is_missing and rest:

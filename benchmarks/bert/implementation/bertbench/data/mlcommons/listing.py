@@ -10,18 +10,18 @@ from typing import NamedTuple
 from bertbench.common.errors import DataError, system_reason
 from compliance.read.record import printable
 
-MAX_ENTRIES = 100_000  # the published files are about 510
+MAX_ENTRIES = 100_000  # there are about 510 published files
 BLOCK = 1 << 20
 
 
 class ListedFile(NamedTuple):
-    """A file of the folder, or something that is not read."""
+    """A file of the folder, or something that is not to be read."""
 
     path: str
     """Relative to the folder, with surrogates for bytes that are not UTF-8."""
     bytes: int | None
     kind: str = ""
-    """Its kind, if it has no size: it is not a readable file."""
+    """What it is, if it isn't a readable file and has no size."""
 
     @property
     def name(self) -> str:
@@ -70,4 +70,4 @@ def _listed_file(folder: Path, path: str) -> ListedFile:
         return ListedFile(path, status.st_size)
     if stat.S_ISDIR(status.st_mode):
         return ListedFile(path, None, "a link to a folder")
-    return ListedFile(path, None, "no regular file")
+    return ListedFile(path, None, "not a regular file")

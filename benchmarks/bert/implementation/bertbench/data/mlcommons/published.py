@@ -14,7 +14,7 @@ INPUT_URI = "https://training.mlcommons-storage.org/metadata/bert-input-files.ur
 TEXT_PARTS = 500
 ALL_TFRECORD_PARTS_BYTES = 391_434_110_129
 RECIPE = {"dupe_factor": 10, "seed": 12345}
-"""Of the command that made the published TFRecords; its length is 512, its predictions are 76."""
+"""Options of the command that made the published TFRecords, besides the length 512 and 76 predictions."""
 
 
 @dataclass(frozen=True)
@@ -30,7 +30,7 @@ class PublishedFile:
 
 
 def part_name(number: int) -> str:
-    """Return the name of a text part, which its TFRecord has too."""
+    """Return the name of a text part, which is also the name of its TFRecord."""
     return f"part-{number:05d}-of-{TEXT_PARTS:05d}"
 
 

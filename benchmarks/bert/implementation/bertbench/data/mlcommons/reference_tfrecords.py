@@ -27,7 +27,8 @@ class ReferenceFile(NamedTuple):
 def reference_files(manifest: Manifest, split_name: SplitName) -> list[tuple[str, tuple[int, ...]]]:
     """Return each file's name and the shards that it holds, by number.
 
-    There is a file per text for the reference's order, one for picked samples, else one per shard.
+    Samples in the reference's order make one file per text, picked samples make one file, and all other samples make
+    one file per shard.
     """
     shards = manifest.splits()[split_name].shards
     recipe = mlperf_recipe(manifest)
@@ -57,7 +58,7 @@ def published_bytes(manifest: Manifest) -> dict[str, int]:
 
 
 def size_differences(files: Sequence[ReferenceFile], expected: dict[str, int]) -> list[str]:
-    """Return one line per file, and for all 500 parts together, with another than the published size."""
+    """Return a line for each file that differs from its published size; all 500 parts together count as one file."""
     sizes = {file.name: file.bytes for file in files}
     if expected and sizes.keys() == set(map(published.part_name, range(published.TEXT_PARTS))):
         sizes["all parts"] = sum(sizes.values())

@@ -1,8 +1,8 @@
 """Hold many samples as flat arrays, which readers, writers, shuffles and shards exchange, and their sizes in an index.
 
-The index of a split has length and masked count of every sample in 16 bits, memory-mapped. MLPerf's 157 million samples
-take 313 MB, shared by the ranks of a node. It is metadata: it may be read before the clock starts (MLPerf Training
-rules), and it is all that planning a step needs.
+The index of a split holds the length and the masked count of every sample in 16 bits, and is memory-mapped. For
+MLPerf's 157 million samples it takes 313 MB, which the ranks of a node share. It is metadata, so it may be read before
+the clock starts (MLPerf Training rules), and it is all that planning a step needs.
 Shapes: N samples, T tokens in all of them, M masked tokens in all of them.
 """
 
@@ -19,7 +19,7 @@ MAX_LENGTH = 1 << _LENGTH_BITS  # stored as length - 1: 1 to 512 tokens
 MAX_MASKED = (1 << (16 - _LENGTH_BITS)) - 1  # 127 masked tokens; MLPerf masks at most 76
 
 Index = NDArray[np.uint16]
-"""One entry a sample: masked count in the high 7 bits, length - 1 in the low 9."""
+"""One entry per sample: the masked count in the high 7 bits, length - 1 in the low 9."""
 
 Array = NDArray[np.integer]
 Integers = NDArray[np.int64]
@@ -34,9 +34,9 @@ SAMPLE_FIELDS: dict[str, np.dtype[Any]] = {
     "masked_lm_ids": np.dtype("<i2"),
     "next_sentence_labels": np.dtype("i1"),
 }
-"""What a shard holds of its samples, in written order; the names are MLPerf's."""
+"""The fields of a shard's samples, in the order in which they are written; the names are MLPerf's."""
 SHARD_FIELDS = {"offsets": np.dtype("<i8"), "masked_offsets": np.dtype("<i8"), **SAMPLE_FIELDS}
-"""Datasets of a shard, in written order."""
+"""The HDF5 datasets of a shard, in the order in which they are written."""
 
 
 class InvalidSample(NamedTuple):
@@ -105,7 +105,7 @@ class Columns:
         )
 
     def problem(self, vocab_size: int) -> InvalidSample | None:
-        """Return the first sample that no model could train on; None if all are sound."""
+        """Return the first sample that no model could train on; None if all are valid."""
         one_each = np.ones_like(self.lengths)
         tokens = self.lengths
         masked = self.masked
@@ -128,16 +128,16 @@ class Columns:
             for counts, bad, fault in checks
             if bad.any()
         ]
-        return min(invalid, key=lambda sample: sample.number, default=None)  # the first check of equals
+        return min(invalid, key=lambda sample: sample.number, default=None)  # of one sample, the first fault
 
 
 def _outside(values: Array, limits: Any) -> Flags:
-    """Return whether each value is below 0 or not below its limit: read as unsigned, negative numbers are too large."""
+    """Return whether each value is below 0 or not below its limit; as unsigned numbers, negative ones are too large."""
     return values.view(values.dtype.str.replace("i", "u")) >= limits
 
 
 def offsets(lengths: Array) -> Integers:
-    """Return where each of several neighbouring runs of these lengths begins, and where the last one ends."""
+    """Return where each of several consecutive runs of these lengths begins, and where the last one ends."""
     return np.concatenate(([0], np.cumsum(lengths, dtype=np.int64)))
 
 
@@ -164,10 +164,10 @@ def entries_of(lengths: Array, masked: Array) -> Array:
 
 
 def lengths_of(entries: Index) -> Integers:
-    """Return the tokens of each sample."""
+    """Return the number of tokens of each sample."""
     return (entries & np.uint16(MAX_LENGTH - 1)).astype(np.int64) + 1
 
 
 def masked_of(entries: Index) -> Integers:
-    """Return the masked tokens of each sample."""
+    """Return the number of masked tokens of each sample."""
     return (entries >> np.uint16(_LENGTH_BITS)).astype(np.int64)

@@ -1,4 +1,4 @@
-"""Read a prepared split: its index at once, its samples by id from memory-mapped shards.
+"""Read a prepared split: its whole index, and its samples by id from memory-mapped shards.
 
 Opening reads metadata only, so it may happen before the clock starts; reading through `map_samples` is the first
 touch of training data. Shapes: N samples in the split.
@@ -34,7 +34,7 @@ _AGAIN = "prepare the data again"
 
 
 class ShardBytes(NamedTuple):
-    """A shard's offsets, and its fields as bytes: reading single samples of these takes half of numpy's time."""
+    """A shard's offsets, and its fields as bytes, from which single samples are read twice as fast as with numpy."""
 
     offsets: memoryview
     masked_offsets: memoryview
@@ -70,7 +70,7 @@ class MappedShard:
         self.bytes = ShardBytes(self.offsets.data, self.masked_offsets.data, **fields_as_bytes)
 
     def content(self) -> Columns:
-        """Return all samples of the shard, still on disk until they are used."""
+        """Return all samples of the shard; they stay on disk until they are used."""
         return Columns(np.diff(self.offsets), np.diff(self.masked_offsets), **self.fields)
 
 
@@ -100,15 +100,15 @@ class Dataset:
         return self.split.samples
 
     def lengths(self, ids: Integers) -> Integers:
-        """Return the tokens of these samples."""
+        """Return the number of tokens of each of these samples."""
         return lengths_of(self.entries_N[ids])
 
     def masked(self, ids: Integers) -> Integers:
-        """Return the masked tokens of these samples."""
+        """Return the number of masked tokens of each of these samples."""
         return masked_of(self.entries_N[ids])
 
     def map_samples(self) -> "MappedSamples":
-        """Map all samples, still on disk. Reading the first sample is the run's first touch of the data."""
+        """Map all samples; they stay on disk. Reading the first one is the run's first touch of the data."""
         return MappedSamples(cache(self.shard), np.cumsum([0, *(shard.samples for shard in self.split.shards)]))
 
     def shard(self, number: int) -> MappedShard:
@@ -133,7 +133,7 @@ class MappedSamples:
 
 
 def read_index(folder: Path, split: Split) -> Index:
-    """Map the index of a split. Raises DataError if it can't be read or isn't the one that the manifest promises."""
+    """Map the index of a split. Raises DataError if it can't be read or isn't the one that the manifest describes."""
     path = folder / INDEX_NAME
     try:
         entries_N: Index = np.lib.format.open_memmap(path, mode="r")

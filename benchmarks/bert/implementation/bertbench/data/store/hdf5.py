@@ -1,7 +1,7 @@
 """Open HDF5 files without a lock: shards are written once, under temporary names, and then only read.
 
 Lustre without its flock option, NFS without lockd and many FUSE file systems refuse locks, which HDF5 takes by default.
-A user's HDF5_USE_FILE_LOCKING counts before the argument.
+If the user sets HDF5_USE_FILE_LOCKING, it overrides the argument.
 """
 
 from collections.abc import Iterator
@@ -23,8 +23,8 @@ def create_hdf5(path: Path, version: str | None = None) -> h5py.File:
 def open_hdf5(path: Path, remedy: str) -> Iterator[h5py.File]:
     """Open a file for reading in the body.
 
-    Raises DataError if it or its content can't be read: with the system's reason, or else with `remedy`, which mends a
-    damaged file.
+    Raises DataError if it or its content can't be read. If the machine is at fault, the message says what to do about
+    that; if the file is damaged, it ends with `remedy`.
     """
     try:
         with h5py.File(path, locking=False) as file:

@@ -15,7 +15,8 @@ SplitName = Literal["train", "eval"]
 MANIFEST_NAME = "manifest.json"
 VOCAB_NAME = "vocab.txt"
 TOKENIZER_VERSION = 2
-"""Version of splitting text into words: 2 is the reference's; 1, the tokenizers library's, differs on rare letters."""
+"""How text is split into words: 2 as in the reference; 1 as in the tokenizers library, which differs on rare letters.
+"""
 
 
 @dataclass(frozen=True)
@@ -43,7 +44,7 @@ class Split:
 
 @dataclass(frozen=True)
 class Tokenizer:
-    """The vocabulary that all ids refer to, beside the manifest as vocab.txt."""
+    """The vocabulary that all ids refer to; it is vocab.txt, next to the manifest."""
 
     vocab_size: int
     sha256: str
@@ -60,19 +61,19 @@ class Guess:
 
 @dataclass(frozen=True, kw_only=True)
 class Manifest:
-    """A whole dataset. The same `request` gives the same shards."""
+    """The description of a whole dataset. The same `request` gives the same shards."""
 
     request: dict[str, Any]
     tool_version: str = __version__
     documents: int | None = None
-    """Documents of the text; None for converted samples."""
+    """Number of documents in the text; None for converted samples."""
     tokenizer: Tokenizer
     most_frequent_token: Guess | None = None
     """None without evaluation samples."""
     train: Split | None = None
     eval: Split | None = None
     tokenizer_version: int | None = None
-    """TOKENIZER_VERSION with which text became ids; None if the ids were converted."""
+    """The TOKENIZER_VERSION that turned the text into ids; None if the ids were converted."""
     format: Literal["bertbench shards 1"] = "bertbench shards 1"
 
     def splits(self) -> dict[SplitName, Split]:

@@ -1,7 +1,7 @@
-"""Compute an order-free digest of many samples: equal digests mean the same samples, equally often.
+"""Compute a digest of many samples in any order: equal digests mean the same samples, each the same number of times.
 
 It is the number of samples, and the sum of their 128-bit BLAKE2b digests modulo 2^128. Two different multisets agree
-by chance once in 2^128; it doesn't resist forged samples. It keeps a few numbers.
+by chance once in 2^128, but samples can be forged so that they agree. It needs memory for a few numbers only.
 """
 
 from dataclasses import dataclass

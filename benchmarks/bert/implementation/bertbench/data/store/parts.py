@@ -1,6 +1,6 @@
-"""Make a dataset from input files, each on its own: workers take files one by one, and a restart makes those missing.
+"""Make a dataset from input files, each by itself: workers take one file after the other, a restart only missing ones.
 
-The shards of a file count as finished once a small file lists them; both lie in a hidden folder beside the dataset.
+The shards of a file count as finished once a small file lists them. Both are in a hidden folder next to the dataset.
 """
 
 import json
@@ -69,7 +69,8 @@ def made_of(
     """Make the dataset `out`: `make` the shards of each file in the folder `split`, then `assemble` the rest.
 
     Return its manifest and whether it was already there. Raises DataError if `out` holds another dataset, the disk is
-    full, or a worker was killed. The same command then resumes from the finished files in a hidden folder beside `out`.
+    full, or a worker was killed. The same command then resumes from the finished files, in a hidden folder next to
+    `out`.
     """
     if exists(out, DataError):
         return existing(out, request), True
@@ -92,7 +93,7 @@ def made_of(
 def _make_parts(
     work: Path, split: SplitName, sources: list[InputFile], asked: str, make: Make, workers: int, progress: Progress
 ) -> None:
-    """Make the shards of each file in `work`/`split`, unless they are there and the same was `asked` for."""
+    """Make the shards of each file in `work`/`split`, except those that an earlier command made of the same request."""
     request = work / _ASKED
     if not request.exists() or request.read_text() != asked:
         shutil.rmtree(work, ignore_errors=True)

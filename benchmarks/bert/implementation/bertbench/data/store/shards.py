@@ -1,7 +1,7 @@
-"""Write samples as HDF5 shards of flat arrays, which memory-map, with their index and checksums.
+"""Write samples as HDF5 shards of flat arrays, which can be memory-mapped, with their index and checksums.
 
 Fields and integer types are MLPerf's; `offsets` and `masked_offsets` give the bounds of sample i.
-The same samples give the same bytes. Memory is bounded by one shard.
+The same samples give the same bytes. No more than one shard is in memory.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
@@ -83,7 +83,7 @@ def regrouped(blocks: Iterable[Columns], size: int) -> Iterator[Columns]:
 
 @contextmanager
 def unfinished(out: Path) -> Iterator[Path]:
-    """Yield a temporary folder that becomes `out` if the body succeeds, and vanishes if it fails.
+    """Yield a temporary folder that becomes `out` if the body succeeds, and is removed if it fails.
 
     Raises DataError if it can't be written.
     """
@@ -96,12 +96,15 @@ def unfinished(out: Path) -> Iterator[Path]:
 
 
 def not_made(out: Path, error: OSError) -> str:
-    """Return the message about a dataset that a failing read or write ended; temporary names stay out of it."""
+    """Return the message about a dataset that couldn't be made because of a failed read or write.
+
+    It never contains temporary names.
+    """
     failed = Path(error.filename or out)
     temporary = str(failed).startswith(str(out.with_name(f".{out.name}.")))
     if temporary or failed in (out, *out.parents):
         return unwritable(out, error, "name another --out")
-    return f"{out}: was not made, as {unreadable(failed, error, 'mend that first')}"
+    return f"{out}: was not made, because {unreadable(failed, error, 'fix that first')}"
 
 
 def source_sha256(path: Path) -> str:

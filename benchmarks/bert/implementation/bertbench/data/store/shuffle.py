@@ -2,7 +2,7 @@
 
 Published runs shuffle once, offline, at sample level. A keyed permutation maps a sample's number to its new place, so
 every sample is written exactly once. Pass 1 reads the input in order and appends each sample to the bucket of its new
-shard; pass 2 sorts each bucket and writes the shard. Memory is bounded by the buffer of pass 1 and by one shard.
+shard; pass 2 sorts each bucket and writes the shard. Neither pass needs more memory than a buffer or a shard takes.
 """
 
 import shutil
@@ -88,7 +88,7 @@ def _scatter(dataset: Dataset, buckets: Path, count: int, seed: int, progress: P
         for number, rows in zip(numbers.tolist(), np.split(order, firsts[1:]), strict=True):
             _append(buckets / str(number), places[rows], samples.take(rows))
         read += len(samples)
-        del samples  # before the next are joined
+        del samples  # free them before the next ones are joined
         progress.update(read, len(dataset), f"{read:,} of {len(dataset):,} samples read")
 
 

@@ -10,14 +10,14 @@ from bertbench.data.store.columns import lengths_of
 from bertbench.data.store.dataset import Dataset
 from bertbench.data.store.manifest import Manifest
 
-_BARS = 16  # of 32 tokens at MLPerf's length
+_BARS = 16  # each for 32 tokens at MLPerf's length
 _BAR_WIDTH = 40
 
 
 def summarize(folder: Path) -> dict[str, Any]:
     """Return the numbers of a dataset, as `--json` prints them; `documents` is None for converted samples.
 
-    Raises DataError if there is no whole dataset.
+    Raises DataError if there is no complete dataset.
     """
     manifest = Manifest.read(folder)
     return {
@@ -53,7 +53,7 @@ def drawn(summary: dict[str, Any]) -> str:
 
 
 def _split(dataset: Dataset) -> dict[str, Any]:
-    """Return the numbers of a split; the histogram counts samples of 1 to bin_width tokens, of as many more, ..."""
+    """Return the numbers of a split; the histogram counts samples of 1 to bin_width tokens, up to twice that, ..."""
     counts = np.zeros(1 << 10, np.int64)  # of each length, from 0 on
     for first in range(0, len(dataset), 1 << 20):  # in blocks, as MLPerf's index has 157 million entries
         counts += np.bincount(lengths_of(dataset.entries_N[first : first + (1 << 20)]), minlength=len(counts))

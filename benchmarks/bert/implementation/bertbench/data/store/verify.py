@@ -26,7 +26,7 @@ class Verified(NamedTuple):
 
     problems: list[str]
     multisets: dict[SplitName, SampleMultiset]
-    """Of the readable samples; complete only without problems."""
+    """The samples that could be read; complete only if there are no problems."""
     unread: list[Path]
     """Shards that the system couldn't read, whose samples are therefore not known."""
 
@@ -57,7 +57,7 @@ def differing_splits(folder: Path, verified: Verified, other_folder: Path, other
     problems = [f"against {problem}" for problem in other.problems]
     unread = [*verified.unread, *other.unread]
     if unread:
-        return [*problems, f"{folder}: the samples are not compared with {other_folder}, as {unread[0]} can't be read"]
+        return [*problems, f"{folder}: the samples are not compared with {other_folder}: {unread[0]} can't be read"]
     for name in sorted(verified.multisets.keys() | other.multisets.keys()):
         ours = verified.multisets.get(name, SampleMultiset())
         theirs = other.multisets.get(name, SampleMultiset())
@@ -111,7 +111,7 @@ def _split_problems(
 
 
 def _listed(folder: Path) -> list[Path]:
-    """Return what a folder holds; nothing if it can't be listed: then its files are missing or unreadable, too."""
+    """Return a folder's files; none if it can't be listed, because they are reported as missing or unreadable then."""
     try:
         return sorted(folder.iterdir())
     except OSError:
@@ -125,7 +125,7 @@ def _sample_problems(
     mapped = MappedShard(path, shard.samples)
     for name, offsets in (("offsets", mapped.offsets), ("masked_offsets", mapped.masked_offsets)):
         if offsets[0] != 0 or (np.diff(offsets) < 0).any():
-            yield f"{path}: {name}: found values that don't rise from 0; prepare the data again"
+            yield f"{path}: {name}: found values that don't increase from 0; prepare the data again"
             return
     for number, block in enumerate(mapped.content().split(BLOCK_SAMPLES)):
         first = number * BLOCK_SAMPLES
@@ -144,7 +144,7 @@ def _first_invalid(block: Columns, vocab_size: int, entries: Index) -> InvalidSa
     wrong = np.flatnonzero(pack(block.lengths, block.masked) != entries)
     if not len(wrong):
         return None
-    return InvalidSample(int(wrong[0]), "another length or masked count than the index holds")
+    return InvalidSample(int(wrong[0]), "a length or masked count that differs from the index")
 
 
 def _change(path: Path, expected: str) -> list[str]:

@@ -1,1 +1,1 @@
-"""From text to samples: corpus, vocabulary, sample generation, and MLPerf's own recipe."""
+"""Turn text into samples: corpus, vocabulary, sample creation, and MLPerf's own recipe."""

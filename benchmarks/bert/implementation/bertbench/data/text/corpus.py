@@ -28,9 +28,9 @@ _SKIPPED_FOLDERS = {"test", "tests", "testing", "idlelib", "lib2to3", "site-pack
 _DOCUMENTING_CALL_LENGTH = 200
 _RULE = re.compile(r"[-=~^*+|#_. ]+")
 _PLAIN_WORD = re.compile(r"[\"'(`*]*[A-Za-z][a-z]*(?:[-'][A-Za-z]+)*[\"')`*,.;:!?]*")
-_PROSE_SHARE = 0.7  # of a paragraph's words: keeps 6.9 of 10 MB, drops signatures, tables and code
+_PROSE_SHARE = 0.7  # of plain words in a paragraph: keeps 6.9 of 10 MB, and drops signatures, tables and code
 _PROSE_WORDS = 5
-# Abbreviations whose full stop ends no sentence.
+# Abbreviations whose full stop doesn't end a sentence.
 _ABBREVIATION = re.compile(
     r"(?:\b(?:e\.g|i\.e|etc|vs|cf|mr|mrs|dr|prof|st|no|fig|eq|approx|resp|jr|sr|inc|ltd|u\.s)|\b[a-z])\.$", re.I
 )
@@ -39,7 +39,7 @@ _DOC_BLOCK = re.compile(r"^<doc\b[^>]*>[ \r]*\n((?:(?!</?doc\b).*\n)*)</doc>", r
 
 
 def python_documentation() -> Iterator[Article]:
-    """Yield English prose of the installed Python: a document per definition, by path; over 5 MB of text."""
+    """Yield the English prose in the installed Python, one document per definition, by path: over 5 MB of text."""
     roots = [Path(sysconfig.get_path("stdlib"))]
     for package in ("numpy", "torch"):
         spec = importlib.util.find_spec(package)
@@ -59,7 +59,7 @@ def python_documentation() -> Iterator[Article]:
 
 
 def documentation_versions() -> dict[str, str]:
-    """Return the versions of what `python_documentation` reads: another version is another corpus."""
+    """Return the versions of what `python_documentation` reads, because another version gives another corpus."""
     return {"python": sys.version.split()[0], "numpy": version("numpy"), "torch": version("torch")}
 
 
@@ -68,7 +68,7 @@ def _articles(documents: Iterable[list[str]], seen: set[str]) -> Iterator[Articl
         sentences: Article = []
         for text in texts:
             for paragraph in _prose(text):
-                if paragraph not in seen:  # whole paragraphs recur in torch: 0.5 MB
+                if paragraph not in seen:  # torch repeats whole paragraphs: 0.5 MB
                     seen.add(paragraph)
                     sentences += split_sentences(paragraph)
         if sentences:
@@ -85,7 +85,7 @@ def _definition_texts(path: Path) -> Iterator[list[str]]:
         return
     try:
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # other people's invalid escapes
+            warnings.simplefilter("ignore")  # invalid escapes in other people's code
             tree = ast.parse(source)
     except (SyntaxError, ValueError):  # files of other Python versions
         return
@@ -94,7 +94,7 @@ def _definition_texts(path: Path) -> Iterator[list[str]]:
 
 
 def _statement_texts(statement: ast.stmt) -> Iterator[str]:
-    """Yield docstrings, maybe empty, of a definition and of a class's members, or long strings in a call."""
+    """Yield the docstrings, which may be empty, of a definition and of a class's members, or a call's long strings."""
     if isinstance(statement, ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef):
         yield ast.get_docstring(statement) or ""
     if isinstance(statement, ast.ClassDef):
@@ -118,7 +118,7 @@ def _prose(text: str) -> Iterator[str]:
 
 
 def text_articles(path: Path) -> Iterator[Article]:
-    """Yield articles of a text file with one sentence a line and a blank line between articles.
+    """Yield articles of a text file with one sentence per line and a blank line between articles.
 
     Only a newline ends a line, and all carriage returns are dropped, as in TensorFlow's GFile.
     Raises DataError for a file that is missing or not UTF-8.
@@ -135,8 +135,8 @@ def wiki_articles(path: Path) -> Iterator[Article]:
     content = "".join(_lines(path))
     if outside := _DOC_BLOCK.sub("", content).strip():
         raise DataError(
-            f"{path}: found {outside[:60]!r} outside a whole <doc> ... </doc> block; extract the file again, or give a "
-            "file of one sentence a line to --text"
+            f"{path}: found {outside[:60]!r} outside a complete <doc> ... </doc> block; extract the file again, or "
+            "give a file with one sentence per line to --text"
         )
     for block in _DOC_BLOCK.finditer(content):
         paragraphs = list(filter(str.strip, block[1].split("\n")))[1:]
@@ -155,7 +155,7 @@ def _lines(path: Path) -> Iterator[str]:
 
 
 def split_sentences(paragraph: str) -> list[str]:
-    """Split one paragraph into sentences, white space collapsed; none is empty."""
+    """Split one paragraph into sentences and collapse white space; no sentence is empty."""
     text = " ".join(paragraph.split())
     sentences: list[str] = []
     start = 0

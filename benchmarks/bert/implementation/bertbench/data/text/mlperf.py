@@ -38,7 +38,7 @@ class MlperfRecipe:
     """Keep this many samples, every (N / select_eval)-th, as the evaluation split."""
 
     def options(self) -> SampleOptions:
-        """Return MLPerf's options: length 512, 10 % short sequences, 15 % masked, at most 76 of them."""
+        """Return MLPerf's options: length 512, 10 % short sequences, and 15 % masked tokens, but at most 76."""
         return SampleOptions(
             max_seq_length=512,
             dupe_factor=self.dupe_factor,
@@ -62,7 +62,7 @@ def prepare_mlperf(
         "source": {"text": [[text.path.name, text.sha256] for text in texts]},
         "vocab_sha256": vocabulary.sha256,
     }
-    os.environ["TOKENIZERS_PARALLELISM"] = "false"  # a worker is one core
+    os.environ["TOKENIZERS_PARALLELISM"] = "false"  # each worker uses one core
     make = partial(_make_part, vocab=vocab, recipe=recipe)
     assemble = partial(_assemble, vocabulary, recipe, request)
     return made_of(out, "train", request, texts, make, assemble, workers, progress)

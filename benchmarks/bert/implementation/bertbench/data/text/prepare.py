@@ -1,6 +1,6 @@
-"""`bertbench data prepare`: make a dataset folder from text, whole or not at all.
+"""`bertbench data prepare`: make a dataset folder from text, completely or not at all.
 
-Everything is written to a temporary folder beside the target, and renamed when it is whole.
+Everything is written to a temporary folder next to the target, which is renamed when it is complete.
 """
 
 from collections.abc import Mapping, Sequence
@@ -24,7 +24,7 @@ from bertbench.data.text.sentence_pairs import Document, SampleOptions, create_s
 from bertbench.data.text.vocabulary import Vocabulary, tokenizer_of
 
 Texts = Mapping[Literal["text", "wiki"], Sequence[Path]]
-"""Files by their format; without any, the text is the documentation of the installed Python."""
+"""Files by their format; if there are none, the text is the documentation of the installed Python."""
 _READERS = {"text": corpus.text_articles, "wiki": corpus.wiki_articles}
 
 
@@ -35,7 +35,7 @@ class TextRecipe:
     options: SampleOptions
     vocab_size: int
     held_out_fraction: float
-    """Share of the documents, drawn whole, that only evaluation uses."""
+    """Share of the documents that are kept for evaluation only; a document is never divided."""
     held_out_samples: int
     shard_samples: int
     seed: int

@@ -47,7 +47,7 @@ def create_samples(documents: list[Document], ids: Ids, options: SampleOptions, 
             _document_samples(documents, index, ids, options, random, made)
     samples = Columns(**{name: np.asarray(values) for name, values in made.items()})
     order = list(range(len(samples)))
-    random.shuffle(order)  # the reference shuffles the samples themselves: the same draws
+    random.shuffle(order)  # the reference shuffles the samples themselves, with the same draws
     for start in range(0, len(order), _BLOCK_SAMPLES):
         yield samples.take(np.array(order[start : start + _BLOCK_SAMPLES]))
 
@@ -85,7 +85,7 @@ def _document_samples(
 
 def _unrelated(documents: list[Document], index: int, length: int, random: Random) -> list[int]:
     """Return sentences from a random place of another document, until they have at least `length` tokens."""
-    for _ in range(10):  # a corpus of one document may pair with itself
+    for _ in range(10):  # in the end, a document may be paired with itself, such as the only one
         other = random.randint(0, len(documents) - 1)
         if other != index:
             break
@@ -99,7 +99,7 @@ def _unrelated(documents: list[Document], index: int, length: int, random: Rando
 
 
 def _truncated(first: list[int], second: list[int], longest: int, random: Random) -> tuple[list[int], list[int]]:
-    """Drop tokens from the longer part, at either end by chance, until both fit."""
+    """Drop tokens from the longer part, at a random end, until both fit."""
     lengths = [len(first), len(second)]
     starts = [0, 0]
     for _ in range(sum(lengths) - longest):
@@ -119,7 +119,7 @@ def _mask(
     random: Random,
     made: _Made,
 ) -> None:
-    """Choose 15 % of the tokens for prediction: 80 % become [MASK], 10 % stay, 10 % become any entry."""
+    """Choose 15 % of the tokens for prediction: 80 % become [MASK], 10 % stay, 10 % become a random entry."""
     tokens = [ids["[CLS]"], *first, ids["[SEP]"], *second, ids["[SEP]"]]
     candidates = list(range(1, len(tokens) - 1))
     del candidates[len(first)]  # the [SEP] in the middle

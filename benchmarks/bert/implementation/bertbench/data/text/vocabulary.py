@@ -35,33 +35,33 @@ class Vocabulary:
 
     @classmethod
     def read(cls, path: Path) -> "Vocabulary":
-        """Read a vocab.txt: one entry a line, its number the id; white space around an entry is ignored.
+        """Read a vocab.txt: each line is an entry, whose id is the line's number; white space around it is ignored.
 
-        As in google-research/bert's load_vocab, only a newline ends a line, and a blank line takes an id that no word
-        has; there may be several. Raises DataError if the file can't be read, lacks a special token, or leaves an id
-        open: an entry is repeated, or changed by a byte order mark before it.
+        As in google-research/bert's load_vocab, only a newline ends a line, and each blank line takes an id that no
+        word has. Raises DataError if the file can't be read, lacks a special token, or makes an id ambiguous because an
+        entry is repeated or follows a byte order mark.
         """
         try:
             text = path.read_bytes().decode("utf-8")
         except OSError as error:
-            raise DataError(unreadable(path, error, "give a vocab.txt with one entry a line")) from error
+            raise DataError(unreadable(path, error, "give a vocab.txt with one entry per line")) from error
         except UnicodeDecodeError as error:
             raise DataError(
-                f"{path}: cannot be read as a vocabulary ({error}); give a vocab.txt with one entry a line"
+                f"{path}: cannot be read as a vocabulary ({error}); give a vocab.txt with one entry per line"
             ) from error
         lines = text.removeprefix(_BYTE_ORDER_MARK).removesuffix("\n").split("\n")
         tokens = tuple(line.strip() for line in lines)  # str.splitlines would also split at U+2028 and others
         if text.startswith(_BYTE_ORDER_MARK) and tokens[0] not in SPECIAL_TOKENS:
             raise DataError(
-                f"{path}: begins with a byte order mark, which google-research's loader counts to its first entry "
-                f"{tokens[0]!r}, so that other programs read that word as [UNK]; save the file without the mark"
+                f"{path}: begins with a byte order mark, which google-research's loader takes for a part of the first "
+                f"entry {tokens[0]!r}, so that other programs read that word as [UNK]; save the file without the mark"
             )
         line_of: dict[str, int] = {}
         for number, token in enumerate(tokens, start=1):
             if token and line_of.setdefault(token, number) != number:
                 raise DataError(
                     f"{path}: found {token!r} in lines {line_of[token]:,} and {number:,}, so its id is ambiguous; "
-                    "every entry of a vocabulary must be different, white space around it aside"
+                    "every entry of a vocabulary must be different, apart from white space around it"
                 )
         missing = [token for token in SPECIAL_TOKENS if token not in tokens]
         if missing:
@@ -130,7 +130,7 @@ class Vocabulary:
         return tokenizer
 
     def encode(self, sentences: Iterable[str]) -> Iterator[list[int]]:
-        """Yield the token ids of each sentence, lower-cased, without special tokens, exactly as the reference.
+        """Yield the token ids of each sentence, in lower case, without special tokens, exactly as the reference does.
 
         Equal ids are one object, so a token takes 8 bytes.
         """
@@ -152,9 +152,9 @@ def tokenizer_of(vocabulary: Vocabulary) -> manifest.Tokenizer:
 def word_pieces(word: str, ids: Mapping[str, int]) -> list[int]:
     """Split a word into the longest vocabulary entries, from left to right; return their ids.
 
-    [UNK] alone if it is too long or some part has no entry. `ids` are those of all entries; continuations of a word
-    begin with ##. This is WordPiece's greedy longest match (Wu et al., 2016, arXiv 1609.08144; google-research/bert's
-    WordpieceTokenizer).
+    A word that is too long, or has a part without an entry, becomes [UNK] alone. `ids` has the ids of all entries;
+    continuations of a word begin with ##. This is WordPiece's greedy longest match (Wu et al., 2016, arXiv 1609.08144;
+    google-research/bert's WordpieceTokenizer).
     """
     split: list[int] = []
     start = 0

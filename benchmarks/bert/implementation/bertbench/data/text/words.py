@@ -2,8 +2,9 @@
 
 This is the BasicTokenizer of google-research/bert with do_lower_case, under Python 3.7.6. That Python has
 Unicode 11.0, so a character assigned later has no category and no case here. unicode_11.json holds the needed part of
-Unicode 11.0, and what newer Pythons must not see: `hidden` code points had no meaning in 11.0, `stand_ins` behave as a
-changed one did. A word's split depends on the word alone, so callers may cache words.
+Unicode 11.0, and what newer Pythons must not see: `hidden` lists code points that had no meaning in 11.0, and
+`stand_ins` replaces code points that have changed by others that behave as they did. How a word is split depends on the
+word alone, so callers may cache words.
 """
 
 import json
@@ -31,7 +32,7 @@ class _Ranges:
         for word in " ".join(lines).split():  # 2B820-2CEAF, or one code point
             first, _, last = word.partition("-")
             ranges.append((int(first, 16), int(last or first, 16) + 1))
-        self._bounds = list(chain.from_iterable(sorted(ranges)))  # where the set begins and ends, in turn
+        self._bounds = list(chain.from_iterable(sorted(ranges)))  # alternately where a range begins and ends
 
     def __contains__(self, code: int) -> bool:
         return bisect_right(self._bounds, code) % 2 == 1
@@ -83,12 +84,12 @@ _SPLIT = _Translation(_punctuation_apart)
 
 
 def chunks(text: str) -> list[str]:
-    """Cut text at white space, into parts that `words` splits alike alone and together."""
+    """Cut text at white space; `words` splits each of the parts as it would split them all together."""
     return _DROPPED_BEFORE_SPLIT.sub("", text).split()
 
 
 def normalized(text: str) -> str:
-    """Return the text without control characters and accents, in lower case, ideographs between spaces.
+    """Return the text in lower case, without control characters and accents, and with spaces around ideographs.
 
     This Python's newer tables lower-case and decompose, so characters unknown to Unicode 11.0 are hidden from them.
     """
@@ -100,5 +101,5 @@ def normalized(text: str) -> str:
 
 
 def words(text: str) -> list[str]:
-    """Return the words of a text, every punctuation character a word of its own."""
+    """Return the words of a text; every punctuation character is a word of its own."""
     return normalized(text).translate(_SPLIT).split()
