@@ -218,7 +218,10 @@ def test_fill_mask_refuses_what_it_cannot_predict(copy: ResultFiles, tmp_path: P
     few.write_text("[PAD]\n[UNK]\n[CLS]\n[SEP]\n[MASK]\n")
     for words, expected in (
         (["no mask"], "'no mask': found no [MASK]; put [MASK] where"),
-        ([" ".join(["[MASK]"] * 28)], "the text has 30 tokens, [CLS] and [SEP] included, the model has 29 positions"),
+        (
+            [" ".join(["[MASK]"] * 28)],
+            "30 tokens, including [CLS] and [SEP], but the model has 29 positions",
+        ),
         (["a [MASK]", "--top", "0"], "--top 0: expected a whole number of at least 1"),
         (["a [MASK]", "--vocab", str(few)], "the vocabulary has 5 entries"),
     ):

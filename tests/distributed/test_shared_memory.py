@@ -92,5 +92,5 @@ def under_a_limit(said: str) -> tuple[bool, float]:
 def test_a_limit_on_the_size_of_files_is_named_and_costs_only_the_shared_memory(tmp_path: Path) -> None:
     assert answers_of(environments_of(2), under_a_limit, str(tmp_path / "said")) == [(False, (False, 4.0))] * 2
     assert [line for line in (tmp_path / "said").read_text().splitlines() if "warning" in line] == [
-        "warning: rank 0: no memory to share (File too large); see `ulimit -f`; sums go through gloo, slower"
+        "warning: rank 0: no memory to share (File too large); see `ulimit -f`; sums use gloo, which is slower"
     ]

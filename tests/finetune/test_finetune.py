@@ -100,7 +100,7 @@ def test_questions_without_an_answer_at_its_place_are_scored_but_not_trained_on(
     scores = content(tmp_path / "out" / "scores.json")
     left_out = f"{odd}: 3 of 13 questions are left out of training; the first: question {answered[0]['id']}: expected"
     assert done.stderr.count(left_out) == 1
-    assert done.stderr.count(f"{odd}: 2 of 13 questions have no answer at its place; they are scored") == 1
+    assert done.stderr.count(f"{odd}: 2 of 13 questions have no answer at its stated place; they are scored") == 1
     assert (scores["inputs"]["train"]["questions"], scores["inputs"]["train"]["left_out"]) == (10, 3)
     assert (scores["inputs"]["dev"]["questions"], scores["inputs"]["dev"]["unplaced"]) == (13, 2)
     assert scores["scores"]["total"] == 13
@@ -131,7 +131,7 @@ MISTAKES = {
     "--train MOVED": "question a: expected the answer 'sat' at character 3 of the context, found ' ca'; answer_start",
     "--train EMPTY": "found no question to train on; question a: found an empty answer",
     "--vocab UNSPECIAL": "found no entry [CLS]; expected all of",
-    "--set model.vocab_size=197": "has 199 entries, model.vocab_size is 197; raise model.vocab_size",
+    "--set model.vocab_size=197": "has 199 entries, but model.vocab_size is 197; raise model.vocab_size",
     "--weights /nowhere": "/nowhere: found nothing there",
     "--set finetune.max_seq_length=102": "finetune.max_seq_length 102 is more than model.max_positions 101",
     "--set finetune.max_query_length=98": "set it to at most 97",

@@ -117,7 +117,7 @@ FILES: dict[str, tuple[Callable[[Path], object], dict[str, tuple[str, bool, str]
     ),
     "a part too many": (
         writing("text/part-00500-of-00500", b"one too many"),
-        {"text/part-00500-of-00500": ("foreign", True, "part-*-of-00500 would match it; move it elsewhere")},
+        {"text/part-00500-of-00500": ("foreign", True, "part-*-of-00500 matches it; move it elsewhere")},
     ),
     "no checkpoint": (
         second_checkpoint,

@@ -2,8 +2,8 @@
 
 A rank gets the cores near its GPU, or its part of the machine's cores. This is the same division as torchrun's
 `--numa-binding=exclusive`, but done in the rank itself, so that it works under srun and Kubernetes as well. A rank that
-its launcher has bound keeps its cores. Network cards need no binding: NCCL picks the one nearest to the GPU from the PCI
-topology.
+its launcher has bound keeps its cores. Network cards need no binding: NCCL uses the PCI topology to pick the card that
+is nearest to the GPU.
 """
 
 import os

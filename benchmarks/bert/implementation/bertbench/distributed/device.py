@@ -1,4 +1,4 @@
-"""Take the device of a rank: its GPU with torch's allocator there, or a CPU with the allocator of its C library."""
+"""Take the device of a rank, a GPU or the CPU, and set up its memory allocator: torch's or the C library's."""
 
 import ctypes
 import os

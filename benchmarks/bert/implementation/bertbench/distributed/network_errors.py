@@ -33,14 +33,14 @@ def network_variables() -> list[str]:
 
 @contextmanager
 def naming_network_variables(backend: str, set_by_hand: list[str]) -> Iterator[None]:
-    """Raise RunError instead of torch's error if the body fails and variables that were set by hand may be the cause."""
+    """Raise RunError instead of torch's error if the body fails and variables that were set by hand may be why."""
     try:
         yield
     except RuntimeError as error:
         if lost_contact(error) or not set_by_hand:
             raise
-        reason = str(error).rpartition("Last error:")[2].strip().splitlines()[0]  # NCCL's last line is the most specific
+        reason = str(error).rpartition("Last error:")[2].strip().splitlines()[0]  # NCCL's last line says most
         raise RunError(
-            f"{socket.gethostname()}: {backend} can't start ({reason}); correct or unset the variables that are set for "
-            f"the network: {', '.join(set_by_hand)}"
+            f"{socket.gethostname()}: {backend} can't start ({reason}); correct or unset the variables that are set "
+            f"for the network: {', '.join(set_by_hand)}"
         ) from error

@@ -30,7 +30,7 @@ def stop_at_once() -> None:
 
 
 def ignore_stops() -> None:
-    """Ignore signals while exiting: a launcher that stops the ranks that are still leaving must not change their code."""
+    """Ignore signals while exiting, so that a launcher that stops leaving ranks doesn't change their exit code."""
     _on_signal(signal.SIG_IGN)
 
 

@@ -64,7 +64,7 @@ class SharedMemory:
             file = _connect(store, rank, size, connections)
             shared = cls(rank, connections, file, timeout)
             os.close(file)
-        except (OSError, RuntimeError) as error:  # a limit or a sandbox forbids it; RuntimeError: another rank didn't come
+        except (OSError, RuntimeError) as error:  # OSError: a limit or a sandbox; RuntimeError: a rank didn't come
             shared = None
             if isinstance(error, OSError) and error.errno:
                 why = f"rank {rank}: no memory to share ({error.strerror})"

@@ -26,7 +26,7 @@ class Startup:
         """Return the start-up of a process that exists for this run only, which begins with that of its launcher."""
         process = process_started()
         startup = cls(float(os.environ.get(LAUNCHED, process)))
-        startup._ended["launcher"] = max(process, startup._ended[""])  # Linux gives the start of a process to within 10 ms
+        startup._ended["launcher"] = max(process, startup._ended[""])  # Linux gives a process's start to 10 ms
         return startup
 
     def mark(self, piece: str) -> None:

@@ -215,7 +215,7 @@ class Watchdog:
                 silent[rank] = silent[rank] + 1 if is_silent else 0
                 seen[rank] = beat
             if max(silent) >= self._rounds:
-                # name ranks that are silent for one round less, too: all ranks of a lost node fall silent within a round
+                # one round less for the other ranks of a lost node: they fall silent within a round of each other
                 silent_ranks = [rank for rank in self._watched if silent[rank] >= self._rounds - 1]
                 self._end_for(silent_ranks, self._silence())
             if self._ranks.rank == 0 and self._is_stuck():

@@ -144,7 +144,7 @@ def join(
     if bind_cores or (device_kind == "cpu" and hasattr(os, "sched_getaffinity")):
         # before the process group, whose threads inherit the cores of the thread that starts them
         _share_cores(ranks, device, store, bind_cores)
-    timeout = timedelta(seconds=max(timeout_s, limits.progress_s + limits.silent_s))  # the watchdog is to name the stalled rank first
+    timeout = timedelta(seconds=max(timeout_s, limits.progress_s + limits.silent_s))  # the watchdog is first
     options = None
     if device_kind == "cuda":  # NCCL's collectives get priority over the computation that they overlap
         options = distributed.ProcessGroupNCCL.Options(is_high_priority_stream=True)

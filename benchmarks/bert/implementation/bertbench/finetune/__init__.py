@@ -1,1 +1,1 @@
-"""Fine-tune on SQuAD: squad -> features -> batches -> span_task -> answers -> score, in run (docs/finetuning.md)."""
+"""Fine-tune on SQuAD (docs/finetuning.md): run calls squad -> features -> batches -> span_task -> answers -> score."""

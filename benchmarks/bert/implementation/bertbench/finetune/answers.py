@@ -45,17 +45,17 @@ class Prediction:
     """The answer to one question."""
 
     text: str
-    """Empty: no answer."""
+    """The answer's text; empty for no answer."""
     null_odds: float
     """Score of the empty answer minus that of the best other answer."""
     n_best: list[dict[str, object]]
-    """text, probability, start_logit and end_logit of each, in the form of BERT's published code."""
+    """The best answers, each with text, probability, start_logit and end_logit, as in BERT's published code."""
 
 
 def window_spans(feature: Feature, logits_N2: NDArray[np.floating], options: Finetune) -> WindowSpans:
-    """Return the n best spans of a window, among all of at most max_answer_length tokens.
+    """Return the n best spans of a window, among all spans of at most max_answer_length tokens.
 
-    A span begins only where this window shows more context than any other.
+    A span begins only where this window shows more context than any other window.
     """
     logits_C2 = logits_N2[feature.first : -1].astype(np.float64)
     longest = options.max_answer_length
@@ -94,7 +94,7 @@ def _predict(context: str, windows: list[WindowSpans], options: Finetune, may_ab
         texts.setdefault(text_of(context, span.start, span.stop), span)
     ranked = list(texts.items())[: options.n_best]
     null = min((window.null for window in windows), key=lambda span: span.score)
-    best_text, best = ranked[0]  # each token may begin an answer in some window
+    best_text, best = ranked[0]  # there is one: every token may begin an answer in some window
     odds = null.score - best.score
     if may_abstain:
         ranked = sorted([*ranked, ("", null)], key=lambda item: -item[1].score)

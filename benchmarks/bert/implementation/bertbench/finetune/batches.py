@@ -1,4 +1,4 @@
-"""Assign a global batch of features to ranks and their parts, unpadded.
+"""Assign a global batch of features to ranks and to their parts, without padding.
 
 Shapes: T tokens in the batch, S sequences.
 """
@@ -29,7 +29,7 @@ class SpanBatch(Batch):
     starts_S: Tensor
     ends_S: Tensor
     weight: float
-    """Factor on the sum of the sequences' losses; those of all parts of all ranks add up to the batch's mean."""
+    """Factor on the sum of the sequences' losses: the weighted losses of all parts of all ranks add up to the mean."""
 
     @classmethod
     def of(cls, batch: Batch, starts_S: Tensor, ends_S: Tensor, weight: float) -> "SpanBatch":
@@ -55,7 +55,7 @@ class SpanBatch(Batch):
 
 
 def span_batch(features: Sequence[Feature], weight: float = 0.0) -> SpanBatch:
-    """Return one flat batch of features, given longest first; a loss without weight counts nothing."""
+    """Return one flat batch of features, which must be sorted, longest first. With weight 0, its loss doesn't count."""
     lengths_S = np.array([feature.length for feature in features])
     none_S, no_tokens = np.zeros(len(features), np.int64), np.zeros(0, np.int64)
     batch = batch_of(
@@ -76,7 +76,10 @@ def span_batch(features: Sequence[Feature], weight: float = 0.0) -> SpanBatch:
 
 
 def loaded(ids: Integers, batch: SpanBatch) -> LoadedPart:
-    """Return a batch as a trainer takes it: without masked tokens and sentence pairs, their losses have no weight."""
+    """Return a batch in the form that trainers take.
+
+    It has no masked tokens or sentence pairs: their losses weigh 0.
+    """
     return LoadedPart(Part(ids, masked_lm_weight=0.0, next_sentence_weight=0.0), batch)
 
 
@@ -84,18 +87,18 @@ def loaded(ids: Integers, batch: SpanBatch) -> LoadedPart:
 class SpanSampler:
     """Assigns a step's features to data-parallel ranks by cost, and a rank's share to its parts.
 
-    Every rank plans the same. A rank, or a part, without a feature computes another one with weight 0: all ranks take
-    part in every step, with equally many passes.
+    Every rank computes the same plan. A rank or a part without a feature computes another part's feature with weight 0,
+    so that all ranks take part in every step, with the same number of passes.
     """
 
     features: Sequence[Feature]
     cost: CostModel
     layout: Layout
     parts: int
-    """Forward and backward passes of a step on each rank."""
+    """Number of forward and backward passes per step on each rank."""
 
     def step(self, ids: Integers, rank: int) -> LoadedStep:
-        """Return data-parallel rank `rank`'s parts of the global batch `ids`, in main memory."""
+        """Return the parts of the global batch `ids` for data-parallel rank `rank`, in main memory."""
         lengths = self._lengths(ids)
         rank_of = self._rank_of(ids)
         loads = np.bincount(rank_of, self.cost.of_length[lengths], minlength=self.layout.data)
@@ -112,9 +115,9 @@ class SpanSampler:
         )
 
     def budget(self, steps: Iterable[Integers], rank: int) -> int:
-        """Return the tokens of a rank's largest part in these steps, which a pipeline fills every part up to.
+        """Return the tokens of a rank's largest part in these steps: a pipeline fills every part up to that size.
 
-        0 without a pipeline: nothing needs it.
+        Without a pipeline, return 0, because no part is filled up.
         """
         largest = 0
         if self.layout.pipeline == 1:
@@ -144,7 +147,7 @@ class SpanSampler:
 
 
 def ids_longest_first(features: Sequence[Feature], ids: Integers) -> Integers:
-    """Return the ids by falling length of their features."""
+    """Return the ids sorted by the length of their features, longest first."""
     return ids[np.argsort([-features[number].length for number in ids], kind="stable")]
 
 

@@ -1,4 +1,4 @@
-"""Turn questions into features: sequences of word pieces with their characters in the context.
+"""Turn questions into features: sequences of word pieces, and where their characters are in the context.
 
 A context longer than a sequence becomes several overlapping windows (Devlin et al. 2018, google-research/bert).
 Shapes: N tokens of a sequence, C of them in its window of the context, W windows.
@@ -27,24 +27,25 @@ class Feature(NamedTuple):
     first: int
     """Place of the window's first token in the sequence."""
     offsets_C2: Array
-    """Characters of the context for each of the window's tokens: first, one past the last."""
+    """The context's characters for each token of the window: the first, and one past the last."""
     widest_C: Flags
-    """Whether no other window shows more context around the token; an answer may only begin there."""
+    """Whether no other window shows more context around the token. An answer may only begin at such tokens."""
     start: int
     """Place of the answer's first token; 0 ([CLS]) if the window doesn't hold the whole answer."""
     end: int
     """Place of the answer's last token."""
     is_labelled: bool = True
-    """Whether start and end are known: not of a development question whose answers aren't at their places."""
+    """Whether start and end are known. They aren't if a development question's answers aren't at their stated places.
+    """
 
     @property
     def length(self) -> int:
-        """Return the tokens of the sequence."""
+        """Return the number of tokens in the sequence."""
         return len(self.tokens_N)
 
 
 def make_features(questions: Sequence[SquadQuestion], vocabulary: Vocabulary, options: WindowOptions) -> list[Feature]:
-    """Return the features of all questions, in their order, labelled with the first answer at its place.
+    """Return the features of all questions, in order, labelled with the first answer that is at its stated place.
 
     Raises DataError if a context has no token.
     """
@@ -82,9 +83,9 @@ def make_features(questions: Sequence[SquadQuestion], vocabulary: Vocabulary, op
 
 
 def windows(tokens: int, room: int, stride: int) -> tuple[Integers, Integers]:
-    """Return first and one past the last token of each window of at most `room` tokens, starts `stride` apart.
+    """Return the first and one past the last token of each window of at most `room` tokens, `stride` tokens apart.
 
-    The last window is the first that reaches the end; no token is left between two windows.
+    The last window is the first one that reaches the end. No token is left out between two windows.
     """
     further = max(0, tokens - room)
     step = min(stride, room)
@@ -93,7 +94,7 @@ def windows(tokens: int, room: int, stride: int) -> tuple[Integers, Integers]:
 
 
 def text_of(context: str, start: int, stop: int) -> str:
-    """Return the context from one character to another, with the accents of the last letter.
+    """Return the context from one character to another, including the accents of the last letter.
 
     The tokenizer drops combining marks, so no token covers them.
     """
@@ -123,9 +124,9 @@ def _lowered(text: str) -> str:
 
 
 def _answer_tokens(question: SquadQuestion, offsets_C2: Array) -> tuple[int, int] | None:
-    """Return first and last token that share a character with the first answer at its place.
+    """Return the first and the last token that share a character with the first answer that is at its stated place.
 
-    (-1, -1) if the context has no answer; None if it isn't known which tokens are the answer.
+    Returns (-1, -1) if the context has no answer, and None if it isn't known which tokens are the answer.
     """
     if not question.answers:
         return -1, -1
@@ -139,7 +140,7 @@ def _answer_tokens(question: SquadQuestion, offsets_C2: Array) -> tuple[int, int
 
 
 def _widest(tokens: int, starts_W: Integers, stops_W: Integers) -> Integers:
-    """Return the window with most context on each token's poorer side; the first of equals."""
+    """Return the window with the most context on each token's shorter side; of equal ones, the first."""
     places = np.arange(tokens)
     left_WC, right_WC = places - starts_W[:, None], stops_W[:, None] - 1 - places
     return np.minimum(left_WC, right_WC).argmax(axis=0)  # negative outside of a window

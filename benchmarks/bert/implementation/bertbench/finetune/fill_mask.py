@@ -1,4 +1,4 @@
-"""Predict the tokens at each [MASK] of a text by a trained model.
+"""Predict the tokens at each [MASK] of a text with a trained model.
 
 Shapes: T tokens of the text, M masked ones, V entries of the vocabulary.
 """
@@ -21,14 +21,14 @@ _CPU = torch.device("cpu")
 
 
 def fill_mask(weights: Weights, vocabulary: Vocabulary, text: str, top: int) -> list[list[dict[str, Any]]]:
-    """Return `token` and `probability` of the `top` best for each [MASK] of the text, best first; fp32, on the CPU.
+    """Return the `top` best tokens for each [MASK] of the text with their probabilities; in fp32, on the CPU.
 
     Raises ConfigError if the text has no [MASK] or more tokens than the model has positions, or if the vocabulary
     isn't the model's; CheckpointError if the weights can't be read.
     """
     if len(vocabulary) != weights.real_vocab_size:
         raise ConfigError(
-            f"the vocabulary has {len(vocabulary):,} entries, {weights.path} has {weights.real_vocab_size:,}; give "
+            f"the vocabulary has {len(vocabulary):,} entries, but {weights.path} has {weights.real_vocab_size:,}; give "
             "--vocab the vocab.txt that the model was trained with"
         )
     batch = _batch(text, vocabulary, weights.shape.max_positions)
@@ -56,7 +56,7 @@ def _batch(text: str, vocabulary: Vocabulary, max_positions: int) -> Batch:
     ids = np.array([vocabulary.ids["[CLS]"], *inner, vocabulary.ids["[SEP]"]])
     if len(ids) > max_positions:
         raise ConfigError(
-            f"the text has {len(ids)} tokens, [CLS] and [SEP] included, the model has {max_positions} positions; "
+            f"the text has {len(ids)} tokens, including [CLS] and [SEP], but the model has {max_positions} positions; "
             "shorten the text"
         )
     masked = np.flatnonzero(ids == mask)

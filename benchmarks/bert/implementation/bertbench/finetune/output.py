@@ -1,4 +1,4 @@
-"""Write the folder of a fine-tuning: log, predictions, scores and weights."""
+"""Write the folder of a fine-tuning run: log, predictions, scores and weights."""
 
 import json
 from collections.abc import Mapping
@@ -15,16 +15,16 @@ from bertbench.results.files import ResultFiles
 
 
 class FinetuneFiles(ResultFiles):
-    """The log of a fine-tuning, and the other files in the folder of `--out`."""
+    """The log of a fine-tuning run, and the other files in the folder of `--out`."""
 
     def __init__(self, out: Path) -> None:
         super().__init__(out / "mlperf_log.txt", out)
         self.scores = out / "scores.json"  # the inputs, and the scores of every epoch
 
     def write_predictions(self, predictions: Mapping[str, Prediction], scores: Mapping[str, object]) -> None:
-        """Write predictions in the form of SQuAD's evaluation, n-best answers, null odds and scores, each file whole.
+        """Write predictions in the form of SQuAD's evaluation, n-best answers, null odds and scores.
 
-        Raises CheckpointError if one can't be written.
+        Each file is written completely or not at all. Raises CheckpointError if one can't be written.
         """
         contents = {
             self.folder / "predictions.json": {name: prediction.text for name, prediction in predictions.items()},
@@ -50,9 +50,9 @@ class FinetuneFiles(ResultFiles):
 
 
 def reserve_folder(out: Path) -> FinetuneFiles:
-    """Reserve the folder of a fine-tuning by an empty log.
+    """Reserve the folder of a fine-tuning run with an empty log.
 
-    Raises ConfigError if it holds anything but an empty log, RunError if it can't be written.
+    Raises ConfigError if it holds anything but an empty log, and RunError if it can't be written.
     """
     files = FinetuneFiles(out)
     try:

@@ -1,4 +1,4 @@
-"""Fine-tune: initialise, start the clock, alternate an epoch of training and an evaluation, write."""
+"""Fine-tune: initialise, start the clock, alternate epochs of training with evaluations, and write the results."""
 
 from dataclasses import asdict
 from itertools import chain
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from bertbench.training.layout_trainer import LayoutTrainer
 
 BENCHMARK = "squad_fine_tuning"
-"""The log's benchmark, which is not MLPerf's, so that no checker takes it for a result."""
+"""The benchmark that the log names. It isn't one of MLPerf's, so that no checker takes the log for a result."""
 _LOGGED_NAMES: dict[OptimizerName, str] = {"adam": "adamw", "lamb": "lamb", "muon": "muon"}
 
 
@@ -43,8 +43,8 @@ def finetune(
 ) -> list[dict[str, float | None]]:
     """Train for `finetune.epochs` and return each one's scores.
 
-    What a seed repeats, to the bit on a CPU and up to the order of atomic additions on CUDA: training/train.py.
-    `system` is one of `load_finetuning`; the trainer, and all that it chooses by the system, is that of pre-training.
+    training/train.py describes what the same seed repeats: a run on a CPU to the bit, and on CUDA apart from the order
+    of atomic additions. `system` comes from `load_finetuning`; the trainer is that of pre-training.
 
     Rank 0 writes to `files`, which is None on other ranks. Raises RunError, DataError or CheckpointError; if the
     clock has started, the log then ends with `aborted`.
@@ -102,13 +102,13 @@ def finetune(
                 content = {"inputs": description, "epochs": epochs, "scores": evaluated.scores}
                 files.write_predictions(evaluated.predictions, content)
                 files.write_model(model, inputs)
-        world.barrier()  # a rank that exits stops its heartbeat, and rank 0 would report it lost
+        world.barrier()  # a rank that exits sends no heartbeats, and rank 0 would report it as lost
         trainer.close()
     return epochs
 
 
 def _layout_line(system: System) -> str:
-    """Return a line about how ranks split the model; none where each has the whole."""
+    """Return a line about how ranks split the model; empty text if each rank has the whole model."""
     if not system.parallel.splits:
         return ""
     layout = system.layout
@@ -117,18 +117,18 @@ def _layout_line(system: System) -> str:
 
 
 class _Built(NamedTuple):
-    """This rank's parts of a fine-tuning."""
+    """What this rank has built for a fine-tuning run."""
 
     system: System
     """The system with its number of steps."""
     sampler: SpanSampler
     rank: int
-    """This rank's number among those that see other samples."""
+    """This rank's number among the data-parallel ranks."""
     batches_by_epoch: list[list[Integers]]
     dev_features: list[Feature]
     trainer: "WholeTrainer | LayoutTrainer"
     peak: PeakRate
-    """Of one device, in the number format of the run."""
+    """The peak of one device, in the number format of the run."""
 
 
 def _build(
@@ -156,7 +156,10 @@ def _build(
 
 
 def _features(system: System, inputs: Inputs) -> tuple[list[Feature], list[Feature]]:
-    """Return the features to train on, and those of the development questions. Raises DataError without any."""
+    """Return the features to train on, and those of the development questions.
+
+    Raises DataError if the first are none.
+    """
     windows = system.finetune.windows(system.model.max_positions)
     features = make_features(inputs.train, inputs.vocabulary, windows)
     features = [feature for feature in features if feature.is_labelled]
@@ -166,11 +169,11 @@ def _features(system: System, inputs: Inputs) -> tuple[list[Feature], list[Featu
 
 
 def _trainer(system: System, world: World, seed: int, inputs: Inputs, tokens: int) -> "WholeTrainer | LayoutTrainer":
-    """Return the trainer of this rank's model, or of its part of one, warmed up; no part has more than `tokens`."""
+    """Return the warmed-up trainer of this rank's model, or part of it; no batch has more than `tokens` tokens."""
     task = SpanTask(inputs)
     if not system.parallel.splits:
         return WholeTrainer(system, world, seed, task=task)
-    from bertbench.training.layout_trainer import LayoutTrainer  # noqa: PLC0415 - of split models only
+    from bertbench.training.layout_trainer import LayoutTrainer  # noqa: PLC0415 - only split models need it
 
     return LayoutTrainer(system, world, seed, tokens, task=task)
 

@@ -1,4 +1,4 @@
-"""Exact match and F1 of SQuAD, in percent.
+"""Compute exact match and F1 of SQuAD, in percent.
 
 Definitions: Rajpurkar et al. 2016, section 6.1, and 2018 for questions without answers. Two texts match if they are
 equal in lower case, without punctuation, without the words a, an and the, and with single spaces. F1 is the harmonic
@@ -31,7 +31,7 @@ def normalized_answer(text: str) -> str:
 
 
 def marks(question: SquadQuestion, prediction: str) -> Marks:
-    """Return the marks of a question's prediction."""
+    """Return the scores of a question's prediction."""
     golds = [text for answer in question.answers if (text := normalized_answer(answer.text))] or [""]
     predicted = normalized_answer(prediction)
     return Marks(
@@ -67,7 +67,7 @@ def score(questions: Iterable[SquadQuestion], predictions: Mapping[str, str]) ->
 
 
 def scores_by_group(questions: Sequence[SquadQuestion], predictions: Mapping[str, str]) -> dict[str, float]:
-    """Return the scores of all, answerable and unanswerable questions, under SQuAD 2.0's names."""
+    """Return the scores of all, of answerable and of unanswerable questions, under SQuAD 2.0's names."""
     scores = score(questions, predictions)
     for name, answerable in (("HasAns", True), ("NoAns", False)):
         if group := [question for question in questions if bool(question.answers) == answerable]:

@@ -1,4 +1,4 @@
-"""Answer and score the development questions; data-parallel ranks share their windows."""
+"""Answer the development questions and score the answers; data-parallel ranks share the windows."""
 
 import math
 from collections.abc import Sequence
@@ -26,11 +26,11 @@ class Evaluated(NamedTuple):
     """A model's answers and their scores; the same on every rank."""
 
     predictions: dict[str, Prediction]
-    """By question id."""
+    """The predictions by question id."""
     scores: dict[str, float]
-    """In percent, under the names of SQuAD 2.0's evaluation."""
+    """The scores in percent, under the names of SQuAD 2.0's evaluation."""
     loss: float | None
-    """Mean over all windows whose answer has a known place; None without any."""
+    """Mean over all windows whose answer has a known place; None if there are none."""
 
     @property
     def exact(self) -> float:
@@ -43,7 +43,7 @@ class Evaluated(NamedTuple):
         return self.scores["f1"]
 
     def text(self) -> str:
-        """Return scores and loss for people."""
+        """Return scores and loss as text for people."""
         loss = "unknown" if self.loss is None else f"{self.loss:.4f}"
         return f"exact {self.exact:.2f} %, F1 {self.f1:.2f} %, validation loss {loss}"
 
@@ -65,7 +65,7 @@ def evaluate_spans(
     ranks = system.layout.data
     order = ids_longest_first(features, np.arange(len(features)))
     mine = order[place.data :: ranks]
-    # ranks that gather each other's weights must run equally many batches: an extra one doesn't count
+    # ranks that gather each other's weights must run the same number of batches; extra ones don't count
     most_windows = math.ceil(len(features) / ranks)
     windows: list[WindowSpans] = []
     loss = torch.zeros((), device=world.device)
@@ -76,9 +76,9 @@ def evaluate_spans(
         chosen = [features[number] for number in (ids if ids.size else order[-1:])]
         batch = span_batch(chosen).to(world.device)
         outputs = trainer.outputs(batch)
-        if outputs is None or place.tensor > 0 or not ids.size:  # another rank counts it, or it is an extra one
+        if outputs is None or place.tensor > 0 or not ids.size:  # another rank counts it, or it is extra
             continue
-        logits_T2 = outputs[: len(batch.tokens_T)].float()  # without the filler that ranks share tokens by
+        logits_T2 = outputs[: len(batch.tokens_T)].float()  # without the tokens that fill the ranks' shares
         counts_S = torch.tensor([feature.is_labelled for feature in chosen], device=world.device)
         loss += span_losses(logits_T2, batch)[counts_S].sum()
         parts = logits_T2.cpu().split([feature.length for feature in chosen])

@@ -1,4 +1,4 @@
-"""The loss of fine-tuning: cross-entropy of an answer's first and last token among its sequence's own.
+"""Compute the loss of fine-tuning: the cross-entropy of an answer's first and last token among those of its sequence.
 
 Shapes: as in model/span.py.
 """

@@ -1,4 +1,4 @@
-"""A stage of a model that is fine-tuned: the span head stands behind the last layer."""
+"""Define a pipeline stage of a model that is fine-tuned; the span head follows the last layer."""
 
 from typing import Any
 
@@ -24,7 +24,7 @@ class SpanStage(Stage):
 
     @property
     def words(self) -> nn.Parameter | None:
-        """None: no other stage than the first reads the word embeddings."""
+        """Return None, because only the first stage reads the word embeddings."""
         return None
 
     def outputs(self, hidden_TD: Tensor, batch: Batch) -> Any:

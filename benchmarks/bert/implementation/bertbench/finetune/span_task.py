@@ -1,4 +1,4 @@
-"""What fine-tuning learns: the first and the last token of an answer; the trainers of pre-training take its steps.
+"""Define what fine-tuning learns: the first and the last token of an answer. Pre-training's trainers take the steps.
 
 Shapes: as in model/span.py.
 """
@@ -37,7 +37,7 @@ class SpanTask(Task):
     heads = (HEAD,)
 
     def initial_model(self, system: System, seed: int, held: Iterable[str] | None = None) -> SpanBert:
-        """Return the model before the first step; missing weights are drawn from the seed. See `Task`.
+        """Return the model before the first step; weights that no file gives are drawn from the seed. See `Task`.
 
         Raises CheckpointError if the weights can't be read.
         """
@@ -59,8 +59,8 @@ class SpanTask(Task):
             return SpanBert(system.model.shape())
 
     def stage(self, model: Bert, number: int, stages: int, precision: PrecisionName) -> "Stage":
-        """Return a stage whose last has the span head; see `Task`."""
-        from bertbench.finetune.span_stage import SpanStage  # noqa: PLC0415 - of split models only
+        """Return a stage of the model, the last of which has the span head; see `Task`."""
+        from bertbench.finetune.span_stage import SpanStage  # noqa: PLC0415 - only split models need it
 
         return SpanStage(model, number, stages, precision)
 
@@ -75,7 +75,7 @@ class SpanTask(Task):
         return total
 
     def synthetic_part(self, system: System, lengths_S: Integers, generator: torch.Generator) -> LoadedPart:
-        """Return random tokens, each sequence's answer its first one."""
+        """Return random tokens; the answer in each sequence is its first token."""
         count = len(lengths_S)
         batch = synthetic_of_lengths(lengths_S, system.model.vocab_size, generator)
         first_S = batch.sequences.cu_seqlens_S1[:-1].long()

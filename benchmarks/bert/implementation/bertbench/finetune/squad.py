@@ -1,11 +1,11 @@
 """Read SQuAD: questions about paragraphs, with people's answers.
 
-The format of SQuAD 1.1 and 2.0 (Rajpurkar et al. 2016 and 2018): data[].paragraphs[] have a context and qas[], each
-with id, question and answers[] of text and answer_start, a place in the context counted in characters. In 2.0 a
-question without answers is marked is_impossible.
+In SQuAD 1.1 and 2.0 (Rajpurkar et al. 2016 and 2018), each of data[].paragraphs[] has a context and qas[]. Each of
+these has an id, a question and answers[] with text and answer_start, a place in the context that is counted in
+characters. In 2.0, a question without answers is marked is_impossible.
 
-Scores compare texts, so an answer's place only matters to training: there a question without an answer at its place is
-left out, as google-research's run_squad.py does.
+Scores compare texts, so an answer's place only matters for training. There, a question without an answer at its stated
+place is left out, as in google-research's run_squad.py.
 """
 
 from collections.abc import Sequence
@@ -25,11 +25,11 @@ class Answer:
 
     text: str
     answer_start: int | None = None
-    """Its first character in the context, if the file says so."""
+    """The place of its first character in the context, if the file gives it."""
 
 
 class SquadQuestion(NamedTuple):
-    """A question about a context; without answers, the context has none."""
+    """A question about a context. If there are no answers, the context doesn't contain one."""
 
     id: str
     text: str
@@ -39,7 +39,7 @@ class SquadQuestion(NamedTuple):
 
     @property
     def placed(self) -> tuple[Answer, ...]:
-        """Return the answers that stand in the context where they say."""
+        """Return the answers that are in the context at their stated places."""
         return tuple(answer for answer in self.answers if _is_placed(answer, self.context))
 
     @property

@@ -1,4 +1,4 @@
-"""Open the inputs of a fine-tuning, and check that questions, vocabulary and initial weights fit each other."""
+"""Open the inputs of a fine-tuning run, and check that questions, vocabulary and initial weights fit each other."""
 
 from dataclasses import dataclass
 from pathlib import Path
@@ -22,13 +22,13 @@ class Inputs:
     dev_path: Path
     vocab_path: Path
     train: list[SquadQuestion]
-    """Those that training can use."""
+    """The training questions that can be used."""
     left_out: list[SquadQuestion]
-    """The others of the training file."""
+    """The other questions of the training file."""
     dev: list[SquadQuestion]
     vocabulary: Vocabulary
     weights: Weights | None
-    """None: the model starts from random weights."""
+    """The initial weights; None if the model starts from random weights."""
 
     @classmethod
     def open(cls, system: System, train: Path, dev: Path, vocab: Path, weights_path: Path | None) -> Self:
@@ -36,11 +36,11 @@ class Inputs:
 
         Raises DataError, CheckpointError or ConfigError for files that can't be read, are damaged or don't fit.
         """
-        system.finetune.windows(system.model.max_positions)  # raises its errors
+        system.finetune.windows(system.model.max_positions)  # raises an error if the sizes don't fit
         vocabulary = Vocabulary.read(vocab)
         if len(vocabulary) > system.model.vocab_size:
             raise ConfigError(
-                f"{vocab}: has {len(vocabulary):,} entries, model.vocab_size is {system.model.vocab_size:,}; "
+                f"{vocab}: has {len(vocabulary):,} entries, but model.vocab_size is {system.model.vocab_size:,}; "
                 "raise model.vocab_size, or give the vocabulary that belongs to the model"
             )
         if weights_path is not None:
@@ -65,7 +65,7 @@ class Inputs:
     def warnings(self, without_token: int = 0) -> list[str]:
         """Return a line for each reason why some questions can't be used as they are.
 
-        `without_token`: training questions whose answers have no token in this vocabulary.
+        `without_token` is the number of training questions whose answers have no token in this vocabulary.
         """
         lines = []
         if self.left_out:
@@ -75,19 +75,19 @@ class Inputs:
             )
         if without_token:
             lines.append(
-                f"warning: {self.train_path}: {without_token:,} questions are left out of training, because no token "
-                "stands for their answers"
+                f"warning: {self.train_path}: {without_token:,} questions are left out of training, because their "
+                "answers contain no token"
             )
         if self._unplaced:
             lines.append(
                 f"warning: {self.dev_path}: {len(self._unplaced):,} of {len(self.dev):,} questions have no answer at "
-                "its place; they are scored, but left out of the validation loss"
+                "its stated place; they are scored, but left out of the validation loss"
             )
         return lines
 
     @property
     def start(self) -> str:
-        """Return the origin of the initial weights."""
+        """Return where the initial weights come from."""
         return self.weights.source if self.weights else "random weights"
 
     def description(self, without_token: int = 0) -> dict[str, object]:

@@ -219,7 +219,7 @@ class SampleCheck:
 
     def _problem(self, content: Columns, entries: Index) -> str | None:
         if (entries_of(content.lengths, content.masked) != entries).any():
-            return "another length or masked count than the index holds"
+            return "a length or masked count that differs from the index"
         invalid = content.problem(self._vocab_size)
         return None if invalid is None else invalid.fault
 
