@@ -225,7 +225,7 @@ MISTAKES = [
     # what would only fail in the job, after it has waited in the queue
     (2, "cpu_demo --on slurm --dry-run", "CONTAINER=podman CONT=",
      "CONTAINER is 'podman'; expected none, pyxis, enroot, apptainer, charliecloud or docker"),
-    (2, "cpu_demo --on slurm --dry-run", "CONTAINER=pyxis CONT=", "CONTAINER is pyxis and CONT isn't set"),
+    (2, "cpu_demo --on slurm --dry-run", "CONTAINER=pyxis CONT=", "CONTAINER is pyxis, but CONT isn't set"),
     (2, "cpu_demo --on slurm --dry-run", "CONTAINER=pyxis CONT=/nowhere/image.sqsh",
      "CONT is /nowhere/image.sqsh: found nothing there"),
     (2, "cpu_demo --on slurm --dry-run", "CONTAINER=charliecloud CONT=nowhere", "CONT is nowhere: found nothing there"),

@@ -167,7 +167,7 @@ REFUSED = {
     "EVALDIR=/nowhere": "EVALDIR=/nowhere: expected a folder on this machine",
     "CHECKPOINTDIR=/x": "CHECKPOINTDIR=/x: published submissions read starting weights from it or write checkpoints",
     "CHECKPOINTDIR_PHASE1=/x": "--weights PATH names a file of `bertbench checkpoint import`",
-    "EVAL_ITER_START_SAMPLES=9": "EVAL_ITER_START_SAMPLES=9: the first evaluation is after one interval",
+    "EVAL_ITER_START_SAMPLES=9": "EVAL_ITER_START_SAMPLES=9: the first evaluation comes after one interval",
     "TARGET_MLM_ACCURACY=0.5": "TARGET_MLM_ACCURACY=0.5: evaluation.target 0.5 is not allowed in the closed division",
     "DGXSYSTEM=a CONFIG_NAME=b": "DGXSYSTEM=a and CONFIG_NAME=b name different systems",
 }
@@ -185,13 +185,13 @@ def test_a_wrong_or_contradicting_variable_is_one_error(
 
 
 NAMED = {
-    "DGXSYSTEM=DGXA100_8x8x24x1": "DGXSYSTEM=DGXA100_8x8x24x1 names 24 samples per GPU and step, the run has 48",
-    "DGXSYSTEM=DGXA100_8x8x24x2": "names 2 gradient steps, the run has 1",
+    "DGXSYSTEM=DGXA100_8x8x24x1": "DGXSYSTEM=DGXA100_8x8x24x1 names 24 samples per GPU and step, but the run has 48",
+    "DGXSYSTEM=DGXA100_8x8x24x2": "names 2 gradient steps, but the run has 1",
     "DGXSYSTEM=DGXA100_8x8x48x1_clipafter": "names clipping after the all-reduce, dgxa100_n8 clips before it",
     "DGXSYSTEM=DGXH100_1x8x48x1": "DGXSYSTEM=DGXH100_1x8x48x1: no system of 1 nodes with 8 DGXH100 GPUs comes with",
     "DGXSYSTEM=dgxa100_n9": "DGXSYSTEM=dgxa100_n9: found no system 'dgxa100_n9'; did you mean dgxa100_n8?",
     "DGXSYSTEM=dgxa100_n8_open LR=1e-3": "LR=1e-3: dgxa100_n8_open scales it to its batch (scale_from_batch)",
-    "DGXSYSTEM=cpu_parallel BATCHSIZE=32": "BATCHSIZE=32 counts samples per GPU, and cpu_parallel splits the model",
+    "DGXSYSTEM=cpu_parallel BATCHSIZE=32": "BATCHSIZE=32 counts samples per GPU, but cpu_parallel splits the model",
 }
 
 
@@ -406,14 +406,14 @@ def test_pods_get_arguments_and_the_record_of_what_was_exported(
     assert '"claimName": "bertbench-data"' in text
     monkeypatch.setenv("EVALDIR", "/")
     said = printed("launch", "dgxa100_n2", "--on", "kubernetes", "--kind", kind, "--dry-run", code=2)
-    assert "EVALDIR=/: no pod sees a folder of this machine" in said
+    assert "EVALDIR=/: pods can't see a folder of this machine" in said
 
 
 OPTIONS = {
-    "--on slurm -- --nodes=4": "--nodes=4 after --: nodes and ranks are the system's",
-    "--on slurm -- -N4": "-N4 after --: nodes and ranks are the system's",
-    "--on slurm -- -p gpu --ntasks-per-node 4": "--ntasks-per-node after --: nodes and ranks are the system's",
-    "--on slurm -- --wrap=true": "--wrap=true after --: the job needs its script",
+    "--on slurm -- --nodes=4": "--nodes=4 after --: the system decides nodes and ranks",
+    "--on slurm -- -N4": "-N4 after --: the system decides nodes and ranks",
+    "--on slurm -- -p gpu --ntasks-per-node 4": "--ntasks-per-node after --: the system decides nodes and ranks",
+    "--on slurm -- --wrap=true": "--wrap=true after --: the job needs its own script",
     "--on slurm -- gpu": "gpu after --: expected an option of sbatch, such as --partition=NAME",
     "--on docker -- --partition=gpu": "--partition=gpu: words after -- are options for sbatch; add --on slurm",
     "-- --partition=gpu": "--partition=gpu: words after -- are options for sbatch; add --on slurm",
@@ -496,7 +496,7 @@ def test_an_image_that_nothing_here_starts_is_for_pyxis(
     assert "CONTAINER=none" in line
     monkeypatch.delenv("CONTAINER")
     monkeypatch.setenv("CONT", "/")
-    assert "CONT is / and CONTAINER isn't set; set CONTAINER to apptainer or charliecloud" in printed(*words, code=2)
+    assert "CONT is /, but CONTAINER isn't set; set CONTAINER to apptainer or charliecloud" in printed(*words, code=2)
 
 
 def test_the_documented_variables_are_those_that_are_honoured() -> None:

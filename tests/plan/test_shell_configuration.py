@@ -137,13 +137,13 @@ def test_a_changed_value_is_honoured_where_it_means_one_thing(changes: str, over
 
 
 REFUSED = {
-    "BATCHSIZE=24 EVAL_ITER_SAMPLES= EVAL_ITER_START_SAMPLES=": "names 48 samples per GPU and step, the run has "
+    "BATCHSIZE=24 EVAL_ITER_SAMPLES= EVAL_ITER_START_SAMPLES=": "names 48 samples per GPU and step, but the run has "
     "24; export DGXSYSTEM=DGXA100_8x8x24x1, or BATCHSIZE as the name has it",
-    "GRADIENT_STEPS=2": "names 1 gradient steps, the run has 2; export DGXSYSTEM=DGXA100_8x8x24x2, or GRADIENT_STEPS",
+    "GRADIENT_STEPS=2": "names 1 gradient steps, but the run has 2; export DGXSYSTEM=DGXA100_8x8x24x2, or",
     "DGXNNODES=4": "DGXNNODES=4: dgxa100_n8 has 8 nodes",
     "DGXNGPU=4": "DGXNGPU=4: dgxa100_n8 has 8 ranks on each node",
     "EVAL_ITER_SAMPLES=100000": "EVAL_ITER_SAMPLES=100000: evaluation.interval_samples 100000 is not allowed",
-    "EVAL_ITER_START_SAMPLES=1": "EVAL_ITER_START_SAMPLES=1: the first evaluation is after one interval, "
+    "EVAL_ITER_START_SAMPLES=1": "EVAL_ITER_START_SAMPLES=1: the first evaluation comes after one interval, "
     "EVAL_ITER_SAMPLES=175000",
     "WALLTIME_MINUTES=x": "WALLTIME_MINUTES=x: expected a whole number of at least 1",
 }

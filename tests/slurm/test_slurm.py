@@ -224,7 +224,7 @@ def test_a_run_that_loses_a_rank_goes_on_in_its_job(runs: Runs) -> None:
 def test_another_number_of_tasks_than_the_system_s_is_one_error(runs: Runs) -> None:
     job = runs.submit("--set", "hardware.number_of_nodes=3")
     assert runs.cluster.wait(job, 60)["JobState"] == "FAILED"
-    assert "4 ranks were started, two_nodes describes 6" in runs.said()
+    assert "4 ranks were started, but two_nodes describes 6" in runs.said()
     assert not list((runs.folder / "runs").rglob("result_*.txt"))
 
 

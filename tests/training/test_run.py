@@ -212,7 +212,7 @@ MISTAKES = {
     "train TINY --set data.path=/nowhere": "found no dataset; make it with `bertbench data prepare",
     "train TINY --set model.max_positions=20": "model.max_positions is 20; raise it",
     "train TINY --set data.recipe=null --set model.vocab_size=50": "raise model.vocab_size",
-    "train TINY --set hardware.number_of_nodes=2": "has 2 nodes and this is one",
+    "train TINY --set hardware.number_of_nodes=2": "has 2 nodes, but this is one",
     "launch TINY --runs 2 --seed 1": "leave one of them out",
     "data prepare --system TINY --text /nowhere/text --out OUT": "/nowhere/text: cannot be read",
 }
@@ -256,7 +256,7 @@ def test_another_number_of_ranks_than_the_system_s_is_refused(
 ) -> None:
     done = run_command(1, ["train", tiny_file], tmp_path)
     assert done.returncode == 1
-    assert "1 ranks were started, tiny describes 2" in done.stderr
+    assert "1 ranks were started, but tiny describes 2" in done.stderr
     monkeypatch.setenv("RANK", "0")
     assert "torchrun must set all of RANK" in printed("train", tiny_file, code=1)
 

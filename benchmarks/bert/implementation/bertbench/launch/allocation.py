@@ -19,9 +19,9 @@ from bertbench.launch.preflight import (
 )
 
 _LEAST_DISK_GB = 1.0
-"""Logs and metrics of ten runs take some 10 MB; snapshots take more."""
+"""Logs and metrics of ten runs take about 10 MB; snapshots take more."""
 _MOST_CLOCK_MS = 500.0
-"""People compare times in ranks' logs; NTP keeps clocks within some 10 ms."""
+"""People compare times in ranks' logs. NTP keeps clocks within about 10 ms of each other."""
 
 
 @dataclass(frozen=True)
@@ -30,7 +30,7 @@ class Allocation:
 
     system: System
     all_reduce_gbit: float | None
-    """Of all ranks; None for one rank."""
+    """The all-reduce bandwidth of all ranks; None for a single rank."""
     nodes: list[Node]
 
     @property
@@ -127,16 +127,18 @@ def add_problems(nodes: Sequence[Node], least_gbit: float) -> list[Node]:
 def _exceeded_bounds(node: Node, least_gbit: float) -> list[str]:
     problems = []
     if node.disk_free_gb < _LEAST_DISK_GB:
-        problems.append(f"{node.disk_free_gb:.2f} GB are free where the run would write, {_LEAST_DISK_GB:g} are needed")
+        problems.append(
+            f"{node.disk_free_gb:.2f} GB are free where the run would write, but {_LEAST_DISK_GB:g} GB is needed"
+        )
     if abs(node.clock_offset_ms) > _MOST_CLOCK_MS:
         problems.append(
-            f"its clock is {node.clock_offset_ms:+,.0f} ms off rank 0's, {_MOST_CLOCK_MS:g} are allowed; "
+            f"its clock is {node.clock_offset_ms:+,.0f} ms off rank 0's, but only {_MOST_CLOCK_MS:g} ms are allowed; "
             "start NTP there"
         )
     if node.all_reduce_gbit is not None and node.all_reduce_gbit < least_gbit:
         problems.append(
-            f"all-reduce reaches {node.all_reduce_gbit:.2f} Gbit/s, the floor is {least_gbit:g}; look at its network "
-            "cards (NCCL_DEBUG=INFO tells which are used), or set --min-gbit"
+            f"all-reduce reaches {node.all_reduce_gbit:.2f} Gbit/s, but at least {least_gbit:g} is required; check its "
+            "network cards (NCCL_DEBUG=INFO shows which are used), or set --min-gbit"
         )
     return problems
 
@@ -145,7 +147,7 @@ def _unlike_others(node: Node, nodes: Sequence[Node]) -> list[str]:
     problems = []
     for fact in _SHARED_FACTS:
         counts = Counter(fact.value(other) for other in nodes)
-        usual, count = counts.most_common(1)[0]  # of equally many, the first node's
+        usual, count = counts.most_common(1)[0]  # if two are equally common, that of the first node
         value = fact.value(node)
         if value != usual:
             problems.append(

@@ -26,9 +26,9 @@ _READ_BY_RANKS = ("CXX", "XDG_CACHE_HOME", "PYTORCH_ALLOC_CONF", "PYTORCH_CUDA_A
 _SLURM_CONTAINERS: tuple[SlurmStarter, ...] = get_args(SlurmStarter)
 _READ_BY_RUN_SUB = ("CLEAR_CACHES", "EVALDIR", "GPUS", "MASTER_ADDR", "MASTER_PORT", "REQUEUE")
 _SYSTEM_DECIDES = ("--nodes", "--ntasks", "--ntasks-per-node", "--gpus-per-node", "-N", "-n")
-"""Options of sbatch that follow from the system file."""
+"""Options of sbatch that the system file decides."""
 _LAUNCH_DECIDES = ("--export", "--wrap")
-"""Options of sbatch without which run.sub can't run."""
+"""Options of sbatch that `launch` decides, because run.sub depends on them."""
 _DEFAULT_PORT = 29500
 
 
@@ -39,7 +39,7 @@ class Job:
     system: System
     name_or_path: str
     options: list[str]
-    """For `bertbench train`: overrides and seed."""
+    """Options for `bertbench train`: overrides and seed."""
     runs: int
     variables: Variables = field(default_factory=Variables)
     """What became of the variables that the user exported."""
@@ -59,7 +59,7 @@ class CommandLine(NamedTuple):
 
 
 def slurm_command(job: Job) -> CommandLine:
-    """Return the sbatch command, with all that run.sub reads; SBATCH_* variables hold the site's partition and account.
+    """Return the sbatch command with what run.sub reads; SBATCH_* variables hold the site's partition and account.
 
     Nodes, ranks, GPUs and wall time come from the system file. Raises ConfigError for what run.sub would refuse in the
     job, after the wait in the queue.
@@ -100,11 +100,11 @@ def _checked_options(options: list[str]) -> list[str]:
         name = option.partition("=")[0] if option.startswith("--") else option[:2]
         if name in _SYSTEM_DECIDES:
             raise ConfigError(
-                f"{option} after --: nodes and ranks are the system's; leave it out, name another system, or write one "
-                "with `bertbench config scale`"
+                f"{option} after --: the system decides nodes and ranks; leave it out, name another system, or write "
+                "one with `bertbench config scale`"
             )
         if name in _LAUNCH_DECIDES:
-            raise ConfigError(f"{option} after --: the job needs its script and these variables; leave it out")
+            raise ConfigError(f"{option} after --: the job needs its own script and variables; leave it out")
     if options and not options[0].startswith("-"):
         raise ConfigError(f"{options[0]} after --: expected an option of sbatch, such as --partition=NAME")
     return options
@@ -132,12 +132,12 @@ def _slurm_container() -> dict[str, str]:
         *others, last = _SLURM_CONTAINERS
         raise ConfigError(f"CONTAINER is {kind!r}; expected none, {', '.join(others)} or {last}")
     if not image:
-        raise ConfigError(f"CONTAINER is {kind} and CONT isn't set; set it to an image")
+        raise ConfigError(f"CONTAINER is {kind}, but CONT isn't set; set it to an image")
     return {"CONTAINER": kind, "CONT": image_for(starter, image)}
 
 
 def _starter_here(image: str) -> SlurmStarter:
-    """Return what starts an image on this machine, and so probably on the nodes; else pyxis.
+    """Return what starts an image on this machine, and therefore probably on the nodes; pyxis if nothing does.
 
     Raises ConfigError for an image that pyxis doesn't start.
     """
@@ -146,16 +146,16 @@ def _starter_here(image: str) -> SlurmStarter:
         if can_start(starter):
             return starter
     if "pyxis" not in starters:
-        raise ConfigError(f"CONT is {image} and CONTAINER isn't set; set CONTAINER to apptainer or charliecloud")
+        raise ConfigError(f"CONT is {image}, but CONTAINER isn't set; set CONTAINER to apptainer or charliecloud")
     return "pyxis"  # as published submissions start their CONT
 
 
 def docker_command(job: Job) -> CommandLine:
-    """Return the command of the runs. Raises ConfigError for a system of several nodes, or if CONT is no image."""
+    """Return the command of the runs. Raises ConfigError for a system of several nodes, or if CONT isn't an image."""
     system = job.system
     if system.hardware.number_of_nodes > 1:
         raise ConfigError(
-            f"{system.name} has {system.hardware.number_of_nodes} nodes, docker starts one; "
+            f"{system.name} has {system.hardware.number_of_nodes} nodes, but docker starts only one; "
             "use --on slurm or kubernetes"
         )
     variables = {
@@ -171,9 +171,9 @@ def docker_command(job: Job) -> CommandLine:
 
 
 def torchrun_lines(job: Job) -> list[list[str]]:
-    """Return one line a node; start them within launch.timeout_s of each other. MASTER_ADDR is the first node's.
+    """Return one line per node, to be started within launch.timeout_s of each other. MASTER_ADDR is the first node's.
 
-    A single node needs no torchrun: `bertbench launch` is its agent.
+    A single node needs no torchrun, because `bertbench launch` is its agent.
     """
     nodes = job.system.hardware.number_of_nodes
     if nodes == 1:
@@ -183,7 +183,7 @@ def torchrun_lines(job: Job) -> list[list[str]]:
 
 
 def torchrun_line(job: Job, node_rank: str, address: str, port: int, script: str | None = None) -> list[str]:
-    """Return the line of one node, for one run: a new torchrun makes the next, so that no rank is left over."""
+    """Return the line of one node for one run; each run needs a new torchrun, so that no rank is left over."""
     return [
         "torchrun",
         f"--nnodes={job.system.hardware.number_of_nodes}",
@@ -206,14 +206,14 @@ def torchrun_restarts(job: Job) -> list[str]:
 
 
 def torchrun_variables() -> dict[str, str]:
-    """Return what the lines read of this shell's variables: every other shell needs them, too."""
+    """Return the variables of this shell that the lines read; the shells of the other nodes need them, too."""
     exported = _site_variables("DATADIR", "LOGDIR", "MASTER_ADDR", "CUDA_VISIBLE_DEVICES")
     absolute_folders = {name: path for name, path in _folders().items() if name in exported}
     return exported | absolute_folders
 
 
 def _site_variables(*names: str, prefixes: tuple[str, ...] = ()) -> dict[str, str]:
-    """Return which of these variables, and those of ranks and libraries, the user exported; an empty one isn't set."""
+    """Return which of these variables, and of those that ranks and libraries read, the user exported with a value."""
     names = (*names, *_READ_BY_RANKS)
     all_prefixes = (*prefixes, *_LIBRARY_PREFIXES)
     return {
@@ -228,10 +228,10 @@ def _folders() -> dict[str, str]:
 
 
 def _number_of_runs(job: Job) -> dict[str, str]:
-    """Return NEXP and RUNS, both: the scripts refuse two that differ, and a user's RUNS might."""
+    """Return both NEXP and RUNS, because the scripts refuse two values, and a RUNS of the user's might differ."""
     return {"NEXP": str(job.runs), "RUNS": str(job.runs)}
 
 
 def _record(job: Job) -> dict[str, str]:
-    """Return the variable that says what this process has honoured, so that the job honours nothing again."""
+    """Return the variable that records what this process has honoured, so that the job doesn't honour it again."""
     return {RECORD: job.variables.record()}

@@ -1,4 +1,4 @@
-"""Start a job by another launcher: choose its commands, show them as a shell takes them, or run the first."""
+"""Start a job with another launcher: choose its commands, and print them for a shell or run the first one."""
 
 import shlex
 import subprocess
@@ -20,7 +20,7 @@ from bertbench.launch.command_lines import (
 )
 
 Place = Literal["local", "slurm", "docker", "kubernetes"]
-"""Where ranks run: `local` means by torchrun, a command for each node."""
+"""Where ranks run. `local` means that torchrun starts them, with a command for each node."""
 KubernetesKind = Literal["trainjob", "jobset"]
 
 
@@ -29,7 +29,7 @@ class JobStart:
     """What starts a job."""
 
     commands: list[CommandLine]
-    """One, or for torchrun one on each node."""
+    """One command, or for torchrun one for each node."""
     variables: dict[str, str] = field(default_factory=dict)
     """Variables that a shell exports before the commands."""
     manifest: str | None = None
@@ -41,7 +41,7 @@ class JobStart:
         return [command.line() for command in self.commands]
 
     def text(self) -> str:
-        """Return the commands for a shell, or the manifest below the command, as a comment, that reads it."""
+        """Return the commands for a shell, or the manifest below a comment with the command that reads it."""
         if self.manifest:
             return f"# {shlex.join(self.lines[0])}\n{self.manifest}".removesuffix("\n")
         lines = [" ".join(map(_shell_word, words)) for words in self.lines]
@@ -79,5 +79,5 @@ def job_start(job: Job, place: Place, kind: KubernetesKind) -> JobStart:
 
 
 def _shell_word(word: str) -> str:
-    """Return a word as a shell takes it; the reader sets $MASTER_ADDR, so it alone isn't quoted."""
+    """Return a word as a shell takes it. Only $MASTER_ADDR isn't quoted, because the user sets it."""
     return word if word.endswith("=$MASTER_ADDR") else shell_word(word, sys.stdout.encoding)

@@ -1,15 +1,16 @@
-"""Honour the variables that people of published submissions export, or refuse them by name.
+"""Honour the variables that users of published submissions export, or refuse them by name.
 
 `bertbench launch` and `bertbench train` read them, and so do run_and_time.sh, run.sub and run_with_docker.sh, which
-call these. An argument beats a variable, and a variable beats the system file. What a variable asks for becomes an
-argument: ranks that this process starts get arguments, with RECORD as the sign that nothing is left to honour. Ranks
-that torchrun or srun start read the same variables each. No torch here.
+call these. An argument overrides a variable, and a variable overrides the system file. What a variable asks for becomes
+an argument: the ranks that this process starts get arguments, and RECORD, which shows that nothing is left to honour.
+Ranks that torchrun or srun start each read the same variables. This file imports no torch.
 
-What happens with a variable is in the method of its name: `_system` (DGXSYSTEM, CONFIG_NAME), `_runs` (NEXP, RUNS),
+These methods honour the variables: `_system` (DGXSYSTEM, CONFIG_NAME), `_runs` (NEXP, RUNS),
 `_seed` (SEED), `_setting` (BATCHSIZE, LR and all others of SETTINGS), `_first_evaluation` (EVAL_ITER_START_SAMPLES),
 `_time_limit` (WALLTIME, WALLTIME_MINUTES), `_image` (CONT), `_shape` (DGXNNODES, DGXNGPU), `_folders` (DATADIR,
 LOGDIR).
-A setting that the system has anyway becomes no argument: a configuration file exports all, a smoke run reads some.
+A variable whose value the system has anyway doesn't become an argument: a configuration file exports all variables, but
+a smoke run, for example, doesn't read all settings.
 """
 
 import argparse
@@ -44,7 +45,7 @@ from bertbench.launch.variables import (
     whole_number,
 )
 
-_MESSAGE_S = 3  # in which one rank of a node prints a message that all of them have
+_MESSAGE_S = 3  # time for one rank of a node to print a message that all its ranks have
 
 
 def honour(arguments: argparse.Namespace, environment: Mapping[str, str]) -> None:
@@ -62,7 +63,7 @@ def honour(arguments: argparse.Namespace, environment: Mapping[str, str]) -> Non
     runs_here = "on" not in arguments or (arguments.on == "local" and not arguments.dry_run)
     ranks: Ranks | None = None
     if runs_here:
-        with suppress(RunError):  # the command says so
+        with suppress(RunError):  # the command itself reports it
             ranks = launched_ranks(environment)
     try:
         _Honouring(arguments, environment, ranks).honour_all()
@@ -87,12 +88,12 @@ class _Honouring:
         self.set_by_arguments = {override.partition("=")[0] for override in arguments.overrides}
         self.place = "local" if "on" not in arguments else arguments.on
         self.submission: SubmissionName | None = None
-        """What names the system, if a submission does."""
+        """The submission's name that stands for the system, if the user gave one."""
         self.counts_packed_rows = False
         self.in_a_job = getattr(arguments, "resolve", None) is not None
-        """Whether run.sub asks: sbatch has set the job's time limit, and run.sub starts the image."""
+        """Whether run.sub calls this: then sbatch has set the job's time limit, and run.sub starts the image."""
         self.overrides: dict[str, Override] = {}
-        """By the variable that gives it."""
+        """The overrides by the variables that give them."""
         self.meanings: dict[str, str] = {}
         """What the user should know about an override, by its variable."""
         self.agreeing: list[Exported] = []
@@ -133,7 +134,7 @@ class _Honouring:
             raise ConfigError("\n".join(self.problems))
 
     def _read(self, exported: Exported, read: Callable[[str], str]) -> str | None:
-        """Return a variable's value, or note that it is malformed."""
+        """Return a variable's value, or record that it is malformed."""
         try:
             return read(exported.value)
         except ValueError as error:
@@ -229,7 +230,7 @@ class _Honouring:
     def _setting(self, exported: Exported, setting: VariableSetting) -> None:
         if exported.name == "EVALDIR" and self.place == "kubernetes":
             self.problems.append(
-                f"{exported}: no pod sees a folder of this machine; unset it, put the samples into the volume of "
+                f"{exported}: pods can't see a folder of this machine; unset it, put the samples into the volume of "
                 "DATA_CLAIM, and give --set data.eval_path=FOLDER"
             )
             return
@@ -247,9 +248,9 @@ class _Honouring:
         self.overrides[exported.name] = Override(f"{setting.name}={value}", str(exported))
 
     def _apply_settings(self) -> System:
-        """Return the system with what the settings' variables change; these become arguments."""
+        """Return the system with the changes that variables make; those variables become arguments."""
         changing = dict(self.overrides)
-        with suppress(ConfigError):  # the system may need what they change
+        with suppress(ConfigError):  # the system may be valid only with the changes
             changing = self._changing_overrides()
         for variable, override in self.overrides.items():
             if variable not in changing:
@@ -268,7 +269,7 @@ class _Honouring:
         changing = {}
         if batch is not None and not _has(system, batch):
             changing["BATCHSIZE"] = batch
-            # others follow from it, such as samples between evaluations
+            # other values follow from the batch, such as the samples between evaluations
             system = load_system(arguments.system, [batch, *arguments.overrides])
         changing |= {variable: text for variable, text in self.overrides.items() if not _has(system, text)}
         return changing
@@ -282,7 +283,7 @@ class _Honouring:
             self.agreeing.append(first)
             return
         self.problems.append(
-            f"{first}: the first evaluation is after one interval, EVAL_ITER_SAMPLES={interval}; export the same "
+            f"{first}: the first evaluation comes after one interval, EVAL_ITER_SAMPLES={interval}; export the same "
             "number, or unset it"
         )
 
@@ -299,7 +300,7 @@ class _Honouring:
             limits.set_walltime(self.variables)
         else:
             self.variables.lines.append(
-                f"{limits}: not used, because only --on slurm and kubernetes end a job; sbatch takes --time"
+                f"{limits}: not used, because only jobs of --on slurm and kubernetes have a time limit"
             )
             return
         self.variables.lines += limits.warnings(self.variables.runs_as_typed(runs))
@@ -309,7 +310,7 @@ class _Honouring:
         if exported is None:
             return
         if self.place == "local" and not self.in_a_job:
-            self.variables.pass_over(exported, "these ranks start in no container of their own; see --on")
+            self.variables.pass_over(exported, "these ranks don't start in a container; see --on")
         else:
             self.variables.honour(exported, "the image")
 
@@ -335,7 +336,7 @@ class _Honouring:
                 )
 
     def _check_effects(self, system: System) -> None:
-        """Note each variable whose value isn't the run's: hyper-parameters scaled to another batch."""
+        """Report the variables whose values the run wouldn't have, because it scales them to another batch."""
         scaled = [override for override in self.overrides.values() if not _has(system, override)]
         if scaled:
             exported = ", ".join(override.origin for override in scaled)
@@ -347,7 +348,7 @@ class _Honouring:
             )
         if "BATCHSIZE" in self.overrides and system.layout.data != system.world_size:
             self.problems.append(
-                f"{self.overrides['BATCHSIZE'].origin} counts samples per GPU, and {system.name} splits the model over "
+                f"{self.overrides['BATCHSIZE'].origin} counts samples per GPU, but {system.name} splits the model over "
                 "GPUs (parallel); unset it, and give --set data.global_batch_size=N"
             )
 

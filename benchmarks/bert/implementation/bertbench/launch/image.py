@@ -1,8 +1,8 @@
-"""Write an image's name as the program that starts it reads it: CONT may be written for any of them.
+"""Write an image's name in the form that the program which starts it reads. CONT may have the form of any of them.
 
-docker names an image `registry.example.org/team/name:tag`. pyxis, by enroot, parts registry and name by #. apptainer
-reads a word without docker:// as a file, enroot takes nothing but a file. As in docker, a first part with a dot or a
-port, or localhost, is a registry; any other is a name on Docker Hub.
+docker names an image `registry.example.org/team/name:tag`. pyxis, which uses enroot, separates registry and name by #.
+apptainer takes a word without docker:// to be a file, and enroot takes only files. As in docker, a first part with a
+dot or a port, or localhost, is a registry; anything else is a name on Docker Hub.
 """
 
 import re
@@ -21,7 +21,7 @@ _PROGRAMS: dict[SlurmStarter, tuple[str, ...]] = {
     "apptainer": ("apptainer", "singularity"),
     "charliecloud": ("ch-run",),
 }
-"""Any of these programs shows that a machine has it."""
+"""Programs of which a machine needs any one."""
 _ANSWER_S = 10
 _IN_REGISTRY = re.compile(r"(docker://)?([^/#]*[.:][^/#]*|localhost)/([^#]+)")
 _FILES = (".sqsh", ".sif", ".img", ".simg", ".tar")
@@ -39,7 +39,7 @@ def starters_of(image: str) -> tuple[SlurmStarter, ...]:
 
 
 def can_start(starter: SlurmStarter) -> bool:
-    """Return whether this machine has what starts an image."""
+    """Return whether this machine can start images with `starter`."""
     match starter:
         case "pyxis":  # a plug-in, whose options srun lists
             return "--container-image" in _answer("srun", "--help")
@@ -50,7 +50,7 @@ def can_start(starter: SlurmStarter) -> bool:
 
 
 def _answer(*command: str) -> str:
-    """Return what a command prints; nothing if it fails or isn't here."""
+    """Return what a command prints; empty text if it fails or isn't installed."""
     try:
         done = subprocess.run(command, capture_output=True, text=True, check=True, timeout=_ANSWER_S)
     except (OSError, subprocess.SubprocessError):
@@ -59,9 +59,9 @@ def _answer(*command: str) -> str:
 
 
 def image_for(starter: Starter, image: str) -> str:
-    """Return the image as `starter` takes it; a file by its absolute path, which holds in any folder.
+    """Return the image in the form that `starter` takes; a file becomes an absolute path, valid in any folder.
 
-    Raises ConfigError if it is a file that isn't there, or one where an image's name is needed.
+    Raises ConfigError for a file that doesn't exist, and for a file if `starter` needs an image's name.
     """
     path = Path(image)
     looks_like_a_file = image.startswith(("/", ".", "~")) or image.endswith(_FILES) or path.exists()

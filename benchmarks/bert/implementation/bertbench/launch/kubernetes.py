@@ -1,4 +1,4 @@
-"""Kubernetes manifests from a system file: a Kubeflow TrainJob, or a JobSet where Kubeflow isn't installed.
+"""Write Kubernetes manifests from a system file: a Kubeflow TrainJob, or a JobSet where Kubeflow isn't installed.
 
 Sources: Kubeflow Trainer from 2.3 (trainer.kubeflow.org/v1alpha1, with runtimePatches), JobSet
 (jobset.x-k8s.io/v1alpha2). A site names its image and its volume claims in CONT, DATA_CLAIM and RUNS_CLAIM, and in RDMA
@@ -79,7 +79,7 @@ spec:
                         {name: runs, mountPath: /runs},
                         {name: shared-memory, mountPath: /dev/shm}$mount]
 """
-# One indexed Job with a pod a node; JobSet's headless service gives the first pod a name that resolves.
+# One indexed Job with one pod per node; JobSet's headless service gives the first pod a name that resolves.
 _JOB_SET = """\
 apiVersion: jobset.x-k8s.io/v1alpha2
 kind: JobSet
@@ -124,14 +124,14 @@ spec:
 
 
 def _time_limit_s(job: Job) -> int:
-    """Return the job's time limit: WALLTIME's, or the system's and the time to pull an image."""
+    """Return the job's time limit: that of WALLTIME, or else the system's plus the time to pull an image."""
     if job.variables.walltime is not None:
         return 60 * minutes_of(job.variables.walltime)
     return 60 * job.system.launch.walltime_minutes + _SPARE_SECONDS
 
 
 def _record(variables: Variables) -> str:
-    """Return the entry of a pod's environment that records the honoured variables; empty if only the site's are."""
+    """Return the entry of a pod's environment that records honoured variables, if there are any but the site's."""
     values = {name: value for name, value in variables.values.items() if name not in (*FOLDERS, "CONT")}
     return f"{{name: {RECORD}, value: {json.dumps(Variables(values).record())}}}" if values else ""
 
@@ -139,8 +139,8 @@ def _record(variables: Variables) -> str:
 def manifest(job: Job, kind: Kind) -> str:
     """Return the YAML of one run for `kubectl create -f -`.
 
-    A ConfigMap carries a user's own system file, with the files that it extends merged in. Raises ConfigError where
-    the site's settings name no image, and for a name that Kubernetes refuses.
+    A user's own system file goes into a ConfigMap, with the files that it extends merged in. Raises ConfigError if the
+    site's settings don't name an image, and for a name that Kubernetes refuses.
     """
     image = os.environ.get("CONT")
     if not image:
@@ -159,7 +159,7 @@ def manifest(job: Job, kind: Kind) -> str:
     if system.launch.device == "cuda":
         limits.append(f'nvidia.com/gpu: "{ranks_per_node}"')
     network_cards = _network_cards()
-    if network_cards is not None:  # a pod gets them by this limit
+    if network_cards is not None:  # this limit gives them to a pod
         limits.append(network_cards)
     name = _object_name(system.name, nodes)
     metadata = f"{{name: {_plain_or_quoted(name)}}}"
@@ -180,7 +180,7 @@ def manifest(job: Job, kind: Kind) -> str:
         nodes=nodes,
         ranks=ranks_per_node,
         limits=", ".join(limits),
-        capabilities="IPC_LOCK" if network_cards else "",  # network cards read memory that is pinned
+        capabilities="IPC_LOCK" if network_cards else "",  # network cards need pinned memory
         seconds=_time_limit_s(job),
         flow_variables=f", {record}" if record else "",
         block_variables=f"\n              - {record}" if record else "",
@@ -207,9 +207,9 @@ def _network_cards() -> str | None:
 
 
 def _object_name(system: str, nodes: int) -> str:
-    """Return the name of the job's objects. Raises ConfigError if its last pod's name would be no DNS label.
+    """Return the name of the job's objects. Raises ConfigError if its last pod's name wouldn't be a DNS label.
 
-    JobSet names pods <name>-node-0-<number>-<5 letters>, and both kinds end as a JobSet.
+    JobSet names pods <name>-node-0-<number>-<5 letters>, and a TrainJob becomes a JobSet, too.
     """
     name = re.sub("[_.]", "-", system.lower())
     pod = f"{name}-node-0-{nodes - 1}-abcde"
@@ -220,7 +220,7 @@ def _object_name(system: str, nodes: int) -> str:
         )
     if len(pod) > _LABEL_LENGTH:
         raise ConfigError(
-            f"{system}: its pods would be named like {pod}, {len(pod)} characters; Kubernetes takes {_LABEL_LENGTH}; "
+            f"{system}: its pods would be named like {pod}, {len(pod)} characters; Kubernetes allows {_LABEL_LENGTH}; "
             f"shorten the name of the system's file to {_LABEL_LENGTH - len(pod) + len(name)} characters"
         )
     return name
@@ -239,5 +239,5 @@ def _check(variable: str, value: str, pattern: str, expected: str) -> None:
 
 
 def _plain_or_quoted(name: str) -> str:
-    """Return a name for YAML, in quotes if YAML would take it for something else, as it does `true`, `on` and `12`."""
+    """Return a name for YAML, in quotes if YAML would read it as something else, such as `true`, `on` and `12`."""
     return name if yaml.safe_load(name) == name else json.dumps(name)

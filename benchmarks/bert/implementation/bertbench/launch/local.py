@@ -1,7 +1,7 @@
 """Start the ranks of one machine with torch's elastic agent (torchrun's engine), and print how they ended.
 
-After a rank dies, a new agent with a new store starts the ranks again, instead of the same agent: no key of the last
-attempt is left, and its exit codes decide whether there is another.
+After a rank dies, not the same agent but a new one, with a new store, starts the ranks again. So no key of the last
+attempt is left, and the exit codes of that attempt decide whether there is another.
 """
 
 import logging
@@ -38,11 +38,11 @@ from bertbench.run_files.json_files import metric_rows
 
 PREEMPTED = StoppedError.exit_code
 """Exit code of a run that SIGTERM or SIGUSR1 stopped; the scheduler may queue it again."""
-_SIGNALS_OF_TORCH = (signal.SIGINT, signal.SIGHUP, signal.SIGQUIT)  # not SIGNALS: its handler raises once more at each
+_SIGNALS_OF_TORCH = (signal.SIGINT, signal.SIGHUP, signal.SIGQUIT)  # not SIGNALS: `_stop` handles them
 _MORE_MEMORY = "give the job more, or raise data.gradient_accumulation_steps"
 
 ENOUGH = 3
-"""Deaths by one fault, without a new step, after which another restart is hopeless."""
+"""Number of deaths by the same fault, without a new step, after which another restart is hopeless."""
 # Signals by which the kernel or the C library ends a faulty program; all others come from outside.
 _OWN_FAULTS = {signal.SIGABRT, signal.SIGBUS, signal.SIGFPE, signal.SIGILL, signal.SIGSEGV, signal.SIGSYS}
 
@@ -63,7 +63,7 @@ class Death(NamedTuple):
     """An attempt that failed."""
 
     fault: str | None
-    """None: a signal from outside."""
+    """The fault; None for a signal from outside."""
     last_step: int
     """The last step that the run had recorded."""
 
@@ -71,12 +71,12 @@ class Death(NamedTuple):
 def agent_of(system: System) -> elastic_launch:
     """Return an agent that, called with arguments for Python, starts a process for each rank of this machine.
 
-    It raises ChildFailedError if a rank exits with another code than 0, and SignalException if this process gets a
-    signal, which it passes on to the ranks before it waits for them.
+    It raises ChildFailedError if a rank's exit code isn't 0. If this process gets a signal, it passes the signal on to
+    the ranks, waits for them, and raises SignalException.
     """
     for number in obeyed(SIGNALS):
         signal.signal(number, _stop)
-    # time for a snapshot; torch 2.11 ignores it and waits 30 s
+    # time for a snapshot; torch 2.11 ignores this variable and waits 30 s
     os.environ.setdefault("TORCH_ELASTIC_SHUTDOWN_TIMEOUT", str(system.launch.timeout_s))
     os.environ[LAUNCHER] = str(os.getpid())
     _set_threads(threads_per_rank(system.launch.ranks_per_node))
@@ -100,7 +100,7 @@ def agent_of(system: System) -> elastic_launch:
 
 
 def _set_threads(threads: int) -> None:
-    """Set the threads of ranks that are started from now on, and say which of a user's variables that replaces."""
+    """Set the number of threads of ranks that start from now on, and name the user's variables that this replaces."""
     for name in ("OMP_NUM_THREADS", "MKL_NUM_THREADS"):
         before = os.environ.get(name)
         if before and before != str(threads):
@@ -126,7 +126,10 @@ def run_ranks(system: System, arguments: list[str], files: ResultFiles, resumpti
 
 
 def run_once(system: System, words: list[str], files: ResultFiles) -> int:
-    """Run `bertbench` with these arguments on every rank of this machine, without restarts. Else as `run_ranks`."""
+    """Run `bertbench` with these arguments on every rank of this machine, without restarts.
+
+    Otherwise as `run_ranks`.
+    """
     return _exit_code(files, lambda: _attempt(agent_of(system), words))
 
 
@@ -146,7 +149,7 @@ def _exit_code(files: ResultFiles, attempts: Callable[[], Ended]) -> int:
 
 
 def _close_log_after(last: Ended, files: ResultFiles) -> None:
-    """Close the log. Raises RunError if that fails, unless a rank has printed why: on a full disk, both fail alike."""
+    """Close the log. Raises RunError if that fails, unless a rank has printed why: a full disk makes both fail."""
     try:
         close_log(files, last.reason)
     except RunError:
@@ -183,16 +186,16 @@ def _attempts(system: System, words: list[str], files: ResultFiles, resumption: 
 def _attempt(agent: elastic_launch, words: list[str]) -> Ended:
     killed_before = oom_kills()
     try:
-        agent("-P", "-m", "bertbench", *words)  # -P: a folder of this name may lie in the working directory
+        agent("-P", "-m", "bertbench", *words)  # -P: the working directory may have a folder of this name
         return Ended(0)
     except ChildFailedError as failed:
         return how_ended(failed.failures, oom_kills() > killed_before)
 
 
 def how_ended(failures: Mapping[int, ProcessFailure], out_of_memory: bool) -> Ended:
-    """Return how an attempt ended whose ranks failed: by the rank that knows most of the cause.
+    """Return how an attempt with failed ranks ended: what the rank says that knows most about the cause.
 
-    Others lost contact with it or ended with its cause, perhaps before it did; the agent stops the rest with SIGTERM.
+    Other ranks lost contact with it or ended with its cause, perhaps earlier; the agent stops the rest with SIGTERM.
     """
     rank = min(failures, key=lambda failed: (_knowledge(failures[failed]), failures[failed].timestamp))
     failure = failures[rank]
@@ -208,14 +211,14 @@ def how_ended(failures: Mapping[int, ProcessFailure], out_of_memory: bool) -> En
 
 
 def ended_by_signal(rank: int, number: signal.Signals, out_of_memory: bool) -> Ended:
-    """Return how a run ends whose rank was killed by a signal; `out_of_memory` as the kernel counts it."""
+    """Return how a run ends if a signal kills a rank; `out_of_memory` is whether the kernel counted such a kill."""
     killed = f"rank {rank} was killed by {number.name}"
     from_outside = number not in _OWN_FAULTS
     if number == signal.SIGKILL and out_of_memory:
         killed = f"{killed} for lack of memory; {_MORE_MEMORY}"
         from_outside = False
     if number == signal.SIGBUS:
-        killed = f"{killed}: a file that it maps, such as a shard, was cut or its disk failed; see `dmesg`"
+        killed = f"{killed}: a file that it maps, such as a shard, was truncated, or its disk failed; see `dmesg`"
     return Ended(RunError.exit_code, killed, outside=from_outside)
 
 
@@ -226,14 +229,14 @@ def _stop(number: int, frame: FrameType | None) -> None:
 
 
 def _knowledge(failure: ProcessFailure) -> tuple[bool, ...]:
-    """Return a sorting key: the ranks that know most of the cause come first.
+    """Return a sorting key: the ranks that know most about the cause come first.
 
-    A mistake of the user counts most, then another cause that a rank recorded, a kill, a stop, a kill by a stop.
+    A mistake of the user counts most, then another cause that a rank recorded, a kill, a stop, and a kill by a stop.
     """
     code = failure.exitcode
     killed = code < 0
     return (
-        code != TARGET_MISSED,  # a rank says so only after all have ended in order
+        code != TARGET_MISSED,  # a rank exits with it only after all ranks have ended normally
         code != BertbenchError.exit_code,
         not _reported(failure),
         not killed or -code in SIGNALS,
@@ -250,7 +253,7 @@ def _reported(failure: ProcessFailure) -> bool:
 def check_startable(system: System, elsewhere: str = "") -> None:
     """Raise RunError if the system can't start on this machine: too many nodes, too few GPUs, a port that is taken.
 
-    `elsewhere` says how to start it on several nodes; without it, as a run.
+    `elsewhere` says how to start it on several nodes; by default, it says how to start a run.
     """
     nodes = system.hardware.number_of_nodes
     if nodes > 1:
@@ -259,8 +262,8 @@ def check_startable(system: System, elsewhere: str = "") -> None:
             f"start it with `{launch} --on slurm` or `{launch} --on kubernetes`; or by hand with the lines that "
             "--dry-run prints"
         )
-        raise RunError(f"{system.name} has {nodes} nodes and this is one; {elsewhere}")
-    hardware_differences(system.hardware)  # raises if GPUs are missing; each node warns of the rest when it runs
+        raise RunError(f"{system.name} has {nodes} nodes, but this is one; {elsewhere}")
+    hardware_differences(system.hardware)  # raises if GPUs are missing; each node warns about the rest later
     check_gpus(system)
     if system.launch.port:
         _check_port(system.launch.port)
@@ -283,8 +286,8 @@ def _check_port(port: int) -> None:
 def close_log(files: ResultFiles, reason: str | None, again: bool = False) -> None:
     """Close the log of a run whose rank 0 could not, with the reason; remove the files of a run that never started.
 
-    `again`: the run will be restarted, and keeps its number if it never started. Raises RunError if the log can't be
-    read.
+    `again` means that the run will be restarted, and keeps its number if it never started. Raises RunError if the log
+    can't be read.
     """
     try:
         written = files.log.read_text(encoding="utf-8")
@@ -310,7 +313,7 @@ def _end_attempt(files: ResultFiles) -> None:
 
 
 def hopeless(deaths: Sequence[Death]) -> bool:
-    """Return whether the last death of a run is one too many by the same fault of its own, without a new step."""
+    """Return whether a run has died too often by the same fault of its own, without a new step in between."""
     steps = [death.last_step for death in deaths]
     first_after_new_step = steps.index(max(steps))
     kinds = [_kind_of_fault(death) for death in deaths[first_after_new_step:]]
@@ -318,5 +321,5 @@ def hopeless(deaths: Sequence[Death]) -> bool:
 
 
 def _kind_of_fault(death: Death) -> str | None:
-    """Return a fault without its numbers: the same for any rank and any waiting time."""
+    """Return a fault without its numbers, so that it is the same for any rank and any waiting time."""
     return None if death.fault is None else re.sub(r"\d+", "#", death.fault)

@@ -30,7 +30,7 @@ from bertbench.machine.provenance import provenance
 
 _CODE_FOLDERS = (PACKAGE, Path(compliance.__file__).parent)
 _SHOWN_DIGITS = 10
-"""Of a SHA-256 digest."""
+"""Number of digits of a SHA-256 digest that are shown."""
 _GB = 1e9
 
 _REDUCED_BYTES = {"cuda": 512 << 20, "cpu": 8 << 20}
@@ -41,7 +41,7 @@ _CLOCK_REPEATS = 5
 
 @dataclass(frozen=True)
 class Node:
-    """A node's facts, those that must be equal on all nodes included, and its own problems."""
+    """A node's facts, including those that must be the same on all nodes, and its own problems."""
 
     host: str
     ranks: list[int]
@@ -130,7 +130,7 @@ def _free_disk_bytes(problems: list[str]) -> int:
 
 
 def clock_offsets_s(world: World) -> list[float]:
-    """Return each rank's clock minus rank 0's, by rank, as exactly as ranks leave a barrier together."""
+    """Return each rank's clock minus rank 0's, by rank. The error is the time between ranks that leave a barrier."""
     rounds = []
     for _ in range(_CLOCK_REPEATS):
         world.barrier()
@@ -145,8 +145,8 @@ def clock_offsets_s(world: World) -> list[float]:
 def all_reduce_gbit(world: World, ranks: list[int] | None = None) -> float | None:
     """Return the bandwidth of an all-reduce over these ranks (default: all) in Gbit/s; None on other ranks.
 
-    It is counted as nccl-tests does ("bus bandwidth"): 2 (R - 1) / R of the bytes over the time, so that any number of
-    ranks compares with the links' rate. Every rank of the world must call it.
+    It is counted as in nccl-tests ("bus bandwidth"): 2 (R - 1) / R of the bytes divided by the time, which can be
+    compared with the links' rate for any number of ranks. Every rank of the world must call it.
     """
     group = distributed.group.WORLD if ranks is None else distributed.new_group(ranks)
     members = range(world.size) if ranks is None else ranks
@@ -168,7 +168,7 @@ def all_reduce_gbit(world: World, ranks: list[int] | None = None) -> float | Non
 
 
 def neighbours_gbit(world: World, nodes: list[list[int]]) -> float | None:
-    """Return the better of a node's bandwidths with its two neighbours: a bad node is slow with both.
+    """Return the better of a node's bandwidths with its two neighbours, because a bad node is slow with both.
 
     `nodes` holds each node's ranks. Returns None if there is only one node.
     """

@@ -36,8 +36,8 @@ def as_rank(system: System, ranks: Ranks) -> Iterator[World]:
     try:
         if ranks.size != system.world_size:
             raise RunError(
-                f"{ranks.size} ranks were started, {system.name} describes {system.world_size}; "
-                "start as many, or set hardware.number_of_nodes and launch.ranks_per_node"
+                f"{ranks.size} ranks were started, but {system.name} describes {system.world_size}; "
+                "start that many, or set hardware.number_of_nodes and launch.ranks_per_node"
             )
         launch = system.launch
         limits = Limits(launch.stall_timeout_s, launch.progress_timeout_s)
@@ -69,7 +69,7 @@ def as_rank(system: System, ranks: Ranks) -> Iterator[World]:
 
 
 def agreed_seed(world: World, seed: int | None) -> int:
-    """Return the seed on every rank: the one given, or one that rank 0 draws from the system's entropy."""
+    """Return the same seed on every rank: the one given, or one that rank 0 chooses at random."""
     return world.from_all(secrets.randbits(SEED_BITS) if seed is None else seed)[0]
 
 

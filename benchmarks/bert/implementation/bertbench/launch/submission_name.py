@@ -1,8 +1,8 @@
 """Read the name of a published submission's configuration, and find the system that comes with the project for it.
 
-`DGXA100_8x8x48x1` is 8 nodes of 8 GPUs, 48 samples per GPU in each of one gradient step. A name ends with what else its
-configuration does: `_pack` counts packed rows of 512 tokens for samples, `_clipafter` clips after the all-reduce, and
-`_open`, an ending of ours, is in the open division.
+`DGXA100_8x8x48x1` means 8 nodes of 8 GPUs with 48 samples per GPU and gradient step, and 1 gradient step. Endings say
+more: `_pack` counts packed rows of 512 tokens instead of samples, `_clipafter` clips after the all-reduce, and `_open`,
+which only bertbench uses, means the open division.
 """
 
 import re
@@ -26,10 +26,10 @@ class SubmissionName(NamedTuple):
     family: str
     nodes: int
     gpus: int
-    """On each node."""
+    """GPUs on each node."""
 
     micro_batch: int
-    """Samples of one gradient step on one GPU, or packed rows."""
+    """Samples, or packed rows, of one gradient step on one GPU."""
 
     steps: int
     packed: bool
@@ -62,28 +62,29 @@ class SubmissionName(NamedTuple):
         return self.micro_batch * self.steps * samples_of_an_entry
 
     def contradictions(self, system: System, set_by_arguments: Set[str]) -> list[str]:
-        """Return where the name says another number than the system that stands for it.
+        """Return the contradictions between the name and the system that stands for it.
 
-        An argument beats the name: settings in `set_by_arguments` aren't compared.
+        An argument overrides the name, so settings in `set_by_arguments` aren't compared.
         """
         problems = []
         variable = f"DGXSYSTEM={self.name} "
         resized = not set_by_arguments.isdisjoint({*BATCH_SETTINGS, *SHAPE.values()})
         if not resized and self.samples_per_gpu != system.local_batch:
             problems.append(
-                f"{variable}names {self.samples_per_gpu} samples per GPU and step, the run has {system.local_batch}; "
+                f"{variable}names {self.samples_per_gpu} samples per GPU and step, but the run has "
+                f"{system.local_batch}; "
                 f"export DGXSYSTEM={name_of(system)}, or BATCHSIZE as the name has it"
             )
         steps = system.data.gradient_accumulation_steps
         if "data.gradient_accumulation_steps" not in set_by_arguments and self.steps != steps:
             problems.append(
-                f"{variable}names {self.steps} gradient steps, the run has {steps}; export "
+                f"{variable}names {self.steps} gradient steps, but the run has {steps}; export "
                 f"DGXSYSTEM={name_of(system)}, or GRADIENT_STEPS as the name has it"
             )
         if "clip.mode" not in set_by_arguments and self.clips_after and system.clip.mode != "after":
             problems.append(
-                f"{variable}names clipping after the all-reduce, {system.name} clips {system.clip.mode} it; give --set "
-                "clip.mode=after, or SYSTEM by name"
+                f"{variable}names clipping after the all-reduce, but {system.name} clips {system.clip.mode} it; give "
+                "--set clip.mode=after, or SYSTEM by name"
             )
         return problems
 
@@ -91,7 +92,7 @@ class SubmissionName(NamedTuple):
 def name_of(system: System) -> str:
     """Return the name by which published submissions would call a system's configuration.
 
-    That is DGXSYSTEM's value where the system, or the one that was changed to be it, comes with the project.
+    DGXSYSTEM takes it if the system, or the one that it was changed from, comes with the project.
     """
     family = _family(system.name)
     if family.startswith("dgx"):
@@ -112,19 +113,19 @@ def shape_of(system: System) -> str:
 
 
 def _family(system_name: str) -> str:
-    """Return what a system is called but for its nodes and division: `dgxa100` of dgxa100_n8_open."""
+    """Return a system's name without its nodes and division: `dgxa100` for dgxa100_n8_open."""
     return re.sub(r"_n\d+(_open)?$", "", system_name)
 
 
 def plain_name(text: str) -> str:
-    """Return the system's name that DGXSYSTEM gives: of config_NAME.sh, a published configuration file, it is NAME."""
+    """Return the system's name that DGXSYSTEM gives: for config_NAME.sh, a published configuration file, it is NAME."""
     if not text.endswith(".sh") and not text.startswith("config_"):
         return text
     return Path(text).name.removeprefix("config_").removesuffix(".sh")
 
 
 def shipped_system(submission: SubmissionName) -> str:
-    """Return the system of these nodes and GPUs that comes with the project, closed unless the name says `_open`.
+    """Return the project's system with these nodes and GPUs, in the closed division unless the name ends with `_open`.
 
     Raises ConfigError if none does.
     """

@@ -1,6 +1,6 @@
 """Read the time limits that published configurations export: WALLTIME of a job, and WALLTIME_MINUTES of one run.
 
-A job's limit counts; without it, the job gets its runs' limits and SPARE_MINUTES.
+A job's limit counts if it is exported. Otherwise the job gets the sum of its runs' limits and SPARE_MINUTES.
 """
 
 import math
@@ -23,13 +23,13 @@ class TimeLimits:
         self._job_minutes = self._read(job_limit, minutes_of)
         run_minutes = self._read(run_limit, _whole_minutes)
         self._needed = None if run_minutes is None else runs * run_minutes + SPARE_MINUTES
-        """Minutes that a job of all runs takes."""
+        """Minutes that a job of all runs may take."""
 
     def __str__(self) -> str:
         return " and ".join(str(limit) for limit in (self._job_limit, self._run_limit) if limit is not None)
 
     def _read(self, exported: Exported | None, read: Callable[[str], int]) -> int | None:
-        """Return a limit in minutes; None if it isn't exported, or is malformed, which is noted."""
+        """Return a limit in minutes; None if it isn't exported, or if it is malformed, which is recorded."""
         if exported is None:
             return None
         try:
@@ -39,7 +39,7 @@ class TimeLimits:
             return None
 
     def set_walltime(self, variables: Variables) -> None:
-        """Let the job end after its limit, or else after those of its runs."""
+        """Let the job end after its own limit or, if it has none, after those of its runs."""
         if self._job_limit is not None and self._job_minutes is not None:
             variables.walltime = self._job_limit.value
             variables.honour(self._job_limit, f"the job ends after {self._job_minutes} minutes")
@@ -48,7 +48,7 @@ class TimeLimits:
             variables.honour(self._run_limit, f"the job ends after {self._needed} minutes")
 
     def warnings(self, runs_as_typed: str) -> Iterator[str]:
-        """Yield that the job may end before its runs do; `runs_as_typed` is what asks for their number."""
+        """Yield a warning if the job may end before its runs do; `runs_as_typed` is the text that asks for the runs."""
         if self._job_minutes is None or self._needed is None or self._job_minutes >= self._needed:
             return
         yield (

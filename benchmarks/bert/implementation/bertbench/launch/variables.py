@@ -1,7 +1,7 @@
 """List the variables that published submissions export: what each sets here, how its value is read, what became of it.
 
 `honour.py` acts on them, in the order of its `_Honouring.honour_all`. run.sub and run_with_docker.sh repeat the
-names; docs/running.md has the users' table. Loads neither torch nor pydantic.
+names; docs/running.md has the users' table. This file imports neither torch nor pydantic.
 """
 
 import json
@@ -19,7 +19,7 @@ FOLDERS = {"DATADIR": "data", "LOGDIR": "results"}
 """What is in these folders; common/paths.py finds them."""
 REFUSED = {
     "CHECKPOINTDIR": "published submissions read starting weights from it or write checkpoints to it; unset it: "
-    "--weights PATH names starting weights, and snapshots lie in LOGDIR, in the run's folder",
+    "--weights PATH names starting weights, and snapshots are written to the run's folder in LOGDIR",
     "CHECKPOINTDIR_PHASE1": "it names a folder of published weights; unset it: --weights PATH names a "
     "file of `bertbench checkpoint import`",
 }
@@ -28,18 +28,18 @@ NOT_READ = {
     "DATADIR_PHASE2_PACKED": "DATADIR names the folder of the data, data.path the dataset in it",
     "INIT_LOSS_SCALE": "--set precision.initial_loss_scale=N sets it where gradients pass through fp16",
     "EXTRA_PARAMS": "its options are settings here; `bertbench config show SYSTEM` prints them, --set changes one",
-    "MLPERF_SUBMITTER": "MLPERF_SUBMISSION_ORG names the submitter that logs have",
-    "MLPERF_SYSTEM_NAME": "MLPERF_SUBMISSION_PLATFORM names the system that logs have",
+    "MLPERF_SUBMITTER": "MLPERF_SUBMISSION_ORG names the submitter in the logs",
+    "MLPERF_SYSTEM_NAME": "MLPERF_SUBMISSION_PLATFORM names the system in the logs",
     "MLPERF_STATUS": "--set hardware.status=STATUS sets it",
     "MLPERF_DIVISION": "the system file names its division",
-    "MLPERF_CLUSTER_NAME": "no log has it",
+    "MLPERF_CLUSTER_NAME": "logs don't contain it",
     "MLPERF_RULESET": "`bertbench judge --ruleset R` chooses the rules",
 }
-SAMPLES_OF_A_ROW = 2  # by which published runs count a packed row, whatever is in it
+SAMPLES_OF_A_ROW = 2  # published runs count a packed row as two samples, whatever it holds
 
 
 def whole_number(least: int) -> Callable[[str], str]:
-    """Return a reader of whole numbers of at least `least`; it raises ValueError that says so for other text."""
+    """Return a reader of whole numbers of at least `least`; for other text, it raises ValueError that says so."""
 
     def read(text: str) -> str:
         if not re.fullmatch(r"[0-9]+", text) or int(text) < least:
@@ -113,17 +113,17 @@ SETTINGS = {
 }
 SHAPE = {"DGXNNODES": "hardware.number_of_nodes", "DGXNGPU": "launch.ranks_per_node"}
 TIME_LIMITS = ("WALLTIME", "WALLTIME_MINUTES")
-"""Of the whole job as sbatch takes it, and of one of its runs in minutes."""
+"""The limit of the whole job, as sbatch takes it, and that of one of its runs, in minutes."""
 BATCH_SETTINGS = ("data.local_batch", "data.global_batch_size")
 VARIABLES = (
     *SYSTEM_VARIABLES, *RUNS_VARIABLES, "SEED", *SHAPE, *TIME_LIMITS, *SETTINGS, "EVAL_ITER_START_SAMPLES", "CONT",
     *FOLDERS, *REFUSED, *NOT_READ,
 )  # fmt: skip
-"""All that is honoured, refused or named."""
+"""All variables that are honoured, refused, or named because they have no effect."""
 
 
 RECORD = "BERTBENCH_VARIABLES"
-"""Variable with what a launcher has honoured, URL-encoded: a comma or a blank would break Slurm's --export."""
+"""Variable with what a launcher has honoured, URL-encoded because a comma or a blank would break Slurm's --export."""
 
 
 class Exported(NamedTuple):
@@ -141,7 +141,7 @@ class Variables:
     """What became of the variables."""
 
     values: dict[str, str] = field(default_factory=dict)
-    """Those honoured, as they were exported; a run records them."""
+    """The honoured variables, as they were exported; a run records them."""
 
     lines: list[str] = field(default_factory=list)
     """What became of each, for the user."""
@@ -153,7 +153,7 @@ class Variables:
     """What gave the number of runs."""
 
     words: list[str] = field(default_factory=list)
-    """The arguments that they became, for `bertbench train`."""
+    """The arguments for `bertbench train` that they became."""
 
     def honour(self, exported: Exported, effect: str) -> None:
         """Record that a variable has this effect."""
@@ -161,7 +161,7 @@ class Variables:
         self.lines.append(f"{exported}: {effect}")
 
     def pass_over(self, exported: Exported, why: str) -> None:
-        """Say why a variable has no effect."""
+        """Record why a variable has no effect."""
         self.lines.append(f"{exported} is not used: {why}")
 
     def runs_as_typed(self, runs: int) -> str:
@@ -185,12 +185,12 @@ class Variables:
         return cls(dict(parse_qsl(record, errors="surrogateescape")))
 
     def same_for_all_ranks(self) -> dict[str, str]:
-        """Return those by which ranks would differ; a node may have folders of its own."""
+        """Return the variables that must be the same on all ranks; folders may differ between nodes."""
         return {name: value for name, value in self.values.items() if name not in FOLDERS}
 
 
 def differing(values_of_ranks: list[dict[str, str]]) -> Iterator[str]:
-    """Yield which variables differ between rank 0 and another rank."""
+    """Yield a line for each variable that differs between rank 0 and another rank."""
     first = values_of_ranks[0]
     names = {name for values in values_of_ranks for name in values}
     for name in sorted(names):
