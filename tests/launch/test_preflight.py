@@ -80,7 +80,7 @@ def test_a_node_with_other_data_a_wrong_clock_and_a_slow_network_is_named_with_e
     clock, network, data = second["problems"]
     assert "off rank 0's, but only 500 ms are allowed" in clock
     assert 69_000 < second["clock_offset_ms"] < 71_000
-    assert "the floor is 100000" in network
+    assert "at least 100000 is required" in network
     assert f"its data differ from 1 of 2 nodes: {second['data']}, not {first['data']}" in data
     assert len(report["problems"]) == 4
     assert report["problems"][1].startswith("node 1 (")

@@ -187,7 +187,7 @@ def test_a_wrong_or_contradicting_variable_is_one_error(
 NAMED = {
     "DGXSYSTEM=DGXA100_8x8x24x1": "DGXSYSTEM=DGXA100_8x8x24x1 names 24 samples per GPU and step, but the run has 48",
     "DGXSYSTEM=DGXA100_8x8x24x2": "names 2 gradient steps, but the run has 1",
-    "DGXSYSTEM=DGXA100_8x8x48x1_clipafter": "names clipping after the all-reduce, dgxa100_n8 clips before it",
+    "DGXSYSTEM=DGXA100_8x8x48x1_clipafter": "names clipping after the all-reduce, but dgxa100_n8 clips before it",
     "DGXSYSTEM=DGXH100_1x8x48x1": "DGXSYSTEM=DGXH100_1x8x48x1: no system of 1 nodes with 8 DGXH100 GPUs comes with",
     "DGXSYSTEM=dgxa100_n9": "DGXSYSTEM=dgxa100_n9: found no system 'dgxa100_n9'; did you mean dgxa100_n8?",
     "DGXSYSTEM=dgxa100_n8_open LR=1e-3": "LR=1e-3: dgxa100_n8_open scales it to its batch (scale_from_batch)",

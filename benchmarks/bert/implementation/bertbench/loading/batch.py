@@ -1,7 +1,7 @@
 """Read samples, check them, and gather them into one flat, unpadded batch: the only batch type there is.
 
 Samples are checked because a shard may have been damaged since `data verify`. The check is cheap and finds samples that
-no model could train on: sizes unlike the index, ids beyond the vocabulary, positions beyond the sample. It doesn't find
+no model could train on: sizes that differ from the index, ids and positions that are too large. It doesn't find
 a wrong but valid token; checksums do (`data verify`).
 Shapes: T tokens in the batch, S sequences, M masked tokens.
 """
@@ -26,7 +26,7 @@ from bertbench.model.sequences import Sequences
 if TYPE_CHECKING:  # benches make batches without h5py
     from bertbench.data.store.dataset import Dataset, MappedSamples
 
-_WARNINGS = 5  # of a rank; further samples are only counted
+_WARNINGS = 5  # per rank; further samples are only counted
 
 
 @dataclass(frozen=True)
@@ -34,7 +34,7 @@ class Batch:
     """S sequences, longest first, one after the other; nothing is padded."""
 
     tokens_T: Tensor
-    """int32, as segments and positions: half the bytes of int64."""
+    """int32, like segments and positions: half the bytes of int64."""
     segments_T: Tensor
     positions_T: Tensor
     sequences: Sequences
@@ -45,12 +45,12 @@ class Batch:
 
     @property
     def inputs(self) -> tuple[Tensor, Tensor, Tensor, Sequences, Tensor]:
-        """Arguments of `Bert.forward`."""
+        """Return the arguments of `Bert.forward`."""
         return self.tokens_T, self.segments_T, self.positions_T, self.sequences, self.masked_at_M
 
     @property
     def labels(self) -> Labels:
-        """Right answers of both heads."""
+        """Return the right answers for both heads."""
         return Labels(self.masked_labels_M, self.next_sentence_S)
 
     def to(self, device: torch.device) -> Batch:
@@ -79,7 +79,7 @@ class Batch:
 
     @property
     def tensors(self) -> tuple[Tensor, ...]:
-        """Its tensors, in the order of the fields."""
+        """Return its tensors, in the order of the fields."""
         return (
             self.tokens_T, self.segments_T, self.positions_T, self.sequences.cu_seqlens_S1,
             self.masked_at_M, self.masked_labels_M, self.next_sentence_S,
@@ -89,7 +89,7 @@ class Batch:
 def gather(samples: MappedSamples, ids: Integers, lengths: Integers, check: SampleCheck | None = None) -> Batch:
     """Read samples by id into a batch, longest first; `lengths` come from the index.
 
-    `check` checks them; raises DataError as it does.
+    `check` checks them and may raise DataError.
     """
     longest_first = ids[np.argsort(-lengths, kind="stable")]
     content = read_samples(samples, longest_first)
@@ -101,8 +101,8 @@ def gather(samples: MappedSamples, ids: Integers, lengths: Integers, check: Samp
 def read_samples(samples: MappedSamples, ids: Integers) -> Columns:
     """Read samples by id, in the order of the ids.
 
-    Each sample's field is copied as one slice: MLPerf has thousands of shards, and nearly every sample of a batch comes
-    from another one, so there is nothing to vectorise.
+    Each field of a sample is copied as one slice. MLPerf has thousands of shards, and nearly every sample of a batch
+    comes from a different one, so there is nothing to vectorise.
     """
     shard_of = samples.shards_of(ids)
     rows = ids - samples.first_ids[shard_of]
@@ -136,7 +136,7 @@ def _joined(fields: list[memoryview], dtype: type[np.integer]) -> Array:
 
 
 def batch_of(content: Columns) -> Batch:
-    """Make a batch of samples that come longest first."""
+    """Make a batch of samples that are sorted, longest first."""
     lengths_S = content.lengths
     sequences = Sequences.of(lengths_S)
     starts_S = sequences.cu_seqlens_S1[:-1].numpy()
@@ -201,8 +201,8 @@ class SampleCheck:
     def ensured(self, ids: Integers, content: Columns) -> Columns:
         """Return the samples of these ids as they were read, if they are valid.
 
-        Otherwise raise DataError that names the shard and the sample. With `skip`, instead replace each bad sample by
-        one of the same size with ignored labels: it takes the same time and has no weight in the loss.
+        Otherwise raise DataError that names the shard and the sample. With `skip`, replace each bad sample instead by
+        one of the same size with ignored labels, which takes the same time and has no weight in the loss.
         """
         entries = self._entries_N[ids]
         if not self._problem(content, entries):
@@ -224,7 +224,7 @@ class SampleCheck:
         return None if invalid is None else invalid.fault
 
     def _leave_out(self, sample: int, problem: str) -> None:
-        """Raise DataError for a bad sample, or warn of it and count it."""
+        """Raise DataError for a bad sample, or print a warning and count it."""
         folder = self._dataset.folder
         samples = self._dataset.map_samples()
         shard = int(samples.shards_of(np.array(sample)))
@@ -241,7 +241,7 @@ class SampleCheck:
 
 
 def _weightless(entry: Index) -> Columns:
-    """Return a sample of the size of one entry without labels."""
+    """Return a sample without labels, of the size that an index entry gives."""
     length = lengths_of(entry).item()
     masked = masked_of(entry).item()
     return Columns(

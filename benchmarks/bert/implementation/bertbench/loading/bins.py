@@ -1,9 +1,10 @@
-"""Plan the sizes of batches: the few of recorded steps and which of them a step takes, and those of a warm-up.
+"""Plan the sizes of batches: the few sizes of recorded steps, which of them a step takes, and those of a warm-up.
 
-A CUDA graph needs tensors of fixed sizes at fixed places, so all batches of a run are filled up to a few token budgets,
-its bins: tokens, masked tokens and sequences all follow from the budget.
-Ranks that replay graphs with a collective inside must replay the same graph. The index alone says how large every
-rank's samples are, so every rank takes the bin that holds the largest rank's.
+A CUDA graph needs tensors of fixed sizes at fixed places. So all batches of a run are filled up to a few token budgets,
+its bins. The numbers of tokens, masked tokens and sequences all follow from the budget.
+
+Ranks that replay graphs with a collective inside must replay the same graph. Every rank knows the sizes of all ranks'
+samples from the index, so every rank takes the bin that holds the largest rank's samples.
 Shapes: R ranks, P parts of several steps.
 """
 
@@ -22,10 +23,10 @@ from bertbench.loading.filler import Bin, fill_to, filled_size, size_of
 from bertbench.loading.sampler import RankStep, Sampler
 from bertbench.model.options import SIZE_STEP
 
-_STEPS = 128  # whose sizes are counted: their deviation is known to 6 %
-# Budgets in standard deviations from the mean, 25 of them: filler is an eighth of a deviation in the mean.
+_STEPS = 128  # steps whose sizes are counted, which gives their standard deviation to within 6 %
+# 25 budgets, in standard deviations from the mean. On average, filler is an eighth of a standard deviation.
 _DEVIATIONS = np.linspace(-2.0, LARGEST_DEVIATIONS, 25)
-_MORE_MASKED = 2  # a sample: 15 % of its tokens are masked, but at least one
+_MORE_MASKED = 2  # more masked tokens per sample than the mean: 15 % of the tokens are masked, but at least one
 
 
 class Bins:
@@ -34,7 +35,7 @@ class Bins:
     def __init__(self, parts: Sequence[Bin], longest: int) -> None:
         """Make bins for parts like these, whose samples have at most `longest` tokens.
 
-        More parts of the same kind may be larger; four standard deviations above the mean still fit.
+        Other parts of the same kind may be larger; sizes up to four standard deviations above the mean still fit.
         """
         self.longest = longest
         tokens_P = np.array([part.tokens for part in parts])
@@ -53,19 +54,19 @@ class Bins:
         )
 
     def smallest_for(self, part: Bin) -> Bin | None:
-        """Return the smallest bin that holds a part of this size and what fills it up; None if all are too small."""
+        """Return the smallest bin that holds a part of this size and its filler; None if all are too small."""
         for size in self.all:
             if self.holds(size, part):
                 return size
         return None
 
     def fill(self, batch: Batch) -> Batch:
-        """Return the batch, still in main memory, at the size of the smallest bin that holds it, if there is one."""
+        """Fill a batch in main memory up to the smallest bin that holds it; without one, return it as it is."""
         size = self.smallest_for(size_of(batch))
         return batch if size is None else fill_to(batch, size)
 
     def holds(self, size: Bin, part: Bin) -> bool:
-        """Return whether a part and what fills it up fit into a bin."""
+        """Return whether a part and its filler fit into a bin."""
         filler = size.sequences - part.sequences
         has_room = part.tokens + filler <= size.tokens and part.masked <= size.masked
         return has_room and filler >= self._filler(size.tokens)
@@ -85,7 +86,7 @@ def _rounded(size: float) -> int:
 
 @dataclass(frozen=True)
 class BinSampler(Sampler):
-    """Plan the bins of a step's parts beside its samples."""
+    """Plan the bins of a step's parts in addition to its samples."""
 
     bins: Bins
 
@@ -101,10 +102,10 @@ class BinSampler(Sampler):
         return cls(sampler.dataset, sampler.planner, sampler.parts, sampler.normalize, Bins(parts, longest))
 
     def step(self, step: int, rank: int) -> RankStep:
-        """Return rank `rank`'s part of a step, with the size of each of its parts.
+        """Return rank `rank`'s share of a step, with the size of each of its parts.
 
-        A step's last part sends gradients: all ranks give it one size, that of the bin which holds the largest of them.
-        Where no bin does, all ranks leave it as it is, and compute it without a graph. Earlier parts send nothing.
+        A step's last part sends gradients, so all ranks give it the same size: the bin that holds the largest rank's.
+        If no bin does, all ranks leave it as it is, and compute it without a graph. Earlier parts send nothing.
         """
         planned = super().step(step, rank)
         *earlier, _ = planned.parts
@@ -114,14 +115,14 @@ class BinSampler(Sampler):
 
 
 def largest_last_part(sampler: Sampler, plan: StepPlan) -> Bin:
-    """Return a size that holds the last part of any rank, with as few tokens as that takes.
+    """Return the size with the fewest tokens that holds the last part of every rank.
 
-    Ranks with fewer samples get more filler sequences, of a token each at least: so the most samples count together
-    with the most tokens beyond one a sample.
+    Ranks with fewer samples get more filler sequences, each with at least one token. So the size is the largest number
+    of samples, plus the largest number of tokens that a rank has beyond one per sample.
     """
     assigned = plan.assigned
     counts_R = assigned.counts()
-    last_R = counts_R // np.minimum(sampler.parts, counts_R)  # as `np.array_split` has it: earlier parts get the rest
+    last_R = counts_R // np.minimum(sampler.parts, counts_R)  # as in `np.array_split`: earlier parts get the remainder
     tokens_R = _last_sums(sampler.dataset.lengths(assigned.ids_S), assigned, last_R)
     masked_R = _last_sums(sampler.dataset.masked(assigned.ids_S), assigned, last_R)
     sequences = int(last_R.max())
@@ -136,7 +137,7 @@ def _last_sums(values_S: Integers, shares: Shares, last_R: Integers) -> Integers
 
 
 def plan_bins(sampler: Sampler, steps: int, longest: int) -> BinSampler:
-    """Return the sampler of a run of `steps` steps that are recorded; `longest` is the model's number of positions."""
+    """Return the sampler of a run of `steps` recorded steps; `longest` is the model's number of positions."""
     return BinSampler.of(sampler, range(min(steps, _STEPS)), longest)
 
 
@@ -158,7 +159,7 @@ def longest_part(sampler: Sampler, steps: Iterable[int]) -> Integers:
 
 
 def planned_sizes(sampler: Sampler, rank: int, steps: range) -> Iterator[Bin]:
-    """Yield sizes of a rank's filled batches in these steps that show every size of a product; reads no sample."""
+    """Yield sizes of a rank's filled batches in these steps, enough for all sizes of products; read no sample."""
     sizes_of_products: set[tuple[str, int]] = set()
     for step in steps:
         for part in sampler.step(step, rank).parts:

@@ -1,8 +1,9 @@
 """Round a batch up to one of few sizes, with tokens that no loss reads.
 
-Compiled code and oneDNN products are built for the sizes that they meet: 64 between powers of 2. `bins.py` chooses the
-sizes of recorded steps.
-Filler tokens are sequences of their own, so real ones never attend to them, and they have no labels.
+Compiled code and oneDNN products are built for each size that they meet. With this, there are 64 sizes between powers
+of 2. `bins.py` chooses the sizes of recorded steps.
+
+Filler tokens are sequences of their own, so real tokens never attend to them, and they have no labels.
 Shapes: as in batch.py; F filler sequences, N samples of a dataset.
 """
 
@@ -23,7 +24,7 @@ from bertbench.model.sequences import Sequences
 Fill = Callable[[Batch], Batch]
 """Rounds a batch in main memory up to the sizes that its step is built for."""
 
-_SIZES_AN_OCTAVE = 64  # so 1/64 of a batch is filler at most, 1/128 on average, from 1,024 tokens on
+_SIZES_AN_OCTAVE = 64  # so from 1,024 tokens on, at most 1/64 of a batch is filler, and 1/128 on average
 
 
 class Bin(NamedTuple):
@@ -42,7 +43,7 @@ def static_size(count: int) -> int:
 
 
 def fill_of(system: System) -> Fill:
-    """Return how a run's batches are filled: to static sizes where its code is built for them, else not at all."""
+    """Return how a run fills its batches: up to static sizes if its code is built for them, else not at all."""
     return filled if system.fills_batches else unfilled
 
 
@@ -54,7 +55,8 @@ def unfilled(batch: Batch) -> Batch:
 def filled(batch: Batch) -> Batch:
     """Fill a batch in main memory up to static sizes: of its tokens, and of the tokens that the heads read.
 
-    The heads read masked tokens and each sequence's first; as filler they read the last token repeatedly.
+    The heads read the masked tokens and the first token of each sequence; as filler, they read the last token
+    repeatedly.
     """
     longest = batch.sequences.longest
     size = filled_size(size_of(batch), longest)
@@ -96,8 +98,8 @@ def _longer(tensor: Tensor, more: int, value: int) -> Tensor:
 def fill_to(batch: Batch, size: Bin) -> Batch:
     """Return a batch that has exactly these sizes, with filler that no loss reads.
 
-    Filler sequences have a token each at least, so the heads find each one's first token; the masked-token head reads
-    the last token again and again.
+    Each filler sequence has at least one token, so that the heads find its first token. The masked-token head reads the
+    last token repeatedly.
     """
     count = size.sequences - len(batch.next_sentence_S)
     least, one_more = divmod(size.tokens - len(batch.tokens_T), count)

@@ -1,4 +1,4 @@
-"""Open a run's data before its clock starts: metadata only, checked against its model and division."""
+"""Open a run's data before its clock starts: read only metadata, and check that it fits the model and the division."""
 
 import os
 import shlex
@@ -16,7 +16,8 @@ from bertbench.data.store.manifest import Manifest, SplitName
 def open_data(system: System) -> tuple[Dataset, Dataset]:
     """Open the training and the evaluation split: metadata only, off the clock.
 
-    Raises DataError if data is missing, all of it at once, or damaged, and ConfigError if it doesn't fit the model.
+    Raises DataError if data is damaged or missing (the message names all that is missing), and ConfigError if it
+    doesn't fit the model.
     """
     if missing := _missing_datasets(system):
         raise DataError("\n".join(missing))
@@ -35,19 +36,19 @@ def _require_closed_data(training: Dataset, evaluation: Dataset) -> None:
     remedy = "use MLPerf's data (docs/data.md), or set hardware.division to open"
     if len(evaluation) != EVALUATION_SAMPLES:
         raise ConfigError(
-            f"{evaluation.folder}: found {len(evaluation):,} evaluation samples, the closed division expects "
+            f"{evaluation.folder}: found {len(evaluation):,} evaluation samples, but the closed division expects "
             f"{EVALUATION_SAMPLES:,} (rule closed-evaluation-set); {remedy}"
         )
     predicted = max_predictions(Manifest.read(training.folder))
     if predicted not in (None, MAX_PREDICTIONS):
         raise ConfigError(
-            f"{training.folder}: found up to {predicted} predictions in a sample, the closed division expects "
+            f"{training.folder}: found up to {predicted} predictions in a sample, but the closed division expects "
             f"{MAX_PREDICTIONS} (rule closed-predictions); {remedy}"
         )
 
 
 def missing_inputs(system: System) -> list[str]:
-    """Return the datasets and the weights that a run needs and that aren't there, each with the commands that make it.
+    """Return the datasets and the weights that a run needs but lacks, each with the commands that make it.
 
     TEXT and INPUT in a command are MLCommons' downloaded folders (docs/cluster.md).
     """
@@ -101,7 +102,7 @@ def open_split(system: System, name: SplitName) -> Dataset:
     entries = Manifest.read(folder).tokenizer.vocab_size
     if entries > system.model.vocab_size:
         raise ConfigError(
-            f"{folder}: the vocabulary has {entries:,} entries, model.vocab_size is {system.model.vocab_size:,}; "
+            f"{folder}: the vocabulary has {entries:,} entries, but model.vocab_size is {system.model.vocab_size:,}; "
             f"raise model.vocab_size to at least {entries:,}"
         )
     if folder == data_folder(system.data.path):
@@ -109,7 +110,7 @@ def open_split(system: System, name: SplitName) -> Dataset:
     split = Dataset.open(folder, name)
     if split.split.longest > system.model.max_positions:
         raise ConfigError(
-            f"{folder}: the longest {name} sample has {split.split.longest} tokens, model.max_positions is "
+            f"{folder}: the longest {name} sample has {split.split.longest} tokens, but model.max_positions is "
             f"{system.model.max_positions}; raise it to at least {split.split.longest}"
         )
     return split
@@ -140,7 +141,7 @@ def recipe_differences(system: System, folder: Path) -> list[str]:
 
 
 def max_predictions(manifest: Manifest) -> int | None:
-    """Return how many tokens of a sample are predicted at most; None where the samples came from elsewhere."""
+    """Return the largest number of predicted tokens in a sample; None if the samples came from elsewhere."""
     recipe = manifest.request.get("recipe", {})
     if recipe.get("name") == "mlperf":
         return MAX_PREDICTIONS

@@ -1,4 +1,4 @@
-"""Load batches ahead: a thread plans, gathers and sends the next steps while the device computes this one."""
+"""Load batches ahead: a thread plans, gathers and sends the next steps while the device computes the current one."""
 
 import sys
 import time
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from bertbench.loading.sample_exchange import SampleExchange
 
 STEPS_AHEAD = 2
-"""Steps that are planned beyond the one that a rank works on."""
+"""Number of steps that are planned beyond the one on which a rank works."""
 _LONG_WAIT_S = 1.0
 _WARN_EVERY_S = 60.0
 
@@ -42,20 +42,20 @@ class LoadedStep(NamedTuple):
 
     parts: list[LoadedPart]
     load_efficiency: float
-    """Mean over largest load of all ranks, by the cost model: the share of the step in which no rank waits; where
-    ranks are of different speeds, of their work in seconds."""
+    """The mean load of a rank divided by the largest, by the cost model: the share of the step in which the average
+    rank works. If ranks differ in speed, the load is their work in seconds."""
     skipped: int = 0
-    """Samples left out as damaged."""
+    """Number of samples that were left out because they are damaged."""
     load: float = 0.0
     """Cost of this rank's samples, by the cost model."""
     wait_ms: float = 0.0
     """How long the step waited for its samples."""
     counts: BatchCounts | None = None
-    """Tokens of all ranks' samples; None where the step's operations aren't counted."""
+    """Tokens of all ranks' samples; None if the step's operations aren't counted."""
 
 
 class _LoadingStep(NamedTuple):
-    """A step, and what its loading in the thread will return."""
+    """A step, and the future result of loading it in the thread."""
 
     step: int
     loaded: Future[LoadedStep]
@@ -64,8 +64,9 @@ class _LoadingStep(NamedTuple):
 class Loader:
     """Read one rank's batches ahead of its steps, in a thread.
 
-    `exchange` gathers the samples that a group of ranks has drawn: all its ranks must iterate alike, since they load
-    each step together. `startup` gets marks of the first step: planned, its shards open.
+    `exchange` gathers the samples that a group of ranks has drawn. All ranks of the group must iterate over the same
+    steps, because they load each step together. `startup` gets two marks in the first step: when it is planned, and
+    when its shards are open.
     """
 
     def __init__(
@@ -90,7 +91,7 @@ class Loader:
         self._next_warning = time.monotonic()
 
     def steps(self, steps: range) -> Iterator[LoadedStep]:
-        """Yield each of `steps` in order. Raises errors of reading, DataError for an invalid sample."""
+        """Yield each of `steps` in order. Raises the errors of reading, and DataError for an invalid sample."""
         with ThreadPoolExecutor(1, "loader", use_device, (self._device,)) as thread:
             ahead: deque[_LoadingStep] = deque()
             for step in steps:
@@ -125,7 +126,7 @@ class Loader:
         )
 
     def _filled(self, batches: list[Batch], sizes: list[Bin | None] | None) -> list[Batch]:
-        """Fill batches up to their planned sizes, or, where none are planned, as the run's code needs it."""
+        """Fill batches up to their planned sizes or, if none are planned, as the run's code needs them."""
         if sizes is None:
             return [self._fill(batch) for batch in batches]
         filled = []
@@ -134,7 +135,7 @@ class Loader:
         return filled
 
     def _open_shards(self, planned: RankStep) -> None:
-        """Open the files that this rank's first samples lie in."""
+        """Open the files that contain this rank's first samples."""
         shares = planned.plan.assigned if self._exchange is None else planned.plan.drawn
         shards = np.unique(self._samples.shards_of(shares.of(self._rank)))
         for number in shards.tolist():
@@ -158,7 +159,7 @@ class Loader:
         return batches
 
     def _wait_for(self, loading: _LoadingStep) -> LoadedStep:
-        """Wait for a loaded step, in the training thread, and warn of a slow disk."""
+        """Wait for a loaded step, in the training thread, and warn if it takes long."""
         began = time.monotonic()
         with in_phase(DATA_WAIT):
             loaded = loading.loaded.result()
@@ -171,7 +172,7 @@ class Loader:
                 file=sys.stderr,
                 flush=True,
             )
-        if self._copy_stream is not None:  # computing waits for the copies and keeps their memory until it is done
+        if self._copy_stream is not None:  # computing waits for the copies, and keeps their memory until it is done
             computing = torch.cuda.current_stream(self._device)
             computing.wait_stream(self._copy_stream)
             for loaded_part in loaded.parts:
@@ -180,12 +181,12 @@ class Loader:
 
 
 def rows_longest_first(rows: Integers, lengths: Array) -> Integers:
-    """Return the rows in the order in which a batch has its samples: the longest first, equal ones as they were."""
+    """Return the rows in the order of a batch: by length, longest first; rows of equal length keep their order."""
     return rows[np.argsort(-lengths[rows], kind="stable")]
 
 
 def use_device(device: torch.device) -> None:
-    """Make the rank's GPU this thread's: by default the thread would open a context of 0.5 GiB on the first GPU."""
+    """Let this thread use the rank's GPU: by default, it would open a context of 0.5 GiB on the first GPU."""
     if device.type == "cuda":
         torch.cuda.set_device(device)
 

@@ -1,6 +1,6 @@
 """Measure ranks' speeds during warm-up and the run; `planned` assigns each rank work in proportion to its speed.
 
-Steps wait for the slowest rank: with equal work, one rank at half speed doubles every step.
+Steps wait for the slowest rank. If all ranks have equal work, one rank at half speed doubles the time of every step.
 """
 
 import sys
@@ -16,14 +16,15 @@ from bertbench.config import System
 from bertbench.distributed.world import World
 from bertbench.loading.loader import STEPS_AHEAD, LoadedStep, Loader
 
-# a processor quota lets a rank run at full speed at the start of each 0.1 s; 2 s are off by half of that, 2.5 % at most
+# a processor quota lets a rank run at full speed at the start of each 0.1 s; a measurement of 2 s is off by at most
+# half of that, 2.5 %
 _BURST_S, _RATE_S = 0.2, 2.0
 
 
 def at_measured_speeds(
     loader: Loader, system: System, world: World, speeds: Speeds, passes_per_s: float, clock: PhaseClock
 ) -> "Loader | RebalancingLoader":
-    """Return the loader of ranks that work at `speeds`, from `auto` those measured in the warm-up. Collective.
+    """Return the loader for ranks that work at `speeds`; `auto` sets these to those measured in warm-up. Collective.
 
     `clock` measures them again during the run, if the system asks for it.
     """
@@ -36,7 +37,7 @@ def at_measured_speeds(
 
 
 def passes_per_s(take_pass: Callable[[], None], world: World) -> float:
-    """Return this rank's forward and backward passes a second, while all ranks run theirs for two seconds."""
+    """Return this rank's forward and backward passes per second, while all ranks run theirs for two seconds."""
     world.barrier()
     _rate(take_pass, world, _BURST_S)
     return _rate(take_pass, world, _RATE_S)
@@ -54,10 +55,10 @@ def _rate(take_pass: Callable[[], None], world: World, seconds: float) -> float:
 
 
 class RebalancingLoader:
-    """Measure the ranks' speeds every `every` steps by `clock`, and change `speeds` from the first unplanned step.
+    """Measure the ranks' speeds every `every` steps with `clock`, and change `speeds` from the first unplanned step on.
 
     Every rank must take the same steps. All of a rank's own time counts, including work that doesn't depend on its
-    share, such as the update: so ranks converge to equal time per step, not per sample.
+    share, such as the update. So the ranks' times converge per step, not per sample.
     """
 
     def __init__(self, loader: Loader, every: int, speeds: Speeds, world: World, clock: PhaseClock) -> None:
@@ -73,16 +74,16 @@ class RebalancingLoader:
         self._begin()
         for steps_taken, loaded in enumerate(self._loader.steps(steps), start=steps.start + 1):
             yield loaded
-            self._load += loaded.load  # the caller has taken this step: it asks for the next
+            self._load += loaded.load  # the caller asks for the next step, so it has taken this one
             if steps_taken % self._every == 0:
                 self._measure(steps_taken)
 
     def _measure(self, steps_taken: int) -> None:
-        """Change the speeds by what each rank worked since the last measurement. Collective."""
+        """Change the speeds according to each rank's work since the last measurement. Collective."""
         rates = self._world.from_all(self._load / (self._worked_ms() - self._begun_ms))
         shares = self._speeds.at(steps_taken)
         total = sum(rates)
-        # halfway, by ratio: a rank under a quota looks fast until it has used it up, then slow
+        # change them halfway, by ratio: a rank under a quota looks fast until it has used the quota up, and then slow
         mixed = tuple(float((share * rate / total) ** 0.5) for share, rate in zip(shares, rates, strict=True))
         self._speeds.change(steps_taken + STEPS_AHEAD, mixed)
         self._begin()

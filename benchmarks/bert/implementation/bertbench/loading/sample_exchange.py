@@ -1,6 +1,6 @@
-"""Exchange drawn samples between ranks: one all-gather a step, of 16-bit words.
+"""Exchange drawn samples between ranks: one all-gather of 16-bit words per step.
 
-The index gives each rank's number of words, so ranks don't exchange sizes; all send the largest number.
+The index gives each rank's number of words, so ranks don't exchange sizes. All ranks send the largest number of words.
 The exchange runs in the loader's thread, ahead of the step, in a process group of its own.
 """
 
@@ -16,7 +16,7 @@ from bertbench.distributed.collectives import all_gather
 
 
 class SampleExchange:
-    """All-gathers drawn samples over a group of consecutive ranks; every rank of it must take the same steps."""
+    """All-gathers drawn samples in a group of consecutive ranks; every rank of it must take the same steps."""
 
     def __init__(self, dataset: Dataset, group: distributed.ProcessGroup) -> None:
         self._dataset = dataset
@@ -24,7 +24,7 @@ class SampleExchange:
         self._ranks = distributed.get_process_group_ranks(group)
 
     def gathered(self, plan: StepPlan, mine: Columns) -> tuple[Integers, Columns]:
-        """Return all samples that the group has drawn, with their ids; `mine` are this rank's."""
+        """Return all samples that the group has drawn, with their ids; `mine` are those of this rank."""
         words_R = words_sent(self._dataset.entries_N, plan.drawn)[self._ranks]
         most = int(words_R.max())
         packed = _packed(mine)

@@ -1,6 +1,6 @@
-"""Plan one rank's part of a step: its samples, split into accumulation parts, and the weights of their losses.
+"""Plan one rank's share of a step: its samples, split into accumulation parts, and the weights of their losses.
 
-The index is enough: no samples are read, and ranks don't communicate.
+This needs only the index: no samples are read, and ranks don't communicate.
 Shapes: R ranks.
 """
 
@@ -36,7 +36,7 @@ class Part:
 
 @dataclass(frozen=True)
 class RankStep:
-    """One rank's part of a step, as all ranks plan it."""
+    """One rank's share of a step; every rank can plan it."""
 
     plan: StepPlan
     """The samples of all ranks."""
@@ -49,8 +49,8 @@ class RankStep:
     counts: BatchCounts
     """Tokens of all ranks' samples, for the model's operations."""
     sizes: list[Bin | None] | None = None
-    """The recorded size that each part is filled up to, None for a part that no recorded size holds; None for a run
-    without recorded steps."""
+    """The recorded size up to which each part is filled, or None for a part that no recorded size holds. The list is
+    None for a run without recorded steps."""
 
 
 @dataclass(frozen=True)
@@ -63,7 +63,7 @@ class Sampler:
     normalize: Normalize
 
     def step(self, step: int, rank: int) -> RankStep:
-        """Return rank `rank`'s part of a step counted from 0."""
+        """Return rank `rank`'s share of a step; steps count from 0."""
         plan = self.planner.plan(step)
         loads_R = self.planner.loads(plan)
         efficiency = self.planner.efficiency(loads_R, step)
@@ -96,12 +96,15 @@ class Sampler:
         return Bin(tokens, masked, len(part.ids))
 
     def pieces(self, ids: Integers) -> list[Integers]:
-        """Return the ids of each part."""
+        """Split a rank's ids into those of each part."""
         return np.array_split(ids, min(self.parts, len(ids)))
 
 
 def make_speeds(system: System) -> Speeds | None:
-    """Return the ranks' speeds by the system file, equal until `auto` measures them; None if all ranks are alike."""
+    """Return the ranks' speeds as the system file gives them; with `auto`, they are equal until they are measured.
+
+    Returns None if all ranks count as equal.
+    """
     match system.launch.rank_speeds:
         case None:
             return None
