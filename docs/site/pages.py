@@ -1,4 +1,4 @@
-"""Hook of mkdocs: add the pages that are not in docs/, and mend the links that leave it.
+"""Hook of mkdocs: add the pages that are not in docs/, and fix the links that leave it.
 
 README.md, results/README.md, compliance/README.md and CHANGELOG.md become pages, and `bertbench report` draws one of
 results/. Links between pages stay links. A link to another file of the repository leads to GitHub where

@@ -6,7 +6,7 @@
     run = bertbench.run_training(system, seed=1)
     print(run.status, run.time_to_train_s, bertbench.judge_log(run.log).verdict)
 
-docs/python.md is a notebook of all functions. Whatever a person can mend raises BertbenchError, with the text that the
+docs/python.md is a notebook of all functions. Whatever a user can fix raises BertbenchError, with the text that the
 commands print. A name is imported as it is used: `import bertbench` doesn't load torch.
 
 docs/architecture.md has the map of the packages, which are internal: they may change between releases.

@@ -10,7 +10,7 @@ _READ_BY_LIBRARIES = (
     "BERTBENCH_", "CUDA_", "GLOO_", "KMP_", "LOGLEVEL", "MKL_", "NCCL_", "OMP_", "PYTORCH_", "TORCH", "TRITON_",
 )  # fmt: skip
 """Prefixes of variables that a library or this program reads. torch reads dozens, some while it is imported."""
-_FIRST_LETTERS = 300  # of an error's text that are searched; an error about TORCH_LOGS goes on to list all names
+_FIRST_LETTERS = 300  # of an error's text that are searched; an error about TORCH_LOGS then lists all names
 
 TARGET_MISSED = 3
 """Exit code of a run that ended normally without reaching its target."""

@@ -74,12 +74,12 @@ def unreadable(path: Path, error: OSError, otherwise: str) -> str:
 
 def unwritable(path: Path, error: OSError, elsewhere: str) -> str:
     """Return the message about a path that can't be written; `elsewhere` says how to name another place."""
-    mending = _REMEDIES.get(error.errno or 0)
-    if mending is None:
-        mending = elsewhere
+    advice = _REMEDIES.get(error.errno or 0)
+    if advice is None:
+        advice = elsewhere
     elif error.errno not in _OF_ANY_PLACE:
-        mending = f"{mending}, or {elsewhere}"
-    return f"{path}: cannot be written ({system_reason(error)}); {mending}"
+        advice = f"{advice}, or {elsewhere}"
+    return f"{path}: cannot be written ({system_reason(error)}); {advice}"
 
 
 def uncaught(error: OSError) -> str | None:

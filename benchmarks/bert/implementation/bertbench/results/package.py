@@ -75,7 +75,7 @@ def build(
                 raise RefusedPackageError(f"the judge fails the package, so nothing was written:\n{text}")
     except OSError as error:
         raise PackageError(
-            f"{out}: cannot be made ({error.filename or out}: {system_reason(error)}); mend that, or name another --out"
+            f"{out}: cannot be made ({error.filename or out}: {system_reason(error)}); fix that, or name another --out"
         ) from error
     return judge_package(out, ruleset)
 
