@@ -169,7 +169,7 @@ def test_an_index_that_doesn_t_fit_its_files_is_one_error(model: Path) -> None:
     for changed, expected in (
         (
             {first: "../model-00001-of-00003.safetensors"},
-            "names '../model-00001-of-00003.safetensors', expected files of",
+            "names '../model-00001-of-00003.safetensors', expected files in",
         ),
         ({first: str(model / "x.safetensors")}, "x.safetensors', expected files in its own folder"),
         ({first: ""}, "names '', expected files in its own folder"),

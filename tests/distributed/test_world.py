@@ -74,7 +74,7 @@ def try_to_join() -> str:
     [
         (5, (0, 2, 3), {}, "3 of 5 ranks arrived within 3 s; missing: ranks 1, 4 of 5"),
         (3, (0, 1, 1), {}, "rank 1 of 3 was started twice"),
-        (2, (0, 1), {"WORLD_SIZE": "3", "LOCAL_WORLD_SIZE": "3"}, "ranks, another with"),
+        (2, (0, 1), {"WORLD_SIZE": "3", "LOCAL_WORLD_SIZE": "3"}, "ranks, another one with"),
         (2, (1,), {}, "rank 1 of 2 could not meet the others at 127.0.0.1"),
     ],
 )

@@ -109,7 +109,7 @@ def named(tmp_path: Path, name: str) -> str:
     [
         ("8nodes", "can't name a job '8nodes'; a name must begin with a letter"),
         ("cluster_", "can't name a job 'cluster-'"),
-        ("c" * 49, "64 characters; Kubernetes takes 63; shorten the name of the system's file to 48 characters"),
+        ("c" * 49, "64 characters; Kubernetes allows 63; shorten the name of the system's file to 48 characters"),
     ],
 )
 @pytest.mark.parametrize("more", [["--dry-run"], []])
@@ -216,7 +216,7 @@ def test_run_with_docker_starts_a_container_for_each_run(
 
 
 MISTAKES = [
-    (2, "dgxa100_n2 --on docker", "", "has 2 nodes, docker starts one"),
+    (2, "dgxa100_n2 --on docker", "", "has 2 nodes, but docker starts only one"),
     (2, "cpu_demo --on kubernetes --runs 2", "", "on kubernetes a job is one run"),
     (2, "cpu_demo --on slurm --result x", "", "set LOGDIR to choose where"),
     (1, "cpu_demo --close /nowhere/result_0.txt", "", "/nowhere/result_0.txt: cannot be read"),

@@ -169,5 +169,5 @@ def test_a_folder_that_cannot_be_written_is_one_clear_line(log: Path, tmp_path: 
     pytest.importorskip("tensorboard")
     (tmp_path / "out").write_text("a file")
     (complaint,) = printed("track", log, "--to", "tensorboard", "--out", tmp_path / "out", code=1).splitlines()
-    assert "tensorboard refused it" in complaint
+    assert "tensorboard couldn't record it" in complaint
     assert "name another folder with --out" in complaint

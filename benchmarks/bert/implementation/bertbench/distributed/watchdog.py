@@ -74,7 +74,7 @@ class _Heartbeat(NamedTuple):
     host: str
     place: Place
     finished: int | None
-    """The last step that the GPU has finished; None on a CPU, where a step has finished when the main thread returns."""
+    """The last step that the GPU has finished; None on a CPU, where steps don't run ahead."""
     line: str
     """The line of our code at which the main thread is."""
 
