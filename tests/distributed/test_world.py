@@ -250,7 +250,7 @@ def test_a_rank_takes_its_gpu_or_the_only_one_that_its_launcher_shows(monkeypatc
     devices = Devices(monkeypatch, count=8)
     assert take_device("cuda", 5) == torch.device("cuda", 5)
     alone = Devices(monkeypatch, count=1)
-    with pytest.raises(RunError, match="local rank 5 needs GPU 5, found 1"):
+    with pytest.raises(RunError, match="local rank 5 needs GPU 5, but found 1"):
         take_device("cuda", 5)
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "5")  # as srun --gpus-per-task=1 does
     assert take_device("cuda", 5) == torch.device("cuda", 0)

@@ -1,7 +1,7 @@
 """Model the cost of a sequence: a linear term for matrix products, a quadratic one for attention.
 
-Terms are those of model/shape.py: per token, per pair of tokens, per token that the vocabulary's head reads. For a
-sequence of n tokens:
+model/shape.py gives the operations per token, per pair of tokens, and per token that the vocabulary's head reads. A
+sequence of n tokens costs:
 
     BERT      token n + masked 0.1493 n + 2 pair n^2      the head reads masked tokens only
     causal    token n + masked n        + 2 pair n^2 / 2  the head reads all tokens; attention reads earlier tokens only

@@ -1,4 +1,4 @@
-"""Choose the samples of a step: compute this part of an epoch's order, without an array of the epoch's length.
+"""Choose the samples of a step: compute its part of the epoch's order, without an array for the whole epoch.
 
 Shapes: N samples in the dataset, B samples in the global batch, K steps in a window.
 """
@@ -14,8 +14,8 @@ from bertbench.common.errors import ConfigError
 from bertbench.common.seeding import derive, permuted
 from bertbench.data.store.columns import Index, Integers, lengths_of
 
-# Samples that are stratified together. Among 2^18 random samples, a stratum's share differs from its share of the
-# dataset by 0.1 %. Planning them takes 30 ms, once every 16 steps at a global batch of 16,384.
+# Samples that are stratified together. In 2^18 random samples, a stratum's share is within 0.1 % of its share of the
+# dataset. Planning them takes 30 ms, once every 16 steps at a global batch of 16,384.
 _WINDOW = 1 << 18
 
 

@@ -1,4 +1,4 @@
-"""Pack sequences into rows of fixed length, at most three per row. It is the usual way to balance, for comparison.
+"""Pack sequences into rows of fixed length, at most three per row. This is the usual way to balance, for comparison.
 
 Shapes: R ranks, P rows of a window.
 """
@@ -57,7 +57,7 @@ class PackedOrder:
 
     The rows of a window come in random order. Rows that don't fill the window's last step join the next window. To find
     a step, all windows before it must be packed, so resuming far into an epoch takes 0.4 s per million samples. The
-    number of samples varies by step. Its mean is the global batch size, except that rows aren't divided.
+    number of samples varies by step. On average it is the global batch size, up to rounding to whole rows.
     """
 
     def __init__(self, entries_N: Index, global_batch_size: int, seed: int, ranks: int, row_length: int) -> None:

@@ -10,7 +10,7 @@ import numpy as np
 from bertbench.data.store.columns import Integers
 
 LARGEST_DEVIATIONS = 4.0
-"""Standard deviations above the mean at which a run's largest part is assumed: one part in 30,000 is larger."""
+"""A run's largest part is taken to be this many standard deviations above the mean; one part in 30,000 is larger."""
 
 
 def in_parts(share: Integers, parts: int) -> list[Integers]:

@@ -198,7 +198,7 @@ BYTES_OF_WORD = 2
 
 
 def words_sent(entries_N: Index, shares: Shares) -> Integers:
-    """Return the 16-bit words that hold each rank's samples in an exchange: [R].
+    """Return the number of 16-bit words that hold each rank's samples in an exchange: [R].
 
     Token ids, masked positions and their labels take a word each; segments and pair labels take half a word.
     """

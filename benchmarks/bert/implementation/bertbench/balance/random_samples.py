@@ -47,7 +47,7 @@ def draw_lengths(count: int, seed: int, shares: Floats | None = None) -> Integer
 
 
 def predictions(lengths: Integers) -> Integers:
-    """Return the masked tokens of sequences of these lengths: 15 %, at least 1, at most 76."""
+    """Return the number of masked tokens in sequences of these lengths: 15 %, at least 1, at most 76."""
     return np.clip(np.rint(_LENGTHS_PER_PREDICTION * lengths), 1, _MOST_PREDICTIONS).astype(np.int64)
 
 

@@ -73,7 +73,7 @@ def open_hugging_face(place: Path) -> Origin:
 def _tensors_of(folder: Path) -> Path:
     """Return the file with a model's tensors, or the index of several files.
 
-    Raises CheckpointError for unusual names.
+    Raises CheckpointError if the names are unusual.
     """
     for name in (_TENSORS, f"model{_INDEX_END}", *_PICKLES):
         if exists(folder / name, CheckpointError):

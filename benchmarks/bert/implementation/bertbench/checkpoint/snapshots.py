@@ -130,7 +130,7 @@ class Snapshots:
         from bertbench.checkpoint.state_files import read_state  # noqa: PLC0415
 
         random = self._random_state()
-        # a snapshot of an older version lacks newer options; it was taken with what are their defaults
+        # a snapshot of an older version lacks newer options; it was taken with their defaults
         parallel = {**Parallel().model_dump(), **meta.config.get("parallel", {})}
         same_ranks = meta.ranks == self._world.size and parallel == self._system.parallel.model_dump()
         read_state({**trainer.state(), **(random if same_ranks else {})}, path, self._group)

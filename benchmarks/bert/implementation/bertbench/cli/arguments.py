@@ -226,7 +226,7 @@ def system_of(arguments: argparse.Namespace) -> "System":
             return load_finetuning(arguments.system, arguments.overrides)
         system = load_system(arguments.system, arguments.overrides)
     except ConfigError:
-        # that a setting which isn't read doesn't fit the others is no help: report first that it isn't read
+        # whether an unread setting fits the others doesn't matter: report first that it isn't read
         for declared in _declared(arguments):
             check_overrides(arguments.overrides, declared)
         raise

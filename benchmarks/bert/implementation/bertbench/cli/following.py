@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from bertbench.report.run_state import RunState
 
 _EVERY_S = 1.0
-_OWN_WIDTH = 120  # if the output is no terminal and COLUMNS is not set
+_OWN_WIDTH = 120  # if the output isn't a terminal and COLUMNS isn't set
 _LONGEST_REASON = 300
 
 
@@ -163,7 +163,7 @@ def track(arguments: argparse.Namespace) -> int:
 
     logs = [log for path in arguments.runs for log in run_logs(path)]
     for log in logs:
-        read_events(log)  # raises CannotJudge if it is no log: there is nothing to record
+        read_events(log)  # raises CannotJudge if it isn't a log and there is nothing to record
     check_installed([arguments.to])
     out = arguments.out or folder_of(arguments.to, runs_folder())
     followed = [FollowedRun(log) for log in logs]

@@ -1,4 +1,4 @@
-"""The command `launch`: one or more runs of a system, on this machine, by Slurm, docker or Kubernetes."""
+"""Define the command `launch`: one or more runs of a system, on this machine or with Slurm, docker or Kubernetes."""
 
 import argparse
 import time

@@ -255,7 +255,7 @@ def _quotas(text: str, edges: tuple[int, ...], batches: list[int]) -> tuple[int,
 
 
 def _with_quotas(balances: dict[str, "Balance"], quotas: tuple[int, ...]) -> dict[str, "Balance"]:
-    """Return the balances, each stratified one followed by a copy with quotas. Raises ConfigError if none is."""
+    """Return the balances, each stratified one followed by a copy with quotas. Raises ConfigError without any."""
     from bertbench.balance.plan import STRATIFIED
 
     with_quotas = {}

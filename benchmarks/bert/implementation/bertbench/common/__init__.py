@@ -1,1 +1,1 @@
-"""Hold what all packages share: errors, paths, random streams, progress, phases, atomic files. Imports none of them."""
+"""Hold what all packages share: errors, paths, random streams, progress, phases, and atomic files. Import none."""

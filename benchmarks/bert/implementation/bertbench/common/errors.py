@@ -63,7 +63,7 @@ def system_reason(error: OSError) -> str:
 
 
 def refused_variable(error: BaseException) -> str | None:
-    """Return a line about the environment variable that an error names, or whose value it quotes; None if none."""
+    """Return a line about the environment variable that an error names or whose value it quotes; else None."""
     text = str(error)[:_FIRST_LETTERS]
     for name, value in sorted(os.environ.items()):
         if not name.startswith(_READ_BY_LIBRARIES):

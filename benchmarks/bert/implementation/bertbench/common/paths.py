@@ -26,7 +26,7 @@ def data_folder(path: str) -> Path:
 
 
 def cache_folder() -> Path:
-    """Return the user's cache folder, with what later runs then needn't measure or compile again."""
+    """Return the user's cache folder, which saves later runs from measuring and compiling again."""
     return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "bertbench"
 
 

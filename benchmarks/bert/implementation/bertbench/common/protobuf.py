@@ -13,7 +13,7 @@ VARINT = 0
 FIXED64 = 1
 BYTES = 2
 FIXED32 = 5
-MAX_VARINT_BYTES = 10  # of 64 bits, 7 a byte
+MAX_VARINT_BYTES = 10  # for 64 bits, 7 in each byte
 _MASK_DELTA = 0xA282EAD8
 
 

@@ -1,4 +1,4 @@
-"""What MLPerf's closed division fixes; a closed system that deviates is refused with the name of the rule.
+"""Define what MLPerf's closed division fixes; a closed system that deviates is refused with the name of the rule.
 
 Sources: training_rules.adoc of mlcommons/training_policies, sections on divisions, hyper-parameters and optimizers,
 random numbers, data traversal order, and quality; values are those of the reference (mlcommons/training, BERT). A

@@ -14,11 +14,11 @@ class WindowOptions:
     """How a question and its context become sequences."""
 
     max_seq_length: int
-    """Tokens of a sequence: [CLS] question [SEP] window of the context [SEP]."""
+    """Maximum number of tokens in a sequence: [CLS] question [SEP] window of the context [SEP]."""
     doc_stride: int
     """Tokens from the start of a window to the start of the next."""
     max_query_length: int
-    """Most tokens of a question; further ones are cut off."""
+    """Maximum number of tokens in a question; further ones are cut off."""
     lower_case: bool
 
 
@@ -33,8 +33,8 @@ class Finetune(Section):
     """Number of parts in which a rank computes its features of a step. Raise it where memory is short. A pipeline has
     `parallel.microbatches` instead."""
     optimizer: OptimizerName = "adam"
-    """Update rule. `adam` is the AdamW that BERT was published with, and corrects the moments' bias. The section
-    `optimizer` has the settings of muon, the kernels (`impl`) and ZeRO-1 (`sharded`)."""
+    """Update rule. `adam` is AdamW as in BERT's publication, but with bias correction. The section `optimizer` has the
+    settings of muon, the kernels (`impl`) and ZeRO-1 (`sharded`)."""
     learning_rate: PositiveFloat = 3e-5
     """Rate at the end of warm-up; it falls to 0 at the last step."""
     warmup_fraction: Fraction = 0.1
@@ -54,14 +54,15 @@ class Finetune(Section):
     max_norm: PositiveFloat = 1.0
     """Largest norm of a gradient, like `clip.max_norm` in pre-training."""
     max_seq_length: Annotated[int, Field(ge=8, le=512)] | None = None
-    """Most tokens of a sequence (default: 384, or model.max_positions if that is less)."""
+    """Maximum number of tokens in a sequence (default: 384, or model.max_positions if that is less)."""
     doc_stride: Count | None = None
     """Tokens from the start of a window of the context to the start of the next (default: 128, or a third of
     max_seq_length if that is less)."""
     max_query_length: Count | None = None
-    """Most tokens of a question; further ones are cut off (default: 64, or half of max_seq_length if that is less)."""
+    """Maximum number of tokens in a question; further ones are cut off (default: 64, or half of max_seq_length if that
+    is less)."""
     max_answer_length: Count = 30
-    """Most tokens of an answer. Raise it for questions with long answers."""
+    """Maximum number of tokens in an answer. Raise it for questions with long answers."""
     n_best: Count = 20
     """Number of candidate answers to each question that are written to a file."""
     null_score_threshold: float = 0.0

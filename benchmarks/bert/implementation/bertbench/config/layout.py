@@ -28,7 +28,7 @@ def bubble_share(pipeline: int, microbatches: int, virtual_stages: int = 1) -> f
 
 
 def vocabulary_rows(vocabulary: int, tensor: int, place: int) -> range:
-    """Return the rows of the word embeddings that rank `place` of `tensor` ranks holds: the last one has the rest."""
+    """Return the rows of the word embeddings that rank `place` of `tensor` ranks holds: the last holds the rest."""
     rows_of_a_rank = -(-vocabulary // tensor)
     begin = min(place * rows_of_a_rank, vocabulary)
     return range(begin, min(begin + rows_of_a_rank, vocabulary))

@@ -146,7 +146,7 @@ def schema() -> str:
         },
         **properties,
     }
-    content["required"] = []  # a base file may leave anything to those that extend it
+    content["required"] = []  # a base file may leave any setting to the files that extend it
     return json.dumps(content, indent=2) + "\n"
 
 

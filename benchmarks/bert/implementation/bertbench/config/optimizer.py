@@ -176,7 +176,7 @@ class Sync(Section):
 class LearningRate:
     """Learning rate by step (mlcommons/training, BERT reference).
 
-    The step counted n from 0 is s = n + first_step. While s - start_warmup_step < warmup_steps, the rate is
+    Step n, counted from 0, has the number s = n + first_step. While s - start_warmup_step < warmup_steps, the rate is
     base * (s - start_warmup_step) / warmup_steps. After that, with d = decay_from_step, it is
     end + (base - end) * (1 - (s - d) / (decay_steps - d)), and end beyond decay_steps.
     In the reference, d and end are 0: the decay is not shifted by the warm-up, so the rate falls where warm-up ends. In

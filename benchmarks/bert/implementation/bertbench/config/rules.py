@@ -16,7 +16,7 @@ from bertbench.config.settings import Settings
 Condition = Callable[[Settings], bool]
 
 Rule = Callable[[Settings], str | None]
-"""Returns what is wrong between settings, with the remedy; None if they follow the rule, which is its name."""
+"""Returns what is wrong between settings, with the remedy; None if nothing is. The function's name states the rule."""
 
 
 @dataclass(frozen=True)

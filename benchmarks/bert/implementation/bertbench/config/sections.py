@@ -100,7 +100,7 @@ class Launch(Section):
     takes."""
     max_restarts: NonNegativeInt = 0
     """How many times all ranks are restarted from the last snapshot after one dies (docs/reliability.md). Set it for
-    runs of hours, together with `checkpoint.every_steps`."""
+    runs that take hours, together with `checkpoint.every_steps`."""
 
     rank_speeds: Literal["auto"] | tuple[PositiveFloat, ...] | None = None
     """Relative speed of each rank: `data.balance` planned assigns work in proportion. `auto` measures the speeds before
@@ -116,7 +116,7 @@ class Power(Section):
     measure: bool = False
     """Sample RAPL, NVML and IPMI on every node that has them. Set it to report energy."""
     hz: Annotated[float, Field(ge=1, le=100)] = 2.0
-    """Readings per second; MLPerf asks for at least one. Raise it for runs of seconds."""
+    """Readings per second; MLPerf asks for at least one. Raise it for runs that take only seconds."""
     conversion_efficiency: Annotated[float, Field(gt=0, le=1)] = 1.0
     """Efficiency of the power supply. Readings are multiplied by it; set it where the meter is on the AC side."""
     interconnect_watts: NonNegativeFloat | None = None
@@ -269,8 +269,8 @@ class Schedule(Section):
     `warmup_steps`: from step `warmup_steps`, even if warm-up starts before step 0 and so ends earlier, as in the
     published runs of arXiv 2402.02447; the rate then rises above `optimizer.learning_rate` where warm-up ends."""
     first_step: Literal[0, 1] = 0
-    """Number of the first step in the formula. 0: the step counted s from 0 takes rate(s), as in the MLPerf reference.
-    1: it takes rate(s + 1), as in the published runs of NVIDIA and of arXiv 2402.02447."""
+    """Number of the first step in the formula. With 0, step s, counted from 0, has rate(s), as in the MLPerf reference.
+    With 1, it has rate(s + 1), as in the published runs of NVIDIA and of arXiv 2402.02447."""
     warmup_steps: NonNegativeInt = 0
     """Number of steps in which the rate rises from 0. Raise it where the first steps diverge."""
     start_warmup_step: int = 0

@@ -105,7 +105,8 @@ class FailureReport:
 def report_to_launcher(cause: str) -> None:
     """Write the cause for torch's elastic agent, if it started this process; only the first cause is kept."""
     if path := os.environ.get(_ERROR_FILE):
-        with suppress(OSError), Path(path).open("x", encoding="utf-8") as file:  # or the exit code must suffice
+        # on a full disk, the exit code must suffice
+        with suppress(OSError), Path(path).open("x", encoding="utf-8") as file:
             json.dump({"message": cause, "timestamp": int(time.time())}, file)
 
 

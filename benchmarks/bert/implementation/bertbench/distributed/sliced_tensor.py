@@ -24,7 +24,7 @@ class Rectangle(NamedTuple):
 
 
 def rectangles(shape: Sequence[int], start: int, flat: Tensor) -> Iterator[Rectangle]:
-    """Yield views of `flat` as rectangles of a tensor of `shape`, whose elements from `start` on it holds."""
+    """Yield rectangles of a tensor of `shape` as views of `flat`, which has its elements from `start` on."""
     if len(shape) == 1:
         yield Rectangle((start,), flat)
         return

@@ -38,9 +38,9 @@ class Limits(NamedTuple):
     """How long a rank may stall, in seconds."""
 
     silent_s: float
-    """Without a heartbeat."""
+    """Seconds without a heartbeat."""
     progress_s: float
-    """At one place, with heartbeats."""
+    """Seconds at one place, with heartbeats."""
 
     @property
     def device_s(self) -> float:

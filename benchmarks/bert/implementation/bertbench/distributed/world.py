@@ -51,7 +51,7 @@ class World:
     failure: FailureReport
     watchdog: Watchdog
     shared: SharedMemory | None = None
-    """Sums for small groups of CPU ranks on one machine; None if torch's collectives sum."""
+    """What sums tensors for a small group of CPU ranks on one machine; None if torch's collectives do."""
 
     @property
     def rank(self) -> int:
@@ -144,7 +144,8 @@ def join(
     if bind_cores or (device_kind == "cpu" and hasattr(os, "sched_getaffinity")):
         # before the process group, whose threads inherit the cores of the thread that starts them
         _share_cores(ranks, device, store, bind_cores)
-    timeout = timedelta(seconds=max(timeout_s, limits.progress_s + limits.silent_s))  # the watchdog is first
+    # longer than the watchdog's limits, so that the watchdog ends the run and names the rank that stalls
+    timeout = timedelta(seconds=max(timeout_s, limits.progress_s + limits.silent_s))
     options = None
     if device_kind == "cuda":  # NCCL's collectives get priority over the computation that they overlap
         options = distributed.ProcessGroupNCCL.Options(is_high_priority_stream=True)

@@ -43,8 +43,8 @@ def finetune(
 ) -> list[dict[str, float | None]]:
     """Train for `finetune.epochs` and return each one's scores.
 
-    training/train.py describes what the same seed repeats: a run on a CPU to the bit, and on CUDA apart from the order
-    of atomic additions. `system` comes from `load_finetuning`; the trainer is that of pre-training.
+    The same seed repeats a run to the bit on a CPU, and apart from the order of atomic additions on CUDA
+    (training/train.py). `system` comes from `load_finetuning`; the trainer is that of pre-training.
 
     Rank 0 writes to `files`, which is None on other ranks. Raises RunError, DataError or CheckpointError; if the
     clock has started, the log then ends with `aborted`.

@@ -21,7 +21,7 @@ _PROGRAMS: dict[SlurmStarter, tuple[str, ...]] = {
     "apptainer": ("apptainer", "singularity"),
     "charliecloud": ("ch-run",),
 }
-"""Programs of which a machine needs any one."""
+"""The programs that start an image in each way; a machine needs any one of them."""
 _ANSWER_S = 10
 _IN_REGISTRY = re.compile(r"(docker://)?([^/#]*[.:][^/#]*|localhost)/([^#]+)")
 _FILES = (".sqsh", ".sif", ".img", ".simg", ".tar")

@@ -77,7 +77,7 @@ def _fraction(text: str) -> str:
 
 
 def _text(text: str) -> str:
-    return json.dumps(text, ensure_ascii=False)  # a bare number would not be a text
+    return json.dumps(text, ensure_ascii=False)  # without quotes, a number would not be text
 
 
 def _folder(text: str) -> str:

@@ -46,7 +46,7 @@ class Conversion:
 
 
 def input_files(paths: Sequence[Path], file_format: Format) -> tuple[Path, ...]:
-    """Return the files at `paths`, in order; a folder stands for its HDF5 files, or for all its files if TFRecords.
+    """Return the files at `paths`, in order; a folder stands for its HDF5 files or, for TFRecords, all its files.
 
     A folder's files are sorted by name.
 

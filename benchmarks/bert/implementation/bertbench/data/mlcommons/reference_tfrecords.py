@@ -58,7 +58,7 @@ def published_bytes(manifest: Manifest) -> dict[str, int]:
 
 
 def size_differences(files: Sequence[ReferenceFile], expected: dict[str, int]) -> list[str]:
-    """Return a line for each file that differs from its published size; all 500 parts together count as one file."""
+    """Return a line for each file whose size isn't the published one; all 500 parts together count as one file."""
     sizes = {file.name: file.bytes for file in files}
     if expected and sizes.keys() == set(map(published.part_name, range(published.TEXT_PARTS))):
         sizes["all parts"] = sum(sizes.values())

@@ -1,4 +1,4 @@
-"""Make a dataset from input files, each by itself: workers take one file after the other, a restart only missing ones.
+"""Make a dataset from input files: workers convert one file after the other, and a restart makes only missing parts.
 
 The shards of a file count as finished once a small file lists them. Both are in a hidden folder next to the dataset.
 """

@@ -85,7 +85,7 @@ def _document_samples(
 
 def _unrelated(documents: list[Document], index: int, length: int, random: Random) -> list[int]:
     """Return sentences from a random place of another document, until they have at least `length` tokens."""
-    for _ in range(10):  # in the end, a document may be paired with itself, such as the only one
+    for _ in range(10):  # it may still be the document itself, for example the only one
         other = random.randint(0, len(documents) - 1)
         if other != index:
             break
