@@ -77,7 +77,7 @@ def balance() -> Picture:
     series: dict[str, list[tuple[float, float]]] = {}
     for row in rows:
         series.setdefault(row["method"], []).append((row["batch"], row["efficiency"]))
-    description = "Simulated load efficiency of 1,024 GPUs against samples a GPU, by method"
+    description = "Simulated load efficiency of 1,024 GPUs against samples per GPU, by method"
     efficiency = Axis("load efficiency: mean load / largest load", high=1.0)
     figure = lines(description, series, Axis("samples a GPU", log2=True), efficiency)
     return Picture(_alone(figure, series, 140), description)
