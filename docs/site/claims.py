@@ -129,7 +129,8 @@ def _optimizer_claims() -> Rows:
     evaluations = min(
         arm["samples_to_target"] / batches[arm["batch"]]["evaluation.interval_samples"] for arm in arms.values()
     )
-    yield ["Optimizers: evaluations to the target", f"{evaluations:.0f}", str(seeds), "smallest mean of a configuration", *where]
+    least = "smallest mean of a configuration"
+    yield ["Optimizers: evaluations to the target", f"{evaluations:.0f}", str(seeds), least, *where]
     edges = sum(len(tuned["at_edge"]) for tuned in study["tuned"])
     values = sum(len(arm["values"]) for arm in arms.values())
     yield ["Optimizers: tuned values at the edge of their range", f"{edges} of {values}", "-", "counted", *where]
