@@ -98,7 +98,7 @@ class Parallel(Section):
     the ranks of a node. Set it where one layer is too large for a GPU."""
     sequence: bool = False
     """Split LayerNorms, dropout and residuals of every layer by tokens over the ranks of `tensor`. Activations shrink,
-    and ranks send no more than without. Set it with `tensor` above 1."""
+    and ranks send about as much as before. Set it with `tensor` above 1."""
     pipeline: Count = 1
     """Number of ranks that share the layers, one after the other. Set it where a model doesn't fit in a node's GPUs."""
     schedule: PipelineSchedule = "1f1b"

@@ -36,11 +36,11 @@ class MuonSettings(Section):
 
 
 class OptimizerSettings(Section):
-    """The optimizer; the closed division allows LAMB only."""
+    """The optimizer; the closed division allows only LAMB."""
 
     name: OptimizerName
-    """Update rule (docs/optimizers.md): `lamb` for large batches, `adam` for small ones, `muon` to need the fewest
-    samples."""
+    """Update rule (docs/optimizers.md): `lamb` in the closed division, and with published values for large batches;
+    `adam` as the usual baseline; `muon` to try something newer."""
     learning_rate: PositiveFloat
     """Rate at the end of warm-up. Change it with the global batch, or let `scale_from_batch` do so."""
     beta1: Fraction = 0.9

@@ -230,7 +230,8 @@ class Data(Section):
     """How a global batch is drawn and assigned to ranks (docs/balance.md): `planned` assigns it by cost and exchanges
     nothing; `none` assigns consecutive samples of the random order. Change it to compare methods."""
     equal_counts: bool = False
-    """Give every rank the same number of samples (planned, planned_local), which `loss.normalize` rank needs."""
+    """Give every rank the same number of samples (planned, planned_local). `loss.normalize` rank needs this, and so
+    does the closed division."""
     deal: RowOrder = "snake"
     """How samples are assigned if `balance` sorts them. `raster`: every row from the first rank to the last. `snake`:
     the direction changes with every row."""
