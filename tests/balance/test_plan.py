@@ -67,9 +67,9 @@ def test_the_global_batch_doesn_t_depend_on_ranks() -> None:
 def test_a_method_whose_order_depends_on_the_world_refuses_another_one() -> None:
     planner("planned", ENTRIES, BATCH, nodes=2).check_world(nodes=7, ranks=28)
     planner("planned_local", ENTRIES, BATCH, nodes=2, ranks=7).check_world(nodes=2, ranks=4)
-    with pytest.raises(ConfigError, match=r"began on 4 nodes, found 2.*resume with 4"):
+    with pytest.raises(ConfigError, match=r"began on 4 nodes and now has 2.*resume with 4"):
         planner("planned_local", ENTRIES, BATCH, nodes=2).check_world(nodes=4, ranks=4)
-    with pytest.raises(ConfigError, match="began on 7 ranks, found 4"):
+    with pytest.raises(ConfigError, match="began on 7 ranks and now has 4"):
         planner("packed", ENTRIES, BATCH).check_world(nodes=2, ranks=7)
 
 

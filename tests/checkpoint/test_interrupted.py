@@ -171,7 +171,7 @@ def test_ranks_that_would_see_other_samples_are_refused_before_anything_is_writt
     before = files.log.read_bytes()
     words = ["--set", "data.balance=packed", "--set", "launch.ranks_per_node=1", "--resume", str(files.log)]
     assert main(["train", tiny_file, *words]) == 2
-    assert "began on 2 ranks, found 1" in capsys.readouterr().err
+    assert "began on 2 ranks and now has 1" in capsys.readouterr().err
     assert files.log.read_bytes() == before
 
 

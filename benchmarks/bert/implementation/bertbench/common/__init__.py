@@ -1,1 +1,1 @@
-"""Hold what all packages share: errors, paths, random streams, progress, phases, and atomic files. Import none."""
+"""Provide the basics: errors, paths, random streams, progress, phases, and atomic files. Imports no other package."""
