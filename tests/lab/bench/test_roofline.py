@@ -6,21 +6,17 @@ import pytest
 
 from bertbench.config import load_system
 from bertbench.plan.step_time import PARAMETERS, Gpu
-from lab.bench.roofline import (
+from lab.bench.stack_time import (
     EFFICIENCIES,
     HOST_US,
     NODE_US,
-    CountedStep,
     Stack,
-    best_published,
     mean_length,
-    our_stack,
-    published_rate,
-    published_stack,
     samples_per_second,
     step_time,
     tokens_of,
 )
+from lab.bench.stacks import CountedStep, best_published, our_stack, published_rate, published_stack
 from lab.kernels import absent_gpu
 from tests.conftest import Answer, Printed
 
