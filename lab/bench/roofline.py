@@ -7,11 +7,13 @@ from typing import Any
 from bertbench.cli.arguments import emit
 from bertbench.common.published_results import PublishedResult
 from bertbench.config import load_system
+from bertbench.model.fp8_scaling import FP8_CAPABILITY
+from bertbench.model.options import PrecisionName
 from bertbench.plan.calibrating_results import GPUS_OF_NODE
 from bertbench.plan.step_time import Gpu
 from lab.bench.stack_time import EFFICIENCIES, HOST_US, NODE_US, Stack, samples_per_second, step_time, tokens_of
 from lab.bench.stacks import CountedStep, best_published, our_stack, published_rate, published_stack
-from lab.kernels.absent_gpu import check_triton
+from lab.kernels.absent_gpu import GPUS, check_triton
 from lab.kernels.certificate import certificate
 
 _ARCH: dict[Gpu, str] = {"a100": "sm_80", "h100": "sm_90", "h200": "sm_90"}
@@ -30,20 +32,28 @@ def run(arguments: argparse.Namespace) -> int:
     steps = [_row(published_stack(gpu, row), row, published_rate(row)) for gpu, row in published]
     for gpu, row in published:
         samples = row.global_batch_size // GPUS_OF_NODE
-        counted = _counted(_ARCH[gpu], samples)
-        system = load_system(_SYSTEM[gpu])
-        steps.append(_row(our_stack(gpu, 1, samples, counted, system), row, None))
-        steps.append(_row(our_stack(gpu, GPUS_OF_NODE, samples, counted, system), row, published_rate(row)))
+        for precision in _precisions(gpu):
+            counted = _counted(_ARCH[gpu], samples, precision)
+            system = load_system(_SYSTEM[gpu], [f"precision.compute={precision}"])
+            steps.append(_row(our_stack(gpu, 1, samples, counted, system), row, None))
+            steps.append(_row(our_stack(gpu, GPUS_OF_NODE, samples, counted, system), row, published_rate(row)))
     table = {term: efficiency._asdict() for term, efficiency in EFFICIENCIES.items()}
     answer = {"efficiencies": table, "host_us_a_launch": HOST_US, "node_us": NODE_US, "steps": steps}
     emit(arguments.json, answer, *_lines(steps))
     return 0
 
 
+def _precisions(gpu: Gpu) -> list[PrecisionName]:
+    """Return the formats of our products that a GPU has."""
+    if GPUS[_ARCH[gpu]].capability >= FP8_CAPABILITY:
+        return ["bf16", "fp8"]
+    return ["bf16"]
+
+
 @cache
-def _counted(arch: str, samples: int) -> CountedStep:
+def _counted(arch: str, samples: int, precision: PrecisionName) -> CountedStep:
     # GPU systems' files leave the residual to `auto`, which is bf16 there
-    optimizer, step = certificate([arch], tokens_of(samples), "bf16", ["optimizer", "step"], "triton")
+    optimizer, step = certificate([arch], tokens_of(samples), "bf16", ["optimizer", "step"], "triton", precision)
     moved = step.megabytes_beside_products - step.megabytes_of_attention - optimizer.megabytes_beside_products
     return CountedStep(1e6 * moved, 1e6 * optimizer.megabytes_beside_products, step.launches)
 

@@ -34,7 +34,7 @@ class Efficiency(NamedTuple):
 
 EFFICIENCIES: dict[str, Efficiency] = {
     "products_16bit": Efficiency(0.64, "a large product's 0.80 times 0.8 for BERT's widths, neither measured here"),
-    "products_fp8": Efficiency(0.40, "of fp8's peak: a product takes 0.8 of its time in 16 bit, scaling included"),
+    "products_fp8": Efficiency(0.40, "of fp8's peak: 0.8 of the time in 16 bit, fitted to published runs"),
     "attention_a100": Efficiency(0.40, "FlashAttention-2 with dropout, heads of 64"),
     "attention_hopper": Efficiency(0.20, "the same kernel, written for A100, of Hopper's peak"),
     "attention_cudnn": Efficiency(0.30, "kernels made for Hopper, as the published runs have"),
@@ -64,7 +64,8 @@ class Stack(NamedTuple):
     """Kernels of a CUDA graph, which the host launches at once."""
     word: Literal["counted", "computed"]
     """Evidence of the bytes, launches and nodes."""
-    fp8: bool
+    fp8_share: float
+    """Share of the encoder's products that are in fp8."""
     attention: str
     exposed_s: float
     """Seconds of the reduction, and of gathers, that nothing hides."""
@@ -115,9 +116,11 @@ def step_time(stack: Stack) -> StepTime:
     attention = stack.samples * flops_per_sample() - encoder - head
     computed = 1 + stack.filler  # filler sequences are short: attention computes next to nothing for them
     rate16 = hardware.peak_flops * share["products_16bit"]
-    encoder_rate = _PEAK_FP8 * share["products_fp8"] if stack.fp8 else rate16
+    rate8 = _PEAK_FP8 * share["products_fp8"]
+    in_fp8 = stack.fp8_share * encoder
+    in_16_bits = encoder - in_fp8 + head
     return StepTime(
-        products=1e3 * computed * (encoder / encoder_rate + head / rate16),
+        products=1e3 * computed * (in_fp8 / rate8 + in_16_bits / rate16),
         attention=1e3 * attention / (hardware.peak_flops * share[stack.attention]),
         memory=1e3 * stack.bytes / (_BANDWIDTH[stack.gpu] * share["memory"]),
         communication=1e3 * stack.exposed_s,

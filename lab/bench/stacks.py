@@ -12,7 +12,7 @@ from bertbench.common.published_results import PublishedResult, published_result
 from bertbench.config import System
 from bertbench.loading.bins import Bins
 from bertbench.loading.filler import Bin
-from bertbench.model.shape import BertShape
+from bertbench.model.shape import BertShape, FlopTerms
 from bertbench.plan.calibrating_results import GPUS_OF_NODE
 from bertbench.plan.step_time import HARDWARE, PARAMETERS, Gpu, GpuRates, all_reduce_seconds, gradient_traffic
 from lab.bench.stack_time import Stack, mean_length
@@ -20,6 +20,8 @@ from lab.bench.stack_time import Stack, mean_length
 _FILLER_STEPS = 100  # simulated: the filler's share is known to a tenth of it
 _SEED = 1
 _LONGEST = 512
+_LAYER_WEIGHTS = FlopTerms.of(BertShape()).token / 6  # each takes 6 operations a token, forward and backward
+_OUR_FP8_SHARE = 2 / 3  # of a linear layer's products, its output and its input's gradient: model/fp8_linear.py
 
 
 def published_stack(gpu: Gpu, row: PublishedResult) -> Stack:
@@ -40,7 +42,7 @@ def published_stack(gpu: Gpu, row: PublishedResult) -> Stack:
         launches=0 if hopper else 2_000,
         nodes=0,
         word="computed",
-        fp8=hopper,
+        fp8_share=1.0 if hopper else 0.0,
         attention="attention_cudnn" if hopper else "attention_a100",
         exposed_s=all_reduce_seconds(HARDWARE[gpu], GPUS_OF_NODE, 1, 1.0, 2 * PARAMETERS),
     )
@@ -72,14 +74,16 @@ class CountedStep(NamedTuple):
 
 
 def our_stack(gpu: Gpu, gpus: int, samples: int, counted: CountedStep, system: System) -> Stack:
-    """Return our stack in bf16 on GPUs of one node, which clips, reduces and updates as a system does."""
+    """Return our stack on GPUs of one node, which computes, clips, reduces and updates as a system does."""
+    precision = system.precision.compute
     filler = graph_filler(samples, gpus)
     sharing = gpus if system.optimizer.sharded else 1
     moved = counted.token_bytes * (1 + filler) + counted.optimizer_bytes / sharing
     if gpus > 1:
         moved += _bytes_of_sum(system, sharing) * PARAMETERS
+        moved += _bytes_of_casts(system, sharing) * _LAYER_WEIGHTS
     return Stack(
-        name=f"bertbench, bf16, {gpus} {'GPU' if gpus == 1 else 'GPUs'}",
+        name=f"bertbench, {precision}, {gpus} {'GPU' if gpus == 1 else 'GPUs'}",
         gpu=gpu,
         gpus=gpus,
         samples=samples,
@@ -88,7 +92,7 @@ def our_stack(gpu: Gpu, gpus: int, samples: int, counted: CountedStep, system: S
         launches=0,
         nodes=counted.nodes,
         word="counted",
-        fp8=False,
+        fp8_share=_OUR_FP8_SHARE if precision == "fp8" else 0.0,
         attention="attention_a100" if gpu == "a100" else "attention_hopper",
         exposed_s=_exposed_seconds(system, HARDWARE[gpu], gpus),
     )
@@ -108,6 +112,16 @@ def _bytes_of_sum(system: System, sharing: int) -> float:
     if compression == "bf16" and not system.optimizer.sharded:
         return norm + 6 - 2 * 2
     return norm + 6 + 6 / sharing
+
+
+def _bytes_of_casts(system: System, sharing: int) -> float:
+    """Return the bytes of a layer's weight that casting it to 16 bits moves besides what one rank does.
+
+    Sharded weights arrive in fp32. A forward pass reads 4 bytes and writes 2; the optimizer of one rank writes those 2.
+    """
+    if not system.optimizer.sharded or system.precision.compute == "fp8":
+        return 0.0
+    return 6 - 2 / sharing
 
 
 def _exposed_seconds(system: System, hardware: GpuRates, gpus: int) -> float:
