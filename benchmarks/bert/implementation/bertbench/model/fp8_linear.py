@@ -16,9 +16,11 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 from torch.autograd.function import once_differentiable
+from torch.nn import functional
 
 from bertbench.common.errors import ConfigError
 from bertbench.model.bert import Bert
+from bertbench.model.encoder import in_format
 from bertbench.model.fp8_scaling import (
     E4M3,
     E5M2,
@@ -29,6 +31,8 @@ from bertbench.model.fp8_scaling import (
     observe,
     to_fp8,
 )
+from bertbench.model.fp8_weight import cast_weight
+from bertbench.model.gelu_gradient import gelu_gradient_to_fp8
 from bertbench.model.linear import Linear, product_type, weight_and_bias_gradients, weight_gradient, with_ones_beside
 
 _OUTPUT = torch.bfloat16
@@ -83,15 +87,37 @@ class Fp8Linear(Linear):
         """Return the layer's output without the bias."""
         return self._multiplied(input_NI, None, with_ones=False)
 
-    def _multiplied(self, input_NI: Tensor, bias_O: Tensor | None, with_ones: bool) -> Tensor:
-        if self.training:
-            observe(self.scaling.input, input_NI)
-            observe(self.scaling.weight, self.weight)
-        output_NO: Tensor = _Product.apply(input_NI, self.weight, bias_O, with_ones, *self.scaling.tensors())
+    def with_gelu(self, input_NI: Tensor) -> Tensor:
+        """Return GELU (by tanh) of the layer's output; the kernel of GELU's gradient casts it."""
+        self._observe_input(input_NI)
+        output_NO: Tensor = _ProductGelu.apply(
+            input_NI, self.weight, *self._cast_weight(), self.bias, *self.scaling.tensors()
+        )
         return output_NO
 
+    def _multiplied(self, input_NI: Tensor, bias_O: Tensor | None, with_ones: bool) -> Tensor:
+        self._observe_input(input_NI)
+        output_NO: Tensor = _Product.apply(
+            input_NI, self.weight, *self._cast_weight(), bias_O, with_ones, *self.scaling.tensors()
+        )
+        return output_NO
 
-_NO_GRADIENTS = (None,) * 10  # of with_ones and the tensors of a LinearScaling
+    def _observe_input(self, input_NI: Tensor) -> None:
+        if self.training:
+            observe(self.scaling.input, input_NI)
+
+    def _cast_weight(self) -> tuple[Tensor, Tensor]:
+        """Return the weight in fp8, [O, I] and [I, O]; in training, observe it."""
+        weight_OI = self.weight.detach()
+        scaling = self.scaling.weight
+        if self.training:
+            weight8_OI, weight8_IO = cast_weight(weight_OI, scaling.scale, scaling.amax)
+            return weight8_OI, weight8_IO
+        weight8_OI = to_fp8(weight_OI, scaling.scale, E4M3)
+        return weight8_OI, weight8_OI.T
+
+
+_OF_SCALING = (None,) * 9  # a LinearScaling's tensors have no gradients
 
 
 class _Product(torch.autograd.Function):
@@ -100,36 +126,70 @@ class _Product(torch.autograd.Function):
         ctx: Any,
         input_NI: Tensor,
         weight_OI: Tensor,
+        weight8_OI: Tensor,
+        weight8_IO: Tensor,
         bias_O: Tensor | None,
         with_ones: bool,
         *tensors: Tensor,
     ) -> Tensor:
         scaling = LinearScaling.of(tensors)
-        input8_NI = to_fp8(input_NI, scaling.input.scale, E4M3)
-        weight8_OI = to_fp8(weight_OI, scaling.weight.scale, E4M3)
         kept_NI = with_ones_beside(input_NI) if with_ones else input_NI
-        ctx.save_for_backward(kept_NI, weight8_OI, scaling.weight.inverse, *scaling.gradient)
+        ctx.save_for_backward(kept_NI, weight8_IO, scaling.weight.inverse, *scaling.gradient)
         ctx.weight_type = weight_OI.dtype
         ctx.with_ones = with_ones
         ctx.has_bias = bias_O is not None
-        inverses = scaling.input.inverse, scaling.weight.inverse
         typed_bias_O = None if bias_O is None else bias_O.to(_OUTPUT)
-        return scaled_product(input8_NI, weight8_OI.T, *inverses, typed_bias_O, fast=True)
+        return _forward_product(input_NI, weight8_OI, scaling, typed_bias_O)
 
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, gradient_NO: Tensor) -> tuple[Tensor | None, ...]:
-        kept_NI, weight8_OI, weight_inverse, *of_gradient = ctx.saved_tensors
+        kept_NI, weight8_IO, weight_inverse, *of_gradient = ctx.saved_tensors
         gradient = TensorScaling(*of_gradient)
         observe(gradient, gradient_NO)
         gradient8_NO = to_fp8(gradient_NO, gradient.scale, E5M2)
-        to_input_NI = scaled_product(gradient8_NO, weight8_OI, gradient.inverse, weight_inverse)
+        to_input_NI = scaled_product(gradient8_NO, weight8_IO.T, gradient.inverse, weight_inverse)
         to_bias_O = None
         if ctx.has_bias:
             to_weight_OI, to_bias_O = weight_and_bias_gradients(gradient_NO, kept_NI, ctx.weight_type, ctx.with_ones)
         else:
             to_weight_OI = weight_gradient(gradient_NO, kept_NI, ctx.weight_type)
-        return to_input_NI, to_weight_OI, to_bias_O, *_NO_GRADIENTS
+        return to_input_NI, to_weight_OI, None, None, to_bias_O, None, *_OF_SCALING
+
+
+class _ProductGelu(torch.autograd.Function):
+    @staticmethod
+    def forward(
+        ctx: Any,
+        input_NI: Tensor,
+        weight_OI: Tensor,
+        weight8_OI: Tensor,
+        weight8_IO: Tensor,
+        bias_O: Tensor,
+        *tensors: Tensor,
+    ) -> Tensor:
+        scaling = LinearScaling.of(tensors)
+        product_NO = _forward_product(input_NI, weight8_OI, scaling, None)
+        ctx.save_for_backward(input_NI, product_NO, bias_O, weight8_IO, scaling.weight.inverse, *scaling.gradient)
+        ctx.weight_type = weight_OI.dtype
+        return in_format(functional.gelu(product_NO + bias_O, approximate="tanh"), product_NO.dtype)
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, gradient_NO: Tensor) -> tuple[Tensor | None, ...]:
+        input_NI, product_NO, bias_O, weight8_IO, weight_inverse, *of_gradient = ctx.saved_tensors
+        scaling = TensorScaling(*of_gradient)
+        to_product_NO, sums_BO, to_product8_NO = gelu_gradient_to_fp8(
+            gradient_NO, product_NO, bias_O, scaling.scale, scaling.amax
+        )
+        to_input_NI = scaled_product(to_product8_NO, weight8_IO.T, scaling.inverse, weight_inverse)
+        to_weight_OI = weight_gradient(to_product_NO, input_NI, ctx.weight_type)
+        return to_input_NI, to_weight_OI, None, None, sums_BO.sum(0), *_OF_SCALING
+
+
+def _forward_product(input_NI: Tensor, weight8_OI: Tensor, scaling: LinearScaling, bias_O: Tensor | None) -> Tensor:
+    input8_NI = to_fp8(input_NI, scaling.input.scale, E4M3)
+    return scaled_product(input8_NI, weight8_OI.T, scaling.input.inverse, scaling.weight.inverse, bias_O, fast=True)
 
 
 def check_device(device: torch.device) -> None:
