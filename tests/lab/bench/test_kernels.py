@@ -128,7 +128,6 @@ def test_fp8_is_counted_for_the_gpus_that_have_it(
 
 @pytest.mark.slow
 @needs_triton
-@pytest.mark.skipif(not torch.__version__.startswith("2.13"), reason="counted on torch 2.13 alone")
 def test_a_layer_in_fp8_keeps_its_budget() -> None:
     _, layer = certify(["sm_90"], TOKENS, wanted=["attention", "layer"], precision="fp8")
     assert list(broken_budgets(layer, budgets())) == []
