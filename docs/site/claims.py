@@ -13,6 +13,7 @@ from bertbench.run_files.sample_counts import samples_to_end
 from compliance.read.log import read_events
 from compliance.read.run import RunFacts
 from docs.site.tables import RESULTS, command_of, link, read, table
+from lab.bench.number_formats import COMPARISONS
 from lab.study.intervals import holm
 
 _STUDIES = {"clip_ranks": "clip --ranks 2,16,64", "buckets": "buckets", "compression": "compression"}
@@ -37,6 +38,7 @@ def claims() -> str:
         *_demo_claims(),
         *_bench_claims(),
         *_overlap_claims(),
+        *_format_claims(),
         *(row for name in _STUDIES for row in _study_claims(name)),
     ]
     heads = ["claim", "figure (95 % interval)", "seeds", "shown", "command", "record"]
@@ -87,6 +89,19 @@ def _overlap_claims() -> Rows:
             claim = f"overlap: milliseconds that `{row['mode']}` exposes less than `before`, {where}"
             figure = f"{row['less_ms']:.0f} ({low:.0f} to {high:.0f})"
             yield [claim, figure, "-", _shown(low <= 0 <= high), command_of(record), link(path)]
+
+
+def _format_claims() -> Rows:
+    """Yield the samples that a number format needs over those of another."""
+    for path in sorted((RESULTS / "bench").glob("*/*.json")):
+        record = read(path)
+        if path.stem not in COMPARISONS:
+            continue
+        found = record["results"]
+        claim = f"Samples of {found['setting']} {found['changed']} over those of {found['baseline']}"
+        figure = f"{found['ratio']:.3f} ({found['low']:.3f} to {found['high']:.3f})"
+        shown = _shown(found["low"] <= 1 <= found["high"] or found["missed"] > 0)
+        yield [claim, figure, str(len(found["pairs"])), shown, command_of(record), link(path)]
 
 
 def _study_claims(name: str) -> Rows:
