@@ -143,6 +143,7 @@ def registers_of(name: str, arch: int, folder: Path) -> int:
         divisible += (kernel.arg_names.index("height"),)
     ptx, used = machine_code(kernel, signature, constants, arch, folder, divisible)
     assert rounding in ptx
+    assert "max.NaN.f32" in ptx and "min.NaN.f32" in ptx, "a clamp that keeps NaN"
     assert "ld.global.v4.b32" in ptx and "st.global.v4.b32" in ptx
     assert used.spill_bytes == 0
     return used.registers

@@ -11,7 +11,7 @@ from torch.nn import functional
 
 from bertbench.common.errors import ConfigError
 from bertbench.loading.batch import synthetic
-from bertbench.model import compiled_layer
+from bertbench.model import compiled_layer, fp8_linear
 from bertbench.model.bert import Bert
 from bertbench.model.compiled import compile_pieces
 from bertbench.model.fp8_linear import Fp8Linear, check_device, multiply_in_fp8
@@ -248,10 +248,15 @@ def test_compiled_pieces_multiply_and_observe_as_plain_layers(backend: str | Non
                 assert 0.5 * plain.amax < operand.amax < 2 * plain.amax
 
 
-def test_a_gpu_without_fp8_is_refused_by_its_capability(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_gpu_without_fp8_or_triton_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     check_device(CPU)
+    monkeypatch.setattr(fp8_linear, "find_spec", lambda name: name)
     monkeypatch.setattr(torch.cuda, "get_device_capability", lambda _: (8, 9))
     check_device(torch.device("cuda"))
     monkeypatch.setattr(torch.cuda, "get_device_capability", lambda _: (8, 6))
     with pytest.raises(ConfigError, match=r"the GPU has compute capability 8\.6, products in fp8 need 8\.9; set it"):
+        check_device(torch.device("cuda"))
+    monkeypatch.setattr(torch.cuda, "get_device_capability", lambda _: (9, 0))
+    monkeypatch.setattr(fp8_linear, "find_spec", lambda _: None)
+    with pytest.raises(ConfigError, match=r"fp8: found no Triton, .* install bertbench\[kernels\], or set it to bf16"):
         check_device(torch.device("cuda"))

@@ -11,6 +11,7 @@ model/fp8_scaling.py chooses the scales. Shapes: N tokens, I features in, O feat
 
 from collections.abc import Callable
 from functools import partial
+from importlib.util import find_spec
 from typing import Any
 
 import torch
@@ -193,18 +194,22 @@ def _forward_product(input_NI: Tensor, weight8_OI: Tensor, scaling: LinearScalin
 
 
 def check_device(device: torch.device) -> None:
-    """Raise ConfigError if a GPU has no products in fp8."""
+    """Raise ConfigError if a GPU has no products in fp8, or Triton isn't there to cast for them."""
     if device.type != "cuda":
         return
     capability = torch.cuda.get_device_capability(device)
-    if capability >= FP8_CAPABILITY:
-        return
-    version = ".".join(map(str, capability))
-    least_version = ".".join(map(str, FP8_CAPABILITY))
-    raise ConfigError(
-        f"precision.compute fp8: the GPU has compute capability {version}, products in fp8 need {least_version}; "
-        "set it to bf16"
-    )
+    if capability < FP8_CAPABILITY:
+        version = ".".join(map(str, capability))
+        least_version = ".".join(map(str, FP8_CAPABILITY))
+        raise ConfigError(
+            f"precision.compute fp8: the GPU has compute capability {version}, products in fp8 need {least_version}; "
+            "set it to bf16"
+        )
+    if find_spec("triton") is None:
+        raise ConfigError(
+            "precision.compute fp8: found no Triton, in which a GPU's casts are written; install bertbench[kernels], "
+            "or set it to bf16"
+        )
 
 
 def multiply_in_fp8(model: Bert, run_backward: Callable[[], None]) -> DelayedScaling:
