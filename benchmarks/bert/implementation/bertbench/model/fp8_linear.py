@@ -78,7 +78,7 @@ class Fp8Linear(Linear):
 
     def forward(self, input_NI: Tensor) -> Tensor:
         """Multiply and add the bias: [N, I] in, [N, O] out."""
-        return self.with_bias(input_NI.to(product_type(input_NI)))
+        return self.with_bias(input_NI)
 
     def with_bias(self, input_NI: Tensor, with_ones: bool = False) -> Tensor:
         """Return the layer's output; `with_ones`, its bias's gradient is a column of the weights' product."""
@@ -90,22 +90,22 @@ class Fp8Linear(Linear):
 
     def with_gelu(self, input_NI: Tensor) -> Tensor:
         """Return GELU (by tanh) of the layer's output; the kernel of GELU's gradient casts it."""
-        self._observe_input(input_NI)
         output_NO: Tensor = _ProductGelu.apply(
-            input_NI, self.weight, *self._cast_weight(), self.bias, *self.scaling.tensors()
+            self._observed(input_NI), self.weight, *self._cast_weight(), self.bias, *self.scaling.tensors()
         )
         return output_NO
 
     def _multiplied(self, input_NI: Tensor, bias_O: Tensor | None, with_ones: bool) -> Tensor:
-        self._observe_input(input_NI)
         output_NO: Tensor = _Product.apply(
-            input_NI, self.weight, *self._cast_weight(), bias_O, with_ones, *self.scaling.tensors()
+            self._observed(input_NI), self.weight, *self._cast_weight(), bias_O, with_ones, *self.scaling.tensors()
         )
         return output_NO
 
-    def _observe_input(self, input_NI: Tensor) -> None:
+    def _observed(self, input_NI: Tensor) -> Tensor:
+        """Return the input in the format of products; in training, observe it."""
         if self.training:
-            observe(self.scaling.input, input_NI)
+            observe(self.scaling.input, input_NI)  # before it is rounded, which may write it to rows that lie apart
+        return input_NI.to(product_type(input_NI))
 
     def _cast_weight(self) -> tuple[Tensor, Tensor]:
         """Return the weight in fp8, [O, I] and [I, O]; in training, observe it."""
