@@ -112,7 +112,7 @@ def _study_claims(name: str) -> Rows:
         mean, low, high = (100 * difference[end] / pair["reference"] for end in ("mean", "low", "high"))
         values = f"both at the values of `{pair['values_of']}`" if "values_of" in pair else "each at its own values"
         ranks = f", {pair['ranks']} ranks, {values}" if "ranks" in pair else ""
-        claim = f"Samples of `{difference['arm']}` less `{difference['against']}`{ranks}"
+        claim = f"Samples of `{difference['arm']}` minus those of `{difference['against']}`{ranks}"
         figure = f"{mean:+.1f} % ({low:+.1f} to {high:+.1f})"
         shown = _shown(pair["holm_p"] > 0.05 or pair["missed"] > 0)
         yield [claim, figure, str(pair["seeds"]), shown, f"bertbench lab {_STUDIES[name]}", link(path)]
@@ -144,7 +144,8 @@ def _optimizer_claims() -> Rows:
     evaluations = min(
         arm["samples_to_target"] / batches[arm["batch"]]["evaluation.interval_samples"] for arm in arms.values()
     )
-    yield ["Optimizers: evaluations to the target", f"{evaluations:.0f}", str(seeds), "least mean of an arm", *where]
+    least = "smallest mean of a configuration"
+    yield ["Optimizers: evaluations to the target", f"{evaluations:.0f}", str(seeds), least, *where]
     edges = sum(len(tuned["at_edge"]) for tuned in study["tuned"])
     values = sum(len(arm["values"]) for arm in arms.values())
     yield ["Optimizers: tuned values at the edge of their range", f"{edges} of {values}", "-", "counted", *where]
