@@ -74,7 +74,7 @@ def test_the_contact_must_be_set_and_stand_in_one_file(copy: Path) -> None:
 
 def test_a_link_to_no_file_is_named(copy: Path) -> None:
     (copy / "SECURITY.md").write_text("[gone](docs/gone.md#top), [elsewhere](https://arxiv.org/abs/2402.02447)\n")
-    assert "SECURITY.md: its link to docs/gone.md leads nowhere" in RELEASE["link_problems"](copy)
+    assert "SECURITY.md: the link to docs/gone.md is broken" in RELEASE["link_problems"](copy)
 
 
 def test_a_workflow_runs_ci_on_every_push_and_pull_request() -> None:

@@ -132,7 +132,7 @@ MISTAKES = {
     "--train EMPTY": "found no question to train on; question a: found an empty answer",
     "--vocab UNSPECIAL": "found no entry [CLS]; expected all of",
     "--set model.vocab_size=197": "has 199 entries, model.vocab_size is 197; raise model.vocab_size",
-    "--weights /nowhere": "/nowhere: found nothing there",
+    "--weights /nowhere": "/nowhere: no such file or folder",
     "--set finetune.max_seq_length=102": "finetune.max_seq_length 102 is more than model.max_positions 101",
     "--set finetune.max_query_length=98": "set it to at most 97",
     "--set finetune.epoch=2": "finetune.epoch: unknown key; did you mean epochs?",

@@ -227,8 +227,9 @@ MISTAKES = [
      "CONTAINER is 'podman'; expected none, pyxis, enroot, apptainer, charliecloud or docker"),
     (2, "cpu_demo --on slurm --dry-run", "CONTAINER=pyxis CONT=", "CONTAINER is pyxis and CONT isn't set"),
     (2, "cpu_demo --on slurm --dry-run", "CONTAINER=pyxis CONT=/nowhere/image.sqsh",
-     "CONT is /nowhere/image.sqsh: found nothing there"),
-    (2, "cpu_demo --on slurm --dry-run", "CONTAINER=charliecloud CONT=nowhere", "CONT is nowhere: found nothing there"),
+     "CONT is /nowhere/image.sqsh: no such file or folder"),
+    (2, "cpu_demo --on slurm --dry-run", "CONTAINER=charliecloud CONT=nowhere",
+     "CONT is nowhere: no such file or folder"),
     (0, "cpu_demo --on slurm --dry-run", "CONTAINER=pyxis CONT=registry/bertbench:1", "sbatch"),
     (2, "cpu_demo --on kubernetes --dry-run", "CONT=", "CONT isn't set; set it to an image in a registry"),
 ]  # fmt: skip
