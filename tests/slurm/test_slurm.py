@@ -394,7 +394,7 @@ WRONG = {
     "DGXNNODES=3": "DGXNNODES=3: two_nodes has 2 nodes",
     "CONT=/nowhere/image.sif": "CONT is /nowhere/image.sif and this node has none of apptainer to start it",
     "RESTARTS=no": "RESTARTS is 'no'; set it to a number",
-    "BERTBENCH_HOME=/nowhere": "/nowhere holds no run_and_time.sh; set BERTBENCH_HOME",
+    "BERTBENCH_HOME=/nowhere": "found no run_and_time.sh in /nowhere; set BERTBENCH_HOME",
     "CONTAINER=podman": "expected none, pyxis, enroot, apptainer, charliecloud or docker",
     "CONTAINER=pyxis": "CONT isn't set; set it to an image",
 }
