@@ -8,9 +8,7 @@ leads to the repository there; otherwise it becomes plain text.
 import os
 import posixpath
 import re
-import subprocess
 import sys
-import tempfile
 from pathlib import Path
 
 from mkdocs.config.defaults import MkDocsConfig
@@ -18,21 +16,24 @@ from mkdocs.structure.files import File, Files
 from mkdocs.structure.pages import Page
 
 _REPOSITORY = Path(__file__).parents[2]
+sys.path.insert(0, str(_REPOSITORY))  # because this folder isn't installed
+
+from docs.site.report_picture import report_page  # noqa: E402
+
 _PAGES = {
     "README.md": "index.md", "results/README.md": "results.md", "compliance/README.md": "rules.md",
     "CHANGELOG.md": "changelog.md",
 }  # fmt: skip
 _BLOCK = re.compile(r"^```\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 _LONGEST_LINE = 100  # characters that fit at the usual font size
-_LINK_TO_LOG = re.compile(rb'<a href="[^"]*">(.*?)</a>')
 _LINK = re.compile(r"(!?)\[([^]]*)\]\(([^)#:]+)(#[^)]*)?\)")
 
 
 def on_files(files: Files, config: MkDocsConfig) -> Files:
-    """Add the pages from outside docs/ and the report of results/."""
+    """Add the pages from outside docs/, and the report of results/ without links to logs, which the site lacks."""
     for source, page in _PAGES.items():
         files.append(File.generated(config, page, content=(_REPOSITORY / source).read_text()))
-    files.append(File.generated(config, "report.html", content=_report()))
+    files.append(File.generated(config, "report.html", content=report_page("results")))
     files.append(File.generated(config, "wide.css", content=Path(__file__).with_name("wide.css").read_text()))
     return files
 
@@ -57,12 +58,3 @@ def _sized(block: re.Match[str]) -> str:
     """Return a block of code, in a smaller font if it has long lines."""
     longest = max(map(len, block[1].splitlines()), default=0)
     return f"``` {{ .text .wide }}\n{block[1]}```" if longest > _LONGEST_LINE else block[0]
-
-
-def _report() -> bytes:
-    """Return the page that `bertbench report` draws of results/, without links to logs, which the site doesn't have."""
-    with tempfile.TemporaryDirectory() as folder:
-        page = Path(folder, "report.html")
-        command = [sys.executable, "-P", "-m", "bertbench", "report", "results", "--html", str(page)]
-        subprocess.run(command, check=True, cwd=_REPOSITORY, stdout=subprocess.DEVNULL)
-        return _LINK_TO_LOG.sub(rb"\1", page.read_bytes())
