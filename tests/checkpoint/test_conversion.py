@@ -144,7 +144,7 @@ def test_a_tensor_of_another_shape_is_refused_by_name(tmp_path: Path, config: Pa
     assert f"{name}: found shape (14, 13), expected (14, 14); give the bert_config.json that belongs" in said
 
 
-def test_two_tensors_of_one_name_are_refused(tmp_path: Path, config: Path) -> None:
+def test_two_tensors_with_the_same_name_are_refused(tmp_path: Path, config: Path) -> None:
     tensors = tensorflow_2(tensorflow_1())
     key = "encoder/layer_with_weights-4/_intermediate_dense/bias/.ATTRIBUTES/VARIABLE_VALUE"
     said = refused(tmp_path, config, {**tensors, f"teacher/{key}": tensors[key]})

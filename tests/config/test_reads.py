@@ -98,7 +98,7 @@ def test_a_run_refuses_a_setting_that_another_switches_off(tiny: Tiny, setting: 
     assert f"--set here: train reads {setting} only with" in is_refused(system, "train")
 
 
-def test_a_value_by_which_a_command_goes_anyway_passes(tiny: Tiny) -> None:
+def test_a_changed_setting_with_the_value_that_the_command_uses_anyway_passes(tiny: Tiny) -> None:
     system = tiny("compute.compile=none", "launch.max_restarts=0", "checkpoint.final_weights=true")
     check_given(system, "finetune squad")
     check_given(tiny("parallel.recompute=true"), "evaluate")
@@ -110,7 +110,7 @@ def test_every_shipped_system_stays_usable_by_every_command(name: str) -> None:
         check_given(load_system(name), command)
 
 
-def test_what_a_file_says_and_a_command_does_not_read_is_one_line(tmp_path: Path, tiny_folder: Path) -> None:
+def test_settings_in_a_file_that_a_command_does_not_read_are_one_line(tmp_path: Path, tiny_folder: Path) -> None:
     content = tiny_system(tiny_folder, launch={"walltime_minutes": 5}) | {"clip": {"mode": "bucket", "max_norm": 2.0}}
     system = load_system(write_json(tmp_path / "mine.json", content), ["sync.method=delayed"])
     assert unread_line(system, "finetune squad") == (
@@ -163,7 +163,7 @@ REFUSED_COMMANDS = {
 
 
 @pytest.mark.parametrize(("words", "expected"), REFUSED_COMMANDS.items())
-def test_a_command_refuses_what_it_cannot_honour_and_writes_nothing(
+def test_a_command_refuses_a_setting_that_it_cannot_honour_and_writes_nothing(
     tiny_file: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, printed: Printed, words: str, expected: str
 ) -> None:
     monkeypatch.chdir(tmp_path)
@@ -221,7 +221,7 @@ def test_a_changed_layout_changes_the_run(tiny: Tiny, tmp_path: Path) -> None:
     assert [setting for setting, differs in found.items() if not differs] == []
 
 
-def test_no_setting_is_forgotten_by_these_tests() -> None:
+def test_these_tests_cover_every_setting() -> None:
     read = {name for name in setting_names() if not isinstance(reading_of(DECLARATIONS["train"], name), Unread)}
     elsewhere = {
         name for name in read if any(name == given or name.startswith(f"{given}.") for given in SEEN_ELSEWHERE)

@@ -42,7 +42,7 @@ def test_there_is_a_file_for_every_scale_that_is_promised() -> None:
 
 
 @pytest.mark.parametrize("name", GPU_SYSTEMS)
-def test_a_file_is_of_its_scale_and_leaves_ranks_the_time_that_they_need(name: str) -> None:
+def test_a_file_has_the_scale_of_its_name_and_gives_ranks_enough_time(name: str) -> None:
     system = load_system(name)
     nodes = int(name.split("_")[1].removeprefix("n"))
     assert (system.world_size, system.hardware.system_name) == (8 * nodes, name)

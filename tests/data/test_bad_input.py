@@ -192,7 +192,7 @@ BAD_TFRECORD: dict[str, tuple[Damage, str]] = {
         for name, (damage, expected) in cases.items()
     ],
 )
-def test_bad_input_is_one_error_and_leaves_nothing(
+def test_bad_input_is_one_error_and_leaves_no_file(
     tmp_path: Path, printed: Printed, of: str, damage: Damage, expected: str
 ) -> None:
     source = tmp_path / "source"

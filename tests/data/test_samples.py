@@ -23,7 +23,7 @@ def samples(options: SampleOptions = OPTIONS, seed: int = 7) -> list[Sample]:
     return samples_of(Columns.joined(list(create_samples(documents(), IDS, options, seed))))
 
 
-def test_one_document_alone_is_enough() -> None:
+def test_a_single_document_is_enough() -> None:
     (block,) = create_samples([[[7, 8], [9]]], IDS, OPTIONS, 7)
     assert len(block) >= 3
 

@@ -27,7 +27,7 @@ def write(file: Path, text: str) -> None:
     file.write_text(f"{text}\n")
 
 
-def test_version_2_gives_the_least_limit_of_a_group_and_those_above_it(tmp_path: Path) -> None:
+def test_version_2_gives_the_lowest_limit_of_a_group_and_its_parents(tmp_path: Path) -> None:
     top = tmp_path / "cgroup of all"
     mount = MOUNT.format(root="/", point=str(top).replace(" ", r"\040"), kind="cgroup2", options="nsdelegate")
     known = process(tmp_path, "0::/pods/mine", mount)
@@ -55,7 +55,7 @@ def test_version_1_gives_the_limit_in_and_out_of_a_container(root: str, tmp_path
     assert quota_cores(known) == 1.5
 
 
-def test_what_is_no_linux_has_no_quota(tmp_path: Path) -> None:
+def test_a_system_other_than_linux_has_no_quota(tmp_path: Path) -> None:
     assert quota_cores(tmp_path) is None
 
 

@@ -91,7 +91,7 @@ def test_every_exception_is_for_a_command_that_a_page_shows() -> None:
 
 
 @pytest.mark.parametrize("command", [c for c in SHOWN if inner(c)], ids=begins)
-def test_a_command_is_one_that_the_command_line_takes(
+def test_a_command_is_one_that_the_command_line_accepts(
     command: Command, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Captured
 ) -> None:
     words = inner(command)
@@ -128,7 +128,7 @@ def test_the_targets_of_make_exist() -> None:
 
 
 @pytest.mark.parametrize("command", QUICK, ids=begins)
-def test_a_command_of_seconds_works(command: Command, printed: Callable[[str], Done]) -> None:
+def test_a_command_that_takes_seconds_works(command: Command, printed: Callable[[str], Done]) -> None:
     done = printed(command.text)
     assert done.code == EXIT_CODES.get(command.text, 0), done.output
     assert done.output
@@ -137,7 +137,7 @@ def test_a_command_of_seconds_works(command: Command, printed: Callable[[str], D
 
 @pytest.mark.slow
 @pytest.mark.parametrize("command", SLOW_HERE, ids=begins)
-def test_a_command_of_a_minute_works(command: Command, printed: Callable[[str], Done]) -> None:
+def test_a_command_that_takes_a_minute_works(command: Command, printed: Callable[[str], Done]) -> None:
     for earlier in QUICK:
         if "--out" in earlier.words and earlier.words[earlier.words.index("--out") + 1] in command.words:
             printed(earlier.text)  # it writes what this one reads

@@ -133,7 +133,7 @@ def stopped(
     ("name", "number", "after_s"),
     [*QUICK, *(pytest.param(*row, marks=pytest.mark.faults) for row in ALL if row not in QUICK)],
 )
-def test_nothing_is_left_of_a_command_that_is_stopped(
+def test_a_command_that_is_stopped_leaves_nothing_behind(
     name: str, number: signal.Signals, after_s: float, tiny_file: str, tmp_path: Path, temporary: Path,
     request: pytest.FixtureRequest,
 ) -> None:  # fmt: skip
@@ -160,7 +160,7 @@ def test_nothing_is_left_of_a_command_that_is_stopped(
 
 
 @pytest.mark.faults
-def test_a_launcher_killed_in_its_steps_leaves_no_rank_and_a_run_that_goes_on(
+def test_a_launcher_killed_during_training_leaves_no_rank_and_a_run_that_resumes(
     tiny_file: str, tmp_path: Path, temporary: Path
 ) -> None:
     run = [tiny_file, *lasting(600)]

@@ -71,7 +71,7 @@ def resumptions(log: Path) -> list[tuple[int, str]]:
     return [(event.value, event.metadata["after"]) for event in read_events(log) if event.key == "resumed"]
 
 
-def test_a_run_whose_ranks_are_killed_20_times_ends_as_if_nothing_had_happened(tiny_file: str, tmp_path: Path) -> None:
+def test_a_run_whose_ranks_are_killed_20_times_ends_as_an_undisturbed_one(tiny_file: str, tmp_path: Path) -> None:
     run = [tiny_file, *lasting(2000)]
     log = tmp_path / "result_0.txt"
     code, made, began = run_and_kill(run, log, kills=20, seed=7)
@@ -128,7 +128,7 @@ def test_a_rank_that_receives_sigterm_stops_all_with_a_snapshot_and_code_75(tiny
     assert log.read_bytes() == before
 
 
-def test_a_run_that_dies_three_times_by_one_fault_after_the_same_step_is_given_up(
+def test_a_run_that_dies_of_the_same_fault_after_the_same_step_three_times_is_given_up(
     tiny_file: str, tmp_path: Path
 ) -> None:
     log = tmp_path / "result_0.txt"
@@ -147,7 +147,7 @@ def test_a_run_that_dies_three_times_by_one_fault_after_the_same_step_is_given_u
     assert keys.count("run_start") == keys.count("run_stop") == 1
 
 
-def test_under_torchrun_restarted_ranks_go_on_with_the_run_that_they_began(tiny_file: str, tmp_path: Path) -> None:
+def test_under_torchrun_restarted_ranks_resume_their_run(tiny_file: str, tmp_path: Path) -> None:
     run = [tiny_file, *lasting(600)]
     log = tmp_path / "tiny" / "bert" / "result_0.txt"
     with socket.socket() as probe:

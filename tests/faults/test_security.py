@@ -23,7 +23,7 @@ from tests.ranks import LIMIT_S
 from tests.training.test_run import BERTBENCH, children, metrics, wait_for, words
 
 
-def test_nothing_of_ours_reads_tensors_with_an_unlimited_pickle() -> None:
+def test_our_code_never_reads_tensors_with_an_unrestricted_pickle() -> None:
     """Ruff's rules (pyproject.toml) find the other ways to run what is read."""
     folders = [Path(package.__file__ or "").parent for package in (bertbench, compliance)]
     sources = [path for folder in folders for path in folder.rglob("*.py")]
@@ -78,7 +78,9 @@ def test_a_snapshot_that_names_a_file_elsewhere_is_refused(snapshot: Path) -> No
     assert_refused(snapshot, metadata, "names a file outside")
 
 
-def test_a_snapshot_that_python_313_wrote_is_read_by_any(snapshot: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_snapshot_that_python_313_wrote_is_read_by_every_version(
+    snapshot: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     metadata = SnapshotReader(snapshot).read_metadata()
     metadata.storage_meta = StorageMeta(checkpoint_id=snapshot)
     with monkeypatch.context() as as_313:

@@ -52,7 +52,7 @@ def test_losses_and_answers_do_not_depend_on_ranks(system: Tiny, inputs: Callabl
     assert two[0] == pytest.approx(alone[0], abs=2e-5)
 
 
-def test_questions_are_learnt_by_heart_and_everything_is_reported(
+def test_questions_are_memorised_and_everything_is_reported(
     system: Tiny, inputs: Callable[..., Inputs], squad: list[str], tmp_path: Path
 ) -> None:
     out = tmp_path / "out"

@@ -94,7 +94,7 @@ def test_every_changed_setting_changes_the_run(system: Tiny, inputs: Callable[..
     assert unchanged == []
 
 
-def test_steps_in_half_precision_are_those_of_fp32_but_for_its_rounding(
+def test_steps_in_half_precision_equal_those_in_fp32_except_for_rounding(
     system: Tiny, inputs: Callable[..., Inputs], tmp_path: Path
 ) -> None:
     stages = ("parallel.pipeline=2", "parallel.microbatches=2")

@@ -116,7 +116,7 @@ def test_a_rank_contributes_as_many_bytes_as_the_formula_says(summed: dict[str, 
     assert {rank.sent_bytes for rank in summed[way]} == {expected}
 
 
-def test_an_uncompressed_sum_takes_4_bytes_an_element(summed: dict[str, list[Summed]]) -> None:
+def test_an_uncompressed_sum_takes_4_bytes_per_element(summed: dict[str, list[Summed]]) -> None:
     assert summed["none"][0].sent_bytes == 4 * ELEMENTS
 
 
@@ -129,7 +129,7 @@ def test_a_sum_by_node_takes_all_of_a_bucket_within_the_node_and_half_of_it_betw
     assert 0 <= sent_bytes - 1.5 * width * ELEMENTS <= padding
 
 
-def test_powersgd_sends_factors_of_the_matrices_that_are_worth_it() -> None:
+def test_powersgd_sends_factors_of_the_matrices_for_which_that_saves_bytes() -> None:
     # 100 x 50 at rank 4: 4 x 150 elements in place of 5,000; 6 x 5: its factors would be more than half of it
     options = Communication(compression="powersgd", powersgd_rank=4)
     assert bytes_per_step(options, [(100, 50), (6, 5), (7,)], [], 1) == 4 * (600 + 30 + 7)

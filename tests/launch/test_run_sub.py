@@ -191,7 +191,7 @@ GUESSED = [
 
 
 @pytest.mark.parametrize(("pyxis", "starters", "image", "started"), GUESSED)
-def test_an_image_starts_by_what_the_site_has_and_gets_the_job_s_variables(
+def test_an_image_is_started_by_a_program_that_the_site_has_and_gets_the_job_s_variables(
     tmp_path: Path, program: Program, pyxis: bool, starters: tuple[str, ...], image: str, started: str
 ) -> None:
     (tmp_path / "bert.sqsh").touch()
@@ -314,7 +314,7 @@ def test_the_scripts_know_every_variable_that_is_honoured(script: str, left_out:
     assert set(found[1].split()) == {*VARIABLES} - left_out
 
 
-def test_docker_s_container_gets_what_is_exported_and_its_own_folders(tmp_path: Path, program: Program) -> None:
+def test_docker_s_container_gets_the_exported_variables_and_its_own_folders(tmp_path: Path, program: Program) -> None:
     program("docker", 'printf "%s " "$@"')
     exported = {
         "DGXSYSTEM": "DGXA100_1x8x56x1", "LR": "3e-3", "SEED": "", "NCCL_DEBUG": "INFO", "EVALDIR": str(tmp_path),

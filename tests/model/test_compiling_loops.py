@@ -68,7 +68,7 @@ def without_locks() -> None:
     fcntl.flock = refuse
 
 
-def test_one_process_compiles_and_the_others_take_what_it_made(tmp_path: Path) -> None:
+def test_one_process_compiles_and_the_others_load_its_result(tmp_path: Path) -> None:
     compiler = Compiler(tmp_path)
     assert compiler.processes(3) == [0, 0, 0]
     assert compiler.compilations() == 1

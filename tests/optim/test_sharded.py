@@ -178,14 +178,14 @@ def test_accumulation_sends_nothing(events: Events) -> None:
     assert {event.split()[0] for event in events.accumulating} == {"forward", "backward"}
 
 
-def test_buckets_leave_in_order_the_heads_first_behind_the_backward_pass(events: Events) -> None:
+def test_buckets_are_sent_in_order_the_heads_first_during_the_backward_pass(events: Events) -> None:
     sums = [event for event in events.stepping if event.startswith("sum")]
     assert sums == [f"sum {number}" for number in range(events.buckets)]
     at = events.stepping.index
     assert at("sum 0") < at("backward 1") < at("backward 0")
 
 
-def test_no_sum_is_awaited_before_all_have_left(events: Events) -> None:
+def test_no_sum_is_awaited_before_all_are_sent(events: Events) -> None:
     at = events.stepping.index
     assert at(f"sum {events.buckets - 1}") < at("wait sum 0")
 
@@ -231,12 +231,12 @@ def sent_in_a_step(world: World, compression: Compression) -> Sent:
 
 
 @pytest.mark.parametrize("compression", ["none", "bf16"])
-def test_a_rank_sends_what_the_formula_says(compression: Compression) -> None:
+def test_a_rank_sends_the_bytes_of_the_formula(compression: Compression) -> None:
     sent = run_ranks(4, sent_in_a_step, compression)[0]
     assert sent.counted == sent.by_formula
 
 
-def test_buckets_are_filled_up_by_less_than_16_elements_a_tensor_and_a_slice() -> None:
+def test_buckets_are_padded_by_less_than_16_elements_per_tensor_and_slice() -> None:
     parameters = list(Bert(TINY).parameters())
     buckets = Buckets(bucket_table(parameters, bucket_mb=0.0004), sliced=True, slices=4, place=0)
     filling = sum(flat.numel() for flat in buckets.weights) - sum(parameter.numel() for parameter in parameters)

@@ -15,7 +15,7 @@ from bertbench.parallel.process_groups import ProcessGroups
 from tests.ranks import run_ranks
 
 
-def test_buckets_travel_while_the_backward_pass_goes_on() -> None:
+def test_buckets_are_sent_while_the_backward_pass_continues() -> None:
     for arrived_when_sent in run_ranks(2, reduce_on_two):
         assert arrived_when_sent == sorted(arrived_when_sent)
         assert len(arrived_when_sent) == 3

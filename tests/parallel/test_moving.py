@@ -28,7 +28,7 @@ def losses_of_the_relay(world: World, folder: Path, *systems: System) -> list[fl
 
 @pytest.mark.slow
 @pytest.mark.parametrize("names", [RELAY[:4], RELAY[3:]])
-def test_a_snapshot_goes_on_in_every_other_layout(tiny: Tiny, tmp_path: Path, names: tuple[str, ...]) -> None:
+def test_a_snapshot_resumes_in_every_other_layout(tiny: Tiny, tmp_path: Path, names: tuple[str, ...]) -> None:
     def system(*overrides: str) -> System:
         return tiny("optimizer.name=lamb", "checkpoint.every_steps=1", *SHAPE, *overrides)
 

@@ -22,7 +22,7 @@ class Slow(Kept):
         super().record(points)
 
 
-def test_a_tracker_gets_a_small_share_of_a_processor_and_what_it_missed_when_the_run_has_ended(
+def test_a_tracker_gets_a_small_share_of_a_processor_and_catches_up_after_the_run(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     slow, now = Slow(), 1000.0

@@ -164,7 +164,7 @@ def assert_wall_clock(log: Path, job_submitted: float, *spent_on: str) -> None:
     assert {bucket for bucket in ("queued", "lost work") if found[bucket]} == set(spent_on)
 
 
-def test_near_the_end_of_its_wall_time_a_job_is_queued_again_and_goes_on(runs: Runs) -> None:
+def test_near_the_end_of_its_wall_time_a_job_is_queued_again_and_resumes(runs: Runs) -> None:
     job = runs.submit(*LASTING, REQUEUE="1", RUNS="2")
     folder = runs.training(number=1)  # the second run, with the first one done
     runs.cluster.call("scancel", "--batch", "--signal=USR1", job)
@@ -178,7 +178,7 @@ def test_near_the_end_of_its_wall_time_a_job_is_queued_again_and_goes_on(runs: R
     assert re.search(r"rank \d: stopped by SIGUSR1", (folder / "result_1" / "lost.txt").read_text())
 
 
-def test_preempted_ranks_stop_with_a_snapshot_and_the_job_goes_on_with_the_run(runs: Runs) -> None:
+def test_preempted_ranks_stop_with_a_snapshot_and_the_job_resumes_the_run(runs: Runs) -> None:
     submitted, job = time.time(), runs.submit(*LASTING, REQUEUE="1")
     folder = runs.training()
     runs.cluster.call("scancel", "--signal=USR1", job)
@@ -198,7 +198,7 @@ def test_a_job_that_is_cancelled_is_not_queued_again(runs: Runs) -> None:
     assert (state["JobState"], state["Restarts"]) == ("CANCELLED", "0")
 
 
-def test_after_a_node_failed_the_job_goes_on_with_the_run(runs: Runs) -> None:
+def test_after_a_node_failed_the_job_resumes_the_run(runs: Runs) -> None:
     submitted = time.time()
     job = runs.submit(*LASTING, "--set", "checkpoint.every_steps=5", REQUEUE="1")
     folder = runs.training(steps=15)
@@ -212,7 +212,7 @@ def test_after_a_node_failed_the_job_goes_on_with_the_run(runs: Runs) -> None:
     assert_wall_clock(folder / "result_0.txt", submitted, "queued", "lost work")
 
 
-def test_a_run_that_loses_a_rank_goes_on_in_its_job(runs: Runs) -> None:
+def test_a_run_that_loses_a_rank_resumes_in_its_job(runs: Runs) -> None:
     job = runs.submit(*LASTING, "--set", "checkpoint.every_steps=5", RESTARTS="1")
     folder = runs.training(steps=15)
     kill(1, job)
@@ -228,7 +228,7 @@ def test_another_number_of_tasks_than_the_system_s_is_one_error(runs: Runs) -> N
     assert not list((runs.folder / "runs").rglob("result_*.txt"))
 
 
-def test_what_a_submission_exports_holds_on_all_ranks_and_is_printed_once(runs: Runs) -> None:
+def test_exported_variables_apply_on_all_ranks_and_are_printed_once(runs: Runs) -> None:
     exported = {"NEXP": "2", "LR": "3e-3", "MAX_STEPS": "5", "DGXNNODES": "2", "DGXNGPU": "2", "BATCHSIZE": ""}
     job = runs.submit(by_variable=True, **exported)
     runs.cluster.wait(job, 150)
@@ -302,7 +302,7 @@ def in_a_shell(runs: Runs, lines: str, folder: Path) -> str:
     return done.stdout
 
 
-def test_those_who_know_published_submissions_get_results_by_the_lines_of_the_page(runs: Runs, clone: Path) -> None:
+def test_the_lines_for_users_of_published_submissions_give_results(runs: Runs, clone: Path) -> None:
     lines = session_of_the_page()
     for ours, theirs in {
         "NEXP=10": "NEXP=2",
@@ -362,7 +362,9 @@ def test_the_job_finds_its_repository_from_any_folder(runs: Runs, clone: Path, f
         ),
     ],
 )
-def test_what_contradicts_a_sourced_file_ends_the_job(runs: Runs, clone: Path, changes: str, expected: str) -> None:
+def test_a_variable_that_contradicts_a_sourced_file_ends_the_job(
+    runs: Runs, clone: Path, changes: str, expected: str
+) -> None:
     lines = (
         f"source config_two_nodes_2x2x3x1_open.sh; nodes=$DGXNNODES; {changes}\n"
         "sbatch -N $nodes -t $WALLTIME $SBATCH_OPTIONS --output=job.out run.sub"

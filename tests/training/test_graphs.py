@@ -198,7 +198,7 @@ def weights_after(trainer: WholeTrainer, steps: Sequence[LoadedStep]) -> list[fl
     return weights
 
 
-def test_a_batch_trains_alike_in_every_bin_and_its_operations_depend_on_the_bin_alone(
+def test_a_batch_trains_equally_in_every_bin_and_its_operations_depend_on_the_bin_alone(
     tiny: Tiny,
 ) -> None:
     run_ranks(1, with_bins, check_bins, tiny(*ALONE, "optimizer.name=lamb"))
@@ -263,7 +263,7 @@ _UNRECORDABLE = READING | {"aten::lift_fresh", "aten::_unique2", "aten::unique_d
 """Operators that a CUDA graph can't record: they bring numbers from the host, or their answer's shape to it."""
 
 
-def test_what_is_recorded_asks_nothing_of_the_host(tiny: Tiny) -> None:
+def test_recorded_steps_don_t_need_the_host(tiny: Tiny) -> None:
     choices = (("optimizer.name=lamb",), ("optimizer.name=adam", "data.gradient_accumulation_steps=2"))
     run_ranks(1, with_bins, check_recorded, *(tiny(*ALONE, *choice) for choice in choices))
 
@@ -281,7 +281,7 @@ def check_recorded(world: World, system: System, bins: Bins) -> None:
     assert noted == []
 
 
-def test_a_closed_trainer_lets_go_of_its_graphs_before_the_process_group_ends(tiny: Tiny) -> None:
+def test_a_closed_trainer_releases_its_graphs_before_the_process_group_ends(tiny: Tiny) -> None:
     run_ranks(1, with_bins, check_lifetime, tiny(*ALONE))
 
 

@@ -144,7 +144,7 @@ def became(holds: Callable[[], bool], limit_s: float = 60) -> bool:
     return holds()
 
 
-def test_a_choice_that_fails_says_so_and_leaves_the_others(capsys: Captured) -> None:
+def test_a_choice_that_fails_says_so_and_the_others_still_run(capsys: Captured) -> None:
     def fail() -> None:
         raise RuntimeError("traceback\nno such kernel\n")
 

@@ -52,7 +52,7 @@ NVIDIA_SMI = """echo '    Clocks
         Current Power Limit               : 700.00 W'"""
 
 
-def test_clocks_and_the_power_limit_are_what_nvidia_smi_prints(
+def test_clocks_and_the_power_limit_are_those_that_nvidia_smi_prints(
     program: Program, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     program("nvidia-smi", NVIDIA_SMI)
@@ -98,7 +98,7 @@ int cudnnBackendDestroyDescriptor(void *descriptor) { return descriptor != &type
 """The five functions of cuDNN's graph library, with the numbers of cuDNN 9."""
 
 
-def test_cudnns_descriptor_of_a_device_is_read_as_it_is(tmp_path: Path) -> None:
+def test_cudnns_descriptor_of_a_device_is_read_unchanged(tmp_path: Path) -> None:
     (tmp_path / "cudnn.c").write_text(CUDNN)
     library = tmp_path / "libcudnn.so.9"
     subprocess.run(["cc", "-shared", "-fPIC", "-o", library, tmp_path / "cudnn.c"], check=True)
@@ -182,7 +182,7 @@ def test_every_variant_is_a_system_that_a_gpu_may_run(tmp_path: Path, variant: s
     assert load_system(str(path), variant.settings).launch.device == "cuda"
 
 
-def test_a_variants_last_losses_lie_beside_the_firsts() -> None:
+def test_a_variants_last_losses_are_listed_next_to_the_firsts() -> None:
     first = {"holds": True, "losses": [9.0] * 5 + [4.0] * 20}
     near = {"holds": True, "losses": [1.0] * 5 + [4.2] * 20}
     far = {"holds": True, "losses": [9.0] * 5 + [4.8] * 20}

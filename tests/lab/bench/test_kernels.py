@@ -157,7 +157,7 @@ def test_the_batch_has_the_tokens_that_were_asked_for() -> None:
         assert int(batch.sequences.cu_seqlens_S1[-1]) == tokens
 
 
-def test_launches_of_multi_tensor_operations_are_as_torch_cuts_them() -> None:
+def test_launches_of_multi_tensor_operations_are_counted_as_torch_splits_them() -> None:
     # 770 tensors of one list fit, or 2,240 blocks of 65,536 elements
     block = 65_536
     fitting, too_large = ([1] * 770, [2240 * block]), ([1] * 771, [2240 * block + 1], [2239 * block, 1, 1])
