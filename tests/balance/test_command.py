@@ -1,4 +1,4 @@
-"""`bertbench balance` and the benchmarks beside it, as a user calls them."""
+"""`bertbench balance` and related benchmarks, as a user calls them."""
 
 import html
 import json

@@ -1,4 +1,4 @@
-"""What every method promises, and what each one alone does."""
+"""The promises that every method keeps, and the behaviour of each method."""
 
 import numpy as np
 import pytest

@@ -101,7 +101,7 @@ def test_evaluate_scores_as_ranks_do_that_start_from_the_same_weights(
 
 
 def accuracy_at_the_start(world: World, system: System) -> float:
-    """Of a trainer whose weights are the file's, warm-up or not."""
+    """The loss of a trainer that starts from the file's weights, with or without warm-up."""
     trainer = WholeTrainer(system, world, 11)
     for name, tensor in trainer.model.state_dict().items():
         assert torch.equal(tensor, tiny_weights()[name]), name

@@ -130,7 +130,7 @@ def test_the_vocabulary_is_padded_to_a_multiple_of_8_or_to_what_is_asked() -> No
 
 
 def refused(tmp_path: Path, config: Path, tensors: Mapping[str, np.ndarray | bytes], **how: object) -> str:
-    """What importing these tensors says; nothing may be left behind."""
+    """Return what importing these tensors prints; it may leave no file."""
     write_bundle(tmp_path / "model", tensors, **how)
     with pytest.raises(CheckpointError) as caught:
         convert_checkpoint(open_tensorflow(tmp_path / "model", config), tmp_path / "out.safetensors", 96)

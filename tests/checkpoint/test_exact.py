@@ -1,4 +1,4 @@
-"""Going on from a snapshot is the same as never having stopped, to the last bit, on real gloo processes."""
+"""Resuming from a snapshot equals never having stopped, to the last bit, on real gloo processes."""
 
 from pathlib import Path
 
@@ -25,7 +25,7 @@ Ended = tuple[list[float], list[float]]
 
 
 def both(world: World, systems: list[System], folder: Path) -> list[tuple[Ended, Ended]]:
-    """Of each system: all steps in one go, a snapshot on the way; and the last steps, gone on from it."""
+    """For each system, take all steps, with a snapshot on the way, and the last steps again, resumed from it."""
     answers = []
     for number, system in enumerate(systems):
         log = folder / f"result_{number}.txt"

@@ -1,4 +1,4 @@
-"""The model that a run leaves, and everything that takes it: by file, by run, by log, by snapshot."""
+"""The model that a run writes, and the commands that read it from a file, a run, a log or a snapshot."""
 
 import json
 import os
@@ -34,7 +34,7 @@ OVERRIDES = ("schedule.max_steps=20", "evaluation.interval_samples=120", "checkp
 
 
 def run_of(world: World, system: System, log: Path) -> str:
-    """Train on this rank's part; returns how the run ended."""
+    """Train on this rank; return how the run ended."""
     files = ResultFiles(log)
     if world.leads:
         files.describe(system, SEED)
@@ -126,7 +126,7 @@ def test_without_final_weights_a_run_uses_its_newest_complete_snapshot_and_says_
 
 
 def several_runs(world: World, system: System, folder: Path) -> None:
-    """Runs that leave no weights: asked not to, short, and a place that is taken."""
+    """Runs that write no weights: on request, because they are short, and because the file exists."""
     without = system.model_copy(update={"checkpoint": system.checkpoint.model_copy(update={"final_weights": False})})
     run_of(world, without, folder / "result_0.txt")
     run_of(world, shortened(system, "smoke"), folder / "smoke_0.txt")
@@ -145,7 +145,7 @@ def test_weights_are_not_written_on_request_for_short_runs_and_if_writing_fails(
 
 
 def wholes(world: World, *systems: System) -> list[bool]:
-    """Whether the gathered model of each layout is the one that the seed gives: rank 0 knows."""
+    """Return whether each layout's gathered model is the one that the seed gives, as rank 0 finds."""
     answers = []
     for system in systems:
         training, _ = open_data(system)

@@ -85,7 +85,7 @@ Tensors = dict[str, Tensor]
 
 
 def decoder_names(tensors: Tensors) -> Tensors:
-    """The tied tensors under their other names, as a save that drops the first of two names leaves them."""
+    """The tied tensors under their second names, as a writer that drops the first of two names saves them."""
     names = {WORDS: DECODER, "cls.predictions.bias": "cls.predictions.decoder.bias"}
     return {names.get(name, name): tensor for name, tensor in tensors.items()}
 

@@ -1,4 +1,4 @@
-"""Which run and snapshot a resumption takes, and how it puts the files back (tests/faults kills real runs)."""
+"""Which run and snapshot a resumption chooses, and how it restores the files (tests/faults kills real runs)."""
 
 import json
 import shutil

@@ -1,4 +1,4 @@
-"""Snapshots of sliced optimizer state go on with whole state, with other slices, and on other numbers of ranks."""
+"""Snapshots of sharded optimizer state resume with whole state, with other shards, and on other numbers of ranks."""
 
 from collections.abc import Callable
 from itertools import pairwise

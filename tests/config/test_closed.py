@@ -1,4 +1,4 @@
-"""What MLPerf's closed division fixes: each deviation of a closed file is refused by name, and open takes it."""
+"""The settings that MLPerf's closed division fixes: closed files are refused for a deviation, and open files aren't."""
 
 from pathlib import Path
 from types import SimpleNamespace

@@ -18,7 +18,7 @@ Refused = Callable[..., list[str]]
 
 @pytest.fixture
 def refused(tiny: Tiny) -> Refused:
-    """The lines of the error that options give."""
+    """Return the lines of the error for these options."""
 
     def call(*overrides: str) -> list[str]:
         with pytest.raises(ConfigError) as caught:

@@ -1,4 +1,4 @@
-"""What each command reads of a system file is declared, what it can't honour is refused by name, and the rest acts."""
+"""Each command declares the settings that it reads, refuses by name those that it can't honour, and obeys the rest."""
 
 from __future__ import annotations
 
@@ -179,7 +179,7 @@ def test_a_refusal_names_the_variable_that_gave_the_setting() -> None:
 
 
 def evidence(world: World, system: System, folder: Path) -> dict[str, Any]:
-    """Return what a run did, without what only repeats its configuration: the times and the settings in its log."""
+    """Return the effects of a run, without the times and settings in its log that only repeat its configuration."""
     files = ResultFiles(folder / f"result_{world.rank}.txt") if world.leads else None
     if files:
         files.folder.mkdir(parents=True)
@@ -198,7 +198,7 @@ def evidence(world: World, system: System, folder: Path) -> dict[str, Any]:
 
 
 def differing(tiny: Tiny, tmp_path: Path, changes: list[Change], ranks: int) -> dict[str, bool]:
-    """Return for each change whether the run with it did something else than the run with what it needs alone."""
+    """Return for each change whether it changes the run, compared with a run with only the settings that it needs."""
     wanted = dict.fromkeys(overrides for change in changes for overrides in (change.needs, change.overrides))
     runs = [
         (tiny(f"launch.ranks_per_node={ranks}", *overrides), tmp_path / str(number))

@@ -1,4 +1,4 @@
-"""Everything that can be wrong with published files: one error a case, and nothing left behind."""
+"""Faults of published files: each is one error, and leaves no file."""
 
 import shutil
 from collections.abc import Callable
@@ -144,7 +144,7 @@ BAD_HDF5: dict[str, tuple[Damage, str]] = {
 
 
 def records(*changes: dict[str, list[int] | list[float] | None], compressed: bool = False) -> Damage:
-    """A TFRecord file with these changes to its first records; None takes a feature away."""
+    """A TFRecord file with these changes to its first records; None removes a feature."""
 
     def write(folder: Path) -> list[Path]:
         contents = [published.features(sample) for sample in SAMPLES]

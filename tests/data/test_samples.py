@@ -14,7 +14,7 @@ OPTIONS = SampleOptions(
 
 
 def documents(count: int = 30) -> list[Document]:
-    """Every token is unique to its document's number modulo 45, so that a sample tells where it is from."""
+    """Every token is unique to its document's number modulo 45, so that a sample shows where it comes from."""
     random = Random(1)
     return [[[5 + number] * random.randint(1, 9) for _ in range(random.randint(1, 8))] for number in range(count)]
 

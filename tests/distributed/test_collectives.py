@@ -1,4 +1,4 @@
-"""The collectives are found by the name that this torch gives them: 2.13 renamed both."""
+"""The collectives are found under the name that this torch gives them; 2.13 renamed both."""
 
 import runpy
 

@@ -1,4 +1,4 @@
-"""How many threads ranks take where a control group limits their time: version 1, version 2, and a real group."""
+"""The number of threads of ranks whose time a control group limits: version 1, version 2, and a real group."""
 
 import os
 from multiprocessing.connection import Connection
@@ -15,7 +15,7 @@ MOUNT = "36 25 0:31 {root} {point} rw,nosuid shared:9 - {kind} {kind} rw,{option
 
 
 def process(folder: Path, groups: str, *mounts: str) -> Path:
-    """Make what proc tells of a process in these groups."""
+    """Write what /proc shows about a process in these groups."""
     (folder / "proc").mkdir()
     (folder / "proc" / "cgroup").write_text(groups + "\n")
     (folder / "proc" / "mountinfo").write_text("\n".join(["22 1 8:1 / / rw - ext4 /dev/root rw", *mounts]) + "\n")
@@ -42,7 +42,7 @@ def test_version_2_gives_the_lowest_limit_of_a_group_and_its_parents(tmp_path: P
 
 @pytest.mark.parametrize("root", ["/", "/docker/7f"])
 def test_version_1_gives_the_limit_in_and_out_of_a_container(root: str, tmp_path: Path) -> None:
-    """A container sees its own group where others have the top one, and the path that the machine knows."""
+    """A container sees its own group in place of the top one, and its path on the machine."""
     top = tmp_path / "cpu,cpuacct"
     cpu = MOUNT.format(root=root, point=top, kind="cgroup", options="cpu,cpuacct")
     memory = MOUNT.format(root=root, point=tmp_path / "memory", kind="cgroup", options="memory")

@@ -1,4 +1,4 @@
-"""A GPU's finished steps, and the verdict on one that finishes none: marks in a made-up queue stand for its events."""
+"""Finished steps of a GPU, and the verdict on one that finishes none; marks in a queue stand in for its events."""
 
 import time
 from pathlib import Path

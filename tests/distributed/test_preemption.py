@@ -1,4 +1,4 @@
-"""When one rank gets a signal, all ranks end after the same step, and no signal stops them on their way out."""
+"""When one rank gets a signal, all ranks stop after the same step, and further signals don't disturb their exit."""
 
 import os
 import signal

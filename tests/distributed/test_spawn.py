@@ -1,4 +1,4 @@
-"""What ranks started as processes of this machine hand back."""
+"""The results of ranks that are started as processes on this machine."""
 
 from bertbench.distributed.spawn import on_ranks
 from bertbench.distributed.world import World

@@ -233,7 +233,7 @@ def test_cores_of_a_dgx_are_assigned_by_physical_core() -> None:
 
 
 class Devices:
-    """Notes which GPU is asked for, on a machine without one."""
+    """Record which GPU is requested, on a machine without one."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch, count: int) -> None:
         self.current: list[object] = []

@@ -1,4 +1,4 @@
-"""Every command that the docs show works: those of seconds are run, all others are parsed by the command line."""
+"""Every command in the docs works: fast ones are run, and all others are parsed by the command line."""
 
 import os
 import re
@@ -55,7 +55,7 @@ def leaf(words: list[str]) -> Leaf:
 
 
 def inner(command: Command) -> list[str]:
-    """The words of bertbench within a command, behind torchrun or srun too; none where it calls another program."""
+    """Return bertbench's words in a command, also behind torchrun or srun; empty if it calls another program."""
     words = plain(command.words)
     for at, word in enumerate(words):
         if word == "./run_and_time.sh":
@@ -66,7 +66,7 @@ def inner(command: Command) -> list[str]:
 
 
 def check_names(words: list[str], capsys: Captured) -> None:
-    """A sentence may leave words out, so only the names of command and options are checked, against its help."""
+    """A sentence may omit words, so only the names of the command and its options are checked, against the help."""
     with pytest.raises(SystemExit):
         command_line.main([*leaf(words).words, "--help"])
     known = set(re.findall(r"--[a-z][a-z-]*", capsys.readouterr().out))

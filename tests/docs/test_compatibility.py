@@ -1,4 +1,4 @@
-"""docs/compatibility.md agrees with what pip, make and docker take, and every row says how it was tested."""
+"""docs/compatibility.md agrees with pip, make and docker, and every row says how it was tested."""
 
 import re
 import tomllib

@@ -1,4 +1,4 @@
-"""docs/paper.md answers ten questions in one form, with figures that the records hold."""
+"""docs/paper.md answers ten questions in the same form, with figures from the records."""
 
 import json
 import re

@@ -1,4 +1,4 @@
-"""docs/configuration.md and docs/commands.md are what the schema and the parsers say today, and leave nothing out."""
+"""docs/configuration.md and docs/commands.md agree with the schema and the parsers of today, and omit nothing."""
 
 import argparse
 import json

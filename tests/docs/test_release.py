@@ -1,4 +1,4 @@
-"""What a release needs: one version everywhere, one place of an address, and pages whose links lead somewhere."""
+"""The requirements of a release: the same version everywhere, one page with the contact, and no broken links."""
 
 import re
 import runpy

@@ -1,4 +1,4 @@
-"""The site that `make docs` builds: every page is there, and every link between pages leads to a heading."""
+"""The site that `make docs` builds has every page, and every link between pages leads to a heading."""
 
 import re
 import shutil

@@ -1,4 +1,4 @@
-"""A shard that is damaged after `data verify` has passed, and numbers that stop being numbers, in real runs."""
+"""A shard that is damaged after `data verify` passed, and values that become NaN, in real runs."""
 
 import math
 import shutil
@@ -104,7 +104,7 @@ def damaged(tiny: Tiny, tiny_folder: Path, tmp_path: Path) -> tuple[System, Path
 
 
 def flip(path: Path, sample: int, world: World) -> None:
-    """A token that no vocabulary has, written into the file after its checks; its size and time stay plausible."""
+    """Write a token that no vocabulary has into the file after its checks, without changing its size and time."""
     if world.leads:
         with h5py.File(path, "r+") as file:
             file["input_ids"][file["offsets"][sample]] = 31_000
@@ -139,7 +139,7 @@ def test_a_skipped_sample_is_counted_in_metrics_and_log_and_judged(
 
 
 def poison(what: str, world: World) -> None:
-    """On rank 1, a weight, or only a gradient, is no number from step 4 on; with the latter that step's loss is one."""
+    """On rank 1, make a weight or only a gradient NaN from step 4 on; with a gradient, that step has a finite loss."""
     if world.rank == 1:
         taken = WholeTrainer.step
 

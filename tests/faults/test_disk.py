@@ -1,4 +1,4 @@
-"""A disk that fills up while a run writes to it: a real file system of 4 MB, which needs root."""
+"""A disk that becomes full while a run writes to it: a real file system of 4 MB, which needs root."""
 
 import os
 import subprocess

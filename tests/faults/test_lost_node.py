@@ -1,4 +1,4 @@
-"""Two hosts in network namespaces of their own, and the cable between them taken away while they train."""
+"""Two hosts in separate network namespaces, whose connection is cut while they train."""
 
 import subprocess
 from multiprocessing.connection import Connection

@@ -1,4 +1,4 @@
-"""Runs that lose ranks, or receive SIGTERM, and come to the end that they would have had. The whole takes minutes."""
+"""Runs that lose ranks or receive SIGTERM, and still end as undisturbed runs would. These tests take minutes."""
 
 import os
 import shutil
@@ -30,7 +30,7 @@ _APART = ("cache_clear", "resumed", "startup")  # a run that goes on doesn't mea
 
 
 def lasting(steps: int, *more: str) -> list[str]:
-    """Words for a run of so many steps, whose only evaluation, at its end, reaches the target."""
+    """Return the arguments of a run of that many steps, whose only evaluation, at the end, reaches the target."""
     overrides = (
         f"schedule.max_steps={steps}", f"evaluation.interval_samples={12 * steps}", "evaluation.target=0.001",
         "model.hidden_dropout=0.1", f"checkpoint.every_steps={steps // 60}", *more,
@@ -39,7 +39,7 @@ def lasting(steps: int, *more: str) -> list[str]:
 
 
 def assert_as_if_undisturbed(log: Path, *command: str) -> None:
-    """The same losses and weights, bit for bit, and the same log but for the resumptions, as the command gives."""
+    """Assert the command's losses and weights, bit for bit, and its log except for the resumptions."""
     straight = log.parent / "straight" / "result_0.txt"
     straight.parent.mkdir()
     done = finished("train", *command, "--result", straight)
@@ -51,7 +51,7 @@ def assert_as_if_undisturbed(log: Path, *command: str) -> None:
 
 
 def events(log: Path) -> list[tuple[str, Any]]:
-    """The events of a log but for those that resuming adds."""
+    """Return the events of a log without those that a resumption adds."""
     return [(event.key, event.value) for event in read_events(log) if event.key not in _APART]
 
 
@@ -60,7 +60,7 @@ def without_times(log: Path) -> list[dict[str, Any]]:
 
 
 def last_snapshot(log: Path) -> tuple[int, dict[str, str]]:
-    """Its step, and the checksums of its tensors; .metadata has an identifier of the save."""
+    """Return its step, and the checksums of its tensors; .metadata also has an identifier of the save."""
     found = newest(ResultFiles(log).snapshots)
     meta = found[1]
     return meta.step, {name: sha256 for name, sha256 in meta.sha256.items() if name.endswith(".distcp")}

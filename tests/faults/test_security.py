@@ -1,4 +1,4 @@
-"""What is read is never run, what listens is out of others' reach, and what is written tells no secrets."""
+"""Files that are read can't run code, ports are out of others' reach, and files that are written contain no secrets."""
 
 import os
 import pathlib
@@ -24,7 +24,7 @@ from tests.training.test_run import BERTBENCH, children, metrics, wait_for, word
 
 
 def test_our_code_never_reads_tensors_with_an_unrestricted_pickle() -> None:
-    """Ruff's rules (pyproject.toml) find the other ways to run what is read."""
+    """Ruff's rules (pyproject.toml) find the other ways in which a file could run code."""
     folders = [Path(package.__file__ or "").parent for package in (bertbench, compliance)]
     sources = [path for folder in folders for path in folder.rglob("*.py")]
     assert len(sources) > 200

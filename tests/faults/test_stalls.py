@@ -73,7 +73,7 @@ def test_a_run_whose_processes_are_all_paused_continues_afterwards(tiny_file: st
 
 
 def slow_samples(first: int, seconds: float, world: World) -> None:
-    """On rank 1, from one step on, samples take so many seconds to read."""
+    """On rank 1, from one step on, make samples take that many seconds to read."""
     if world.rank == 1:
         ensured, calls = SampleCheck.ensured, itertools.count(1)
 

@@ -1,4 +1,4 @@
-"""A fault of the machine is called by its name, with what mends it, and never said to be damaged data."""
+"""A fault of the machine is named, with its remedy, and never reported as damaged data."""
 
 import errno
 import json
@@ -43,7 +43,7 @@ def copied(tiny_folder: Path, tmp_path: Path) -> Path:
 
 
 def require_named(cases: list[Case], folder: Path, **environment: str) -> None:
-    """Each command fails with one message a file: the system's reason and its remedy."""
+    """Each command fails with one message per file: the system's reason and the remedy."""
     for case, ended in zip(cases, called(cases, folder, **environment), strict=True):
         assert ended.code in (1, 2), f"{case}\n{ended.text}"
         assert os.strerror(case.number) in ended.text, f"{case}\n{ended.text}"

@@ -1,4 +1,4 @@
-"""Features worked out by hand: windows, labels, and offsets into the text as it was written."""
+"""Features worked out by hand: windows, labels, and offsets into the original text."""
 
 import numpy as np
 import pytest

@@ -59,7 +59,7 @@ def test_dropout_in_flash_attention_is_unbiased_and_the_same_forward_and_backwar
 
 
 def made_up(seed: int) -> Batch:
-    """A batch with Wikipedia's share of masked tokens, of a size of its own."""
+    """A batch with Wikipedia's share of masked tokens, of a size that no other batch has."""
     lengths = np.sort(np.random.default_rng(seed).integers(20, 512, 13))[::-1]
     return batch_of(samples_of_lengths(lengths, seed, SMALL.vocab_size))
 

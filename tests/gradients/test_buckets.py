@@ -1,4 +1,4 @@
-"""Buckets that are asked for by number: exactly so many, of whole tensors in order, as equal as those allow."""
+"""A requested number of buckets: exactly that many, of whole tensors in order, as equal as those allow."""
 
 import pytest
 import torch

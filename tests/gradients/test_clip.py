@@ -75,7 +75,7 @@ def test_every_mode_follows_its_definition(ranks: int) -> None:
 
 
 def all_modes(world: World, modes: list[ClipMode]) -> list[Any]:
-    """Each mode as it is, and with a loss scale."""
+    """Each mode, with and without a loss scale."""
     return [
         tuple(reduced(world, mode, 3.5 * world.size, scale, Communication()) for scale in (None, 1024.0))
         for mode in modes

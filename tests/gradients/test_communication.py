@@ -41,7 +41,7 @@ STEPS = 3  # PowerSGD begins with the third
 
 
 class Summed(NamedTuple):
-    """What a rank has of its last step: its own gradient, the sum that it got, and the bytes that it contributed."""
+    """A rank's last step: its own gradient, the sum that it received, and the bytes that it contributed."""
 
     own: list[float]
     got: list[float]
@@ -50,7 +50,7 @@ class Summed(NamedTuple):
 
 @contextmanager
 def contributed_bytes() -> Iterator[list[int]]:
-    """Note the bytes of every buffer that this rank gives to a sum, also in the threads where PowerSGD starts some."""
+    """Record the bytes of every buffer that this rank gives to a sum, including those from PowerSGD's threads."""
     sizes: list[int] = []
 
     def noted(collective: Callable[..., Any], buffer_at: int) -> Callable[..., Any]:
@@ -95,7 +95,7 @@ def flat(tensors: Iterable[Tensor]) -> list[float]:
 
 @pytest.fixture(scope="module")
 def summed() -> dict[str, list[Summed]]:
-    """By way: what each rank has."""
+    """For each way, return the state of each rank."""
     ranks = run_ranks(RANKS, summed_each_way)
     return {name: [answer[name] for answer in ranks] for name in WAYS}
 

@@ -30,7 +30,7 @@ def sent_bytes(function: Any, arguments: Any, ranks: int) -> int:
 
 
 def steps_of(world: World, name: str) -> tuple[list[float], list[float], list[float], int, int]:
-    """Over some steps: what was applied and what should have been, in all; what is left; bytes sent, by formula too."""
+    """Return totals over some steps: applied, ideal, the remaining error, and the bytes sent and by the formula."""
     model = nn.Linear(29, 67, bias=False)  # one bucket of 1,943: no multiple of 3 ranks or of 512
     reducer = reducer_of(model, world.size, options=WAYS[name])
     generator = torch.Generator().manual_seed(world.rank)

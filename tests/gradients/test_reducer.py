@@ -1,4 +1,4 @@
-"""The reducer beside torch's DDP with a hook that does the same, on two gloo ranks."""
+"""The reducer compared with torch's DDP and a hook that does the same, on two gloo ranks."""
 
 from typing import Any
 

@@ -1,4 +1,4 @@
-"""Wheels, built from the repository's files and used in another folder: they carry all that commands read."""
+"""Wheels that are built from the repository and used in another folder contain all files that commands read."""
 
 import json
 import os
@@ -25,7 +25,7 @@ SCRIPTS = {"run.sub", "run_with_docker.sh"}
 
 @pytest.fixture(scope="module")
 def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """An installed wheel's folder. It lies in a repository of somebody else's, as a virtual environment may."""
+    """The folder of an installed wheel, inside somebody else's repository, as a virtual environment may be."""
     folder = tmp_path_factory.mktemp("wheel")
     sources = copied_sources(folder / "sources")
     enclosing = folder / "enclosing"
@@ -37,7 +37,7 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def judge_alone(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The folder that `pip install ./compliance` fills, without what it depends on."""
+    """The folder that `pip install ./compliance` fills, without its dependencies."""
     folder = tmp_path_factory.mktemp("judge")
     shutil.copytree(Path(compliance.__file__).parent, folder / "compliance")
     return unpacked_wheel(folder / "compliance", folder / "site-packages")

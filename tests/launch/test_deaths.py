@@ -1,4 +1,4 @@
-"""How an attempt ended, and when a run is given up: for its own faults, never for signals from outside."""
+"""How an attempt ended, and when a run is given up: after faults of its own, never after signals from outside."""
 
 import signal
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""What `bertbench launch` prints and runs elsewhere; scripts and manifests against the tools that check them."""
+"""The commands that `bertbench launch` prints and runs elsewhere; scripts and manifests, checked by their own tools."""
 
 import json
 import os

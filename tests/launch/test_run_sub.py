@@ -248,7 +248,7 @@ def test_each_task_gets_its_part_of_a_node_s_cores(tmp_path: Path, program: Prog
 
 
 def test_without_a_number_of_tasks_the_job_has_the_system_s_ranks(tmp_path: Path, program: Program) -> None:
-    """As published submissions are submitted: sbatch -N and -t alone. Slurm then counts a node's 32 cores as tasks."""
+    """Published submissions give sbatch only -N and -t. Slurm then counts a node's 32 cores as tasks."""
     nodes_alone = {"SLURM_NTASKS_PER_NODE": "", "SLURM_TASKS_PER_NODE": "32(x2)"}
     code, seen, said = run_sub(tmp_path, program, "two_n2", **nodes_alone)
     assert (code, said) == (0, "")

@@ -1,4 +1,4 @@
-"""Sizes of recorded steps: few, the same on all ranks, and large enough for the parts that they are planned for."""
+"""Sizes of recorded steps: there are few, all ranks have the same, and they fit the parts that they are for."""
 
 from random import Random
 

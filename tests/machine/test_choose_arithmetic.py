@@ -1,4 +1,4 @@
-"""A run measures what the system file leaves open, all ranks take one choice, and it is kept."""
+"""A run measures the arithmetic that the system file leaves open; all ranks take one choice, which is kept."""
 
 import json
 import os
@@ -40,7 +40,7 @@ def test_a_format_that_the_file_fixes_is_not_measured(tiny: Tiny, monkeypatch: p
 def test_bf16_is_chosen_if_all_ranks_together_are_clearly_faster(
     tiny: Tiny, seconds: list[float], precision: str
 ) -> None:
-    """The other ranks' seconds decide: they are added to this one's."""
+    """Let the seconds of other ranks, which are added to this one's, decide."""
     others = torch.tensor(seconds, dtype=torch.float64) * 1e6
     chosen = choose(tiny("precision.compute=auto", "launch.ranks_per_node=1"), CPU, lambda mine: mine + others)
     assert (chosen.precision, chosen.source) == (precision, "measured")

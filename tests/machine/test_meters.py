@@ -15,7 +15,7 @@ RANGE_UJ = 262_143_328_850
 
 
 class Gpus:
-    """NVIDIA's library, with a GPU for each counter, in millijoules; of other things it knows nothing."""
+    """NVIDIA's library, with a GPU for each counter, in millijoules, and no other functions."""
 
     NVML_NVLINK_MAX_LINKS, NVML_CLOCK_SM = 18, 1
     NVML_MEMORY_ERROR_TYPE_UNCORRECTED, NVML_VOLATILE_ECC = 1, 0
@@ -49,7 +49,7 @@ class Gpus:
 
 @pytest.fixture(autouse=True)
 def gpus(monkeypatch: pytest.MonkeyPatch) -> Gpus:
-    """The library in the place of NVIDIA's, without GPUs at first."""
+    """A library in place of NVIDIA's, at first without GPUs."""
     library = Gpus()
     for module in (meters, describe, machine_gpus, provenance):
         monkeypatch.setattr(module, "pynvml", library)

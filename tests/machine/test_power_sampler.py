@@ -1,4 +1,4 @@
-"""The process that samples power beside a run, with an ipmitool of the test's."""
+"""The process that samples power during a run, with the test's own ipmitool."""
 
 import json
 import os
@@ -23,7 +23,7 @@ def metered(program: Program) -> None:
 
 
 def alive(process: int) -> bool:
-    """Whether a process is there; one that nobody has waited for yet is not."""
+    """Return whether a process is running; one that only waits to be collected is not."""
     try:
         return Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
     except OSError:
@@ -72,7 +72,7 @@ def test_it_dies_with_the_run(tmp_path: Path) -> None:
 
 
 def sampled(file: Path, readings: int) -> str:
-    """Sample until there are so many readings, missed ones included; return the warnings."""
+    """Sample until there are that many readings, including missed ones; return the warnings."""
     with subprocess.Popen(sampling(file), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
         wait_for(lambda: len(lines(file)) > readings, 60)
         process.terminate()

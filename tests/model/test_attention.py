@@ -1,4 +1,4 @@
-"""Attention against padded SDPA in float64: it may err by what its own sums and roundings allow."""
+"""Attention against padded SDPA in float64, within the error that its own sums and roundings allow."""
 
 import numpy as np
 import pytest

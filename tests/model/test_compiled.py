@@ -25,7 +25,7 @@ def _fresh() -> Iterator[None]:
 
 @pytest.fixture
 def counter() -> Iterator[CompileCounter]:
-    """Count the graphs that torch.compile makes."""
+    """Count the graphs that torch.compile creates."""
     with compiled_by(CompileCounter()) as graphs:
         yield graphs
 

@@ -1,4 +1,4 @@
-"""The packed gradient of flash attention, with plain operators of torch's names in place of a GPU's."""
+"""The packed gradient of flash attention, with plain operators under torch's names in place of a GPU's."""
 
 import math
 from collections.abc import Callable, Iterator
@@ -71,7 +71,7 @@ def only_contiguous(like: Tensor) -> Tensor:
 
 @pytest.fixture
 def operators() -> Iterator[Callable[[New], None]]:
-    """Registers operators on this CPU whose backward pass takes its memory from a function."""
+    """Register operators on this CPU whose backward pass takes its memory from a function."""
     library = torch.library.Library("aten", "IMPL")
 
     def register(new: New) -> None:

@@ -1,4 +1,4 @@
-"""Each autograd.Function that torch.compile traces gives eager's gradients, on every torch that we promise."""
+"""Each autograd.Function that torch.compile traces gives the gradients of eager mode, on every supported torch."""
 
 import ast
 from collections.abc import Callable, Iterator

@@ -1,4 +1,4 @@
-"""apex's optimizers behind our interface: the same formulas, and a state that snapshots hold."""
+"""apex's optimizers behind our interface: the same formulas, and a state that snapshots can store."""
 
 from collections.abc import Iterator
 

@@ -1,4 +1,4 @@
-"""Slices of flat buckets: how they are cut, what travels when, and how many bytes that takes."""
+"""Slices of flat buckets: how they are cut, when they are sent, and how many bytes that takes."""
 
 from functools import partial
 from types import SimpleNamespace
@@ -88,7 +88,7 @@ def test_segments_of_all_ranks_are_all_weights_and_no_element_is_in_two() -> Non
 
 
 class NotingExchange(Exchange):
-    """An exchange that does nothing and notes what begins and what is awaited."""
+    """An exchange that does nothing but record which operations begin and which are awaited."""
 
     def __init__(self, buckets: Buckets, events: list[str]) -> None:
         self._events = events
@@ -110,7 +110,7 @@ class NotingExchange(Exchange):
 
 
 class LambPath(NamedTuple):
-    """What a step of LAMB passes through."""
+    """Return the operations of a LAMB step, in order."""
 
     reducer: GradientReducer
     optimizer: Optimizer
@@ -129,7 +129,7 @@ def lamb_path(model: Bert, buckets: Buckets, exchange: Exchange, compression: Co
 
 
 class Events(NamedTuple):
-    """What begins and what is awaited, in order, and the number of buckets."""
+    """Return which operations begin and which are awaited, in order, and the number of buckets."""
 
     accumulating: list[str]
     """In a backward pass that isn't a step's last."""
@@ -161,7 +161,7 @@ def events_of_steps(world: World) -> Events:
 
 
 def taken(events: list[str]) -> list[str]:
-    """Empty the list; return what it held."""
+    """Empty the list; return its former content."""
     held = list(events)
     events.clear()
     return held

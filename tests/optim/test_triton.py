@@ -114,7 +114,7 @@ def copies_of_weights(options: OptimizerSettings, dtype: torch.dtype) -> tuple[i
 
 
 def by_interpreter_in(dtype: torch.dtype, weight: torch.Tensor) -> torch.Tensor:
-    """The numbers in 16 bits: Triton's interpreter cuts off what bf16 can't hold, where a GPU rounds (see below)."""
+    """Return the numbers in 16 bits, truncated to bf16 as in Triton's interpreter; a GPU rounds (see below)."""
     if dtype == torch.bfloat16:
         weight = (weight.view(torch.int32) >> 16 << 16).view(torch.float32)
     return weight.to(dtype)
@@ -293,7 +293,7 @@ def on_ranks(world: World) -> dict[str, Any]:
 
 
 def by_interpreter(count: int, function: Any, *arguments: Any) -> list[Any]:
-    """What each rank answers, in new processes: Triton reads once, when it is imported, whether it is to interpret."""
+    """Return each rank's result, in new processes, because Triton decides at import whether it interprets."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("TRITON_INTERPRET", "1")
         patch.setattr(ranks, "CONTEXT", multiprocessing.get_context("spawn"))
@@ -302,13 +302,13 @@ def by_interpreter(count: int, function: Any, *arguments: Any) -> list[Any]:
 
 @pytest.fixture(scope="module")
 def interpreted() -> list[dict[str, Any]]:
-    """What two processes found."""
+    """The results of two processes."""
     return by_interpreter(2, on_ranks)
 
 
 @pytest.fixture
 def alone(interpreted: list[dict[str, Any]]) -> dict[str, Any]:
-    """What the first of them found by itself."""
+    """The result of the first process alone."""
     return interpreted[0]
 
 

@@ -84,7 +84,7 @@ def trained(world: World, *systems: System) -> list[Trained]:
 
 
 def trained_compiled(world: World, *systems: System) -> list[Trained]:
-    """As `trained`, with compiled pieces."""
+    """Like `trained`, with compiled pieces."""
     with compiled_by(CompileCounterWithBackend("aot_eager")) as graphs:
         found = trained(world, *systems)
     # embeddings or heads, both ends of a layer, and each again in evaluation

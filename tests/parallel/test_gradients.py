@@ -1,4 +1,4 @@
-"""Gradients of a split model travel behind the backward pass; test_equality.py compares what comes out."""
+"""Gradients of a split model are sent during the backward pass; test_equality.py compares the results."""
 
 from typing import Any
 from unittest import mock

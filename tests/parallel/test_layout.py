@@ -1,4 +1,4 @@
-"""Where each rank stands in a layout, and which layouts a system file may ask for."""
+"""The place of each rank in a layout, and the layouts that a system file may request."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""A run whose ranks share the model, through the command line, judged as any other."""
+"""A run whose ranks share the model, started by the command line and judged like any other."""
 
 import json
 from pathlib import Path

@@ -62,7 +62,7 @@ def test_four_ranks_that_share_tokens_send_the_bytes_of_the_formula_in_bf16(tiny
 
 
 class Seen(NamedTuple):
-    """What a rank saw of one step on 17 tokens."""
+    """One rank's view of a step on 17 tokens."""
 
     loss: float
     rows: list[int]

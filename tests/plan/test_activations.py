@@ -1,4 +1,4 @@
-"""The formula of what a forward pass keeps, against the storages that a real one saves."""
+"""The formula for the bytes that a forward pass keeps, against the storages that a real one saves."""
 
 import numpy as np
 import pytest

@@ -1,4 +1,4 @@
-"""`bertbench config scale`: the same training on other devices, its memory, and what it refuses."""
+"""`bertbench config scale`: the same training on other devices, its memory, and its refusals."""
 
 import json
 from pathlib import Path

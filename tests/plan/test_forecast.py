@@ -1,4 +1,4 @@
-"""Forecasts against published results, and the parts that they are made of against hand-worked numbers."""
+"""Forecasts against published results, and their parts against numbers worked out by hand."""
 
 import math
 from statistics import median

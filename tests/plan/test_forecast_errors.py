@@ -1,4 +1,4 @@
-"""The range of a forecast, and the warnings where a system is unlike what forecasts are calibrated on."""
+"""The range of a forecast, and the warnings for systems unlike those that calibrate forecasts."""
 
 import numpy as np
 import pytest

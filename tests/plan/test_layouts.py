@@ -1,4 +1,4 @@
-"""Memory and step time of layouts: by hand."""
+"""Memory and step time of layouts, worked out by hand."""
 
 from pathlib import Path
 

@@ -1,4 +1,4 @@
-"""`bertbench plan`: what it says of a rank, against the rank itself on real processes."""
+"""`bertbench plan`: its figures for a rank, against a real rank."""
 
 import math
 import shlex

@@ -77,7 +77,7 @@ def test_a_sourced_file_chooses_the_system_without_an_argument(system: str, file
 
 @pytest.mark.parametrize("system", [name for name in FILES if name not in ("dgxa100_n1_open", "dgxa100_n8_open")])
 def test_its_values_equal_those_in_the_json(system: str) -> None:
-    """Of systems that scale nothing to another batch."""
+    """Files of systems that scale no setting to another batch."""
     exported = sourced(FOLDER / FILES[system])
     content = {"optimizer": {}, "evaluation": {}}
     own = json.loads((FOLDER / "systems" / f"{system}.json").read_text())

@@ -1,4 +1,4 @@
-"""The process beside a run: it serves and tracks while the run goes on, ends with it, and never harms it."""
+"""The side process of a run: it serves and tracks during the run, ends with it, and never harms it."""
 
 import json
 import os
@@ -75,7 +75,7 @@ def test_a_port_in_use_is_one_clear_line_before_anything_starts(
 
 @pytest.fixture
 def beside(tmp_path: Path) -> Iterator[tuple[subprocess.Popen[str], Path, int]]:
-    """A side process on a written run that goes on, started as a rank starts it."""
+    """A side process for an unfinished written run, started as a rank starts it."""
     pytest.importorskip("prometheus_client")
     log, port = write_run(tmp_path / "toy" / "bert", steps=2, until_ms=500, status=None), free_port()
     process = subprocess.Popen(

@@ -1,4 +1,4 @@
-"""`bertbench report --list`: every run of a folder with how it stands, in the order that is asked for."""
+"""`bertbench report --list`: every run in a folder with its state, in the requested order."""
 
 import os
 import re

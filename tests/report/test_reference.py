@@ -1,4 +1,4 @@
-"""`bertbench rcp`: a reference of recorded runs, which the official checker takes, and what it refuses."""
+"""`bertbench rcp`: a reference from recorded runs, which the official checker accepts, and its refusals."""
 
 import io
 import json

@@ -1,4 +1,4 @@
-"""What is known of a run from its files alone: while they grow, after they were cut back, and when it has ended."""
+"""The state of a run, from its files alone: while they grow, after they were cut back, and after the run."""
 
 import json
 import os

@@ -1,4 +1,4 @@
-"""Start-up as the report shows it, and what it makes of runs that are no results."""
+"""Start-up as the report shows it, and its treatment of runs that aren't results."""
 
 from pathlib import Path
 from typing import Any

@@ -1,4 +1,4 @@
-"""What a tracker holds of a run, read back by the tracker's own library; those that aren't installed are skipped."""
+"""The data that trackers store about a run, read back by their own libraries; missing trackers are skipped."""
 
 import importlib.util
 import json

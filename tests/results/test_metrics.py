@@ -38,7 +38,7 @@ def test_on_a_device_a_step_takes_the_time_of_its_phases_there(tmp_path: Path) -
 
 
 def step_ms_of_phases(world: World, path: Path) -> list[float]:
-    """`step_ms` of three steps that the host took 1 ms to launch, and whose phases took more than 10 ms each."""
+    """Return `step_ms` of three steps that took the host 1 ms to launch, and whose phases took over 10 ms each."""
     elsewhere = replace(world, device=torch.device("meta"))  # any device but the host's own memory
     with MlperfLog(None) as log, Metrics(path, elsewhere, log) as metrics:
         for step in range(1, 5):

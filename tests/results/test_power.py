@@ -1,4 +1,4 @@
-"""Power in a package: MLPerf's files, made of what runs left beside their logs, which the official tools take."""
+"""Power in a package: MLPerf's files, made from the readings next to the logs, which the official tools accept."""
 
 import json
 import re

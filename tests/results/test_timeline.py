@@ -1,4 +1,4 @@
-"""A run doesn't end for want of its timeline."""
+"""A run doesn't end because its timeline can't be written."""
 
 from pathlib import Path
 

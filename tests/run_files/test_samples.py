@@ -1,4 +1,4 @@
-"""Training samples of logs whose epoch_num counts them, and of the many of earlier rounds where it doesn't."""
+"""Training samples of logs whose epoch_num counts them, and of the many in earlier rounds whose epoch_num doesn't."""
 
 from pathlib import Path
 

@@ -1,4 +1,4 @@
-"""Runs with different settings are never in one mean: the sides of a log say what differs, and so does the log."""
+"""Runs with different settings never share a mean: the log and the files next to it show the difference."""
 
 from pathlib import Path
 from typing import Any
@@ -25,7 +25,7 @@ def origin(seed: int) -> dict[str, Any]:
 
 
 def tables(folder: Path) -> list[tuple[dict[str, Any], int, float]]:
-    """What sets each table apart, how many runs it has, and their mean."""
+    """Return the distinguishing settings of each table, its number of runs, and their mean."""
     return [(group.settings, len(group.runs), group.mean_time_to_train_s) for group in summaries(folder)]
 
 

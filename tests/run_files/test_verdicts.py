@@ -1,4 +1,4 @@
-"""What the report says of runs is what the judge says: never what a log claims of itself."""
+"""The report repeats the judge's verdict on runs, never a log's own claim."""
 
 import json
 import re

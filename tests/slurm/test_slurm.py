@@ -40,7 +40,7 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[slurm.Cluster]
 
 
 class Runs(NamedTuple):
-    """What run.sub trains on the cluster, with what it leaves in a folder."""
+    """The system that run.sub trains on the cluster, and the files that it writes."""
 
     cluster: slurm.Cluster
     folder: Path
@@ -104,7 +104,7 @@ def test_two_runs_on_two_nodes_reach_the_target_with_a_log_each(runs: Runs) -> N
 
 
 def kill(rank: int, job: str) -> None:
-    """End a rank's process, which says nothing more."""
+    """Kill a rank's process, so that it reports nothing."""
     wanted = {f"SLURM_PROCID={rank}".encode(), f"SLURM_JOB_ID={job}".encode()}
     for folder in Path("/proc").glob("[0-9]*"):
         try:
@@ -156,7 +156,7 @@ def assert_one_resumed_log(folder: Path, number: int = 0) -> None:
 
 
 def assert_wall_clock(log: Path, job_submitted: float, *spent_on: str) -> None:
-    """The ledger holds the time from submission, which Slurm knows to the second, to run_stop, and some of these."""
+    """Assert that the ledger covers submission (to the second) to run_stop, and has some of these buckets."""
     found = ledger(log)
     assert found is not None
     (stop,) = [event for event in read_events(log) if event.key == "run_stop"]
@@ -271,7 +271,7 @@ def test_the_shell_of_srun_pty_and_a_script_that_it_submits_start_their_own_rank
 
 
 def session_of_the_page() -> str:
-    """The lines that docs/cluster.md shows to those who have run published submissions."""
+    """The lines of docs/cluster.md for users of published submissions."""
     page = (REPOSITORY / "docs" / "cluster.md").read_text().partition("## If you have run published submissions")[2]
     found = re.search(r"^```\n(.*?)^```$", page, re.MULTILINE | re.DOTALL)
     assert found
@@ -293,7 +293,7 @@ def clone(runs: Runs) -> Path:
 
 
 def in_a_shell(runs: Runs, lines: str, folder: Path) -> str:
-    """What these lines of a user's print, in a shell with no variables of ours."""
+    """Return what a user's lines print in a shell that has none of our variables."""
     environment = {**runs.cluster.environment, "PATH": f"{Path(sys.executable).parent}:/usr/bin:/bin", "HOME": "/root"}
     done = subprocess.run(
         ["bash", "-ec", lines], cwd=folder, env=environment, capture_output=True, text=True, check=False
@@ -341,7 +341,7 @@ def test_the_lines_for_users_of_published_submissions_give_results(runs: Runs, c
     ],
 )
 def test_the_job_finds_its_repository_from_any_folder(runs: Runs, clone: Path, folder: str, script: str) -> None:
-    """The error is of bertbench, which only the repository starts."""
+    """The error comes from bertbench, which can be started only in the repository."""
     file = clone / "benchmarks" / "bert" / "config_two_nodes_2x2x3x1_open.sh"
     lines = f"source '{file}'; export LR=fast\nsbatch -N $DGXNNODES -t $WALLTIME --output='{clone}/job.out' {script}"
     job = in_a_shell(runs, lines, clone / folder).split()[-1]

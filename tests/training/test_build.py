@@ -1,4 +1,4 @@
-"""What `build_run` hands to the timed loop follows one system: the one with the arithmetic that was chosen."""
+"""The parts that `build_run` gives the timed loop follow one system: the one with the chosen arithmetic."""
 
 from __future__ import annotations
 

@@ -41,7 +41,7 @@ ALONE = ("launch.ranks_per_node=1", *GRAPHS)
 
 
 def dense_attention(qkv_T3HK: Tensor, sequences: Sequences, dropout: float) -> Tensor:
-    """What a kernel of fixed size computes: where sequences end it reads from the device."""
+    """Compute like a kernel of fixed size, which reads from the device where sequences end."""
     assert dropout == 0
     query_HTK, key_HTK, value_HTK = qkv_T3HK.permute(1, 2, 0, 3)
     count = len(qkv_T3HK)
@@ -241,7 +241,7 @@ def check_bins(world: World, system: System, bins: Bins) -> None:
 
 
 def raw_batches(world: World, system: System, count: int) -> list[LoadedPart]:
-    """Parts of the first steps, as they are read."""
+    """Return the parts of the first steps, as they are read."""
     planned = bin_sampler(system)
     sampler = Sampler(planned.dataset, planned.planner, planned.parts, planned.normalize)
     return [part for step in Loader(sampler, world.rank, world.device).steps(range(count)) for part in step.parts]

@@ -1,4 +1,4 @@
-"""Ranks that train alone between outer steps (sync.method local_sgd, diloco), on real gloo processes."""
+"""Ranks that train separately between outer steps (sync.method local_sgd, diloco), on real gloo processes."""
 
 import pytest
 import torch

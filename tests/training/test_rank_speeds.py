@@ -1,4 +1,4 @@
-"""Ranks of different speeds: measured, given work in proportion, and none of it changes what is trained."""
+"""Ranks of different speeds are measured and get work in proportion, without a change to the training."""
 
 import json
 import os

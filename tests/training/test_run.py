@@ -1,4 +1,4 @@
-"""Whole runs through the command line: real processes, real signals, the official checker as the referee."""
+"""Whole runs through the command line: real processes, real signals, judged by the official checker."""
 
 import json
 import os
@@ -41,7 +41,7 @@ def finished(*command: object, **environment: str) -> subprocess.CompletedProces
 
 @contextmanager
 def launched(*command: object, **environment: str) -> Iterator[subprocess.Popen[str]]:
-    """Begin `bertbench` with these words in a session of its own; it is gone after the body."""
+    """Start `bertbench` with these words in its own session; it is stopped after the body."""
     launcher = subprocess.Popen(
         [*BERTBENCH, *map(str, command)], env={**os.environ, **environment}, stderr=subprocess.PIPE, text=True,
         start_new_session=True,

@@ -1,4 +1,4 @@
-"""A run's fast paths, checked before its clock starts: sound ones stay, and one that computes wrongly is refused."""
+"""A run checks its fast paths before the clock starts: correct ones are kept, and wrong ones are refused."""
 
 from collections.abc import Callable
 from dataclasses import replace
@@ -173,7 +173,7 @@ def test_apexs_optimizer_is_checked_against_torchs(tiny: Tiny) -> None:
 
 
 def check_beside_apex(world: World, system: System, rate_factor: float) -> Arithmetic:
-    """Check a run whose optimizer is apex's, which stands in with a rate that is wrong by a factor."""
+    """Check a run with a stand-in for apex's optimizer whose rate is wrong by a factor."""
     optimizer = system.optimizer.model_copy(update={"impl": "apex"})
     original = apex_like.FusedAdam.step
 

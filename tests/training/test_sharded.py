@@ -1,4 +1,4 @@
-"""Training with optimizer state in slices is training with whole state, but for rounding."""
+"""Training with sharded optimizer state equals training with whole state, except for rounding."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""`train --smoke` and `--profile`: a few real steps, whose logs nobody can take for results."""
+"""`train --smoke` and `--profile`: a few real steps, whose logs can't be mistaken for results."""
 
 import json
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""The step on real gloo processes: what must not depend on how the work is split."""
+"""The step on real gloo processes: results that must not depend on how the work is split."""
 
 import math
 import threading

@@ -1,4 +1,4 @@
-"""The step with Triton's optimizer on two ranks, run by Triton's interpreter: 16-bit sums in, 16-bit weights out."""
+"""The step with Triton's optimizer on two ranks, in Triton's interpreter: 16-bit sums in, 16-bit weights out."""
 
 from unittest import mock
 
@@ -34,7 +34,7 @@ def test_two_ranks_take_the_plain_optimizer_s_steps_together(tiny: Tiny) -> None
 
 
 def updates(world: World, *systems: System) -> list[list[float]]:
-    """What two steps of each system add to the weights."""
+    """Return the change of the weights by two steps of each system."""
     found = []
     with mock.patch.object(torch, "compile", lambda function, **_: function):
         for system in systems:

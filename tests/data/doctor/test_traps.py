@@ -1,4 +1,4 @@
-"""`data verify` on hostile folders: nothing hangs, is read without end, or reaches a terminal unescaped."""
+"""`data verify` on hostile folders: it doesn't hang, doesn't read for ever, and prints nothing unescaped."""
 
 import json
 import os

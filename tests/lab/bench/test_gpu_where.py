@@ -1,4 +1,4 @@
-"""Where a step's time goes on a GPU, rehearsed on a CPU: the same code on tiny sizes, NVIDIA's tools stood in for."""
+"""Where a step's time goes on a GPU, tried on a CPU: the same code at tiny sizes, with stand-ins for NVIDIA's tools."""
 
 import ctypes
 import json

@@ -1,4 +1,4 @@
-"""What benches share: turns, pairs and their intervals, tables, records."""
+"""The common parts of benches: interleaving, pairs and their intervals, tables, records."""
 
 import argparse
 import json

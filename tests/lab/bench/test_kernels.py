@@ -1,4 +1,4 @@
-"""The GPU step's kernels without a GPU. What needs Triton is skipped where it isn't installed."""
+"""The kernels of a GPU step, without a GPU. Tests that need Triton are skipped if it isn't installed."""
 
 import importlib.util
 import subprocess
@@ -36,7 +36,7 @@ def found(piece: str = "attention", **values: float) -> PieceResources:
 
 
 def shown_counts(title: str, kernels: int, launches: int, megabytes: float) -> bool:
-    """Whether docs/performance.md shows these counts for this torch, or none: a step on 2.14 is not counted yet."""
+    """Return whether docs/performance.md shows these counts for this torch; it may have none, as for 2.14."""
     page = (Path(__file__).parents[3] / "docs" / "performance.md").read_text()
     (line,) = [line for line in page.splitlines() if line.startswith(f"{title}  ")]
     gigabytes = f"{megabytes / 1e3:.0f}" if title.startswith("step") else f"{megabytes / 1e3:.2f}"

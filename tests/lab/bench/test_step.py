@@ -100,7 +100,7 @@ def test_the_headline_is_the_ratio_to_the_strongest_unbiased_baseline() -> None:
 
 
 class Here:
-    """Stand in for a program in a process of its own: slow in the first pass, then 1 s a step, a baseline 2 s."""
+    """Stand in for a program in its own process: slow in the first pass, then 1 s per step, or 2 s for a baseline."""
 
     visits: ClassVar[list[tuple[str, int]]] = []
 

@@ -114,7 +114,7 @@ def test_servers_return_the_all_reduces_sum_and_send_the_bytes_of_the_formula() 
 
 
 def with_a_victim(world: World, victim: int) -> None:
-    """Run a server and a worker for long, and kill one of them."""
+    """Start a long run of a server and a worker, and kill one of them."""
     if world.rank == victim:
         threading.Timer(0.3, os.kill, (os.getpid(), signal.SIGKILL)).start()
     variant = ParameterServer(1, 1, one_worker, in_step=True)

@@ -1,4 +1,4 @@
-"""The study of batch sizes trains what `scale_from_batch` makes of the hyper-parameters of its smallest batch."""
+"""The study of batch sizes trains with the hyper-parameters that `scale_from_batch` derives from its smallest batch."""
 
 import json
 

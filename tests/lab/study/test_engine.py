@@ -1,4 +1,4 @@
-"""The engine of studies: what is tuned, stopped by rule, compared, kept and shown."""
+"""The engine of studies: tuning, stopping rules, comparisons, records and output."""
 
 import json
 import math
@@ -121,7 +121,7 @@ def test_a_miss_costs_tuning_more_than_any_hit_and_leaves_a_comparison_undecided
 
 
 def test_in_tuning_no_run_counts_less_than_the_value_that_bounds_it(tmp_path: Path) -> None:
-    """All runs take 100 samples, more with a decay below: without the bound every longer decay would be as good."""
+    """All runs take 100 samples, or more with a short decay; without the bound, longer decays would be as good."""
 
     def samples(configuration: Configuration, values: Values, seed: int) -> float:
         return max(100.0, 200 - values["decay_samples"])
@@ -135,7 +135,7 @@ def test_in_tuning_no_run_counts_less_than_the_value_that_bounds_it(tmp_path: Pa
 
 
 def test_at_equal_values_the_luck_of_a_search_cancels(tmp_path: Path) -> None:
-    """Samples follow the values alone; `before` alone finds good ones in tuning: only there its bad ones fail."""
+    """Samples depend only on the values. Tuning finds good ones only for `before`, whose bad values fail there."""
 
     def samples(configuration: Configuration, values: Values, seed: int) -> float | None:
         good = values["max_norm"] > 0.075

@@ -1,4 +1,4 @@
-"""The paper's questions: commands are asked once, and their answers make one page."""
+"""The paper's questions: each command runs once, and their results make one page."""
 
 import json
 from pathlib import Path
