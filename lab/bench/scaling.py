@@ -102,7 +102,7 @@ def _measured() -> Iterator[Scaling]:
 
 def _weak() -> Iterator[Scaling]:
     batches = {nodes: _SAMPLES_OF_GPU * GPUS_OF_NODE * nodes for nodes in _NODES}
-    return _computed(f"weak: {_SAMPLES_OF_GPU} samples a GPU", batches)
+    return _computed(f"weak: {_SAMPLES_OF_GPU} samples per GPU", batches)
 
 
 def _strong() -> Iterator[Scaling]:
