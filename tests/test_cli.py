@@ -272,7 +272,7 @@ def test_an_answer_that_a_full_disk_can_t_take_is_one_line_and_no_verdict(words:
     log = str(write(tmp_path / "result_0.txt", closed()))
     done = in_a_shell(f'"$python" -m {words.replace("LOG", log)} >/dev/full')
     assert done.returncode == 74
-    reason = "standard output can't be written (No space left on device); make room there"
+    reason = "can't write to standard output (No space left on device); free space there"
     assert done.stderr == f"{words.split(maxsplit=1)[0]}: {reason}\n"
 
 
