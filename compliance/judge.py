@@ -245,7 +245,7 @@ def _official_breaches(verdict: checker.OfficialVerdict, facts: RunFacts, ours: 
         expected = message.test or f"what ruleset {verdict.ruleset} requires"
         place = checker.place_of_rule(verdict.ruleset, facts.division, message.key)
         if place:
-            expected += f" ({place})"
+            expected += f", by {place}"
         text = message.text if count == 1 else f"{message.text}, {count:,} times"
         breaches.append(OFFICIAL.breach(text, expected, message.line))
     return breaches

@@ -47,7 +47,7 @@ def _train_samples(case: Case, batch: float, trained: float, longest: float) -> 
         is_dataset = _DATASET[0] <= stated <= _DATASET[1]
         agrees = (1 - _SHARE) * trained <= stated <= (1 + _SHARE) * trained + longest
         if not (agrees or is_planned or is_dataset):
-            figure = f"train_samples {shown(event.value)}, but the last evaluation comes after {trained:,.0f}"
+            figure = f"train_samples {shown(event.value)}, but the last evaluation comes after {trained:,.0f} samples"
             yield SAMPLES.question(figure, event.line)
 
 
@@ -72,7 +72,7 @@ def _throughput(case: Case, trained: float) -> Iterator[Question]:
     stated = by_throughput * _accelerators_counted(case, by_throughput, trained)
     most = (1 + _RATE_SHARE) * trained / max(0.5, 1 - _evaluation_s(case) / seconds)
     if not (1 - _RATE_SHARE) * trained <= stated <= most:
-        figure = f"throughput x time gives {stated:,.0f} samples, but the last evaluation comes after {trained:,.0f}"
+        figure = f"throughput x time gives {stated:,.0f} samples, but the last evaluation has {trained:,.0f}"
         yield SAMPLES.question(figure, events[-1].line)
 
 

@@ -39,6 +39,8 @@ _AT_LINE = re.compile(r"\bline (\d+)")
 _FAILED_TEST = re.compile(r"failed test: (.*)")
 _KEY = re.compile(r"(?:occurrence of '|checks for )(\w+)")
 _CODE = re.compile(r"Failed executing CHECK code:\n(.*)")
+_REQUIRED = re.compile(r"Required (EXACTLY_ONE|AT_LEAST_ONE) occurrence of '(\w+)' but found (\d+)(.*)", re.DOTALL)
+_NUMBERS = {"EXACTLY_ONE": "exactly one", "AT_LEAST_ONE": "at least one"}
 
 
 class Message(NamedTuple):
@@ -47,7 +49,7 @@ class Message(NamedTuple):
     text: str
     line: int | None = None
     key: str | None = None
-    test: str | None = None  # the expression that is not true
+    test: str | None = None  # what must be true: an expression, or a number of records
 
 
 class OfficialVerdict(NamedTuple):
@@ -182,6 +184,11 @@ def _unsafe(facts: RunFacts, ruleset: str) -> Message | None:
 
 
 def _message(text: str, key: str | None) -> Message:
+    required = _REQUIRED.fullmatch(text)
+    if required:
+        number, name, found, rest = required.groups()
+        records = f"{found} records of {name}{rest}" if int(found) else f"no {name}"
+        return Message(_short(records), None, name, f"{_NUMBERS[number]} {name}")
     key_in_text = _KEY.search(text)
     if key is None and key_in_text:
         key = key_in_text[1]
@@ -190,9 +197,8 @@ def _message(text: str, key: str | None) -> Message:
     test = _FAILED_TEST.search(text) or _CODE.search(text)
     if test is None:
         return Message(_short(text), line, key, None)
-    if key is not None:
-        text = f"a value of {key} that the official checker rejects"
-    return Message(_short(text), line, key, _short(test[1]))
+    what = "a log" if key is None else f"a value of {key}"
+    return Message(f"{what} that the official checker rejects", line, key, _short(test[1]))
 
 
 def _short(text: str) -> str:

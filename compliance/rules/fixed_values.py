@@ -125,9 +125,9 @@ def fixed_values_are_the_references(case: Case) -> Checked:
             logged = f"{fixed.key} {shown(event.value)}"
             if fixed.key == _LENGTH_KEY and _may_be_shorter_in_training(event.value):
                 reason = "samples for training may be shorter than 512 tokens, samples for evaluation may not"
-                yield Gap(f"line {event.line}, {logged}: {reason}", asked=False)
+                yield Gap(f"line {event.line}: {logged}; {reason}", asked=False)
             elif not fixed.is_sound(event.value, case.ruleset):
-                yield Fault(event.line, logged, f'{fixed.expected} ("{fixed.section}")')
+                yield Fault(event.line, logged, f'{fixed.expected}, by "{fixed.section}"')
     yield from _missing_values(case)
 
 
@@ -137,7 +137,7 @@ def _missing_values(case: Case) -> Iterator[Gap]:
     ours = [fixed.key for fixed in FIXED if fixed.key.startswith(_OUR_PREFIX)]
     taken_out = [key for key in ours if key in missing]
     if taken_out and len(taken_out) < len(ours):
-        reason = f"logs of bertbench have all its keys, but this one lacks {', '.join(taken_out)}; ask why"
+        reason = f"bertbench logs all of its keys, but this log lacks {', '.join(taken_out)}; ask the submitter why"
         yield Gap(reason, asked=False)
         missing = [key for key in missing if key not in taken_out]
     if missing:

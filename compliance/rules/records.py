@@ -31,7 +31,7 @@ READABLE = Rule(
 )  # fmt: skip
 OFFICIAL = Rule(
     "official", _CHECKS, "The log passes the official log checker",
-    "look up the key in the ruleset's files in mlperf-logging, and log the value that they require", since=OLDEST,
+    "log the key as the ruleset's files in mlperf-logging require", since=OLDEST,
 )  # fmt: skip
 
 

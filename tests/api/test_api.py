@@ -118,7 +118,9 @@ REFUSED = {
     "seed=-1: expected a whole number": lambda system: bertbench.run_training(system, seed=-1),
     "found 10 logs, expected one": lambda _: bertbench.judge_log(bertbench_results()),
     "found 10 logs, expected one; name one of them": lambda _: bertbench.read_run(bertbench_results()),
-    "ruleset '5.1.0': MLPerf 5.1.0 doesn't include BERT; use 5.0.0": lambda _: bertbench.judge_folder(bertbench_results(), "5.1.0"),
+    "ruleset '5.1.0': MLPerf 5.1.0 doesn't include BERT; use 5.0.0": lambda _: bertbench.judge_folder(
+        bertbench_results(), "5.1.0"
+    ),
     "division 'shut': expected closed or open": lambda _: bertbench.judge_folder(bertbench_results(), division="shut"),
     "no/such/log: no such file or folder": lambda _: bertbench.judge_log("no/such/log"),
 }

@@ -100,7 +100,9 @@ def test_a_smoke_run_is_shown_as_no_result(tmp_path: Path, capsys: Captured) -> 
 
 def test_official_breaches_name_the_line_of_the_rule(tmp_path: Path, capsys: Captured) -> None:
     main([str(write(tmp_path / "result_0.txt", renamed("opt_lamb_beta_1", "beta")(closed())))])
-    assert "what ruleset 5.0.0 requires (training_5.0.0/closed_bert.yaml:" in capsys.readouterr().out
+    printed = capsys.readouterr().out
+    assert "error official: found no opt_lamb_beta_1\n" in printed
+    assert "expected: exactly one opt_lamb_beta_1, by training_5.0.0/closed_bert.yaml:" in printed
 
 
 def test_rules_and_questions_are_listed_as_json(capsys: Captured) -> None:
