@@ -58,7 +58,8 @@ def _breaches(breaches: Sequence[tuple[str, Breach]]) -> list[str]:
     with_remedy: set[Rule] = set()
     for place, breach in breaches:
         where = place if breach.line is None else f"{place}:{breach.line}"
-        lines.append(f"  {where}: error {breach.rule.id}: found {breach.found}")
+        found = breach.found.removeprefix(f"{place}: ").removeprefix("found ")  # messages about files begin so
+        lines.append(f"  {where}: error {breach.rule.id}: found {found}")
         says = f"    expected: {breach.expected} ({_cited(breach.rule)})"
         lines.append(says if breach.rule in with_remedy else f"{says}; remedy: {breach.rule.remedy}")
         with_remedy.add(breach.rule)
@@ -115,7 +116,7 @@ def _shortened(paths: Sequence[str]) -> str:
 def of_package(judgement: "PackageJudgement") -> str:
     """Return the verdict on a package as text."""
     lines = [f"{judgement.verdict.upper():<12} {judgement.path}"]
-    questions = [("", question) for question in judgement.questions]
+    questions = [(str(judgement.path), question) for question in judgement.questions]
     for result in judgement.results:
         lines += _of_result(result)
         questions += [(_place(result, log), question) for log in result.logs for question in log.questions]

@@ -3,7 +3,7 @@
 from collections.abc import Iterator, Sequence
 
 from compliance.ask.question import NamedRun, Question, Topic
-from compliance.read.record import distinct, plain, shown
+from compliance.read.record import distinct, shown_values
 from compliance.read.run import RunFacts
 
 SETTINGS = Topic(
@@ -36,8 +36,4 @@ def ask(runs: Sequence[NamedRun]) -> Iterator[tuple[str, Question]]:
 
 def _settings(facts: RunFacts) -> dict[str, str]:
     """Return the distinct values that a run logs for each key, as text, to seven digits."""
-    settings = {}
-    for key in KEYS:
-        values = distinct(event.value for event in facts.all(key))
-        settings[key] = shown(plain(values), _LENGTH)
-    return settings
+    return {key: shown_values((event.value for event in facts.all(key)), _LENGTH) for key in KEYS}

@@ -39,6 +39,8 @@ _AT_LINE = re.compile(r"\bline (\d+)")
 _FAILED_TEST = re.compile(r"failed test: (.*)")
 _KEY = re.compile(r"(?:occurrence of '|checks for )(\w+)")
 _CODE = re.compile(r"Failed executing CHECK code:\n(.*)")
+_CHECKS = re.compile(r"Failed checks for (\w+) : (.*)", re.DOTALL)
+_ALTERNATIVES = re.compile(r"Required AT_LEAST_ONE occurrence of ('\w+'(?: or '\w+')+)")
 _REQUIRED = re.compile(r"Required (EXACTLY_ONE|AT_LEAST_ONE) occurrence of '(\w+)' but found (\d+)(.*)", re.DOTALL)
 _NUMBERS = {"EXACTLY_ONE": "exactly one", "AT_LEAST_ONE": "at least one"}
 
@@ -189,6 +191,14 @@ def _message(text: str, key: str | None) -> Message:
         number, name, found, rest = required.groups()
         records = f"{found} records of {name}{rest}" if int(found) else f"no {name}"
         return Message(_short(records), None, name, f"{_NUMBERS[number]} {name}")
+    alternatives = _ALTERNATIVES.fullmatch(text)
+    if alternatives:
+        names = alternatives[1].replace("'", "")
+        return Message(f"no {names}", None, None, f"at least one {names}")
+    checks = _CHECKS.fullmatch(text)
+    if checks:
+        name, tests = checks.groups()
+        return Message(f"no {name} that the official checker accepts", None, name, _short(tests))
     key_in_text = _KEY.search(text)
     if key is None and key_in_text:
         key = key_in_text[1]

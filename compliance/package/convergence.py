@@ -10,7 +10,7 @@ from compliance.official import tools
 from compliance.package.checker_options import RCP_BYPASS, checker_options
 from compliance.read.record import shown
 from compliance.read.run import Converged, RunFacts, number
-from compliance.read.source import CannotJudge, read_plain
+from compliance.read.source import CannotJudge, found_at, read_plain
 from compliance.rules.convergence_points import (
     CONVERGENCE,
     SCALING,
@@ -96,7 +96,8 @@ def judge_scaling(folder: Path, expected: float) -> list[Breach | Unchecked]:
     try:
         factor = json.loads(read_plain(path, _LARGEST).decode())["scaling_factor"]
     except (CannotJudge, ValueError, TypeError, KeyError, OverflowError, RecursionError) as problem:
-        return [SCALING.breach(f"{SCALING_FILE} can't be read ({problem})", "a JSON object with scaling_factor")]
+        reason = found_at(path, problem) if isinstance(problem, CannotJudge) else problem
+        return [SCALING.breach(f"{SCALING_FILE} can't be read ({reason})", "a JSON object with scaling_factor")]
     stated = number(factor)
     if stated is None:
         return [SCALING.breach(f"{SCALING_FILE}: factor {shown(factor)}", "a number")]

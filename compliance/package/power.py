@@ -15,7 +15,7 @@ from typing import NamedTuple
 from compliance.read.power_file import EFFICIENCY, ESTIMATE, START, STOP, Readings, joules, read_power_file
 from compliance.read.run import RunFacts, as_integer
 from compliance.read.score import counted
-from compliance.read.source import CannotJudge
+from compliance.read.source import CannotJudge, found_at
 from compliance.rules.power_measurement import (
     POWER_COVERAGE,
     POWER_FILES,
@@ -99,7 +99,7 @@ def _run(folder: Path, name: str, names: Sequence[str], facts: RunFacts | None, 
     findings: Findings = []
     if not measured or (nodes is not None and len(measured) != nodes):
         expected = "one node_<k>.txt per node" if nodes is None else f"{nodes}, the system's number of nodes"
-        findings.append(POWER_NODES.breach(f"{name}: {len(measured)} measured nodes", expected))
+        findings.append(POWER_NODES.breach(f"{name}: number of measured nodes: {len(measured)}", expected))
     if len(measured) > 1 and not any(file.startswith("sw_") for file in readable):
         findings.append(POWER_INTERCONNECT.unchecked(f"{name}: several nodes, but no sw_<k>.txt"))
     if facts is None or facts.started_ms is None or facts.stopped_ms is None:
@@ -110,7 +110,8 @@ def _run(folder: Path, name: str, names: Sequence[str], facts: RunFacts | None, 
         try:
             readings = read_power_file(folder / file)
         except CannotJudge as problem:
-            findings.append(POWER_FILES.breach(f"{name}/{file}: {problem}", "a file that can be read"))
+            found = found_at(folder / file, problem)
+            findings.append(POWER_FILES.breach(f"{name}/{file}: {found}", "a file that can be read"))
             total = None
             continue
         if file.startswith("node_"):
@@ -129,7 +130,7 @@ def _run(folder: Path, name: str, names: Sequence[str], facts: RunFacts | None, 
 
 def _node(name: str, node: Readings, began: float, ended: float) -> Iterator[Breach | Unchecked]:
     if node.unsound:
-        yield POWER_READINGS.breach(f"{name}: {node.unsound} unusable records", "watts of at least 0")
+        yield POWER_READINGS.breach(f"{name}: number of unusable records: {node.unsound}", "watts of at least 0")
     if not 0 < node.efficiency <= 1:
         yield POWER_READINGS.breach(f"{name}: {EFFICIENCY} {node.efficiency:g}", "a number above 0 and at most 1")
     if node.start_ms is None or node.start_ms > began or node.stop_ms is None or node.stop_ms < ended:

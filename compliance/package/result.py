@@ -17,7 +17,7 @@ from compliance.package.convergence import SCALING_FILE, judge_convergence, judg
 from compliance.package.power import FOLDER, ResultPower, judge_power
 from compliance.read.description import DIVISIONS, fields_of_result
 from compliance.read.find import LOG_PATTERN
-from compliance.read.record import distinct, shown
+from compliance.read.record import distinct, shown_values
 from compliance.read.run import RunFacts
 from compliance.read.score import olympic_mean
 from compliance.read.source import CannotJudge
@@ -216,7 +216,8 @@ def _belonging(benchmark: str, division: str | None, runs: Mapping[str, RunFacts
         others = {name: value for name, value in logged.items() if value != stated}
         if others:
             other = next(iter(others.values()))
-            text = f"submission_{field} is {other!r} in {', '.join(others)}"
+            logged_value = "missing" if other is None else repr(other)
+            text = f"submission_{field} is {logged_value} in {', '.join(others)}"
             findings.append(BELONGS.breach(text, f"{stated!r}, as in the package"))
     return findings
 
@@ -224,17 +225,13 @@ def _belonging(benchmark: str, division: str | None, runs: Mapping[str, RunFacts
 def _same_system(runs: Mapping[str, RunFacts]) -> Findings:
     findings: Findings = []
     for key in ("submission_org", "submission_platform"):
-        logged = {name: _shown_values(facts, key) for name, facts in runs.items()}
+        logged = {name: shown_values((event.value for event in facts.all(key)), 40) for name, facts in runs.items()}
         values = list(logged.values())
         usual = max(distinct(values), key=values.count, default="")
         others = [f"{value} in {name}" for name, value in logged.items() if value != usual]
         if others:
             findings.append(SAME_SYSTEM.breach(f"{key} is {usual} in most runs, but {', '.join(others[:5])}"))
     return findings
-
-
-def _shown_values(facts: RunFacts, key: str) -> str:
-    return shown(distinct(event.value for event in facts.all(key)), 40)
 
 
 def _seeds(folder: Path, ruleset: str, unreadable: Sequence[str], runs: Mapping[str, RunFacts]) -> Findings:

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from compliance.read.record import DEEPEST_RECORD, decoded_json, depth_of
-from compliance.read.source import CannotJudge, read_plain
+from compliance.read.source import CannotJudge, found_at, read_plain
 
 _LARGEST = 1 << 20
 _MOST_IN_ALL = 10**9  # accelerators; a number with thousands of digits doesn't fit into a float
@@ -33,7 +33,7 @@ def load(path: Path) -> tuple[dict[str, Any], Sequence[str]]:
             raise UnreadableDescription(f"is nested more than {DEEPEST_RECORD} levels deep")
         content, repeated = decoded_json(text)
     except CannotJudge as problem:
-        raise UnreadableDescription(f"can't be read: {str(problem).removeprefix(f'{path}: ')}") from problem
+        raise UnreadableDescription(f"can't be read: {found_at(path, problem)}") from problem
     except (ValueError, RecursionError) as error:
         raise UnreadableDescription(f"is not a JSON file ({error})") from error
     if not isinstance(content, dict):

@@ -174,6 +174,14 @@ def shown(value: Any, length: int = 60) -> str:
     return text if len(text) <= length else text[: length - 3] + "..."
 
 
+def shown_values(values: Iterable[Any], length: int = 60) -> str:
+    """Return the distinct values of a key as one short line: a single value as it is, and none as `missing`."""
+    different = distinct(values)
+    if not different:
+        return "missing"
+    return shown(plain(different if len(different) > 1 else different[0]), length)
+
+
 def as_json(content: Any) -> str:
     """Return JSON that strict parsers accept: NaN and infinities become null, and lone surrogates become `?`."""
     text = json.dumps(content, ensure_ascii=False, default=asdict).encode(errors="replace")

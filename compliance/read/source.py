@@ -41,6 +41,11 @@ class CannotJudge(Exception):  # noqa: N818 - the verdict's name
         self.line = line
 
 
+def found_at(path: Path, problem: CannotJudge) -> str:
+    """Return what was found at a path, without the path and the remedy."""
+    return str(problem).removeprefix(f"{path}: ").removeprefix("found ").partition("; ")[0]
+
+
 @contextmanager
 def open_plain(path: Path, largest: int = LARGEST_LOG) -> Iterator[BinaryIO]:
     """Open a plain file of at most `largest` bytes, or standard input for `-`. Raises CannotJudge."""
@@ -92,17 +97,17 @@ class _Window:
 def _refuse_special(path: Path, status: os.stat_result, largest: int) -> None:
     if not stat.S_ISREG(status.st_mode):
         kind = _KINDS.get(stat.S_IFMT(status.st_mode), "a special file")
-        raise CannotJudge(f"{path}: is {kind}, not a regular file; give a log or a folder of logs")
+        raise CannotJudge(f"{path}: found {kind}, not a regular file; give a log or a folder of logs")
     if status.st_size > largest:
         raise CannotJudge(f"{path}: found {status.st_size:,} bytes; expected at most {largest:,}")
 
 
 def _unreadable(error: OSError | ValueError) -> str:
     if not isinstance(error, OSError):
-        return f"cannot be opened ({error})"
+        return f"found a name that cannot be opened ({error})"
     if error.errno == errno.ENOENT:
         return "no such file or folder"
-    return f"cannot be read ({error.strerror})"
+    return f"found a file that cannot be read ({error.strerror})"
 
 
 @contextmanager

@@ -244,7 +244,7 @@ def test_names_are_judged_from_2_0_on_as_by_the_official_checker(tmp_path: Path)
         (SYSTEM, edited("Available on-premise", "Available cloud"),
          "systems/toy.json: submission_status is 'onprem', but the description's status is 'Available cloud'"),
         (LOG, edited('"value": 6700', '"value": 7100'),
-         "opt_learning_rate_training_steps is [7100], but [6700] in most runs"),
+         "opt_learning_rate_training_steps is 7100, but 6700 in most runs"),
     ],
 )  # fmt: skip
 def test_a_contradiction_raises_a_question_and_fails_nothing(

@@ -174,8 +174,8 @@ OTHER_EFFICIENCY = line("conversion_eff", 0.8, 400) + "\n"
         ("power-coverage", "doesn't cover the run", timed("power_measurement_start", 2_000)),
         ("power-coverage", "doesn't cover the run", timed("power_measurement_stop", 90_000)),
         ("power-rate", "2.0 s without a reading", edit(lambda _: node_file(RUN_S + 4, every_ms=2_000))),
-        ("power-readings", "5 unusable records", edit(lambda text: text + HOSTILE)),
-        ("power-readings", "1 unusable", edit(lambda text: OTHER_EFFICIENCY + text)),
+        ("power-readings", "unusable records: 5", edit(lambda text: text + HOSTILE)),
+        ("power-readings", "unusable records: 1", edit(lambda text: OTHER_EFFICIENCY + text)),
     ],
 )
 def test_a_broken_measurement_fails(power: Path, rule: str, found: str, break_it: Change) -> None:
@@ -255,7 +255,7 @@ def measure_second_node(power: Path) -> None:
 
 def test_every_node_is_measured(power_of_two_nodes: Path) -> None:
     texts = {text for rule, text in breaches(power_of_two_nodes) if rule == "power-nodes"}
-    assert texts == {f"results/toy/bert/power/result_{run}: 1 measured nodes" for run in range(RUNS)}
+    assert texts == {f"results/toy/bert/power/result_{run}: number of measured nodes: 1" for run in range(RUNS)}
 
 
 def test_the_power_of_the_interconnect_is_asked_for(power_of_two_nodes: Path) -> None:

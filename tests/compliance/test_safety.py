@@ -31,14 +31,14 @@ def _socket(path: Path) -> None:
 @pytest.mark.parametrize(
     ("make", "found"),
     [
-        (os.mkfifo, "is a FIFO"),
-        (_socket, "is a socket"),
-        (lambda _: Path("/dev/zero"), "is a device"),
-        (lambda path: path.symlink_to(path), "cannot be read"),
+        (os.mkfifo, "found a FIFO"),
+        (_socket, "found a socket"),
+        (lambda _: Path("/dev/zero"), "found a device"),
+        (lambda path: path.symlink_to(path), "found a file that cannot be read"),
         (lambda path: path.symlink_to("nowhere"), "no such file or folder"),
-        (lambda _: Path("a\0b"), "cannot be opened"),
+        (lambda _: Path("a\0b"), "found a name that cannot be opened"),
         (lambda path: path / "none", "no such file or folder"),
-        (lambda path: path.parent, "is a folder without result_*.txt"),
+        (lambda path: path.parent, "found a folder without result_*.txt"),
     ],
     ids=["FIFO", "socket", "device", "link loop", "broken link", "NUL in a name", "nothing", "empty folder"],
 )

@@ -74,5 +74,5 @@ def test_runs_are_refused_if_some_were_not_measured(results: Path, tmp_path: Pat
         shutil.rmtree(results / "cpu_demo" / "bert" / f"result_{run}" / "power")
     out = tmp_path / "org"
     said = printed(*words(out, results), code=1)
-    assert "power/result_4: 0 measured nodes\n    expected: 2, the system's number of nodes" in said
+    assert "power/result_4: number of measured nodes: 0\n    expected: 2, the system's number of nodes" in said
     assert not out.exists()
