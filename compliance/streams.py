@@ -28,7 +28,7 @@ class _Output(io.FileIO):
 
 
 class _Messages(io.FileIO):
-    """Standard error that drops what it can't write, because there is no other stream left to report that on."""
+    """Standard error that drops text that it can't write, because no other stream is left to report that on."""
 
     def write(self, data: object, /) -> int:
         """Write some or all of the bytes; return the number of bytes that need not be written again."""

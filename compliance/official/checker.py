@@ -32,7 +32,7 @@ _LONG_RECORD = 1 << 10
 _MOST_LONG_TEXT = 16 << 20
 
 _MOST_RULED_IN_MEMORY = 2_000
-"""Records kept of a log that isn't in memory, if the checker has rules for no more: rereading takes seconds."""
+"""Most records with rules that are kept of a log that isn't in memory, because rereading it takes seconds."""
 _LONGEST_TEXT = 160  # characters of a message; one rule lists 398 tensors
 
 _AT_LINE = re.compile(r"\bline (\d+)")

@@ -44,7 +44,7 @@ def ruleset_of_path(path: Path) -> str | None:
 
 
 def fitting_rulesets(facts: RunFacts) -> list[str]:
-    """Return the rulesets of which a log has all required keys, oldest first."""
+    """Return the rulesets whose required keys are all in a log, oldest first."""
     if facts.division not in DIVISIONS:
         return []
     keys = facts.keys()

@@ -235,7 +235,7 @@ def printable(text: str) -> str:
 
 
 def _escaped(character: str) -> str:
-    if "\udc80" <= character <= "\udcff":  # a byte of a name that is not UTF-8, as Python holds it
+    if "\udc80" <= character <= "\udcff":  # how Python represents a byte of a name that isn't UTF-8
         return f"\\x{ord(character) - 0xDC00:02x}"
     return character.encode("unicode_escape", "surrogatepass").decode()
 

@@ -13,7 +13,7 @@ LAYOUT = Rule(
     "add the missing folder or description", since=OLDEST,
 )  # fmt: skip
 SOURCES = Rule(
-    "sources", _TREE, "benchmarks/<benchmark>/implementations/ holds the source code that made the results",
+    "sources", _TREE, "benchmarks/<benchmark>/implementations/ contains the source code that made the results",
     "add the source code", since=OLDEST,
 )  # fmt: skip
 IMPLEMENTATION = Rule(
