@@ -14,6 +14,9 @@ from bertbench.loading.filler import filled
 from bertbench.model.arithmetic import computing, set_arithmetic
 from bertbench.model.attention import flash_attention, kernel_for, plain_attention
 from bertbench.model.bert import Bert
+from bertbench.model.fp8_scaling import FP8_CAPABILITY, to_fp8
+from bertbench.model.fp8_weight import cast_weight
+from bertbench.model.gelu_gradient import gelu_gradient_to_fp8
 from bertbench.model.loss import IGNORED, weighted_loss
 from bertbench.model.options import CompileMode, PrecisionName, ResidualName
 from bertbench.model.shape import BertShape
@@ -29,7 +32,7 @@ SMALL = BertShape(1024, 256, 3, 4, 512, hidden_dropout=0.0, attention_dropout=0.
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16])
-def test_attention_is_padded_attention_but_for_rounding(
+def test_attention_equals_padded_attention_except_for_rounding(
     dtype: torch.dtype, record_property: Callable[[str, object], None]
 ) -> None:
     assert (kernel_for(CUDA, dtype, 64) is flash_attention) == (dtype != torch.float32)
@@ -59,7 +62,7 @@ def test_dropout_in_flash_attention_is_unbiased_and_the_same_forward_and_backwar
 
 
 def made_up(seed: int) -> Batch:
-    """A batch with Wikipedia's share of masked tokens, of a size of its own."""
+    """A batch with Wikipedia's share of masked tokens, of a size that no other batch has."""
     lengths = np.sort(np.random.default_rng(seed).integers(20, 512, 13))[::-1]
     return batch_of(samples_of_lengths(lengths, seed, SMALL.vocab_size))
 
@@ -125,7 +128,29 @@ def test_losses_are_within_three_times_the_error_of_plain_half_precision(
     assert largest(Training(precision, mode, residual=residual).losses(), exact) <= allowed
 
 
-def test_adam_by_torchs_kernel_is_plain_adam() -> None:
+@pytest.mark.skipif(
+    torch.cuda.is_available() and torch.cuda.get_device_capability() < FP8_CAPABILITY, reason="a GPU without fp8"
+)
+def test_fp8_s_kernels_cast_to_the_bit_as_torch_does_on_a_cpu() -> None:
+    generator = torch.Generator().manual_seed(4)
+    weight = torch.randn(70, 133, generator=generator)
+    scale = torch.tensor(256.0)
+    for extreme in (-7.0, torch.inf, torch.nan):
+        weight[69, 132] = extreme
+        amax, amax_there = torch.tensor(0.5), torch.tensor(0.5, device=CUDA)
+        expected = (*cast_weight(weight, scale, amax), amax)
+        found = (*cast_weight(weight.to(CUDA), scale.to(CUDA), amax_there), amax_there)
+        for ours, plain in zip(found, expected, strict=True):
+            torch.testing.assert_close(ours.cpu().float(), plain.float(), rtol=0, atol=0, equal_nan=True)
+    gradient, product = torch.randn(2, 300, 133, generator=generator).bfloat16().to(CUDA)
+    amax = torch.tensor(0.0, device=CUDA)
+    result, _, result8 = gelu_gradient_to_fp8(gradient, product, torch.zeros(133, device=CUDA), scale.to(CUDA), amax)
+    plain8 = to_fp8(result.cpu(), scale, torch.float8_e5m2)
+    torch.testing.assert_close(result8.cpu().float(), plain8.float(), rtol=0, atol=0)
+    assert amax == result.abs().max()
+
+
+def test_adam_by_torchs_kernel_equals_plain_adam() -> None:
     by_kernel, plain = (nn.Parameter(torch.ones(7, 5, device=CUDA)) for _ in range(2))
     for parameter, step in ((by_kernel, native_adam_step), (plain, foreach_step)):
         optimizer = MultiTensorAdam([parameter], adam(), matrix_step=step)
@@ -160,7 +185,7 @@ def test_one_compilation_serves_batches_of_all_sizes() -> None:
             training.step(training.batch(seed))
 
 
-def test_batches_arrive_whole_from_a_stream_of_their_own() -> None:
+def test_batches_arrive_intact_from_a_separate_stream() -> None:
     copies, computing_stream = torch.cuda.Stream(), torch.cuda.current_stream()
     for seed in range(20):
         expected = made_up(seed)

@@ -62,7 +62,7 @@ class FusedAdam(torch.optim.Optimizer):
 
 
 class FusedLAMB(FusedAdam):
-    """LAMB, whose clipping must be out of reach: ours has clipped already."""
+    """LAMB with a clipping threshold out of reach, because we have clipped already."""
 
     def _ratio(self, weight: Tensor, update: Tensor, weight_decay: float) -> Tensor | float:
         assert self.defaults["max_grad_norm"] > 1e20

@@ -61,7 +61,7 @@ def test_a_mistake_is_one_message(tiny_file: str, printed: Printed, words: list[
     assert named in printed("lab", "time-to-target", tiny_file, *words, code=2)
 
 
-def test_the_trainer_runs_as_its_trials_were_best(
+def test_the_trainer_runs_with_the_best_settings_of_its_trials(
     tiny_file: str, answer: Answer, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     rates = {"": 10.0, "torch_compile": 5.0, "a worker": 20.0}
