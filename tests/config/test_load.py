@@ -163,9 +163,11 @@ def test_a_system_that_is_made_without_a_file_must_follow_the_same_rules(tiny: T
 
 
 NO_SYSTEMS = {
-    "{": "invalid JSON",
+    "{": "broken.json: invalid JSON: .*; a system file is a JSON object: correct it",
     "[]": "input should be an object",
-    '{"extends": "none"}': "cannot be read",
+    '{"extends": 5}': "broken.json: extends: found 5; expected the name of a system, or a list of names",
+    '{"extends": ["cpu_demo", null]}': r"found \['cpu_demo', None\]; expected the name of a system",
+    '{"extends": "cpu_dmo"}': "broken.json: extends 'cpu_dmo', but found no cpu_dmo.json .*; did you mean cpu_demo?",
 }
 
 
@@ -175,6 +177,11 @@ def test_a_file_that_is_not_a_system_is_one_error(tmp_path: Path, content: str, 
     path.write_text(content)
     with pytest.raises(ConfigError, match=expected):
         load_system(str(path))
+
+
+def test_a_system_file_that_is_not_there_is_one_error(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match=r"gone.json: found no such file; check the path of the system file"):
+        load_system(str(tmp_path / "gone.json"))
 
 
 def test_a_base_file_is_merged_key_by_key(tmp_path: Path) -> None:

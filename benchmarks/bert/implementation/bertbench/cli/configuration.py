@@ -52,10 +52,12 @@ def list_systems(arguments: argparse.Namespace) -> int:
         }
         for system in systems
     ]
-    lines = [
-        f"{system.name:<20} {system.world_size:>5} ranks  {system.hardware.division:<6}  {system.description}"
-        for system in systems
-    ]
+    lines = []
+    for system in systems:
+        ranks = "rank " if system.world_size == 1 else "ranks"
+        lines.append(
+            f"{system.name:<20} {system.world_size:>5} {ranks}  {system.hardware.division:<6}  {system.description}"
+        )
     emit(arguments.json, rows, *lines)
     return 0
 

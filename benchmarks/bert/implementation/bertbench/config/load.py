@@ -13,6 +13,7 @@ from pydantic import ValidationError
 from bertbench.common.errors import ConfigError
 from bertbench.common.json_object import JsonObject, read_object
 from bertbench.common.paths import SYSTEMS
+from bertbench.common.system_faults import exists
 from bertbench.config.partial import partial
 from bertbench.config.system import System, scaled_to_its_batch
 
@@ -157,16 +158,23 @@ def _find(name_or_path: str) -> Path:
     if name_or_path not in system_names():
         if (run := Path(name_or_path).with_suffix("") / RUN_CONFIG).exists():
             return run
-        close = difflib.get_close_matches(name_or_path, system_names(), n=1)
-        hint = f"did you mean {close[0]}? " if close else ""
         raise ConfigError(
-            f"found no system {name_or_path!r}; {hint}`bertbench config list` lists them, or give a .json file or a run"
+            f"found no system {name_or_path!r}; {_system_meant(name_or_path)}`bertbench config list` lists them, or "
+            "give a .json file or a run"
         )
     return path
 
 
+def _system_meant(name: str) -> str:
+    """Return the question whether a system of a similar name is meant; empty if there is none."""
+    close = difflib.get_close_matches(name, system_names(), n=1)
+    return f"did you mean {close[0]}? " if close else ""
+
+
 def _read(path: Path) -> JsonObject:
-    return read_object(path, ConfigError, "check the path of the system file, or the name that `extends` gives")
+    if not exists(path, ConfigError):
+        raise ConfigError(f"{path}: found no such file; check the path of the system file")
+    return read_object(path, ConfigError, "a system file is a JSON object: correct it (docs/configuration.md)")
 
 
 def _merged(path: Path, content: JsonObject, seen: tuple[Path, ...], origins: dict[str, str]) -> JsonObject:
@@ -174,17 +182,29 @@ def _merged(path: Path, content: JsonObject, seen: tuple[Path, ...], origins: di
 
     `origins` gets the file that each setting comes from.
     """
-    names = content.get("extends", [])
-    bases = [names] if isinstance(names, str) else names
     seen = (*seen, path.resolve())
     merged: JsonObject = {}
-    for base in bases:
+    for base in _base_names(path, content):
         extended = _base(path, base)
+        if not exists(extended, ConfigError):
+            raise ConfigError(
+                f"{path}: extends {base!r}, but found no {base}.json in its folder or among the project's systems; "
+                f"{_system_meant(base)}`bertbench config list` lists these"
+            )
         if extended.resolve() in seen:
             raise ConfigError(f"{extended}: extends itself by way of {path.name}; remove one `extends`")
         merged = _over(merged, _merged(extended, _read(extended), seen, origins))
     origins.update((name, str(path)) for name, _ in _leaves(content))
     return {key: value for key, value in _over(merged, content).items() if key not in _FILE_KEYS}
+
+
+def _base_names(path: Path, content: JsonObject) -> list[str]:
+    """Return the names of the files that `path` extends."""
+    stated = content.get("extends", [])
+    names = stated if isinstance(stated, list) else [stated]
+    if not all(isinstance(name, str) for name in names):
+        raise ConfigError(f"{path}: extends: found {stated!r}; expected the name of a system, or a list of names")
+    return names
 
 
 def _base(path: Path, base: str) -> Path:
