@@ -77,7 +77,7 @@ REFUSED = {
     "dgxa100_n1 --gpus 2 --memory nan": "--memory nan: expected the memory of a device in GB, above 0",
     "dgxa100_n1 --gpus 8 --memory 4": "on each device even with one sample at a time, it has 4",
     "bert10b_n128 --gpus 64": "a pipeline accumulates over its microbatches",
-    "dgxa100_n1 --gpus 1 --out there.json": "--out there.json: expected a new file that ends in .json",
+    "dgxa100_n1 --gpus 1 --out there.json": "there.json exists already; remove it, or name another file with --out",
     "dgxa100_n1 --gpus 2 --gpu-model a100-pcie --memory 4": "it has 4; use larger devices",
 }
 

@@ -94,8 +94,8 @@ REFUSED = {
     "--gpus 5 --gpu-model h100-pcie": "choose one by --batch",
     "--gpus 4 --gpu-model h100-pcie --batch 1001": "choose 1000 or 1004",
     "--gpus 4 --gpu-model h100-pcie --from cpu_demo": "give one of the dgx systems to --from",
-    "--gpus 4 --gpu-model h100-pcie --out there.json": "expected a new file",
-    "--gpus 4 --gpu-model h100-pcie --out there": "that ends in .json",
+    "--gpus 4 --gpu-model h100-pcie --out there.json": "there.json exists already; remove it, or name",
+    "--gpus 4 --gpu-model h100-pcie --out there": "--out there: expected a name that ends in .json",
 }
 
 

@@ -97,6 +97,16 @@ def test_the_rank_and_the_phase_follow_from_own_times() -> None:
     assert find_straggler({}) is None
 
 
+def test_a_straggler_that_gains_time_in_another_phase_says_so() -> None:
+    """Rank 0 loses 30 ms in the forward pass and gains 19 ms in the backward pass."""
+    found = find_straggler({"forward": [40.0, 10.0], "backward": [20.0, 39.0]})
+    assert found is not None
+    assert found.text() == (
+        "rank 0 is slow in forward: 11.0 ms a step behind the others, 30.0 ms in forward less 19.0 ms gained in other "
+        "phases"
+    )
+
+
 def test_report_and_watch_name_the_straggler(tmp_path: Path, answer: Answer, printed: Printed) -> None:
     times = {"data": [1, 1], "forward": [10, 31], "backward": [20, 21], "optimizer": [3, 3], "wait": [22, 0]}
     log = write_run(tmp_path, steps=0, until_ms=600, status=None)

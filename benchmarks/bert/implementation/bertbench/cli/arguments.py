@@ -180,9 +180,13 @@ def _weights_setting(path: str) -> str:
 
 
 def check_new_file(out: Path | None) -> None:
-    """Raise ConfigError if --out is given and isn't the name of a new system file."""
-    if out is not None and (out.suffix != ".json" or out.exists()):
-        raise ConfigError(f"--out {out}: expected a new file that ends in .json; give another name")
+    """Raise ConfigError if a file to write is given and isn't the name of a new system file."""
+    if out is None:
+        return
+    if out.suffix != ".json":
+        raise ConfigError(f"--out {out}: expected a name that ends in .json; give another name")
+    if out.exists():
+        raise ConfigError(f"{out} exists already; remove it, or name another file with --out")
 
 
 def emit(as_json: str, content: object, *lines: str) -> None:

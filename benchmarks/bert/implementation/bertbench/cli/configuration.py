@@ -163,13 +163,13 @@ def init(arguments: argparse.Namespace) -> int:
     describes_cluster = (arguments.gpus, arguments.gpu_model, arguments.batch, arguments.origin) != (None,) * 4
     if arguments.nodes == 1 and not describes_cluster:
         return _init_this_machine(arguments)
+    out: Path | None = arguments.out
+    check_new_file(out)
     announce(arguments, "comparing known batches")
     from bertbench.config import load_system
     from bertbench.plan.known_points import point_of
     from bertbench.plan.new_system import new_system
 
-    out: Path | None = arguments.out
-    check_new_file(out)
     point = point_of(load_system(arguments.origin)) if arguments.origin else None
     path = out or Path(f"cluster_n{arguments.nodes}.json")
     made = new_system(path, arguments.nodes, arguments.gpus, arguments.gpu_model, arguments.batch, point)
@@ -193,8 +193,6 @@ def _init_this_machine(arguments: argparse.Namespace) -> int:
     from bertbench.plan.this_machine import FILE, next_commands, system_of_machine
 
     file: Path = arguments.out or FILE
-    if arguments.out is None and file.exists():
-        raise ConfigError(f"{file} exists already; remove it, or name another file with --out")
     check_new_file(file)
     made = system_of_machine(file, present_gpus(), describe(), available_cores(), torch_architectures())
     say(*made.notes)

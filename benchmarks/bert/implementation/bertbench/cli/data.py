@@ -176,9 +176,11 @@ def recipe_of(system: "System") -> "TextRecipe":
 
 def _report_dataset(arguments: argparse.Namespace, progress: "Progress", made: Made) -> None:
     """Print what a dataset holds, and whether it existed before."""
+    from bertbench.common.paths import shown_path
+
     folder, manifest, existed = made
     samples = ", ".join(f"{split.samples:,} {name} samples" for name, split in manifest.splits().items())
-    progress.message(f"{'reusing' if existed else 'wrote'} {folder}: {samples}")
+    progress.message(f"{'reusing' if existed else 'wrote'} {shown_path(folder)}: {samples}")
     emit(arguments.json, {"path": str(folder), "reused": existed, **asdict(manifest)})
 
 

@@ -27,14 +27,17 @@ class Straggler:
     behind_ms: float
     """Its own time a step, minus the median of the others'."""
     phase_behind_ms: float
-    """Part of that time in `phase`."""
+    """Time that it loses in `phase`; more than `behind_ms` if it gains time in other phases."""
 
     def text(self) -> str:
         """Return the straggler in a line, for the end of a run's output."""
-        return (
-            f"rank {self.rank} is slow in {self.phase}: {self.behind_ms:.1f} ms a step behind the others, "
-            f"{self.phase_behind_ms:.1f} ms of them in {self.phase}"
-        )
+        total = f"rank {self.rank} is slow in {self.phase}: {self.behind_ms:.1f} ms a step behind the others"
+        gained_ms = self.phase_behind_ms - self.behind_ms
+        if gained_ms > 0:  # it is faster than the others in another phase
+            return (
+                f"{total}, {self.phase_behind_ms:.1f} ms in {self.phase} less {gained_ms:.1f} ms gained in other phases"
+            )
+        return f"{total}, {self.phase_behind_ms:.1f} ms of them in {self.phase}"
 
 
 def find_straggler(times: RankTimes) -> Straggler | None:
