@@ -73,6 +73,7 @@ def test_the_report_as_json_counts_as_the_lines_do(published: Path, answer: Answ
         ),
         (["checkpoint", "import", "--from-tf", "DIR/x", "--out", "F"], "--from-tf and --config go together"),
         (["checkpoint", "import", "--from-hf", "DIR/none", "--out", "F"], "none/config.json: cannot be read"),
+        (["checkpoint", "import", "--from-hf", "DIR/none", "--out", "TINY"], "exists already and is not overwritten"),
         (["checkpoint", "show", "DIR/none"], "no such file or folder"),
         (["evaluate", "TINY"], "tiny: has no model.checkpoint; name a weights file with --weights"),
         (["train", "TINY", "--set", "model.checkpoint=/none"], "/none: no such file or folder"),

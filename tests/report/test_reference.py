@@ -116,6 +116,14 @@ def test_runs_unfit_to_make_or_to_be_judged_by_a_reference_are_one_clear_line(
     assert not (tmp_path / "made.json").exists()
 
 
+def test_a_reference_that_is_not_there_is_one_clear_line(tmp_path: Path, printed: Printed) -> None:
+    file = tmp_path / "gone.json"
+    complaint = printed("rcp", write(tmp_path / "new", EVALUATIONS), "--against", file, code=2)
+    assert (
+        f"{file}: no such file or folder; give a reference that `bertbench rcp RESULTS --out FILE` wrote" in complaint
+    )
+
+
 @pytest.mark.parametrize("content", ["", "[1]", '{"a": {"BS": 1}}', '{"a": 1, "b": 2}'])
 def test_a_file_that_is_not_a_reference_is_one_clear_line(content: str, tmp_path: Path, printed: Printed) -> None:
     file = tmp_path / "rcps.json"

@@ -237,6 +237,28 @@ def test_a_run_folder_that_can_t_be_written_is_one_error(
     assert "set LOGDIR to a folder that can" in printed("train", tiny_file, code=1)
 
 
+def test_a_datadir_that_is_not_there_is_named(monkeypatch: pytest.MonkeyPatch, printed: Printed) -> None:
+    monkeypatch.setenv("DATADIR", "/nowhere")
+    said = printed("train", "cpu_demo", code=2)
+    assert "found no dataset, because DATADIR names /nowhere, which isn't there; mount that, or make it with" in said
+
+
+def test_a_run_neither_adds_to_the_log_of_another_nor_makes_its_folder(
+    tiny_file: str, tmp_path: Path, printed: Printed
+) -> None:
+    log = tmp_path / "result_0.txt"
+    log.touch()  # of a run that has just begun
+    assert f"--result {log}: this log exists already, from another run" in printed(
+        "train", tiny_file, "--result", log, code=2
+    )
+    assert log.exists()
+    deeper = tmp_path / "none" / "result_0.txt"
+    assert f"--result {deeper}: found no folder {deeper.parent}" in printed(
+        "train", tiny_file, "--result", deeper, code=2
+    )
+    assert not deeper.parent.exists()
+
+
 def test_a_port_in_use_is_one_error(tiny_file: str, tmp_path: Path, printed: Printed) -> None:
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))

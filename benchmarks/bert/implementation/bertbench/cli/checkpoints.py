@@ -44,12 +44,14 @@ def import_checkpoint(arguments: argparse.Namespace) -> int:
     """Convert a TensorFlow or Hugging Face checkpoint to our weights file; first list which tensors are used."""
     from bertbench.checkpoint.conversion import convert_checkpoint, padded_vocabulary
     from bertbench.checkpoint.hugging_face import open_hugging_face
+    from bertbench.checkpoint.safetensors_files import check_new
     from bertbench.checkpoint.tensorflow.reader import open_tensorflow
 
     from_tensorflow = arguments.from_tf is not None
     has_config = arguments.config is not None
     if from_tensorflow != has_config:
         raise ConfigError("--from-tf and --config go together: --config names the checkpoint's bert_config.json")
+    check_new(arguments.out)
     if from_tensorflow:
         prefix: Path = arguments.from_tf
         origin = open_tensorflow(prefix.with_name(prefix.name.removesuffix(".index")), arguments.config)

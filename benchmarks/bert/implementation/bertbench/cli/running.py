@@ -152,7 +152,7 @@ def run_here(
     from bertbench.launch.variables import RECORD
     from bertbench.loading.inputs import open_data, recipe_differences
     from bertbench.results.files import ResultFiles
-    from bertbench.training.rank_run import code_of_ended, new_files, resumption_of
+    from bertbench.training.rank_run import code_of_ended, reserved_files, resumption_of
     from bertbench.training.short_run import shortened
 
     if arguments.allow_config_change and arguments.resume == "never":
@@ -177,7 +177,7 @@ def run_here(
     if code is not None:
         return ResultFiles(arguments.result), code
     resumption = resumption_of(system, options)
-    files = resumption.files if resumption else new_files(system, options)
+    files = resumption.files if resumption else reserved_files(system, options)
     if launched is None:  # print once for all runs
         say(*arguments.variables.lines)
         say_unread(system, arguments)

@@ -90,8 +90,9 @@ def _making(system: System, name: SplitName) -> str:
 
 def _no_dataset(folder: Path, making: str) -> str:
     base = os.environ.get("DATADIR")
-    unmounted = f" nor {base}, which DATADIR names: is it mounted?" if base and not Path(base).exists() else ""
-    return f"{folder}: found no dataset{unmounted}; {making}, or set DATADIR"
+    if base and not Path(base).exists():
+        return f"{folder}: found no dataset, because DATADIR names {base}, which isn't there; mount that, or {making}"
+    return f"{folder}: found no dataset; {making}, or set DATADIR"
 
 
 def open_split(system: System, name: SplitName) -> Dataset:

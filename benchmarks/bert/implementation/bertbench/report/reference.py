@@ -18,9 +18,8 @@ from bertbench.run_files.run_settings import LOGGED, Runs, Values, configured, r
 from bertbench.run_files.sample_counts import EPOCH_NUM, sample_counts, samples_to_end
 from bertbench.run_files.verdicts import verdicts_on
 from compliance import convergence
-from compliance.read.log import CannotJudge
 from compliance.read.run import Converged, RunFacts
-from compliance.read.source import read_plain
+from compliance.read.source import CannotJudge, found_at, read_plain
 
 LEAST_RUNS = 2 * RUNS
 """Runs of a reference: MLPerf requires twice the runs of a result."""
@@ -199,7 +198,11 @@ def _read(file: Path) -> tuple[str, dict[str, Any]]:
         (point,) = json.loads(text).values()
         if not all(isinstance(point.get(name), kind) for name, kind in _FIELDS.items()):
             raise ValueError
-    except (CannotJudge, ValueError, AttributeError, TypeError) as error:
+    except CannotJudge as error:
+        raise DataError(
+            f"{file}: {found_at(file, error)}; give a reference that `bertbench rcp RESULTS --out FILE` wrote"
+        ) from error
+    except (ValueError, AttributeError, TypeError) as error:
         raise DataError(
             f"{file}: is not a reference of one system; make one with `bertbench rcp RESULTS --out FILE`"
         ) from error

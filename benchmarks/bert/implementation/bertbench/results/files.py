@@ -6,9 +6,9 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
-from bertbench.common.errors import RunError
+from bertbench.common.errors import ConfigError, RunError
 from bertbench.common.paths import data_folder
-from bertbench.common.system_faults import unwritable
+from bertbench.common.system_faults import exists, unwritable
 from bertbench.config import System
 from bertbench.config.load import RUN_CONFIG
 from bertbench.data.store.manifest import VOCAB_NAME
@@ -69,6 +69,22 @@ class ResultFiles:
         with _writing(self.folder):
             self.folder.mkdir(exist_ok=True)
         return Timeline(self.timeline)
+
+    def reserve(self) -> None:
+        """Make the log, empty, so that no other run writes it.
+
+        Raises ConfigError if it exists or its folder doesn't, RunError if it can't be written.
+        """
+        if not exists(self.log.parent, RunError):
+            raise ConfigError(f"--result {self.log}: found no folder {self.log.parent}; make it, or name another file")
+        with _writing(self.log):
+            try:
+                self.log.open("x").close()
+            except FileExistsError as error:
+                raise ConfigError(
+                    f"--result {self.log}: this log exists already, from another run; give another name, or resume "
+                    "that run by --resume auto"
+                ) from error
 
     def discard(self, again: bool = False) -> None:
         """Remove the log and its folder: of a run that never started.

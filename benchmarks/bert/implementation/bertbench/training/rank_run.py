@@ -14,7 +14,7 @@ from pathlib import Path
 from mlperf_logging.mllog import constants
 
 from bertbench.checkpoint.resumption import Resumption, continue_run, ended, find_resumption, restored_by_launcher
-from bertbench.common.errors import TARGET_MISSED, ConfigError, RunError
+from bertbench.common.errors import TARGET_MISSED, BertbenchError, ConfigError, RunError
 from bertbench.common.paths import runs_folder, shown_path
 from bertbench.common.terminal import shell_word
 from bertbench.config import System
@@ -116,6 +116,24 @@ def new_files(system: System, options: RunOptions) -> ResultFiles:
     elif not restored_by_launcher():
         files.timeline.unlink(missing_ok=True)
     return files
+
+
+def reserved_files(system: System, options: RunOptions) -> ResultFiles:
+    """Return the files of a new run whose ranks this process starts, with an empty log.
+
+    Raises the errors of `new_files`, and ConfigError if another run has the log of --result.
+    """
+    if options.result is None:
+        return new_files(system, options)
+    never_started = options.resume == "auto" and options.result.exists()
+    if never_started:
+        return new_files(system, options)
+    ResultFiles(options.result).reserve()
+    try:
+        return new_files(system, options)
+    except BertbenchError:
+        options.result.unlink()
+        raise
 
 
 def outcome(files: ResultFiles) -> dict[str, object]:
