@@ -18,10 +18,10 @@ LARGEST_LOG = 1 << 30  # bytes; published logs are below 50 MB, the limit for a 
 _IN_MEMORY = 16 << 20
 
 _KINDS = {
-    stat.S_IFIFO: "a FIFO",
-    stat.S_IFSOCK: "a socket",
-    stat.S_IFCHR: "a device",
-    stat.S_IFBLK: "a device",
+    stat.S_IFIFO: "a FIFO, not a regular file",
+    stat.S_IFSOCK: "a socket, not a regular file",
+    stat.S_IFCHR: "a device, not a regular file",
+    stat.S_IFBLK: "a device, not a regular file",
     stat.S_IFDIR: "a folder without result_*.txt",
 }
 _SIGNATURES = {
@@ -96,8 +96,8 @@ class _Window:
 
 def _refuse_special(path: Path, status: os.stat_result, largest: int) -> None:
     if not stat.S_ISREG(status.st_mode):
-        kind = _KINDS.get(stat.S_IFMT(status.st_mode), "a special file")
-        raise CannotJudge(f"{path}: found {kind}, not a regular file; give a log or a folder of logs")
+        kind = _KINDS.get(stat.S_IFMT(status.st_mode), "a special file, not a regular file")
+        raise CannotJudge(f"{path}: found {kind}; give a log or a folder of logs")
     if status.st_size > largest:
         raise CannotJudge(f"{path}: found {status.st_size:,} bytes; expected at most {largest:,}")
 
