@@ -7,6 +7,7 @@ whose loss, gradients or updates leave their bound, is refused: the run continue
 A recorded step is also replayed with dropout: a stale seed would give one mask for the whole run.
 """
 
+import subprocess
 from collections.abc import Callable, Collection
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -210,11 +211,22 @@ def _try_path(
         problem = ""
         if path.find_problem is not None:
             problem = path.find_problem(trial.applied(system), world, dict(trial.products))
-    except (ConfigError, RuntimeError) as error:
+    except _failures() as error:
         text = str(error).strip() or type(error).__name__
         return {}, text.splitlines()[-1]
     bound = _BOUNDS.get(trial.precision, _EXACT) if path.rounds else _EXACT
     return result, difference(result, expected, bound, updates=not path.rounds) or problem
+
+
+def _failures() -> tuple[type[Exception], ...]:
+    """Return the kinds of errors that refuse a path; others are bugs, and keep their traceback."""
+    # the last: Triton compiles its launchers by a C compiler, which needs Python's headers
+    failures = (ConfigError, RuntimeError, ImportError, subprocess.CalledProcessError)
+    try:
+        from triton import TritonError  # noqa: PLC0415 - optional
+    except ImportError:
+        return failures
+    return (*failures, TritonError)  # which is no RuntimeError
 
 
 def paths_of(arithmetic: Arithmetic) -> list[FastPath]:
@@ -256,7 +268,10 @@ def _small(system: System) -> System:
 
 
 def _small_sum(system: System) -> Communication:
-    """Return how ranks sum in a checked step: in bf16 where Triton's optimizer reads such sums itself, else in fp32."""
+    """Return how ranks sum in a checked step: in bf16 if the run does so, unsharded, else in fp32.
+
+    Triton's optimizer reads such sums itself. Steps with torch's optimizer sum in bf16, too, to be compared with it.
+    """
     if system.communication.compression == "bf16" and not system.optimizer.sharded:
         return Communication(compression="bf16")
     return Communication()
