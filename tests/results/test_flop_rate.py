@@ -166,7 +166,7 @@ def test_a_runs_rates_are_means_over_time(tmp_path: Path, printed: Printed, answ
 
 def test_report_says_why_a_share_isn_t_known(tmp_path: Path, printed: Printed, answer: Answer) -> None:
     log = leave(tmp_path, 0, 100, metrics=row(1, tflops_per_device=12.0, mfu=None))
-    peak = {"tflops": None, "number_format": "bf16", "source": "no data sheet of a GPU is in the table of peaks"}
+    peak = {"tflops": None, "number_format": "bf16", "source": "a GPU isn't in the table of data-sheet peaks"}
     (log.with_suffix("") / "peak.json").write_text(json.dumps(peak))
     assert "12 TFLOP/s per device; MFU unknown: no data sheet of a GPU" in printed("report", log)
     (reported,) = answer("report", log)
