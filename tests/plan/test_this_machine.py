@@ -211,7 +211,9 @@ def test_a_run_is_refused_on_gpus_that_cannot_compute_it(monkeypatch: pytest.Mon
     monkeypatch.setattr(torch.version, "cuda", "13.0")
     check_gpus(system)
     install(monkeypatch, T4)
-    with pytest.raises(RunError, match=r"precision.compute is bf16, but Tesla T4 \(compute capability 7.5\) has no bf16"):
+    with pytest.raises(
+        RunError, match=r"precision.compute is bf16, but Tesla T4 \(compute capability 7.5\) has no bf16"
+    ):
         check_gpus(system)
     remedy = ["precision.compute=fp16", "optimizer.impl=torch", "compute.compile=none"]
     check_gpus(load_system("gpu_1", remedy))

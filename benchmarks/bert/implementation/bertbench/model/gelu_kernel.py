@@ -1,11 +1,11 @@
-"""The Triton kernel of model/gelu_gradient.py. Shapes: as there."""
+"""Define the Triton kernel of model/gelu_gradient.py, which explains the shapes."""
 
 import triton
 import triton.language as tl
 from torch import Tensor
 
 COLUMNS = 256
-STEP = 8  # rows at a time: with 256 columns 16 elements of each thread
+STEP = 8  # rows at a time: with 256 columns, each thread has 16 elements
 
 
 @triton.jit
@@ -24,7 +24,7 @@ def gelu_gradient_blocks(
         place = row.to(tl.int64)[:, None] * width + column[None, :]
         value = tl.load(products + place, inside, 0.0).to(tl.float32) + bias[None, :]
         gradient = tl.load(gradients + place, inside, 0.0).to(tl.float32)
-        # gelu(v) = v * sigmoid(k * (v + c * v^3)), with k = 2 * sqrt(2 / pi): tanh written as a sigmoid
+        # gelu(v) = v * sigmoid(k * (v + c * v^3)), with k = 2 * sqrt(2 / pi), where tanh is written as a sigmoid
         square = value * value
         share = tl.sigmoid(1.5957691216057308 * value * (1 + 0.044715 * square))
         slope = share + share * (1 - share) * 1.5957691216057308 * value * (1 + 0.134145 * square)
