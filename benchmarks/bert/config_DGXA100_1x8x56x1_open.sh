@@ -3,8 +3,8 @@
 #
 #   source config_DGXA100_1x8x56x1_open.sh
 #   sbatch -N $DGXNNODES -t $WALLTIME run.sub
-# Without Slurm, run_and_time.sh takes the place of sbatch.
-# bertbench honours a value that you change, or refuses it by name. This file is the output of
+# Without Slurm, call run_and_time.sh instead of sbatch.
+# You may change values: bertbench applies them, or names one that it can't apply. This file is the output of
 #   bertbench config export dgxa100_n1_open --shell
 # shellcheck shell=sh
 
@@ -32,6 +32,6 @@ export EVAL_ITER_SAMPLES=150000
 unset MAX_SAMPLES_TERMINATION
 
 # Minutes of a run and of the job; export NEXP first. Computed, not measured:
-# 2 x 19.2, the most that `bertbench estimate` expects, and 10 for initialisation, rounded up to 5.
+# 2 x 19.2, the most that `bertbench estimate` expects, plus 10 for initialisation, rounded up to a multiple of 5.
 export WALLTIME_MINUTES=50
 export WALLTIME=$((${NEXP:-1} * WALLTIME_MINUTES + 5))

@@ -3,7 +3,7 @@
 #
 #   source config_DGXA100_2x8x28x1.sh
 #   sbatch -N $DGXNNODES -t $WALLTIME run.sub
-# bertbench honours a value that you change, or refuses it by name. This file is the output of
+# You may change values: bertbench applies them, or names one that it can't apply. This file is the output of
 #   bertbench config export dgxa100_n2 --shell
 # shellcheck shell=sh
 
@@ -31,6 +31,6 @@ export EVAL_ITER_SAMPLES=150000
 export MAX_SAMPLES_TERMINATION=4500000
 
 # Minutes of a run and of the job; export NEXP first. Computed, not measured:
-# 2 x 11.9, the most that `bertbench estimate` expects, and 10 for initialisation, rounded up to 5.
+# 2 x 11.9, the most that `bertbench estimate` expects, plus 10 for initialisation, rounded up to a multiple of 5.
 export WALLTIME_MINUTES=35
 export WALLTIME=$((${NEXP:-1} * WALLTIME_MINUTES + 5))

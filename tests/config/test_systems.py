@@ -247,7 +247,7 @@ def _records(log: Path) -> list[dict[str, Any]]:
 
 def test_an_initialisation_longer_than_the_rules_allow_is_refused(tmp_path: Path) -> None:
     (refused,) = run_ranks(1, _initialise_too_long, tmp_path / "log.txt")
-    assert "the division allows 0; the longest piece of start-up was files, 100 s" in refused
+    assert "the division allows 0 min; shorten its longest part, files, which took 100 s" in refused
 
 
 def _initialise_too_long(world: World, path: Path) -> str:

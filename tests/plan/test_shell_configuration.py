@@ -185,7 +185,7 @@ def test_without_a_forecast_the_time_limit_is_the_system_file_s(tmp_path: Path, 
     mine = write_json(tmp_path / "mine.json", {"extends": "dgxa100_n1", "hardware": other})
     for words in ((mine,), ("cpu_demo",), ("dgxa100_n8", "--set", "launch.walltime_minutes=60")):
         text = printed("config", "export", "--shell", *words)
-        assert "Of the system file (launch.walltime_minutes)." in text
+        assert "From the system file (launch.walltime_minutes)." in text
         assert f"export WALLTIME_MINUTES={45 if mine in words else 60}\n" in text
 
 

@@ -1,6 +1,7 @@
 """Write a system as the shell file that published submissions source, such as config_DGXA100_8x8x48x1.sh.
 
-The file exports what launch/honour.py reads. Its values are the system's, but for the time limit, which is computed.
+The file exports the variables that launch/honour.py reads. The values are those of the system, except for the time
+limit, which is computed.
 """
 
 import argparse
@@ -17,7 +18,7 @@ from bertbench.launch.time_limits import SPARE_MINUTES
 from bertbench.launch.variables import BATCH_SETTINGS, SETTINGS
 from bertbench.plan.forecast import forecast_run, trains_bert_large
 
-_MARGIN = 2  # times the upper end of the forecast's range
+_MARGIN = 2  # factor on the upper end of the forecast's range
 _INIT_MINUTES = 10  # for initialisation and compilation, which a forecast leaves out
 _ROUNDED_TO = 5
 _TIME_LIMIT = "launch.walltime_minutes"
@@ -30,19 +31,19 @@ _EVALUATION = ("EVAL_ITER_START_SAMPLES", "EVAL_ITER_SAMPLES", "MAX_SAMPLES_TERM
 
 
 class ShellConfiguration(NamedTuple):
-    """A file to source."""
+    """A file for shells to source."""
 
     file_name: str
     exports: dict[str, str]
-    """Values by variable, without WALLTIME, which the shell computes."""
+    """The values by variable, without WALLTIME, which the shell computes."""
     text: str
 
 
 def shell_configuration(system: System) -> ShellConfiguration:
     """Return the file of a system.
 
-    Raises ConfigError for a system that splits its model over GPUs, and for settings given by hand that no variable
-    says.
+    Raises ConfigError for a system that splits its model over GPUs, and for settings given by --set that no variable
+    expresses.
     """
     if system.parallel.splits:
         raise ConfigError(
@@ -56,7 +57,7 @@ def shell_configuration(system: System) -> ShellConfiguration:
         "DGXNGPU": str(system.launch.ranks_per_node),
     }
     for variable in (*_BATCH, *_OPTIMIZER, *_EVALUATION):
-        # published runs may evaluate first at another number of samples, ours don't
+        # in published runs the first evaluation may be at another number of samples; in ours it isn't
         setting = SETTINGS["EVAL_ITER_SAMPLES" if variable == "EVAL_ITER_START_SAMPLES" else variable]
         value = value_in_run(system, setting.name)
         if value is not None:
@@ -84,9 +85,9 @@ def shell_configuration(system: System) -> ShellConfiguration:
 
 
 def _names(system: System) -> tuple[str, str]:
-    """Return DGXSYSTEM's value, and the name in the file's name.
+    """Return the value of DGXSYSTEM, and the name that the file's name contains.
 
-    Both are the published name of a system that comes with the project, if that name means it.
+    Both are the published name of a system that comes with the project, if that name refers to this system.
     """
     name = name_of(system)
     if system.argument not in system_names():
@@ -107,7 +108,7 @@ def _means(name: str, system: System) -> bool:
 
 
 def _check_meaning(system: System, exports: dict[str, str]) -> None:
-    """Raise ConfigError if --set changed what the variables don't say, or what they can't change in the system file."""
+    """Raise ConfigError if --set changed something that no variable expresses, or that a variable can't change."""
     remedy = f"put it into a system file that extends {system.argument}, and export that"
     said = {*(setting.name for setting in SETTINGS.values()), *BATCH_SETTINGS, _TIME_LIMIT}
     for setting, option in system.given.items():
@@ -123,7 +124,7 @@ def _check_meaning(system: System, exports: dict[str, str]) -> None:
 
 
 def _shape_in_words(system: System) -> str:
-    """Return what the numbers in the file's name are."""
+    """Return a text that explains the numbers in the file's name."""
     nodes, ranks = system.hardware.number_of_nodes, system.launch.ranks_per_node
     steps = system.data.gradient_accumulation_steps
     processor = "GPU" if system.launch.device == "cuda" else "rank"
@@ -138,21 +139,21 @@ def _counted(number: int, noun: str) -> str:
 
 
 def _session(file_name: str, system: System) -> list[str]:
-    """Return how to use the file, in comments."""
+    """Return comments that say how to use the file."""
     lines = [f"#   source {file_name}", "#   sbatch -N $DGXNNODES -t $WALLTIME run.sub"]
     if system.hardware.number_of_nodes == 1:
-        lines.append("# Without Slurm, run_and_time.sh takes the place of sbatch.")
+        lines.append("# Without Slurm, call run_and_time.sh instead of sbatch.")
     options = "".join(f" {option}" for option in system.given.values())
     command = f"bertbench config export {shlex.quote(system.argument)} --shell{options}"
     return [
         *lines,
-        "# bertbench honours a value that you change, or refuses it by name. This file is the output of",
+        "# You may change values: bertbench applies them, or names one that it can't apply. This file is the output of",
         f"#   {command}",
     ]
 
 
 def _exports(title: str, variables: tuple[str, ...], exports: dict[str, str]) -> list[str]:
-    """Return a paragraph of the file; a variable without a value is unset, which another file may have exported."""
+    """Return a paragraph of the file. It unsets a variable without a value, which another file may have exported."""
     lines = [f"# {title}"]
     for variable in variables:
         if variable in exports:
@@ -166,17 +167,17 @@ def _time_limit(system: System) -> tuple[int, str]:
     """Return the minutes that a run gets, and how they were computed."""
     longest = None if _TIME_LIMIT in system.given else _longest_minutes(system)
     if longest is None:
-        return system.launch.walltime_minutes, f"Of the system file ({_TIME_LIMIT})."
+        return system.launch.walltime_minutes, f"From the system file ({_TIME_LIMIT})."
     needed = _MARGIN * longest + _INIT_MINUTES
     minutes = _ROUNDED_TO * math.ceil(needed / _ROUNDED_TO)
     return minutes, (
         f"Computed, not measured:\n# {_MARGIN} x {longest:.1f}, the most that `bertbench estimate` expects, "
-        f"and {_INIT_MINUTES} for initialisation, rounded up to {_ROUNDED_TO}."
+        f"plus {_INIT_MINUTES} for initialisation, rounded up to a multiple of {_ROUNDED_TO}."
     )
 
 
 def _longest_minutes(system: System) -> float | None:
-    """Return the upper end of the forecast's range; None where there is no forecast of this model or these GPUs."""
+    """Return the upper end of the forecast's range; None if there is no forecast for this model or these GPUs."""
     if not trains_bert_large(system):
         return None
     try:
