@@ -1,13 +1,13 @@
 #!/usr/bin/env bash
-# What only a GPU shows, in four commands of at most ten minutes each, the most valuable first:
+# Runs every check that needs a GPU, in four commands of at most ten minutes each, the most valuable first:
 #   gpu_check.sh --only where         where a step's time goes: each kernel's rate, whole steps, their kernels by name
-#   gpu_check.sh --only variants      other batches and kernels, each with its losses beside those of the first
-#   gpu_check.sh --only correctness   every fast path beside plain arithmetic
+#   gpu_check.sh --only variants      other batches and kernels; compares their losses with those of the first variant
+#   gpu_check.sh --only correctness   compares every fast path with plain arithmetic
 #   gpu_check.sh --only product       transformers' step, then BERT-Large and the demo by run_and_time.sh
-# Each result is in runs/gpu_check/gpu_check.json and .html as soon as it is there; `--out FOLDER` chooses another folder.
-# The last line says what held, what failed and what was not reached.
-# Needs a python3 (or PYTHON) with torch, numpy, h5py and pytest; what else is missing comes from wheels/, which
-# `make wheels` fills on a machine with a network. Without a GPU, parts run in small or up to the device.
+# Each result is written immediately to runs/gpu_check/gpu_check.json and .html; `--out FOLDER` chooses another folder.
+# The last line says which checks held, which failed, and which were not reached.
+# It needs a python3 (or PYTHON) with torch, numpy, h5py and pytest. Other missing packages come from wheels/, which
+# `make wheels` fills on a machine with a network. Without a GPU, parts run at a small size, or until they need the GPU.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/../.."
 export PYTHONPATH="$PWD/benchmarks/bert/implementation:$PWD${PYTHONPATH:+:$PYTHONPATH}"

@@ -22,7 +22,7 @@ from bertbench.config import load_system
 from bertbench.loading.inputs import open_data
 from bertbench.machine.processor import processor
 from bertbench.results.files import ResultFiles
-from lab.bench.harness import BenchResult, command, in_turns, option, table_lines
+from lab.bench.harness import BenchResult, alternate, command, option, table_lines
 from lab.bench.means import geometric_mean
 from lab.bench.whole_run import train_here
 from lab.journal import Journal
@@ -74,7 +74,7 @@ def measure(arguments: argparse.Namespace, progress: Progress) -> BenchResult:
             progress.message(f"seed {number + 1}, {number_format}: {record['samples']:,} samples")
             return record
 
-        runs = in_turns({name: partial(run, name) for name in _FORMATS}, arguments.seeds)
+        runs = alternate({name: partial(run, name) for name in _FORMATS}, arguments.seeds)
     pairs = list(_pairs(runs))
     ratios = [pair.ratio for pair in pairs if pair.ratio is not None]
     ratio, low, high = geometric_mean(ratios)

@@ -1,4 +1,4 @@
-"""Stand in for NVIDIA's apex, which needs CUDA: optimizers that keep their state as its FusedLAMB and FusedAdam do.
+"""Testbed in for NVIDIA's apex, which needs CUDA: optimizers that keep their state as its FusedLAMB and FusedAdam do.
 
 Moments are made where a parameter has no state yet, as `exp_avg` and `exp_avg_sq`; each group counts its steps as
 `step`. LAMB takes no trust ratio in a group without weight decay.

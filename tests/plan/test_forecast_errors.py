@@ -55,7 +55,7 @@ def test_pcie_cards_and_small_nodes_are_warned_of_with_what_published_ones_took(
     # 11 results with A100 PCIe cards on several nodes: forecasts 21 to 52 % too short, times 26 to 107 % longer
     assert "11 published results" in pcie
     assert "took 26% to 107% longer than forecast" in pcie
-    assert nodes.startswith("4 GPUs a node")
+    assert nodes.startswith("4 GPUs per node")
     assert forecast_run(cards).range.low_min > forecast_run(cards).minutes
 
 

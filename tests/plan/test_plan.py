@@ -158,8 +158,8 @@ def test_a_plan_says_whether_its_memory_fits_the_gpu(
 @pytest.mark.slow
 def test_more_memory_than_a_gpu_has_is_a_problem_that_accumulation_solves(printed: Printed) -> None:
     words = ["plan", "dgxa100_n1", "--set", "data.global_batch_size=3200"]
-    assert "it has 80 GB; raise data.gradient_accumulation_steps" in printed(*words)
-    assert "it has 80 GB" not in printed(*words, "--set", "data.gradient_accumulation_steps=2")
+    assert "but has 80 GB; raise data.gradient_accumulation_steps" in printed(*words)
+    assert "but has 80 GB" not in printed(*words, "--set", "data.gradient_accumulation_steps=2")
 
 
 @pytest.mark.slow

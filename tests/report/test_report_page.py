@@ -107,7 +107,7 @@ def test_other_peoples_packages_are_shown_with_the_published_results_of_their_si
     assert "accelerators per node 8; accelerator model name toy accelerator" in text
     assert "toy (here)" in text
     assert "Published MLPerf results with 8 accelerators" in text
-    assert "result_9.txt: no log: found text without MLPerf lines" in text
+    assert "result_9.txt: not a log: found text without MLPerf lines" in text
     assert "9 of 10 runs reached the target" in text
 
 

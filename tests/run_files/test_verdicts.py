@@ -85,7 +85,7 @@ def test_a_file_that_is_no_log_is_said_to_be_none(
     row = group["runs"][4]
     assert (row["is_log"], row["verdict"], group["reached"], group["passed"]) == (False, "cannot-judge", 9, 9)
     shown = printed("report", runs)
-    assert f"{log}: no log: found {cause}" in shown
+    assert f"{log}: not a log: found {cause}" in shown
     assert re.search(r"^result_4 +no log ", shown, re.MULTILINE)
     for command in (("report",), ("compare", runs), ("rcp", "--out", runs / "x.json")):
         complaint = printed(*command, log, code=2)

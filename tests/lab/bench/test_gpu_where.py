@@ -18,7 +18,7 @@ from lab.bench.gpu import rates, steps, training
 from lab.bench.gpu.device_state import clocks_and_power, device_descriptor
 from lab.bench.gpu.kernel_sums import kernel_sums
 from lab.bench.gpu.product import write_system
-from lab.bench.gpu.stand import TINY, Unfit, stand
+from lab.bench.gpu.testbed import TINY, Unfit, testbed
 from tests.conftest import Captured, Program
 from tests.lab.bench.test_gpu_check import said_by
 from tests.ranks import run_ranks
@@ -60,10 +60,10 @@ def test_clocks_and_the_power_limit_are_what_nvidia_smi_prints(
         "Clocks", "SM : 1980 MHz", "GPU Power Readings", "Current Power Limit : 700.00 W",
     ]  # fmt: skip
     program("nvidia-smi", "exit 9")
-    with pytest.raises(Unfit, match=r"no answer of nvidia-smi: .* exit status 9"):
+    with pytest.raises(Unfit, match=r"nvidia-smi didn't answer: .* exit status 9"):
         clocks_and_power("before")
     monkeypatch.setenv("PATH", "/nowhere")
-    with pytest.raises(Unfit, match=r"no answer of nvidia-smi: .*No such file"):
+    with pytest.raises(Unfit, match=r"nvidia-smi didn't answer: .*No such file"):
         clocks_and_power("before")
 
 
@@ -186,14 +186,19 @@ def test_a_variants_last_losses_lie_beside_the_firsts() -> None:
     first = {"holds": True, "losses": [9.0] * 5 + [4.0] * 20}
     near = {"holds": True, "losses": [1.0] * 5 + [4.2] * 20}
     far = {"holds": True, "losses": [9.0] * 5 + [4.8] * 20}
-    assert steps.beside(near, first) | {"losses": 0} == {"holds": True, "losses": 0, "from_first": 0.05, "allowed": 0.1}
-    assert steps.beside(far, first)["holds"] is False
-    assert steps.beside({**near, "losses": [math.nan] * 25}, first)["holds"] is False
+    assert steps.compared_with(near, first) | {"losses": 0} == {
+        "holds": True,
+        "losses": 0,
+        "from_first": 0.05,
+        "allowed": 0.1,
+    }
+    assert steps.compared_with(far, first)["holds"] is False
+    assert steps.compared_with({**near, "losses": [math.nan] * 25}, first)["holds"] is False
     assert not steps.Variant("more", ("data.local_batch=192",)).has_same_batch
 
 
 def test_the_masks_of_a_recorded_step_are_checked_as_a_run_checks_them() -> None:
-    here = stand()._replace(device="cpu", shape=replace(TINY, hidden_dropout=0.1))
+    here = testbed()._replace(device="cpu", shape=replace(TINY, hidden_dropout=0.1))
     ((row,),) = run_ranks(1, dropped, here)
     assert row == {"choice": "dropout in a graph", "holds": True, "error": ""}
 

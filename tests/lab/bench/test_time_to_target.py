@@ -107,7 +107,7 @@ def test_the_trainer_runs_as_its_trials_were_best(
     assert all(trial["origin"]["commit"] for trial in kept["tuning"])
     assert kept["settings"][trainer] == [best]
     *_, sooner, _, rate, _ = kept["printed"]
-    assert "2.16 x" in sooner and "3.00 of it by fewer samples" in sooner
+    assert "2.16 x" in sooner and "fewer samples account for 3.00 x of it" in sooner
     assert rate.startswith("0.72 x") and rate.endswith("our Muon and initial weights, with the same optimizer")
 
 
