@@ -111,7 +111,7 @@ def test_a_mistake_raises_what_the_command_prints(command: str, capsys: Captured
 
 
 REFUSED = {
-    "expected a list of such texts": lambda _: bertbench.load_system("cpu_demo", "schedule.max_steps=7"),
+    "expected a list of texts": lambda _: bertbench.load_system("cpu_demo", "schedule.max_steps=7"),
     "overrides: clip.mode is a set": lambda _: bertbench.load_system("cpu_demo", {"clip.mode": {"none"}}),
     "step=0: expected a whole number of at least 1": lambda system: bertbench.plan_step(system, 0),
     "seed=True: expected a whole number of at least 0": lambda system: bertbench.plan_step(system, 1, True),
@@ -201,7 +201,7 @@ def test_a_training_leaves_the_process_as_it_was_and_repeats(tiny: Tiny, tmp_pat
     assert (runs[0].status, runs[0].seed, runs[0].settings["schedule.max_steps"]) == ("aborted", 3, 6)
     assert bertbench.read_run(tmp_path / "result_0") == runs[0]
     assert [judgement.verdict for judgement in bertbench.judge_folder(tmp_path)] == ["fail", "fail"]
-    with pytest.raises(bertbench.BertbenchError, match="this log exists already; give another name"):
+    with pytest.raises(bertbench.BertbenchError, match="this log already exists; give another name"):
         bertbench.run_training(system, log=tmp_path / "result_0.txt")
 
 
