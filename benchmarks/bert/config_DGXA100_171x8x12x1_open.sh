@@ -1,4 +1,4 @@
-# 171 DGX A100, 1,368 GPUs, open division: ADAM, the published run of arXiv 2402.02447 with 12 samples a GPU
+# 171 DGX A100, 1,368 GPUs, open division: ADAM, the published run of arXiv 2402.02447 with 12 samples per GPU
 # 171 nodes x 8 GPUs x 12 samples x 1 gradient step: 16,416 samples per step
 #
 #   source config_DGXA100_171x8x12x1_open.sh

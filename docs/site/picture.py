@@ -71,20 +71,20 @@ def demo() -> Picture:
 
 
 def balance() -> Picture:
-    """Return simulated efficiency by samples a GPU, a line a method."""
+    """Return simulated efficiency by samples per GPU, with a line for each method."""
     records = json.loads((_RESULTS / "simulated" / "balance.json").read_text())
     rows = next(found for command, found in records.items() if command.startswith(_BALANCE))
     series: dict[str, list[tuple[float, float]]] = {}
     for row in rows:
         series.setdefault(row["method"], []).append((row["batch"], row["efficiency"]))
-    description = "Simulated load efficiency of 1,024 GPUs against samples a GPU, by method"
+    description = "Simulated load efficiency of 1,024 GPUs against samples per GPU, by method"
     efficiency = Axis("load efficiency: mean load / largest load", high=1.0)
-    figure = lines(description, series, Axis("samples a GPU", log2=True), efficiency)
+    figure = lines(description, series, Axis("samples per GPU", log2=True), efficiency)
     return Picture(_alone(figure, series, 140), description)
 
 
 def scaling() -> Picture:
-    """Return efficiency by ranks, a line a series; MLPerf's published rows are one series."""
+    """Return efficiency by ranks, with a line for each series; MLPerf's published rows are one series."""
     from lab.bench.scaling import scalings  # noqa: PLC0415 - needs the path above
 
     series: dict[str, list[tuple[float, float]]] = {}

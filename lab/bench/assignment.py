@@ -25,7 +25,7 @@ METHODS = {
     "planned": ("data.balance=planned", "data.equal_counts=false"),
 }
 """The settings of each method."""
-_TURNS = 3
+_ROUNDS = 3
 _WARM_UP = 1  # steps
 _TWO_RANKS = (*ALIKE, "launch.device=cpu", "launch.ranks_per_node=2", "hardware.accelerators_per_node=0")
 
@@ -37,7 +37,7 @@ def measure(arguments: argparse.Namespace, progress: Progress) -> BenchResult:
         system = write_system(Path(folder), SHAPES["small"], batch, _WARM_UP + steps)
         settings = (*_TWO_RANKS, *steps_only(_WARM_UP + steps, 2 * batch))
         runs_of = {method: partial(_steps, system, settings, arguments.seed, method) for method in METHODS}
-        runs = alternate(runs_of, _TURNS, progress=progress)
+        runs = alternate(runs_of, _ROUNDS, progress=progress)
     none = [*chain.from_iterable(runs["none"])]
     planned = [*chain.from_iterable(runs["planned"])]
     measured = paired_ratio(_each(none, "step_ms"), _each(planned, "step_ms"))

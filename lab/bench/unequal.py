@@ -27,7 +27,7 @@ from lab.bench.whole_run import ALIKE, steps_here, steps_only
 
 EQUAL, MEASURED = "equal work", "by measured speed"
 SETTINGS = {EQUAL: (), MEASURED: ("launch.rank_speeds=auto",)}
-_TURNS = 3
+_ROUNDS = 3
 _WARM_UP = 1  # steps
 _TWO_BOUND_RANKS = (
     *ALIKE, "launch.device=cpu", "launch.ranks_per_node=2", "launch.bind_cores=true",
@@ -51,7 +51,7 @@ def measure(arguments: argparse.Namespace, progress: Progress) -> BenchResult:
         settings = (*_TWO_BOUND_RANKS, *steps_only(_WARM_UP + steps, 2 * batch))
         runs_of = {name: partial(_step_ms, system, settings, arguments.seed, name) for name in SETTINGS}
         with busy_core(cores[-1]):
-            runs = alternate(runs_of, _TURNS, progress=progress)
+            runs = alternate(runs_of, _ROUNDS, progress=progress)
     step_ms = {}
     for name in SETTINGS:
         medians_of_runs = [statistics.median(run) for run in runs[name]]

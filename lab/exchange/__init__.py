@@ -1,1 +1,1 @@
-"""Combine gradients in the ways known from training at scale, each in small, on real gloo processes."""
+"""Combine gradients in the ways known from training at scale, on a few real gloo processes."""

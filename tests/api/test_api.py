@@ -163,7 +163,7 @@ def test_a_process_of_a_launcher_or_a_thread_cannot_train(tiny: Tiny, monkeypatc
         monkeypatch.setenv(name, value)
     train()
     assert "run_training was called in thread 'worker'" in said[0]
-    assert "this process is rank 1 of 3 by its launcher's variables" in said[1]
+    assert "this process is rank 1 of 3 according to its launcher's variables" in said[1]
 
 
 def test_a_step_is_planned_as_a_run_with_that_seed_takes_it(tiny: Tiny) -> None:

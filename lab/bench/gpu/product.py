@@ -51,12 +51,12 @@ def trained(system: str, settings: Sequence[str], codes: Collection[int] = (_TAR
     """Train by run_and_time.sh; return how the run ended, and its rate after the first steps."""
     overrides = [word for setting in settings for word in ("--set", setting)]
     answer = _run([system, "--seed", "7", *overrides], codes)
-    beside = Path(answer["log"]).with_suffix("")
-    steps = [json.loads(line) for line in (beside / "metrics.jsonl").read_text().splitlines()]
+    folder = Path(answer["log"]).with_suffix("")
+    steps = [json.loads(line) for line in (folder / "metrics.jsonl").read_text().splitlines()]
     losses = [step["loss"] for step in steps]
     samples = steps[0]["samples"]
     milliseconds = statistics.fmean(step["step_ms"] for step in steps[_WARM_UP:])
-    arithmetic = json.loads((beside / "communication.json").read_text())
+    arithmetic = json.loads((folder / "communication.json").read_text())
     return {
         **answer,
         "steps": len(steps),

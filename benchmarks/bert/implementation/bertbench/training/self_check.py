@@ -145,7 +145,7 @@ def take_step(system: System, world: World, products: dict[Shape, Products]) -> 
     part, batch = _small_part(small, world)
     trainer: WholeTrainer
     if small.compute.compile == "graphs":
-        from bertbench.training.graph_trainer import GraphTrainer  # noqa: PLC0415 - of few runs
+        from bertbench.training.graph_trainer import GraphTrainer  # noqa: PLC0415 - for few runs
 
         bins = Bins([size_of(batch)], small.model.max_positions)
         trainer = GraphTrainer(small, world, _SEED, bins, None, products)
