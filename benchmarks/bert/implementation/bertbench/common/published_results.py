@@ -1,8 +1,8 @@
 """Read published MLPerf Training results of BERT, rounds 1.1 to 5.0, to show beside the user's runs.
 
 published_bert.csv was computed from the result logs in the public repositories mlcommons/training_results_v1.1 to
-training_results_v5.0: one row for each result; times in minutes (mean without the fastest and the slowest run), samples to
-converge as a mean, rounds joined by ; if one system was submitted to several.
+training_results_v5.0. It has one row for each result: times in minutes (the mean without the fastest and the slowest
+run), samples to converge as a mean, and rounds, which are joined by ; if one system was submitted to several.
 """
 
 import csv
