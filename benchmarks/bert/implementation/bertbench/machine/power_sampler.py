@@ -1,4 +1,4 @@
-"""Sample a node's power during a run, in a process of its own.
+"""Sample a node's power during a run, in a separate process.
 
 It is started as `python -m bertbench.machine.power_sampler FILE HZ PARENT`.
 
