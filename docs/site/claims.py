@@ -13,6 +13,7 @@ from bertbench.run_files.sample_counts import samples_to_end
 from compliance.read.log import read_events
 from compliance.read.run import RunFacts
 from docs.site.tables import RESULTS, command_of, link, read, table
+from lab.bench.number_formats import COMPARISONS
 from lab.study.intervals import holm
 
 _STUDIES = {"clip_ranks": "clip --ranks 2,16,64", "buckets": "buckets", "compression": "compression"}
@@ -37,6 +38,7 @@ def claims() -> str:
         *_demo_claims(),
         *_bench_claims(),
         *_overlap_claims(),
+        *_format_claims(),
         *(row for name in _STUDIES for row in _study_claims(name)),
     ]
     heads = ["claim", "figure (95 % interval)", "seeds", "shown", "command", "record"]
@@ -89,6 +91,19 @@ def _overlap_claims() -> Rows:
             yield [claim, figure, "-", _shown(low <= 0 <= high), command_of(record), link(path)]
 
 
+def _format_claims() -> Rows:
+    """Yield the samples that a number format needs over those of another."""
+    for path in sorted((RESULTS / "bench").glob("*/*.json")):
+        record = read(path)
+        if path.stem not in COMPARISONS:
+            continue
+        found = record["results"]
+        claim = f"Samples of {found['setting']} {found['changed']} over those of {found['baseline']}"
+        figure = f"{found['ratio']:.3f} ({found['low']:.3f} to {found['high']:.3f})"
+        shown = _shown(found["low"] <= 1 <= found["high"] or found["missed"] > 0)
+        yield [claim, figure, str(len(found["pairs"])), shown, command_of(record), link(path)]
+
+
 def _study_claims(name: str) -> Rows:
     path = RESULTS / "studies" / f"{name}.json"
     study = read(path)
@@ -97,7 +112,7 @@ def _study_claims(name: str) -> Rows:
         mean, low, high = (100 * difference[end] / pair["reference"] for end in ("mean", "low", "high"))
         values = f"both at the values of `{pair['values_of']}`" if "values_of" in pair else "each at its own values"
         ranks = f", {pair['ranks']} ranks, {values}" if "ranks" in pair else ""
-        claim = f"Samples of `{difference['arm']}` less `{difference['against']}`{ranks}"
+        claim = f"Samples of `{difference['arm']}` minus those of `{difference['against']}`{ranks}"
         figure = f"{mean:+.1f} % ({low:+.1f} to {high:+.1f})"
         shown = _shown(pair["holm_p"] > 0.05 or pair["missed"] > 0)
         yield [claim, figure, str(pair["seeds"]), shown, f"bertbench lab {_STUDIES[name]}", link(path)]
@@ -129,7 +144,8 @@ def _optimizer_claims() -> Rows:
     evaluations = min(
         arm["samples_to_target"] / batches[arm["batch"]]["evaluation.interval_samples"] for arm in arms.values()
     )
-    yield ["Optimizers: evaluations to the target", f"{evaluations:.0f}", str(seeds), "least mean of an arm", *where]
+    least = "smallest mean of a configuration"
+    yield ["Optimizers: evaluations to the target", f"{evaluations:.0f}", str(seeds), least, *where]
     edges = sum(len(tuned["at_edge"]) for tuned in study["tuned"])
     values = sum(len(arm["values"]) for arm in arms.values())
     yield ["Optimizers: tuned values at the edge of their range", f"{edges} of {values}", "-", "counted", *where]

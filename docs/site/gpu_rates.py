@@ -34,7 +34,7 @@ def gpu_rates() -> str:
         rows.append(
             [f"{ours}, {what}", "1 H100", "measured", f"{rate:,.0f}", _mfu(rate, "H100"), f"{run_rate / rate:.2f}"]
         )
-    heads = ["result", "GPUs", "evidence", "samples/s a GPU", "MFU", "our run over it"]
+    heads = ["result", "GPUs", "evidence", "samples/s per GPU", "MFU", "our run over it"]
     return table(heads, rows)
 
 

@@ -42,6 +42,7 @@ _STYLE = (
     )
 )
 
+_CHART_SIZE = (420, 250)  # of report.charts
 _DRAWING_WIDTH = 720
 _GAP = 8
 _LINE_HEIGHT = 14
@@ -67,11 +68,11 @@ def demo() -> Picture:
     seconds = Axis(f"seconds; {record['processor']}, two cores", low=0.0)
     level = ("target", _TARGET)
     figure = scatter(description, series, seconds, Axis("masked-LM accuracy", low=0.0), level)
-    return Picture(_alone(figure, series, 150), description)
+    return Picture(_alone(figure, series), description)
 
 
 def balance() -> Picture:
-    """Return simulated efficiency by samples per GPU, with a line for each method."""
+    """Return the simulated efficiency by samples per GPU, with a line for each method."""
     records = json.loads((_RESULTS / "simulated" / "balance.json").read_text())
     rows = next(found for command, found in records.items() if command.startswith(_BALANCE))
     series: dict[str, list[tuple[float, float]]] = {}
@@ -80,22 +81,31 @@ def balance() -> Picture:
     description = "Simulated load efficiency of 1,024 GPUs against samples per GPU, by method"
     efficiency = Axis("load efficiency: mean load / largest load", high=1.0)
     figure = lines(description, series, Axis("samples per GPU", log2=True), efficiency)
-    return Picture(_alone(figure, series, 140), description)
+    return Picture(_alone(figure, series), description)
 
 
 def scaling() -> Picture:
-    """Return efficiency by ranks, with a line for each series; MLPerf's published rows are one series."""
+    """Return the efficiency by number of ranks, with a line for each series that has a common course.
+
+    The measured rows differ in network and clipping, MLPerf's published rows in submitter and batch: they are points.
+    """
     from lab.bench.scaling import scalings  # noqa: PLC0415 - needs the path above
 
+    measured = "measured on two CPU ranks"
+    published = "published MLPerf results"
     series: dict[str, list[tuple[float, float]]] = {}
     for row in scalings():
-        of = row.series if row.evidence == "computed" else row.name
-        name = f"{row.evidence}, {of}" if of else row.evidence
+        if row.evidence == "computed":
+            name = f"computed, {row.series}"
+        elif row.evidence == "measured":
+            name = measured
+        else:
+            name = f"published, {row.name}" if row.name else published
         series.setdefault(name, []).append((row.ranks, row.efficiency))
     description = "Efficiency against ranks: two CPU ranks measured, DGX A100s computed and published, V100s published"
     efficiency = Axis("rate of a rank / rate of a rank in the smallest run", low=0.0, high=1.0)
-    figure = lines(description, series, Axis("ranks", log2=True), efficiency)
-    return Picture(_alone(figure, series, 158, right=240), description)
+    figure = lines(description, series, Axis("ranks", log2=True), efficiency, points_only=(measured, published))
+    return Picture(_alone(figure, series), description)
 
 
 def packages() -> Picture:
@@ -145,15 +155,18 @@ def _fastest_trainer(record: Mapping[str, Any]) -> str:
     return min((name for name in reached if "Trainer" in name and " our " not in name), key=reached.__getitem__)
 
 
-def _alone(figure: str, series: Series, top: int, right: int = 392) -> str:
-    """Return a chart of a page as a file of its own; the series' names begin at `top` and end at `right`."""
+def _alone(figure: str, series: Series) -> str:
+    """Return a chart of a page as a file of its own, with the names of the series below it."""
     drawing = figure[figure.index("<svg") : figure.index("</svg>")]
+    width, height = _CHART_SIZE
     names = [
-        f'<text x="{right}" y="{top + 15 * number}" class="end fill-{number}">{name}</text>'
+        f'<circle cx="12" cy="{height + _LINE_HEIGHT * number + 3}" style="r:3.5px" class="fill-{number}"/>'
+        f'<text x="22" y="{height + _LINE_HEIGHT * number + 7}" class="fill-{number}">{escape(name)}</text>'
         for number, name in enumerate(series)
     ]
     opened = drawing.replace("<svg", '<svg xmlns="http://www.w3.org/2000/svg"')
-    return f"{opened}<style>{_STYLE}</style>{''.join(names)}</svg>\n"
+    taller = opened.replace(f"0 0 {width} {height}", f"0 0 {width} {height + _LINE_HEIGHT * len(series) + 6}")
+    return f"{taller}<style>{_STYLE}</style>{''.join(names)}</svg>\n"
 
 
 PICTURES: dict[str, Callable[[], Picture]] = {

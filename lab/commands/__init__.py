@@ -25,7 +25,6 @@ _BENCHES = {
     "exchange": "compare ways to combine gradients: all-reduces, parameter servers, gossip",
     "parallel": "compare the speed of parallel layouts",
     "pipeline": "compare pipeline schedules at equal work",
-    "fp8": "compare fp8 with bf16 by samples to the target",
     "squad": "fine-tune on questions in several layouts, and compare speed, scores and goodput",
 }
 _STUDIES = {
@@ -35,6 +34,11 @@ _STUDIES = {
     "optimizer": "compare optimizers by samples and seconds to the target",
 }
 """Each command runs lab/commands/study.py with the definition of its name."""
+_FORMATS = {
+    "fp8": "compare products in fp8 with bf16 by samples to the target",
+    "residual": "compare hidden states in bf16 with fp32 by samples to the target",
+}
+"""Each command runs lab/bench/number_formats.py with the comparison of its name."""
 _OTHER_STUDIES = {
     "clip": "compare clip modes by samples to the target",
     "paper": "check the paper's claims one by one",
@@ -66,5 +70,6 @@ def _command(name: str, text: str, module: str, study: str | None = None) -> Com
 COMMANDS = (
     *(_command(name, text, f"lab.bench.{name.replace('-', '_')}") for name, text in _BENCHES.items()),
     *(_command(name, text, "lab.commands.study", study=name) for name, text in _STUDIES.items()),
+    *(_command(name, text, "lab.bench.number_formats", study=name) for name, text in _FORMATS.items()),
     *(_command(name, text, f"lab.commands.{name}") for name, text in _OTHER_STUDIES.items()),
 )

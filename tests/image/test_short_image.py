@@ -71,8 +71,9 @@ def work() -> Iterator[Path]:
 
 def test_the_dockerfile_builds_and_its_entry_point_runs(work: Path) -> None:
     as_user(work / "source/tests/image/short.sh", work, limit_s=900, variables={"COMMIT": f"{'12ab' * 10}-dirty"})
-    facts = judge_log(work / "smoke_0.txt", "5.0.0").facts
-    assert facts is not None
-    assert facts.evaluations
+    log = work / "smoke_0.txt"
+    judgement = judge_log(log, "5.0.0")
+    assert judgement.facts is not None, f"{judgement.breaches}\n{log.read_text(encoding='utf-8')[-2000:]}"
+    assert judgement.facts.evaluations
     origin = json.loads((work / "run.json").read_text(encoding="utf-8"))
     assert (origin["commit"], origin["tree_dirty"]) == ("12ab" * 10, True), "there is no git in the image"

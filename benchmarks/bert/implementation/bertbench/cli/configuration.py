@@ -90,7 +90,7 @@ def add_export_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the form and the system."""
     add_flag(
         parser, "--shell",
-        "the file that published submissions source before `sbatch run.sub`, such as config_DGXA100_8x8x48x1.sh",
+        "print the file that published submissions source before `sbatch run.sub`, such as config_DGXA100_8x8x48x1.sh",
     )  # fmt: skip
     add_path(parser, "--out", "DIR", "with --shell: write the file into DIR, under its name (default: print it)")
     add_system_arguments(parser, positional=True)

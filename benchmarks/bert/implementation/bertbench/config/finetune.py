@@ -32,8 +32,8 @@ class Finetune(Section):
     gradient_accumulation_steps: Count = 1
     """Parts in which a rank works through its features of one step; a pipeline has `parallel.microbatches` instead."""
     optimizer: OptimizerName = "adam"
-    """Update rule; adam is AdamW as BERT was published with, but for bias correction. `optimizer` has the settings of
-    muon, the kernels (`impl`) and ZeRO-1 (`sharded`)."""
+    """Update rule; adam is the AdamW that BERT was published with, and also corrects the bias. `optimizer` has the
+    settings of muon, the kernels (`impl`) and ZeRO-1 (`sharded`)."""
     learning_rate: PositiveFloat = 3e-5
     """Rate at the end of warm-up; it falls to 0 at the last step."""
     warmup_fraction: Fraction = 0.1
@@ -67,7 +67,7 @@ class Finetune(Section):
     null_score_threshold: float = 0.0
     """A question is left unanswered if the empty answer's score is above the best other's by more than this."""
     lower_case: bool = True
-    """Whether the vocabulary is of lower-case text; accents then go too."""
+    """Whether the vocabulary is of lower-case text; accents are then removed, too."""
 
     def windows(self, max_positions: int) -> WindowOptions:
         """Return how questions and contexts become sequences for a model with `max_positions` positions."""

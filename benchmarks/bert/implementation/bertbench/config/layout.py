@@ -98,7 +98,7 @@ class Parallel(Section):
     node. Set it where one layer is too large for a GPU."""
     sequence: bool = False
     """Split LayerNorms, dropout and residuals of every layer by tokens over the ranks of `tensor`: activations shrink,
-    and what ranks send stays as much. Set it with `tensor` above 1."""
+    and ranks send about as much as before. Set it with `tensor` above 1."""
     pipeline: Count = 1
     """Ranks that share the layers, one after the other. Set it where a model doesn't fit in a node's GPUs."""
     schedule: PipelineSchedule = "1f1b"
@@ -107,8 +107,8 @@ class Parallel(Section):
     virtual_stages: Count = 1
     """Stages on each rank of an interleaved pipeline. More shrink the bubble, and send more."""
     microbatches: Count = 1
-    """Parts of one size in tokens that a rank's samples of a step go through the pipeline in. More shrink the bubble;
-    each needs at least one sample."""
+    """Parts, of one size in tokens, in which a rank's samples of a step go through the pipeline. More shrink the
+    bubble; each needs at least one sample."""
     recompute: bool = False
     """Activation checkpointing: keep only the input of every layer, and compute the layer again in the backward pass.
     Set it where activations don't fit; a step takes about a third longer."""

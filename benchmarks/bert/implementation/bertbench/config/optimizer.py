@@ -36,10 +36,11 @@ class MuonSettings(Section):
 
 
 class OptimizerSettings(Section):
-    """The optimiser; the closed division allows LAMB only."""
+    """The optimizer; the closed division allows only LAMB."""
 
     name: OptimizerName
-    """Update rule (docs/optimizers.md): `lamb` for large batches, `adam` for small ones, `muon` for fewest samples."""
+    """Update rule (docs/optimizers.md): `lamb` in the closed division, and with published values for large batches;
+    `adam` as the usual baseline; `muon` to try something newer."""
     learning_rate: PositiveFloat
     """Rate at the end of warm-up. Change it with the global batch, or let `scale_from_batch` do so."""
     beta1: Fraction = 0.9
@@ -60,7 +61,7 @@ class OptimizerSettings(Section):
     muon: MuonSettings = MuonSettings()
     sharded: bool = False
     """Every rank sums, updates and keeps the state of its slice of every gradient bucket only (ZeRO's first stage);
-    the result is the same, but for rounding. Set it where memory is short, where NVLink joins the GPUs, and on many
+    the result is the same, except for rounding. Set it where memory is short, where NVLink joins the GPUs, and on many
     nodes."""
 
     @property

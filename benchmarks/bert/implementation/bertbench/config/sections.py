@@ -23,7 +23,7 @@ class Hardware(Section):
     """
 
     submitter: str = "bertbench"
-    """Your organisation. Set it before the ten runs of a result: the log carries it."""
+    """Your organisation. Set it before the ten runs of a result: the log records it."""
     division: Literal["closed", "open"]
     """MLPerf's division. closed fixes model, data and most of the recipe, so that results compare; take open to change
     what closed refuses."""
@@ -102,8 +102,8 @@ class Launch(Section):
     runs of hours, together with `checkpoint.every_steps`."""
 
     rank_speeds: Literal["auto"] | tuple[PositiveFloat, ...] | None = None
-    """Relative speed of each rank, in proportion to which `data.balance` planned assigns work; `auto` measures the
-    speeds before a run (docs/balance.md). Equal by default. Set it where devices of one run differ in speed."""
+    """Relative speed of each rank: `data.balance` planned assigns work in proportion to it (docs/balance.md). `auto`
+    measures the speeds before a run. Equal by default. Set it where devices of one run differ in speed."""
     rebalance_every_steps: Count | None = None
     """Steps after which the speeds are measured again, from the times of those steps. Set it where speeds change during
     a run, as on shared machines."""
@@ -229,7 +229,8 @@ class Data(Section):
     """How a global batch is drawn and assigned to ranks (docs/balance.md): `planned` assigns it by cost and exchanges
     nothing; `none` assigns consecutive samples of the random order. Change it to compare methods."""
     equal_counts: bool = False
-    """Keep the same number of samples on every rank, as the mean of the ranks' means needs (planned, planned_local)."""
+    """Keep the same number of samples on every rank (planned, planned_local). The mean of the ranks' means needs it,
+    and so does the closed division."""
     deal: RowOrder = "snake"
     """How sorted samples are assigned where `balance` sorts them: a snake turns at the end of every row of ranks."""
     strata_edges: tuple[Count, ...] = (128, 256, 384, 512)
@@ -287,8 +288,8 @@ class Evaluation(Section):
     batch_size: Count = 16
     """Samples of one evaluation batch on one rank. Raise it as far as memory allows: it changes no accuracy."""
     max_samples: Count | None = None
-    """Training samples after which the run gives up, if it hasn't reached `schedule.max_steps` before. Set it to limit
-    runs of several batch sizes alike."""
+    """Training samples after which the run gives up, if it hasn't reached `schedule.max_steps` before. Set it to give
+    runs of different batch sizes the same limit."""
 
 
 class Checkpoint(Section):
@@ -297,7 +298,7 @@ class Checkpoint(Section):
     every_steps: Count | None = None
     """Steps between snapshots; none are taken if it isn't given. Set it for runs that may be interrupted."""
     keep: Count = 2
-    """Number of newest snapshots to keep. With LAMB or ADAM, each takes about three times the room of the weights."""
+    """Number of newest snapshots to keep. With LAMB or ADAM, each takes about three times the space of the weights."""
     final_weights: bool = True
     """Write the model when the run has ended, off the clock: weights.safetensors in the run's folder
     (docs/checkpoint.md). Switch it off where ten runs would fill the disk."""
@@ -322,7 +323,7 @@ class Precision(Section):
 
 
 class Compute(Section):
-    """How the model's arithmetic is carried out; results don't depend on it, but for rounding."""
+    """How the model's arithmetic is carried out; results don't depend on it, except for rounding."""
 
     compile: CompileMode | None = None
     """`default`: torch.compile fuses the model's pieces between attention, and batches are rounded up to few sizes;

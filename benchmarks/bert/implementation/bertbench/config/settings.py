@@ -49,7 +49,7 @@ class Settings(Section):
     """Where the hyper-parameters come from: a published result, or a reference convergence point."""
     scale_from_batch: Count | None = None
     """Global batch that `optimizer` and `schedule` were tuned at; they are scaled to this system's
-    (config/system.py). State it where the file changes the batch of a recipe."""
+    batch (config/system.py). State it where the file changes the batch of a recipe."""
     scale_rule: Literal["root", "linear"] | None = None
     """How `scale_from_batch` scales the learning rate: by the square root of the batches' ratio (also without this
     setting), or by the ratio."""

@@ -7,9 +7,8 @@ log.
 """
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
-from functools import partial
 from itertools import chain
 
 from bertbench.common.markup import escape
@@ -58,9 +57,12 @@ def lines(
     x: Axis,
     y: Axis,
     level: tuple[str, float] | None = None,
-    joined: bool = True,
+    points_only: Collection[str] = (),
 ) -> str:
-    """Draw lines through points; `level` is a horizontal dashed line with a name, such as a target."""
+    """Draw lines through points; the points of the series in `points_only` aren't connected.
+
+    `level` is a horizontal dashed line with a name, such as a target.
+    """
     drawable = {name: _drawable(points, x, y) for name, points in series.items()}
     drawn_points = list(chain.from_iterable(drawable.values()))
     if not drawn_points:
@@ -76,7 +78,7 @@ def lines(
         shapes += _level(name, vertical.left, vertical.at(value))
     for index, (name, points) in enumerate(drawable.items()):
         places = [(_n(horizontal.at(point_x)), _n(vertical.at(point_y))) for point_x, point_y in points]
-        shapes += _series(name, places, _look(index), joined)
+        shapes += _series(name, places, _look(index), name not in points_only)
     return _figure(title, shapes, list(series))
 
 
@@ -103,8 +105,9 @@ def _series(name: str, places: Sequence[tuple[str, str]], look: "_Look", joined:
     return [line, *(f'<circle cx="{x}" cy="{y}" r="{radius}" class="{kind}"/>' for x, y in places)]
 
 
-scatter = partial(lines, joined=False)
-"""Draw points without lines."""
+def scatter(title: str, series: Series, x: Axis, y: Axis, level: tuple[str, float] | None = None) -> str:
+    """Draw points without lines."""
+    return lines(title, series, x, y, level, points_only=series.keys())
 
 
 def axis_number(value: float) -> str:

@@ -1,4 +1,4 @@
-"""`lab fp8` trains pairs of one seed, and says how many more samples fp8 needs, with an interval."""
+"""`lab fp8` and `lab residual` train pairs of one seed, and say how many samples the changed format needs."""
 
 import json
 import math
@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from bertbench.cli.main import main
-from lab.bench import fp8
+from lab.bench import number_formats
 from lab.bench.whole_run import Trained
 from tests.conftest import Answer, Captured, Printed
 
@@ -20,13 +20,15 @@ def test_the_ratio_is_a_mean_over_seeds_and_the_journal_repeats_nothing(
     samples = {("bf16", 1): 100, ("fp8", 1): 200, ("bf16", 2): 100, ("fp8", 2): 50, ("bf16", 3): 100, ("fp8", 3): 0}
     asked = []
 
-    def trained(_: str, settings: tuple[str, ...], number_format: str, seed: int) -> dict[str, object]:
+    def trained(_: str, settings: tuple[str, ...], expected: tuple[str, str], seed: int) -> dict[str, object]:
+        name, number_format = expected
+        assert name == "precision"
         asked.append((number_format, seed))
         assert {"evaluation.interval_samples=640", f"precision.compute={number_format}"} <= set(settings)
         needed = samples[number_format, seed]
         return Trained(seconds=1.0, samples=needed, reached=needed > 0, course=[])._asdict()
 
-    monkeypatch.setattr(fp8, "_trained", trained)
+    monkeypatch.setattr(number_formats, "_trained", trained)
     words = ("lab", "fp8", tiny_file, *SIZES, "--out", tmp_path / "runs")
     first = answer(*words, "--seeds", 2)
     assert asked == [("bf16", 1), ("fp8", 1), ("fp8", 2), ("bf16", 2)], "in turns"
@@ -40,13 +42,22 @@ def test_the_ratio_is_a_mean_over_seeds_and_the_journal_repeats_nothing(
 
 
 @pytest.mark.slow
-def test_both_formats_train_and_a_record_keeps_them(tiny_file: str, capsys: Captured, tmp_path: Path) -> None:
-    record = tmp_path / "fp8.json"
-    words = ["lab", "fp8", tiny_file, *SIZES, "--set", "evaluation.target=0.0001", "--set", "schedule.max_steps=60"]
+@pytest.mark.parametrize(
+    ("command", "found"),
+    [
+        ("fp8", "precision.compute fp8 needs 1.000 times bf16's samples (one pair, which gives no interval)"),
+        ("residual", "precision.residual bf16 needs 1.000 times fp32's samples (one pair, which gives no interval)"),
+    ],
+)
+def test_both_formats_train_and_a_record_keeps_them(
+    command: str, found: str, tiny_file: str, capsys: Captured, tmp_path: Path
+) -> None:
+    record = tmp_path / "record.json"
+    words = ["lab", command, tiny_file, *SIZES, "--set", "evaluation.target=0.0001", "--set", "schedule.max_steps=60"]
     assert main([*words, "--seeds", "1", "--record", str(record)]) == 0
-    assert "fp8 needs 1.000 of bf16's samples: one pair has no interval; 1 pairs" in capsys.readouterr().out
+    assert found in capsys.readouterr().out
     kept = json.loads(record.read_text())
-    assert kept["results"]["pairs"][0]["samples_fp8"] == 648  # 54 steps of 12 are the first to reach 640
+    assert kept["results"]["pairs"][0]["changed_samples"] == 648  # 54 steps of 12 are the first to reach 640
     assert kept["system"]["evaluation"]["interval_samples"] == 640
 
 
