@@ -169,7 +169,9 @@ class _Step:
         self._parameters = list(self._model.parameters())
         self._buckets = Buckets(bucket_table(self._parameters[::-1], None)).all
         lamb, fused = OptimizerSettings(name="lamb", learning_rate=_RATE), self._model.fused_parameters()
-        self._rounded = RoundedWeights(rounded_layers(self._model), _PRODUCTS)
+        self._rounded: RoundedWeights | None = None
+        if precision == "bf16":  # fp8's products round the fp32 weights themselves
+            self._rounded = RoundedWeights(rounded_layers(self._model), _PRODUCTS)
         self._norm: Callable[[], Tensor]
         self._updating: Callable[[], AbstractContextManager[None]]
         if impl == "triton":
@@ -177,7 +179,7 @@ class _Step:
 
             step = TritonStep()
             self._norm, self._updating = TritonNorm(self._parameters), chunked.counted
-            copies = self._rounded.copies
+            copies = self._rounded.copies if self._rounded else None
             self._optimizer = MultiTensorAdam(self._parameters, lamb, fused, step, step, rounded=copies)
             self._weights = ModelWeights(self._rounded, written_by_step=True)
         else:

@@ -9,6 +9,7 @@ import torch
 from bertbench.config import System
 from bertbench.distributed.world import World
 from bertbench.model.arithmetic import computing
+from bertbench.model.linear import Linear
 from bertbench.training import gradient_path
 from tests.conftest import Tiny
 from tests.ranks import run_ranks
@@ -18,6 +19,7 @@ RUN = (
     "launch.ranks_per_node=1", "precision.compute=bf16", "compute.compile=default", "optimizer.name=lamb",
     "optimizer.learning_rate=0.01", "optimizer.ema_decay=0.5", "data.gradient_accumulation_steps=2",
 )  # fmt: skip
+WIDTHS = ("model.hidden_size=16", "model.feed_forward_size=32")  # as products in fp8 need
 
 
 @pytest.mark.parametrize("forgotten", [None, "publish", "refresh"])
@@ -63,3 +65,18 @@ def history(world: World, system: System) -> list[float]:
         torch.manual_seed(3)
         found.append(loss(0))
     return found
+
+
+def test_runs_in_fp8_keep_no_copies(tiny: Tiny) -> None:
+    systems = [tiny(*RUN, *WIDTHS, f"precision.compute={precision}") for precision in ("bf16", "fp8")]
+    assert run_ranks(1, numbers_of_copies, *systems) == [[2 * 4, 0]], "two layers of four products"
+
+
+def numbers_of_copies(world: World, *systems: System) -> list[int]:
+    numbers = []
+    with mock.patch.object(torch, "compile", lambda function, **_: function):
+        for system in systems:
+            with whole_trainer(system, world) as trainer:
+                layers = [module for module in trainer.model.modules() if isinstance(module, Linear)]
+                numbers.append(sum(layer.rounded is not None for layer in layers))
+    return numbers

@@ -1,17 +1,26 @@
-"""The step with Triton's optimizer on two ranks, run by Triton's interpreter: 16-bit sums in, 16-bit weights out."""
+"""The step with Triton's optimizer on two ranks, run by Triton's interpreter: 16-bit sums in, 16-bit weights out.
+
+Also the check of it before the clock starts.
+"""
 
 from unittest import mock
 
 import numpy as np
 import pytest
 import torch
+from torch import Tensor
 from torch.nn.utils import parameters_to_vector
 
 from bertbench.config import System
 from bertbench.distributed.world import World
+from bertbench.gradients.exchange import Wait
+from bertbench.gradients.gradient_sum import KeptHalfSum
+from bertbench.machine.choose_arithmetic import Arithmetic
+from bertbench.training.self_check import check_fast_paths
 from tests.conftest import Tiny
 from tests.optim.test_triton import by_interpreter
 from tests.training.steps import loaded, whole_trainer
+from tests.training.test_self_check import arithmetic
 
 pytestmark = pytest.mark.slow
 pytest.importorskip("triton", reason="Triton is not installed (bertbench[kernels] brings it)")
@@ -45,3 +54,31 @@ def updates(world: World, *systems: System) -> list[list[float]]:
                 after = parameters_to_vector(trainer.model.parameters()).detach()
                 found.append((after - before).tolist())
     return found
+
+
+def test_triton_s_optimizer_is_refused_at_the_start_if_the_sums_that_it_reads_are_wrong(tiny: Tiny) -> None:
+    for sound, wrong in by_interpreter(2, checks, tiny(*RUN)):
+        assert (sound.checked, sound.refused, sound.impl) == (("bf16", "Triton optimizer"), (), "triton")
+        (refusal,) = wrong.refused
+        assert refusal.startswith("Triton optimizer refused: optimizer.")
+        assert refusal.endswith("; using torch's optimizer instead")
+        assert wrong.impl == "torch"
+
+
+def checks(world: World, system: System) -> list[Arithmetic]:
+    """What the check at the start leaves of bf16 and Triton's optimizer: with sound sums, and with lost ones."""
+    wanted = arithmetic(precision="bf16", impl="triton")
+    with mock.patch.object(torch, "compile", lambda function, **_: function):
+        sound = check_fast_paths(system, world, wanted)
+        with mock.patch.object(KeptHalfSum, "_restoring", own_gradient):
+            return [sound, check_fast_paths(system, world, wanted)]
+
+
+def own_gradient(_: KeptHalfSum, wait: Wait, buffer: Tensor, half: Tensor) -> Wait:
+    """Wait for the sum, and leave this rank's own gradient in its place."""
+
+    def restore() -> None:
+        wait()
+        half.copy_(buffer)
+
+    return restore

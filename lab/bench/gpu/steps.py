@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 import torch
 from torch.profiler import ProfilerActivity, profile
 
-from bertbench.common.errors import ConfigError
+from bertbench.common.errors import ConfigError, RunError
 from bertbench.common.phase_clock import wait_for_device
 from bertbench.config import System, load_system
 from bertbench.distributed.spawn import on_ranks
@@ -26,6 +26,7 @@ from bertbench.loading.filler import fill_of
 from bertbench.loading.inputs import open_data
 from bertbench.loading.loader import LoadedStep, Loader
 from bertbench.machine.choose_arithmetic import choose_arithmetic
+from bertbench.machine.gpu_support import check_gpus
 from bertbench.model.shape import SHAPES, BertShape
 from bertbench.training.build import make_sampler, make_trainer
 from bertbench.training.self_check import check_fast_paths
@@ -62,12 +63,13 @@ AS_IT_COMES = Variant("as it comes")
 RESIDUALS = (AS_IT_COMES, Variant("residual in bf16", ("precision.residual=bf16",)))
 VARIANTS = (
     AS_IT_COMES,
+    Variant("two of three products in fp8", ("precision.compute=fp8",)),
     Variant("rows of 512 tokens", ("data.balance=packed", "data.equal_counts=false")),
     Variant("192 samples", ("data.local_batch=192",)),
     Variant("224 samples", ("data.local_batch=224",)),
     Variant("Inductor tries many kernels", autotunes=True),  # the slowest to compile comes last
 )
-"""A variant that the configuration of this version refuses is reported as not reached, with the reason."""
+"""The variants, the most valuable first. A refused variant is reported as not reached, with the reason (`refusal`)."""
 
 
 class StepSizes(NamedTuple):
@@ -129,15 +131,22 @@ def variants() -> None:
 
 def _print_comparison(path: Path, variant: Variant, sizes: StepSizes, steps: int, first: list[Row]) -> None:
     """Print a variant's row, with its difference from the first variant's; store the first row in `first`."""
-    try:
-        load_system(str(path), (*sizes.settings, *variant.settings))
-    except ConfigError as error:
-        print_row({"choice": variant.name, "not_reached": str(error)})
+    if reason := refusal(path, variant, sizes):
+        print_row({"choice": variant.name, "not_reached": reason})
         return
     row = on_ranks(1, steps_on_rank, path, variant, sizes, steps, 0, False, device=sizes.device)
     print_row(compared_with(row, first[0]) if first and variant.has_same_batch else row)
     if not first:
         first.append(row)
+
+
+def refusal(path: Path, variant: Variant, sizes: StepSizes) -> str | None:
+    """Return why this version's configuration, or a GPU of this machine, refuses a variant; None if neither does."""
+    try:
+        check_gpus(load_system(str(path), (*sizes.settings, *variant.settings)))
+    except (ConfigError, RunError) as error:
+        return str(error)
+    return None
 
 
 def compared_with(row: Row, first: Row) -> Row:

@@ -21,6 +21,7 @@ from lab.bench.gpu.product import write_system
 from lab.bench.gpu.testbed import TINY, Unfit, testbed
 from tests.conftest import Captured, Program
 from tests.lab.bench.test_gpu_check import said_by
+from tests.machine.driver import A100_40, H100, install
 from tests.ranks import run_ranks
 from tests.training.test_graphs import as_on_a_gpu
 
@@ -142,6 +143,7 @@ def test_operations_and_bytes_are_those_of_the_sizes() -> None:
     assert by_name["GELU's gradient"].moved == 3 * 2 * 7 * 24
 
 
+FP8 = ("precision.compute=fp8",)
 SMALL_STEPS = steps.sizes_here()._replace(device="cpu", shape=TINY, samples=6, timed=6, warm_up=1, profiled=2)
 
 
@@ -180,6 +182,34 @@ def steps_as_on_a_gpu(world: World, path: Path, variant: steps.Variant) -> dict[
 def test_every_variant_is_a_system_that_a_gpu_may_run(tmp_path: Path, variant: steps.Variant) -> None:
     path = write_system(tmp_path, TINY, 6, 3)
     assert load_system(str(path), variant.settings).launch.device == "cuda"
+
+
+@without_a_gpu
+def test_the_variant_in_fp8_takes_steps_whose_losses_lie_beside_the_firsts(tmp_path: Path) -> None:
+    path = write_system(tmp_path, TINY, SMALL_STEPS.samples, SMALL_STEPS.timed)
+    in_fp8 = next(variant for variant in steps.VARIANTS if variant.settings == FP8)
+    ((first, row),) = run_ranks(1, rows_of, path, steps.AS_IT_COMES, in_fp8)
+    assert row["model_arithmetic"].startswith("fp8 in the layers' products")
+    assert row["losses"] != first["losses"]
+    compared = steps.compared_with(row, first)
+    assert compared["holds"]
+    assert compared["from_first"] < 0.01, "the loss is still near 6.9, and dropout is 0"
+
+
+def rows_of(world: World, path: Path, *variants: steps.Variant) -> list[dict[str, Any]]:
+    return [steps.steps_on_rank(world, path, variant, SMALL_STEPS, 6, 0, False) for variant in variants]
+
+
+def test_a_variant_that_the_gpu_cannot_compute_is_not_reached(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = write_system(tmp_path, TINY, 6, 3)
+    in_fp8 = steps.Variant("fp8", FP8)
+    monkeypatch.setattr(torch.version, "cuda", "13.0")
+    install(monkeypatch, H100)
+    assert steps.refusal(path, in_fp8, SMALL_STEPS._replace(settings=())) is None
+    install(monkeypatch, A100_40)
+    reason = steps.refusal(path, in_fp8, SMALL_STEPS._replace(settings=()))
+    assert reason is not None
+    assert reason.startswith("gpu_check: precision.compute is fp8, and NVIDIA A100")
 
 
 def test_a_variants_last_losses_lie_beside_the_firsts() -> None:

@@ -6,21 +6,17 @@ import pytest
 
 from bertbench.config import load_system
 from bertbench.plan.step_time import PARAMETERS, Gpu
-from lab.bench.roofline import (
+from lab.bench.stack_time import (
     EFFICIENCIES,
     HOST_US,
     NODE_US,
-    CountedStep,
     Stack,
-    best_published,
     mean_length,
-    our_stack,
-    published_rate,
-    published_stack,
     samples_per_second,
     step_time,
     tokens_of,
 )
+from lab.bench.stacks import CountedStep, best_published, our_stack, published_rate, published_stack
 from lab.kernels import absent_gpu
 from tests.conftest import Answer, Printed
 
@@ -37,7 +33,7 @@ def test_a_stack_as_the_published_ones_gives_their_samples_per_second(gpu: Gpu, 
 
 
 def test_terms_of_a_step_are_work_over_rate_and_share_and_many_launches_leave_the_gpu_waiting() -> None:
-    stack = Stack("by hand", "h200", 8, 96, 0.02, 48e9, 1000, 500, "counted", False, "attention_hopper", 0.003)
+    stack = Stack("by hand", "h200", 8, 96, 0.02, 48e9, 1000, 500, "counted", 0.0, "attention_hopper", 0.003)
     time = step_time(stack)
     # 96 samples of 463.5 + 7.4 GFLOP in products at 0.64 of 989 TFLOP/s, and 2 % filler; 48 GB at 0.85 of 4.8 TB/s
     assert time.products == pytest.approx(1.02 * 96 * 470.9e9 / (0.64 * 989e12) * 1e3, rel=0.002)
@@ -50,6 +46,11 @@ def test_terms_of_a_step_are_work_over_rate_and_share_and_many_launches_leave_th
     assert time.total == pytest.approx(sum(time) - time.host)
     waiting = step_time(stack._replace(samples=4, launches=5000))
     assert (waiting.limit, waiting.total) == ("host", pytest.approx(5000 * HOST_US / 1e3))
+    # two thirds of the encoder's 463.5 GFLOP at 0.40 of fp8's 1,979 TFLOP/s, the rest and the head's 7.4 as before
+    in_two_formats = 2 / 3 * 463.5e9 / (0.40 * 1979e12) + (463.5e9 / 3 + 7.4e9) / (0.64 * 989e12)
+    mixed = step_time(stack._replace(fp8_share=2 / 3))
+    assert mixed.products == pytest.approx(1.02 * 96 * in_two_formats * 1e3, rel=0.002)
+    assert mixed._replace(products=time.products) == time
     assert mean_length() == pytest.approx(255.8, abs=0.1)
     assert tokens_of(96) == 24_576
 
@@ -68,19 +69,35 @@ def test_one_gpu_sends_nothing_and_pays_for_the_filler_of_its_recorded_sizes() -
     assert (stack.exposed_s, stack.launches, stack.nodes) == (0, 0, 700)
 
 
-@pytest.mark.parametrize(("settings", "bytes_of_a_parameter", "optimizer_share", "exposed_s"), [
-    (("clip.mode=before",), 4 + 6 - 4, 1, ALL_REDUCE_S),
-    (("clip.mode=after",), 6 - 4, 1, ALL_REDUCE_S / BUCKETS),
-    (("clip.mode=after", "communication.compression=fp16"), 12, 1, ALL_REDUCE_S / BUCKETS),
+@pytest.mark.parametrize(("precision", "share"), [("bf16", 0), ("fp8", 2 / 3)])
+def test_a_system_in_fp8_multiplies_two_of_three_products_in_fp8(precision: str, share: float) -> None:
+    stack = our_stack("h100", 8, 96, COUNTED, load_system("dgxh200_n1", [f"precision.compute={precision}"]))
+    assert stack.fp8_share == share
+    assert stack.name == f"bertbench, {precision}, 8 GPUs"
+
+
+CASTS = (6 - 2 / 8) * 24 * 12 * 1024**2
+"""Bytes that casting sharded weights of the layers moves: 4 read and 2 written by each rank, which LAMB writes for one
+rank alone."""
+
+
+@pytest.mark.parametrize(("settings", "bytes_of_a_parameter", "casts", "optimizer_share", "exposed_s"), [
+    (("clip.mode=before",), 4 + 6 - 4, 0, 1, ALL_REDUCE_S),
+    (("clip.mode=after",), 6 - 4, 0, 1, ALL_REDUCE_S / BUCKETS),
+    (("clip.mode=after", "communication.compression=fp16"), 12, 0, 1, ALL_REDUCE_S / BUCKETS),
     # a gather in fp32 takes twice as long as a reduce-scatter in 16 bits; the first of its buckets is waited for
-    (("clip.mode=before", "optimizer.sharded=true"), 4 + 6 + 6 / 8, 1 / 8, ALL_REDUCE_S * (1 / 2 + 1 / BUCKETS)),
+    (("clip.mode=before", "optimizer.sharded=true"), 4 + 6 + 6 / 8, CASTS, 1 / 8, ALL_REDUCE_S * (1 / 2 + 1 / BUCKETS)),
+    (
+        ("clip.mode=before", "optimizer.sharded=true", "precision.compute=fp8"),
+        4 + 6 + 6 / 8, 0, 1 / 8, ALL_REDUCE_S * (1 / 2 + 1 / BUCKETS),
+    ),
 ])  # fmt: skip
 def test_eight_gpus_clip_reduce_and_update_as_their_system_says(
-    settings: tuple[str, ...], bytes_of_a_parameter: float, optimizer_share: float, exposed_s: float
+    settings: tuple[str, ...], bytes_of_a_parameter: float, casts: float, optimizer_share: float, exposed_s: float
 ) -> None:
     system = load_system("dgxh200_n1", ["optimizer.sharded=false", *settings])
     stack = our_stack("h100", 8, 96, COUNTED, system)
-    expected = 80e9 * (1 + stack.filler) + 16e9 * optimizer_share + bytes_of_a_parameter * PARAMETERS
+    expected = 80e9 * (1 + stack.filler) + 16e9 * optimizer_share + bytes_of_a_parameter * PARAMETERS + casts
     assert stack.bytes == pytest.approx(expected)
     assert stack.exposed_s == pytest.approx(exposed_s)
 
@@ -94,11 +111,18 @@ def test_without_triton_nothing_can_be_counted(monkeypatch: pytest.MonkeyPatch, 
 @pytest.mark.skipif(importlib.util.find_spec("triton") is None, reason="Triton is not installed: the extra `kernels`")
 def test_the_command_states_both_stacks_on_all_gpus(answer: Answer) -> None:
     found = answer("lab", "roofline")
-    assert [(step["gpu"], step["bytes_and_launches_are"]) for step in found["steps"]] == [
-        *((gpu, "computed") for gpu in GPUS), *((gpu, "counted") for gpu in GPUS for _ in (1, 8)),
-    ]  # fmt: skip
+    assert [(step["gpu"], step["bytes_and_launches_are"]) for step in found["steps"][:3]] == [
+        (gpu, "computed") for gpu in GPUS
+    ]
+    ours = found["steps"][3:]
+    assert [(step["gpu"], step["stack"]) for step in ours] == [
+        (gpu, f"bertbench, {precision}, {gpus}")
+        for gpu in GPUS
+        for precision in (("bf16",) if gpu == "a100" else ("bf16", "fp8"))
+        for gpus in ("1 GPU", "8 GPUs")
+    ]
+    assert {step["bytes_and_launches_are"] for step in ours} == {"counted"}
     for step in found["steps"][:3]:
         assert step["samples_per_s_computed"] == pytest.approx(step["samples_per_s_measured"], rel=0.15)
-    assert [step["gpus"] for step in found["steps"][3:]] == [1, 8] * 3
     assert {row["evidence"] for row in found["efficiencies"].values()} == {"assumed"}, "or the GPU it was measured on"
     assert set(found["efficiencies"]) == set(EFFICIENCIES)
