@@ -77,7 +77,7 @@ def command(
             parser.add_argument("--seed", type=seed, default=1, metavar="N", help=f"seed of {seeds} (default 1)")
         parser.add_argument(
             "--record", type=Path, metavar="FILE",
-            help="also write numbers, table, machine and commit, for results/bench/",
+            help="also write a record for results/bench/: numbers, table, machine and commit",
         )  # fmt: skip
 
     def run(arguments: argparse.Namespace) -> int:

@@ -96,7 +96,7 @@ def main(name: str, hz: str, parent: str) -> int:
         return 1
     names = [meter.name for meter in meters]
     if faulty and IPMI not in names:
-        _warn(f"{'; '.join(faulty)}; only {' and '.join(names)} measures power")
+        _warn(f"{'; '.join(faulty)}; power is measured only by {' and '.join(names)}")
     try:
         with Path(name).open("a", encoding="utf-8") as file:
             sampler = PowerSampler(file, meters)

@@ -60,7 +60,7 @@ class RunOptions:
 
 
 def code_of_ended(options: RunOptions) -> int | None:
-    """Return the exit code of the run named by `--resume auto --result LOG`, if it has ended without a failure."""
+    """Return the exit code of the run named by `--resume auto --result LOG`, if it ended and wasn't interrupted."""
     if options.resume != "auto" or options.result is None:
         return None
     status = ended(options.result)
